@@ -21,11 +21,6 @@ static void visit_call(struct walk *walk, struct source *s, struct entry *entry)
 static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket);
 static bool visit_left(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto);
 
-bool waitgraph_old(const struct roll_engine *e, const struct queue *q)
-{
-    return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
-}
-
 static bool anyone_alive(const struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->sources; i++) {
@@ -73,32 +68,6 @@ static bool visit_issue(struct walk *walk, struct source *t, uint64_t ticket, st
     return any;
 }
 
-/* The first call of the group that `thread` is ending; 0 or ticket + 1. */
-static uint64_t group_start(struct source *t, const struct queue *q, const struct roll_record *end)
-{
-    uint64_t ticket = q->head - 1;
-    for (struct entry *entry = q->head ? source_entry(t, ticket) : NULL; entry; entry = source_chain(t, &ticket)) {
-        if (source_same_unit(end, &entry->rec)) {
-            return ticket + 1;
-        }
-    }
-    return 0;
-}
-
-/* A call of this stream stands in the queue of another: the streams of its group were joined there. */
-static bool holds_stream(const struct source *t, const struct queue *q, uint32_t stream, uint64_t upto)
-{
-    uint64_t ticket = q->head - 1;
-    const struct entry *entry = q->head ? source_entry(t, ticket) : NULL;
-    for (uint32_t n = 0; entry && ticket < upto && n < 64; n++) {
-        if (entry->rec.stream == stream) {
-            return true;
-        }
-        entry = source_chain(t, &ticket);
-    }
-    return false;
-}
-
 /* Follows what these threads of `t` wait in (0: all of them); false when no incomplete call explains it. */
 static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
 {
@@ -126,7 +95,7 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
             struct queue *q = &t->queue[k];
             bool here = class == ROLL_CLASS_GROUP || (k == stream && !(wait.vague && stream == 0));
             here = here || in->rec.op == ROLL_OP_DEVICE_SYNC;
-            here = here || (in->rec.op == ROLL_OP_STREAM_SYNC && holds_stream(t, q, stream, t->thread[i].inside));
+            here = here || (in->rec.op == ROLL_OP_STREAM_SYNC && queue_holds_stream(t, q, stream, t->thread[i].inside));
             if (in->rec.op == ROLL_OP_COMM_QUERY) {
                 const struct entry *head = q->head ? source_entry(t, q->head - 1) : NULL;
                 here = head && head->rec.comm == in->rec.comm;
@@ -142,7 +111,7 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
             } else if (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) {
                 any = visit_issue(walk, t, t->thread[i].inside - 1, q) || any;
             } else if (class == ROLL_CLASS_GROUP) {
-                uint64_t start = group_start(t, q, &in->rec);
+                uint64_t start = queue_group_start(t, q, &in->rec);
                 any = (start != 0 && visit_issue(walk, t, start - 1, q)) || any;
             }
         }
@@ -185,60 +154,6 @@ static bool visit_quiet(struct walk *walk, struct source *t)
     return any;
 }
 
-/* The call waited for belongs to the backward of an MoE layer, and the rank has reported that it is beyond that
- * backward. */
-static bool has_passed(const struct walk *walk, const struct source *t)
-{
-    const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
-    const struct entry *entry = at ? source_entry(at->source, at->ticket) : NULL;
-    if (!entry || entry->rec.phase != ROLL_PHASE_BACKWARD || entry->rec.layer == ROLL_LAYER_NONE ||
-        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE) {
-        return false;
-    }
-    bool after = t->phase == ROLL_PHASE_REDUCE || t->phase == ROLL_PHASE_OPTIMIZER;
-    return t->step > entry->rec.step || (t->step == entry->rec.step && after);
-}
-
-/*
- * Other threads of the rank could go on, but the one that has made all its calls here is inside another call, and
- * nothing has come from the rank for a while: probably that is why. Which thread would have made the call is not known,
- * so such a link is soft.
- */
-static bool thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t)
-{
-    if (!m || m->caller == 0 || m->many_callers || source_blocked(e, t) || !source_quiet(e, t, e->config.stall_ns)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < t->threads; i++) {
-        if (t->thread[i].id == m->caller) {
-            return t->thread[i].inside != 0 && !t->thread[i].polls;
-        }
-    }
-    return false;
-}
-
-/*
- * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has
- * ended, and its host waits behind it. NCCL sorts what a group holds: where one side has more of it, other calls meet,
- * and neither group gets done.
- */
-static bool is_short(const struct walk *walk, const struct member *m, const struct source *t)
-{
-    const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
-    const struct entry *waits = at ? source_entry(at->source, at->ticket) : NULL;
-    const struct member *w = waits ? source_member(at->source, waits->rec.comm) : NULL;
-    if (!w || !m || w->comm != m->comm || roll_op_class(waits->rec.op) != ROLL_CLASS_COLL || waits->rec.group == 0 ||
-        m->group == 0 || m->next == 0 || m->next > waits->rec.seq) {
-        return false;
-    }
-    uint64_t before = source_ticket_of(at->source, w, m->next - 1), own = source_ticket_of(t, m, m->next - 1);
-    const struct entry *theirs = before == NO_TICKET ? NULL : source_entry(at->source, before);
-    const struct entry *mine = own == NO_TICKET ? NULL : source_entry(t, own);
-    return theirs && mine && source_same_unit(&theirs->rec, &waits->rec) && mine->rec.group != 0 &&
-           !source_group_open(t, &mine->rec) && !left_seen_over(t, own) &&
-           source_quiet(walk->e, t, walk->e->config.stall_ns);
-}
-
 /*
  * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked
  * through, or nothing is known. Creations of communicators (creation) ask about the process only: what its past calls
@@ -269,7 +184,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
     if (t->proc == ROLL_PROC_STOPPED) {
         return BLOCK_STOPPED;
     }
-    if (!creation && has_passed(walk, t)) {
+    if (!creation && rank_has_passed(walk, t)) {
         *hard = source_blocked(walk->e, t) && !source_polls(t);
         return BLOCK_PASSED;
     }
@@ -278,11 +193,11 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return source_blocked(walk->e, t) && visit_inside(walk, t, m) ? 0 : BLOCK_UNHEARD;
     }
     enum block_kind known = source_explained(t) ? BLOCK_KNOWN : 0;
-    if (thread_blocked(e, m, t)) {
+    if (rank_thread_blocked(e, m, t)) {
         walk->soft++;
         bool any = visit_inside(walk, t, m);
         walk->soft--;
-        return any ? 0 : known ? known : is_short(walk, m, t) ? BLOCK_SHORT : 0;
+        return any ? 0 : known ? known : rank_is_short(walk, m, t) ? BLOCK_SHORT : 0;
     }
     if (t->init != 0 && !source_blocked(e, t) && source_quiet(e, t, e->config.suspect_ns)) {
         walk->soft++; /* another of its threads may still come */
@@ -298,11 +213,11 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         if (visit_inside(walk, t, m)) {
             return 0;
         }
-        return known                      ? known
-               : creation || t->init != 0 ? 0
-               : is_short(walk, m, t)     ? BLOCK_SHORT
-               : quiet                    ? BLOCK_STUCK
-                                          : 0;
+        return known                       ? known
+               : creation || t->init != 0  ? 0
+               : rank_is_short(walk, m, t) ? BLOCK_SHORT
+               : quiet                     ? BLOCK_STUCK
+                                           : 0;
     }
     if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
         return visit_quiet(walk, t) ? 0 : known ? known : t->init == 0 ? BLOCK_BUSY : 0;
@@ -447,44 +362,13 @@ static bool visit_left(struct walk *walk, struct source *t, const struct roll_re
     return any;
 }
 
-/* The queue of t that holds this call behind its head; NULL when it is at the head, or not found. */
-static struct queue *held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket)
-{
-    for (uint32_t k = 0; k < t->queues; k++) {
-        struct queue *q = &t->queue[k];
-        uint64_t ticket = q->head - 1;
-        const struct entry *head = q->head ? source_entry(t, ticket) : NULL;
-        bool in_head = true;
-        for (struct entry *entry = source_entry(t, ticket); head && entry; entry = source_chain(t, &ticket)) {
-            in_head = in_head && (entry == head || source_same_unit(&head->rec, &entry->rec));
-            bool here = p2p_ticket ? ticket + 1 == p2p_ticket
-                                   : entry->rec.comm == comm_id && entry->rec.seq == seq &&
-                                         roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
-            if (here) {
-                return !in_head || source_group_open(t, &entry->rec) ? q : sweep_turn(t, entry, ticket);
-            }
-        }
-    }
-    return NULL;
-}
-
-static uint32_t local_id(const struct source *s, const struct member *m)
-{
-    for (uint32_t i = 1; i < s->members; i++) {
-        if (s->member[i] == m) {
-            return i;
-        }
-    }
-    return 0;
-}
-
 static void visit_behind(struct walk *walk, struct member *m, struct comm *c, uint32_t seq, uint64_t p2p_ticket)
 {
     if (m->source == NO_SOURCE) {
         return;
     }
     struct source *t = walk->e->source[m->source];
-    struct queue *q = held_behind(t, local_id(t, m), seq, p2p_ticket);
+    struct queue *q = queue_held_behind(t, rank_comm_id(t, m), seq, p2p_ticket);
     if (!q) {
         return;
     }
@@ -595,19 +479,6 @@ static void visit_head(struct walk *walk, struct source *s, struct queue *q, boo
     q->visit = mark;
 }
 
-/* Calls before this wait are not complete: the queues tell why. */
-static bool waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside)
-{
-    for (uint32_t k = 0; k < s->queues; k++) {
-        const struct queue *q = &s->queue[k];
-        bool here = wait->op == ROLL_OP_DEVICE_SYNC || k == wait->stream || holds_stream(s, q, wait->stream, inside);
-        if (q->head != 0 && q->head <= inside && here) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The host of s has been inside a creation, or a wait that no incomplete call explains, for long enough to be asked
  * why. */
 static bool visit_host(struct walk *walk, struct source *s)
@@ -626,7 +497,7 @@ static bool visit_host(struct walk *walk, struct source *s)
         }
         if (class == ROLL_CLASS_COMM) {
             any = visit_creation(walk, s, t->inside - 1) || any;
-        } else if (!waits_for_queue(s, &in->rec, t->inside)) {
+        } else if (!rank_waits_for_queue(s, &in->rec, t->inside)) {
             any = visit_left(walk, s, &in->rec, polls_left_upto(e, s, t, &in->rec)) || any;
         }
     }
@@ -655,36 +526,4 @@ bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *found
     *found = walk.found;
     *founds = walk.founds;
     return any;
-}
-
-uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
-                           struct roll_rankset *out)
-{
-    struct member *m = source_member(s, entry->rec.comm);
-    uint32_t unknown = 0;
-    if (!m) {
-        return 0;
-    }
-    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
-        unsigned other = !p2p_side(&entry->rec);
-        if (entry->pair && !(p2p_node(entry->pair, entry->index)->have & 1u << other)) {
-            uint32_t world =
-                p2p_known(entry->pair, other) ? comm_world(e, m->comm, entry->pair->end[other]) : NO_SOURCE;
-            unknown += world == NO_SOURCE;
-            if (world != NO_SOURCE) {
-                (void)roll_rankset_add(out, world);
-            }
-        }
-        return unknown;
-    }
-    for (uint32_t r = 0; r < m->comm->size; r++) {
-        if (!comm_member_issued(&m->comm->member[r], entry->rec.seq)) {
-            uint32_t world = comm_world(e, m->comm, r);
-            unknown += world == NO_SOURCE;
-            if (world != NO_SOURCE) {
-                (void)roll_rankset_add(out, world);
-            }
-        }
-    }
-    return unknown;
 }

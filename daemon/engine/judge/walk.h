@@ -41,6 +41,16 @@ struct walk {
     uint32_t soft; /* all links are soft while this is not 0 */
 };
 
+/* wait_rank.c */
+uint64_t queue_group_start(struct source *t, const struct queue *q, const struct roll_record *end);
+bool queue_holds_stream(const struct source *t, const struct queue *q, uint32_t stream, uint64_t upto);
+struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket);
+bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside);
+bool rank_has_passed(const struct walk *walk, const struct source *t);
+bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t);
+bool rank_is_short(const struct walk *walk, const struct member *m, const struct source *t);
+uint32_t rank_comm_id(const struct source *s, const struct member *m);
+
 /* wait_path.c */
 /* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent.
  */

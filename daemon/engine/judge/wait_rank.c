@@ -1,0 +1,171 @@
+/*
+ * wait_rank.c: what a walk of the wait graph asks about one rank, one queue, one call: answers that the records give by
+ * themselves, without following anything further.
+ *
+ * The walk itself (waitgraph.c) is one circle of functions, each of which may lead back to the first. What is no part
+ * of that circle stands here. To let these questions follow links as well was rejected: what a rank waits for would
+ * then be looked at from several places, and a circle of waits would be met at some of them only.
+ */
+#include "daemon/engine/judge/walk.h"
+
+bool waitgraph_old(const struct roll_engine *e, const struct queue *q)
+{
+    return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
+}
+
+/* The first call of the group that `thread` is ending; 0 or ticket + 1. */
+uint64_t queue_group_start(struct source *t, const struct queue *q, const struct roll_record *end)
+{
+    uint64_t ticket = q->head - 1;
+    for (struct entry *entry = q->head ? source_entry(t, ticket) : NULL; entry; entry = source_chain(t, &ticket)) {
+        if (source_same_unit(end, &entry->rec)) {
+            return ticket + 1;
+        }
+    }
+    return 0;
+}
+
+/* A call of this stream stands in the queue of another: the streams of its group were joined there. */
+bool queue_holds_stream(const struct source *t, const struct queue *q, uint32_t stream, uint64_t upto)
+{
+    uint64_t ticket = q->head - 1;
+    const struct entry *entry = q->head ? source_entry(t, ticket) : NULL;
+    for (uint32_t n = 0; entry && ticket < upto && n < 64; n++) {
+        if (entry->rec.stream == stream) {
+            return true;
+        }
+        entry = source_chain(t, &ticket);
+    }
+    return false;
+}
+
+/* The queue of t that holds this call behind its head; NULL when it is at the head, or not found. */
+struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket)
+{
+    for (uint32_t k = 0; k < t->queues; k++) {
+        struct queue *q = &t->queue[k];
+        uint64_t ticket = q->head - 1;
+        const struct entry *head = q->head ? source_entry(t, ticket) : NULL;
+        bool in_head = true;
+        for (struct entry *entry = source_entry(t, ticket); head && entry; entry = source_chain(t, &ticket)) {
+            in_head = in_head && (entry == head || source_same_unit(&head->rec, &entry->rec));
+            bool here = p2p_ticket ? ticket + 1 == p2p_ticket
+                                   : entry->rec.comm == comm_id && entry->rec.seq == seq &&
+                                         roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
+            if (here) {
+                return !in_head || source_group_open(t, &entry->rec) ? q : sweep_turn(t, entry, ticket);
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Calls before this wait are not complete: the queues tell why. */
+bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside)
+{
+    for (uint32_t k = 0; k < s->queues; k++) {
+        const struct queue *q = &s->queue[k];
+        bool here =
+            wait->op == ROLL_OP_DEVICE_SYNC || k == wait->stream || queue_holds_stream(s, q, wait->stream, inside);
+        if (q->head != 0 && q->head <= inside && here) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The call waited for belongs to the backward of an MoE layer, and the rank has reported that it is beyond that
+ * backward. */
+bool rank_has_passed(const struct walk *walk, const struct source *t)
+{
+    const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
+    const struct entry *entry = at ? source_entry(at->source, at->ticket) : NULL;
+    if (!entry || entry->rec.phase != ROLL_PHASE_BACKWARD || entry->rec.layer == ROLL_LAYER_NONE ||
+        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE) {
+        return false;
+    }
+    bool after = t->phase == ROLL_PHASE_REDUCE || t->phase == ROLL_PHASE_OPTIMIZER;
+    return t->step > entry->rec.step || (t->step == entry->rec.step && after);
+}
+
+/*
+ * Other threads of the rank could go on, but the one that has made all its calls here is inside another call, and
+ * nothing has come from the rank for a while: probably that is why. Which thread would have made the call is not known,
+ * so such a link is soft.
+ */
+bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t)
+{
+    if (!m || m->caller == 0 || m->many_callers || source_blocked(e, t) || !source_quiet(e, t, e->config.stall_ns)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < t->threads; i++) {
+        if (t->thread[i].id == m->caller) {
+            return t->thread[i].inside != 0 && !t->thread[i].polls;
+        }
+    }
+    return false;
+}
+
+/*
+ * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has
+ * ended, and its host waits behind it. NCCL sorts what a group holds: where one side has more of it, other calls meet,
+ * and neither group gets done.
+ */
+bool rank_is_short(const struct walk *walk, const struct member *m, const struct source *t)
+{
+    const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
+    const struct entry *waits = at ? source_entry(at->source, at->ticket) : NULL;
+    const struct member *w = waits ? source_member(at->source, waits->rec.comm) : NULL;
+    if (!w || !m || w->comm != m->comm || roll_op_class(waits->rec.op) != ROLL_CLASS_COLL || waits->rec.group == 0 ||
+        m->group == 0 || m->next == 0 || m->next > waits->rec.seq) {
+        return false;
+    }
+    uint64_t before = source_ticket_of(at->source, w, m->next - 1), own = source_ticket_of(t, m, m->next - 1);
+    const struct entry *theirs = before == NO_TICKET ? NULL : source_entry(at->source, before);
+    const struct entry *mine = own == NO_TICKET ? NULL : source_entry(t, own);
+    return theirs && mine && source_same_unit(&theirs->rec, &waits->rec) && mine->rec.group != 0 &&
+           !source_group_open(t, &mine->rec) && !left_seen_over(t, own) &&
+           source_quiet(walk->e, t, walk->e->config.stall_ns);
+}
+
+uint32_t rank_comm_id(const struct source *s, const struct member *m)
+{
+    for (uint32_t i = 1; i < s->members; i++) {
+        if (s->member[i] == m) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
+                           struct roll_rankset *out)
+{
+    struct member *m = source_member(s, entry->rec.comm);
+    uint32_t unknown = 0;
+    if (!m) {
+        return 0;
+    }
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        unsigned other = !p2p_side(&entry->rec);
+        if (entry->pair && !(p2p_node(entry->pair, entry->index)->have & 1u << other)) {
+            uint32_t world =
+                p2p_known(entry->pair, other) ? comm_world(e, m->comm, entry->pair->end[other]) : NO_SOURCE;
+            unknown += world == NO_SOURCE;
+            if (world != NO_SOURCE) {
+                (void)roll_rankset_add(out, world);
+            }
+        }
+        return unknown;
+    }
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        if (!comm_member_issued(&m->comm->member[r], entry->rec.seq)) {
+            uint32_t world = comm_world(e, m->comm, r);
+            unknown += world == NO_SOURCE;
+            if (world != NO_SOURCE) {
+                (void)roll_rankset_add(out, world);
+            }
+        }
+    }
+    return unknown;
+}
