@@ -3,34 +3,16 @@
  */
 #include "daemon/engine/judge/walk.h"
 
-/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device
- * has said so. */
-bool left_seen_over(const struct source *s, uint64_t ticket)
-{
-    const struct entry *call = source_entry(s, ticket);
-    if (!call || roll_seal_state(call->rec.seal) == ROLL_STATE_COMPLETE) {
-        return true; /* or so long ago that its record is gone */
-    }
-    bool issued =
-        call->rec.group == 0; /* what a group holds, its end enqueues: a wait of another thread may be older */
-    for (uint64_t t = ticket + 1; t < s->next; t++) {
-        const struct entry *entry = source_entry(s, t);
-        issued = issued || (entry && entry->rec.op == ROLL_OP_GROUP_END && source_same_unit(&entry->rec, &call->rec));
-        bool wait =
-            entry && (issued || entry->rec.thread == call->rec.thread) &&
-            (entry->rec.op == ROLL_OP_DEVICE_SYNC ||
-             (entry->rec.op == ROLL_OP_STREAM_SYNC && entry->rec.stream == call->rec.stream && call->rec.stream != 0));
-        if (wait && roll_seal_state(entry->rec.seal) >= ROLL_STATE_RETURNED && entry->rec.result == 0) {
-            return true;
-        }
-    }
-    return false;
-}
+/* Waits that have come back, met on the way back through the calls of a thread: what they cover is over. */
+struct came_back {
+    uint64_t streams, comms; /* by number; communicators because they keep their order on whatever streams */
+    uint64_t foreign; /* streams on which no call has been met since: they may have waited for others by events */
+};
 
 /* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known;
  * NO_TICKET: none. */
-uint64_t left_other_side(const struct source *o, const struct member *om, const struct member *tm,
-                         const struct roll_record *rec)
+static uint64_t other_side(const struct source *o, const struct member *om, const struct member *tm,
+                           const struct roll_record *rec)
 {
     if (roll_op_class(rec->op) == ROLL_CLASS_COLL) {
         return comm_member_issued(om, rec->seq) ? source_ticket_of(o, om, rec->seq) : NO_TICKET;
@@ -47,7 +29,7 @@ uint64_t left_other_side(const struct source *o, const struct member *om, const 
 
 /* The entry is a wait that has come back, or a poll that found its stream done. False: it covers all that stands
  * before. */
-bool left_came_back(struct came_back *b, const struct roll_record *rec)
+static bool came_back_from(struct came_back *b, const struct roll_record *rec)
 {
     bool wait = roll_op_class(rec->op) == ROLL_CLASS_SYNC;
     bool done = rec->op == ROLL_OP_STREAM_QUERY && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
@@ -61,7 +43,7 @@ bool left_came_back(struct came_back *b, const struct roll_record *rec)
 }
 
 /* A call that is over for such a wait; what a group holds may be on any of its streams. */
-bool left_is_covered(struct came_back *b, const struct roll_record *rec)
+static bool is_covered(struct came_back *b, const struct roll_record *rec)
 {
     bool small = rec->stream < 64 && rec->comm < 64;
     bool own = b->streams != 0 && (!small || rec->group != 0 || (b->streams & 1ull << rec->stream) != 0 ||
@@ -69,4 +51,61 @@ bool left_is_covered(struct came_back *b, const struct roll_record *rec)
     b->comms |= own && small ? 1ull << rec->comm : 0;
     b->foreign &= small ? ~(1ull << rec->stream) : UINT64_MAX;
     return own || b->foreign != 0;
+}
+
+/*
+ * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only
+ * enqueued: the calls that t waits for are looked at backwards, up to what waits that came back cover, for one whose
+ * other side has left it behind.
+ */
+bool left_visit(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto)
+{
+    struct came_back back = {0};
+    bool any = false, device = wait->op == ROLL_OP_DEVICE_SYNC;
+    uint64_t floor = upto > t->log_mask ? upto - t->log_mask : 0;
+    for (uint64_t ticket = upto; walk->e->ended + walk->e->aborts > 0 && !any && ticket-- > floor;) {
+        const struct entry *entry = source_entry(t, ticket);
+        if (!entry || entry->rec.thread != wait->thread) {
+            continue;
+        }
+        if (!came_back_from(&back, &entry->rec)) {
+            break;
+        }
+        enum roll_op_class class = roll_op_class(entry->rec.op);
+        bool call = (class == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED) ||
+                    (class == ROLL_CLASS_P2P && entry->pair);
+        bool here = device || entry->rec.stream == wait->stream;
+        bool waits = call && (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !is_covered(&back, &entry->rec) && here;
+        struct member *m = waits ? source_member(t, entry->rec.comm) : NULL;
+        if (!m || m->comm->muted || walk->depth == PATH_MAX_STEPS) {
+            continue;
+        }
+        struct absences a = {0};
+        for (uint32_t r = 0; r < m->comm->size; r++) {
+            const struct member *o = &m->comm->member[r];
+            struct source *other = o->source == NO_SOURCE ? NULL : walk->e->source[o->source];
+            if (!other || other == t || (class == ROLL_CLASS_P2P && entry->rec.peer != (int32_t)r) ||
+                (source_alive(other) && o->ended == 0) || o->unsure ||
+                (other->proc == ROLL_PROC_DEAD && !walk->alive)) {
+                continue;
+            }
+            uint64_t answer = other_side(other, o, m, &entry->rec);
+            if (answer == NO_TICKET || rank_seen_over(other, answer)) {
+                continue;
+            }
+            bool dead = other->proc == ROLL_PROC_DEAD;
+            if (!dead && o->ended != 0 && !rank_abort_is_due(walk->e, o, other)) {
+                continue;
+            }
+            enum block_kind kind = dead ? BLOCK_DEAD : o->ended != 0 ? BLOCK_ABORTED : BLOCK_LEFT;
+            (void)roll_rankset_add(&a.of[kind].ranks, other->world);
+            a.of[kind].one = other;
+            a.of[kind].hard = true;
+            any = true;
+        }
+        walk->path[walk->depth++] = (struct step){.source = t, .ticket = ticket};
+        absences_told(walk, &a, m->comm);
+        walk->depth--;
+    }
+    return any;
 }

@@ -52,6 +52,15 @@ void path_leaf_one(struct walk *walk, enum block_kind kind, struct source *rank,
     path_leaf(walk, kind, rank, comm, hard, &one);
 }
 
+void absences_told(struct walk *walk, struct absences *a, struct comm *c)
+{
+    for (unsigned kind = 0; kind < BLOCK_KINDS; kind++) {
+        if (a->of[kind].one) {
+            path_leaf(walk, kind, a->of[kind].one, c, a->of[kind].hard, &a->of[kind].ranks);
+        }
+    }
+}
+
 /* Those in the circle that poll were still at it when the last of them all had come to its wait: one that had left its
  * loop before that closes none. */
 static bool still_polls(const struct walk *walk, uint32_t from)

@@ -39,6 +39,14 @@ bool queue_holds_stream(const struct source *t, const struct queue *q, uint32_t 
     return false;
 }
 
+/* A rank that has aborted the communicator is told only when no other has followed for a while: watchdogs abort rank
+ * after rank. */
+bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, const struct source *t)
+{
+    return e->finishing || !source_alive(t) ||
+           (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns);
+}
+
 /* The queue of t that holds this call behind its head; NULL when it is at the head, or not found. */
 struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket)
 {
@@ -106,6 +114,30 @@ bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, co
     return false;
 }
 
+/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device
+ * has said so. */
+bool rank_seen_over(const struct source *s, uint64_t ticket)
+{
+    const struct entry *call = source_entry(s, ticket);
+    if (!call || roll_seal_state(call->rec.seal) == ROLL_STATE_COMPLETE) {
+        return true; /* or so long ago that its record is gone */
+    }
+    bool issued =
+        call->rec.group == 0; /* what a group holds, its end enqueues: a wait of another thread may be older */
+    for (uint64_t t = ticket + 1; t < s->next; t++) {
+        const struct entry *entry = source_entry(s, t);
+        issued = issued || (entry && entry->rec.op == ROLL_OP_GROUP_END && source_same_unit(&entry->rec, &call->rec));
+        bool wait =
+            entry && (issued || entry->rec.thread == call->rec.thread) &&
+            (entry->rec.op == ROLL_OP_DEVICE_SYNC ||
+             (entry->rec.op == ROLL_OP_STREAM_SYNC && entry->rec.stream == call->rec.stream && call->rec.stream != 0));
+        if (wait && roll_seal_state(entry->rec.seal) >= ROLL_STATE_RETURNED && entry->rec.result == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has
  * ended, and its host waits behind it. NCCL sorts what a group holds: where one side has more of it, other calls meet,
@@ -124,7 +156,7 @@ bool rank_is_short(const struct walk *walk, const struct member *m, const struct
     const struct entry *theirs = before == NO_TICKET ? NULL : source_entry(at->source, before);
     const struct entry *mine = own == NO_TICKET ? NULL : source_entry(t, own);
     return theirs && mine && source_same_unit(&theirs->rec, &waits->rec) && mine->rec.group != 0 &&
-           !source_group_open(t, &mine->rec) && !left_seen_over(t, own) &&
+           !source_group_open(t, &mine->rec) && !rank_seen_over(t, own) &&
            source_quiet(walk->e, t, walk->e->config.stall_ns);
 }
 

@@ -19,7 +19,6 @@
 static void visit_head(struct walk *walk, struct source *s, struct queue *q, bool soft);
 static void visit_call(struct walk *walk, struct source *s, struct entry *entry);
 static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket);
-static bool visit_left(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto);
 
 static bool anyone_alive(const struct roll_engine *e)
 {
@@ -116,7 +115,7 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
             }
         }
         if (!covered) {
-            any = visit_left(walk, t, &in->rec, polls_left_upto(walk->e, t, &t->thread[i], &in->rec)) || any;
+            any = left_visit(walk, t, &in->rec, polls_left_upto(walk->e, t, &t->thread[i], &in->rec)) || any;
         }
     }
     return any;
@@ -170,10 +169,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return 0; /* it may have made the call: the record is lost */
     }
     if (m && m->ended != 0) {
-        /* Watchdogs abort rank after rank: who has, is asked about only when no other has followed for a while. */
-        bool due = e->finishing || !source_alive(t) ||
-                   (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns);
-        return due ? BLOCK_ABORTED : 0;
+        return rank_abort_is_due(e, m, t) ? BLOCK_ABORTED : 0;
     }
     if (m && m->gone) {
         return BLOCK_GONE;
@@ -225,32 +221,14 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
     return 0;
 }
 
-/* Those who are absent for one kind of reason are told together. */
-struct absences {
-    struct {
-        struct roll_rankset ranks;
-        struct source *first;
-        bool hard;
-    } of[BLOCK_KINDS];
-};
-
 static void absent(struct walk *walk, struct absences *a, const struct member *m, struct source *t, bool creation)
 {
     bool hard;
     enum block_kind kind = absence(walk, m, t, creation, &hard);
     if (kind != 0) {
         (void)roll_rankset_add(&a->of[kind].ranks, t->world);
-        a->of[kind].first = a->of[kind].first ? a->of[kind].first : t;
+        a->of[kind].one = a->of[kind].one ? a->of[kind].one : t;
         a->of[kind].hard = hard;
-    }
-}
-
-static void absences_told(struct walk *walk, struct absences *a, struct comm *c)
-{
-    for (unsigned kind = 0; kind < BLOCK_KINDS; kind++) {
-        if (a->of[kind].first) {
-            path_leaf(walk, kind, a->of[kind].first, c, a->of[kind].hard, &a->of[kind].ranks);
-        }
     }
 }
 
@@ -300,66 +278,6 @@ static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket)
     walk->creation[at].done = true;
     walk->creation[at].any = walk->creation[at].absentees > 0;
     return walk->creation[at].any;
-}
-
-/*
- * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only
- * enqueued: the calls that t waits for are looked at backwards, up to what waits that came back cover, for one whose
- * other side has left it behind.
- */
-static bool visit_left(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto)
-{
-    struct came_back back = {0};
-    bool any = false, device = wait->op == ROLL_OP_DEVICE_SYNC;
-    uint64_t floor = upto > t->log_mask ? upto - t->log_mask : 0;
-    for (uint64_t ticket = upto; walk->e->ended + walk->e->aborts > 0 && !any && ticket-- > floor;) {
-        const struct entry *entry = source_entry(t, ticket);
-        if (!entry || entry->rec.thread != wait->thread) {
-            continue;
-        }
-        if (!left_came_back(&back, &entry->rec)) {
-            break;
-        }
-        enum roll_op_class class = roll_op_class(entry->rec.op);
-        bool call = (class == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED) ||
-                    (class == ROLL_CLASS_P2P && entry->pair);
-        bool here = device || entry->rec.stream == wait->stream;
-        bool waits =
-            call && (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !left_is_covered(&back, &entry->rec) && here;
-        struct member *m = waits ? source_member(t, entry->rec.comm) : NULL;
-        if (!m || m->comm->muted || walk->depth == PATH_MAX_STEPS) {
-            continue;
-        }
-        struct absences a = {0};
-        for (uint32_t r = 0; r < m->comm->size; r++) {
-            const struct member *o = &m->comm->member[r];
-            struct source *other = o->source == NO_SOURCE ? NULL : walk->e->source[o->source];
-            if (!other || other == t || (class == ROLL_CLASS_P2P && entry->rec.peer != (int32_t)r) ||
-                (source_alive(other) && o->ended == 0) || o->unsure ||
-                (other->proc == ROLL_PROC_DEAD && !walk->alive)) {
-                continue;
-            }
-            uint64_t answer = left_other_side(other, o, m, &entry->rec);
-            if (answer == NO_TICKET || left_seen_over(other, answer)) {
-                continue;
-            }
-            bool hard;
-            enum block_kind kind = other->proc == ROLL_PROC_DEAD ? BLOCK_DEAD
-                                   : o->ended != 0               ? absence(walk, o, other, false, &hard)
-                                                                 : BLOCK_LEFT;
-            if (kind == 0) {
-                continue;
-            }
-            (void)roll_rankset_add(&a.of[kind].ranks, other->world);
-            a.of[kind].first = other;
-            a.of[kind].hard = true;
-            any = true;
-        }
-        walk->path[walk->depth++] = (struct step){.source = t, .ticket = ticket};
-        absences_told(walk, &a, m->comm);
-        walk->depth--;
-    }
-    return any;
 }
 
 static void visit_behind(struct walk *walk, struct member *m, struct comm *c, uint32_t seq, uint64_t p2p_ticket)
@@ -498,7 +416,7 @@ static bool visit_host(struct walk *walk, struct source *s)
         if (class == ROLL_CLASS_COMM) {
             any = visit_creation(walk, s, t->inside - 1) || any;
         } else if (!rank_waits_for_queue(s, &in->rec, t->inside)) {
-            any = visit_left(walk, s, &in->rec, polls_left_upto(e, s, t, &in->rec)) || any;
+            any = left_visit(walk, s, &in->rec, polls_left_upto(e, s, t, &in->rec)) || any;
         }
     }
     return any;

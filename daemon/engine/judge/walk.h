@@ -48,6 +48,8 @@ struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq
 bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside);
 bool rank_has_passed(const struct walk *walk, const struct source *t);
 bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t);
+bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, const struct source *t);
+bool rank_seen_over(const struct source *s, uint64_t ticket); /* its own host has seen that this call is over */
 bool rank_is_short(const struct walk *walk, const struct member *m, const struct source *t);
 uint32_t rank_comm_id(const struct source *s, const struct member *m);
 
@@ -57,6 +59,15 @@ uint32_t rank_comm_id(const struct source *s, const struct member *m);
 void path_leaf(struct walk *walk, enum block_kind kind, struct source *rank, struct comm *comm, bool hard,
                struct roll_rankset *absent);
 void path_leaf_one(struct walk *walk, enum block_kind kind, struct source *rank, struct comm *comm, bool hard);
+/* Those who are absent for one kind of reason are told together. */
+struct absences {
+    struct {
+        struct roll_rankset ranks;
+        struct source *one; /* one of them; NULL: there is none */
+        bool hard;
+    } of[BLOCK_KINDS];
+};
+void absences_told(struct walk *walk, struct absences *a, struct comm *c);
 /* The path from `from` on is a circle; the soft mark of its first step is that of the link that closes it. */
 void path_circle(struct walk *walk, uint32_t from, struct comm *comm);
 /* True when the path comes back to this queue of s, or, without a queue, to this call that its host is inside. */
@@ -76,17 +87,6 @@ uint64_t polls_left_upto(const struct roll_engine *e, const struct source *s, co
                          const struct roll_record *in);
 
 /* wait_left.c */
-/* Waits that have come back, met on the way back through the calls of a thread: what they cover is over. */
-struct came_back {
-    uint64_t streams, comms; /* by number; communicators because they keep their order on whatever streams */
-    uint64_t foreign; /* streams on which no call has been met since: they may have waited for others by events */
-};
-
-/* False: the entry covers all that stands before. */
-bool left_came_back(struct came_back *b, const struct roll_record *rec);
-bool left_is_covered(struct came_back *b, const struct roll_record *rec);
-bool left_seen_over(const struct source *s, uint64_t ticket); /* its own host has seen that this call is over */
-uint64_t left_other_side(const struct source *o, const struct member *om, const struct member *tm,
-                         const struct roll_record *rec);
+bool left_visit(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto);
 
 #endif
