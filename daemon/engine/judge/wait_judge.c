@@ -11,112 +11,13 @@
  * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will
  * are wrong; where most never will, those who have made it are (call-added); between equal camps nobody is named.
  */
-#include "daemon/engine/judge/judge.h"
+#include "daemon/engine/judge/wait.h"
 
 #include <stdlib.h>
 
 #define CYCLES_MAX                                                                                                     \
     32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs \
          */
-
-static bool is_slot(const struct block *b, struct comm **c, uint32_t *seq)
-{
-    const struct entry *entry = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
-    struct member *m = entry ? source_member(b->waiter, entry->rec.comm) : NULL;
-    if (!m || m->comm != b->comm || roll_op_class(entry->rec.op) != ROLL_CLASS_COLL) {
-        return false;
-    }
-    *c = m->comm;
-    *seq = entry->rec.seq;
-    return true;
-}
-
-/* Ranks that are in the call in which `s` waits: those who wait for what is missing there, and nobody else. */
-static void add_waiting(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out)
-{
-    const struct entry *entry = source_entry(s, ticket);
-    const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
-    (void)roll_rankset_add(out, s->world);
-    if (!m || roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
-        return;
-    }
-    bool creation = roll_op_class(entry->rec.op) == ROLL_CLASS_COMM;
-    for (uint32_t r = 0; r < m->comm->size; r++) {
-        const struct member *o = &m->comm->member[r];
-        const struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
-        bool in =
-            other && (creation ? other->init != 0 && o->splits >= m->splits : comm_member_issued(o, entry->rec.seq));
-        if (in && source_alive(other) && o->ended == 0) {
-            (void)roll_rankset_add(out, other->world);
-        }
-    }
-}
-
-enum fate { FATE_OPEN, FATE_MADE, FATE_NEVER, FATE_DEAD, FATES };
-
-/* What a member has to do with call `seq`. */
-static enum fate fate_of(const struct roll_engine *e, const struct member *m, uint32_t seq)
-{
-    const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-    if (!s || m->unsure) {
-        return FATE_OPEN;
-    }
-    if (comm_member_issued(m, seq)) {
-        return FATE_MADE;
-    }
-    if (s->proc == ROLL_PROC_DEAD) {
-        return FATE_DEAD; /* it was ended, and did not choose */
-    }
-    return m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED ? FATE_NEVER : FATE_OPEN;
-}
-
-/*
- * A sibling has a vote where it has done the same: made, where that was this very call; never, where its members have
- * left right after calls that were the same. But absence elsewhere does not outvote half of a communicator: another
- * stage of a pipeline may have had less to do. And a sibling that was never called says nothing.
- */
-static void count_sibling(const struct roll_engine *e, const struct comm *sibling, const struct comm *c, uint32_t seq,
-                          bool half, uint32_t count[FATES])
-{
-    int past = comm_same_past(sibling, c, seq);
-    bool made = past >= 0 && comm_same_call(sibling, c, seq);
-    for (uint32_t r = 0; r < sibling->size; r++) {
-        enum fate fate = fate_of(e, &sibling->member[r], seq);
-        count[FATE_MADE] += fate == FATE_MADE && made;
-        count[FATE_NEVER] += fate == FATE_NEVER && past > 0 && !half && sibling->member[r].next == seq;
-    }
-}
-
-static enum quorum camp_of(const uint32_t count[FATES])
-{
-    uint32_t all = count[FATE_MADE] + count[FATE_NEVER] + count[FATE_OPEN];
-    if (count[FATE_MADE] * 2 > all) {
-        return CAMP_MADE;
-    }
-    if (count[FATE_NEVER] * 2 > all) {
-        return CAMP_NEVER;
-    }
-    return count[FATE_OPEN] == 0 ? CAMP_TIE : CAMP_OPEN;
-}
-
-/* *beside: its own members do not decide, those of its siblings do. */
-static enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool *beside)
-{
-    uint32_t count[FATES] = {0};
-    for (uint32_t r = 0; r < c->size; r++) {
-        count[fate_of(e, &c->member[r], seq)]++;
-    }
-    enum quorum own = camp_of(count);
-    bool half = count[FATE_MADE] * 2 >= c->size;
-    for (uint32_t i = 0; i < e->comms; i++) {
-        if (comm_is_sibling(e->comm[i], c)) {
-            count_sibling(e, e->comm[i], c, seq, half, count);
-        }
-    }
-    enum quorum camp = camp_of(count);
-    *beside = camp != own;
-    return camp;
-}
 
 /* Waited long enough for those who may still come and decide the vote. */
 static bool is_overdue(const struct roll_engine *e, const struct block *b)
@@ -127,11 +28,6 @@ static bool is_overdue(const struct roll_engine *e, const struct block *b)
         since = q->head != 0 && q->since < since ? q->since : since;
     }
     return e->finishing || (e->unheard == 0 && e->clock - since >= e->config.suspect_ns);
-}
-
-static bool is_known(const struct block *b)
-{
-    return b->comm && b->comm->muted && b->kind != BLOCK_BLAMED;
 }
 
 /* A rank of the circle is stuck already for a reason that has been told, or has to do with one. */
@@ -147,16 +43,6 @@ static bool is_echo(const struct block *b)
     return false;
 }
 
-static void add_all_waiting(const struct roll_engine *e, const struct block *b, struct roll_rankset *out)
-{
-    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
-        add_waiting(e, b->step[i].rank, b->step[i].ticket, out);
-    }
-    if (b->kind != BLOCK_CYCLE && b->waiter) {
-        add_waiting(e, b->waiter, b->ticket, out);
-    }
-}
-
 /* A circle in which somebody waits in the creation of a communicator: not a matter of messages, whatever the others
  * wait in. */
 static bool has_creation(const struct block *b)
@@ -169,79 +55,14 @@ static bool has_creation(const struct block *b)
     return any;
 }
 
-/* one end of a process, one verdict */
-
-void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter)
-{
-    struct roll_verdict *v = e->out_last ? &e->out_last->verdict : NULL;
-    for (uint32_t i = 0; v && i < e->sources; i++) {
-        struct source *s = e->source[i];
-        if (roll_rankset_has(ended, s->world) && !source_alive(s)) {
-            say_supersedes(e, v, v->supersedes == 0 && !s->end_named ? s->end_number : 0);
-            s->end_named = s->end_named || roll_rankset_has(&v->culprits, s->world);
-            s->end_number = v->number;
-            s->end_waiter = waiter;
-        }
-    }
-}
-
-enum end_news { END_NEW, END_TOLD, END_AGAIN };
-
-/* Has the end of those who are absent been told? AGAIN: nobody was named for it, and now somebody else waits as well.
- */
-static enum end_news end_news(const struct roll_engine *e, const struct block *b)
-{
-    enum end_news news = END_TOLD;
-    for (uint32_t i = 0; i < e->sources; i++) {
-        const struct source *s = e->source[i];
-        if (!roll_rankset_has(&b->absent, s->world) || source_alive(s)) {
-            continue;
-        }
-        if (s->end_number == 0 && !e->ask->end_is_told(s)) {
-            return END_NEW;
-        }
-        news =
-            !s->end_named && !e->ask->end_is_told(s) && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
-    }
-    return news;
-}
-
-/*
- * One end, however many communicators miss it. Between two ranks, one that has ended and one that waits for it, the
- * calls do not say who is wrong; when another one waits for it elsewhere they do, and that takes the first verdict's
- * place.
- */
-static bool ask_ended(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
-{
-    const struct entry *waits = source_entry(b->waiter, b->ticket);
-    enum end_news news = end_news(e, b);
-    if (news == END_TOLD && waits && b->comm) {
-        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
-        comm_explained(e, b->comm);
-        roll_rankset_fini(waiting);
-        return true;
-    }
-    uint64_t said = e->numbers;
-    add_all_waiting(e, b, waiting);
-    b->waiting = waiting;
-    b->camp = news == END_AGAIN && b->camp == CAMP_TIE ? CAMP_MADE : b->camp;
-    bool told = e->ask->block(e, b, news == END_AGAIN ? ASK_END : ASK_ALL);
-    if (e->numbers != said) {
-        ended_say(e, &b->absent, source_index(e, b->waiter));
-    }
-    b->waiting = NULL;
-    roll_rankset_fini(waiting);
-    return told;
-}
-
 /* Asks the detectors about one reason. Takes waiting: who waits for it elsewhere as well. */
 static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
 {
     bool ended = (b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT) && b->camp != CAMP_NEVER && b->waiter;
     if (ended) {
-        return ask_ended(e, b, waiting);
+        return ended_ask(e, b, waiting);
     }
-    add_all_waiting(e, b, waiting);
+    waiting_at(e, b, waiting);
     b->waiting = waiting;
     bool told = e->ask->block(e, b, has_creation(b) ? ASK_CREATION : ASK_ALL);
     b->waiting = NULL;
@@ -255,91 +76,9 @@ static bool ask(struct roll_engine *e, struct block *b)
     return ask_for(e, b, &waiting);
 }
 
-/* Who waits for this rank at all the places where it is absent for the same reason. */
-static void add_waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
-                            struct roll_rankset *out)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (found[i].kind == b->kind && roll_rankset_has(&found[i].absent, b->rank->world)) {
-            add_all_waiting(e, &found[i], out);
-        }
-    }
-}
-
-/* All who wait for dead processes are named with them: one cause, however many communicators. */
-static bool judge_dead(struct roll_engine *e, struct block *found, uint32_t n)
-{
-    struct block *first = NULL;
-    struct roll_rankset waiting = {0};
-    for (uint32_t i = 0; i < n; i++) {
-        if (found[i].kind == BLOCK_DEAD && found[i].waiter) {
-            first = first ? first : &found[i];
-            add_waiting(e, found[i].waiter, found[i].ticket, &waiting);
-        }
-    }
-    if (first) {
-        first->waiting = &waiting;
-        (void)e->ask->block(e, first, ASK_ALL);
-        first->waiting = NULL;
-    }
-    for (uint32_t i = 0; i < n; i++) { /* who is stuck for it is not asked about again */
-        const struct entry *waits = found[i].waiter ? source_entry(found[i].waiter, found[i].ticket) : NULL;
-        if (found[i].kind == BLOCK_DEAD && found[i].rank->said_dead && waits && found[i].comm) {
-            comm_mute_at(e, found[i].comm, found[i].waiter, &waits->rec);
-            comm_explained(e, found[i].comm);
-        }
-    }
-    roll_rankset_fini(&waiting);
-    return first != NULL;
-}
-
 static bool is_absence(enum block_kind kind)
 {
     return kind == BLOCK_FINISHED || kind == BLOCK_GONE || kind == BLOCK_ABORTED;
-}
-
-/*
- * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where several
- * wait for the same one at several places, each of those ties says the same: that rank has ended too early. One cause,
- * told as such.
- */
-static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < n; i++) {
-        struct block *b = &found[i];
-        if (b->kind != BLOCK_FINISHED || b->camp != CAMP_TIE || is_known(b) || source_explained(b->waiter) ||
-            end_news(e, b) == END_TOLD) {
-            continue;
-        }
-        struct roll_rankset waiting = {0};
-        bool several = false; /* on one communicator messages say more by themselves: detect_p2p.c */
-        for (uint32_t k = 0; k < n; k++) {
-            several = several || (found[k].kind == BLOCK_FINISHED && found[k].comm != b->comm &&
-                                  roll_rankset_has(&found[k].absent, b->rank->world));
-        }
-        add_waiting_for(e, found, n, b, &waiting);
-        if (!several || roll_rankset_count(&waiting) < 2) {
-            roll_rankset_fini(&waiting);
-            continue;
-        }
-        b->camp = CAMP_MADE;
-        b->waiting = &waiting;
-        uint64_t said = e->numbers;
-        any = e->ask->block(e, b, ASK_END) || any;
-        if (e->numbers != said) {
-            ended_say(e, &b->absent, source_index(e, b->waiter));
-        }
-        b->waiting = NULL;
-        for (uint32_t k = 0; k < n; k++) { /* at the other places it is the same */
-            if (found[k].kind == BLOCK_FINISHED && found[k].camp == CAMP_TIE && found[k].rank == b->rank &&
-                found[k].comm) {
-                comm_explained(e, found[k].comm);
-            }
-        }
-        roll_rankset_fini(&waiting);
-    }
-    return any;
 }
 
 /* Calls that some members never will make: first those where most have made them, then the lone callers, then the ties.
@@ -352,12 +91,12 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
         struct comm *c;
         uint32_t seq;
         if (is_absence(found[i].kind)) {
-            bool slot = is_slot(&found[i], &c, &seq);
-            found[i].camp = slot ? slot_camps(e, c, seq, &found[i].beside) : CAMP_TIE;
+            bool slot = block_slot(&found[i], &c, &seq);
+            found[i].camp = slot ? block_camp(e, c, seq, &found[i].beside) : CAMP_TIE;
         }
     }
     for (size_t pass = 0; pass < sizeof(order) / sizeof(order[0]); pass++) {
-        any = (order[pass] == CAMP_TIE && judge_ended(e, found, n)) || any;
+        any = (order[pass] == CAMP_TIE && ended_judge(e, found, n)) || any;
         for (uint32_t i = 0; i < n; i++) {
             struct block *b = &found[i];
             if (!is_absence(b->kind) || b->camp != order[pass]) {
@@ -372,7 +111,7 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
                 }
             }
             any = any || b->camp != CAMP_OPEN;
-            if (!is_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
+            if (!block_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
                 any = ask(e, b) || any;
             }
         }
@@ -388,7 +127,7 @@ static bool judge_short(struct roll_engine *e, struct block *found, uint32_t n)
         struct block *b = &found[i];
         struct comm *c;
         uint32_t seq, made = 0;
-        if (b->kind != BLOCK_SHORT || is_known(b) || !is_slot(b, &c, &seq)) {
+        if (b->kind != BLOCK_SHORT || block_known(b) || !block_slot(b, &c, &seq)) {
             continue;
         }
         for (uint32_t r = 0; r < c->size; r++) {
@@ -508,10 +247,10 @@ static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, e
             continue;
         }
         any = true;
-        if (!is_known(b)) {
+        if (!block_known(b)) {
             struct roll_rankset waiting = {0};
             if (kind == BLOCK_BUSY || kind == BLOCK_STUCK || kind == BLOCK_STOPPED) {
-                add_waiting_for(e, found, n, b, &waiting);
+                waiting_for(e, found, n, b, &waiting);
             }
             (void)ask_for(e, b, &waiting);
         }
@@ -556,7 +295,7 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     }
     explained = judge_kind(e, found, n, BLOCK_STOPPED) || explained;
     bool other = explained || e->numbers != said;
-    bool deaths = judge_dead(e, found, n);
+    bool deaths = dead_judge(e, found, n);
     said = e->numbers;
     explained = false; /* by anything but deaths */
     explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;

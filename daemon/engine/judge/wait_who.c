@@ -1,0 +1,50 @@
+/*
+ * wait_who.c: who waits: the ranks that are in the call that lacks somebody, for the verdict about the one they wait
+ * for.
+ *
+ * To count everybody who waits for anything was rejected: most of a job that hangs waits for the echo of one mistake,
+ * and the verdict names those who are stuck in the very call.
+ */
+#include "daemon/engine/judge/wait.h"
+
+/* Ranks that are in the call in which `s` waits: those who wait for what is missing there, and nobody else. */
+void waiting_in(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+    (void)roll_rankset_add(out, s->world);
+    if (!m || roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        return;
+    }
+    bool creation = roll_op_class(entry->rec.op) == ROLL_CLASS_COMM;
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        const struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
+        bool in =
+            other && (creation ? other->init != 0 && o->splits >= m->splits : comm_member_issued(o, entry->rec.seq));
+        if (in && source_alive(other) && o->ended == 0) {
+            (void)roll_rankset_add(out, other->world);
+        }
+    }
+}
+
+void waiting_at(const struct roll_engine *e, const struct block *b, struct roll_rankset *out)
+{
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        waiting_in(e, b->step[i].rank, b->step[i].ticket, out);
+    }
+    if (b->kind != BLOCK_CYCLE && b->waiter) {
+        waiting_in(e, b->waiter, b->ticket, out);
+    }
+}
+
+/* Who waits for this rank at all the places where it is absent for the same reason. */
+void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
+                 struct roll_rankset *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (found[i].kind == b->kind && roll_rankset_has(&found[i].absent, b->rank->world)) {
+            waiting_at(e, &found[i], out);
+        }
+    }
+}
