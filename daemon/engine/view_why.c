@@ -1,0 +1,344 @@
+/*
+ * view_why.c: why a rank does not go on, in plain sentences: what it is inside, which call it waits in, whom that call
+ * lacks, and what those are doing.
+ *
+ * Ranks that stand alike are told in one sentence; a key says whether two do. To compare finished sentences was
+ * rejected: each names its own rank, and of a thousand ranks all but a few would be written for nothing.
+ */
+#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Who an explanation is about: one rank, or several that stand alike, of which `s` is the first. */
+struct subject {
+    const struct source *s;
+    const struct roll_rankset *ranks;
+    bool many;
+};
+
+static void why_state(struct words *w, const struct roll_engine *e, const struct subject *who)
+{
+    const struct source *s = who->s;
+    uint64_t inside = view_inside(s);
+    const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
+    words_ranks(w, who->ranks);
+    if (s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_FINISHED) {
+        words_add(w, s->proc == ROLL_PROC_DEAD ? (who->many ? " are dead (" : " is dead (")
+                                               : (who->many ? " have ended (" : " has ended ("));
+        words_exit(w, s->exit_status);
+        words_add(w, ")");
+    } else if (s->proc == ROLL_PROC_STOPPED) {
+        words_add(w, who->many ? ": their processes are stopped" : "'s process is stopped");
+    } else if (s->unheard) {
+        words_add(w,
+                  who->many ? " are not heard: the agent on host %s is silent"
+                            : " is not heard: its agent on host %s is silent",
+                  s->info.host);
+        if (entry) {
+            words_add(w, who->many ? ". When they were seen last they were inside "
+                                   : ". When it was seen last it was inside ");
+            words_call(w, &entry->rec);
+        }
+    } else if (entry) {
+        words_add(w, who->many ? " are inside " : " is inside ");
+        if (who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+            words_add(w, "messages like rank %u's: ", s->world);
+        }
+        words_call(w, &entry->rec);
+    } else {
+        words_add(w, who->many ? " are not inside any call" : " is not inside any call");
+        if (e->clock > s->seen) {
+            double ago = (double)(e->clock - s->seen) / 1e9;
+            if (who->many) {
+                words_add(w, "; rank %u's last call was noted %.1f s ago", s->world, ago);
+            } else {
+                words_add(w, "; its last call was noted %.1f s ago", ago);
+            }
+        }
+    }
+}
+
+/*
+ * The call that keeps a queue from going on: the first one that somebody has not made, which need not be the head (a
+ * group waits as a whole, and what stands before it waits for peers that wait in turn); else the first that is
+ * incomplete.
+ */
+static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
+                                     struct roll_rankset *missing, uint32_t *unknown)
+{
+    uint64_t ticket = q->head - 1;
+    struct entry *first = NULL;
+    *unknown = 0;
+    for (struct entry *entry = q->head ? source_entry(s, ticket) : NULL; entry; entry = source_chain(s, &ticket)) {
+        if (entry_complete(s, entry) || !source_member(s, entry->rec.comm)) {
+            continue;
+        }
+        first = first ? first : entry;
+        *unknown = waitgraph_missing(e, s, entry, missing);
+        if (*unknown + roll_rankset_count(missing) > 0) {
+            return entry;
+        }
+    }
+    return first;
+}
+
+/* What two ranks would be told alike about a call; of messages each rank has its own peers and sizes. */
+static uint64_t call_key(const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    uint64_t size = message ? 0 : say_key(rec->count, rec->dtype, rec->redop, (uint64_t)(uint32_t)rec->peer);
+    return say_key(rec->op, m ? m->comm->key : 0, message ? 0 : rec->seq, size);
+}
+
+static uint64_t state_key(const struct source *s)
+{
+    uint64_t inside = view_inside(s);
+    const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
+    return say_key(s->proc, s->proc == ROLL_PROC_RUNNING ? s->unheard : (uint64_t)(uint32_t)s->exit_status,
+                   entry ? call_key(s, &entry->rec) : 0, 1);
+}
+
+static uint64_t set_key(const struct roll_rankset *set)
+{
+    uint64_t key = 0;
+    size_t n = roll_rankset_count(set);
+    for (size_t i = 0; i < n; i++) {
+        key = say_key(key, roll_rankset_at(set, i), 0, 0);
+    }
+    return key;
+}
+
+#define KINDS_SHOWN 3u /* kinds of ranks that are waited for: what each kind is doing */
+
+/* What those are doing that a call waits for: those that stand alike together. */
+static void why_missing(struct words *w, const struct roll_engine *e, const struct roll_rankset *missing)
+{
+    uint64_t shown[KINDS_SHOWN];
+    size_t n = roll_rankset_count(missing), kinds = 0;
+    for (size_t i = 0; i < n && kinds < KINDS_SHOWN; i++) {
+        const struct source *s = source_newest(e, roll_rankset_at(missing, i));
+        uint64_t key = s ? state_key(s) : 0;
+        bool known = !s;
+        for (size_t k = 0; k < kinds; k++) {
+            known = known || shown[k] == key;
+        }
+        if (known) {
+            continue;
+        }
+        struct roll_rankset alike = {0};
+        for (size_t k = i; k < n; k++) {
+            const struct source *other = source_newest(e, roll_rankset_at(missing, k));
+            if (other && state_key(other) == key) {
+                (void)roll_rankset_add(&alike, other->world);
+            }
+        }
+        struct subject who = {.s = s, .ranks = &alike, .many = roll_rankset_count(&alike) > 1};
+        words_add(w, kinds ? "; " : "");
+        why_state(w, e, &who);
+        shown[kinds++] = key;
+        roll_rankset_fini(&alike);
+    }
+}
+
+static void why_wait(struct words *w, struct roll_engine *e, const struct subject *who, const struct entry *entry,
+                     const struct roll_rankset *missing, uint32_t unknown)
+{
+    const struct source *s = who->s;
+    const char *tense = source_alive(s) ? (who->many ? "wait" : "waits") : "waited";
+    words_add(w, who->many ? " They %s in " : " It %s in ", tense);
+    if (who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        words_add(w, "messages, each for its own peers; rank %u in ", s->world);
+    }
+    words_call(w, &entry->rec);
+    words_add(w, ", #%u on ", entry->rec.seq);
+    words_comm(w, source_member(s, entry->rec.comm)->comm);
+    if (roll_rankset_count(missing) > 0) {
+        words_add(w, ", for ");
+        words_ranks(w, missing);
+        words_add(w, ": ");
+        why_missing(w, e, missing);
+    } else if (unknown > 0) {
+        words_add(w, ", for %u members that have never been seen", unknown);
+    } else {
+        words_add(w, "; every member has made this call, but some of them have earlier ones on the same stream to "
+                     "finish first");
+    }
+    words_add(w, ".");
+}
+
+/* A process that has ended waits for nothing, and its queues are empty: its oldest call that nobody has answered, of
+ * those still in its log. */
+static struct entry *call_left_behind(const struct roll_engine *e, const struct source *s, struct roll_rankset *missing,
+                                      uint32_t *unknown)
+{
+    uint64_t low = source_log_low(s);
+    for (uint64_t ticket = low; ticket < s->next; ticket++) {
+        struct entry *entry = source_entry(s, ticket);
+        enum roll_op_class class = entry ? roll_op_class(entry->rec.op) : ROLL_CLASS_NONE;
+        bool waits = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && entry->rec.count != 0);
+        if (!waits || !source_member(s, entry->rec.comm) || entry_answered(s, entry)) {
+            continue;
+        }
+        *unknown = waitgraph_missing(e, s, entry, missing);
+        if (*unknown + roll_rankset_count(missing) > 0) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* A communicator of this rank on which something has been found, and which it has not got past. */
+static const struct comm *trouble_of(const struct source *s)
+{
+    for (uint32_t i = 1; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && m->comm->muted && !m->passed && !m->gone) {
+            return m->comm;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * The number of the finding for which a communicator is silent: the newest that stands and names it, for hardly any is
+ * told there while the silence lasts. 0 when it is too long ago to be remembered.
+ */
+static uint64_t finding_on(const struct roll_engine *e, const struct comm *c)
+{
+    uint64_t number = 0;
+    for (uint32_t i = 0; i < FOUND_KEPT; i++) {
+        const struct found *f = &e->found[i];
+        for (uint32_t k = 0; f->number > number && k < sizeof(f->comm_key) / sizeof(f->comm_key[0]); k++) {
+            if (f->comm_key[k] == c->key && say_stands(e, f->number)) {
+                number = f->number;
+            }
+        }
+    }
+    return number;
+}
+
+static void why_waits(struct words *w, struct roll_engine *e, const struct subject *who)
+{
+    const struct source *s = who->s;
+    uint32_t places = source_alive(s) ? s->queues : 1;
+    bool any = false;
+    for (uint32_t i = 0; i < places; i++) {
+        struct roll_rankset missing = {0};
+        uint32_t unknown = 0;
+        const struct entry *entry = source_alive(s) ? call_in_the_way(e, s, &s->queue[i], &missing, &unknown)
+                                                    : call_left_behind(e, s, &missing, &unknown);
+        if (entry) {
+            why_wait(w, e, who, entry, &missing, unknown);
+        }
+        any = any || entry;
+        roll_rankset_fini(&missing);
+    }
+    const struct comm *trouble = any ? NULL : trouble_of(s);
+    if (trouble) {
+        words_add(w, " Every peer has come to the calls that %s issued; why it goes no further on ",
+                  who->many ? "they have" : "it has");
+        words_comm(w, trouble);
+        uint64_t number = finding_on(e, trouble);
+        if (number != 0) {
+            words_add(w, " is what verdict %" PRIu64 " says.", number);
+        } else {
+            words_add(w, " is what the finding about it says: `rollcall verdicts` lists it.");
+        }
+    } else if (!any) {
+        words_add(w, who->many ? " Everything that they have issued could be matched."
+                               : " Everything that it has issued could be matched.");
+    }
+}
+
+/* What has become of the communicators of this rank, where it is not ordinary. */
+static void why_comms(struct words *w, const struct subject *who)
+{
+    for (uint32_t i = 1; i < who->s->members; i++) {
+        const struct member *m = who->s->member[i];
+        if (m && m->async != 0) {
+            words_add(w, " NCCL reports %s on ", roll_result_name(m->async));
+            words_comm(w, m->comm);
+            words_add(w, " (ncclCommGetAsyncError).");
+        }
+        if (m && m->ended != 0) {
+            words_add(w, who->many ? " They have %s " : " It has %s ",
+                      m->ended == ROLL_OP_COMM_ABORT ? "aborted" : "revoked");
+            words_comm(w, m->comm);
+            words_add(w, m->comm->aborted ? ": nothing on it is judged any more."
+                                          : ": what was not done there stays undone, and its peers are judged on.");
+        }
+    }
+}
+
+uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
+{
+    const struct source *s = source_newest(e, world_rank);
+    if (!s) {
+        return 0;
+    }
+    sweep(e);
+    uint64_t key = say_key(state_key(s), s->last.op ? call_key(s, &s->last) : 0, view_inside(s) != 0, 2);
+    for (const char *at = view_state(s, &s->last); *at; at++) {
+        key = say_key(key, (uint64_t)(unsigned char)*at, 0, 0);
+    }
+    for (uint32_t i = 0; i < s->queues; i++) {
+        struct roll_rankset missing = {0};
+        uint32_t unknown;
+        const struct entry *entry = call_in_the_way(e, s, &s->queue[i], &missing, &unknown);
+        bool message = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
+        if (entry) {
+            key = say_key(key, call_key(s, &entry->rec), message ? 0 : set_key(&missing), unknown);
+        }
+        roll_rankset_fini(&missing);
+    }
+    for (uint32_t i = 1; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && (m->async != 0 || m->ended != 0)) {
+            key = say_key(key, m->comm->key, m->async, m->ended);
+        }
+    }
+    return key;
+}
+
+int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size)
+{
+    sweep(e);
+    struct subject who = {.ranks = ranks, .many = roll_rankset_count(ranks) > 1};
+    who.s = roll_rankset_count(ranks) > 0 ? source_newest(e, roll_rankset_at(ranks, 0)) : NULL;
+    if (!who.s) {
+        return ROLL_E_NOTFOUND;
+    }
+    struct words w = {.used = 0};
+    const struct roll_record *last = &who.s->last;
+    why_state(&w, e, &who);
+    if (w.used > 0) {
+        w.text[0] = 'R';
+    }
+    words_add(&w, ".");
+    if (last->op != ROLL_OP_NONE) {
+        bool messages = who.many && roll_op_class(last->op) == ROLL_CLASS_P2P;
+        words_add(&w, who.many ? " Their last NCCL call: " : " Its last NCCL call: ");
+        if (messages) {
+            words_add(&w, "a message, rank %u's ", who.s->world);
+        }
+        words_call(&w, last);
+        view_words_state(&w, e, who.s, last);
+        words_add(&w, ".");
+    }
+    why_comms(&w, &who);
+    why_waits(&w, e, &who);
+    snprintf(out, size, "%s", w.text);
+    return (int)w.used;
+}
+
+int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size)
+{
+    struct roll_rankset one = {0};
+    (void)roll_rankset_add(&one, world_rank);
+    int n = roll_engine_why_alike(e, &one, out, size);
+    roll_rankset_fini(&one);
+    return n;
+}
