@@ -7,7 +7,7 @@
  * log was rejected: a captured call waits for nothing, so the log forgets it at once.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/model.h"
+#include "daemon/engine/model/source.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
  * record does not pass here. Symbols and lines were rejected: they need files, and the engine has none.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/model.h"
+#include "daemon/engine/model/source.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POLLS_MIN     4u         /* in a loop */
-#define POLL_GAP_MS   125u       /* on average; a host that asks less often has time for other things */
+#define LOG_MIN       256u
+#define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
+#define POLLS_MIN     4u    /* in a loop */
+#define POLL_GAP_MS   125u  /* on average; a host that asks less often has time for other things */
 #define POLL_FRESH_NS 600000000u /* three times what passes between two words of a loop (interposer/cuda/poll.c) */
 
 struct thread *source_thread(struct source *s, uint16_t id)

@@ -1,0 +1,323 @@
+/*
+ * source.h: one rank process, as its records show it: a log of its calls, a queue for each of its streams, the state of
+ * each of its host threads; its captured graphs and its call sites.
+ *
+ * Tickets number the records of a source. Where a member holds a ticket and may hold none, the member is the ticket
+ * plus 1, and 0 says "none"; where a function returns a ticket, NO_TICKET says so. The patience clock and the clock of
+ * suspicion are `clock` and `calm` of struct roll_engine.
+ */
+#ifndef ROLL_DAEMON_ENGINE_MODEL_SOURCE_H
+#define ROLL_DAEMON_ENGINE_MODEL_SOURCE_H
+
+#include "daemon/engine/engine.h"
+#include "trace/err.h"
+#include "trace/op.h"
+
+#include <stddef.h>
+
+#define NO_SOURCE   UINT32_MAX
+#define NO_CLOCK    UINT64_MAX
+#define NO_TICKET   UINT64_MAX
+#define THREADS_MAX 16u /* host threads followed in a source; a source with more is never called blocked */
+#define POLLED_MAX  4u  /* things that one loop of polls asks about: interposer/record/thread.h records no more */
+#define GROUP_COMMS 16u /* communicators of one group whose streams are joined */
+
+struct comm;
+struct member;
+struct pair;
+struct graph_span;
+struct site_table;
+
+/* How far a collective is; entry.index. */
+enum coll_state {
+    COLL_ISSUED = 0,
+    COLL_READY,  /* the slot has counted the collective as ready */
+    COLL_REFUSED /* nothing was enqueued: the collective is no part of its slot */
+};
+
+/* One record in the log of a source. */
+struct entry {
+    struct roll_record rec;
+    struct pair *pair; /* of a message; NULL: a call of another kind, or a message that has no node */
+    uint32_t index;    /* of a message: the number of its node in the pair; of a collective: enum coll_state */
+    uint32_t next;     /* distance in tickets to the next call on the same stream; 0 = there is none yet */
+};
+
+/* The calls of one stream that are not known to be complete, oldest first. */
+struct queue {
+    uint64_t head, tail; /* tickets + 1 of the oldest and the newest call; 0 = the queue is empty */
+    uint64_t since;      /* patience clock at which the head got to the front */
+    bool marked;         /* the head, with the rest of its group, has been counted as ready */
+    uint32_t visit; /* stall analysis: twice the number of the run that saw this queue, plus 1 while the queue is on
+                       the path of the walk */
+    uint64_t done;  /* the rank has been told that its device is through with all calls before this ticket; 0 = it has
+                       been told of none */
+};
+
+/* A host thread of the rank. */
+struct thread {
+    uint16_t id;
+    struct {
+        uint16_t comm;
+        uint32_t stream;
+    } joined[GROUP_COMMS]; /* communicators of the thread's open group, each with the queue of its first call there */
+    uint32_t group;        /* the thread's open group; 0 = none */
+    uint32_t joins;
+    uint64_t inside;  /* ticket + 1 of the call that the thread has entered and not left; 0 = none */
+    uint64_t since;   /* patience clock at which the thread was seen to be inside */
+    uint64_t calm;    /* clock of suspicion at that moment, or when the rank was heard again, if that was later */
+    uint64_t renewed; /* patience clock at which the newest record of the thread's loop of polls came */
+    bool acts;        /* the thread has made calls other than polls */
+    bool polls;       /* what the thread is inside is a loop of polls */
+    uint8_t turns;    /* how many things that loop asks about */
+    uint8_t named;    /* how many of them its records have named: those in `thing` */
+    struct polled {
+        uint64_t count;
+        uint16_t stream, comm;
+        uint8_t op;
+    } thing[POLLED_MAX];
+};
+
+/* One call that was captured into a graph: what is left of its record. */
+struct captured {
+    uint64_t ticket, count;
+    int32_t peer;
+    uint16_t comm, callsite, graph;
+    uint8_t op, dtype, redop, flags;
+};
+
+struct source {
+    struct roll_source_info info;
+    char host[ROLL_NAME_BYTES], exe[128];
+    uint32_t world;      /* rank in the job */
+    uint32_t generation; /* how many processes of the same rank came before this one */
+    int64_t offset;      /* wall clock minus the clock of the records: roll_engine_clock */
+
+    /* the process */
+    enum roll_proc_state proc;
+    int32_t exit_status;
+    uint64_t proc_ns;    /* patience clock at which the engine learnt of `proc` */
+    bool said_dead;      /* the death of the process has been told, or needs not be */
+    uint64_t end_number; /* the verdict that says that the process ended before its peers; 0 = none */
+    uint32_t end_waiter; /* the source that is said there to wait for the process */
+    bool end_named;      /* that verdict names the process as a culprit: no other verdict about its end is needed */
+
+    /* the log */
+    struct entry *log; /* by ticket & log_mask */
+    uint64_t log_mask;
+    uint64_t next; /* the ticket after the last one */
+    uint64_t kept; /* everybody has answered all calls before this ticket */
+    uint64_t safe; /* no ticket below this one is still needed: a lower bound, found anew when the log is full */
+    uint64_t records, calls, lost;
+    uint64_t last_ns;          /* wall clock of the newest record */
+    struct roll_record last;   /* the newest call of NCCL */
+    struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
+    uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
+    uint32_t step;             /* the step of the newest record that bears one */
+    uint8_t phase;             /* the phase that the same record reports */
+    bool completes;            /* the rank learns which calls its device has completed */
+
+    /* its parts */
+    struct member **member; /* its place on each communicator, by the source's own small id of that communicator */
+    size_t members;
+    struct queue *queue; /* by stream id */
+    uint32_t queues;     /* how many may be in use: the ids below this */
+    size_t queue_room;
+    struct thread thread[THREADS_MAX];
+    uint32_t threads;
+    uint32_t thread_last;      /* index of the thread that was seen last */
+    bool many_threads;         /* there are more threads than THREADS_MAX */
+    struct captured *captured; /* captured calls in the order of their tickets; a ring of CAPTURED_MAX: graph.c */
+    uint32_t captures;         /* how many there have been */
+    size_t capture_room;
+    struct graph_span *graph; /* by graph id */
+    size_t graphs;
+    struct site_table *sites; /* call sites: site.c; owned */
+    void **state;             /* what detectors keep of this source: detect/state.h */
+
+    /* news and silence */
+    uint64_t seen;      /* patience clock at which anything came from this source */
+    uint64_t calm;      /* clock of suspicion at that moment */
+    uint64_t back_ns;   /* patience clock at which the host last came back from a wait without an error */
+    uint64_t back_wall; /* wall clock at which that wait had begun */
+    uint32_t starved;   /* permille: struct roll_engine_sight */
+    bool unheard;       /* the agent of the rank is silent */
+    uint64_t excuse;    /* ticket + 1 of a call in which the rank waits for a reason that has been told; 0 = none */
+
+    /* records that are missing */
+    bool late;           /* the first records of the process are not known */
+    bool gap;            /* records have been lost since source_certain was asked last */
+    bool in_gap;         /* what the source says about step `gap_step` may not be all that it has said about it */
+    uint64_t gap_ticket; /* the first ticket behind the newest loss; 0 = nothing was lost */
+    uint32_t gap_step;
+
+    /* creations of communicators */
+    uint32_t inits;      /* calls of CommInit so far */
+    uint64_t init;       /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
+    uint64_t init_since; /* patience clock at which the rank came there */
+    uint64_t init_calm;  /* clock of suspicion at that moment, or when the rank was heard again, if that was later */
+    bool init_polled;    /* that call is nonblocking: it has returned, and the creation goes on */
+    uint64_t init_known; /* `init` of a creation in which the rank waits for a reason that is known */
+    uint32_t visit;      /* stall analysis: number of the run that looked at the creation that the rank is inside */
+    uint32_t defined; /* stall analysis: number of the run that last found the rank among the members of a creation */
+};
+
+/* What stands on the path of every record is defined here and not in source.c. */
+
+/* The record with a ticket; NULL: the log does not hold it. */
+static inline struct entry *source_entry(const struct source *s, uint64_t ticket)
+{
+    if (!s->log || ticket >= s->next) {
+        return NULL;
+    }
+    struct entry *entry = &s->log[ticket & s->log_mask];
+    bool same = roll_seal_state(entry->rec.seal) != ROLL_STATE_EMPTY && roll_seal_ticket(entry->rec.seal) == ticket;
+    return same ? entry : NULL;
+}
+
+/* The oldest ticket that the log of a source may still hold. */
+static inline uint64_t source_log_low(const struct source *s)
+{
+    return s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+}
+
+/* The log has room for a record with this ticket, without losing one that is still needed. */
+static inline bool source_log_fits(const struct source *s, uint64_t ticket)
+{
+    return s->log && (ticket <= s->log_mask || ticket - s->log_mask <= s->safe);
+}
+
+/* Some call on the streams of the source is not known to be complete. */
+static inline bool source_pending(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->queues; i++) {
+        if (s->queue[i].head != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The source's place on a communicator, by the source's own id of that; NULL: no definition with this id has come. */
+static inline struct member *source_member(const struct source *s, uint32_t id)
+{
+    return id < s->members ? s->member[id] : NULL;
+}
+
+/* The next call on the same stream, to which *ticket is moved; NULL: there is none. */
+static inline struct entry *source_chain(const struct source *s, uint64_t *ticket)
+{
+    struct entry *entry = source_entry(s, *ticket);
+    if (!entry || entry->next == 0) {
+        return NULL;
+    }
+    *ticket += entry->next;
+    return source_entry(s, *ticket);
+}
+
+/* Two calls of one rank stand in one group. */
+static inline bool source_same_unit(const struct roll_record *a, const struct roll_record *b)
+{
+    return a->group != 0 && a->group == b->group && a->thread == b->thread;
+}
+
+/* The process of the source has not ended. */
+static inline bool source_alive(const struct source *s)
+{
+    return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
+}
+
+/* source.c: a source and its log */
+
+/* The source is the newest process of its rank from now on; `index` is its number in the engine. 0, NOMEM. */
+int source_enlist(struct roll_engine *e, struct source *s, uint32_t index);
+/* The newest process of a rank; NULL: none has come. */
+struct source *source_newest(const struct roll_engine *e, uint32_t world);
+/* The number of a source in the engine; NO_SOURCE: it is none of the engine's. */
+uint32_t source_index(const struct roll_engine *e, const struct source *s);
+/* Makes the log of a source whose first record has this ticket. 0, NOMEM. */
+int source_log_open(struct source *s, uint64_t ticket);
+/* The oldest ticket that is still needed; `upto` where none before it is. */
+uint64_t source_log_needed(struct source *s, uint64_t upto);
+/* Writes a record into the log, which has room for it (source_log_fits), and returns its entry. */
+struct entry *source_log_put(struct source *s, const struct roll_record *rec, uint64_t ticket);
+/* Doubles the log. 0, NOMEM. */
+int source_log_grow(struct source *s);
+/* The wall clock at which the host entered this call. */
+uint64_t source_wall(const struct source *s, const struct roll_record *rec);
+/* Something came from this source: its silence begins anew. */
+void source_news(const struct roll_engine *e, struct source *s);
+/* The rank is heard, and nothing has come from it for `ns` of the clock of suspicion. */
+bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
+/*
+ * False where records are missing, so that what the source says about the step of this record may be only a part of
+ * what it has said. Asked for every record of class MOE that is compared with those of other ranks.
+ */
+bool source_certain(struct source *s, const struct roll_record *rec);
+/*
+ * The call with this ticket is the collective of member m with number seq: a call that has elements and was not
+ * refused, so that no other call of the member bears the number.
+ */
+bool source_holds(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq);
+/* The ticket of that collective; NO_TICKET: the log does not hold it. The search begins with the newest call. */
+uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
+
+/* source.c: the host threads of a source, its streams, and what a host waits for */
+
+/* The thread with this id, which is made if it is new; NULL: there are too many. */
+struct thread *source_thread(struct source *s, uint16_t id);
+/* The call goes to the end of its stream's queue. 0, NOMEM. */
+int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+/* The group of this call has not been ended yet. */
+bool source_group_open(const struct source *s, const struct roll_record *rec);
+/* This call may still turn out to be refused: it has not returned, or its group has not been ended. */
+bool source_unsettled(const struct source *s, const struct roll_record *rec);
+/* The host cannot go on: every thread that has made calls other than polls is inside a call. */
+bool source_blocked(const struct roll_engine *e, const struct source *s);
+/* What a host that is inside a call waits for on a stream: all calls before `upto`. */
+struct host_wait {
+    uint64_t upto;
+    bool waits; /* false: a loop of polls of which it is not known that it goes on */
+    bool soft;  /* the host could go on all the same: one that polls may leave its loop */
+    bool vague; /* which calls the host waits for is not known: it waits for an event */
+};
+struct host_wait source_wait(const struct roll_engine *e, const struct source *s, const struct thread *t,
+                             const struct roll_record *in);
+/* A record of a loop of polls over several things names one of them, which is remembered while the loop goes on. */
+void source_polled(struct thread *t, const struct roll_record *rec, bool goes_on);
+/* Some thread that has made calls other than polls is in a loop of polls now. */
+bool source_polls(const struct source *s);
+/* Every such loop was still going on after this moment of the patience clock; true where there is none. */
+bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock);
+
+/* graph.c: what was captured into which graph */
+
+#define CAPTURED_MAX 8192u /* captured calls remembered per source */
+void graph_note_call(struct source *s, const struct roll_record *rec, uint64_t ticket);
+void graph_define(struct source *s, const struct roll_def *def);
+void graph_forget(struct source *s);
+/*
+ * The n-th collective that graph `id` holds on a communicator of this source; false: it is not remembered. *total: how
+ * many there are, by the definition of the graph; 0 = not known.
+ */
+bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
+                      uint32_t *total);
+
+/* site.c: call sites that can be compared between ranks */
+
+/* Takes the definition of a call site or of a module. 0, NOMEM. */
+int site_define(struct source *s, const struct roll_def *def);
+/* The number of the place at which a call stands, the same on each rank; 0 = not known. */
+uint64_t site_of(const struct source *s, const struct roll_record *rec);
+enum site_relation {
+    SITE_UNKNOWN = 0,
+    SITE_SAME, /* the whole stacks are equal */
+    SITE_OTHER /* the two are surely different places */
+};
+enum site_relation site_compare(const struct source *a, const struct roll_record *of_a, const struct source *b,
+                                const struct roll_record *of_b);
+/* The rank has made a call at this place. */
+bool site_is_known(const struct source *s, uint64_t site);
+void site_forget(struct source *s);
+
+#endif
