@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A definition that comes so few calls after a gap may be older than the gap, which then may hold calls on it. */
+/*
+ * A definition that comes at most so many calls after a loss of records may be older than the loss: then calls on the
+ * communicator may be among what was lost.
+ */
 #define LATE_DEFINITION 4096u
 
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
@@ -57,8 +60,10 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     return c;
 }
 
-/* The call that made it, for the faces: a child's is the newest one on its parent; of one made from a unique id it is
- * still to come (comm_made). */
+/*
+ * Notes for the faces which call made the communicator: for a child, the newest split of its parent that has its
+ * number. The call that makes a communicator from a unique id comes after the definition, and is noted by comm_made.
+ */
 static void note_made(struct comm *c, uint32_t source, const struct source *s, const struct roll_def_comm *def)
 {
     enum { LOOKED_AT = 256 };
@@ -97,7 +102,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0) {
         return ROLL_E_NOMEM;
     }
-    /* Of an open one the size is not known: it has the members that have been seen. */
+    /* The size of an open communicator is not known: it has the members that have been seen. */
     bool open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
     if (open != c->open || (open ? (uint32_t)def->rank >= c->room : c->size != (uint32_t)def->nranks)) {
         *contradicts = c;

@@ -11,34 +11,35 @@
 struct doubt;
 struct judge_ask;
 
-/* A finding that has been said, for as long as the run: it may be taken back, or said better. */
+/* A finding that has been said. It is kept as long as the run, because it may be taken back or said better. */
 struct told {
     uint64_t number;
     enum roll_verdict_code code;
     enum roll_certainty certainty;
-    bool retired; /* superseded, confirmed or withdrawn */
+    bool retired; /* a later verdict has superseded, confirmed or withdrawn it */
     uint64_t comm_key;
     char comm_label[ROLL_NAME_BYTES];
     uint32_t comm_size;
     uint64_t seq;
 };
 
-/* What a key stands for: said (and by which verdict, where that is remembered). */
+/* What has been said or remembered under one key: say_once, say_remember. */
 struct said_key {
-    uint64_t number; /* 0 = none */
-    bool forgotten;  /* it may be said again */
+    uint64_t number; /* the verdict that is remembered; 0 = none */
+    bool forgotten;  /* the cause may be said again */
 };
 
-/* A finding that somebody may wait for: where, and who. */
 #define FOUND_KEPT 32u
+/* A finding for which ranks may wait: where it was, and whom it names. */
 struct found {
     uint64_t number;
-    uint64_t clock;                            /* patience */
-    uint64_t comm_key[ROLL_VERDICT_SIDES + 1]; /* 0 = none */
-    struct roll_rankset ranks;                 /* those it names; only where it has no communicator */
+    uint64_t clock;                            /* patience clock at which it was said */
+    uint64_t comm_key[ROLL_VERDICT_SIDES + 1]; /* the communicators that it names; 0 = none */
+    struct roll_rankset ranks;                 /* the ranks that it names, where it names no communicator */
 };
 
-struct said { /* one verdict in the queue */
+/* One verdict in the queue of those that are to be fetched. */
+struct said {
     struct roll_verdict verdict;
     char *text;
     struct said *next;
@@ -48,50 +49,56 @@ struct roll_engine {
     struct roll_engine_config config;
     const struct judge_ask *ask; /* judge/judge.h */
     uint64_t now;                /* wall clock of the last tick */
-    uint64_t clock;              /* patience: see roll_engine_tick; all `since` and `seen` are on it */
-    uint64_t calm; /* suspicion: the same, but for the time in which ranks could not run; all `calm` are on it */
-    uint32_t starved, unheard; /* permille of the live rank that is starved most; live ranks that are not heard */
-    uint32_t silences;         /* how often ranks have fallen silent */
-    bool sight_changed;        /* `starved` and `unheard` have to be found anew */
+    uint64_t clock;              /* the patience clock (roll_engine_tick), by which `since` and `seen` are told */
+    uint64_t calm;               /* the clock of suspicion: the same without the time in which ranks could not run */
+    uint32_t starved;            /* permille of the live rank that is starved most */
+    uint32_t unheard;            /* live ranks that are not heard */
+    uint32_t silences;           /* how often the agent of a rank has fallen silent */
+    bool sight_changed;          /* `starved` and `unheard` have to be found anew */
     struct source **source;
     uint32_t sources;
     size_t source_room;
-    uint32_t *newest; /* by world rank: index + 1 of its newest process */
+    uint32_t *newest; /* by rank in the job: 1 + the number of its newest process in `source` */
     size_t newest_room;
     struct comm **comm;
     uint32_t comms;
     size_t comm_room;
     struct roll_map comm_at; /* from the key of a communicator to its number in `comm` */
-    struct variant *variant;
-    uint32_t variants, variant_free;
+    struct variant *variant; /* a pool: variant.c */
+    uint32_t variants;
+    uint32_t variant_free; /* 1 + the number of the first free one; 0 = none is free */
     size_t variant_room;
-    struct said_key *said_key; /* what has been said: one verdict for each cause */
+    struct said_key *said_key; /* what has been said, so that one cause gets one verdict */
     uint32_t said_keys;
     size_t said_key_room;
     struct roll_map said_key_at; /* from the key of a cause to its number in `said_key` */
     struct told *told;           /* the findings so far, by rising number */
     uint32_t tolds;
     size_t told_room;
-    struct said *out_first, *out_last, *shown;
-    uint64_t numbers, findings;
+    struct said *out_first, *out_last; /* verdicts that are to be fetched */
+    struct said *shown;                /* the verdict that was fetched last */
+    uint64_t numbers, findings;        /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
     uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
-    struct found found[FOUND_KEPT]; /* the newest findings that somebody may wait for; a ring */
+    struct found found[FOUND_KEPT]; /* the newest findings for which ranks may wait; a ring */
     uint32_t founds;
     uint64_t trouble_ns;   /* patience clock at which the newest trouble that ranks are stuck in became known */
-    uint64_t trouble_wall; /* and wall clock */
-    uint64_t enrolled;     /* members that have been heard for the first time, of all communicators */
-    uint64_t wall;         /* time of the job by its records, as found at `wall_clock`: silence.c */
-    uint64_t wall_clock;   /* patience clock of that, plus one */
-    uint64_t wall_records; /* and how many records had come */
-    uint32_t visit;
-    uint64_t effort; /* members and log entries that analyses have looked at so far: tests of their bounds count it */
-    uint32_t held_comms; /* communicators with a held slot */
-    uint32_t muted_comms;
-    uint32_t ended, aborts; /* processes that have ended, one way or another; members that have aborted */
-    bool mute_fresh, finishing, dirty;
+    uint64_t trouble_wall; /* wall clock at that moment */
+    uint64_t enrolled;     /* members of all communicators of which something has come, and processes that came back */
+    uint64_t wall;         /* the time of the job by its records: silence.c */
+    uint64_t wall_clock;   /* 1 + the patience clock at which `wall` was found */
+    uint64_t wall_records; /* records that had come by then */
+    uint32_t visit;        /* stall analysis: number of the run */
+    uint64_t effort; /* members and log entries that analyses have looked at; tests count them to see their bounds */
+    uint32_t held_comms;                           /* communicators with a disagreement that is being judged */
+    uint32_t muted_comms;                          /* communicators that are silent: silence.c */
+    uint32_t ended;                                /* processes that have ended, one way or another */
+    uint32_t aborts;                               /* members that have aborted their communicator */
+    bool mute_fresh;                               /* a communicator has been silenced since silence_settle ran */
+    bool finishing;                                /* no more input will come: roll_engine_finish */
+    bool dirty;                                    /* calls may have become complete since the last sweep */
     struct doubt *doubt;                           /* suspicions that may still come to nothing, oldest first */
-    struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
+    struct roll_rankset view_members, view_behind; /* roll_engine_comm lends them */
     void **state;                                  /* what detectors keep of the run: detect/state.h */
 };
 

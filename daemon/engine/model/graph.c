@@ -1,10 +1,10 @@
 /*
  * graph.c: what was captured into which CUDA graph, per rank.
  *
- * A launch says only the hash of what it replays, so that a rank with thousands of captured calls costs one record a
- * step. When the hashes of two ranks differ, people want to know which call differs first: the captured calls are
- * remembered here, without the rest of their records, in a ring of the newest CAPTURED_MAX. Reading them again from the
- * log was rejected: a captured call waits for nothing, so the log forgets it at once.
+ * The record of a launch holds only the hash of what is replayed, so that a rank with thousands of captured calls makes
+ * one record a step. When the hashes of two ranks differ, people want to know which call differs first. For them the
+ * newest CAPTURED_MAX captured calls are remembered in a ring, without the rest of their records. To read the calls
+ * from the log again was rejected: a captured call waits for nothing, so the log forgets it at once.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/source.h"
@@ -13,7 +13,7 @@
 
 #define GRAPHS_MAX 1024u
 
-/* One graph's definition. */
+/* The definition of one graph: its calls are those with tickets from `first` to `last`. */
 struct graph_span {
     uint64_t first, last;
     uint32_t parts;

@@ -3,7 +3,7 @@
  *
  * The pairs of a communicator stand in a hash table of their own. The map that others use (daemon/base/map.h) was
  * rejected here: the table is searched for each message, the map holds numbers and not pointers, which costs one more
- * load, and its smallest size is 1 KB, which is much for the many communicators with two or three pairs.
+ * load, and the smallest map takes 1 KB, which is much for the many communicators that have two or three pairs.
  */
 #include "daemon/engine/model/engine_state.h"
 
@@ -108,7 +108,7 @@ bool p2p_complete(const struct entry *entry)
 {
     const struct pair *p = entry->pair;
     if (p && p->said && !p->comm->muted) {
-        return false; /* about to be told: its evidence must stay */
+        return false; /* the difference is about to be told, and its evidence must stay */
     }
     return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
            p2p_node(p, entry->index)->ready == 3;

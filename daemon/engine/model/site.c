@@ -3,9 +3,9 @@
  *
  * A record names its call site by an id of its own process, and a definition lists the return addresses behind it.
  * Addresses differ from process to process; module (by build id, else by file name) and offset do not. The whole
- * recorded stack counts, not the innermost frame alone: a program that makes all its calls through one helper has one
- * innermost frame and many callers. Numbers are worked out when ranks disagree, not when a call comes: the path of a
- * record does not pass here. Symbols and lines were rejected: they need files, and the engine has none.
+ * recorded stack counts, and not the innermost frame alone: a program that makes all its calls through one helper has
+ * one innermost frame and many callers. The numbers are worked out when ranks disagree, so the path of a record does
+ * not pass here. Symbols and lines were rejected: they need files, and the engine has none.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/source.h"
@@ -15,7 +15,7 @@
 
 #define SITES_MAX   UINT16_MAX
 #define MODULES_MAX 4096u
-#define COMMON_MAX  512u /* newest sites of a rank that are looked at to see whether two ranks can be compared */
+#define COMMON_MAX  512u /* of a rank's sites the newest that are tried as common to two ranks */
 
 struct stack {
     uint32_t depth;
@@ -48,7 +48,8 @@ static uint64_t mix_bytes(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-/* The build id is of the contents; a path is not the same on every host, its last part usually is. */
+/* A module is known by its build id, which depends on its contents; else by the last part of its path, because the
+ * folders before that part need not be the same on every host. */
 static uint64_t module_identity(const struct roll_def_module *info, const char *path)
 {
     uint32_t bytes = info->build_id_bytes;
@@ -115,7 +116,7 @@ void site_forget(struct source *s)
     }
 }
 
-/* The module that holds an address; the newest where a place was used again. */
+/* The module that holds an address. Where modules came to the same place one after the other, it is the newest. */
 static const struct module *module_of(const struct site_table *t, uint64_t pc)
 {
     for (uint32_t i = t->modules; i-- > 0;) {
@@ -136,7 +137,7 @@ static uint64_t identity(const struct site_table *t, uint32_t id)
             return 0;
         }
         if (!module) {
-            break; /* code made at run time: the frames before it are known */
+            break; /* code that was made at run time: only the frames before it are known */
         }
         h = mix(mix(h, module->identity), stack->pc[i] - module->bias);
     }
@@ -158,8 +159,8 @@ bool site_is_known(const struct source *s, uint64_t site)
     return false;
 }
 
-/* Stacks that were walked through code without frame pointers may hold other addresses on each rank; then no site is
- * common. */
+/* Some site is common to two ranks. None may be where stacks were walked through code without frame pointers, which
+ * gives other addresses on each rank: then sites of the two cannot be compared. */
 static bool site_comparable(const struct source *a, const struct source *b)
 {
     if (!a->sites || !b->sites) {
@@ -174,7 +175,8 @@ static bool site_comparable(const struct source *a, const struct source *b)
     }
     return false;
 }
-/* The address right behind the call is exact; the frames around it may have been guessed from words on the stack. */
+/* The innermost frame alone, as a number. Its address, right behind the call, is exact; the frames around it may have
+ * been guessed from words on the stack. */
 static uint64_t innermost(const struct site_table *t, uint32_t id)
 {
     const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;

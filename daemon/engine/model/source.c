@@ -1,10 +1,10 @@
 /*
  * source.c: the log of one rank process, its host threads and its stream queues.
  *
- * The log holds each call until it is complete, addressed by its ticket, so that an update (the call has returned) and
- * the evidence of a verdict are one index away. It starts small and doubles only while calls really are incomplete; a
- * bound (config.window) keeps a rank whose peers are not traced from growing it for ever. Copying records into
- * per-communicator lists was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
+ * The log holds each call until the call is complete, addressed by its ticket: an update (the call has returned) and
+ * the evidence of a verdict are found with one index. The log starts small and doubles only while calls really are
+ * incomplete; a bound (config.window) ends the growth for a rank whose peers are not traced. To copy records into a
+ * list for each communicator was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
@@ -14,9 +14,9 @@
 
 #define LOG_MIN       256u
 #define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
-#define POLLS_MIN     4u    /* in a loop */
-#define POLL_GAP_MS   125u  /* on average; a host that asks less often has time for other things */
-#define POLL_FRESH_NS 600000000u /* three times what passes between two words of a loop (interposer/cuda/poll.c) */
+#define POLLS_MIN     4u    /* polls that make a loop */
+#define POLL_GAP_MS   125u  /* between two polls of a loop, on average; a host that asks less often does other things */
+#define POLL_FRESH_NS 600000000u /* three times what passes between two records of a loop (interposer/cuda/poll.c) */
 
 struct thread *source_thread(struct source *s, uint16_t id)
 {
@@ -38,7 +38,7 @@ struct thread *source_thread(struct source *s, uint16_t id)
     return &s->thread[s->thread_last];
 }
 
-/* A call is evidence until all others have answered it, even when its own host has long come back from it (sweep.c). */
+/* A call is evidence until all others have answered it, even when its own host has left it long ago (sweep.c). */
 static bool is_evidence(const struct source *s, const struct entry *entry)
 {
     enum roll_op_class class = roll_op_class(entry->rec.op);
@@ -101,7 +101,7 @@ struct entry *source_log_put(struct source *s, const struct roll_record *rec, ui
     return entry;
 }
 
-#define WORLDS_MAX (1u << 22) /* a rank beyond comes from a damaged frame: it is kept, but never asked for */
+#define WORLDS_MAX (1u << 22) /* a higher rank comes from a damaged frame: its source is kept, and never asked for */
 
 int source_enlist(struct roll_engine *e, struct source *s, uint32_t index)
 {
@@ -136,11 +136,12 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
 {
     uint32_t stream = entry->rec.stream;
     if (stream == 0 && (entry->rec.flags & ROLL_FLAG_PLUGIN) != 0) {
-        /* Old profiler interfaces do not tell the stream. One for all would find circles that are none. */
+        /* Old profiler interfaces do not tell the stream. With one stream for all calls there would be circles that are
+         * none. */
         stream = QUEUE_OF_COMM + entry->rec.comm;
     }
     if (entry->rec.group != 0) {
-        /* Per communicator NCCL joins all streams of a group around one launch on the first of them. */
+        /* NCCL joins the streams that a group uses on one communicator, and launches on the first of them. */
         struct thread *t = source_thread(s, entry->rec.thread);
         if (t && t->group == entry->rec.group) {
             uint32_t i = 0;
@@ -212,9 +213,10 @@ uint64_t source_wall(const struct source *s, const struct roll_record *rec)
 }
 
 /*
- * Words come five times a second, from an older loop once: what was said is believed for three times as long. From one
- * older than a minute they come more rarely (until_next in interposer/cuda/poll.c), and it counts as silent in between:
- * to believe it longer would hold back what silence tells.
+ * The newest record of this loop of polls is young enough to say that the loop goes on. A loop makes five records a
+ * second, an older loop one, and each is believed for three times as long as passes until the next. A loop that is
+ * older than a minute makes records more rarely (until_next in interposer/cuda/poll.c) and counts as silent in between:
+ * to believe its records longer would hold back what the silence of the rank tells.
  */
 static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
@@ -224,9 +226,9 @@ static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, c
 }
 
 /*
- * A loop of polls is a wait once it has lasted for a stall by the rank's own clock, and while words come that it goes
- * on: a thread that polled once and went to do something else that nobody records sends none. A poll is not proof that
- * the host does nothing else, so it makes soft links only.
+ * A loop of polls is a wait once the loop has lasted for a stall by the rank's own clock, and while its records keep
+ * coming: a thread that polled once and went on to something that nobody records sends none. A poll does not prove that
+ * the host does nothing else, so the links that come of it are soft.
  */
 static bool poll_waits(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
@@ -242,8 +244,8 @@ struct host_wait source_wait(const struct roll_engine *e, const struct source *s
     bool event = in->op == ROLL_OP_EVENT_SYNC || in->op == ROLL_OP_EVENT_QUERY;
     struct host_wait w = {.upto = t->inside, .waits = !poll || poll_waits(e, t, in), .soft = poll};
     if (event) {
-        /* Behind the calls that had been made when the event was recorded; of several threads, or in the background,
-         * they may have come later. */
+        /* The event stands behind the calls that had been made when it was recorded. Where several threads make calls,
+         * or the place is not recorded, calls that came later may stand before it as well. */
         w.vague = in->count == 0 || in->count > t->inside || s->threads > 1;
         w.upto = w.vague ? w.upto : in->count - 1;
         w.soft = w.soft || w.vague;
@@ -268,14 +270,15 @@ void source_polled(struct thread *t, const struct roll_record *rec, bool goes_on
     }
 }
 
-/* A call in a group is only written down: it waits for nobody, and the end of its group is on its way. */
+/* The call stands in a group, so NCCL only writes it down: the host waits for nobody there, and the end of the group is
+ * on its way. */
 static bool only_noted(const struct entry *in)
 {
     enum roll_op_class class = in ? roll_op_class(in->rec.op) : ROLL_CLASS_SYNC;
     return in && in->rec.group != 0 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P);
 }
 
-/* A thread that has only ever polled (a watchdog) neither holds its rank up nor sets it free. */
+/* A thread that has only ever polled (a watchdog) counts neither as blocked nor as free. */
 bool source_blocked(const struct roll_engine *e, const struct source *s)
 {
     bool any = false;

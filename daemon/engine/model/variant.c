@@ -1,5 +1,8 @@
 /*
- * variant.c: the calls at a slot that differ from its first one: a pool of the engine, because few slots ever have any.
+ * variant.c: the calls at a slot that differ from the call that came first.
+ *
+ * The variants of all slots stand in one pool of the engine, and each slot has a list in it. An array in each slot was
+ * rejected: few slots ever have a variant.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
