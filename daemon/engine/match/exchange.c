@@ -1,21 +1,22 @@
 /*
  * exchange.c: which member of a communicator lacks messages that the others have made with it.
  *
- * A send without receive involves two ranks and says nothing about which of them is wrong. Several do: where all
- * messages without partner on a communicator are with the same member, and two others at least say so, that member
- * stands alone. It lacks the exchange when it has made nothing of it: then it was skipped; else it has left out some of
- * its messages. Or the reverse: it alone has made messages that nobody answers. Where only one partner says so,
- * collectives of the others that the member lacks as well count, if that makes a majority. One against one is a tie.
+ * One send without a receive involves two ranks, and does not say which of them is wrong. Several such messages do say
+ * it: where all messages without partner on a communicator are with the same member, and at least two others have made
+ * them, that member stands alone. A member that has made nothing of the exchange has skipped the exchange; a member
+ * that has made a part of it has left out some messages. The reverse exists as well: one member alone has made messages
+ * that nobody answers. Where only one partner has made messages that the member lacks, other ranks count that have made
+ * a collective which the member lacks, if all of them are a majority. One against one is a tie.
  *
- * Counted from the numbers of each pair: a side that is behind lacks what the other has made. Blaming the first pair
- * found was rejected: which one that is depends on the order in which the ranks' records come.
+ * What is lacking follows from the numbers of each pair: the side that is behind lacks what the other has made. To
+ * blame the first pair found was rejected: which one that is depends on the order in which the ranks' records come.
  */
 #include "daemon/engine/match/exchange.h"
 #include "daemon/engine/match/match.h"
 
 #include <stdlib.h>
 
-/* The member of a pair that has made messages which the other lacks: 0 its source, 1 its destination; -1: neither. */
+/* The side of a pair that has made messages which the other lacks: 0 the source, 1 the destination; -1: neither. */
 static int maker_of(const struct pair *p)
 {
     if (p->issued[0] == p->issued[1]) {
@@ -25,7 +26,7 @@ static int maker_of(const struct pair *p)
     return p2p_known(p, !maker) ? (int)maker : -1;
 }
 
-/* The pair with number i of the table, if one of its sides lacks something; *maker: the other side. */
+/* The pair at place i of the table, if one of its sides lacks a message, else NULL; *maker: the other side. */
 static const struct pair *lacking_pair(const struct comm *c, uint32_t i, unsigned *maker)
 {
     const struct pair *p = c->pair ? c->pair[i] : NULL;
@@ -34,7 +35,8 @@ static const struct pair *lacking_pair(const struct comm *c, uint32_t i, unsigne
     return at < 0 ? NULL : p;
 }
 
-/* A call of this group of s with a member that the member has answered. */
+/* Some message of this group of s with the member `other` has been answered by that member. m: what s is on the
+ * communicator. */
 static bool group_has_met(const struct source *s, const struct member *m, const struct roll_record *of, uint32_t other)
 {
     uint64_t low = source_log_low(s);
@@ -51,7 +53,7 @@ static bool group_has_met(const struct source *s, const struct member *m, const 
     return false;
 }
 
-/* One pair in which the member lacks something that side `maker` has made. */
+/* Adds to *out one pair in which the member lacks a message that side `maker` has made. */
 static void look_at(const struct roll_engine *e, const struct pair *p, unsigned maker, struct exchange_lack *out)
 {
     const struct member *m = &p->comm->member[p->end[maker]];
@@ -128,7 +130,8 @@ bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t r
     return alone && count > 1 && count * 2 > c->size;
 }
 
-/* Whether the partner in this message has made collective #seq before its side of it; false where that is not known. */
+/* The partner in this message has made collective #seq before its side of the message, or has made the collective and
+ * not that side; false where it is not known. */
 static bool partner_differs(const struct roll_engine *e, const struct entry *at, uint32_t seq)
 {
     const struct pair *p = at->pair;
@@ -167,7 +170,7 @@ uint32_t exchange_early(const struct roll_engine *e, const struct source *s, uin
     return count;
 }
 
-/* The ticket of the first message of this source with the member that lacks it; NO_TICKET: there is none. */
+/* Of the messages of this source that the member `rank` lacks, the ticket of the first; NO_TICKET: there is none. */
 static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t rank)
 {
     uint64_t first = NO_TICKET;
@@ -185,8 +188,8 @@ static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t ra
     return first;
 }
 
-/* Whether this maker has come to its exchange with the member before it came to call `at`, which the member waits in.
- */
+/* The maker m came to its exchange with the member that lacks it before m came to call `at`, in which that member
+ * waits. */
 static bool goes_another_way(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
                              const struct member *m, const struct entry *at)
 {
@@ -198,7 +201,7 @@ static bool goes_another_way(const struct roll_engine *e, const struct comm *c, 
     if (at->pair) {
         unsigned far = !p2p_side(&at->rec);
         if (at->index < at->pair->base) {
-            return false; /* both have made it, long ago */
+            return false; /* both sides made this message long ago */
         }
         bool made = at->index < at->pair->issued[far] && at->index - at->pair->base <= at->pair->mask;
         call = made ? p2p_node(at->pair, at->index)->ticket[far] : NO_TICKET;

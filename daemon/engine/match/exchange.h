@@ -6,38 +6,41 @@
 
 #include "daemon/engine/model/engine_state.h"
 
-/* What a member lacks of the messages that others have made with it. All numbers are of one communicator. */
+/* What a member lacks of the messages that others have made with it. All is about one communicator. */
 struct exchange_lack {
-    uint32_t rank;               /* the member, on the communicator */
-    uint32_t makers;             /* members whose messages it lacks */
-    uint32_t ahead;              /* those, and members that have made a collective which it lacks */
-    uint32_t messages;           /* that it lacks */
-    uint32_t answers;            /* messages that it has made and that are lacking elsewhere */
-    uint64_t bytes;              /* of the first ones that it lacks */
-    bool grouped;                /* some of them are in a group */
-    bool partly;                 /* it has made other messages of the same groups */
-    bool whole;                  /* it has made none of them, and no other message that waits */
-    bool alone;                  /* the vote: no message without partner is another member's matter */
-    const struct entry *entry;   /* the first message that it lacks, of `maker` */
-    uint32_t maker;              /* on the communicator */
-    struct roll_rankset waiting; /* world ranks of the makers */
+    uint32_t rank;             /* the rank of the member on the communicator */
+    uint32_t makers;           /* members that have made messages which it lacks */
+    uint32_t ahead;            /* the same, and members that have made a collective which it lacks */
+    uint32_t messages;         /* messages that it lacks */
+    uint32_t answers;          /* messages that it has made and others lack */
+    uint64_t bytes;            /* the first message that it lacks of each pair, added up */
+    bool grouped;              /* some of the makers made theirs in a group */
+    bool partly;               /* it has answered other messages of the same groups */
+    bool whole;                /* it lacks the exchange as a whole: it has answered nothing, and waits in no message */
+    bool alone;                /* the vote: all messages without partner are with this member */
+    const struct entry *entry; /* the first message that it lacks, by `maker` */
+    uint32_t maker;            /* the rank of that maker on the communicator */
+    struct roll_rankset waiting; /* the makers, as ranks in the job */
 };
 
-/* True: the member stands alone. *out owns a set in any case: exchange_fini. */
+/* Fills *out for a member, and returns whether the member stands alone (`alone`). The caller frees *out with
+ * exchange_fini, whatever is returned. */
 bool exchange_lacks(const struct roll_engine *e, const struct comm *c, uint32_t rank, struct exchange_lack *out);
 /*
- * How many of those that wait for the member have come to that before they came to the call that it waits in itself
- * (with its group). With one alone it may as well be that one that has passed over the call.
+ * The member itself waits in the call of s with this ticket (and its group). How many ranks of that call have come to
+ * their exchange with the member first? Where it is one alone, that one may have passed over the call.
  */
 uint32_t exchange_against(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
                           const struct source *s, uint64_t ticket);
-/* All messages without partner are this member's, made with two others at least, and all those have ended or left. */
+/* The member has made all messages without partner on the communicator, with two others at least who are a majority,
+ * and all of these have ended or left the communicator. */
 bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t rank);
 /*
- * How many partners of this call (with its group) have made collective #seq of the communicator before their side of
- * it, or have not made their side: the rank is early with it. 0 where one of them has not.
+ * The rank may be early with the messages of this call (and its group): how many of its partners have made collective
+ * #seq first, and their side of the messages after that or not at all. 0 where one partner has done otherwise.
  */
 uint32_t exchange_early(const struct roll_engine *e, const struct source *s, uint64_t ticket, uint32_t seq);
+/* Frees what *lack owns. */
 void exchange_fini(struct exchange_lack *lack);
 
 #endif

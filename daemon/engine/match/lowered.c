@@ -1,32 +1,35 @@
 /*
  * lowered.c: AlltoAll, Gather and Scatter, which NCCL makes of sends and receives.
  *
- * Such a call is a message between each pair of members that it concerns, in the order of the rank's calls: it may meet
- * a plain send or receive of the other side. Then nothing waits for ever; the data goes to the wrong call, in silence.
- * So of a plain message it is remembered which of these collectives was the last one before it, on either side: where
- * they are not the same it will meet another call (p2p.c notes it, detect_lowered.c speaks).
+ * Such a call is a message between each pair of members that it concerns, in the order of the rank's calls, and that
+ * message may meet a plain send or receive of the other side. Then nothing waits for ever, but the data goes to the
+ * wrong call, in silence. Therefore it is remembered for each side of a plain message which of these collectives was
+ * the last one before it: where the two sides differ, each side meets another call (p2p.c notes that, detect_lowered.c
+ * tells it).
  *
- * Making nodes of each such call was rejected: an AlltoAll of n ranks is n * n messages, and a job that does not mix
- * them with plain ones would pay for nothing. Calls that are made of window-registered buffers go another way in NCCL
- * and are not known here; a job that mixes those as well is told of a difference that it has.
+ * To make nodes of each such call was rejected: an AlltoAll of n ranks is n * n messages, and a job that does not mix
+ * them with plain messages would pay for nothing. Calls with window-registered buffers go another way in NCCL, which is
+ * not known here; a job that mixes those as well is told of a difference that its calls do have.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/match/match.h"
 
 #include <stdlib.h>
 
-/* Gathers and Scatters of a member with one root. */
+/* The Gathers and Scatters of a member that have one root. */
 struct rooted {
     uint32_t root;
     struct latest gather, scatter;
 };
 
+/* The Gathers and Scatters of a member, by root. */
 struct lowered {
     struct rooted *rooted;
     uint32_t roots;
     size_t root_room;
 };
 
+/* Those with this root, made if there are none; NULL: no memory. */
 static struct rooted *rooted_of(struct lowered *l, uint32_t root)
 {
     for (uint32_t i = 0; i < l->roots; i++) {
@@ -41,7 +44,8 @@ static struct rooted *rooted_of(struct lowered *l, uint32_t root)
     return &l->rooted[l->roots++];
 }
 
-/* Of a call that is taken back only the newest is known. */
+/* Enters a call that was made, or takes it back. False: the call that is taken back is not the newest, so what stands
+ * here may be wrong. */
 static bool note(struct latest *l, uint32_t seq, bool made)
 {
     if (made) {
@@ -56,7 +60,7 @@ static bool note(struct latest *l, uint32_t seq, bool made)
 void lowered_note(struct member *m, const struct roll_record *rec, bool made)
 {
     if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
-        m->lowered_lost = true; /* it takes its place when its graph is launched */
+        m->lowered_lost = true; /* its messages take their places when its graph is launched */
     } else if (rec->op == ROLL_OP_ALLTOALL) {
         m->lowered_lost = !note(&m->alltoall, rec->seq, made) || m->lowered_lost;
     } else if (m->lowered || (m->lowered = calloc(1, sizeof(*m->lowered)))) {

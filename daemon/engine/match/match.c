@@ -1,8 +1,8 @@
 /*
- * match.c: the fast path: one collective record meets its slot.
+ * match.c: the fast path: the record of a collective meets its slot.
  *
  * What NCCL compares in effect is folded into 64 bits (trace/signature.h), so the common case costs one index, one
- * comparison and one increment. Field-by-field comparison happens only after a difference.
+ * comparison and one increment. To compare field by field was rejected: it is done only when two signatures differ.
  */
 #include "daemon/engine/match/match.h"
 #include "trace/signature.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No communicator lives so long; a number beyond comes from a damaged record. */
+/* No communicator makes so many calls: a higher number comes from a damaged record. */
 #define SEQ_MAX (UINT32_MAX - (1u << 24))
 
 uint64_t match_signature(const struct roll_record *rec)
@@ -24,7 +24,8 @@ uint64_t match_signature(const struct roll_record *rec)
     return roll_signature(&call);
 }
 
-/* Collectives in [m->next, seq) were made but are not known: they count as made, whatever they were. */
+/* The member has made its collectives from m->next up to seq, which is excluded, but their records are not known: they
+ * count as made, whatever they were. */
 static void skip_unknown(struct member *m, uint32_t seq)
 {
     struct comm *c = m->comm;
@@ -63,8 +64,8 @@ bool match_jump(struct member *m, struct entry *entry)
 {
     uint32_t seq = entry->rec.seq;
     if (seq < m->next || seq > SEQ_MAX) {
-        entry->index = COLL_REFUSED; /* a number that was taken already: nothing can be said about this call */
-        m->group = entry->rec.group; /* but the next one may be in one group with it */
+        entry->index = COLL_REFUSED; /* an earlier call has the number: nothing can be said about this one */
+        m->group = entry->rec.group; /* but the next call may be in one group with this one */
         m->thread = entry->rec.thread;
         return false;
     }

@@ -7,17 +7,20 @@
 
 #include "daemon/engine/model/engine_state.h"
 
-/* match.c */
+/* match.c: collectives on their slots */
+
+/* What NCCL compares of a call, in effect, as a number: calls that agree have the same. */
 uint64_t match_signature(const struct roll_record *rec);
-/* How a call stands to its rank's call before it on this communicator. */
+/* How a call stands to the call that its rank made before it on this communicator. */
 struct match_how {
-    bool joined;  /* in one group with it */
-    bool follows; /* that call is known */
+    bool joined;  /* both are in one group */
+    bool follows; /* the call before it is known */
 };
-/* The call has not the number that is next. False: it has none of its own. */
+/* The number of this call is not the member's next one: calls between the two are not known, and count as made. False:
+ * an earlier call has the number, so nothing can be said about this one. */
 bool match_jump(struct member *m, struct entry *entry);
-/* The call takes its number. False: it has none of its own, and has no slot. On the path of every record, and therefore
- * here. */
+/* The call takes its number. False: an earlier call has it, and this one gets no slot. The function stands on the path
+ * of every record and is therefore defined here. */
 static inline bool match_enter(struct member *m, struct entry *entry, struct match_how *how)
 {
     const struct roll_record *rec = &entry->rec;
@@ -34,75 +37,92 @@ static inline bool match_enter(struct member *m, struct entry *entry, struct mat
 }
 /* What a collective has met on its slot. */
 enum match_met {
-    MATCH_DIFFERS = 1, /* another call than that which came first */
-    MATCH_GROUPED = 2, /* the same call, but one of the two is in one group with the call before it, the other is not */
-    MATCH_MIXED = 4    /* all members have come, with as many bytes and not of one datatype */
+    MATCH_DIFFERS = 1, /* it differs from the call that came first */
+    MATCH_GROUPED = 2, /* it is the same call, but only one of the two is in one group with the call before it */
+    MATCH_MIXED = 4    /* all members have come now, with as many bytes and not of one datatype */
 };
-/* The call takes its slot, which there is room for. *met: bits of enum match_met. 0 or NOMEM. */
+/* The call takes its slot, for which there is room. *met: bits of enum match_met. 0, NOMEM. */
 int match_collective(struct roll_engine *e, const struct member *m, const struct entry *entry, uint64_t ticket,
                      const struct match_how *how, unsigned *met);
-/* A call is compared with those that are on its slot already. 0 or NOMEM. */
+/* Compares a call with those that are on its slot already: it becomes the first, or a variant where it differs. 0,
+ * NOMEM. */
 int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
                uint64_t ticket);
+/* The slot of this collective counts the member as ready. */
 void match_ready(struct member *m, uint32_t seq);
 
-/* p2p.c */
-/* The call takes its number in its pair: *out. NULL: it has no pair, because its peer is not a member. 0 or NOMEM. */
+/* p2p.c: messages on their nodes */
+
+/* The call takes its number in its pair, which is *out; NULL: there is none, because the peer is no member. 0, NOMEM.
+ */
 int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry, struct pair **out);
 /* What a message has met on its node. */
 enum p2p_met {
-    P2P_CROSSED = 1, /* the two sides have different collectives before them that NCCL makes of messages */
+    P2P_CROSSED = 1, /* before the two sides stand different collectives of those that NCCL makes of messages */
     P2P_DIFFERS = 2  /* the two sides differ in bytes; the node keeps the bytes of the side that came first */
 };
-/* The call takes the next node of its pair, which has room for it; returns bits of enum p2p_met. */
+/* The call takes the next node of its pair, which has room for it. Returns bits of enum p2p_met. */
 unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pair *p, struct entry *entry,
                   uint64_t ticket);
-uint64_t p2p_bytes(const struct roll_record *rec); /* of one message */
+/* The bytes of one message of this call. */
+uint64_t p2p_bytes(const struct roll_record *rec);
+/* The node of this message counts its side as ready. */
 void p2p_ready(struct entry *entry);
-/* Nothing was enqueued: the call does not count. */
+/* The call was refused: it gives its number and its node back. */
 void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry);
-/* A call that was refused bears the number of earlier ones: they were, too. */
+/* A call that was refused bears a number that other calls have already: those, and the calls after them, were refused
+ * as well. */
 void p2p_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+/* The side of its pair that this call is: 0 a send, 1 a receive. */
 static inline unsigned p2p_side(const struct roll_record *rec)
 {
     return rec->op == ROLL_OP_RECV;
 }
-/* The group of this call touches more than half of the communicator: an all-to-all-v. */
+/* The call is part of an all-to-all-v: the messages of its group are with more than half of the communicator. */
 bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 
-/* lowered.c: AlltoAll, Gather and Scatter are messages */
-#define LOWERED_UNKNOWN UINT32_MAX
+/* lowered.c: AlltoAll, Gather and Scatter, which NCCL makes of messages */
+
+#define LOWERED_UNKNOWN UINT32_MAX /* lowered_before: not known */
+/* NCCL makes this operation of messages. */
 static inline bool lowered_op(unsigned op)
 {
     return roll_op_has(op, ROLL_TRAIT_LOWERED);
 }
-/* A Gather or Scatter, of its root; of another member, which waits for the root alone. */
+/* The operation is one of those, and has a root: Gather, Scatter. */
 static inline bool lowered_rooted(unsigned op)
 {
     return roll_op_among(op, roll_ops_with(ROLL_TRAIT_LOWERED) & roll_ops_with(ROLL_TRAIT_ROOT));
 }
+/* The call is a Gather or Scatter, and m is its root. */
 static inline bool lowered_root(const struct member *m, const struct roll_record *rec)
 {
     return lowered_rooted(rec->op) && rec->peer == m->rank;
 }
+/* The call is a Gather or Scatter, and m is not its root: m waits for the root alone. */
 static inline bool lowered_leaf(const struct member *m, const struct roll_record *rec)
 {
     return lowered_rooted(rec->op) && rec->peer != m->rank;
 }
-void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
-/* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0:
- * none. */
+/* Notes that the member has made such a call; made false: the call was refused after all. */
+void lowered_note(struct member *m, const struct roll_record *rec, bool made);
+/* Of such calls by the member the last that holds a message from src to dst, one of which the member is: its number +
+ * 1; 0: there is none; LOWERED_UNKNOWN. */
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
 void lowered_free(struct member *m);
 
-/* zero.c: calls of no elements */
+/* zero.c: calls of no elements, which NCCL drops */
+
+/* Remembers that the member has made such a call. */
 void zero_remember(struct member *m, const struct roll_record *rec, uint64_t ticket);
-/* The dropped call would have been what `by` made, but for its count. */
+/* The dropped call of s, whose signature (with one element) is `sig`, is the call that `by` made, but for its count. */
 bool zero_stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
                      const struct roll_record *made);
-/* How many calls m has dropped at this place that may stand for what `by` made; *ticket: the last one. */
+/* How many calls of m were dropped at this place, each of which may stand for the call that `by` made; *ticket: the
+ * last of them. */
 uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
                       const struct roll_record *made, uint64_t *ticket);
-bool zero_drops(const struct member *m, const struct roll_record *rec); /* it has dropped calls like this one */
+/* Calls of m that were dropped are like this one. */
+bool zero_drops(const struct member *m, const struct roll_record *rec);
 
 #endif

@@ -1,14 +1,14 @@
 /*
- * p2p.c: sends and receives: first in, first out per (communicator, source, destination).
+ * p2p.c: sends and receives meet in the order in which they were made, for each pair of ranks on a communicator.
  *
  * The n-th send meets the n-th receive, empty ones included: to NCCL a message of 0 bytes is a message, which needs its
  * partner as any other does. Frameworks that leave empty messages out do so on both sides, and then there is nothing to
- * match. Leaving them out of the numbering was rejected: a rank that skips an exchange in which all its messages are
- * empty holds its peers up for ever, and it would not be seen. Matching by size was rejected: NCCL does not do it, and
- * it would hide the very mistakes looked for.
+ * match. To leave empty messages out of the numbering was rejected: a rank that skips an exchange in which all its
+ * messages are empty holds its peers up for ever, and would not be seen. To match by size was rejected: NCCL does not
+ * do so, and the very mistakes that are looked for would be hidden.
  *
- * A call that is refused gives its place back, also when it has met its partner meanwhile: so what two calls differ in
- * is judged only when neither can be refused any more (detect_p2p.c).
+ * A call that is refused gives its place back, even when it has met its partner meanwhile. Therefore the difference of
+ * two calls is judged only when neither can be refused any more (detect_p2p.c).
  */
 #include "daemon/engine/match/match.h"
 
@@ -27,7 +27,7 @@ void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
     struct pair *p = entry->pair;
     unsigned side = p2p_side(&entry->rec);
     uint32_t me = (uint32_t)m->rank, peer = (uint32_t)entry->rec.peer;
-    if (!p && peer < c->size) { /* empty or captured: it has taken a number only */
+    if (!p && peer < c->size) { /* a captured call, or one of a pair that is not matched: it has a number and no node */
         p = side == 0 ? p2p_pair(c, me, peer) : p2p_pair(c, peer, me);
     }
     if (!p || p->calls[side] != entry->rec.seq + 1) {
@@ -53,13 +53,14 @@ void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
     if (n->have == 0) {
         *n = (struct node){0};
     } else if (left) {
-        n->bytes = p2p_bytes(&left->rec); /* what a call made again is compared with */
+        n->bytes = p2p_bytes(&left->rec); /* a call that is made again is compared with the other side */
     } else {
         p->unsure = true;
     }
 }
 
-/* A number that comes again: the calls that had it and those after were refused, and the news is on its way. */
+/* The number of this call is that of an earlier one: that one and the calls after it were refused, and the records that
+ * say so are still to come. */
 static void take_back(struct roll_engine *e, struct member *m, struct pair *p, const struct roll_record *rec)
 {
     unsigned side = p2p_side(rec);
@@ -84,7 +85,8 @@ void p2p_repeat(struct roll_engine *e, struct member *m, const struct roll_recor
     }
 }
 
-/* Each will meet a call of another kind: lowered.c. */
+/* The two sides have different collectives before them, so each will meet a message of a collective and not the other
+ * side: lowered.c. */
 static bool is_crossed(const struct node *n)
 {
     return n->before[0] != n->before[1] && n->before[0] != LOWERED_UNKNOWN && n->before[1] != LOWERED_UNKNOWN;
@@ -110,7 +112,7 @@ int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry
         take_back(e, m, p, &entry->rec);
     }
     if (entry->rec.seq != p->calls[side]) {
-        p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
+        p->unsure = true; /* calls before this one are not known, so nobody knows which message meets which */
     }
     p->calls[side] = entry->rec.seq + 1;
     p->gaps[side] = m->gaps;
@@ -159,8 +161,8 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket)
     if (!m || start->rec.group == 0 || m->comm->size < 3) {
         return false;
     }
-    /* Outwards from this call in both directions; records of other threads and observations of moe_core may lie
-     * between. */
+    /* The search goes from this call in both directions. Records of other threads and observations of moe_core may lie
+     * between the calls of the group. */
     struct roll_rankset peers = {0};
     for (unsigned forward = 0; forward < 2; forward++) {
         uint64_t t = forward ? ticket : ticket - 1;

@@ -1,9 +1,13 @@
 /*
- * zero.c: calls of no elements, which NCCL drops without a word: a member's newest are remembered, because one of them
- * may be what the others wait for (detect_zero.c, align.c).
+ * zero.c: calls of no elements, which NCCL drops without a word.
+ *
+ * The newest of each member are remembered, because one of them may be the call that the others wait for
+ * (detect_zero.c, align.c). To give them slots like other calls was rejected: a dropped call takes no number, so the
+ * member's next call would look like the one after it.
  */
 #include "daemon/engine/match/match.h"
 
+/* The signature of the call as if it had one element and had not failed. */
 static uint64_t as_one(const struct roll_record *rec)
 {
     struct roll_record one = *rec;
@@ -13,10 +17,13 @@ static uint64_t as_one(const struct roll_record *rec)
 }
 
 /*
- * The dropped call would have been what `by` made, but for its count. Of gathered bytes the signature knows no
- * datatype; one call has the same on all ranks. Not one from another place of the program that `by` has called from,
- * too: that is another call, which `by` may make later. A place of which only the other rank knows may be its branch
- * for no elements. Behind the dropped one, calls that look like it stand anywhere.
+ * The dropped call of s is the call that `by` made, but for its count. The datatypes are compared as well, because the
+ * signature of a call that moves bytes holds none.
+ *
+ * A dropped call from another place of the program does not count where `by` has made calls at that place as well: it
+ * is another call, which `by` may make later. A place of which `by` knows nothing may be the branch that s takes when
+ * it has no elements. Places are compared only at the number of the dropped call itself: calls with later numbers that
+ * look like it may stand anywhere.
  */
 bool zero_stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
                      const struct roll_record *made)

@@ -1,19 +1,23 @@
 /*
  * sweep.c: which calls are complete, as far as the ranks' calls can tell.
  *
- * A call is ready when everything before it on its stream is complete; it is complete when it is ready on every member.
- * So the heads of all stream queues are counted as ready, what is complete leaves its queues, and the next heads
- * follow, until nothing moves. A round moves every rank by at least one call while anything moves, so the cost is
- * constant per record. Done lazily (when a log is full, and before a stall is judged): the fast path only appends.
- * Device time is not modelled: a call that could run has run. The reverse is seen: when the host comes back from
- * waiting for a stream, everything before on it is over, whatever the other ranks have called (a small message may be
- * buffered, a root may not wait for its receivers, a wait may end with an error). A process that has ended, or has
- * aborted a communicator, waits for nothing any more; whether what it had enqueued was done by then is asked only when
- * a peer's host waits for it (waitgraph.c: visit_left), because its peers' records may merely be late.
+ * A call is ready when everything before it on its stream is complete, and it is complete when it is ready on every
+ * member. So the heads of all stream queues are counted as ready, complete calls leave their queues, and the next heads
+ * follow, until nothing moves. Each step of a queue is one call that leaves it, so the cost is constant per record. The
+ * sweep is done when a log is full and before a stall is judged. To do it with each record was rejected: the fast path
+ * only appends.
+ *
+ * The time that a device needs is not modelled: a call that could run has run. The reverse is seen: when a host comes
+ * back from waiting for a stream, all earlier calls on the stream are over on that rank, whatever other ranks have
+ * called (a small message may be buffered, a root need not wait for its receivers, a wait may end with an error).
+ *
+ * A process that has ended, or that has aborted a communicator, waits for nothing any more. Whether the calls that it
+ * had enqueued were done by then is asked only when the host of a peer waits for one of them (judge/wait_left.c),
+ * because the records of its peers may merely be late.
  */
 #include "daemon/engine/sweep/sweep.h"
 
-#define TURN_LOOK 64u /* calls of another stream looked at for one of the same communicator */
+#define TURN_LOOK 64u /* calls of another stream that are looked at for one on the same communicator */
 
 struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket)
 {
@@ -43,6 +47,7 @@ bool entry_over(const struct source *s, const struct entry *entry)
     return slot && slot->root_ready && !slot->held;
 }
 
+/* The slot or node of this call counts it as ready. */
 static void entry_ready(struct roll_engine *e, const struct source *s, struct entry *entry)
 {
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
@@ -62,8 +67,8 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
     }
 }
 
-/* Marks the head and the rest of its group ready; true when all of them are complete. *last: ticket of the unit's last
- * call. */
+/* Counts the head of a queue and the rest of its group as ready. True: all of them are over on their rank. *last: the
+ * ticket of the last of them. */
 static bool unit_done(struct roll_engine *e, const struct source *s, struct queue *q, uint64_t *last)
 {
     uint64_t ticket = q->head - 1;
@@ -83,13 +88,14 @@ static bool unit_done(struct roll_engine *e, const struct source *s, struct queu
     return done;
 }
 
-/* `over`: calls before this ticket are over. */
+/* Takes the calls that are over out of a queue; those before ticket `over` are known to be. True: the queue has moved,
+ * so that others may move. */
 static bool queue_advance(struct roll_engine *e, struct source *s, struct queue *q, uint64_t over)
 {
     bool moved = false;
     while (q->head != 0) {
         struct entry *head = source_entry(s, q->head - 1);
-        if (!head) { /* given up */
+        if (!head) { /* the log has lost it: the call was given up */
             q->head = q->tail = 0;
             break;
         }

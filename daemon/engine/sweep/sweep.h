@@ -1,18 +1,21 @@
 /*
- * sweep.h: which calls are complete.
+ * sweep.h: which calls are complete, as far as the calls of the ranks can tell: sweep.c.
  */
 #ifndef ROLL_DAEMON_ENGINE_SWEEP_SWEEP_H
 #define ROLL_DAEMON_ENGINE_SWEEP_SWEEP_H
 
 #include "daemon/engine/match/match.h"
 
+/* Takes all complete calls out of the queues of all ranks. */
 void sweep(struct roll_engine *e);
-/* NCCL keeps the calls of one communicator in order, whatever their streams: the queue whose head this call waits for;
- * NULL: it has its turn. */
+/* NCCL keeps the calls of one communicator in order, whatever their streams: the other queue in which an earlier call
+ * on the communicator stands, for which this call waits; NULL: the call has its turn. */
 struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket);
-void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
-void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);    /* the device says so */
-/* On its own rank: it may be complete nowhere else. */
+/* The host came back from this wait, so that the calls that the wait covers are over on its rank. */
+void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait);
+/* The device has completed this call, so that it and the calls before it on its stream are over on its rank. */
+void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);
+/* This call is over on its own rank; other ranks may still wait in it. */
 bool entry_over(const struct source *s, const struct entry *entry);
 
 #endif
