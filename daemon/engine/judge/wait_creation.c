@@ -1,5 +1,8 @@
 /*
- * wait_creation.c: the creations of communicators that ranks wait in, and who keeps each from ending.
+ * wait_creation.c: the creations of communicators in which ranks wait, and who keeps each of them from ending.
+ *
+ * All ranks that wait in one creation share one list of those who are absent. A list for each rank was rejected: ten
+ * thousand ranks may wait in the creation, and each list would be as long.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/judge/walk.h"
@@ -13,14 +16,14 @@ static bool absentee_add(struct creation *c, size_t *room, const struct member *
     return true;
 }
 
-/* The communicator holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
 {
     uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
     return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
 }
 
-/* Members of the parent that have made fewer splits; of a communicator of the whole job, whoever has not defined it. */
+/* Finds who is absent from the creation in which t waits: of a split, the members of the parent that have made fewer
+ * splits; of a communicator of the whole job, the ranks that have not defined it. */
 static void absentees_find(struct walk *walk, struct creation *c, const struct source *t, const struct member *m,
                            const struct roll_record *rec)
 {
@@ -33,7 +36,7 @@ static void absentees_find(struct walk *walk, struct creation *c, const struct s
         if (other && init) {
             other->defined = e->visit;
         } else if (other && o->splits < m->splits && o->gaps == o->split_gaps && other->proc != ROLL_PROC_FINISHED &&
-                   !o->gone && o->ended == 0) { /* where records are lost, that of this split may be among them */
+                   !o->gone && o->ended == 0) { /* a member that has lost records may have lost that of this split */
             fits = absentee_add(c, &room, o, other);
         }
     }
@@ -45,7 +48,6 @@ static void absentees_find(struct walk *walk, struct creation *c, const struct s
     }
 }
 
-/* Index of the creation that t waits in; UINT32_MAX: no memory. */
 uint32_t creation_find(struct walk *walk, const struct source *t, const struct member *m, const struct roll_record *rec)
 {
     struct comm *c = m->comm;

@@ -1,16 +1,27 @@
 /*
- * wait_left.c: what a process that has ended took along: calls that it had enqueued and that nobody saw done.
+ * wait_left.c: what a process that has ended took along: calls that it had enqueued, and that nobody has seen done.
+ *
+ * For the model such a call is complete, because everybody has made it. It is looked for when the host of a peer stays
+ * in a wait that no incomplete call explains, backwards from that wait. To call every last call of an ended process
+ * open was rejected: most processes end when their calls are done, and no record says so.
  */
 #include "daemon/engine/judge/walk.h"
 
-/* Waits that have come back, met on the way back through the calls of a thread: what they cover is over. */
+/*
+ * The waits that have come back, on the way backwards through the calls of a thread: the calls before them on these
+ * streams and communicators are over.
+ */
 struct came_back {
-    uint64_t streams, comms; /* by number; communicators because they keep their order on whatever streams */
-    uint64_t foreign; /* streams on which no call has been met since: they may have waited for others by events */
+    uint64_t streams; /* a bit for each stream that a wait was for */
+    uint64_t comms;   /* a bit for each communicator of a covered call: its calls keep their order on all streams */
+    uint64_t foreign; /* streams that a wait was for and on which no call has been met since: they may have waited for
+                         other streams by events */
 };
 
-/* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known;
- * NO_TICKET: none. */
+/*
+ * The ticket of the call by which o, the process of member om, answers the call `rec` of member tm; for a message that
+ * of the newest message to tm that may be the answer. NO_TICKET: there is none.
+ */
 static uint64_t other_side(const struct source *o, const struct member *om, const struct member *tm,
                            const struct roll_record *rec)
 {
@@ -27,8 +38,8 @@ static uint64_t other_side(const struct source *o, const struct member *om, cons
     return NO_TICKET;
 }
 
-/* The entry is a wait that has come back, or a poll that found its stream done. False: it covers all that stands
- * before. */
+/* Enters a record into *b if it is a wait that has come back, or a poll that found its stream done. False: the wait
+ * covers all calls before it. */
 static bool came_back_from(struct came_back *b, const struct roll_record *rec)
 {
     bool wait = roll_op_class(rec->op) == ROLL_CLASS_SYNC;
@@ -42,7 +53,7 @@ static bool came_back_from(struct came_back *b, const struct roll_record *rec)
     return one;
 }
 
-/* A call that is over for such a wait; what a group holds may be on any of its streams. */
+/* Such a wait covers this call. A call of a group may stand on any stream of the group. */
 static bool is_covered(struct came_back *b, const struct roll_record *rec)
 {
     bool small = rec->stream < 64 && rec->comm < 64;
@@ -54,9 +65,9 @@ static bool is_covered(struct came_back *b, const struct roll_record *rec)
 }
 
 /*
- * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only
- * enqueued: the calls that t waits for are looked at backwards, up to what waits that came back cover, for one whose
- * other side has left it behind.
+ * Everybody has made the calls that the host of t waits for. But a process that has ended takes along what it had only
+ * enqueued: the calls before `upto` that `wait` is for are looked at, the newest first and as far as no wait that came
+ * back covers them, for a call that its other side has left behind. True: there is one.
  */
 bool left_visit(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto)
 {

@@ -1,12 +1,16 @@
 /*
- * wait_path.c: the path of a walk through the wait graph, and the reasons that it ends at.
+ * wait_path.c: the path of a walk through the wait graph, and the reasons at which the walk ends.
+ *
+ * A reason is written down where the walk meets it, with the path that led there, and judged when the walk is over
+ * (wait_judge.c). To judge at once was rejected: which reason is the cause and which its echo shows only when all are
+ * known.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/judge/walk.h"
 
 #include <stdlib.h>
 
-#define FOUND_MAX 1024u /* reasons kept in one walk; more than that many causes at once nobody reads */
+#define FOUND_MAX 1024u /* reasons kept in one walk; nobody reads more causes at once */
 
 /* Room for one more reason; NULL when there is none. */
 static struct block *find(struct walk *walk, enum block_kind kind)
@@ -19,8 +23,6 @@ static struct block *find(struct walk *walk, enum block_kind kind)
     return b;
 }
 
-/* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent.
- */
 void path_leaf(struct walk *walk, enum block_kind kind, struct source *rank, struct comm *comm, bool hard,
                struct roll_rankset *absent)
 {
@@ -61,8 +63,8 @@ void absences_told(struct walk *walk, struct absences *a, struct comm *c)
     }
 }
 
-/* Those in the circle that poll were still at it when the last of them all had come to its wait: one that had left its
- * loop before that closes none. */
+/* The ranks of the circle that poll were still polling when the last rank of the circle came to its wait. A rank that
+ * had left its loop by then closes no circle. */
 static bool still_polls(const struct walk *walk, uint32_t from)
 {
     uint64_t last = 0;
@@ -77,7 +79,6 @@ static bool still_polls(const struct walk *walk, uint32_t from)
     return still;
 }
 
-/* The path from `from` on is a circle; the soft mark of its first step is that of the link that closes it. */
 void path_circle(struct walk *walk, uint32_t from, struct comm *comm)
 {
     struct block *b = find(walk, BLOCK_CYCLE);
@@ -100,7 +101,6 @@ void path_circle(struct walk *walk, uint32_t from, struct comm *comm)
     b->ticket = walk->path[walk->depth - 1].ticket;
 }
 
-/* True when the path comes back to this queue of s, or, without a queue, to this call that its host is inside. */
 bool path_closes(struct walk *walk, const struct source *s, const struct queue *q, uint64_t ticket, bool soft,
                  struct comm *comm)
 {

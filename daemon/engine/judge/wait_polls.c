@@ -1,16 +1,19 @@
 /*
- * wait_polls.c: a host that polls: is what it polls for held up, so that it stays in its loop?
+ * wait_polls.c: a host that polls: is what it polls for held up, so that the host stays in its loop?
+ *
+ * To follow every loop of polls was rejected: a host that polls several things leaves its loop with the first that gets
+ * ready, so a loop is followed only where none of them can.
  */
 #include "daemon/engine/judge/walk.h"
 
-/* It does not come to what it lacks: its host is inside a call, or its process has ended. */
+/* This rank does not come to a call that it has not made: its host is inside another call, or its process has ended. */
 static bool is_kept_away(const struct walk *walk, const struct source *s)
 {
     return !source_alive(s) || source_blocked(walk->e, s);
 }
 
-/* How many members hold a collective up, as far as that matters: 0, 1, 2 for more; 0 where a member that lacks it is
- * not known. */
+/* How many members hold a collective up: 0, 1, or 2 for more. 0 as well where a member has not made the collective and
+ * was never seen. */
 static uint32_t holders_of(const struct walk *walk, const struct comm *c, uint32_t seq)
 {
     uint32_t holders = 0;
@@ -34,9 +37,9 @@ static uint32_t holders_of(const struct walk *walk, const struct comm *c, uint32
 }
 
 /*
- * The head of a queue cannot be over soon: somebody lacks it who is inside a call or has ended, or has it standing
- * behind another one. All members that poll for one collective, who may be ten thousand, ask the same: it is looked at
- * once in a run, and the answer stays in the slot.
+ * The head of a queue cannot be over soon: a member that has not made its call is inside another one or has ended, or
+ * the member's call stands behind another one on its stream. All members that poll for one collective, who may be ten
+ * thousand, ask the same: the answer is found once in a run, and stays in the slot.
  */
 static bool is_held_up(const struct walk *walk, const struct source *s, const struct queue *q)
 {
@@ -60,13 +63,13 @@ static bool is_held_up(const struct walk *walk, const struct source *s, const st
         slot->asked = walk->e->visit;
         slot->holders = holders_of(walk, m->comm, head->rec.seq) & 3u;
     }
-    return slot->holders > (head->index != COLL_READY); /* its own call is not what it waits for */
+    return slot->holders > (head->index != COLL_READY); /* the rank's own call does not count among the holders */
 }
 
 /*
- * A host that polls several things by turns may need one of them or all: it stays only where none of them can become
- * ready. Each is a stream or a communicator with an incomplete call that is held up; all of them must have been named
- * by the words of the loop.
+ * A host that polls several things by turns may need one of them or all. It stays in its loop for certain only where
+ * none of them can become ready: each is a stream or a communicator with an incomplete call that is held up, and the
+ * records of the loop have named all of them.
  */
 bool polls_in_vain(const struct walk *walk, const struct source *s, const struct thread *t)
 {
@@ -86,8 +89,9 @@ bool polls_in_vain(const struct walk *walk, const struct source *s, const struct
 }
 
 /*
- * What this wait is for may have been taken along by a process that has ended (visit_left): a wait, or a loop of polls
- * about one thing whose place among the calls is known. The number of calls before it that it is for; 0: none.
+ * A process that has ended may have taken along what the thread t of s waits for inside `in` (wait_left.c). That is
+ * asked for a wait, and for a loop of polls about one thing whose place among the calls is known. Returns the ticket
+ * before which those calls stand; 0: it is not to be asked.
  */
 uint64_t polls_left_upto(const struct roll_engine *e, const struct source *s, const struct thread *t,
                          const struct roll_record *in)

@@ -8,12 +8,13 @@
  */
 #include "daemon/engine/judge/walk.h"
 
+/* The head of this queue has waited for stall_ns. */
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q)
 {
     return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
 }
 
-/* The first call of the group that `thread` is ending; 0 or ticket + 1. */
+/* Ticket + 1 of the first call in this queue that belongs to the group which `end` ends; 0: there is none. */
 uint64_t queue_group_start(struct source *t, const struct queue *q, const struct roll_record *end)
 {
     uint64_t ticket = q->head - 1;
@@ -25,7 +26,8 @@ uint64_t queue_group_start(struct source *t, const struct queue *q, const struct
     return 0;
 }
 
-/* A call of this stream stands in the queue of another: the streams of its group were joined there. */
+/* A call of this stream before ticket `upto` stands in queue q, which is that of another stream: the streams of its
+ * group were joined there. */
 bool queue_holds_stream(const struct source *t, const struct queue *q, uint32_t stream, uint64_t upto)
 {
     uint64_t ticket = q->head - 1;
@@ -47,7 +49,8 @@ bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, cons
            (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns);
 }
 
-/* The queue of t that holds this call behind its head; NULL when it is at the head, or not found. */
+/* The queue of t that holds this call behind its head; NULL: the call stands at the head, or was not found. p2p_ticket:
+ * ticket + 1 of a message; 0: it is the collective #seq on t's communicator comm_id. */
 struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket)
 {
     for (uint32_t k = 0; k < t->queues; k++) {
@@ -68,7 +71,8 @@ struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq
     return NULL;
 }
 
-/* Calls before this wait are not complete: the queues tell why. */
+/* Calls before this wait are not complete, so that the queues of s tell why it waits. inside: ticket + 1 of the wait.
+ */
 bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside)
 {
     for (uint32_t k = 0; k < s->queues; k++) {
@@ -82,8 +86,8 @@ bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait
     return false;
 }
 
-/* The call waited for belongs to the backward of an MoE layer, and the rank has reported that it is beyond that
- * backward. */
+/* The call at the end of the path belongs to the backward of an MoE layer, and t has reported that it is beyond that
+ * backward: it will not make the call. */
 bool rank_has_passed(const struct walk *walk, const struct source *t)
 {
     const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
@@ -97,9 +101,9 @@ bool rank_has_passed(const struct walk *walk, const struct source *t)
 }
 
 /*
- * Other threads of the rank could go on, but the one that has made all its calls here is inside another call, and
- * nothing has come from the rank for a while: probably that is why. Which thread would have made the call is not known,
- * so such a link is soft.
+ * Other threads of t could go on, but the thread that has made all calls of t on the communicator of m is inside
+ * another call, and nothing has come from t for a while: probably that is why t has not made its call. Which thread
+ * would have made it is not known, so such a link is soft.
  */
 bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t)
 {
@@ -114,16 +118,16 @@ bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, co
     return false;
 }
 
-/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device
- * has said so. */
+/* The host of s has seen that its call with this ticket is over: the host came back from a wait that covers the call,
+ * or the device has completed it. */
 bool rank_seen_over(const struct source *s, uint64_t ticket)
 {
     const struct entry *call = source_entry(s, ticket);
     if (!call || roll_seal_state(call->rec.seal) == ROLL_STATE_COMPLETE) {
-        return true; /* or so long ago that its record is gone */
+        return true; /* the device has completed it, or it is so old that its record is gone */
     }
-    bool issued =
-        call->rec.group == 0; /* what a group holds, its end enqueues: a wait of another thread may be older */
+    /* The end of a group enqueues what the group holds: until then a wait of another thread does not cover the call. */
+    bool issued = call->rec.group == 0;
     for (uint64_t t = ticket + 1; t < s->next; t++) {
         const struct entry *entry = source_entry(s, t);
         issued = issued || (entry && entry->rec.op == ROLL_OP_GROUP_END && source_same_unit(&entry->rec, &call->rec));
@@ -139,9 +143,10 @@ bool rank_seen_over(const struct source *s, uint64_t ticket)
 }
 
 /*
- * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has
- * ended, and its host waits behind it. NCCL sorts what a group holds: where one side has more of it, other calls meet,
- * and neither group gets done.
+ * The group of t held fewer calls than that of the waiter at the end of the path. The waiter has made its call in one
+ * group with the call before it; t has made that call before as the last of a group, has ended the group, and its host
+ * waits. NCCL sorts the calls of a group: where the group of one side holds more, other calls meet, and neither group
+ * gets done.
  */
 bool rank_is_short(const struct walk *walk, const struct member *m, const struct source *t)
 {
@@ -160,6 +165,7 @@ bool rank_is_short(const struct walk *walk, const struct member *m, const struct
            source_quiet(walk->e, t, walk->e->config.stall_ns);
 }
 
+/* The small id by which a source knows the communicator of its member m; 0: none. */
 uint32_t rank_comm_id(const struct source *s, const struct member *m)
 {
     for (uint32_t i = 1; i < s->members; i++) {
@@ -170,6 +176,8 @@ uint32_t rank_comm_id(const struct source *s, const struct member *m)
     return 0;
 }
 
+/* The members whose side of this call has not come: their ranks in the job are added to *out; returns how many more
+ * have never been seen. */
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out)
 {

@@ -1,15 +1,19 @@
 /*
- * waitgraph.c: why nothing goes on: from each call that has been waiting too long to the reason.
+ * waitgraph.c: why nothing goes on: a walk from each call that has waited too long to the reason.
  *
- * After the sweep, what is left at the head of a stream queue waits: for members that have not made their call, or for
- * members whose call stands behind another one on its stream. NCCL has no wildcards, so the graph is pure AND: one link
- * that can never be satisfied is enough, and a cycle of such links is a proven deadlock. The nodes are queue heads; a
- * walk from every old head follows the links until it meets a reason: a dead, stopped or finished rank, a rank that is
- * busy or stuck outside NCCL, a communicator whose trouble is already known, or its own tail.
+ * After the sweep, a call that is left at the head of a stream queue waits: for members that have not made their call,
+ * or for members whose call stands behind another one on its stream. NCCL has no wildcards, so the graph is pure AND:
+ * one link that can never be satisfied is enough, and a circle of such links is a proven deadlock. The nodes are queue
+ * heads. A walk from every old head follows the links until it meets a reason: a dead, stopped or finished rank, a rank
+ * that is busy or stuck outside NCCL, a communicator whose trouble is known already, or a node of its own path.
  *
- * A link through a rank whose host is inside a recorded call (a wait, an NCCL call) is hard; one through a rank that
- * merely has been quiet is soft, because that rank may still come. Soft reasons are told only when a run finds no hard
- * one: they are usually its echo.
+ * A link is hard when it leads through a rank whose host is inside a recorded call (a wait, an NCCL call). A link
+ * through a rank that has merely been quiet is soft, because that rank may still come. Soft reasons are told only when
+ * a run finds no hard one: they are usually its echo.
+ *
+ * To look for circles alone was rejected: most waits end at a rank that waits for nobody.
+ *
+ * The questions that need no link are in wait_rank.c; what processes have left behind is looked for in wait_left.c.
  */
 #include "daemon/engine/judge/walk.h"
 
@@ -31,8 +35,9 @@ static bool anyone_alive(const struct roll_engine *e)
 }
 
 /*
- * The host is inside an NCCL call, or the end of a group: it waits for its partners to make theirs (connections are set
- * up then), not for what stands before it on the stream. False when every partner has.
+ * Follows a host that is inside an NCCL call, or inside the end of a group: such a host waits for its partners to make
+ * their calls (connections are set up then), and not for what stands before the call on the stream. False: every
+ * partner has made its call. q: the queue in which the first of the calls, that with `ticket`, stands.
  */
 static bool visit_issue(struct walk *walk, struct source *t, uint64_t ticket, struct queue *q)
 {
@@ -67,7 +72,8 @@ static bool visit_issue(struct walk *walk, struct source *t, uint64_t ticket, st
     return any;
 }
 
-/* Follows what these threads of `t` wait in (0: all of them); false when no incomplete call explains it. */
+/* Follows what the thread `caller` of t (0: what each of its threads) waits in. False: no incomplete call explains the
+ * wait. */
 static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
 {
     bool any = false;
@@ -105,7 +111,7 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
             covered = true;
             if ((class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) &&
                 (sure || source_quiet(walk->e, t, walk->e->config.suspect_ns))) {
-                any = true; /* an event of which no more is known may stand before the head of its stream: soft */
+                any = true; /* an event whose place is not known may stand before the head of its stream: soft */
                 visit_head(walk, t, q, wait.soft);
             } else if (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) {
                 any = visit_issue(walk, t, t->thread[i].inside - 1, q) || any;
@@ -122,9 +128,9 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
 }
 
 /*
- * Follows what the host of `t` is waiting in. m: the communicator that misses a call of it, where that is why it is
- * asked; then the thread counts that makes all its calls there. What other threads wait in need not keep that one from
- * going on: such links are soft.
+ * Follows what the host of t waits in. m: t's place on the communicator that lacks a call of t, or NULL. Where one
+ * thread makes all calls of t there, the wait of that thread counts. What other threads wait in need not keep that one
+ * from going on, so the links through them are soft.
  */
 static bool visit_inside(struct walk *walk, struct source *t, const struct member *m)
 {
@@ -138,7 +144,8 @@ static bool visit_inside(struct walk *walk, struct source *t, const struct membe
     return any;
 }
 
-/* A quiet rank with incomplete calls is probably waiting for them somewhere that is not recorded (a blocking copy). */
+/* Follows the incomplete calls of a quiet rank: it probably waits for them in a place that is not recorded (a blocking
+ * copy). False: it has none. */
 static bool visit_quiet(struct walk *walk, struct source *t)
 {
     bool any = false;
@@ -154,9 +161,9 @@ static bool visit_quiet(struct walk *walk, struct source *t)
 }
 
 /*
- * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked
- * through, or nothing is known. Creations of communicators (creation) ask about the process only: what its past calls
- * were does not matter there.
+ * Why this member (m; NULL: not known) has not made its call: t is its process. Returns a reason that ends the walk,
+ * with *hard; 0: the walk went on through t, or nothing is known. creation: t is missed in the creation of a
+ * communicator, where it does not matter what t has called before.
  */
 static enum block_kind absence(struct walk *walk, const struct member *m, struct source *t, bool creation, bool *hard)
 {
@@ -166,7 +173,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return BLOCK_DEAD;
     }
     if (m && m->unsure) {
-        return 0; /* it may have made the call: the record is lost */
+        return 0; /* t may have made the call, and the record be lost */
     }
     if (m && m->ended != 0) {
         return rank_abort_is_due(e, m, t) ? BLOCK_ABORTED : 0;
@@ -185,7 +192,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return BLOCK_PASSED;
     }
     *hard = false;
-    if (t->unheard && source_alive(t)) { /* it still waits if what it waits for has not come; else nobody knows */
+    if (t->unheard && source_alive(t)) { /* t still waits if what it waits for has not come; else nobody knows */
         return source_blocked(walk->e, t) && visit_inside(walk, t, m) ? 0 : BLOCK_UNHEARD;
     }
     enum block_kind known = source_explained(t) ? BLOCK_KNOWN : 0;
@@ -196,13 +203,13 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return any ? 0 : known ? known : rank_is_short(walk, m, t) ? BLOCK_SHORT : 0;
     }
     if (t->init != 0 && !source_blocked(e, t) && source_quiet(e, t, e->config.suspect_ns)) {
-        walk->soft++; /* another of its threads may still come */
+        walk->soft++; /* another thread of t may still make the call */
         bool any = visit_creation(walk, t, t->init - 1);
         walk->soft--;
         return any ? 0 : known;
     }
     if (creation && !source_blocked(e, t)) {
-        return known; /* who is only late, detect_init.c waits for */
+        return known; /* t may only be late: detect_init.c waits for it */
     }
     if (source_blocked(walk->e, t)) {
         bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
@@ -221,6 +228,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
     return 0;
 }
 
+/* Asks why t is absent, and adds it to those who are absent for the same kind of reason. */
 static void absent(struct walk *walk, struct absences *a, const struct member *m, struct source *t, bool creation)
 {
     bool hard;
@@ -232,19 +240,20 @@ static void absent(struct walk *walk, struct absences *a, const struct member *m
     }
 }
 
+/* Asks why the member m of c has not made its call. */
 static void visit_rank(struct walk *walk, const struct member *m, struct comm *c)
 {
     struct absences a = {0};
-    if (m->source != NO_SOURCE) { /* nothing is known about others: nothing is said */
+    if (m->source != NO_SOURCE) { /* of a member that was never seen nothing is known, and nothing is said */
         absent(walk, &a, m, walk->e->source[m->source], false);
         absences_told(walk, &a, c);
     }
 }
 
 /*
- * The host is inside the creation of a communicator, which needs all members of the parent (or of the communicator
- * itself). Dead and ended ones are told by detect_init.c, which also knows those of whom nothing has been seen. False
- * when nothing is known that it could wait for.
+ * Follows a host that is inside the creation of a communicator, which needs all members of the parent (or of the
+ * communicator itself). Members that are dead or have ended are told by detect_init.c, which also knows those of whom
+ * nothing has been seen. False: nothing is known for which the host could wait.
  */
 static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket)
 {
@@ -270,7 +279,7 @@ static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket)
     struct absences a = {0};
     walk->path[walk->depth++] = (struct step){.source = t, .ticket = ticket, .soft = walk->soft > 0};
     for (uint32_t i = 0; i < walk->creation[at].absentees; i++) {
-        struct absentee one = walk->creation[at].absentee[i]; /* a copy: the table may grow while the walk goes on */
+        struct absentee one = walk->creation[at].absentee[i]; /* a copy, because the walk may make the table grow */
         absent(walk, &a, one.member, one.source, true);
     }
     absences_told(walk, &a, m->comm);
@@ -280,6 +289,7 @@ static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket)
     return walk->creation[at].any;
 }
 
+/* The member has made its call, but other calls stand before it on its stream: follows the head of that queue. */
 static void visit_behind(struct walk *walk, struct member *m, struct comm *c, uint32_t seq, uint64_t p2p_ticket)
 {
     if (m->source == NO_SOURCE) {
@@ -292,12 +302,13 @@ static void visit_behind(struct walk *walk, struct member *m, struct comm *c, ui
     }
     const struct entry *head = source_entry(t, q->head - 1);
     if (head && source_group_open(t, &head->rec)) {
-        visit_rank(walk, m, c); /* its group has not been ended: nothing of it is issued */
+        visit_rank(walk, m, c); /* the group of the head has not been ended, so nothing of the group is issued */
     } else {
         visit_head(walk, t, q, false);
     }
 }
 
+/* Follows the members that have not made this collective; where all have, those whose call stands behind others. */
 static void visit_collective(struct walk *walk, const struct entry *entry, struct comm *c)
 {
     uint32_t seq = entry->rec.seq, mark = walk->e->visit * 2;
@@ -312,7 +323,7 @@ static void visit_collective(struct walk *walk, const struct entry *entry, struc
         const struct member *m = &c->member[r];
         if (!comm_member_issued(m, seq)) {
             missing = true;
-            if (m->source != NO_SOURCE) { /* nothing is known about others: nothing is said */
+            if (m->source != NO_SOURCE) { /* of a member that was never seen nothing is known, and nothing is said */
                 absent(walk, &a, m, walk->e->source[m->source], false);
             }
         }
@@ -324,8 +335,8 @@ static void visit_collective(struct walk *walk, const struct entry *entry, struc
     slot->visit = mark;
 }
 
-/* A Gather or Scatter of a member that is not its root waits for the root alone; where that one does not come, all who
- * do not are meant. */
+/* Follows a Gather or Scatter of a member that is not its root: the member waits for the root alone. Where the root has
+ * not come, all members that have not come are named. */
 static void visit_leaf(struct walk *walk, const struct entry *entry, struct comm *c)
 {
     uint32_t root = (uint32_t)entry->rec.peer;
@@ -336,6 +347,7 @@ static void visit_leaf(struct walk *walk, const struct entry *entry, struct comm
     }
 }
 
+/* Follows one call of s that is not over to those for whom it waits. */
 static void visit_call(struct walk *walk, struct source *s, struct entry *entry)
 {
     struct member *m = source_member(s, entry->rec.comm);
@@ -357,19 +369,20 @@ static void visit_call(struct walk *walk, struct source *s, struct entry *entry)
         }
     } else if (entry->pair && entry->pair->said) {
         path_leaf_one(walk, BLOCK_KNOWN, s, c,
-                      true); /* two calls that differ: detect_alltoallv.c is about to judge them */
+                      true); /* the two sides differ, which detect_alltoallv.c is about to judge */
     } else if (entry->pair) {
         unsigned other = !p2p_side(&entry->rec);
         struct node *n = p2p_node(entry->pair, entry->index);
         struct member *peer = &c->member[entry->pair->end[other]];
         if (n->have & 1u << other) {
             visit_behind(walk, peer, c, 0, n->ticket[other] + 1);
-        } else if (p2p_known(entry->pair, other)) { /* else it may have made it: the record is lost */
+        } else if (p2p_known(entry->pair, other)) { /* else the peer may have made its side, and the record be lost */
             visit_rank(walk, peer, c);
         }
     }
 }
 
+/* Follows the head of a queue, with its group. soft: the link that leads here is. */
 static void visit_head(struct walk *walk, struct source *s, struct queue *q, bool soft)
 {
     soft = soft || walk->soft > 0;
@@ -397,8 +410,8 @@ static void visit_head(struct walk *walk, struct source *s, struct queue *q, boo
     q->visit = mark;
 }
 
-/* The host of s has been inside a creation, or a wait that no incomplete call explains, for long enough to be asked
- * why. */
+/* Follows the host of s where it has been inside a creation, or inside a wait that no incomplete call explains, for
+ * long enough. False: there is nothing to follow. */
 static bool visit_host(struct walk *walk, struct source *s)
 {
     const struct roll_engine *e = walk->e;
@@ -407,7 +420,7 @@ static bool visit_host(struct walk *walk, struct source *s)
         const struct thread *t = &s->thread[i];
         const struct entry *in = t->inside ? source_entry(s, t->inside - 1) : NULL;
         enum roll_op_class class = in ? roll_op_class(in->rec.op) : ROLL_CLASS_SYNC;
-        /* What was left behind is asked about last: a call that has a partner missing says more. */
+        /* What others have left behind is asked about later: a call that lacks a partner says more. */
         uint64_t patience =
             e->config.stall_ns * (class == ROLL_CLASS_COMM ? 1 : 3) / (class == ROLL_CLASS_COMM ? 1 : 2);
         if (!in || (!e->finishing && (e->clock <= t->since || e->clock - t->since <= patience))) {

@@ -22,8 +22,8 @@ static uint64_t as_one(const struct roll_record *rec)
  *
  * A dropped call from another place of the program does not count where `by` has made calls at that place as well: it
  * is another call, which `by` may make later. A place of which `by` knows nothing may be the branch that s takes when
- * it has no elements. Places are compared only at the number of the dropped call itself: calls with later numbers that
- * look like it may stand anywhere.
+ * it has no elements. Places are compared only where the two calls bear one number: later calls that look like
+ * the dropped one may stand anywhere.
  */
 bool zero_stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
                      const struct roll_record *made)

@@ -3,9 +3,9 @@
  *
  * A call is ready when everything before it on its stream is complete, and it is complete when it is ready on every
  * member. So the heads of all stream queues are counted as ready, complete calls leave their queues, and the next heads
- * follow, until nothing moves. Each step of a queue is one call that leaves it, so the cost is constant per record. The
- * sweep is done when a log is full and before a stall is judged. To do it with each record was rejected: the fast path
- * only appends.
+ * follow, until nothing moves. While a job goes on, each round moves every rank by at least one call, so the cost is
+ * constant per record. The sweep is done when a log is full and before a stall is judged. To do it with each record was
+ * rejected: the fast path only appends.
  *
  * The time that a device needs is not modelled: a call that could run has run. The reverse is seen: when a host comes
  * back from waiting for a stream, all earlier calls on the stream are over on that rank, whatever other ranks have
