@@ -1,5 +1,5 @@
 /*
- * wait.h: the judgement of what a walk has found (judge.h, struct block). Private to wait_judge.c, wait_ended.c,
+ * wait.h: the judgement of what a walk has found (struct block of judge.h). Private to wait_judge.c, wait_ended.c,
  * wait_vote.c and wait_who.c.
  */
 #ifndef ROLL_DAEMON_ENGINE_JUDGE_WAIT_H
@@ -7,24 +7,39 @@
 
 #include "daemon/engine/judge/judge.h"
 
+/* The communicator is silent, so this reason is a consequence of what has been told. */
 static inline bool block_known(const struct block *b)
 {
     return b->comm && b->comm->muted && b->kind != BLOCK_BLAMED;
 }
 
-/* wait_who.c */
+/* wait_who.c: who waits */
+
+/* Adds the ranks that are in the call in which s waits: those that wait for what is missing there, and nobody else. */
 void waiting_in(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out);
+/* Adds those that wait for this reason: in the call of its waiter, or in each call of the circle. */
 void waiting_at(const struct roll_engine *e, const struct block *b, struct roll_rankset *out);
+/* Adds those that wait for the rank of b at any place where that rank is absent for the same kind of reason. */
 void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
                  struct roll_rankset *out);
 
-/* wait_vote.c */
+/* wait_vote.c: absence is a vote */
+
+/* The waiter of b waits in a collective of its communicator: which. False: it waits in another call. */
 bool block_slot(const struct block *b, struct comm **c, uint32_t *seq);
+/* The vote on collective #seq. *beside: the members of siblings decide it, and not those of c alone. */
 enum quorum block_camp(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool *beside);
 
-/* wait_ended.c */
+/* wait_ended.c: the end of a process is told once */
+
+/* Asks the detectors about a process that has ended before it made a call. Takes *waiting: who waits for it elsewhere.
+ * True: the end has been told. */
 bool ended_ask(struct roll_engine *e, struct block *b, struct roll_rankset *waiting);
+/* Judges all processes that have ended, for which ranks wait at several places. True: one of them was told. */
 bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n);
+/* Judges all processes that have died: they are one cause, told with all ranks that wait for them. True: there are
+ * some.
+ */
 bool dead_judge(struct roll_engine *e, struct block *found, uint32_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * wait_ended.c: the end of a process is told once, however many ranks wait for it and wherever they do.
+ * wait_ended.c: the end of a process is told once, however many ranks wait for the process and wherever they do.
  *
- * To ask the detectors about each place at which a process is missed was rejected: one process that ends too early is
- * missed on every communicator that it belongs to.
+ * To ask the detectors about each place at which a process is missed was rejected: a process that ends too early is
+ * missed on every communicator to which it belongs.
  */
 #include "daemon/engine/judge/wait.h"
 
@@ -20,10 +20,13 @@ void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t
     }
 }
 
-enum end_news { END_NEW, END_TOLD, END_AGAIN };
+/* What is new about the end of the processes that are absent for one reason. */
+enum end_news {
+    END_NEW,
+    END_TOLD, /* it has been told */
+    END_AGAIN /* it has been told and nobody was named for it, but now another rank waits as well */
+};
 
-/* Has the end of those who are absent been told? AGAIN: nobody was named for it, and now somebody else waits as well.
- */
 static enum end_news end_news(const struct roll_engine *e, const struct block *b)
 {
     enum end_news news = END_TOLD;
@@ -42,9 +45,9 @@ static enum end_news end_news(const struct roll_engine *e, const struct block *b
 }
 
 /*
- * One end, however many communicators miss it. Between two ranks, one that has ended and one that waits for it, the
- * calls do not say who is wrong; when another one waits for it elsewhere they do, and that takes the first verdict's
- * place.
+ * One end is told once, however many communicators miss the process. Between two ranks, one that has ended and one that
+ * waits for it, the calls do not say who is wrong. When another rank waits for the same process elsewhere they do, and
+ * the verdict that says so takes the place of the first.
  */
 bool ended_ask(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
 {
@@ -69,7 +72,6 @@ bool ended_ask(struct roll_engine *e, struct block *b, struct roll_rankset *wait
     return told;
 }
 
-/* All who wait for dead processes are named with them: one cause, however many communicators. */
 bool dead_judge(struct roll_engine *e, struct block *found, uint32_t n)
 {
     struct block *first = NULL;
@@ -85,7 +87,7 @@ bool dead_judge(struct roll_engine *e, struct block *found, uint32_t n)
         (void)e->ask->block(e, first, ASK_ALL);
         first->waiting = NULL;
     }
-    for (uint32_t i = 0; i < n; i++) { /* who is stuck for it is not asked about again */
+    for (uint32_t i = 0; i < n; i++) { /* nobody asks again about the ranks that are stuck for it */
         const struct entry *waits = found[i].waiter ? source_entry(found[i].waiter, found[i].ticket) : NULL;
         if (found[i].kind == BLOCK_DEAD && found[i].rank->said_dead && waits && found[i].comm) {
             comm_mute_at(e, found[i].comm, found[i].waiter, &waits->rec);
@@ -97,9 +99,9 @@ bool dead_judge(struct roll_engine *e, struct block *found, uint32_t n)
 }
 
 /*
- * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where several
- * wait for the same one at several places, each of those ties says the same: that rank has ended too early. One cause,
- * told as such.
+ * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where ranks
+ * wait for the same process at several places, each of these ties says the same: that process has ended too early. It
+ * is one cause, and told as one.
  */
 bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n)
 {
@@ -111,7 +113,7 @@ bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n)
             continue;
         }
         struct roll_rankset waiting = {0};
-        bool several = false; /* on one communicator messages say more by themselves: detect_p2p.c */
+        bool several = false; /* at several communicators; on one alone the messages say more: detect_p2p.c */
         for (uint32_t k = 0; k < n; k++) {
             several = several || (found[k].kind == BLOCK_FINISHED && found[k].comm != b->comm &&
                                   roll_rankset_has(&found[k].absent, b->rank->world));
@@ -129,7 +131,7 @@ bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n)
             ended_say(e, &b->absent, source_index(e, b->waiter));
         }
         b->waiting = NULL;
-        for (uint32_t k = 0; k < n; k++) { /* at the other places it is the same */
+        for (uint32_t k = 0; k < n; k++) { /* the other places at which the process is missed are explained by it */
             if (found[k].kind == BLOCK_FINISHED && found[k].camp == CAMP_TIE && found[k].rank == b->rank &&
                 found[k].comm) {
                 comm_explained(e, found[k].comm);

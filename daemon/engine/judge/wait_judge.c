@@ -2,24 +2,24 @@
  * wait_judge.c: the reasons that one walk of the wait graph has found are judged together: which is the cause, which
  * its echo, and who is wrong.
  *
- * One mistake shows at many places: every rank that waits leads to it by a path of its own, over other communicators
- * too. So nothing is told while walking. What is certain by itself comes first (a prediction come true, a stopped or
- * dead process), then calls whose members can never all come, then circles, those first in which somebody goes another
- * way than all who can tell (order_vote.c), then, only when nothing harder was found, what is merely quiet. What a
- * verdict has explained (silence.c) is its consequence and stays untold.
+ * One mistake shows at many places: from every rank that waits a path of its own leads to the mistake, over other
+ * communicators as well. Therefore to tell each reason as it is met was rejected. The order is this:
  *
- * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will
- * are wrong; where most never will, those who have made it are (call-added); between equal camps nobody is named.
+ *   1. what is certain by itself: a prediction that has come true, a process that is stopped or dead;
+ *   2. calls to which some members can never come (wait_vote.c says who is wrong);
+ *   3. circles, those first in which one rank goes another way than all others who can tell (order_vote.c);
+ *   4. what is merely quiet, and only where nothing harder was found.
+ *
+ * What a verdict has explained is a consequence (silence.c), and stays untold.
  */
 #include "daemon/engine/judge/wait.h"
 
 #include <stdlib.h>
 
-#define CYCLES_MAX                                                                                                     \
-    32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs \
-         */
+/* Circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs. */
+#define CYCLES_MAX 32u
 
-/* Waited long enough for those who may still come and decide the vote. */
+/* The waiter has waited long enough for members that may still come and decide the vote. */
 static bool is_overdue(const struct roll_engine *e, const struct block *b)
 {
     uint64_t since = e->clock;
@@ -30,7 +30,8 @@ static bool is_overdue(const struct roll_engine *e, const struct block *b)
     return e->finishing || (e->unheard == 0 && e->clock - since >= e->config.suspect_ns);
 }
 
-/* A rank of the circle is stuck already for a reason that has been told, or has to do with one. */
+/* The circle is an echo: one of its ranks is stuck for a reason that has been told, or waits on a silent communicator.
+ */
 static bool is_echo(const struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {
@@ -43,8 +44,8 @@ static bool is_echo(const struct block *b)
     return false;
 }
 
-/* A circle in which somebody waits in the creation of a communicator: not a matter of messages, whatever the others
- * wait in. */
+/* Some rank of the circle waits in the creation of a communicator: then the circle is no matter of messages, whatever
+ * the others wait in. */
 static bool has_creation(const struct block *b)
 {
     bool any = false;
@@ -55,7 +56,7 @@ static bool has_creation(const struct block *b)
     return any;
 }
 
-/* Asks the detectors about one reason. Takes waiting: who waits for it elsewhere as well. */
+/* Asks the detectors about one reason. Takes *waiting: who waits for it elsewhere as well. True: it has been told. */
 static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
 {
     bool ended = (b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT) && b->camp != CAMP_NEVER && b->waiter;
@@ -81,8 +82,8 @@ static bool is_absence(enum block_kind kind)
     return kind == BLOCK_FINISHED || kind == BLOCK_GONE || kind == BLOCK_ABORTED;
 }
 
-/* Calls that some members never will make: first those where most have made them, then the lone callers, then the ties.
- */
+/* Judges the calls that some members never will make: first calls that most members have made, then those that few have
+ * made, then the ties, then those of which the vote is still open. */
 static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t n)
 {
     static const enum quorum order[] = {CAMP_MADE, CAMP_NEVER, CAMP_TIE, CAMP_OPEN};
@@ -102,7 +103,8 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
             if (!is_absence(b->kind) || b->camp != order[pass]) {
                 continue;
             }
-            for (uint32_t k = i + 1; k < n; k++) { /* those of whom most are absent first: the others are among them */
+            /* The reason with the largest set of absent ranks comes first: it holds the sets of the others. */
+            for (uint32_t k = i + 1; k < n; k++) {
                 if (found[k].kind == b->kind && found[k].camp == b->camp &&
                     roll_rankset_count(&found[k].absent) > roll_rankset_count(&b->absent)) {
                     struct block larger = found[k];
@@ -119,7 +121,8 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
     return any;
 }
 
-/* Groups of which some hold fewer calls: those who made the call against those whose group has ended without it. */
+/* Judges groups of which some hold fewer calls than others: the ranks that made the call stand against those whose
+ * group has ended without it. */
 static bool judge_short(struct roll_engine *e, struct block *found, uint32_t n)
 {
     bool any = false;
@@ -143,12 +146,13 @@ static bool judge_short(struct roll_engine *e, struct block *found, uint32_t n)
     return any;
 }
 
+/* The reason rests on silence, and not on what the records prove. */
 static bool is_soft(const struct block *b)
 {
     return b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY || (b->kind == BLOCK_CYCLE && !b->hard);
 }
 
-/* Something that the records prove holds ranks up and has not been told, or what it is cannot be known. */
+/* This reason is none of silence, and it has not been told: ranks are stuck in trouble that is known from now on. */
 static bool is_open(const struct block *b)
 {
     bool told = b->kind == BLOCK_STOPPED || (b->comm && b->comm->muted) || (b->rank && source_explained(b->rank)) ||
@@ -156,8 +160,8 @@ static bool is_open(const struct block *b)
     return !is_soft(b) && !told;
 }
 
-/* It went on for long after all that has been told, by its own clock too (its records may come late), and has nothing
- * to do with it. */
+/* This rank went on for long after all trouble that has been told, by the rank's own clock as well (its records may
+ * come late), and is not stuck in that trouble. */
 static bool went_on(const struct roll_engine *e, const struct source *s)
 {
     uint64_t long_after = e->config.suspect_ns;
@@ -165,8 +169,8 @@ static bool went_on(const struct roll_engine *e, const struct source *s)
 }
 
 /*
- * Where somebody is stuck for a reason that is known, who is merely quiet may be quiet for that. Not so when all
- * concerned went on after it had become known.
+ * A rank that is merely quiet, while others are stuck for a known reason, may be quiet for the same reason. It is not
+ * where all ranks concerned went on for long after that reason had become known.
  */
 static bool is_apart(const struct roll_engine *e, const struct block *b)
 {
@@ -181,7 +185,8 @@ static bool is_apart(const struct roll_engine *e, const struct block *b)
     return apart;
 }
 
-/* What is only quiet, and may be told: taken out of the others. Returns how many; they stand at the end. */
+/* Moves the reasons that rest on silence and may be told all the same (is_apart) to the end, and returns how many they
+ * are. */
 static uint32_t keep_apart(const struct roll_engine *e, struct block *found, uint32_t n)
 {
     uint32_t kept = 0;
@@ -197,8 +202,8 @@ static uint32_t keep_apart(const struct roll_engine *e, struct block *found, uin
 }
 
 /*
- * Somebody who can tell who is wrong has not come yet: a node whose records come late, a rank that is still at work
- * elsewhere. The circle does not go away, so it waits for them, as a vote on a call does.
+ * Some rank that can tell who is wrong in a circle has not come yet: the records of its node come late, or the rank is
+ * still at work elsewhere. A circle does not go away, so its judgement waits for that rank, as a vote on a call does.
  */
 static bool awaits_votes(const struct roll_engine *e, const struct block *b)
 {
@@ -214,6 +219,7 @@ static bool awaits_votes(const struct roll_engine *e, const struct block *b)
     return b->awaits && !b->decided && !e->finishing && e->clock - closed < e->config.suspect_ns;
 }
 
+/* Judges the circles that are hard, or those that are soft. True: there are some. */
 static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n, bool hard)
 {
     uint32_t votes = 0;
@@ -238,6 +244,7 @@ static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n,
     return any;
 }
 
+/* Judges the reasons of one kind. True: there are some. */
 static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, enum block_kind kind)
 {
     bool any = false;
@@ -258,7 +265,7 @@ static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, e
     return any;
 }
 
-/* The creations that these ranks are inside wait for a reason that is known: detect_init.c need not look for one. */
+/* These ranks wait, in a creation or beside it, for a reason that is known: detect_init.c need not look for one. */
 static void mark_known(struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {
@@ -268,8 +275,9 @@ static void mark_known(struct block *b)
 }
 
 /*
- * Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). Where all that
- * is known is that some have died, that excuses those who wait for them, and not the dead.
+ * Marks the ranks that wait for a reason that has been told: when a watchdog ends one of them now, that is a
+ * consequence (detect_process.c). deaths_only: all that is known is that some ranks have died; that excuses those who
+ * wait, and not the dead.
  */
 static void excuse_waiters(struct roll_engine *e, bool deaths_only)
 {
@@ -279,13 +287,14 @@ static void excuse_waiters(struct roll_engine *e, bool deaths_only)
             const struct queue *q = &s->queue[k];
             bool held = source_held_by(e, s, q);
             if (q->head != 0 && q->head == s->excuse && !held) {
-                s->excuse = 0; /* it has gone on beside it */
+                s->excuse = 0; /* the rank goes on beside the trouble */
             }
             s->excuse = held && waitgraph_old(e, q) ? q->head : s->excuse;
         }
     }
 }
 
+/* Judges all reasons that one walk has found, in the order that stands at the head of this file. */
 static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
 {
     uint64_t before = e->numbers, said = before;
@@ -297,14 +306,14 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     bool other = explained || e->numbers != said;
     bool deaths = dead_judge(e, found, n);
     said = e->numbers;
-    explained = false; /* by anything but deaths */
+    explained = false; /* from here on: by anything but deaths */
     explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;
     explained = judge_absences(e, found, n) || explained;
     explained = judge_short(e, found, n) || explained;
     explained = judge_cycles(e, found, n, true) || explained;
     other = explained || other;
     explained = other || deaths;
-    if (!explained) { /* the weakest of what is proven: a wait that only looks like it may have another reason */
+    if (!explained) { /* the weakest of what is proven: a wait that looks like this may have another reason */
         other = explained = judge_kind(e, found, n, BLOCK_LEFT);
     }
     explained = judge_kind(e, found, n, BLOCK_UNHEARD) || explained;

@@ -1,8 +1,9 @@
 /*
- * wait_vote.c: absence is a vote: who of a communicator has made a call, who never will, and which of the two is right.
+ * wait_vote.c: absence is a vote: which members of a communicator have made a call, which never will, and which of the
+ * two are right.
  *
  * The members of siblings (order_vote.c) vote as well. To let the communicator's own members decide alone was rejected:
- * in a job with many groups of two ranks each of which has the same two calls, every question would be a tie.
+ * many communicators have two ranks, and every question on one of them would be a tie.
  */
 #include "daemon/engine/judge/wait.h"
 
@@ -18,9 +19,15 @@ bool block_slot(const struct block *b, struct comm **c, uint32_t *seq)
     return true;
 }
 
-enum fate { FATE_OPEN, FATE_MADE, FATE_NEVER, FATE_DEAD, FATES };
+/* What a member has to do with a call. */
+enum fate {
+    FATE_OPEN, /* the member may still make it, or nothing is known */
+    FATE_MADE,
+    FATE_NEVER, /* the member has ended, or has left the communicator, without it */
+    FATE_DEAD,  /* the member has died without it */
+    FATES
+};
 
-/* What a member has to do with call `seq`. */
 static enum fate fate_of(const struct roll_engine *e, const struct member *m, uint32_t seq)
 {
     const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
@@ -31,15 +38,16 @@ static enum fate fate_of(const struct roll_engine *e, const struct member *m, ui
         return FATE_MADE;
     }
     if (s->proc == ROLL_PROC_DEAD) {
-        return FATE_DEAD; /* it was ended, and did not choose */
+        return FATE_DEAD; /* a process that dies has not chosen to leave the call out */
     }
     return m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED ? FATE_NEVER : FATE_OPEN;
 }
 
 /*
- * A sibling has a vote where it has done the same: made, where that was this very call; never, where its members have
- * left right after calls that were the same. But absence elsewhere does not outvote half of a communicator: another
- * stage of a pipeline may have had less to do. And a sibling that was never called says nothing.
+ * Adds the votes of a sibling's members. A member counts as one that has made the call where that was this very call;
+ * as one that never will where it has left right after calls that were the same. But absence elsewhere does not outvote
+ * half of a communicator, because another stage of a pipeline may have had less to do; and a sibling on which no call
+ * was made says nothing.
  */
 static void count_sibling(const struct roll_engine *e, const struct comm *sibling, const struct comm *c, uint32_t seq,
                           bool half, uint32_t count[FATES])
@@ -53,6 +61,7 @@ static void count_sibling(const struct roll_engine *e, const struct comm *siblin
     }
 }
 
+/* Where the majority of those who vote stands. A member that has died does not vote. */
 static enum quorum camp_of(const uint32_t count[FATES])
 {
     uint32_t all = count[FATE_MADE] + count[FATE_NEVER] + count[FATE_OPEN];
@@ -65,7 +74,6 @@ static enum quorum camp_of(const uint32_t count[FATES])
     return count[FATE_OPEN] == 0 ? CAMP_TIE : CAMP_OPEN;
 }
 
-/* *beside: its own members do not decide, those of its siblings do. */
 enum quorum block_camp(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool *beside)
 {
     uint32_t count[FATES] = {0};

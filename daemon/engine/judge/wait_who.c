@@ -1,13 +1,11 @@
 /*
- * wait_who.c: who waits: the ranks that are in the call that lacks somebody, for the verdict about the one they wait
- * for.
+ * wait_who.c: who waits: for a verdict, the ranks that are in the very call that lacks somebody.
  *
- * To count everybody who waits for anything was rejected: most of a job that hangs waits for the echo of one mistake,
- * and the verdict names those who are stuck in the very call.
+ * To count everybody who waits for anything was rejected: most ranks of a job that hangs wait for the echo of one
+ * mistake.
  */
 #include "daemon/engine/judge/wait.h"
 
-/* Ranks that are in the call in which `s` waits: those who wait for what is missing there, and nobody else. */
 void waiting_in(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out)
 {
     const struct entry *entry = source_entry(s, ticket);
@@ -38,7 +36,6 @@ void waiting_at(const struct roll_engine *e, const struct block *b, struct roll_
     }
 }
 
-/* Who waits for this rank at all the places where it is absent for the same reason. */
 void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
                  struct roll_rankset *out)
 {
