@@ -2,8 +2,8 @@
  * view.c: read-only views for the faces: what each rank and each communicator is doing. Why a rank does not go on is
  * told by view_why.c.
  *
- * A view is filled when somebody asks for it. To keep views up to date with each record was rejected: a face looks about
- * once a second, and a million records may come in between.
+ * A view is filled when somebody asks for it. To keep views up to date with each record was rejected: a face looks
+ * about once a second, and a million records may come in between.
  */
 #include "daemon/engine/view.h"
 

@@ -5,7 +5,7 @@
  * Ranks that stand alike are told in one sentence; a key says whether two do. To compare finished sentences was
  * rejected: each names its own rank, and of a thousand ranks all but a few would be written for nothing.
  */
-#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/judge/judge.h"
 #include "daemon/engine/view.h"
 
 #include <inttypes.h>
