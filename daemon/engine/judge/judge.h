@@ -9,46 +9,64 @@
 #include "daemon/engine/sweep/sweep.h"
 
 /* room.c: where there is no room for a call */
-/* Each makes room for one more: by a sweep, by growing, or by giving up what is incomplete. 0 or NOMEM. */
+
+/* Each makes room for one more: by a sweep, by growing, or by giving up what is incomplete. 0, NOMEM. */
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket);
 int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq);
-int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index); /* p->unsure: it was given up */
-void comm_give_up(struct roll_engine *e, struct comm *c);                    /* it is judged no more; that is said */
-void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op);   /* m has aborted it */
+/* The same. Where the messages of the pair had to be given up, the pair is unsure afterwards. */
+int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index);
+/* Nothing on the communicator is judged any more, and a note says so. */
+void comm_give_up(struct roll_engine *e, struct comm *c);
+/* The member has aborted or revoked its communicator, by the operation op. */
+void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op);
 
-/* silence.c: what has been explained, and until when */
-/* What follows on c is a consequence of what has been said; seq: the collective at which the trouble began, NO_SEQ: not
- * a collective, or not known; comm_mute_at: that call itself. comm_explained adds that the members are stuck for it. */
+/* silence.c, silence_end.c: what has been explained, and until when */
+
+/* What follows on the communicator is a consequence of what has been said. seq: the collective at which the trouble
+ * began; NO_SEQ: it began at another call, or that is not known. */
 void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq);
+/* The same, where the trouble began at this call of s. */
 void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec);
+/* The same, and the members are stuck for that trouble. */
 void comm_explained(struct roll_engine *e, struct comm *c);
-bool comm_silent_at(const struct comm *c, uint32_t seq); /* what happens at this collective is a consequence */
-bool source_explained(const struct source *s);           /* it is stuck for a reason that has been told */
-/* Long after the trouble of this communicator was known its host has come back from a wait, and it is in none for it:
- * it goes on beside the trouble, and its calls there are not what holds it up. */
+/* What happens at this collective is a consequence. */
+bool comm_silent_at(const struct comm *c, uint32_t seq);
+/* The rank is stuck for a reason that has been told. */
+bool source_explained(const struct source *s);
+/* The rank goes on beside the trouble of m's communicator, so its calls there do not hold it up: long after the trouble
+ * was known its host came back from a wait, and the host is in no wait for that communicator. */
 bool source_beside(const struct source *s, const struct member *m);
-/* As far as is known its host does not go on because the calls of this queue do not. */
+/* As far as is known, the host of s does not go on because the calls in this queue do not. */
 bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q);
-/* Evidence that a rank goes on: a call is over, a wait has returned, the communicator is destroyed in good order. */
+/* Each tells the silence that a rank goes on: this call is over; this wait has come back; the member has destroyed its
+ * communicator in good order. */
 void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait);
 void silence_gone(struct roll_engine *e, struct member *m);
-void silence_trouble(struct roll_engine *e); /* it is known from now on that ranks are stuck, and why */
-void silence_settle(struct roll_engine *e);  /* e->mute_fresh: something was muted since it was called last */
+/* From now on it is known that ranks are stuck, and why. */
+void silence_trouble(struct roll_engine *e);
+/* Ends the silences that all members had got past before they began; to be called while e->mute_fresh is set. */
+void silence_settle(struct roll_engine *e);
 
 /* align.c: a disagreement at one slot */
-/* The calls at this place may differ: that is judged, unless a silence or an earlier place comes first. */
+
+/* The calls at this slot may differ. If they do, that is judged, unless a silence or an earlier slot comes first. */
 void align_look(struct roll_engine *e, struct comm *c, uint32_t seq);
+/* The calls at this slot differ: that is judged from now on. */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
-/* The call of m at this place, and that which came first there, differ in whether they are in one group with the call
- * before them. */
+/* One of two calls at this slot is in one group with the call before it and the other is not: the call of m, which has
+ * this ticket, and the call that came first. */
 void align_grouped(struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t ticket);
-/* A member has made a call while a disagreement is being judged. */
+/* A member has made a call while a disagreement on its communicator is being judged. */
 void align_arrived(struct roll_engine *e, const struct member *m, const struct entry *entry);
-void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
-void align_drop(struct roll_engine *e, struct comm *c);   /* forgets what is being judged */
-void align_resume(struct roll_engine *e, struct comm *c); /* its silence has ended: what came up meanwhile is judged */
-void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq); /* a call there was taken out */
+/* Decides the disagreement that is being judged, as far as that can be done now. */
+void align_step(struct roll_engine *e, struct comm *c);
+/* Forgets the disagreement that is being judged. */
+void align_drop(struct roll_engine *e, struct comm *c);
+/* The silence of the communicator has ended: disagreements that came up meanwhile are judged. */
+void align_resume(struct roll_engine *e, struct comm *c);
+/* A call was taken out of this slot, because it had been refused. */
+void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq);
 
 enum align_kind {
     ALIGN_UNKNOWN = 0,
@@ -61,13 +79,14 @@ enum align_kind {
     ALIGN_ZERO
 };
 
-/* How the members of a communicator stand at a collective. */
+/* How many members of a communicator stand how at a collective. */
 struct camps {
-    uint32_t made;   /* have made some call there */
-    uint32_t never;  /* never will: ended, dead, or they have destroyed the communicator */
-    uint32_t unseen; /* nothing is known: never seen, or the record is lost */
-    uint32_t may;    /* still may */
+    uint32_t made;   /* they have made some call there */
+    uint32_t never;  /* they never will: they have ended or died, or have left the communicator */
+    uint32_t unseen; /* nothing is known of them: they were never seen, or their record is lost */
+    uint32_t may;    /* they still may make a call there */
 };
+/* Counts them (align_vote.c). */
 void vote_absent(const struct roll_engine *e, const struct comm *c, uint32_t seq, struct camps *out);
 
 /* What has been found out about the ranks that do not follow the majority. */
@@ -75,151 +94,167 @@ struct finding {
     struct comm *comm;
     uint32_t seq;
     enum align_kind kind;
-    uint32_t length;               /* calls skipped, added or reordered */
-    uint32_t overlap;              /* calls that agree afterwards */
-    bool tie;                      /* no majority: culprits only say which side is which */
-    bool by_history;               /* it alone says who is right; the others are stuck elsewhere */
-    bool harmless;                 /* it may be a mistake that hangs nothing: nothing is silenced for it */
-    enum roll_certainty certainty; /* PROVEN: the vote is decided and so is the kind; else SUSPECTED */
-    uint32_t open;                 /* bits (1 << kind) of mistakes that are not excluded besides `kind` */
-    uint32_t come, wait;           /* members that have called there, and those that have not and still may */
-    uint64_t earlier;    /* the verdict about these ranks and this place that this one takes the place of; 0 = none */
-    uint64_t *number;    /* receives that of the verdict; NULL: nobody asks */
-    bool template_major; /* the communicator's own history speaks for the side called majority */
-    struct roll_rankset minor, major; /* world ranks */
-    const struct source *minor_source, *major_source;
-    uint64_t minor_ticket, major_ticket; /* their calls at seq; ALIGN_ZERO: minor's is the dropped call */
+    uint32_t length;  /* calls skipped, added or reordered */
+    uint32_t overlap; /* calls that agree afterwards */
+    bool tie;         /* there is no majority: `minor` and `major` only say which side is which */
+    bool by_history;  /* only the communicator's history says who is right; the others are stuck elsewhere */
+    bool harmless;    /* the mistake may be one that hangs nothing: nothing is silenced for it */
+    enum roll_certainty certainty; /* PROVEN: the vote and the kind are both decided; else SUSPECTED */
+    uint32_t open;                 /* bits (1 << kind) of mistakes besides `kind` that are not excluded */
+    uint32_t come, wait;           /* members that have called there; members that have not, and still may */
+    uint64_t earlier;              /* the verdict about the same ranks and place whose place this one takes; 0 = none */
+    uint64_t *number;              /* receives the number of the verdict; NULL: nobody asks */
+    bool template_major;           /* the communicator's history speaks for the side called majority */
+    struct roll_rankset minor, major;                 /* ranks in the job */
+    const struct source *minor_source, *major_source; /* a rank of each side, as the example */
+    uint64_t minor_ticket, major_ticket; /* the calls of these two at seq; ALIGN_ZERO: minor's is the dropped call */
 };
 
-/* align.c: the life of a finding, for the detectors that say it */
-/* False when this cause has been told already. Sets nothing. */
+/* finding.c: the life of a finding, for the detectors that say it */
+
+/* False: this cause has been told already. The question alone changes nothing. */
 bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code);
-/* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before
- * say_text. */
+/* Writes into v and the words who is wrong or that it is a tie, what is open, and which verdict this one takes the
+ * place of. To be called last before say_text. */
 void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w);
 
-/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs.
- */
+/* The code of a wrong argument or operation, and the name of the argument; NONE: nothing that is known differs. */
 enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
                                       const char **field);
 
-/* astray.c: a call made on another communicator than its peers */
+/* astray.c: a call that a rank made on another communicator than its peers */
+
 struct astray {
-    const struct source *rank; /* that made it */
-    enum align_kind kind;      /* what the finding is, then */
-    struct comm *told;         /* the other communicator, of which something was told ... */
-    struct half half;          /* ... this */
-    struct comm *right, *wrong;
+    const struct source *rank;  /* the rank that made the call */
+    enum align_kind kind;       /* what the finding is in this light: a call skipped, or one added */
+    struct comm *told;          /* the other communicator, about which something was told ... */
+    struct half half;           /* ... namely this */
+    struct comm *right, *wrong; /* where the peers made the call, and where the rank did */
     uint32_t right_seq;
 };
-/* Is what was told about another communicator the other half of this finding? */
+/* True: what was told about another communicator is the other half of this finding, described in *out. */
 bool astray_find(const struct roll_engine *e, const struct finding *f, struct astray *out);
-/* with: NULL where there is no other half yet. */
+/* Keeps what verdict v says as a half. with: the other half; NULL: none is known yet. */
 void astray_keep(const struct finding *f, const struct roll_verdict *v, const struct astray *with);
 
 /* waitgraph.c: why nothing goes on */
+
+/* Why a rank does not make the call that others wait for. */
 enum block_kind {
     BLOCK_DEAD = 1,
     BLOCK_STOPPED,
-    BLOCK_FINISHED,
-    BLOCK_GONE,
-    BLOCK_CYCLE,
-    BLOCK_STUCK,
-    BLOCK_BUSY,
-    BLOCK_KNOWN,
-    BLOCK_BLAMED,
-    BLOCK_PASSED,
-    BLOCK_UNHEARD,
-    BLOCK_ABORTED, /* it has aborted or revoked the communicator */
-    BLOCK_LEFT,    /* it has made the call and ended without waiting for it */
-    BLOCK_SHORT,   /* its group held fewer calls than that of the waiter, and its host waits behind it */
+    BLOCK_FINISHED, /* its process has ended in good order */
+    BLOCK_GONE,     /* the rank has destroyed or finalized the communicator */
+    BLOCK_CYCLE,    /* the rank waits, over others, for those who wait for it */
+    BLOCK_STUCK,    /* its host is inside a call that no incomplete call explains, and has been silent for long */
+    BLOCK_BUSY,     /* its host is inside no call, and has been silent for long */
+    BLOCK_KNOWN,    /* the trouble of the communicator, or of the rank, has been told */
+    BLOCK_BLAMED,   /* it was predicted that somebody will be waited for on this communicator */
+    BLOCK_PASSED,   /* the rank has reported that it is beyond the MoE backward to which the call belongs */
+    BLOCK_UNHEARD,  /* the agent of the rank is silent */
+    BLOCK_ABORTED,  /* the rank has aborted or revoked the communicator */
+    BLOCK_LEFT,     /* the rank has made the call, and has ended without waiting for it */
+    BLOCK_SHORT,    /* the group of the rank held fewer calls than that of the waiter, and its host waits behind it */
     BLOCK_KINDS
 };
 
-/* How the members of a communicator stand to one call: absence is a vote as well. */
+/* Where the majority stands to one call: absence is a vote as well. */
 enum quorum {
-    CAMP_MADE = 0, /* most have made it */
-    CAMP_NEVER,    /* most have ended or left the communicator without it */
+    CAMP_MADE = 0, /* most members have made it */
+    CAMP_NEVER,    /* most members have ended, or left the communicator, without it */
     CAMP_TIE,
-    CAMP_OPEN, /* those who may still come decide */
+    CAMP_OPEN, /* members that may still come decide */
 };
 
 #define BLOCK_STEPS 64u
 /* One reason why ranks wait: what the detectors are asked about. */
 struct block {
     enum block_kind kind;
-    struct source *rank;   /* the rank that holds the others up; CYCLE: any of them */
-    struct source *waiter; /* one that waits for it, with the call that waits */
-    uint64_t ticket;
-    struct comm *comm; /* of that call */
-    bool hard;         /* every link is proven by the records */
+    struct source *rank;   /* the rank that holds the others up; of a circle any of its ranks */
+    struct source *waiter; /* a rank that waits for it ... */
+    uint64_t ticket;       /* ... in the call with this ticket ... */
+    struct comm *comm;     /* ... on this communicator */
+    bool hard;             /* the records prove every link */
     struct {
         struct source *rank;
-        uint64_t ticket; /* what it waits in */
-    } step[BLOCK_STEPS]; /* CYCLE: the circle; others: the chain from a waiter to the rank */
+        uint64_t ticket; /* the call in which the rank waits */
+    } step[BLOCK_STEPS]; /* CYCLE: the circle; other kinds: the chain from a waiter to the rank */
     uint32_t steps;
-    const struct roll_rankset *waiting; /* those who wait in this call; CYCLE: in the calls of the circle */
-    struct roll_rankset absent;         /* world ranks of this kind that do not come, `rank` among them */
-    enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT, SHORT */
-    bool beside;                        /* ... the members of siblings decide it, not those of `comm` alone */
-    bool decided;                       /* CYCLE: `odd` go another way than all others who can tell ... */
+    const struct roll_rankset *waiting; /* the ranks that wait in the call, or in the calls of the circle */
+    struct roll_rankset absent;         /* the ranks in the job that do not come for this kind of reason, `rank` among
+                                           them */
+    enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT, SHORT: the vote on the call */
+    bool beside;                        /* the members of siblings decide that vote, and not those of `comm` alone */
+    bool decided;                       /* CYCLE: the ranks in `odd` go another way than all others who can tell */
     struct roll_rankset odd;
-    uint32_t odd_at; /* ... they lack the call of this step, and are in that of the next one */
-    bool awaits;     /* CYCLE: nobody is odd so far, and somebody who can tell may still come */
+    uint32_t odd_at; /* those ranks lack the call of this step, and are in the call of the next one */
+    bool awaits;     /* CYCLE: no rank is odd so far, and one that can tell may still come */
 };
-/* Follows all that has waited too long to its reasons: *found, owned by the caller, with the sets `absent` of each.
- * False: nothing waits. */
+/* Walks from all calls that have waited too long to their reasons. *found: the reasons; the caller owns them, and the
+ * set `absent` of each. False: nothing waits. */
 bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *founds);
-bool waitgraph_old(const struct roll_engine *e, const struct queue *q); /* its head has waited for stall_ns */
-uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
-                           struct roll_rankset *out); /* world ranks that have not issued their side */
 
-/* The communicator under creation holds every rank of the job. */
+/* wait_rank.c: what the records say of one rank, one queue, one call; each function is described there */
+bool waitgraph_old(const struct roll_engine *e, const struct queue *q);
+uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
+                           struct roll_rankset *out);
+
+/* wait_creation.c: the communicator that is being created holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 /* wait_judge.c: which of the reasons found is the cause */
+
+/* Looks at all waits, at most every stall/8, and has those judged that have lasted too long. */
 void waits_look(struct roll_engine *e);
-/* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it
- * before, naming nobody, is replaced. */
+/* The newest verdict says that these ranks of the job have ended, and that source `waiter` waits for them
+ * (wait_ended.c). It takes the place of what was said about their end before without naming anybody. */
 void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter);
-/* Why a circle is only suspected. */
+/* Says why a circle is only suspected. */
 void words_soft(struct words *w, const struct roll_engine *e, const struct block *b);
 
 /* what the judge asks of the detectors */
+
+/* Which detectors are asked. */
 enum ask {
-    ASK_ALL,     /* whoever knows */
-    ASK_END,     /* who knows about the end of a process or a member */
-    ASK_CREATION /* who knows about a circle that leads through the creation of a communicator */
+    ASK_ALL,
+    ASK_END,     /* those that know about the end of a process or a member */
+    ASK_CREATION /* those that know about a circle which leads through the creation of a communicator */
 };
-/* The floor above has it; engine.c hands it in. */
+/* The answers come from the floor above: detectors.c fills the table in, and engine.c hands it in. */
 struct judge_ask {
-    /* Ranks disagree at one place: true when it has been said, or is known. */
+    /* Ranks disagree at one place. True: that has been said now, or was known. */
     bool (*disagree)(struct roll_engine *e, const struct finding *f);
-    /* Ranks wait, and this is why: the same. */
+    /* Ranks wait, and this is why. True: that has been said now, or was known. */
     bool (*block)(struct roll_engine *e, const struct block *b, enum ask whom);
-    /* That this process has ended was told with the error that came before it, whoever waits for it. */
+    /* The end of this process has been told, whoever waits for it: with the error that came before the end. */
     bool (*end_is_told)(const struct source *s);
 };
 
 /* doubt.c: suspicions that come to nothing */
-void doubt_add(struct roll_engine *e, uint64_t number,
-               const struct block *b); /* verdict `number` rests on the call of b */
-/* The same for a wait of `waiter` in a call of this communicator for one rank. */
+
+/* Verdict `number` is a suspicion that rests on the call of b: it is withdrawn when the call gets complete. */
+void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b);
+/* The same, where `waiter` waits in a call on this communicator for one rank. */
 void doubt_call(struct roll_engine *e, uint64_t number, const struct source *waiter, uint64_t ticket,
                 const struct source *absent, struct comm *comm);
+/* Withdraws the suspicions that have come to nothing. */
 void doubts_look(struct roll_engine *e);
 void doubts_free(struct roll_engine *e);
 
 /* order_vote.c: who of a circle goes another way than the others */
-/* True: *odd (added to it; world ranks) lack the call of step *at of the circle and are in the call of the next step
- * instead, against most of those who belong to both. *awaits is set where somebody who belongs to both has come to
- * neither, and may come. */
+
+/*
+ * True: the ranks that are added to *odd lack the call of step *at of the circle and are in the call of the next step
+ * instead, against most of those who belong to both calls. *awaits is set where a rank that belongs to both has come to
+ * neither, and may come.
+ */
 bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at,
                 bool *awaits);
-bool comm_is_sibling(const struct comm *a, const struct comm *b); /* the same place of the program */
-/* How many of the last calls before seq are alike; -1: one is not. */
+/* Two communicators are the same place of the program: they come of one split, or have one label and one size. */
+bool comm_is_sibling(const struct comm *a, const struct comm *b);
+/* How many of the last calls before #seq are alike on both; -1: one is not. */
 int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq);
-bool comm_same_call(const struct comm *a, const struct comm *b,
-                    uint32_t seq); /* both still know it, and it was alike */
+/* Both still know collective #seq, and it was alike. */
+bool comm_same_call(const struct comm *a, const struct comm *b, uint32_t seq);
 
 #endif

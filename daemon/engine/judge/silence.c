@@ -1,20 +1,20 @@
 /*
  * silence.c: what a verdict has explained is not told again, until the trouble is over.
  *
- * A verdict about a communicator explains what follows on it: later disagreements, waits that lead to it, the end of
- * ranks that were stuck in it. That silence has a place (the call at which the trouble began) and an end: a member has
- * got past the trouble when its host comes back, without an error, from a wait that covers a call at or behind the
- * place, or when the device says so, or when it has destroyed the communicator; when all members that can still move
- * have, the silence ends, and what happens then is told afresh. A flag that is set once and for all was rejected: it
- * made the engine deaf after its first word. A rank that has gone on for long without getting past the trouble goes on
- * beside it (on other streams and communicators, where nobody waits for the calls that are stuck): it is not explained
- * by it any more.
+ * A verdict about a communicator explains what follows there: later disagreements, waits that lead to it, the end of
+ * ranks that were stuck in it. So the communicator falls silent. Its silence has a place, the call at which the trouble
+ * began, and an end. A member has got past the trouble when its host comes back, without an error, from a wait that
+ * covers a call at or behind the place, or when the device has completed such a call, or when the member has destroyed
+ * the communicator. When all members that can still move have got past, the silence ends, and what happens then is told
+ * afresh. A flag that is set once and for all was rejected: it made the engine deaf after its first verdict.
+ *
+ * A rank that has gone on for long without getting past the trouble goes on beside it (on other streams and
+ * communicators, where nobody waits for the calls that are stuck). The trouble does not explain that rank any more.
  */
 #include "daemon/engine/judge/silence.h"
 
-#define WAITS_TRIED 8u /* newest waits of a rank that are looked at: each covers all older ones of its stream */
+#define WAITS_TRIED 8u /* of a rank's waits the newest that are looked at: each covers all older ones of its stream */
 
-/* A call of this member that is over lies at or behind the place of the trouble. */
 bool silence_is_beyond(const struct member *m, const struct source *s, const struct roll_record *rec)
 {
     const struct comm *c = m->comm;
@@ -30,7 +30,6 @@ bool silence_is_call(const struct roll_record *rec)
     return class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
 }
 
-/* The host came back from this wait, and what it waited for had gone well. */
 bool silence_is_good_wait(const struct roll_record *rec)
 {
     bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
@@ -38,7 +37,6 @@ bool silence_is_good_wait(const struct roll_record *rec)
            rec->result == 0;
 }
 
-/* Some call of m at or behind the place, made before `wait` and covered by it. */
 bool silence_covers(const struct source *s, const struct member *m, const struct roll_record *wait)
 {
     uint64_t upto = roll_seal_ticket(wait->seal);
@@ -54,7 +52,8 @@ bool silence_covers(const struct source *s, const struct member *m, const struct
     return false;
 }
 
-/* The records that show it may have come before the trouble was known: ranks are fed in any order. */
+/* The member has got past the trouble already. The records that show so may have come before the trouble was known,
+ * because ranks are fed in any order. */
 static bool has_passed(const struct source *s, const struct member *m)
 {
     uint64_t ticket = s->next;
@@ -77,9 +76,10 @@ static bool has_passed(const struct source *s, const struct member *m)
 }
 
 /*
- * The time of the job. Where all is read at once, it is that of the records, and then that of the second newest rank:
- * one damaged time must not put the end of a silence out of reach. The ranks are gone through once for as many new
- * records as there are ranks, or in a tick, however many communicators fall silent.
+ * The time of the job: that of the last tick, or, where whole traces are read at once, that of the records if it is
+ * later. Of the ranks the second newest counts, so that one damaged time does not put the end of a silence out of
+ * reach. The ranks are gone through once in a tick, or once for as many new records as there are ranks, however many
+ * communicators fall silent.
  */
 static uint64_t job_wall(struct roll_engine *e)
 {
@@ -104,6 +104,7 @@ void silence_trouble(struct roll_engine *e)
     e->trouble_wall = job_wall(e);
 }
 
+/* Silences the communicator; wall: when the call was made at which the trouble began. */
 static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t wall)
 {
     if (c->muted) {
@@ -112,8 +113,8 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     silence_trouble(e);
     c->muted = true;
     c->mute_seq = seq;
-    c->mute_ns =
-        wall <= e->trouble_wall ? wall : e->trouble_wall + 1; /* the call is known by now: a later time is damaged */
+    /* The call is known by now, so a later time than that of the job is damaged. */
+    c->mute_ns = wall <= e->trouble_wall ? wall : e->trouble_wall + 1;
     c->mute_wall = e->trouble_wall;
     e->muted_comms++;
     e->mute_fresh = true;
@@ -149,7 +150,8 @@ bool comm_silent_at(const struct comm *c, uint32_t seq)
     return c->muted && (c->mute_seq == NO_SEQ || seq >= c->mute_seq);
 }
 
-/* Its host is inside a call on this communicator, or in a wait for one at or behind the place of the trouble. */
+/* The host of s is inside a call on the communicator of m, or inside a wait for such a call at or behind the place of
+ * the trouble. */
 static bool stands_in(const struct source *s, const struct member *m)
 {
     for (uint32_t i = 0; i < s->threads; i++) {

@@ -6,12 +6,13 @@
 
 #include "daemon/engine/judge/judge.h"
 
-bool silence_is_call(const struct roll_record *rec); /* a collective or a message */
-/* A call of this member that is over lies at or behind the place of the trouble. */
+/* The record is that of a collective or a message. */
+bool silence_is_call(const struct roll_record *rec);
+/* This call of m lies at or behind the place of the trouble. */
 bool silence_is_beyond(const struct member *m, const struct source *s, const struct roll_record *rec);
-/* The host came back from this wait, and what it waited for had gone well. */
+/* The host came back from this wait, and what the host waited for had gone well. */
 bool silence_is_good_wait(const struct roll_record *rec);
-/* Some call of m at or behind the place, made before `wait` and covered by it. */
+/* Some call of m at or behind the place of the trouble was made before `wait`, which covers it. */
 bool silence_covers(const struct source *s, const struct member *m, const struct roll_record *wait);
 
 #endif

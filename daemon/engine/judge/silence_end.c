@@ -1,8 +1,12 @@
 /*
  * silence_end.c: the end of a silence: what came up meanwhile is judged afresh.
+ *
+ * To end a silence after some time was rejected: ranks that hang wait for hours, and the same trouble would be told
+ * again and again.
  */
 #include "daemon/engine/judge/silence.h"
 
+/* Ends the silence of a communicator. */
 static void unmute(struct roll_engine *e, struct comm *c)
 {
     c->muted = false;
@@ -17,7 +21,7 @@ static void unmute(struct roll_engine *e, struct comm *c)
     align_resume(e, c);
 }
 
-/* The member has got past the trouble; with the last one that can, the silence ends. */
+/* The member has got past the trouble. With the last member that can still move, the silence ends. */
 static void pass(struct roll_engine *e, struct member *m)
 {
     struct comm *c = m->comm;
@@ -57,8 +61,8 @@ void silence_waited(struct roll_engine *e, struct source *s, const struct roll_r
     }
 }
 
-/* Where all have passed already when the trouble becomes known, the next record or tick ends the silence: the detectors
- * that are being asked now still see it. */
+/* Where all members have got past the trouble already when it becomes known, the next record or tick ends the silence,
+ * so that the detectors that are being asked about the trouble still see it. */
 void silence_settle(struct roll_engine *e)
 {
     e->mute_fresh = false;
