@@ -1,18 +1,18 @@
 /*
  * align.c: ranks disagree at one place of a communicator: who is right, and what did the others do instead?
  *
- * Right is what most members called. A vote counts when no member that has not come could turn it: when more than half
- * of all members made the same call, or when everybody has come who ever will. Until then nobody is named, and what is
- * said is suspected. A tie is said to be one. What the others did instead is found by laying their calls against the
- * majority's (align_lines.c); where the majority's own later calls are not known yet, the period of the communicator's
- * history continues them.
+ * The call that most members made is right. The vote counts when no member that has not come could turn it: when more
+ * than half of all members made the same call, or when everybody has come who ever will. Until then nobody is named,
+ * and a verdict is only suspected. A verdict about a tie says that it is one. What the others did instead is found by
+ * laying their calls against those of the majority (align_lines.c); where the majority's own later calls are not known
+ * yet, the period of the communicator's history continues them.
  *
- * A disagreement is a dispute from the moment it is seen until nothing can be learnt about it any more. It speaks as
- * soon as one mistake alone is left; else when no next call of its ranks is on its way, or after stall/5, and then
- * names the mistakes that are open. Later calls and later ranks decide: what was said is superseded or confirmed by a
- * better verdict. A fixed "wait for the stall" was rejected: most mistakes can be known within microseconds of the
- * call. After a verdict the communicator is silent (unless the mistake may be one that NCCL does not stumble over):
- * what follows is consequence.
+ * A disagreement is a dispute from the moment it is seen until nothing more can be learnt about it. A dispute speaks as
+ * soon as one mistake alone is left; else when no next call of its ranks is on its way, or after stall/5, and then the
+ * verdict names the mistakes that are open. Later calls and later ranks decide: a better verdict supersedes or confirms
+ * the earlier one. A fixed "wait for the stall" was rejected: most mistakes can be known within microseconds of the
+ * call. After a verdict the communicator is silent, because what follows is a consequence; unless the mistake may be
+ * one over which NCCL does not stumble.
  */
 #include "daemon/engine/judge/align.h"
 
@@ -44,7 +44,7 @@ static void forget_side(struct dispute *d, uint32_t i)
     d->side[i] = d->side[--d->sides];
 }
 
-/* Disagreements that came up while another one was being judged. */
+/* Takes up the next disagreement, from this place on, that came up while another one was being judged. */
 static void next_case(struct roll_engine *e, struct comm *c, uint32_t from)
 {
     for (uint32_t seq = from; seq < c->high && !comm_silent_at(c, seq) && c->held == NO_SEQ && !c->retires; seq++) {
@@ -56,7 +56,7 @@ static void next_case(struct roll_engine *e, struct comm *c, uint32_t from)
 
 void align_resume(struct roll_engine *e, struct comm *c)
 {
-    next_case(e, c, c->base); /* what is still being judged goes on, and the others follow it */
+    next_case(e, c, c->base); /* a dispute that is being judged goes on, and the others follow it */
 }
 
 static void take_up(struct roll_engine *e, struct comm *c, uint32_t seq)
@@ -68,8 +68,8 @@ static void take_up(struct roll_engine *e, struct comm *c, uint32_t seq)
     align_step(e, c);
 }
 
-/* A later place that was being judged when this one came up, and has another cause: its dispute goes on where it stood.
- */
+/* A later place was being judged when the place of this dispute came up, and has another cause: its judgement goes on
+ * where it stood. False: there is none. */
 static bool take_up_later(struct roll_engine *e, struct comm *c)
 {
     struct dispute *d = c->dispute;
@@ -92,7 +92,7 @@ static bool take_up_later(struct roll_engine *e, struct comm *c)
     }
     for (uint32_t seq = place + 1 > c->base ? place + 1 : c->base; seq < later; seq++) {
         if (comm_slot(c, seq)->variant != 0 &&
-            !comm_slot(c, seq)->judged) { /* one between the two comes before the later one */
+            !comm_slot(c, seq)->judged) { /* a place between the two comes before the later one */
             comm_slot(c, seq)->held = true;
             d->spoken = false;
             take_up(e, c, seq);
@@ -110,7 +110,7 @@ static void close_dispute(struct roll_engine *e, struct comm *c, uint64_t right)
     uint32_t seq = c->held;
     if (seq >= c->base && seq < c->high) {
         comm_slot(c, seq)->judged = true;
-        comm_slot(c, seq)->sig = right; /* as part of the history */
+        comm_slot(c, seq)->sig = right; /* the history remembers the call that was right */
     }
     if (take_up_later(e, c)) {
         comm_advance(e, c);
@@ -121,7 +121,7 @@ static void close_dispute(struct roll_engine *e, struct comm *c, uint64_t right)
     next_case(e, c, seq + 1);
 }
 
-/* A number of all that a judgement depends on: nothing is judged again while it stays. */
+/* A number of all that a judgement depends on. While the number stays, nothing is judged again. */
 static uint64_t state_of(const struct roll_engine *e, const struct comm *c)
 {
     uint64_t stall = e->config.stall_ns, age = e->clock - c->held_ns, h = say_key(c->held, e->finishing, c->gone, 0);
@@ -147,7 +147,7 @@ static bool is_settled(const struct judge *j, const struct align_guess *guess)
     return j->e->finishing || (j->vote.camps.may + j->vote.camps.unseen == 0 && (!open || full));
 }
 
-/* The calls of a prediction about this communicator: this is it. */
+/* It was predicted that somebody will be waited for on this communicator: this disagreement is what was meant. */
 static void come_true(struct judge *j)
 {
     struct block b = {.kind = BLOCK_BLAMED, .comm = j->c, .hard = true};
@@ -157,7 +157,7 @@ static void come_true(struct judge *j)
     close_dispute(j->e, j->c, j->vote.major);
 }
 
-/* The vote, and what each rank that differs did instead. True when enough is known to speak. */
+/* Finds what each rank that differs did instead. True: enough is known to speak. */
 static bool is_ripe(struct judge *j, struct align_guess *guess, struct line *line)
 {
     bool patience = j->e->finishing || j->d->spoken || j->age >= j->e->config.stall_ns;
@@ -169,8 +169,8 @@ static bool is_ripe(struct judge *j, struct align_guess *guess, struct line *lin
             dropped = dropped || guess[r].kind == ALIGN_ZERO;
         }
     }
-    /* One rank with the call is enough to prove that another one's was dropped; the others come to wait in it in a
-     * moment, or drop theirs. */
+    /* One rank that has made the call proves that the call of another rank was dropped. The ranks that have not come
+     * will wait in the call in a moment, or drop theirs: until then it is not known who is to be named. */
     return ready && (patience || !dropped || j->vote.camps.may == 0 || j->age >= j->e->config.stall_ns / 5);
 }
 
@@ -189,7 +189,7 @@ void align_step(struct roll_engine *e, struct comm *c)
     struct judge j;
     if (!vote_take(e, c, &j)) {
         if (d->spoken) {
-            align_drop(e, c); /* its calls are forgotten: what was said stands */
+            align_drop(e, c); /* the log has forgotten the calls, and the verdict stands */
         }
         return;
     }
@@ -205,14 +205,15 @@ void align_step(struct roll_engine *e, struct comm *c)
         align_tell(&j, copy, line);
         d->spoken = true;
         if (c->held >= c->base) {
-            comm_slot(c, c->held)->held = false; /* a mistake that hangs nothing holds nothing up */
+            comm_slot(c, c->held)->held =
+                false; /* from here on the slot may get complete, if the mistake hangs nothing */
         }
         if (is_settled(&j, guess)) {
             close_dispute(e, c, j.vote.major);
         } else {
             comm_advance(e, c);
         }
-        e->dirty = true; /* what stood behind it goes on, though no record may come any more */
+        e->dirty = true; /* the calls behind the slot go on, though no record may come any more */
     }
     free(guess);
     free(copy);
@@ -225,15 +226,16 @@ void align_arrived(struct roll_engine *e, const struct member *m, const struct e
     if (c->dispute && entry->rec.seq == c->held) {
         c->dispute->ballot[m->rank] = (struct ballot){.sig = match_signature(&entry->rec), .in = true};
     }
-    /* With fewer there is no majority yet; ticks look after those that stay so, and after what has been spoken about.
-     */
+    /* Before half of the members have come there is no majority. Ticks look after the places where that stays so, and
+     * after those about which something has been said. */
     bool open = c->held >= c->base && comm_slot(c, c->held)->held;
     if (open && comm_slot(c, c->held)->arrived * 2 > c->size) {
         align_step(e, c);
     }
 }
 
-/* An earlier disagreement comes up: what is proven about the later one stands, the rest was its consequence. */
+/* An earlier disagreement comes up. What is proven about the later one stands, and is forgotten here; what was only
+ * suspected was a consequence of the earlier one, whose verdict takes its place. */
 static void forget_proven(struct comm *c)
 {
     struct dispute *d = c->dispute;
@@ -256,9 +258,8 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
         return;
     }
     /*
-     * The first disagreement comes first: a later one that was being judged stays held, and is taken up again
-     * afterwards, unless it has been spoken about; then it was the consequence of this one, and this one's verdict
-     * takes its place.
+     * The first disagreement comes first. A later one that was being judged stays held, and is taken up again
+     * afterwards. If something has been said about it, it was a consequence of this one, whose verdict takes its place.
      */
     if (!c->dispute) {
         struct dispute *d = calloc(1, sizeof(*d));

@@ -1,11 +1,14 @@
 /*
- * align_rank.c: what one rank did instead of what the majority called, as far as that can be told yet.
+ * align_rank.c: what one rank did instead of the call that the majority made, as far as that can be told yet.
+ *
+ * To lay the calls against each other as soon as both are there was rejected: a call may still turn out to be refused,
+ * and the next call of either rank, which decides most questions, may be on its way.
  */
 #include "daemon/engine/judge/align.h"
 
-#define ALIGN_MOMENT 20u /* a part of the stall time: so long without news, and no call is on its way */
+#define ALIGN_MOMENT 20u /* stall/20 without news, and no call of a rank is on its way */
 
-/* Where captures disagree, the launches behind them do too, as a consequence: they count as alike. */
+/* Where captured calls disagree, the launches behind them differ as a consequence: all launches count as alike. */
 static void blur_launches(struct line *line)
 {
     for (uint32_t i = 0; i < line->real; i++) {
@@ -15,7 +18,8 @@ static void blur_launches(struct line *line)
     }
 }
 
-/* The same call, but for that: no call from another place looks so. */
+/* One of the two calls was captured and the other was not, and else they are the same: no call from another place of
+ * the program looks so. */
 static bool is_captured_by_one(const struct roll_record *mine, const struct roll_record *theirs)
 {
     struct roll_record as_theirs = *mine;
@@ -24,8 +28,8 @@ static bool is_captured_by_one(const struct roll_record *mine, const struct roll
            match_signature(&as_theirs) == match_signature(theirs);
 }
 
-/* Its next call is not on its way: its host is stuck, its process has ended, or nothing has come from it for a while
- * (it polls, copies or computes). */
+/* The next call of this rank is not on its way: the host is stuck, the process has ended, or nothing has come from the
+ * rank for a while (it polls, copies or computes). */
 bool rank_is_still(const struct roll_engine *e, const struct source *s)
 {
     uint64_t moment = e->config.stall_ns / ALIGN_MOMENT;
@@ -33,7 +37,8 @@ bool rank_is_still(const struct roll_engine *e, const struct source *s)
     return ended || source_blocked(e, s) || source_quiet(e, s, moment);
 }
 
-/* What `rank` did instead of the majority's call; UNKNOWN = cannot be told yet. */
+/* What this rank did instead of the majority's call; UNKNOWN: that cannot be told yet. line: room for the rank's line.
+ */
 struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
 {
     const struct roll_engine *e = j->e;
@@ -43,15 +48,16 @@ struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
     line_read(e, j->c, rank, j->seq, line);
     const struct roll_record *mine = line->real ? line->call[0].rec : NULL, *theirs = j->major.call[0].rec;
     if (!mine || !theirs || call_failed(mine) || call_failed(theirs)) {
-        return guess; /* a call that failed has spoilt its group, whose end is on its way */
+        return guess; /* a call that failed spoils its group, and the end of the group is on its way */
     }
-    /* What may still be refused, because the news of it comes late, is judged when it has stayed so for a stall. */
+    /* A call that may still turn out to be refused is judged when that has been so for a stall: the record that says so
+     * may come late. */
     bool open = source_unsettled(line->source, mine) || source_unsettled(j->major.source, theirs);
     if (open && !e->finishing && j->age < stall) {
         return guess;
     }
     if (vote_dropped_call(j, rank, j->vote.major_rank, theirs) != 0) {
-        /* Where both drop such calls now and then, the other one may still come to its own. */
+        /* Where both ranks drop such calls now and then, the majority's rank may still come to drop this one. */
         bool coming = j->major.real == 1 && zero_drops(&j->c->member[j->vote.major_rank], theirs) && !due;
         return (struct align_guess){.kind = coming ? ALIGN_UNKNOWN : ALIGN_ZERO, .length = 1};
     }
@@ -65,8 +71,8 @@ struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
         blur_launches(line);
     }
     lines_compare(&j->major, line, plain, j->vote.tie, &guess);
-    /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls
-     * are on their way. */
+    /* Captured calls hold nobody up: a host that is blocked is blocked for another reason, and the next calls of the
+     * other ranks are on their way. */
     bool still =
         !captured && j->age >= stall / 100 && rank_is_still(e, line->source) && rank_is_still(e, j->major.source);
     if (guess.open != 0 && !due && !still) {
@@ -75,7 +81,7 @@ struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
     return guess;
 }
 
-/* Ranks that made the same call made the same mistake: the one of which most is known says which. */
+/* Ranks that made the same call made the same mistake: the rank of which most is known says which. guess: by rank. */
 void rank_agree(const struct judge *j, struct align_guess *guess)
 {
     for (uint32_t r = 0; r < j->c->size; r++) {

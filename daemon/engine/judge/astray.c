@@ -1,16 +1,17 @@
 /*
  * astray.c: a call that a rank made on another communicator than its peers.
  *
- * There it is one too many, here it is missing: two disagreements that come of one mistake. They are one when the same
- * rank lacks a call here and has made one like it (operation, count, datatype, reduction) there, between its calls
- * before and behind the gap. So each communicator keeps what was told last about one call that is missing or too many
- * on it; who finds the other half tells both, in the place of what was told, or nothing where that says more: a vote
- * that names somebody says more than a tie, and what is proven more than what is suspected. Between two ties nobody is
- * named.
+ * On the one communicator the call is too many, on the other it is missing: two disagreements that come of one mistake.
+ * They belong together when one rank lacks a call on the one communicator and has made a call like it (operation,
+ * count, datatype, reduction) on the other, between its calls before and behind the gap. Therefore each communicator
+ * keeps what was told last about one call that is missing or too many there: a half. Whoever finds the other half tells
+ * both, in the place of the earlier verdict. Where the earlier verdict says more, nothing is told: a vote that names
+ * somebody says more than a tie, and a proven verdict more than a suspected one. Between two ties nobody is named.
  *
- * A rank that hangs calls nothing any more, so most findings leave several mistakes open, and the likeliest need not be
- * the one. Each half is kept as both: a call that is missing, and one too many. That the same call is found elsewhere,
- * in the gap, is what decides between them.
+ * A rank that hangs makes no calls any more, so most findings leave several mistakes open, and the likeliest of them
+ * need not be the right one. Each half is kept as both: as a call that is missing, and as a call too many. Between the
+ * two it is decided by where the same call is found: elsewhere, in the gap. To keep the likeliest reading alone was
+ * rejected for that reason.
  */
 #include "daemon/engine/judge/judge.h"
 
@@ -19,7 +20,9 @@ static bool is_like(const struct roll_record *a, const struct roll_record *b)
     return a->op == b->op && a->count == b->count && a->dtype == b->dtype && a->redop == b->redop;
 }
 
-/* One side of the finding lacks the call, the other has it. In a tie either side may be wrong; else the minor one is.
+/*
+ * Reads a finding as a half of this kind: one side lacks the call, the other has made it. In a tie either side may be
+ * the wrong one, else the minor side is. False: the finding cannot be read so.
  */
 static bool read_half(const struct finding *f, enum align_kind kind, struct half *out)
 {
@@ -42,7 +45,7 @@ static bool read_half(const struct finding *f, enum align_kind kind, struct half
     return true;
 }
 
-/* The rank lacks the call on c, and has made it elsewhere in the gap. */
+/* The rank that lacks the call of `gap` on c has made it elsewhere, as `other` says, in the gap. */
 static bool is_in_gap(const struct roll_engine *e, const struct comm *c, const struct half *gap,
                       const struct half *other)
 {
@@ -54,7 +57,8 @@ static bool is_in_gap(const struct roll_engine *e, const struct comm *c, const s
     return before == NO_TICKET || before < other->made;
 }
 
-/* The half of another communicator of s that goes with this one of c. */
+/* Finds on another communicator of s the half that belongs to this one on c. lacks: s is the rank that lacks the call
+ * here. */
 static struct comm *other_half(const struct roll_engine *e, const struct comm *c, const struct half *half,
                                const struct source *s, bool lacks, const struct half **found)
 {
@@ -71,6 +75,7 @@ static struct comm *other_half(const struct roll_engine *e, const struct comm *c
     return NULL;
 }
 
+/* Finds the other half of a finding that is read as one of this kind. */
 static bool find_as(const struct roll_engine *e, const struct finding *f, enum align_kind kind, struct astray *out)
 {
     struct half half;

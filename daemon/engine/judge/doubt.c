@@ -1,10 +1,11 @@
 /*
- * doubt.c: what was only suspected, and then turned out otherwise, is withdrawn.
+ * doubt.c: a suspicion that has turned out otherwise is withdrawn.
  *
- * A rank that peers waited for has come after all, a circle has come undone: the call that the suspicion rested on is
- * complete. The withdrawal says so, and the rank is given twice that time before it is suspected again at the same
- * communicator. The list is short: a job with more open suspicions at once has other trouble, and the oldest simply
- * stays as it was said.
+ * A rank that peers waited for has come after all, or a circle has come undone: the call on which the suspicion rested
+ * is complete. The withdrawal says so, and the rank is given twice the time that it took before it is suspected again
+ * on the same communicator. The list of open suspicions is short, and a suspicion for which there is no room stays as
+ * it was said: a job with more of them at once has other trouble. To withdraw nothing was rejected: a reader would take
+ * the suspicion for what still holds.
  */
 #include "daemon/engine/judge/judge.h"
 
@@ -14,12 +15,12 @@
 #define DOUBTS_MAX 64u
 
 struct doubt {
-    uint64_t number; /* of the verdict */
-    const struct source *waiter;
-    uint64_t ticket; /* the call that it waits in */
-    uint64_t since;  /* patience clock at which the ranks had been heard last */
-    struct comm *comm;
-    struct roll_rankset absent;
+    uint64_t number;             /* the verdict that suspects */
+    const struct source *waiter; /* a rank that waits ... */
+    uint64_t ticket;             /* ... in the call with this ticket ... */
+    struct comm *comm;           /* ... on this communicator ... */
+    struct roll_rankset absent;  /* ... for these ranks of the job */
+    uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     struct doubt *next;
 };
 
@@ -53,7 +54,7 @@ void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
     *at = d;
 }
 
-/* How late they came is remembered: who always takes so long is not suspected for it again. */
+/* Remembers how late the suspected ranks came: a rank that always takes so long is not suspected for it again. */
 static void learn(struct roll_engine *e, const struct doubt *d)
 {
     uint64_t late = e->clock - d->since;
@@ -76,8 +77,8 @@ void doubts_look(struct roll_engine *e)
             continue;
         }
         const struct member *m = entry ? source_member(d->waiter, entry->rec.comm) : NULL;
-        bool given_up =
-            m && (m->ended != 0 || m->comm->aborted || m->comm->overflow); /* nobody waits: it says nothing */
+        /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion. */
+        bool given_up = m && (m->ended != 0 || m->comm->aborted || m->comm->overflow);
         char why[96];
         snprintf(why, sizeof(why), "the call was completed after all, %.1f s later",
                  (double)(e->clock - d->since) / 1e9);

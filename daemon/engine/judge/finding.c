@@ -1,8 +1,12 @@
 /*
  * finding.c: the words and the life of a finding, for the detectors that say it.
+ *
+ * Several detectors say findings, each with its own story. What all of them say alike stands here: who is named, which
+ * other mistakes are open, and which earlier verdict this one takes the place of.
  */
 #include "daemon/engine/judge/align.h"
 
+/* The key of a finding's cause: the code, the communicator and the ranks that differ. */
 static uint64_t finding_key(const struct finding *f, enum roll_verdict_code code)
 {
     return say_key((uint64_t)f->comm->era << 32 | code, f->comm->key, roll_rankset_at(&f->minor, 0),
@@ -69,10 +73,11 @@ static enum roll_verdict_code code_of(const struct finding *f, enum align_kind k
     }
 }
 
+/* Names the culprits and those who wait; in a tie says so, and why. */
 static void name_sides(struct roll_verdict *v, const struct finding *f, struct words *w)
 {
     (void)roll_rankset_copy(&v->waiting, &f->major);
-    if (f->tie) { /* each side waits in its call for the other */
+    if (f->tie) { /* each side waits, in its own call, for the other */
         (void)roll_rankset_union(&v->waiting, &f->minor);
     }
     if (!f->tie) {
@@ -91,6 +96,7 @@ static void name_sides(struct roll_verdict *v, const struct finding *f, struct w
     }
 }
 
+/* The calls of the two sides surely stand at different places of the program. */
 static bool stand_apart(const struct finding *f)
 {
     const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);

@@ -1,9 +1,9 @@
 /*
  * room.c: where there is no room for a call: in its rank's log, in the window of its communicator, in that of its pair.
  *
- * What is complete is swept out first; then the place grows, up to config.window; then what is incomplete on that
- * communicator is given up, and nothing more is judged on it. A rank whose peers are not traced would else make the
- * engine grow for ever.
+ * Complete calls are swept out first; then the place grows, up to config.window; then the incomplete calls on the
+ * communicator are given up, and nothing more is judged on it. To let the place grow on was rejected: a rank whose
+ * peers are not traced would make the engine grow for ever.
  */
 #include "daemon/engine/judge/judge.h"
 
@@ -40,9 +40,9 @@ void comm_give_up(struct roll_engine *e, struct comm *c)
 }
 
 /*
- * One member has aborted (or revoked) the communicator. That is its own event: what it had not done stays undone for
- * its peers. When the last member that could still call has left, the job has taken the communicator down, and nothing
- * more is judged on it; a disagreement that is still being looked at is decided with what is known.
+ * An abort is an event of one member: calls that it had not made stay undone for its peers. When the last member that
+ * could still call has left, the job has taken the communicator down, and nothing more is judged there; a disagreement
+ * that is being judged is decided by what is known.
  */
 void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
 {
@@ -55,7 +55,7 @@ void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
     for (uint32_t r = 0; r < c->size; r++) {
         const struct member *o = &c->member[r];
         if (o->source == NO_SOURCE && !c->open) {
-            return; /* it may have been heard late */
+            return; /* the first record of this member may come late */
         }
         if (o->source != NO_SOURCE && o->ended == 0 && !o->gone && source_alive(e->source[o->source])) {
             return;
@@ -71,7 +71,8 @@ void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
     comm_give_up(e, c);
 }
 
-/* The bound was reached: what is pending is given up, and the communicators concerned are judged no more. */
+/* The log has reached its bound: the pending calls of the source are given up, and their communicators are judged no
+ * more. */
 static void log_overflow(struct roll_engine *e, struct source *s)
 {
     for (uint32_t i = 0; i < s->queues; i++) {
