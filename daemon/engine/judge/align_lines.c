@@ -1,29 +1,29 @@
 /*
  * align_lines.c: two ranks' calls from one place on, and the mistakes that turn one line into the other.
  *
- * Five mistakes are tried: one call with a wrong argument or of another operation (the rest agrees unshifted), k calls
- * left out, k calls made too many, k calls in another order. Each either fits all that is known of both lines, or is
- * excluded. What is not known yet excludes nothing: a rank that has made one call may have left out as many as one
- * likes. A mistake is certain when it alone is left. Choosing the best of several fits and calling it proven was
- * rejected: with short lines it is right three times out of five.
+ * Five mistakes are tried: a call with a wrong argument, a call of another operation (in both the rest agrees
+ * unshifted), k calls left out, k calls made too many, k calls in another order. Each mistake either fits all that is
+ * known of both lines, or is excluded. A call that is not known yet excludes nothing: a rank that has made one call may
+ * have left out any number. A mistake is certain when it alone is left. To choose the best of several fits and call it
+ * proven was rejected: with short lines that is right three times out of five.
  *
- * Call sites are evidence as well: calls that agree but stand at different places of the program are not the same call,
- * and the same place with another argument is a wrong argument; unless that place makes different calls anyway (a
- * helper, a loop), or everything nearby comes from it.
+ * Call sites are evidence as well. Calls that agree but stand at different places of the program are not the same call.
+ * Calls that differ at one place are a wrong argument, unless that place makes different calls anyway (a helper, a
+ * loop), or every call nearby comes from it.
  *
- * Parsimony is used twice, where strictness would leave everything open for ever: a block of calls of which nothing is
- * seen (left out or added) is not held against one mistake after which two calls agree, and three mistakes not against
- * one after which three agree.
+ * Parsimony is used twice, where strictness would leave everything open for ever. A block of calls that was left out or
+ * added, and of which nothing is seen, is not held against one mistake after which two calls agree; three mistakes are
+ * not held against one mistake after which three calls agree.
  */
 #include "daemon/engine/judge/align.h"
 
 #include <string.h>
 
-#define SHIFT_MAX   8u /* largest number of calls skipped, added or permuted that is recognised */
-#define UNSEEN_MAX  3u /* and that is believed in though nothing of it is seen */
-#define FRONT_MIN   4u /* calls that agree before what differs may be a second mistake */
-#define SECOND_COST 2u
-#define LOOK_BACK   1024u
+#define SHIFT_MAX   8u    /* the largest number of calls skipped, added or permuted that is recognised */
+#define UNSEEN_MAX  3u    /* the largest such number that is considered where nothing of these calls is seen */
+#define FRONT_MIN   4u    /* so many calls have to agree before a difference may be a second mistake */
+#define SECOND_COST 2u    /* what that second mistake counts, in mistakes of one call */
+#define LOOK_BACK   1024u /* log entries that are looked at for the calls before the place */
 
 /* lines */
 
@@ -69,7 +69,8 @@ void line_read(const struct roll_engine *e, const struct comm *c, uint32_t rank,
 
 /* call sites */
 
-/* At an earlier collective these two places met, and nothing was wrong: a branch that both sides take for one call. */
+/* At an earlier collective these two places of the program met, and nothing was wrong: they are two arms of a branch,
+ * and one call. */
 static bool are_twins(const struct line *a, uint64_t site_a, const struct line *b, uint64_t site_b)
 {
     for (uint32_t i = 0, k = 0; i < a->befores && k < b->befores;) {
@@ -98,8 +99,8 @@ static enum site_relation relation(const struct line *a, const struct line_call 
     return found == SITE_OTHER && are_twins(a, of_a->site, b, of_b->site) ? SITE_SAME : found;
 }
 
-/* The place makes this call and no other, as far as is seen, and not everything comes from it: then being there says
- * which call it is. */
+/* The place in the program of a's first call says which call it is: as far as is seen, that place makes this call and
+ * no other, and other calls come from other places. */
 static bool is_telling(const struct line *a, const struct line *b)
 {
     uint64_t site = a->call[0].site, sig = a->call[0].sig;
@@ -116,7 +117,7 @@ static bool is_telling(const struct line *a, const struct line *b)
     return others;
 }
 
-/* Nobody makes the odd call anywhere else nearby: it is no call from another place. */
+/* The first call of b, the odd one, is made by neither line anywhere else nearby: it is no call of another place. */
 static bool is_foreign(const struct line *a, const struct line *b)
 {
     for (uint32_t i = 0; i < a->known + a->befores + b->befores; i++) {
@@ -131,9 +132,9 @@ static bool is_foreign(const struct line *a, const struct line *b)
 }
 
 /*
- * The two calls differ in nothing but the reduction, the datatype or the root, and the odd one is made nowhere else
- * nearby. That an added call has the operation and the count of the one in whose place it stands by chance is not
- * believed when the rest agrees unshifted. In a tie either side may be the odd one.
+ * The first calls are a slip: they differ in the reduction, the datatype or the root alone, and the odd one is made
+ * nowhere else nearby. When the rest agrees unshifted, nobody believes that a call was added which by chance has the
+ * operation and the count of the call in whose place it stands. In a tie either call may be the odd one.
  */
 static bool is_slip(const struct line *a, const struct line *b, bool tie)
 {
@@ -143,16 +144,20 @@ static bool is_slip(const struct line *a, const struct line *b, bool tie)
 
 /* which mistakes fit */
 
+/* How one mistake fits two lines. */
 struct fit {
     bool fits;
-    uint32_t length, matched, cost;
+    uint32_t length;  /* calls that are wrong, skipped, added or in another order */
+    uint32_t matched; /* pairs of calls that agree if this is the mistake */
+    uint32_t cost;    /* how large the mistake is, with a second one behind it */
 };
 
+/* Two lines, and how they are compared. */
 struct trial {
     const struct line *a, *b;
     uint32_t n, m; /* how many calls of each are used */
-    bool sites;    /* and their call sites */
-    bool slip;     /* the first two calls look like one, made with another reduction, datatype or root */
+    bool sites;    /* call sites are compared as well */
+    bool slip;     /* the first calls are a slip (is_slip) */
 };
 
 static bool agree(const struct trial *t, uint32_t i, uint32_t k)
@@ -162,8 +167,8 @@ static bool agree(const struct trial *t, uint32_t i, uint32_t k)
 }
 
 /*
- * Calls of a from i on against those of b from k on. False when some differ; but where several have agreed, what
- * differs then is a second mistake, which costs as much as it would elsewhere.
+ * Compares the calls of a from i on with those of b from k on. False: two of them differ. But where several calls have
+ * agreed before, the difference is a second mistake, which has its cost.
  */
 static bool run_agrees(const struct trial *t, uint32_t i, uint32_t k, struct fit *f)
 {
@@ -177,7 +182,7 @@ static bool run_agrees(const struct trial *t, uint32_t i, uint32_t k, struct fit
     return true;
 }
 
-/* Both lines are over: the difference of their lengths says how many calls one has more. */
+/* False: both ranks make no more calls, and b has not `more` calls more than a. */
 static bool lengths_allow(const struct trial *t, int more)
 {
     bool whole = t->a->ended && t->b->ended && t->a->real < ALIGN_CALLS && t->b->real < ALIGN_CALLS;
@@ -185,8 +190,8 @@ static bool lengths_allow(const struct trial *t, int more)
 }
 
 /*
- * A wrong line of the program is wrong each time: the same two calls may meet again. Behind a slip a second mistake is
- * believed in wherever it comes: a slip of the reduction stops nobody.
+ * Tries one wrong call, with the rest unshifted. A wrong line of the program is wrong each time, so the same two calls
+ * may meet again. Behind a slip a second mistake may come anywhere, because a wrong reduction stops nobody.
  */
 static struct fit try_plain(const struct trial *t)
 {
@@ -204,6 +209,7 @@ static struct fit try_plain(const struct trial *t)
     return f;
 }
 
+/* Tries calls that b has left out (skip) or made too many. */
 static struct fit try_shift(const struct trial *t, bool skip)
 {
     for (uint32_t k = 1; k <= SHIFT_MAX; k++) {
@@ -239,6 +245,7 @@ static bool permuted(const struct trial *t, uint32_t k, uint32_t *matched)
     return true;
 }
 
+/* Tries calls in another order. */
 static struct fit try_reorder(const struct trial *t)
 {
     for (uint32_t k = 2; k <= SHIFT_MAX; k++) {
@@ -252,13 +259,15 @@ static struct fit try_reorder(const struct trial *t)
     return (struct fit){.fits = false};
 }
 
+/* How each mistake fits two lines. */
 struct fits {
     struct fit of[ALIGN_REORDER + 1]; /* by kind */
-    uint32_t set;                     /* bits of those that fit */
-    bool displaced;                   /* the odd call stands at the place of another one */
+    uint32_t set;                     /* bits of the kinds that fit */
+    bool displaced;                   /* the odd call stands at another place of the program than the majority's */
 };
 
-/* b stands where a comes later, and has not just been there: it has gone on, and made no call more. */
+/* b stands at a place of the program to which a comes later, and was not there a moment ago: b has gone on, and has
+ * made no call too many. */
 static bool is_ahead(const struct trial *t, const struct fit *skip)
 {
     const struct line_call *there = skip->fits && skip->length < t->n ? &t->a->call[skip->length] : NULL;
@@ -267,6 +276,7 @@ static bool is_ahead(const struct trial *t, const struct fit *skip)
     return t->sites && there && !again && relation(t->a, there, t->b, here) == SITE_SAME;
 }
 
+/* Tries all mistakes. sites: with call sites. */
 static struct fits try_all(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain, bool slip,
                            bool sites)
 {
@@ -295,7 +305,7 @@ static struct fits try_all(const struct line *a, uint32_t n, const struct line *
 
 /* the likeliest */
 
-/* Nothing that follows is known: which is it most often? */
+/* No call that follows is known: which mistake is it most often? */
 static enum align_kind by_itself(const struct line *a, const struct line *b, enum align_kind plain, uint32_t set)
 {
     enum site_relation first = relation(a, &a->call[0], b, &b->call[0]);
@@ -325,13 +335,14 @@ static bool is_better(const struct fit *a, const struct fit *b)
     return a->matched > b->matched;
 }
 
+/* The likeliest of the mistakes in `set`. */
 static enum align_kind likeliest(const struct line *a, const struct line *b, enum align_kind plain,
                                  const struct fits *f, uint32_t set)
 {
     const enum align_kind order[4] = {plain, ALIGN_SKIP, ALIGN_REORDER, ALIGN_ADD};
     enum align_kind best = ALIGN_UNKNOWN;
     for (unsigned i = 0; i < 4; i++) {
-        /* One call that agrees by chance is no sign of a block. */
+        /* One call may agree by chance: it is no sign of a block of calls. */
         bool in = (set & ALIGN_BIT(order[i])) != 0 && f->of[order[i]].matched > (f->of[order[i]].cost > 1);
         if (in && (best == ALIGN_UNKNOWN || is_better(&f->of[order[i]], &f->of[best]))) {
             best = order[i];
@@ -340,7 +351,7 @@ static enum align_kind likeliest(const struct line *a, const struct line *b, enu
     return best != ALIGN_UNKNOWN ? best : by_itself(a, b, plain, set);
 }
 
-/* Others that are left besides the likeliest, without those that parsimony leaves out. */
+/* Bits of the mistakes that are left besides the likeliest, without those that parsimony leaves out. */
 static uint32_t rivals(const struct fits *f, uint32_t set, enum align_kind best)
 {
     const struct fit *b = &f->of[best];
@@ -356,13 +367,15 @@ static uint32_t rivals(const struct fits *f, uint32_t set, enum align_kind best)
     return left;
 }
 
+/* Tries all mistakes with call sites; where none fits, without them. */
 static struct fits try_best(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain, bool slip)
 {
     struct fits f = try_all(a, n, b, plain, slip, true);
     return f.set != 0 ? f : try_all(a, n, b, plain, slip, false);
 }
 
-/* A slip, after which calls agree. Where a second mistake comes after them, no single one explains more. */
+/* Calls agree after the slip, and where a second mistake comes after them, no single mistake of another kind explains
+ * more. */
 static bool slip_is_sure(const struct fits *f, enum align_kind plain)
 {
     const struct fit *own = &f->of[plain];
@@ -375,20 +388,20 @@ static bool slip_is_sure(const struct fits *f, enum align_kind plain)
 
 void lines_compare(const struct line *a, const struct line *b, enum align_kind plain, bool tie, struct align_guess *out)
 {
-    /* By what was really called, and with the history's word for what the majority calls next. */
+    /* Once by the calls that were really made, and once with those that the majority will make next by the history. */
     bool slip = is_slip(a, b, tie);
     struct fits real = try_best(a, a->real, b, plain, slip), all = try_best(a, a->known, b, plain, slip);
     *out = (struct align_guess){.kind = plain, .length = 1};
     bool launches = plain == ALIGN_ARGUMENT && a->call[0].rec->op == ROLL_OP_GRAPH_LAUNCH;
     if (launches && is_foreign(a, b)) {
-        return; /* a graph that nobody else launches: whatever was meant, they launch different graphs */
+        return; /* nobody else launches this graph: whatever was meant, the two launch different graphs */
     }
     if (slip && slip_is_sure(&real, plain)) {
         out->overlap = real.of[plain].matched;
         return;
     }
     if (real.set == 0) {
-        return; /* no single mistake: all that is certain is that they make different calls here */
+        return; /* no single mistake fits: all that is certain is that the two make different calls here */
     }
     bool history = (all.set & real.set) != 0;
     const struct fits *f = history ? &all : &real;
@@ -399,8 +412,8 @@ void lines_compare(const struct line *a, const struct line *b, enum align_kind p
     out->open = rivals(f, set, out->kind);
     uint32_t strict = rivals(&real, real.set, out->kind);
     /*
-     * Nothing that follows has shown it: the others are excluded, but a branch that makes its call in place of the
-     * peers' is not, unless the odd call stands where the peers make theirs as well.
+     * No later call has shown the mistake. Then other mistakes may be excluded, but not a branch that makes its call in
+     * the place of the peers' call; unless the odd call stands where the peers make calls as well.
      */
     bool at_home = f->displaced && site_is_known(a->source, b->call[0].site);
     if (out->overlap == 0 && out->kind != plain && !at_home) {
@@ -409,7 +422,7 @@ void lines_compare(const struct line *a, const struct line *b, enum align_kind p
     if (out->kind == ALIGN_REORDER && (out->length > a->real || out->length > b->real)) {
         out->open |= ALIGN_BIT(ALIGN_SKIP);
     }
-    /* The history alone excludes the others: believed when three calls have agreed with it. */
+    /* Where the history alone excludes the others, that is believed when three calls have agreed with it. */
     if (out->open == 0 && out->overlap < 3) {
         out->open = strict;
     }

@@ -1,10 +1,12 @@
 /*
- * align_tell.c: what is told of a dispute: one finding for all ranks that made the same mistake, and what was told of
- * them before is confirmed, said better or taken back.
+ * align_tell.c: what is told of a dispute: one finding for all ranks that made the same mistake. It confirms what was
+ * told of these ranks before, says it better or takes it back.
+ *
+ * A verdict for each rank was rejected: one wrong line of a program is made by many ranks at once.
  */
 #include "daemon/engine/judge/align.h"
 
-/* It may be another reduction: that hangs nothing. */
+/* The mistake may be another reduction, which hangs nothing. */
 static bool may_be_harmless(const struct align_guess *g, const struct roll_record *mine,
                             const struct roll_record *theirs)
 {
@@ -14,6 +16,7 @@ static bool may_be_harmless(const struct align_guess *g, const struct roll_recor
            signature_code(ALIGN_ARGUMENT, mine, theirs, &field) == ROLL_VERDICT_REDOP_MISMATCH;
 }
 
+/* Fills in a finding about this rank, without the sets of ranks. */
 static void fill(const struct judge *j, struct finding *f, uint32_t rank, const struct align_guess *g,
                  const struct line *line)
 {
@@ -38,7 +41,7 @@ static void fill(const struct judge *j, struct finding *f, uint32_t rank, const 
     f->by_history = history;
     f->certainty = g->open == 0 && v->decided ? ROLL_PROVEN : ROLL_SUSPECTED;
     f->harmless = may_be_harmless(g, line->call[0].rec, j->major.call[0].rec);
-    if (g->kind == ALIGN_ZERO) { /* whose call was dropped is no question of votes */
+    if (g->kind == ALIGN_ZERO) { /* no vote is needed to know whose call was dropped */
         f->tie = false;
         f->wait = 0;
         f->certainty = ROLL_PROVEN;
@@ -58,14 +61,15 @@ static bool sets_meet(const struct roll_rankset *a, const struct roll_rankset *b
     return false;
 }
 
-/* What hangs nothing has no consequences: what was said about a later place is not about this one. */
+/* What was said here is not about this place but about a later one, and no consequence of this one: a mistake that
+ * hangs nothing has no consequences. */
 static bool is_another_story(const struct told_side *t, uint32_t seq, bool harmless)
 {
     return harmless && t->seq != seq;
 }
 
-/* What was said about these ranks before; else, where the sides have changed, what was said about those that are right
- * now. */
+/* What was said before about the ranks that are wrong; else, where the sides have changed, about those that are right
+ * now. NULL: nothing. */
 static struct told_side *said_before(struct dispute *d, const struct finding *f)
 {
     for (unsigned pass = 0; pass < 2; pass++) {
@@ -79,12 +83,12 @@ static struct told_side *said_before(struct dispute *d, const struct finding *f)
     return NULL;
 }
 
-/* What is known now is worth a verdict of its own. */
+/* The finding is better than what was said before, and worth a verdict of its own. */
 static bool is_better(const struct judge *j, const struct told_side *t, const struct finding *f)
 {
     bool same = t->kind == f->kind && t->length == f->length;
     uint32_t minors = (uint32_t)roll_rankset_count(&f->minor);
-    if (t->certainty == ROLL_PROVEN) { /* it stands; more ranks may have made the same mistake */
+    if (t->certainty == ROLL_PROVEN) { /* a proven verdict stands; but more ranks may have made the same mistake */
         bool pause = j->vote.camps.may > 0 && j->e->clock - t->said_ns < j->e->config.stall_ns / 5;
         return same && f->certainty == ROLL_PROVEN && minors > t->minors && !pause;
     }
@@ -92,6 +96,7 @@ static bool is_better(const struct judge *j, const struct told_side *t, const st
     return !same || (minors != t->minors && !nameless) || f->certainty != t->certainty || t->named == f->tie;
 }
 
+/* Has a finding told, unless what was said before says as much. */
 static void speak(struct judge *j, struct finding *f, uint64_t sig)
 {
     struct dispute *d = j->d;
@@ -124,7 +129,8 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
     (void)roll_rankset_copy(&t->minor, &f->minor);
 }
 
-/* What was said about ranks that turn out to be no minority, and about which there is nothing else to say. */
+/* Takes back what was said about ranks that turn out to be no minority, and about which there is nothing else to say.
+ */
 static void take_back(struct judge *j, bool harmless)
 {
     struct dispute *d = j->d;
@@ -138,7 +144,7 @@ static void take_back(struct judge *j, bool harmless)
     }
 }
 
-/* One finding for all ranks that made the same call and the same mistake. */
+/* Tells, or tells better, what is known: one finding for all ranks that made the same call and the same mistake. */
 void align_tell(struct judge *j, struct align_guess *guess, struct line *line)
 {
     struct comm *c = j->c;

@@ -1,17 +1,21 @@
 /*
  * align_vote.c: who is right at a place where ranks disagree: the votes, and what the history of the communicator says.
+ *
+ * To take the call that came first for the right one was rejected: which comes first depends on how fast ranks are
+ * read.
  */
 #include "daemon/engine/judge/align.h"
 
 #define PERIOD_MAX 512u
 
+/* The call that this member made at the place is known. */
 static bool voted(const struct comm *c, uint32_t rank, uint32_t seq)
 {
     const struct member *m = &c->member[rank];
     return m->next > seq && m->from <= seq && m->source != NO_SOURCE;
 }
 
-/* What it left has been read by now: its records may come a moment after its end is known. */
+/* The process has ended, and its last records have been read: they may come a moment after the end is known. */
 bool vote_is_over(const struct roll_engine *e, const struct source *s)
 {
     bool ended = s->proc == ROLL_PROC_FINISHED || s->proc == ROLL_PROC_DEAD;
@@ -36,6 +40,7 @@ void vote_absent(const struct roll_engine *e, const struct comm *c, uint32_t seq
     }
 }
 
+/* The signature of the call that a member made on this slot. */
 static uint64_t sig_of_rank(const struct roll_engine *e, const struct slot *s, uint32_t rank)
 {
     for (uint32_t v = s->variant; v != 0; v = e->variant[v - 1].next) {
@@ -46,7 +51,8 @@ static uint64_t sig_of_rank(const struct roll_engine *e, const struct slot *s, u
     return s->sig;
 }
 
-/* All have come before a slot is complete, so the ballots are whole before it is used again. */
+/* Reads the ballots from the slot, as long as the slot is there. Before a slot gets complete all members have come, so
+ * the ballots are whole before the slot is used again. */
 void vote_take_ballots(const struct roll_engine *e, const struct comm *c, struct dispute *d)
 {
     for (uint32_t r = 0; c->held >= c->base && r < c->size; r++) {
@@ -67,7 +73,7 @@ static uint32_t votes_for(const struct comm *c, const struct dispute *d, uint64_
     return n;
 }
 
-/* Only few different calls meet: each is counted when it is met first. */
+/* Counts the votes for each call, when the call is met first: only few different calls meet at one place. */
 static void count_votes(const struct judge *j, struct vote *out)
 {
     const struct dispute *d = j->d;
@@ -86,6 +92,7 @@ static void count_votes(const struct judge *j, struct vote *out)
     }
 }
 
+/* Finds the member of the majority that has gone furthest, because of that one most calls are known. */
 static void find_furthest(const struct judge *j, struct vote *v)
 {
     uint32_t best = 0;
@@ -104,7 +111,7 @@ static void take_vote(struct judge *j)
     struct vote *v = &j->vote;
     vote_absent(j->e, j->c, j->seq, &v->camps);
     count_votes(j, v);
-    /* Whoever stays away for good has not made the majority's call either. */
+    /* Members that stay away for good have not made the majority's call either. */
     uint32_t second = v->camps.never > v->second ? v->camps.never : v->second;
     uint32_t open = v->camps.may + v->camps.unseen;
     v->named = v->majors > second + open;
@@ -113,7 +120,7 @@ static void take_vote(struct judge *j)
     find_furthest(j, v);
 }
 
-/* The ranks that have not come are stuck elsewhere: they will not come by themselves. */
+/* All ranks that have not come are stuck elsewhere, and will not come by themselves. */
 bool vote_rest_is_stuck(const struct judge *j)
 {
     for (uint32_t r = 0; r < j->c->size; r++) {
@@ -156,12 +163,12 @@ static const struct line_call *called_at(const struct line *line, uint32_t seq)
     return NULL;
 }
 
-/* Behind what the majority has called: what it would call next if it went on as it always did. */
+/* Adds to the line of the majority the calls that it would make next if it went on as it always did. */
 static void continue_line(const struct comm *c, uint32_t seq, uint32_t period, struct line *line)
 {
     for (uint32_t i = 0; i < line->real; i++) {
         if (line->call[i].sig != comm_slot(c, seq - period + i % period)->sig) {
-            return; /* it does not go on as it did */
+            return; /* the majority does not go on as it did */
         }
     }
     for (uint32_t i = line->real; i < ALIGN_CALLS && i < line->real + period; i++) {
@@ -174,9 +181,9 @@ static void continue_line(const struct comm *c, uint32_t seq, uint32_t period, s
 }
 
 /*
- * The last dropped (zero-count) call of this rank at this place that stands for the call of `by`, a rank that has
- * dropped none there itself; 0 or ticket + 1. One that `by` has dropped behind its call, too, is no call of too few
- * elements: it is made by all, and the call before it is one too many.
+ * Ticket + 1 of the last call of `rank` that was dropped at this place, for want of elements, and stands for the call
+ * that `by` made; 0: there is none. `by` must have dropped no such call there. Where `by` has dropped the call as well,
+ * behind its own call, all make the dropped call, and the call of `by` before it is one too many.
  */
 uint64_t vote_dropped_call(const struct judge *j, uint32_t rank, uint32_t by, const struct roll_record *theirs)
 {
@@ -190,8 +197,8 @@ uint64_t vote_dropped_call(const struct judge *j, uint32_t rank, uint32_t by, co
 }
 
 /*
- * Of equal camps the one that does what the communicator always did comes first; else that of the lowest rank, so that
- * the order of arrival does not matter. It stays a tie.
+ * Of equal camps the one is called majority that does what the communicator always did; else the camp of the lowest
+ * rank, so that the order of arrival does not matter. The vote stays a tie.
  */
 static void break_tie(struct judge *j, uint64_t expected)
 {
@@ -207,8 +214,8 @@ static void break_tie(struct judge *j, uint64_t expected)
     }
 }
 
-/* A rank whose zero-count call was dropped here is not right even when most ranks did the same: their calls are one
- * place ahead. */
+/* A rank whose call was dropped here, for want of elements, is not right even when most ranks did the same: the next
+ * calls of those ranks stand one place ahead. */
 static void prefer_undropped(struct judge *j, struct line *line)
 {
     const struct member *major = &j->c->member[j->vote.major_rank];
@@ -228,6 +235,8 @@ static void prefer_undropped(struct judge *j, struct line *line)
     }
 }
 
+/* Takes the vote on the communicator's dispute, and reads the line of the majority: *j. False: nobody's call is known
+ * any more. */
 bool vote_take(struct roll_engine *e, struct comm *c, struct judge *j)
 {
     *j = (struct judge){.e = e, .c = c, .d = c->dispute, .seq = c->held, .age = e->clock - c->held_ns};

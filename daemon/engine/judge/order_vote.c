@@ -1,31 +1,38 @@
 /*
  * order_vote.c: in a circle of ranks that wait for each other, who goes another way than all others who can tell?
  *
- * Each rank of the circle waits in a call that the next one lacks, because that one waits in another call first. So
- * each pair of neighbouring calls is a claim of one rank: "this one comes before that one". Whoever belongs to both
- * calls can tell: it has made both, in an order that its tickets show, or one and not the other. A claim that most of
- * them contradict is the mistake. Siblings, the communicators of one split (or of equal label and size), are the same
- * place of the program: their members have a vote as well. The vote of a whole communicator was rejected: most of its
- * members know nothing of the smaller one inside it, and outvoted the rank that was right.
+ * Each rank of the circle waits in a call that the next rank lacks, because the next rank waits in another call first.
+ * So each pair of neighbouring calls is a claim of one rank: "this one comes before that one". A rank that belongs to
+ * both calls can tell: it has made both, in an order that its tickets show, or one and not the other. A claim that most
+ * of these ranks contradict is the mistake. Siblings, the communicators of one split (or of equal label and size), are
+ * the same place of the program, and their members vote as well. The vote of a whole communicator was rejected: most of
+ * its members know nothing of the smaller one inside it, and outvoted the rank that was right.
+ *
+ * In this file `a` is the call that the holder of a claim lacks, and `b` the call in which it waits instead.
  */
 #include "daemon/engine/judge/judge.h"
 
 #include <string.h>
 
+/* Whether a rank has been at a place. */
 enum stand { STAND_UNKNOWN = 0, STAND_NOT, STAND_MADE };
 
-/* A call of the circle as a place of the program at which others may have been, too. */
+/* A call of the circle, as a place of the program at which other ranks may have been as well. */
 struct place {
-    enum { PLACE_COLL, PLACE_MESSAGE, PLACE_CREATE } kind;
-    struct comm *comm;
-    uint32_t seq; /* COLL: its number; MESSAGE: collectives that its rank had made here before; CREATE: splits of the
-                     parent, with it */
-    uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, up to its own unit */
-    bool whole;        /* CREATE: from an id, of every rank of the job: who is no member has not come */
-    bool half;         /* COLL: half of its members have made it, so that siblings without it have had less to do */
-    uint64_t sig;      /* COLL */
-    const struct source *by; /* who waits in it, with that call */
-    uint64_t ticket;
+    enum {
+        PLACE_COLL,
+        PLACE_MESSAGE,
+        PLACE_CREATE /* the creation of a communicator: from a unique id, or by a split of its parent */
+    } kind;
+    struct comm *comm; /* CREATE: the new communicator, or the parent of the split */
+    uint32_t seq;      /* COLL: the number of the call; MESSAGE: collectives that its rank had made here before it;
+                          CREATE: number of the split, from 1; 0 = from a unique id */
+    uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, with those of its group */
+    bool whole;        /* CREATE: from a unique id, of every rank of the job: a rank that is no member has not come */
+    bool half;    /* COLL: half of the members have made the call, so that siblings without it have had less to do */
+    uint64_t sig; /* COLL */
+    const struct source *by; /* the rank that waits in the call ... */
+    uint64_t ticket;         /* ... and the ticket of the call */
 };
 
 bool comm_is_sibling(const struct comm *a, const struct comm *b)
@@ -43,8 +50,7 @@ bool comm_same_call(const struct comm *a, const struct comm *b, uint32_t seq)
     return kept && of_a->ticket != 0 && of_b->ticket != 0 && of_a->sig == of_b->sig;
 }
 
-/* Siblings stand for each other while they have done the same so far: how many of the last calls before the place are
- * alike; -1 when one is not. */
+/* Siblings stand for each other as long as they have done the same. */
 int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
 {
     int alike = 0;
@@ -62,7 +68,7 @@ int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
     return alike;
 }
 
-/* Where this source stands for communicator c: as its member, or as that of a sibling. */
+/* As what this source is asked about a place: as a member of its communicator, or of a sibling; NULL: as neither. */
 static const struct member *stand_in(const struct roll_engine *e, uint32_t source, const struct place *p)
 {
     const struct source *s = e->source[source];
@@ -75,7 +81,8 @@ static const struct member *stand_in(const struct roll_engine *e, uint32_t sourc
     return found;
 }
 
-/* The sends and receives that a member has made between its collectives seq - 1 and seq; *ticket: of the first. */
+/* How many sends and receives a member has made, up to ticket `upto`, between its collectives seq - 1 and seq; *ticket:
+ * that of the first. */
 static uint32_t messages_before(const struct source *s, const struct member *m, uint32_t seq, uint64_t upto,
                                 uint64_t *ticket)
 {
@@ -95,7 +102,8 @@ static uint32_t messages_before(const struct source *s, const struct member *m, 
     return count;
 }
 
-/* A process that should be in a creation of all ranks and is not: no other process of its rank has come for it. */
+/* This process is missing in the creation of a communicator of all ranks: it is alive, and no other process of its rank
+ * has come. */
 static bool stays_away(const struct roll_engine *e, uint32_t source, const struct comm *c)
 {
     for (uint32_t r = 0; r < c->size; r++) {
@@ -106,7 +114,7 @@ static bool stays_away(const struct roll_engine *e, uint32_t source, const struc
     return source_alive(e->source[source]);
 }
 
-/* The member's split with this number, of which it has made at least as many; NO_TICKET where it is not in the log. */
+/* The ticket of the member's split with this number, which the member has made; NO_TICKET: the log does not hold it. */
 static uint64_t split_ticket(const struct source *s, const struct member *m, uint32_t number)
 {
     uint64_t low = source_log_low(s);
@@ -120,7 +128,7 @@ static uint64_t split_ticket(const struct source *s, const struct member *m, uin
     return NO_TICKET;
 }
 
-/* What this source has done about the place; *ticket: when, in its own order. */
+/* Whether this source has been at a place; *ticket: where in its own order of calls. */
 static enum stand stand_of(const struct roll_engine *e, uint32_t source, const struct place *p, uint64_t *ticket)
 {
     const struct source *s = e->source[source];
@@ -138,7 +146,8 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
     if (p->kind == PLACE_CREATE) {
         *ticket = m->splits >= p->seq ? split_ticket(s, m, p->seq) : NO_TICKET;
         if (m->splits < p->seq) {
-            return m->gaps != m->split_gaps ? STAND_UNKNOWN : STAND_NOT; /* its record may be among those lost */
+            /* Where records were lost since its last split, that of this one may be among them. */
+            return m->gaps != m->split_gaps ? STAND_UNKNOWN : STAND_NOT;
         }
         return *ticket == NO_TICKET ? STAND_UNKNOWN : STAND_MADE;
     }
@@ -148,7 +157,7 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
     }
     bool beside = m->comm != p->comm && !comm_member_issued(m, p->seq) && !comm_same_call(m->comm, p->comm, p->seq);
     if (beside && (p->half || p->seq == 0 || m->next != p->seq)) {
-        return STAND_UNKNOWN; /* a sibling in which nobody has come so far has shown nothing that it has in common */
+        return STAND_UNKNOWN; /* a sibling on which nobody has come so far has not shown that it makes the same calls */
     }
     *ticket = comm_member_issued(m, p->seq) ? source_ticket_of(s, m, p->seq) : NO_TICKET;
     if (*ticket == NO_TICKET) {
@@ -158,7 +167,7 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
     return alike ? STAND_MADE : STAND_UNKNOWN;
 }
 
-/* How many collectives it had made here before that call. */
+/* How many collectives a member had made before its call with this ticket. */
 static uint32_t colls_before(const struct source *s, const struct member *m, uint64_t ticket)
 {
     uint32_t after = 0;
@@ -170,6 +179,7 @@ static uint32_t colls_before(const struct source *s, const struct member *m, uin
     return m->next - after;
 }
 
+/* At least half of the members have made this collective. */
 static bool half_made(const struct comm *c, uint32_t seq)
 {
     uint32_t made = 0;
@@ -179,6 +189,7 @@ static bool half_made(const struct comm *c, uint32_t seq)
     return made * 2 >= c->size;
 }
 
+/* The call of a step of the circle, as a place. False: its record is gone. */
 static bool place_of(const struct roll_engine *e, const struct block *b, uint32_t step, struct place *out)
 {
     const struct source *s = b->step[step].rank;
@@ -210,14 +221,15 @@ static bool place_of(const struct roll_engine *e, const struct block *b, uint32_
     return true;
 }
 
+/* The votes on one claim: b comes before a, or instead of it. */
 struct tally {
-    uint32_t agree, all;
-    uint32_t unsure; /* members of whom records are lost, or who have come to neither of the two */
-    bool awaited;    /* one of the latter is heard, and may come */
-    uint32_t never;  /* members that will not come to the second call, and are none of the first ... */
-    uint32_t beside; /* ... and those who have made it */
-    bool absent;     /* nothing has come yet of members of the second call, who may be of the former */
-    struct roll_rankset agreeing;
+    uint32_t agree, all;          /* votes for the claim, and all votes */
+    uint32_t unsure;              /* members whose records are lost, or who have come to neither of the two calls */
+    bool awaited;                 /* one of those who have come to neither is heard, and may come */
+    uint32_t never;               /* members of b that know nothing of a and will not come to b */
+    uint32_t beside;              /* members of b that know nothing of a and have made b */
+    bool absent;                  /* some members of b were never seen: they may be ranks that never come to b */
+    struct roll_rankset agreeing; /* the ranks in the job that vote for the claim */
 };
 
 static bool is_unsure(uint32_t source, const struct place *p)
@@ -226,8 +238,8 @@ static bool is_unsure(uint32_t source, const struct place *p)
     return m && m->unsure;
 }
 
-/* A member (m; NULL: it is none) that has ended, or has left the communicator, without the call: it says for good that
- * there is none. */
+/* This source has ended, or has left the communicator, without the call of this place: its vote against the call is
+ * final. m: what the source is on the communicator; NULL: no member. */
 static bool never_makes(const struct roll_engine *e, uint32_t source, const struct member *m, const struct place *p)
 {
     bool over = e->source[source]->proc == ROLL_PROC_FINISHED;
@@ -238,7 +250,7 @@ static bool never_makes(const struct roll_engine *e, uint32_t source, const stru
     return p->kind != PLACE_MESSAGE && lacks && (m->gone || over);
 }
 
-/* This source has no part in the messages of this place: it knows nothing of it. */
+/* This place is a message of which the source is no end: the source knows nothing of it. */
 static bool is_bystander(const struct roll_engine *e, uint32_t source, const struct place *p)
 {
     uint64_t ticket = p->ticket;
@@ -261,14 +273,14 @@ static bool stands_still(const struct roll_engine *e, const struct source *s)
     return source_blocked(e, s) || source_pending(s);
 }
 
-/* The oldest calls of `s` hold a message for this other one, and its host stands still: it says the same as who waits
- * in the message of the circle. */
+/* The oldest calls of s hold a message for `other`, and the host of s stands still: s waits for `other` just as the
+ * rank does that waits in the message of the circle. */
 static bool waits_in_message_for(const struct roll_engine *e, const struct source *s, const struct source *other)
 {
     for (uint32_t k = 0; stands_still(e, s) && k < s->queues; k++) {
         uint64_t ticket = s->queue[k].head - 1;
         const struct entry *head = s->queue[k].head ? source_entry(s, ticket) : NULL;
-        uint32_t looked = 0; /* of a large exchange the first ones: each source is asked, in each circle */
+        uint32_t looked = 0; /* of a large exchange the first calls, because each source is asked in each circle */
         for (const struct entry *at = head; at && looked < 64; at = source_chain(s, &ticket), looked++) {
             if (at != head && !source_same_unit(&head->rec, &at->rec)) {
                 break;
@@ -283,7 +295,7 @@ static bool waits_in_message_for(const struct roll_engine *e, const struct sourc
     return false;
 }
 
-/* Members of whom nothing has come yet. */
+/* How many members were never seen. */
 static uint32_t unseen(const struct comm *c)
 {
     uint32_t count = 0;
@@ -293,7 +305,7 @@ static uint32_t unseen(const struct comm *c)
     return count;
 }
 
-/* Of those who know nothing of a: who has made b, who never will, and who may come. */
+/* Counts a source that knows nothing of a: it has made b, it never will, or it may. */
 static void count_beside(const struct roll_engine *e, uint32_t source, const struct place *a, const struct place *b,
                          struct tally *out)
 {
@@ -305,14 +317,15 @@ static void count_beside(const struct roll_engine *e, uint32_t source, const str
     }
     bool made = m && stand_of(e, source, b, &ticket) == STAND_MADE;
     out->beside += made;
-    /* On a sibling of a's nobody has come so far: it has nothing to do there, or has left out the same. */
+    /* Where nobody has come so far on a sibling of a's communicator, the source has nothing to do there, or has left
+     * out the same call. */
     bool same = made && a->kind == PLACE_COLL && stand_in(e, source, a);
     out->unsure += same || is_unsure(source, a);
 }
 
 /*
- * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the
- * two are only in one order: who has no such message has no order to compare it with.
+ * Counts the votes on the claim of `holder` that b comes before a, or instead of it. Where the holder has made a as
+ * well and b is a message, the claim is about the order of the two: ranks without such a message cannot tell.
  */
 static void count_votes(const struct roll_engine *e, const struct place *a, const struct place *b,
                         const struct source *holder, struct tally *out)
@@ -321,7 +334,7 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
     bool from_id = b->kind == PLACE_CREATE && b->seq == 0;
     bool order = b->kind == PLACE_MESSAGE && stand_of(e, source_index(e, holder), a, &made) == STAND_MADE;
     uint32_t unseen_a = unseen(a->comm), unseen_b = unseen(b->comm);
-    /* Of a communicator from an id only those who have come are known: the others are seen elsewhere, or nowhere. */
+    /* Of a communicator that is made from a unique id, only the members that have come are known. */
     out->unsure += b->whole && unseen_a < unseen_b ? unseen_a : unseen_b;
     out->absent = out->absent || (!b->whole && unseen_b > 0);
     out->awaited = out->awaited || (unseen_a > 0 && unseen_b > 0);
@@ -334,8 +347,8 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
         }
         enum stand sb = stand_of(e, i, b, &bt);
         /*
-         * All ranks come to a communicator made from an id, whatever messages they make. But that they come says
-         * nothing against who waits in a message before: its partner may have left out the other end of it.
+         * All ranks come to a communicator that is made from a unique id, whatever messages they make. But that they
+         * come says nothing against a rank that waits in a message before: the partner may have left out the other end.
          */
         bool beside_a = is_bystander(e, i, a), beside_b = is_bystander(e, i, b);
         sa = beside_a && from_id ? STAND_NOT : sa;
@@ -343,7 +356,7 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
         bool comes = none && source_alive(e->source[i]) && !stands_still(e, e->source[i]);
         out->unsure += (!sb && is_unsure(i, b)) || comes;
         out->awaited = out->awaited || (comes && !e->source[i]->unheard);
-        if (beside_a && !from_id) { /* as who is no member there: what it says of b alone */
+        if (beside_a && !from_id) { /* the source counts as no member of a: only what it says of b matters */
             bool never = never_makes(e, i, comm_member_of(b->comm, i), b);
             out->never += never;
             out->beside += !never && sb == STAND_MADE;
@@ -358,14 +371,14 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
         bool agrees = both ? bt < at : sb == STAND_MADE;
         out->all++;
         out->agree += agrees;
-        bool end = a->kind != PLACE_MESSAGE || e->source[i] == holder; /* a message is lacked by its partner alone */
+        bool end = a->kind != PLACE_MESSAGE || e->source[i] == holder; /* only its partner can lack a message */
         if (agrees && end && (comm_member_of(a->comm, i) || comm_member_of(b->comm, i))) {
             (void)roll_rankset_add(&out->agreeing, e->source[i]->world);
         }
     }
 }
 
-/* How many have come to a call of many members, stand still without it, and have ended or left without it. */
+/* How many members have come to a collective or a creation, stand still without it, and will never come. */
 static void count_camps(const struct roll_engine *e, const struct place *p, uint32_t *made, uint32_t *still,
                         uint32_t *never)
 {
@@ -378,16 +391,17 @@ static void count_camps(const struct roll_engine *e, const struct place *p, uint
         *still += known && stands_still(e, e->source[m->source]);
         *never += known && never_makes(e, m->source, m, p);
     }
-    for (uint32_t i = 0; p->whole && i < e->sources; i++) { /* made from an id: only who has come is a member */
+    /* Of a communicator that is made from a unique id, the ranks that have not come are no members yet. */
+    for (uint32_t i = 0; p->whole && i < e->sources; i++) {
         *still += e->source[i]->inits < p->by->inits && stands_still(e, e->source[i]);
         *never += e->source[i]->inits < p->by->inits && e->source[i]->proc == ROLL_PROC_FINISHED;
     }
 }
 
 /*
- * A message says nothing about a collective before which as many members stand still as have made it: they may be
- * right. Nor is in a collective or a creation in the place of a message whoever is there with as many members as stay
- * away from it: the message has two ends, and knows nothing of the others.
+ * The vote on these two calls can say something. It cannot where b is a message and as many members stand still without
+ * collective a as have made it: they may be right. Nor can it where a is a message and as many members are in b, a
+ * collective or a creation, as stay away from it: the message has two ends, and tells nothing about the other members.
  */
 static bool is_called_for(const struct roll_engine *e, const struct place *a, const struct place *b)
 {
@@ -404,8 +418,9 @@ static bool is_called_for(const struct roll_engine *e, const struct place *a, co
 }
 
 /*
- * The call that the next step waits in stands on a communicator that a split of `a`'s has made: then it comes after
- * that split, of which all members of the parent know. False where it does not, or that says nothing against the rank.
+ * Where b stands on a communicator that was made by a split of a's communicator, b comes after that split, of which all
+ * members of the parent know: the votes on the split are counted in its place. False: b stands elsewhere, or these
+ * votes do not contradict the claim.
  */
 static bool count_creation(const struct roll_engine *e, const struct place *a, const struct place *b,
                            const struct source *holder, struct tally *out)
@@ -442,15 +457,15 @@ bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_
             count_votes(e, &one, &two, holder, &t);
         }
         *awaits = *awaits || t.awaited;
-        /* What others say is not what this one claims; and a message has one partner, so no more than one can lack it.
-         */
+        /* The claim is the holder's own, so the holder has to be among those who vote for it. A message has one
+         * partner, so one rank alone can lack it. */
         bool alone = one.kind != PLACE_MESSAGE || roll_rankset_count(&t.agreeing) == 1;
         if (!roll_rankset_has(&t.agreeing, holder->world) || !alone) {
             roll_rankset_fini(&t.agreeing);
             continue;
         }
         bool doubted = t.never > 0 || t.absent;
-        t.agree += t.unsure + (doubted ? t.beside : 0); /* they might have said so, too */
+        t.agree += t.unsure + (doubted ? t.beside : 0); /* these might have voted for the claim as well */
         t.all += t.unsure + (doubted ? t.never + t.beside : 0);
         uint64_t mine = (uint64_t)t.agree * best_all, best = (uint64_t)best_agree * t.all;
         if (t.all > 0 && mine < best) {
