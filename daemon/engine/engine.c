@@ -1,9 +1,9 @@
 /*
  * engine.c: the life of an engine, its input, and who is asked when.
  *
- * Everything happens inside the call that brings the news: feed matches, tick sweeps and judges stalls. Verdicts wait
- * in a list until they are fetched. A queue of internal events was rejected: nothing here takes long enough to be put
- * off, and order is what makes runs repeat.
+ * All work is done inside the call that brings the news: feeding matches, and a tick sweeps and judges stalls. Verdicts
+ * wait in a list until they are fetched. A queue of internal events was rejected: no work here takes long enough to be
+ * put off, and a fixed order makes runs repeat.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
@@ -70,7 +70,7 @@ static void said_free(struct said **said)
     }
 }
 
-/* With what matching has hung onto it. */
+/* Frees a communicator with what matching has hung onto its members. */
 static void comm_fini(struct comm *c)
 {
     for (uint32_t r = 0; r < c->size; r++) {
@@ -194,12 +194,12 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     if (exit_status != ROLL_EXIT_UNKNOWN) {
         s->exit_status = exit_status;
     }
-    if (state == ROLL_PROC_DEAD && s->exit_status == 0) { /* exit code 0, by a way that runs no destructors (_exit) */
+    if (state == ROLL_PROC_DEAD && s->exit_status == 0) { /* the process left by _exit, which runs no destructors */
         state = ROLL_PROC_FINISHED;
     }
     if (state != s->proc) {
         e->ended += source_alive(s) && (state == ROLL_PROC_DEAD || state == ROLL_PROC_FINISHED);
-        e->enrolled += !source_alive(s); /* one that was given up by mistake may need others */
+        e->enrolled += !source_alive(s); /* a process that was taken for ended by mistake is back */
         s->proc = state;
         s->proc_ns = e->clock;
         source_news(e, s);
@@ -214,7 +214,7 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
         return ROLL_E_ARG;
     }
     struct source *s = e->source[source];
-    if (s->unheard == sight->heard) { /* what it did meanwhile comes now, or will: its silence begins anew */
+    if (s->unheard == sight->heard) { /* what the rank did meanwhile comes now or later: its silence begins anew */
         s->unheard = !sight->heard;
         e->silences += s->unheard;
         source_news(e, s);
@@ -230,8 +230,8 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
 }
 
 /*
- * How much of the passing time counts as calm: time in which nobody who was ready to run was kept waiting. The most
- * starved rank decides for all, because whoever looks idle may be waiting, unseen, for that one.
+ * Finds how many live ranks are not heard, and the most starved of the others, which decides for all how much of the
+ * passing time counts as calm: a rank that looks idle may be waiting, unseen, for the starved one.
  */
 static void look_at_sight(struct roll_engine *e)
 {
@@ -263,9 +263,8 @@ static void ask_tick(struct roll_engine *e)
 }
 
 /*
- * Patience is measured on a clock of our own that goes with the ticks, but never by more than one stall at a time: when
- * this process, not the job, has been asleep (stopped, suspended, started late), nothing looks old that merely has not
- * been fed yet.
+ * The patience clock goes with the ticks, but never by more than one stall at a time: when this process has been asleep
+ * and not the job (stopped, suspended, started late), no call looks old that has merely not been fed yet.
  */
 int roll_engine_tick(roll_engine_t *e, uint64_t now_ns)
 {

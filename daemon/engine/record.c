@@ -1,6 +1,9 @@
 /*
- * record.c: the records of ranks come in: what happens with each, what it meets, and who is asked about it. Stands
- * above all floors, and calls into each of them.
+ * record.c: the records of ranks come in: what is done with each, what it meets, and who is asked about it. This file
+ * stands above all floors, and calls into each of them.
+ *
+ * A table of functions by operation was rejected: the path of a collective is the engine's speed, and the compiler sees
+ * through it only where the calls stand in one place.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/moe.h"
@@ -15,6 +18,7 @@ static void ask_record(struct roll_engine *e, uint32_t source, const struct roll
     }
 }
 
+/* A call about a communicator itself: it is asked for its state, aborted, revoked, finalized or destroyed. */
 static void comm_life(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     struct member *m = source_member(s, rec->comm);
@@ -42,11 +46,12 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
     }
 }
 
+/* A wait of the host has come back: the calls that it covers are over. */
 static void waited(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
     if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
-        rec->result == 0) { /* after an error, or a poll that was given up, nothing is known to be over */
+        rec->result == 0) { /* behind an error, or a poll that was given up, no call is known to be over */
         s->back_ns = e->clock;
         s->back_wall = source_wall(s, rec);
         sweep_waited(e, s, rec);
@@ -54,7 +59,7 @@ static void waited(struct roll_engine *e, struct source *s, const struct roll_re
     }
 }
 
-/* Streams are in order: what is complete says so for all calls before it on its stream. */
+/* The device has completed a call. Streams keep their order, so all calls before it on its stream are over as well. */
 static void completed(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
@@ -65,7 +70,7 @@ static void completed(struct roll_engine *e, struct source *s, const struct roll
     }
 }
 
-/* A call takes its place among those of the other members, and what it has met there is looked into. */
+/* A collective takes its place among those of the other members, and the judge looks into what it has met there. */
 static int meet_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
 {
     struct comm *c = m->comm;
@@ -107,6 +112,7 @@ static int meet_collective(struct roll_engine *e, struct member *m, struct entry
     return rc;
 }
 
+/* The same for a message. */
 static int meet_message(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
 {
     struct comm *c = m->comm;
@@ -118,9 +124,9 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     }
     uint32_t exchange = outside_exchange(e, m, &entry->rec), index = p->issued[side];
     if (p->unsure || (entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
-        return 0; /* a captured one has taken a number, and will move something when its graph is launched */
+        return 0; /* a captured message has its number, and moves its bytes when its graph is launched */
     }
-    if (!pair_fits(p, index)) { /* asked here: a call for each message cost a tenth of its time */
+    if (!pair_fits(p, index)) { /* asked before the call, which for each message cost a tenth of its time */
         rc = room_for_message(e, p, index);
         if (rc != 0 || p->unsure) {
             return rc;
@@ -144,8 +150,8 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     return 0;
 }
 
-/* The thread that has made the call, and whether it is inside it. `class` is that of its operation, here and in
- * note_call: looked up once for every record. */
+/* Notes which thread has made the call, and whether the thread is inside it. class: that of the operation, which is
+ * looked up once for every record. */
 static void note_thread(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t ticket,
                         enum roll_op_class class)
 {
@@ -157,7 +163,7 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
     if (poll) {
         source_polled(t, rec, goes_on);
     }
-    if (goes_on) { /* its loop */
+    if (goes_on) { /* the record is one of a loop of polls that was known */
         stuck_goes_on(s, t->inside, ticket + 1);
     } else {
         t->since = e->clock;
@@ -171,7 +177,7 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
         t->acts = rec->op != ROLL_OP_COMM_ASYNC;
     }
     if (class == ROLL_CLASS_EXT || poll) {
-        /* not NCCL's: it may stand inside a group without being part of it */
+        /* this call is not NCCL's: it may stand inside a group without being part of the group */
     } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
         t->group = 0;
     } else if (rec->group != t->group) {
@@ -180,7 +186,7 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
     }
 }
 
-/* A call of NCCL: it is counted, and is the last one of its rank. */
+/* Counts a call of NCCL, and notes it as the last one of its rank. */
 static void note_call(struct roll_engine *e, struct source *s, const struct roll_record *rec, enum roll_op_class class)
 {
     s->calls++;
@@ -188,7 +194,7 @@ static void note_call(struct roll_engine *e, struct source *s, const struct roll
     if (class == ROLL_CLASS_GROUP || rec->op == ROLL_OP_COMM_ASYNC) {
         return;
     }
-    if (s->init != 0) { /* hardly ever: this is done for every call */
+    if (s->init != 0) { /* asked here, for every call, because it is hardly ever so */
         creation_over(s);
     }
     s->last = *rec;
@@ -199,6 +205,7 @@ static void note_call(struct roll_engine *e, struct source *s, const struct roll
     s->last_key = m ? m->comm->key : 0;
 }
 
+/* Takes a collective that is new. 0, NOMEM. */
 static int take_collective(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     const struct roll_record *rec = &entry->rec;
@@ -207,7 +214,7 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
         return 0;
     }
     m->comm->coll++;
-    if (call_failed(rec) && rec->group == 0) { /* in a group its end decides */
+    if (call_failed(rec) && rec->group == 0) { /* in a group the end of the group decides */
         refused_fresh(e, m, entry);
         return 0;
     }
@@ -223,13 +230,14 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
         return rc;
     }
     if (captured && entry->index != COLL_REFUSED) {
-        match_ready(m, rec->seq); /* only written down: nobody waits here */
+        match_ready(m, rec->seq); /* a captured call is only written down: nobody waits in it */
         entry->index = COLL_READY;
         return 0;
     }
     return source_queue_push(e, s, entry, ticket);
 }
 
+/* Takes a message that is new. 0, NOMEM. */
 static int take_message(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     const struct roll_record *rec = &entry->rec;
@@ -246,6 +254,7 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     return 0;
 }
 
+/* A record whose ticket is new. 0, NOMEM. */
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
@@ -257,7 +266,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     enum roll_op_class class = roll_op_class(rec->op);
     struct member *m;
     s->late = s->late || (s->records == 0 && ticket > 0);
-    s->gap = s->gap || (s->records == 0 && ticket > 0); /* watched from the middle of a step */
+    s->gap = s->gap || (s->records == 0 && ticket > 0); /* the process is watched from the middle of a step on */
     s->records++;
     e->records++;
     s->last_ns = source_wall(s, rec);
@@ -324,6 +333,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     return rc;
 }
 
+/* An update: the record of a call that is known comes with a later state. */
 static void grown_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
@@ -363,16 +373,16 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     }
     if (s->last.seal >> 8 == rec->seal >> 8) {
         s->last = *rec;
-        if (rec->group == 0 ||
-            call_failed(
-                rec)) { /* the end of a group says for its calls whether they were taken; it may have come first */
+        /* The end of a group says for its calls whether they were taken, and may have come first. */
+        if (rec->group == 0 || call_failed(rec)) {
             refused_last(e, s, rec);
         }
     }
     completed(e, s, rec);
 }
 
-/* Tickets up to `upto` will never come: what they were is unknown on every communicator of the source. */
+/* Records before ticket `upto` will never come: which calls they were is unknown on every communicator of the source.
+ */
 static void source_gap(struct source *s, uint64_t upto)
 {
     for (uint32_t i = 0; i < s->members; i++) {
@@ -411,8 +421,8 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     int rc = 0;
     bool news = false;
     for (size_t i = 0; i < n; i++) {
-        if (!news &&
-            roll_op_class(recs[i].op) != ROLL_CLASS_POLL) { /* a watchdog that polls says nothing about its rank */
+        if (!news && roll_op_class(recs[i].op) !=
+                         ROLL_CLASS_POLL) { /* polls are no news: a watchdog that polls says nothing of its rank */
             news = true;
             source_news(e, s);
         }

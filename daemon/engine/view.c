@@ -31,6 +31,7 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
     }
 }
 
+/* How many calls on the streams of a source are not complete. */
 static uint32_t pending(const struct source *s)
 {
     uint32_t n = 0;
@@ -68,7 +69,7 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
     return true;
 }
 
-/* A guess from membership and traffic; only for people. */
+/* A guess at the role of a communicator, from its members and its traffic; for people only. */
 static const char *role_of(const struct roll_engine *e, const struct comm *c)
 {
     static const char *const known[] = {"edp", "etp", "ep", "dp", "tp", "pp", "cp", "world"};
@@ -95,8 +96,8 @@ static void forget_sets(struct roll_engine *e)
 
 bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_comm *out)
 {
-    struct roll_engine *e =
-        (struct roll_engine *)(uintptr_t)engine; /* the sets that the view lends live in the engine */
+    /* The sets that the view lends live in the engine. */
+    struct roll_engine *e = (struct roll_engine *)(uintptr_t)engine;
     if (i >= e->comms) {
         return false;
     }

@@ -19,32 +19,32 @@ uint64_t view_inside(const struct source *s)
     return oldest;
 }
 
-/* Whether the device is known to be through with this call. */
+/* The device is known to be through with this call. */
 static bool is_done(const struct source *s, const struct roll_record *rec)
 {
     bool done = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
     for (uint32_t i = 0; i < s->queues && !done; i++) {
-        bool here = i == rec->stream || rec->group != 0; /* a group is on the stream of its first call */
+        bool here = i == rec->stream || rec->group != 0; /* a call of a group may stand on another call's stream */
         done = here && roll_seal_ticket(rec->seal) < s->queue[i].done;
     }
     return done;
 }
 
-/* NCCL goes on with it in the background: nothing has said yet that it is through. */
+/* The call is nonblocking, and NCCL may still be at work on it in the background: no answer has said that it is done.
+ */
 static bool in_progress(const struct source *s, const struct roll_record *rec)
 {
     const struct member *m = source_member(s, rec->comm);
     return rec->result == NCCL_IN_PROGRESS && !(m && m->settled > roll_seal_ticket(rec->seal));
 }
 
-/* Nothing of it was enqueued: NCCL refused it, or its group. */
+/* Nothing of this call was enqueued: NCCL refused the call, or its group. */
 static bool in_vain(const struct source *s, const struct roll_record *rec)
 {
     const struct entry *entry = source_entry(s, roll_seal_ticket(rec->seal));
     return call_failed(rec) || (entry && refused_call(entry));
 }
 
-/* How far a call has come, in one word. */
 const char *view_state(const struct source *s, const struct roll_record *rec)
 {
     if (rec->op == ROLL_OP_NONE) {
@@ -65,7 +65,6 @@ const char *view_state(const struct source *s, const struct roll_record *rec)
     return in_progress(s, rec) ? "in progress" : is_done(s, rec) ? "complete" : "returned";
 }
 
-/* How far a call has come, in words; nothing for the plain case: it has returned. */
 void view_words_state(struct words *w, const struct roll_engine *e, const struct source *s,
                       const struct roll_record *rec)
 {

@@ -11,13 +11,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Who an explanation is about: one rank, or several that stand alike, of which `s` is the first. */
+/* The ranks that an explanation is about: one, or several that stand alike, of which `s` is the first. */
 struct subject {
     const struct source *s;
     const struct roll_rankset *ranks;
     bool many;
 };
 
+/* What these ranks are doing. */
 static void why_state(struct words *w, const struct roll_engine *e, const struct subject *who)
 {
     const struct source *s = who->s;
@@ -61,9 +62,9 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
 }
 
 /*
- * The call that keeps a queue from going on: the first one that somebody has not made, which need not be the head (a
- * group waits as a whole, and what stands before it waits for peers that wait in turn); else the first that is
- * incomplete.
+ * The call that keeps a queue from going on: the first that some member has not made. It need not be the head: a group
+ * waits as a whole, and calls before it may wait for peers that wait in turn. Where everybody has made all calls, it is
+ * the first that is incomplete. NULL: the queue goes on.
  */
 static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
                                      struct roll_rankset *missing, uint32_t *unknown)
@@ -84,7 +85,8 @@ static struct entry *call_in_the_way(const struct roll_engine *e, const struct s
     return first;
 }
 
-/* What two ranks would be told alike about a call; of messages each rank has its own peers and sizes. */
+/* A key of what is told about a call: two calls with one key are told alike. Of messages the peer and the size do not
+ * count, because each rank has its own. */
 static uint64_t call_key(const struct source *s, const struct roll_record *rec)
 {
     const struct member *m = source_member(s, rec->comm);
@@ -111,9 +113,9 @@ static uint64_t set_key(const struct roll_rankset *set)
     return key;
 }
 
-#define KINDS_SHOWN 3u /* kinds of ranks that are waited for: what each kind is doing */
+#define KINDS_SHOWN 3u /* of the ranks that are waited for, so many groups that stand alike are told */
 
-/* What those are doing that a call waits for: those that stand alike together. */
+/* What the ranks are doing that a call waits for. Those that stand alike are told together. */
 static void why_missing(struct words *w, const struct roll_engine *e, const struct roll_rankset *missing)
 {
     uint64_t shown[KINDS_SHOWN];
@@ -143,6 +145,7 @@ static void why_missing(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
+/* In which call these ranks wait, and for whom. */
 static void why_wait(struct words *w, struct roll_engine *e, const struct subject *who, const struct entry *entry,
                      const struct roll_rankset *missing, uint32_t unknown)
 {
@@ -169,8 +172,8 @@ static void why_wait(struct words *w, struct roll_engine *e, const struct subjec
     words_add(w, ".");
 }
 
-/* A process that has ended waits for nothing, and its queues are empty: its oldest call that nobody has answered, of
- * those still in its log. */
+/* The oldest call of an ended process that was never answered, of those that its log still holds. Such a process waits
+ * for nothing, so its queues are empty. */
 static struct entry *call_left_behind(const struct roll_engine *e, const struct source *s, struct roll_rankset *missing,
                                       uint32_t *unknown)
 {
@@ -190,7 +193,7 @@ static struct entry *call_left_behind(const struct roll_engine *e, const struct 
     return NULL;
 }
 
-/* A communicator of this rank on which something has been found, and which it has not got past. */
+/* A communicator of this rank on which trouble was found that the rank has not got past; NULL: none. */
 static const struct comm *trouble_of(const struct source *s)
 {
     for (uint32_t i = 1; i < s->members; i++) {
@@ -203,8 +206,8 @@ static const struct comm *trouble_of(const struct source *s)
 }
 
 /*
- * The number of the finding for which a communicator is silent: the newest that stands and names it, for hardly any is
- * told there while the silence lasts. 0 when it is too long ago to be remembered.
+ * The finding for which a communicator is silent: the newest that stands and names the communicator, because hardly any
+ * finding is told there while the silence lasts. 0: the finding was so long ago that it is not remembered.
  */
 static uint64_t finding_on(const struct roll_engine *e, const struct comm *c)
 {
@@ -220,6 +223,7 @@ static uint64_t finding_on(const struct roll_engine *e, const struct comm *c)
     return number;
 }
 
+/* The same for each queue; where no call is in the way, the trouble that is known. */
 static void why_waits(struct words *w, struct roll_engine *e, const struct subject *who)
 {
     const struct source *s = who->s;
@@ -253,7 +257,7 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct subje
     }
 }
 
-/* What has become of the communicators of this rank, where it is not ordinary. */
+/* Errors and aborts on the communicators of these ranks. */
 static void why_comms(struct words *w, const struct subject *who)
 {
     for (uint32_t i = 1; i < who->s->members; i++) {

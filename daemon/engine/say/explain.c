@@ -1,8 +1,8 @@
 /*
  * explain.c: the words that verdicts are made of: calls, ranks, communicators, places, ends of processes.
  *
- * Sentences are composed in the detectors, because each knows its story; the parts are here so that the same thing is
- * always called the same.
+ * Sentences are composed in the detectors, because each detector knows its story. The parts are written here, so that
+ * one thing has one name in all of them. Sentences in a table were rejected: nearly every one depends on what is known.
  */
 #include "daemon/engine/say/say.h"
 
@@ -82,7 +82,7 @@ void words_wait(struct words *w, const struct roll_rankset *set)
     words_add(w, roll_rankset_count(set) == 1 ? " waits" : " wait");
 }
 
-/* World ranks of the members that have been seen; true when those are all. */
+/* Adds the members that have been seen, as ranks in the job. True: those are all. */
 static bool members_of(const struct comm *c, struct roll_rankset *out)
 {
     bool all = !c->open && c->size > 0;
@@ -96,7 +96,7 @@ static bool members_of(const struct comm *c, struct roll_rankset *out)
     return all;
 }
 
-/* "ranks 0-3"; "every 8th rank from 3" where they stand that far apart. */
+/* "ranks 0-3", or "every 8th rank from 3" for ranks at equal distances. */
 static void words_members(struct words *w, const struct roll_rankset *set)
 {
     size_t n = roll_rankset_count(set);
@@ -113,7 +113,7 @@ static void words_members(struct words *w, const struct roll_rankset *set)
     }
 }
 
-/* Which of those with the same members (and without a label) it is, from 1; 0: there is no other. */
+/* Which of the communicators with the same members and without a label this one is, from 1; 0: there is no other. */
 static uint32_t place_among_twins(const struct comm *c)
 {
     uint32_t nth = 1, twins = 0;
@@ -129,7 +129,7 @@ static uint32_t place_among_twins(const struct comm *c)
     return twins > 0 ? nth : 0;
 }
 
-/* Others have its label: the groups of one split, as a rule. */
+/* Other communicators have the same label: as a rule, the groups of one split. */
 static bool has_namesake(const struct comm *c)
 {
     for (uint32_t i = 0; i < c->engine->comms; i++) {

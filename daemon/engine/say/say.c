@@ -1,12 +1,13 @@
 /*
- * say.c: building verdicts, and the memory of what has been said.
+ * say.c: how verdicts are built, and the memory of what has been said.
  *
- * One cause, one verdict: a detector forms a key of what it is about to say, and say_once answers whether that is new.
- * The keys are hashes in one table rather than lists at each object: causes span ranks, communicators and steps.
+ * One cause gets one verdict: a detector forms a key of the cause that it is about to tell, and say_once answers
+ * whether the cause is new. Lists of causes at each object were rejected: causes span ranks, communicators and steps,
+ * so the keys are hashes in one table.
  *
- * What was said before all was known may be said better, be proven, or be taken back. The verdict that does so names
- * the earlier one, which stays in every record of the run and counts as a finding no more. Changing the earlier one in
- * place was rejected: it has been read by then.
+ * A verdict that was said before all was known may be said better, be proven, or be taken back. The verdict that does
+ * so names the earlier one, which stays in every record of the run and counts as a finding no more. To change the
+ * earlier verdict in place was rejected: it has been read by then.
  */
 #include "daemon/engine/say/say.h"
 #include "daemon/base/array.h"
@@ -100,7 +101,7 @@ static struct told *told_find(const struct roll_engine *e, uint64_t number)
     return low < e->tolds && e->told[low].number == number ? &e->told[low] : NULL;
 }
 
-/* Without memory the finding stays what it is for good: it is counted, and never taken back. */
+/* Keeps what may be needed of a finding later. Without memory the finding is counted for good, and never taken back. */
 static void told_add(struct roll_engine *e, const struct roll_verdict *v)
 {
     if (ROLL_GROW(e->told, e->told_room, e->tolds + 1u) == 0) {
@@ -119,6 +120,7 @@ bool say_stands(const struct roll_engine *e, uint64_t number)
     return told && !told->retired;
 }
 
+/* The finding counts no more. False: it is none, or it has been retired before. */
 static bool retire(struct roll_engine *e, uint64_t number)
 {
     struct told *told = told_find(e, number);
@@ -284,7 +286,7 @@ void say_beside(const struct roll_engine *e, const struct source *s, const struc
     }
 }
 
-/* Sentences begin with whatever words_ranks wrote: "rank 3 ...". */
+/* A sentence may begin with what words_ranks wrote ("rank 3 ..."): gives it its capital letter. */
 static void capitals(char *text)
 {
     for (char *at = text; at; at = strstr(at, ". ") ? strstr(at, ". ") + 2 : NULL) {
@@ -294,13 +296,14 @@ static void capitals(char *text)
     }
 }
 
-/* Nobody waits for what hangs nothing. */
+/* Ranks may wait for what this verdict says: it is no note, and no mistake that hangs nothing. */
 static bool may_hang(const struct roll_verdict *v)
 {
     return v->certainty != ROLL_NOTE && v->code != ROLL_VERDICT_COLLECTIVE_STUCK && v->code != ROLL_VERDICT_STRAGGLER &&
            v->code != ROLL_VERDICT_REDOP_MISMATCH;
 }
 
+/* Remembers a finding for which ranks may wait. */
 static void found_add(struct roll_engine *e, const struct roll_verdict *v)
 {
     struct found *f = &e->found[e->founds++ % FOUND_KEPT];

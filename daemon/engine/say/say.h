@@ -1,5 +1,5 @@
 /*
- * say.h: building verdicts, the memory of what has been said, and the words.
+ * say.h: how verdicts are built, the memory of what has been said, and the words.
  */
 #ifndef ROLL_DAEMON_ENGINE_SAY_SAY_H
 #define ROLL_DAEMON_ENGINE_SAY_SAY_H
@@ -8,16 +8,25 @@
 
 struct words;
 
-/* say.c: building verdicts */
+/* say.c: verdicts, and what has been said */
+
+/* Begins a verdict, which say_text ends; NULL: no memory. The engine owns it. */
 struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty);
-bool say_once(struct roll_engine *e, uint64_t key); /* true the first time */
-bool say_is_said(const struct roll_engine *e, uint64_t key);
+/* A key of what identifies a cause: four numbers, hashed. */
 uint64_t say_key(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+/* True the first time that it is called with this key. */
+bool say_once(struct roll_engine *e, uint64_t key);
+/* The key has been used, by say_once or say_remember, and not forgotten. */
+bool say_is_said(const struct roll_engine *e, uint64_t key);
+/* The verdict is about this communicator and this sequence number. */
 void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq);
+/* Adds one side to the verdict: ranks that have done the same, with the call of one of them, which is source `index`.
+ * rec NULL: they have done nothing. */
 void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, const struct roll_rankset *ranks,
               const struct roll_record *rec);
-/* World ranks that wait in the same call as this one of s, s included: one side of a verdict. */
+/* Adds the ranks in the job that wait in the same call as s does, s included: one side of a verdict. */
 void say_beside(const struct roll_engine *e, const struct source *s, const struct entry *at, struct roll_rankset *out);
+/* Ends the verdict with its text. */
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -30,24 +39,37 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
  *     v = say(e, ... PROVEN);                say_confirms(e, v, say_recall(e, key));
  *     say_withdraw(e, say_recall(e, key), "the call came after all");   say_forget(e, key);
  *
- * All take 0, a number that is not that of a finding, and one that is retired already, and then do nothing. What is
- * proven is never withdrawn: say_withdraw refuses. Each finding is retired at most once, by the first that does it.
+ * These three take any number and do nothing where it is 0, not that of a finding, or that of a finding that is retired
+ * already. A proven verdict is never withdrawn: say_withdraw refuses. Each finding is retired at most once, by the
+ * first of these calls.
  */
-void say_supersedes(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says it better */
-void say_confirms(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says the same, and proves it */
-/* One note: "Verdict 3 (call-skipped) is withdrawn: <why>." True when it was. why: part of a sentence, without its full
- * stop. */
+
+/* v says better what finding `number` said. */
+void say_supersedes(struct roll_engine *e, struct roll_verdict *v, uint64_t number);
+/* v says the same as finding `number`, and proves it. */
+void say_confirms(struct roll_engine *e, struct roll_verdict *v, uint64_t number);
+/* Says one note: "Verdict 3 (call-skipped) is withdrawn: <why>." True: the finding was withdrawn. why: a part of a
+ * sentence, without its full stop. */
 bool say_withdraw(struct roll_engine *e, uint64_t number, const char *why);
-/* The class of mistake is open: it may be this code as well. The detector's text says so, too: words_may_be. */
+/* The class of mistake is open: the mistake may be of this code as well. The text has to say so as well: words_may_be.
+ */
 void say_may_be(struct roll_verdict *v, enum roll_verdict_code code);
-bool say_stands(const struct roll_engine *e, uint64_t number);             /* it is a finding and not retired */
-const struct told *say_told(const struct roll_engine *e, uint64_t number); /* NULL: no finding */
-void say_keep(struct roll_engine *e, const struct roll_verdict *v); /* it leaves the queue: what a withdrawal shows */
+/* The number is that of a finding that is not retired. */
+bool say_stands(const struct roll_engine *e, uint64_t number);
+/* What is kept of a finding; NULL: the number is not that of a finding. */
+const struct told *say_told(const struct roll_engine *e, uint64_t number);
+/* The verdict leaves the queue: keeps what a withdrawal of it would show. */
+void say_keep(struct roll_engine *e, const struct roll_verdict *v);
+/* Keeps the number of a verdict under a key. */
 void say_remember(struct roll_engine *e, uint64_t key, uint64_t number);
-uint64_t say_recall(const struct roll_engine *e, uint64_t key); /* 0 = nothing */
-void say_forget(struct roll_engine *e, uint64_t key);           /* say_once is true again */
+/* The number that was kept under a key; 0 = there is none. */
+uint64_t say_recall(const struct roll_engine *e, uint64_t key);
+/* Forgets what was kept under a key, and say_once is true for it again. */
+void say_forget(struct roll_engine *e, uint64_t key);
 
 /* explain.c: words */
+
+/* A text that grows. What has no room any more is left out. */
 struct words {
     char text[4096];
     size_t used;
@@ -55,7 +77,7 @@ struct words {
 void words_add(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
 void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
-void words_wait(struct words *w, const struct roll_rankset *set);  /* \"rank 3 waits\", \"ranks 0-2 wait\" */
+void words_wait(struct words *w, const struct roll_rankset *set);  /* "rank 3 waits", "ranks 0-2 wait" */
 /* The one name of a communicator: "communicator ep (8 ranks)"; "communicator ep of ranks 0-7 (8 ranks)" where others
  * have that label; without a label "communicator of every 8th rank from 3 (4 ranks)", "the 2nd communicator of ranks
  * 0-7 (8 ranks)". */
@@ -64,8 +86,9 @@ void words_comm_made(struct words *w,
                      const struct comm *c); /* "made by CommSplit of communicator world (16 ranks), color 1" */
 void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
-/* " The calls known so far fit call-skipped and op-mismatch as well." Nothing where the class is certain. */
+/* " The calls known so far fit call-skipped and op-mismatch as well." Adds nothing where the class is certain. */
 void words_may_be(struct words *w, const struct roll_verdict *v);
+/* What the remedy does, and the command that switches it on. */
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint32_t layer);
 
 #endif
