@@ -1,17 +1,17 @@
 /*
- * detect_p2p.c: sends and receives without partner, and what to say of two that differ in bytes.
+ * detect_p2p.c: sends and receives without a partner, and circles of waits that contain one.
  *
- * NCCL pairs the n-th send with the n-th receive and nothing else, empty ones included. A call without partner is
- * proven when the partner has ended, has left the communicator, or waits itself in a circle. Who is wrong, two calls do
- * not say: the one may be missing as well as the other may be one too many. A rank is named where several partners say
- * so (exchange.c), or where the majority waits in a collective that it lacks. Where most of the members are concerned
- * it is an all-to-all-v, and has a code of its own. Sends and receives that wait for each other in a circle are a
- * deadlock of their own code, and circles over several communicators are detect_circular.c's, unless one rank of it
- * lacks the exchange that its peers wait in.
+ * NCCL pairs the n-th send with the n-th receive and nothing else, messages of 0 bytes included. It is proven that a
+ * call will never get its partner when the partner rank has ended, has left the communicator, or itself waits in the
+ * same circle. Two calls do not say who is wrong: one may be missing, or the other may be one too many. A rank is named
+ * where several partners agree (match/exchange.c), or where most members wait in a collective that the rank lacks.
+ * Where the group of the call touches more than half of the communicator it is an all-to-all-v, and has a code of its
+ * own. Two circles are left to detect_circular.c: sends and receives that only wait for each other, and circles over
+ * several communicators, unless one rank of the circle lacks the exchange in which its peers wait.
  */
 #include "daemon/engine/detect/p2p.h"
 
-/* The partner in this message has not made its side. */
+/* The partner rank has not made its side of this message. */
 static bool lacks_partner(const struct entry *entry)
 {
     const struct pair *p = entry->pair;
@@ -44,7 +44,8 @@ static bool read_mix(const struct block *b, struct p2p_mix *out)
     return out->comm != NULL;
 }
 
-/* A zero-count call that NCCL dropped explains the circle as well: asked for the rank that waits in the collective. */
+/* A collective of no elements that NCCL dropped explains the circle as well: detect_zero.c is asked about the rank that
+ * waits in the collective. */
 static bool dropped(struct roll_engine *e, const struct block *b, const struct p2p_mix *mix)
 {
     struct block at = *b;
@@ -53,7 +54,7 @@ static bool dropped(struct roll_engine *e, const struct block *b, const struct p
     return detect_zero.block(e, &at);
 }
 
-/* NCCL refused a call of this rank with that number: what it made later is not the same call moved. */
+/* NCCL refused the call of s with this number, so a later call like it is not the same call in another place. */
 static bool was_refused(const struct source *s, const struct comm *c, uint32_t seq)
 {
     uint64_t low = source_log_low(s);
@@ -93,7 +94,7 @@ static bool mixed_circle(struct roll_engine *e, const struct block *b, const str
     return true;
 }
 
-/* What stands still on the other communicators of the circle does so for the same reason. */
+/* Mutes all communicators of the circle: they stand still for the same reason. */
 static void explain_circle(struct roll_engine *e, const struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {
@@ -106,8 +107,8 @@ static void explain_circle(struct roll_engine *e, const struct block *b)
     }
 }
 
-/* One rank of the circle lacks an exchange that its peers wait in: that comes before the circle, also over several
- * communicators. */
+/* One rank of the circle lacks the exchange in which its peers wait. This is told rather than the circle, also where
+ * the circle runs over several communicators. */
 static bool lacking_circle(struct roll_engine *e, const struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {
@@ -118,8 +119,8 @@ static bool lacking_circle(struct roll_engine *e, const struct block *b)
         struct comm *c = at->pair->comm;
         struct exchange_lack lack = {.waiting = {0}};
         uint32_t rank = at->pair->end[!p2p_side(&at->rec)];
-        uint32_t next =
-            (i + 1) % b->steps; /* what the rank itself waits in: it may be held up there by one that has passed it */
+        /* the step in which the rank itself waits: a rank that has passed that call may hold it up there */
+        uint32_t next = (i + 1) % b->steps;
         bool alone = exchange_lacks(e, c, rank, &lack) && lack.entry &&
                      c->member[rank].source == source_index(e, b->step[next].rank) &&
                      exchange_against(e, c, &lack, b->step[next].rank, b->step[next].ticket) > 1;
@@ -169,7 +170,8 @@ static bool p2p_block(struct roll_engine *e, const struct block *b)
     if (mix.without == 0) {
         return false;
     }
-    /* Messages alone: a deadlock, unless one of an all-to-all-v has no partner, or one to oneself. */
+    /* Only messages are left: that is a deadlock (detect_circular.c), unless a message of an all-to-all-v or to the
+     * rank itself has no partner. */
     struct source *s = b->step[mix.without - 1].rank;
     uint64_t ticket = b->step[mix.without - 1].ticket;
     if (b->steps > 1 && !p2p_is_alltoallv(s, ticket)) {

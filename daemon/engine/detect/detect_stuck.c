@@ -1,44 +1,49 @@
 /*
  * detect_stuck.c: everyone has arrived and nothing completes: the device, the network, or a kernel that does not end.
  *
- * For the matcher such a call is complete: all members have made it, and nothing before it on their streams is missing.
- * That it does not end shows only in hosts that do not come back from a wait behind it. A host wait proves nothing but
- * that somebody waits: device work is not recorded, so a long kernel in front of the call, or behind it, looks the
- * same. Therefore
- *   - all members must stand in it: inside a wait that covers the call and that no incomplete call explains, or inside
- * the call itself; a member without a wait counts only when nothing at all has come from it for as long;
- *   - where some have left it (their host has come back from a wait behind it, or the device has said so), those who
- * have not must be ranks that learn completion, and the operation one that nobody leaves before the last has arrived:
- * then no kernel in front or behind can be the reason;
- *   - the patience is long and grows with the job's own waits: see stuck_patience.
- * So it is suspected, never proven, and says which calls it may be. A shorter patience (suspect_ns) was rejected: hosts
- * that run a whole step ahead of their device and wait at its end, or the first step with all its set-up, wait longer
- * than that in healthy jobs.
+ * The matcher takes such a call for complete: all members have made it, and nothing before it on their streams is
+ * missing. Only the hosts show that the call does not end: they do not return from a wait behind it. A wait of a host
+ * proves no more than that the host waits. Device work is not recorded, so a long kernel before or behind the call
+ * looks the same. Hence three rules:
  *
- * Nothing here is on the path of a record but a few words per host wait that has returned.
+ *   - All members must stand in the call: inside a wait that covers the call and that no incomplete call explains, or
+ *     inside the call itself. A member without a wait counts only when nothing at all has come from it for as long.
+ *   - Some members may have left the call: their host has returned from a wait behind it, or the device has said so.
+ *     Then the others must be ranks that learn completion, and nobody may leave the operation before all have arrived.
+ *     In this case no kernel before or behind the call can be the reason.
+ *   - The patience is long and grows with the job's own waits: stuck_patience.
+ *
+ * The verdict is suspected, never proven, and says which calls it may be about. A shorter patience (suspect_ns) was
+ * rejected: in healthy jobs, hosts that run a whole step ahead of their device and wait at its end wait longer than
+ * that, and so do all hosts in the first step with its set-up.
+ *
+ * On the path of records the detector only notes a few numbers for each wait of a host that has returned.
  */
 #include "daemon/engine/detect/stuck.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CREATION 24u /* creation of communicators: thousands of ranks take minutes */
+/* patience for the creation of a communicator, in units of suspect_ns: thousands of ranks take minutes */
+#define CREATION 24u
 
 struct stuck_comm {
-    uint64_t looked_ns; /* patience clock at which its creation was looked into, plus one */
+    uint64_t looked_ns; /* patience clock at which the creation was looked at last, plus one */
 };
 STATE_OF_COMM(stuck)
 
 /*
- * Its host has come back in good order. When all have that stood in the call, it was slow. A communicator that has been
- * aborted lets go of its hosts as well, and that says nothing.
+ * The host of s has returned in good order from a wait that a verdict was said about. When the last host of that
+ * verdict has returned, the call was slow, and the verdict is withdrawn. Where a member has aborted the communicator,
+ * the verdict stays: an abort releases the hosts as well.
  */
 static void came_back(struct roll_engine *e, const struct source *s, struct stuck_source *w)
 {
     struct stuck_engine *own = stuck_of_engine(e);
     uint64_t number = w->verdict;
     w->verdict = 0;
-    for (uint32_t i = 0; i < e->sources; i++) { /* the one that was found last time waits still, most of the time */
+    /* the source that was found waiting last time still waits, as a rule */
+    for (uint32_t i = 0; i < e->sources; i++) {
         uint32_t at = (own->waiter + i) % e->sources;
         const struct stuck_source *other = stuck_of_source(e->source[at]);
         if (other && other->verdict == number) {
@@ -65,7 +70,7 @@ void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_r
     }
 }
 
-/* Calls of s between this one and its wait of which nobody knows either that they are over. */
+/* The number of calls of s between this one and its wait that the wait covers as well. */
 static uint32_t calls_behind(struct stuck *k, const struct source *s, const struct thread *t, uint64_t ticket)
 {
     const struct entry *in = source_entry(s, t->inside - 1);
@@ -77,7 +82,7 @@ static uint32_t calls_behind(struct stuck *k, const struct source *s, const stru
     return n;
 }
 
-/* There is memory for the marks of all who wait now. */
+/* There is memory to mark every source whose host is inside a call. */
 static bool can_be_marked(struct roll_engine *e)
 {
     bool can = true;
@@ -87,7 +92,8 @@ static bool can_be_marked(struct roll_engine *e)
     return can;
 }
 
-/* All who wait now wait for this, as far as is known; it is told once. */
+/* Marks all waits of this moment as told, so that the verdict is said once: as far as is known, they all wait for this
+ * call. */
 static void mark_told(struct stuck *k, uint64_t number)
 {
     for (uint32_t i = 0; i < k->e->sources; i++) {
@@ -143,7 +149,7 @@ static void look_at_creation(struct stuck *run, struct source *s)
     if (!own || own->looked_ns == e->clock + 1) {
         return;
     }
-    own->looked_ns = e->clock + 1; /* one member asks for all */
+    own->looked_ns = e->clock + 1; /* one member is looked at for all */
     uint64_t key = say_key(ROLL_VERDICT_COLLECTIVE_STUCK, m->comm->key, ROLL_OP_COMM_INIT, 0);
     struct stuck k = {.e = e, .comm = m->comm, .rec = entry->rec, .work = run->work};
     if (!say_is_said(e, key) && all_inside(&k, s) && !stuck_is_troubled(&k) && say_once(e, key)) {
@@ -153,7 +159,7 @@ static void look_at_creation(struct stuck *run, struct source *s)
     stuck_fini(&k);
 }
 
-/* Some host has waited for long: only then is anything else looked at. */
+/* Some host has waited for long. Otherwise nothing else is looked at. */
 static bool anyone_is_patient(const struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->sources; i++) {
@@ -170,8 +176,8 @@ static bool anyone_is_patient(const struct roll_engine *e)
     return false;
 }
 
-/* The call in which this host stands is told, when all do, their patience has run out, and nothing else may be the
- * reason. */
+/* Says the verdict about the call in which this host stands, if all members stand in it, the patience of each has run
+ * out, and no other trouble may be the reason. */
 static void look_at_wait(struct stuck *k, struct source *s, const struct thread *t)
 {
     struct roll_engine *e = k->e;
@@ -202,7 +208,7 @@ static void stuck_tick(struct roll_engine *e)
     }
     struct stuck k = {.e = e, .work = stuck_work(e)};
     uint32_t from = own->next % e->sources, n = 0;
-    while (n < e->sources && k.work > 0) { /* where the bound is met, the next run goes on */
+    while (n < e->sources && k.work > 0) { /* where the bound is met, the next run goes on from here */
         struct source *s = e->source[(from + n++) % e->sources];
         if (s->init != 0) {
             look_at_creation(&k, s);
@@ -216,8 +222,8 @@ static void stuck_tick(struct roll_engine *e)
     stuck_fini(&k);
 }
 
-/* Others wait for a rank that stands in such a call: when patience runs out, that is told, and not that this one is
- * blocked or busy. */
+/* Others wait for a rank that itself stands in a call with all members. True: this detector speaks of that call when
+ * the patience has run out, and nobody calls the rank blocked or busy. */
 static bool stuck_block(struct roll_engine *e, const struct block *b)
 {
     return (b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY) && stuck_stands(e, b->rank);

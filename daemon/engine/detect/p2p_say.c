@@ -1,6 +1,6 @@
 /*
- * p2p_say.c: the words for sends and receives that differ in bytes, that lack a partner, or that stand before a
- * collective which their partners have made first.
+ * p2p_say.c: verdicts about sends and receives that differ in bytes, that have no partner, or that stand before a
+ * collective which their partners made first.
  */
 #include "daemon/engine/detect/p2p.h"
 
@@ -71,7 +71,7 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
     roll_rankset_fini(&set[1]);
 }
 
-/* What the rank that lacks the call does instead. */
+/* Adds what the rank that lacks the call does instead. */
 static void words_instead(struct words *w, const struct roll_engine *e, const struct block *b, uint32_t source)
 {
     if (b->kind == BLOCK_FINISHED) {
@@ -118,7 +118,8 @@ static enum roll_verdict_code code_of(const struct roll_engine *e, const struct 
     return p2p_is_alltoallv(s, ticket) ? ROLL_VERDICT_ALLTOALLV_MISMATCH : ROLL_VERDICT_P2P_UNMATCHED;
 }
 
-/* The rank waits itself: in a call that its peers do not make, or make later. */
+/* Adds the other possible mistakes of a rank that waits itself: its peers do not make the call that it waits in, or
+ * make that call later. */
 static void may_be(struct roll_verdict *v, const struct block *b, const struct comm *c, const struct source *s)
 {
     for (uint32_t i = 0; i < b->steps; i++) {
@@ -152,7 +153,7 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
     say_side(v, peer, maker, &lack->waiting, &lack->entry->rec);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     struct words w = {.used = 0};
-    bool open = lack->whole && b->kind == BLOCK_CYCLE; /* it may come to them too late, too */
+    bool open = lack->whole && b->kind == BLOCK_CYCLE; /* the rank may also come to these messages, but too late */
     words_add(&w, "Rank %u %s %s on ", s->world, open ? "has not made" : "left out",
               !lack->grouped ? "sends or receives"
               : lack->whole  ? "an exchange (a group of sends and receives)"
@@ -234,8 +235,9 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
     if (p2p_bytes(&entry->rec) == 0) {
         words_empty(&w);
     }
-    if (mixed) { /* the one waits in a collective, the other in a message: either may be what the other left out, or
-                    made alone */
+    /* one rank waits in a collective, the other in a message: each may have left out what the other made, or made alone
+     * what it waits in */
+    if (mixed) {
         say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
         say_may_be(v, ROLL_VERDICT_CALL_ADDED);
         words_may_be(&w, v);
@@ -246,8 +248,8 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
 }
 
 /*
- * It has made this collective, but so far fewer of them than its peers, and each that it has made from there on is like
- * the one behind: they may be the next ones, and the first left out.
+ * The member has made this collective, but fewer collectives than its peers, and each from this one on is like the one
+ * behind it. So those that it has made may be the later ones, and the first may be the one left out.
  */
 static bool has_fewer(const struct comm *c, const struct member *m, uint32_t seq)
 {

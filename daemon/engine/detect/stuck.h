@@ -1,155 +1,178 @@
 /*
- * stuck.h: calls that have all they need and do not end: what detect_stuck.c (when to speak, and the words),
- * stuck_find.c (who stands where), stuck_trouble.c (whether other trouble may be the reason) and stuck_facts.c (what
- * the nodes know about it) share.
+ * stuck.h: what the files of the detector `stuck` share. The detector looks for calls that have all they need and do
+ * not end.
+ *
+ *   detect_stuck.c     its hooks: when a call is looked for, and when a verdict is said or withdrawn
+ *   stuck_find.c       the search for a call in which all members stand
+ *   stuck_stand.c      how one rank stands to one call
+ *   stuck_wait.c       how long the waits of a host have lasted so far, and how long one must last to count
+ *   stuck_trouble.c    whether another trouble may be the reason
+ *   stuck_say.c        the texts of the verdicts
+ *   stuck_facts.c      what the nodes report about a call that has been told
+ *   stuck_hosts.c      the hosts of a set of ranks
+ *
+ * A rank *stands in* a call when nothing says that the call is over on this rank, and its host waits for it (or has
+ * been silent for as long as a wait must last).
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_STUCK_H
 #define ROLL_DAEMON_ENGINE_DETECT_STUCK_H
 
 #include "daemon/engine/detect/detector.h"
 
-#define STUCK_USUAL    4u         /* patience where the place is known, in suspect_ns */
-#define STUCK_UNUSUAL  12u        /* and where it is not: the first step, a new phase */
-#define STUCK_WORK_MAX (1u << 20) /* log entries that the analysis may look at in one tick, whoever asks */
+#define STUCK_USUAL    4u         /* patience at a place of the program that is known, in units of suspect_ns */
+#define STUCK_UNUSUAL  12u        /* patience at any other place: the first step, a new phase */
+#define STUCK_WORK_MAX (1u << 20) /* log entries that all searches of one tick may look at together */
 #define STUCK_SITES    64u
 
 struct stuck_engine {
-    uint64_t run_ns;          /* patience clock of the last run */
-    uint64_t work_ns;         /* patience clock of the tick that `work` belongs to */
-    uint32_t work;            /* what is left of its bound: stuck_work */
-    uint32_t next;            /* source that is looked at first in the next run */
-    uint32_t waiter;          /* a source that was last seen to wait still */
-    struct stuck_case *asked; /* the case that the nodes are asked about: stuck_facts.c; owned */
+    uint64_t run_ns;  /* patience clock of the last run */
+    uint64_t work_ns; /* patience clock of the tick to which `work` belongs */
+    uint32_t work;    /* log entries that may still be looked at in that tick: stuck_work */
+    uint32_t next;    /* index of the source at which the next run begins */
+    /* index of the source that was found waiting when all waiters of a verdict were last looked through */
+    uint32_t waiter;
+    struct stuck_case *asked; /* the verdict about which the nodes are asked: stuck_facts.c; NULL = none; owned */
 };
 STATE_OF_ENGINE(stuck)
 
 /* What the waits of one rank have been like. */
 struct stuck_source {
-    uint64_t last; /* ticket of its newest wait that has returned */
+    uint64_t last; /* ticket of the newest wait that has returned */
     uint64_t longest_ns;
-    uint64_t long_wait, long_ns; /* ticket + 1 of its last wait that its record cannot measure, and how long it was */
-    uint64_t told;               /* ticket + 1 of the wait of which it has been told */
-    uint64_t verdict;            /* number of the verdict that this wait is part of; 0 = none */
-    uint64_t clear;    /* its host has left all calls before this ticket, as far as they have been looked at */
-    uint64_t asked_ns; /* patience clock at which stuck_stands was answered last, plus one */
-    bool stands;       /* that answer */
+    /* ticket + 1 and length of the last wait that was too long for its record to say how long */
+    uint64_t long_wait, long_ns;
+    uint64_t told;     /* ticket + 1 of the newest wait that a verdict has been said about */
+    uint64_t verdict;  /* number of the verdict of which that wait is a part; 0 = none */
+    uint64_t clear;    /* the host is known to have left all calls before this ticket */
+    uint64_t asked_ns; /* patience clock of the last answer of stuck_stands, plus one; 0 = none */
+    bool stands;       /* the last answer of stuck_stands */
     struct {
         uint32_t key, count;
-    } site[STUCK_SITES]; /* by call site and operation; a newcomer displaces the old one */
+    } site[STUCK_SITES]; /* by call site and operation; a new site displaces an old one with the same index */
 };
 STATE_OF_SOURCE(stuck)
 
-/* The call in which everybody stands, under examination. */
+/* A call under examination: whether all its members stand in it. */
 struct stuck {
     struct roll_engine *e;
-    uint32_t work; /* entries that may still be looked at */
-    /* The calls that have been looked at, and whether all stand in them: the answer is the same for all members. Owned,
-     * a hash table. */
+    uint32_t work; /* log entries that may still be looked at */
+    /* A hash table of the calls that have been looked at, and whether all members stand in each: the answer for a call
+     * is the same whichever member is asked about. Owned. */
     uint64_t *seen;
-    uint32_t seens, seen_at;  /* how many; where the one stands that is looked at */
-    bool stands;              /* the call that was looked at last had been found to be one in which all stand */
-    uint64_t hint, hint_back; /* ticket of the last member's call, and how far from its newest */
+    uint32_t seens, seen_at; /* number of calls in `seen`; index of the current call there */
+    bool stands;             /* the current call had been looked at before, and all its members stood in it */
+    /* ticket + 1 of the call in the log of the member before; its distance from the end of that log */
+    uint64_t hint, hint_back;
     struct comm *comm;
     struct roll_record rec;
-    const struct source *first;         /* whose record it is */
-    struct roll_rankset in, left, away; /* world ranks */
-    uint64_t first_since;               /* that at which the first of them did */
-    uint64_t since;                     /* patience clock at which the last of them came into it */
-    uint64_t longest_ns;                /* of all waits of those ranks before */
-    bool loose;                         /* the one that is asked about stands in a wait of its own: see stuck_find.c */
-    bool lax;                           /* a wait that has come back may have been for it: see stuck_find_last */
-    bool known;                         /* all those who have not left it learn completion */
-    bool rooted;                        /* some have left it, as they may, and its root has not */
-    bool ripe;                          /* every patience has run out */
-    bool asked;                         /* for stuck_stands: whoever is stuck for a told reason stands nowhere else */
+    const struct source *first; /* the source to which `rec` belongs */
+    /* world ranks that stand in the call, have left it, or stand in it without a wait */
+    struct roll_rankset in, left, away;
+    uint64_t first_since; /* patience clock at which the first of the waits began */
+    uint64_t since;       /* patience clock at which the last of the waits began */
+    uint64_t longest_ns;  /* the longest wait of these ranks so far */
+    /* the source that is asked about is inside a wait: then others may be in waits that an incomplete call explains
+     * (stuck_stand.c) */
+    bool loose;
+    bool lax;    /* a wait that has returned may have been for the call, and does not count: see stuck_find_last */
+    bool known;  /* all members that stand in the call learn completion */
+    bool rooted; /* some members have left the call, as its operation allows, and its root has not */
+    bool ripe;   /* the patience of every member has run out */
+    /* the search is for stuck_stands: a rank that is stuck for a reason that has been told does not count as standing
+     */
+    bool asked;
 };
 
 /* stuck_wait.c */
-/* Takes in a wait of s that has returned; since: as for stuck_returned. NULL: no memory. */
+/* Notes a wait of s that has returned, and its length; `since` is that of stuck_returned. NULL: no memory. */
 struct stuck_source *stuck_measure(const struct roll_engine *e, struct source *s, const struct roll_record *rec,
                                    uint64_t since);
-/* How long this wait of s must last before it is spoken of. */
+/* How long this wait of s must last before a verdict is said about it. */
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
-/* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket.
- */
+/* The length of a wait too long for its record (more than 4.3 s). False: the wait with this ticket is not the last such
+ * wait of s. */
 bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
-/* Another verdict has taken the place of this one. */
+/* Verdict `to` has taken the place of verdict `from`: the waits of `from` are now those of `to`. */
 void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
 
 /* stuck_hosts.c */
 struct stuck_host {
-    uint32_t first, count; /* of its sources, in `source` */
+    uint32_t first, count; /* range in `source` */
 };
 struct stuck_hosts {
-    uint32_t *source;        /* indices, host by host; owned */
+    uint32_t *source;        /* indices of sources, host by host; owned */
     struct stuck_host *host; /* owned */
     uint32_t hosts;
 };
-/* Groups the sources of these ranks by host, in the order in which the hosts appear. *out owns arrays, and is empty
- * when there is no memory. */
+/* Groups the sources of these ranks by host, in the order in which the hosts appear. *out owns its arrays; without
+ * memory it has no hosts. */
 void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const struct roll_rankset *set);
 void stuck_hosts_fini(struct stuck_hosts *hosts);
 /* Adds "host a (ranks 0-3), host b (rank 4)" for the ranks of the set. */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set);
 
 /* stuck_stand.c */
-/* A call that counts: not captured, and no collective of no elements, which NCCL drops. */
+/* The call can be stuck: it is neither captured nor a collective of no elements, which NCCL drops. */
 bool stuck_is_call(const struct roll_record *rec);
-/* When `wait` returns, the call with this ticket before it is over. */
+/* When `wait` returns, this earlier call of s is over. */
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
                   const struct roll_record *call, uint64_t ticket);
-/* How a rank stands to a call. */
+/* How a rank stands to a call: the head of this file. */
 enum standing {
-    STAND_ELSEWHERE, /* nothing says that it is in the call */
+    STAND_ELSEWHERE, /* nothing says that the rank is in the call */
     STAND_IN,
     STAND_LEFT,
-    STAND_AWAY, /* inside no wait, and silent for as long */
+    STAND_AWAY, /* the rank is in no wait, and has been silent for as long as a wait must last */
 };
 
 enum standing stuck_standing(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket);
-/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it,
- * or not. */
+/* The call is over on s: its host or its device has said so. *perhaps: a wait that may have been for the call has
+ * returned. */
 bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
                     bool *perhaps);
-/* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
+/* An incomplete call on a stream that `wait` covers explains the wait; such waits are the matter of judge/waitgraph.c.
+ */
 bool stuck_is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket);
-/* Some thread of s is inside a call, whatever it is. */
+/* Some thread of s is inside some call. */
 bool stuck_is_inside(const struct source *s);
 
 /* stuck_find.c */
 /*
- * The oldest call before this wait in which all its members stand: what is before it on its stream is over, or is not
- * known not to be. Its ticket is then in *at, and all else in *k. t: the thread that waits; NULL: the host of s is
- * inside no call, and a call that its device is not known to be through with is looked for.
+ * Finds the oldest call before a wait in which all members stand. True: *at is its ticket, and *k says the rest.
+ * t: the thread that waits. NULL: the host of s is inside no call, and the call looked for is one that the device of s
+ * is not known to have completed.
  */
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
 /*
- * The newest such call, where each member may have left it by a wait of a stream without NCCL calls of its own, and yet
- * stands in a later wait that surely covers it. Asked about last: what was not over when that wait came back is one of
- * these calls, or a kernel.
+ * Finds the newest such call where stuck_find finds none, and counts no wait as the end of a call that was for a stream
+ * without NCCL calls: such a wait may have been for the call or not. Each member that has returned from such a wait
+ * must now be in a later wait that surely covers the call. So either this call is not over, or a kernel behind it is
+ * not.
  */
 bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
-/* Behind the newest record before this ticket that does not tell of polls only: a loop of them writes several a second.
+/* The ticket behind the newest record before `upto` that is no poll: a loop of polls writes several records a second.
  */
 uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
 void stuck_fini(struct stuck *k);
-uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in the engine's state */
+uint32_t stuck_work(struct roll_engine *e); /* the log entries that may still be looked at in this tick */
 
 /* stuck_trouble.c */
-/* Something else that the records know of is wrong with what these ranks depend on: they may wait for that. */
+/* True: something else that the records show is wrong with what the ranks of *k depend on, and they may wait for that.
+ */
 bool stuck_is_troubled(struct stuck *k);
 
 /* stuck_say.c */
-/* Says the call in which all stand; behind: how many calls that may be meant as well were enqueued behind it. Returns
- * the verdict's number; 0: no memory. */
+/* Says the verdict about the call of *k. behind: how many calls behind it may be meant as well. Returns the number of
+ * the verdict; 0: no memory. */
 uint64_t stuck_say(struct stuck *k, uint32_t behind);
-/* Says that no member comes back from the creation k->rec. */
+/* Says the verdict about the creation k->rec, from which no member returns. */
 void stuck_say_creation(struct stuck *k);
 
 /* stuck_facts.c */
-/* This verdict has been said: what the nodes know about it is taken from now on. Copies what it needs. */
+/* Begins to take facts of the nodes about this verdict, which has just been said. Copies what it needs of *k and text.
+ */
 void stuck_case_open(struct stuck *k, uint64_t number, const char *text);
 void stuck_case_tick(struct roll_engine *e);
-void stuck_case_close(struct roll_engine *e, uint64_t number); /* it has been withdrawn; 0: whatever it is */
+void stuck_case_close(struct roll_engine *e, uint64_t number); /* the verdict has been withdrawn; 0: any verdict */
 
 #endif

@@ -1,13 +1,14 @@
 /*
  * stuck_facts.c: what the nodes know about a call that does not complete.
  *
- * The engine asks nobody: it says collective-stuck, its feeder has the agents asked, and their answers come in as
- * facts, in any order or never. When all nodes of the call have answered, or some time after the first of them, a
- * verdict with what they know takes the place of the first. A host that alone has a fault is named as suspected, with
- * its ranks in the call. Counting faults, or weighing what is merely odd, was rejected: ports that are down for years
- * and nodes under pressure are found in every cluster.
+ * The engine asks nobody. It says collective-stuck, the feeder lets the agents be asked, and their answers come back as
+ * facts, in any order or never. When all nodes of the call have answered, or suspect_ns after the first answer, a
+ * verdict with the facts takes the place of the first verdict. When exactly one host has a fault, its ranks in the call
+ * are named as suspected. Two other rules were rejected: counting faults, and weighing what is merely odd. Ports that
+ * have been down for years and nodes under pressure are found in every cluster.
  *
- * One case at a time: a newer one takes the place of an older, whose answers are then ignored.
+ * There is one case at a time. A newer case takes the place of the older one, and answers for the older one are
+ * ignored.
  */
 #include "daemon/engine/detect/stuck.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 
 #define HOSTS_MAX    256u
-#define FACTS_MAX    8u /* kept of one host */
+#define FACTS_MAX    8u /* facts kept of one host */
 #define TEXT_BYTES   128u
 #define GROUPS_SHOWN 8u
 #define NAMES_SHOWN  8u
@@ -32,7 +33,8 @@ struct host_facts {
 };
 
 struct stuck_case {
-    uint64_t asked, number; /* the first verdict; the one that stands */
+    /* number of the first verdict, which the answers name; number of the verdict that stands */
+    uint64_t asked, number;
     struct comm *comm;
     struct roll_record rec;
     const struct source *first;
@@ -128,7 +130,7 @@ static void words_facts(struct words *w, const struct host_facts *h)
     }
 }
 
-/* Hosts that say the same are told together. */
+/* Hosts with the same facts are told together. */
 static void words_group(struct words *w, struct stuck_case *c, uint32_t first)
 {
     uint32_t names = 0;
@@ -175,7 +177,8 @@ static bool has_fault(const struct host_facts *h)
     return false;
 }
 
-/* The host that alone has a fault; NULL where none or several have, or where there is only one. */
+/* The one host that has a fault. NULL: none or several have one, some host has not answered, or there is only one host.
+ */
 static struct host_facts *stands_out(struct stuck_case *c)
 {
     struct host_facts *odd = NULL;

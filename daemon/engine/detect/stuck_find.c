@@ -1,21 +1,22 @@
 /*
- * stuck_find.c: who stands where: is there a call in which all members stand, and none comes back from it?
+ * stuck_find.c: the search for a call in which all members stand and from which none returns.
  *
- * Looks at the logs of the members, from a host that waits to the calls before its wait, and from each of them to the
- * same call of the other members. Done for waits that have lasted for seconds only, and within a bound on the entries
- * looked at: with more it finds nothing.
+ * The search starts at a host that waits and goes through the calls before its wait; for each of them it looks up the
+ * same call in the logs of the other members. It is made only for waits that have lasted for seconds, and within a
+ * bound on the log entries looked at; where the bound is met, nothing is found.
  */
 #include "daemon/engine/detect/stuck.h"
 
 #include <stdlib.h>
 
-#define BACK_MAX   256u   /* calls before a wait that are looked at */
-#define SEEN_STAND 1u     /* bit of a call seen: all its members stand in it */
-#define SEEN_ROOM  16384u /* calls that one tick may look at with all their members, times two */
+#define BACK_MAX   256u /* calls before a wait that are looked at */
+#define SEEN_STAND 1u   /* bit of a key in `seen`: all members stand in that call */
+/* size of `seen`; half of it may be used, so one tick looks at so many calls with all their members */
+#define SEEN_ROOM 16384u
 
 /*
- * Ticket + 1 of the member's collective with this number; 0: not in its log any more. Ranks run one program: where the
- * last one had its call, the next one usually has it, too.
+ * Ticket + 1 of the member's collective with this number; 0: it is no longer in the log of s. Ranks run one program, so
+ * the call usually stands where it stood in the log of the member before: `hint` and `hint_back`.
  */
 static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
 {
@@ -68,7 +69,8 @@ static bool add_member(struct stuck *k, const struct source *s, const struct rol
     }
 }
 
-/* It is inside the call that destroys the communicator, which waits for what has been called on it. */
+/* Some thread of s is inside the call that destroys or finalizes the communicator; such a call waits for all calls made
+ * there before. */
 static bool is_leaving(const struct source *s, const struct member *m)
 {
     bool leaving = false;
@@ -80,7 +82,7 @@ static bool is_leaving(const struct source *s, const struct member *m)
     return leaving;
 }
 
-/* Its member may be spoken of: alive, and seen in full. Other trouble is looked for once a call is found:
+/* The member is alive, and all its calls have been seen. Other trouble is looked for when a call has been found:
  * stuck_trouble.c. */
 static bool is_sound(const struct stuck *k, const struct member *m)
 {
@@ -91,7 +93,8 @@ static bool is_sound(const struct stuck *k, const struct member *m)
     return s->proc == ROLL_PROC_RUNNING && !(k->asked && source_explained(s)) && s->init == 0;
 }
 
-/* It has gone, or has aborted, and had left the call before: the host had come back from a wait for it. */
+/* The member has ended, destroyed or aborted the communicator, and had left this collective before: its host had
+ * returned from a wait for it. */
 static bool left_and_gone(struct stuck *k, const struct member *m, uint32_t seq)
 {
     const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
@@ -147,13 +150,13 @@ static bool all_stand_in_message(struct stuck *k, const struct entry *entry)
     return p->end[0] != p->end[1];
 }
 
-/* Nobody leaves it before the last has arrived. */
+/* No member leaves this operation before all members have arrived. */
 static bool synchronises(enum roll_op op)
 {
     return roll_op_has(op, ROLL_TRAIT_MEETS);
 }
 
-/* Others may leave before all have arrived, and have; its root is still in it, so it has not ended. */
+/* The operation lets some members leave before all have arrived; its root has not left, so the call has not ended. */
 static bool root_is_in(const struct stuck *k, const struct entry *entry)
 {
     bool rooted = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && !synchronises(entry->rec.op) &&
@@ -162,7 +165,8 @@ static bool root_is_in(const struct stuck *k, const struct entry *entry)
     return world != NO_SOURCE && roll_rankset_has(&k->in, world);
 }
 
-/* The first time in this tick that somebody asks about this call: the answer is the same for all its members. */
+/* The call is looked at for the first time in this tick. The answer for a call is the same for all its members, so it
+ * is found once. */
 static bool is_fresh(struct stuck *k, const struct comm *c, const struct entry *entry)
 {
     uint64_t place = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL
@@ -216,7 +220,7 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
     return stands;
 }
 
-/* What its host is known to have left is not looked at again. */
+/* The first ticket that the search looks at: the calls that the host is known to have left are passed over. */
 static uint64_t first_open(const struct source *s, uint64_t from)
 {
     const struct stuck_source *w = stuck_of_source(s);
@@ -233,7 +237,7 @@ uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto)
     return upto;
 }
 
-/* Where looking back from this ticket begins. */
+/* The ticket to which the search goes back from `upto`. */
 static uint64_t far_back(struct stuck *k, const struct source *s, uint64_t upto)
 {
     uint64_t newest = stuck_newest(k, s, upto);
@@ -249,7 +253,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
     }
     struct stuck_source *w = stuck_of_source(s);
     k->loose = t != NULL;
-    bool clear = w && first_open(s, from) == w->clear; /* all before have been left */
+    bool clear = w && first_open(s, from) == w->clear; /* all calls before this one have been left */
     for (uint64_t ticket = first_open(s, from); ticket < upto && spend(&k->work); ticket++) {
         const struct entry *entry = source_entry(s, ticket);
         enum standing where = STAND_LEFT;
@@ -263,8 +267,8 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
             *at = ticket;
             return true;
         } else if (k->stands) {
-            return false; /* another member has found that all stand here: nothing is to be said of what comes behind it
-                           */
+            /* all stand in this call, as was found from another member: calls behind it are not looked at */
+            return false;
         }
     }
     return false;
@@ -288,9 +292,10 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
 }
 
 /*
- * Everybody who asks in one tick shares its bound. Who comes when nothing is left is told yes: that only puts off what
- * the asker would say, and the answers of the others are kept for a moment, so that the next tick has room for it. One
- * rank for which a whole tick is not enough stands nowhere.
+ * Answers whether s stands in a call in which all stand. All who ask in one tick share the bound of that tick. Where
+ * the bound is used up, the answer is yes: yes only delays what the asker would say. Answers are kept for stall_ns,
+ * which leaves room in the next tick for those that had none. Where a whole tick is not enough for one rank alone, the
+ * answer for that rank is no.
  */
 bool stuck_stands(struct roll_engine *e, const struct source *s)
 {

@@ -1,5 +1,5 @@
 /*
- * stuck_hosts.c: on which hosts some ranks run, in the order in which the hosts have appeared.
+ * stuck_hosts.c: the hosts on which a set of ranks runs, in the order in which the hosts have appeared.
  */
 #include "daemon/engine/detect/stuck.h"
 
@@ -10,7 +10,7 @@
 
 struct placed {
     const char *host;
-    uint32_t index; /* of the source */
+    uint32_t index; /* index of the source */
 };
 
 static int by_host(const void *a, const void *b)
@@ -20,7 +20,7 @@ static int by_host(const void *a, const void *b)
     return order != 0 ? order : x->index < y->index ? -1 : 1;
 }
 
-/* By their first sources. */
+/* Orders hosts by their first sources. */
 static int by_appearance(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
@@ -31,7 +31,8 @@ void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const 
 {
     *out = (struct stuck_hosts){.hosts = 0};
     struct placed *all = calloc(e->sources + 1, sizeof(*all));
-    uint64_t *order = calloc(e->sources + 1, sizeof(*order)); /* first source, and where its host begins in `all` */
+    /* for each host: index of its first source << 32, and where the host begins in `all` */
+    uint64_t *order = calloc(e->sources + 1, sizeof(*order));
     out->source = calloc(e->sources + 1, sizeof(*out->source));
     out->host = calloc(e->sources + 1, sizeof(*out->host));
     uint32_t n = 0, used = 0;
@@ -70,7 +71,6 @@ void stuck_hosts_fini(struct stuck_hosts *hosts)
     *hosts = (struct stuck_hosts){.hosts = 0};
 }
 
-/* "host a (ranks 0-3), host b (rank 4)" */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set)
 {
     struct stuck_hosts at;

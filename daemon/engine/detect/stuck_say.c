@@ -1,10 +1,11 @@
 /*
- * stuck_say.c: the words of collective-stuck, for a call in which all stand and for a creation in which all are inside.
+ * stuck_say.c: the text of collective-stuck, for a call in which all members stand and for a creation that all members
+ * are inside.
  */
 #include "daemon/engine/detect/stuck.h"
 
-/* Who is through and takes the communicator down does no harm by the rules of NCCL, but whoever looks for the reason
- * should know. */
+/* Names the members that left the call and aborted the communicator since. NCCL allows such an abort, but whoever looks
+ * for the reason should know of it. */
 static void words_aborted(const struct stuck *k, struct words *w)
 {
     struct roll_rankset aborted = {0};
@@ -54,8 +55,9 @@ static void words_who(struct stuck *k, struct words *w)
 }
 
 /*
- * Some of its members have made more calls than others, here or on other communicators. They may have gone on while
- * others waited; or one of them has left something out that later calls took the place of.
+ * Adds the other mistakes that are possible when some members have made more calls than others, on any communicator.
+ * Those members may have gone on while others waited; or a member has left out a call, and a later call of it was taken
+ * for that one.
  */
 static void open_class(struct roll_verdict *v, const struct roll_engine *e)
 {

@@ -1,16 +1,17 @@
 /*
- * stuck_stand.c: how one rank stands to one call: inside a wait for it, through with it, silent, or elsewhere.
+ * stuck_stand.c: how one rank stands to one call: inside a wait for it, past it, silent, or elsewhere.
  */
 #include "daemon/engine/detect/stuck.h"
 
 bool stuck_is_call(const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
-    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && rec->count != 0); /* an empty message waits */
+    /* a message of 0 bytes waits for its partner too */
+    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && rec->count != 0);
     return counts && (rec->flags & ROLL_FLAG_CAPTURED) == 0;
 }
 
-/* Some NCCL call between the tickets stands on the stream. */
+/* Some NCCL call of s between the two tickets was made on this stream. */
 static bool stream_used(struct stuck *k, const struct source *s, uint64_t from, uint64_t upto, uint16_t stream)
 {
     for (uint64_t t = from; t < upto && spend(&k->work); t++) {
@@ -28,8 +29,8 @@ static bool is_wait(const struct roll_record *rec)
     return class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL;
 }
 
-/* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for
- * others by events. */
+/* A wait for a stream without NCCL calls covers the call as well: that stream may wait for the call's stream by an
+ * event. */
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
                   const struct roll_record *call, uint64_t ticket)
 {
@@ -37,12 +38,12 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
     case ROLL_CLASS_POLL:
         if (wait->op == ROLL_OP_COMM_QUERY) {
             return wait->comm == call->comm;
-        } /* else as for a wait: */
+        } /* any other poll covers what a wait would cover */
         __attribute__((fallthrough));
     case ROLL_CLASS_SYNC:
         if ((wait->op == ROLL_OP_EVENT_SYNC || wait->op == ROLL_OP_EVENT_QUERY) && wait->count != 0 &&
             ticket + 1 >= wait->count) {
-            return false; /* the event stands before it */
+            return false; /* the event was recorded before the call */
         }
         if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op != ROLL_OP_STREAM_SYNC && wait->stream == 0)) {
             return true;
@@ -57,15 +58,13 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
     }
 }
 
-/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it,
- * or not. */
 bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
                     bool *perhaps)
 {
     const struct stuck_source *w = stuck_of_source(s);
     *perhaps = false;
     if (!s->completes && (!w || w->last <= ticket)) {
-        return false; /* no wait behind it has come back */
+        return false; /* no wait behind the call has returned */
     }
     for (uint32_t i = 0; s->completes && i < s->queues; i++) {
         if ((i == call->stream || call->group != 0) && s->queue[i].done > ticket) {
@@ -74,12 +73,14 @@ bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_r
     }
     for (uint64_t t = ticket + 1; t < s->next && spend(&k->work); t++) {
         const struct entry *entry = source_entry(s, t);
+        /* the loop of polls ended without success */
         if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
-            (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) { /* a loop that was left */
+            (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) {
             continue;
         }
         bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
-        bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1; /* the place is known: source_wait */
+        /* the place at which the event was recorded is known: source_wait */
+        bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1;
         if (entry->rec.op == ROLL_OP_DEVICE_SYNC || ((!event || behind) && entry->rec.stream == call->stream)) {
             return true;
         }
@@ -88,7 +89,6 @@ bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_r
     return false;
 }
 
-/* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
 bool stuck_is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket)
 {
     bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || !is_wait(wait);
@@ -101,9 +101,10 @@ bool stuck_is_explained(const struct source *s, const struct roll_record *wait, 
 }
 
 /*
- * The wait of s that covers the call; NULL: none. Where the one that is asked about is inside a wait that nothing
- * explains, the others may be in waits that an incomplete call explains as well: they have gone on to calls that this
- * one does not come to, and it is not known that they have left the earlier one.
+ * The thread of s whose wait covers the call; NULL: none. As a rule the wait must be one that no incomplete call
+ * explains. With k->loose (the source that is asked about is itself inside a wait that nothing explains) any wait will
+ * do: the other members may have gone on to calls that this source never reaches, and nothing says that they have left
+ * the earlier call.
  */
 static const struct thread *wait_behind(struct stuck *k, const struct source *s, const struct roll_record *call,
                                         uint64_t ticket)
@@ -120,7 +121,7 @@ static const struct thread *wait_behind(struct stuck *k, const struct source *s,
     return NULL;
 }
 
-/* This wait cannot come back before the call is over: no matter of events that other streams may wait for. */
+/* The wait cannot return before the call is over. Waits for other streams and for events do not count here. */
 static bool surely_covers(const struct source *s, const struct thread *t, const struct roll_record *call)
 {
     const struct entry *in = source_entry(s, t->inside - 1);
@@ -128,7 +129,6 @@ static bool surely_covers(const struct source *s, const struct thread *t, const 
            (in->rec.op == ROLL_OP_DEVICE_SYNC || (in->rec.op == ROLL_OP_STREAM_SYNC && in->rec.stream == call->stream));
 }
 
-/* Some thread of s is inside a call, whatever it is. */
 bool stuck_is_inside(const struct source *s)
 {
     for (uint32_t i = 0; i < s->threads; i++) {
@@ -165,5 +165,6 @@ enum standing stuck_standing(struct stuck *k, const struct source *s, const stru
     if (w && w->longest_ns > k->longest_ns) {
         k->longest_ns = w->longest_ns;
     }
-    return t || s->completes ? STAND_IN : STAND_AWAY; /* its device would have said that it is through */
+    /* a device that reports completion would have reported this call */
+    return t || s->completes ? STAND_IN : STAND_AWAY;
 }

@@ -1,16 +1,16 @@
 /*
- * stuck_trouble.c: whether other trouble that the records know of may be why all stand in a call.
+ * stuck_trouble.c: whether another trouble that the records show may be why all members stand in a call.
  *
- * A rank that has died, a communicator that is silent, aborted by half of its members or judged no more, lost records:
- * each may hold up calls that look complete. But only those who depend on it. A rank depends on what it has called and
- * is not known to be through with: on those communicators, their members, and what these depend on in turn. What a host
- * has come back from a wait for explains nothing any more, so trouble ends with the first wait that covers it. Where a
- * wait covers a stream only, calls on others stay open; those that are further back than SCAN_MAX records of the rank
- * are taken for over.
+ * Each of these may hold up calls that look complete: a rank that has died or is stopped, lost records, and a
+ * communicator that is muted, that some members have aborted, or that is judged no more. Such trouble holds up only the
+ * ranks that depend on it. A rank depends on the calls that it is not known to have left: on their communicators, on
+ * the members of these, and on what those members depend on in turn. A call explains nothing any more when the host has
+ * returned from a wait for it, so trouble ends with the first wait that covers it. A wait for one stream leaves the
+ * calls on other streams open. Calls more than SCAN_MAX records back are taken for over.
  *
- * A flag for the whole job was rejected: one lost record, or a rank that died elsewhere, then silenced a run of days.
- * The search is made only when a call has been found that nothing completes, and only where there is trouble at all;
- * without room to end it the answer is that there is some.
+ * One flag for the whole job was rejected: a single lost record, or a rank that died elsewhere, would then silence a
+ * run for days. The search is made only when a call has been found in which all stand, and only where there is some
+ * trouble. When the bound on log entries is met, the answer is yes.
  */
 #include "daemon/engine/detect/stuck.h"
 
@@ -21,14 +21,15 @@
 
 struct search {
     struct stuck *k;
-    uint32_t *todo; /* sources, in the order in which they were found */
+    uint32_t *todo; /* indices of sources, in the order in which they were found */
     uint32_t todos, done;
-    bool *source, *comm; /* by index: it is depended on */
+    bool *source, *comm; /* the source or communicator with this index is depended on */
 };
 
-/* what a host has come back from */
+/* what a host has returned from a wait for */
 
-/* Streams for which the host has come back from waits, with the ticket up to which these cover their calls. */
+/* Streams for which the host has returned from a wait, and the ticket before which each wait covers the calls of its
+ * stream. */
 struct covered {
     uint32_t streams;
     struct {
@@ -66,15 +67,15 @@ static bool is_good_wait(const struct roll_record *rec)
 }
 
 /*
- * It has aborted the communicator when its host had come back from waits for all that it had called there: such an
- * abort leaves nothing undone. A root may still be in such a call, and others who came later.
+ * The member had left all its calls on the communicator when it aborted: its host had returned from waits for them.
+ * Such an abort leaves nothing undone, though a root or a member that came later may still be in those calls.
  */
 static bool had_left(struct stuck *k, const struct member *m)
 {
     const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
     struct covered w = {.streams = 0};
     uint64_t ticket = s ? s->next : 0, floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
-    bool before = false; /* the abort: what came back later says nothing */
+    bool before = false; /* the scan has passed the abort; waits that returned after the abort say nothing */
     if (!s || s->lost > 0) {
         return false;
     }
@@ -93,19 +94,19 @@ static bool had_left(struct stuck *k, const struct member *m)
         } else if (own && stuck_is_call(&entry->rec) && !refused_call(entry)) {
             bool covered = is_covered(&w, entry->rec.stream, ticket);
             if (!covered || !m->many_queues) {
-                return covered; /* what is before it on its stream is over as well */
+                return covered; /* what stands before this call on its stream is over as well */
             }
         }
     }
     return before && floor == 0 && k->work > 0;
 }
 
-/* is there anything at all */
+/* whether there is any trouble */
 
 /*
- * Some have aborted it, and others have not. Of the communicator on which all stand (k; NULL: nobody asks for one)
- * those count who may have left something undone: that the rest of them had left the call is known, and the verdict
- * says that they have aborted since.
+ * Some members have aborted the communicator, and others have not. On the communicator of the call under examination
+ * (k; NULL: there is none) a member that had left all its calls before it aborted does not count: the verdict says that
+ * it has aborted since.
  */
 static bool is_half_aborted(struct stuck *k, const struct comm *c)
 {
@@ -118,8 +119,8 @@ static bool is_half_aborted(struct stuck *k, const struct comm *c)
     return (ended || c->aborted) && left;
 }
 
-/* A disagreement that is being judged, and is not known to hang nothing. What was told and hangs nothing may be judged
- * on for as long as it comes again. */
+/* A disagreement on the communicator is being judged, and may hang the job. One that has been told and hangs nothing
+ * may go on being judged for as long as it occurs again, and does not count. */
 static bool is_disputed(const struct comm *c)
 {
     return c->held != NO_SEQ && c->held >= c->base && c->held < c->high && comm_slot(c, c->held)->held;
@@ -141,7 +142,7 @@ static bool is_down(const struct source *s)
     return s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_STOPPED;
 }
 
-/* It was found while they waited, or shortly before, and stands. */
+/* The finding stands, and was made while the ranks waited or within suspect_ns before. */
 static bool is_recent(const struct stuck *k, const struct found *f)
 {
     return f->number != 0 && f->clock + k->e->config.suspect_ns >= k->first_since && say_stands(k->e, f->number);
@@ -163,7 +164,7 @@ static bool is_any(const struct stuck *k)
     return any;
 }
 
-/* on what they depend */
+/* what the ranks depend on */
 
 static void need_source(struct search *x, uint32_t index)
 {
@@ -195,8 +196,8 @@ static bool is_over(const struct source *s, const struct covered *w, const struc
     return over;
 }
 
-/* What was lost is over as well: the host has come back from waits for all streams in which the rank makes calls, or it
- * was long ago. */
+/* The lost records of s do not matter any more: its host has returned from waits for all streams on which it makes
+ * calls, or the loss lies SCAN_MAX records back. */
 static bool loss_is_over(const struct source *s, const struct covered *w, bool any)
 {
     bool all = any;
@@ -208,11 +209,12 @@ static bool loss_is_over(const struct source *s, const struct covered *w, bool a
     return all || (any && s->next - s->gap_ticket >= SCAN_MAX);
 }
 
-/* Adds what the calls that s is not known to be through with depend on. False: it is in trouble itself. */
+/* Adds what s depends on: the communicators and peers of the calls that it is not known to have left. False: s is in
+ * trouble itself. */
 static bool look_at_source(struct search *x, const struct source *s)
 {
     struct covered w = {.streams = 0};
-    bool any = false; /* some wait has come back after the loss */
+    bool any = false; /* some wait has returned after the loss */
     if (is_down(s)) {
         return false;
     }
@@ -268,7 +270,7 @@ static bool search(struct search *x)
 {
     struct stuck *k = x->k;
     struct roll_engine *e = k->e;
-    for (uint32_t i = 0; i < e->sources; i++) { /* who stands in it: of a message two */
+    for (uint32_t i = 0; i < e->sources; i++) { /* the ranks in the call; for a message there are two */
         uint32_t world = e->source[i]->world;
         if (roll_rankset_has(&k->in, world) || roll_rankset_has(&k->left, world) || roll_rankset_has(&k->away, world)) {
             need_source(x, i);

@@ -1,11 +1,11 @@
 /*
- * stuck_wait.c: what the waits of each host have been like, and therefore how long one must last before it is spoken
- * of.
+ * stuck_wait.c: how long the waits of each host have lasted so far, and therefore how long one must last before a
+ * verdict is said about it.
  */
 #include "daemon/engine/detect/stuck.h"
 
-#define SEEN_ENOUGH 3u /* waits at one place of the program before its history counts */
-#define LONGEST     5u /* but no less than so many times the rank's longest wait so far */
+#define SEEN_ENOUGH 3u /* waits at one place of the program before that place counts as known */
+#define LONGEST     5u /* the patience is at least so many times the longest wait of the rank so far */
 
 static uint32_t site_key(const struct roll_record *rec)
 {
