@@ -1,6 +1,6 @@
 /*
- * creation.h: what is known of the creation of a communicator that does not end: detect_init.c looks into it, and
- * detect_claim.c and detect_refused.c may have told already why it cannot end.
+ * creation.h: what is known of a creation of a communicator that does not end. detect_init.c looks for absent members;
+ * detect_claim.c and detect_refused.c may have said before why the creation cannot end.
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_CREATION_H
 #define ROLL_DAEMON_ENGINE_DETECT_CREATION_H
@@ -8,7 +8,7 @@
 #include "daemon/engine/detect/state.h"
 
 struct init_comm {
-    uint64_t looked_ns; /* patience clock at which detect_init.c looked into this creation last */
+    uint64_t looked_ns; /* patience clock at which detect_init.c last looked at this creation */
     bool told;          /* a verdict says why this creation cannot end */
 };
 STATE_OF_COMM(init)
@@ -19,8 +19,8 @@ static inline bool creation_is_told(const struct comm *c)
     return own && own->told;
 }
 
-/* Marks the creation as told. False: there is no memory for the mark; then the verdict is not said either, because
- * every tick would say it again. */
+/* Marks the creation as told. False: there is no memory for the mark. Then the verdict must not be said, because every
+ * tick would say it again. */
 static inline bool creation_set_told(struct comm *c)
 {
     struct init_comm *own = init_make_comm(c);

@@ -2,11 +2,12 @@
  * detect_circular.c: ranks wait for each other in a circle: over several communicators, on one, or with sends and
  * receives alone.
  *
- * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on.
- * When the only evidence for a link is that a rank has made no call for suspect_ns, it is suspected. Who is wrong those
- * say who belong to two neighbouring calls of the circle (order_vote.c); where they do not, nobody is named. A circle
- * says that somebody lacks the call that another waits in. Only where that call was made as well, behind the other, is
- * it proven to be the order; else it may as well have been left out, or the other one added.
+ * Proven when each link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on.
+ * Suspected when the only evidence for a link is that a rank has made no call for suspect_ns. Who is wrong is decided
+ * by the ranks that belong to two neighbouring calls of the circle (judge/order_vote.c); where they do not decide it,
+ * nobody is named. In a circle each rank lacks the call in which the rank before it waits. Only where every rank made
+ * that call too, behind the call in which it waits, is it proven that the order is wrong. Otherwise a call may have
+ * been left out, or added.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/moe.h"
@@ -41,8 +42,8 @@ static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p
     return first != NULL;
 }
 
-/* Whether each rank of the circle has made the call that the one before it waits in, and only has it standing behind
- * its own. */
+/* Each rank of the circle has made the call in which the rank before it waits, but behind the call in which it waits
+ * itself. */
 static bool all_have_called(const struct roll_engine *e, const struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {
@@ -67,7 +68,7 @@ static void words_at(struct words *w, const struct source *s, const struct entry
     words_comm(w, source_member(s, entry->rec.comm)->comm);
 }
 
-/* Who lacks what, first of all. */
+/* Says who lacks which call. This comes first in the text. */
 static void words_odd(struct words *w, const struct roll_engine *e, const struct block *b)
 {
     const struct source *waits = b->step[b->odd_at].rank, *other = b->step[(b->odd_at + 1) % b->steps].rank;
@@ -110,7 +111,7 @@ static void words_cause(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
-/* What was suspected about a creation that one of them is inside. */
+/* Number of the suspicion about a creation that a rank of the circle is inside; 0: none. */
 static uint64_t suspected_creation(const struct roll_engine *e, const struct block *b)
 {
     uint64_t number = 0;
@@ -139,7 +140,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     }
     uint64_t before = suspected_creation(e, b);
     if (before != 0 && !b->hard && (code == ROLL_VERDICT_INIT_MISSING || !b->decided)) {
-        return true; /* it says no more than that */
+        return true; /* the circle says no more than that suspicion */
     }
     struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
@@ -150,12 +151,12 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         doubt_add(e, v->number, b);
     }
     struct words w = {.used = 0};
-    uint32_t from = b->decided ? (b->odd_at + 1) % b->steps : 0; /* the odd one first */
+    uint32_t from = b->decided ? (b->odd_at + 1) % b->steps : 0; /* the step of the odd ranks comes first */
     if (b->decided) {
         (void)roll_rankset_copy(&v->culprits, &b->odd);
         words_odd(&w, e, b);
     }
-    uint32_t listed = b->decided && b->steps == 2 ? 0 : STEPS_TOLD; /* of two, words_odd has told both */
+    uint32_t listed = b->decided && b->steps == 2 ? 0 : STEPS_TOLD; /* of two steps, words_odd has told both */
     if (listed > 0) {
         words_add(&w, "A circle of %u %s in which each waits for the next: ", b->steps,
                   all_p2p && b->steps == 1 ? "rank" : "ranks");

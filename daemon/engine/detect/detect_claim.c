@@ -1,15 +1,16 @@
 /*
  * detect_claim.c: ranks come to the creation of one communicator with arguments that contradict each other: the same
- * rank twice, or another size.
+ * rank twice, or different sizes.
  *
- * A unique id names the communicator, so the definitions that processes write before the call can be held against each
- * other while they wait inside it. Such a creation never ends: NCCL's root counts who has come, and one that came twice
- * leaves another place empty. Proven by the definitions alone. The definition that comes second has no member of its
- * own, and is kept as a claim.
+ * The unique id names the communicator, so the definitions that the processes write before the call can be compared
+ * while the processes wait inside it. Such a creation never ends: NCCL's root counts the ranks that have come, and
+ * where one comes twice another place stays empty. The definitions alone prove it. The definition that comes second
+ * gets no member; it is kept as a claim.
  *
- * Who is wrong: of two sizes the one that a majority of its own number does not hold; of two that claim one rank the
- * one that is another rank of the job, where all others have the same number in both. Else nobody is named: the
- * launcher's numbering may be any. A process that was started anew in place of another is no second claim.
+ * Who is wrong: of two sizes, the one for which at most half of its ranks came, while more than half came for the
+ * other. Of two ranks that claim one number, the one whose number in the job is another, if all other members have the
+ * same number in the communicator as in the job. Otherwise nobody is named, because a launcher may number ranks in any
+ * way. A process that was started in place of another one makes no claim.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/creation.h"
@@ -20,7 +21,7 @@
 #define CLAIMS_MAX 4096u
 
 struct claim_engine {
-    uint32_t claims; /* of all communicators */
+    uint32_t claims; /* claims on all communicators */
 };
 STATE_OF_ENGINE(claim)
 
@@ -28,7 +29,7 @@ struct claim_comm {
     struct claim *claim; /* owned */
     uint32_t claims;
     size_t claim_room;
-    uint64_t ns; /* patience clock of the last one */
+    uint64_t ns; /* patience clock of the last claim */
 };
 STATE_OF_COMM(claim)
 
@@ -77,17 +78,18 @@ const struct claim *claim_of(const struct roll_engine *e, const struct source *s
     return NULL;
 }
 
-/* Its call of the creation; NULL when that is over, in good order. */
+/* The call by which s takes part in the creation: s is inside it, or it was refused. NULL: it has ended in good order.
+ */
 static const struct roll_record *creation_of(const struct source *s)
 {
     const struct entry *inside = s->init ? source_entry(s, s->init - 1) : NULL;
     return inside ? &inside->rec : s->failed.op == ROLL_OP_COMM_INIT ? &s->failed : NULL;
 }
 
-/* What is said about one contradiction: side 0 is wrong where `named`. */
+/* One contradiction. Where `named`, side 0 is wrong. */
 struct dispute {
     struct roll_rankset side[2], came; /* world ranks; owned */
-    const struct source *source[2];    /* an example of each side */
+    const struct source *source[2];    /* one source of each side */
     uint32_t rank, nranks[2];
     bool named;
 };
@@ -105,7 +107,8 @@ static void put(struct dispute *d, unsigned side, const struct source *s)
     d->source[side] = s;
 }
 
-/* Side 0: those of another size than the definition that came first; turned round where they are the majority. */
+/* Compares the sizes. Side 0 are the ranks of another size than the first definition; the sides are swapped where those
+ * are the majority. */
 static bool sizes_differ(const struct roll_engine *e, const struct comm *c, struct dispute *d)
 {
     const struct claim_comm *own = claim_of_comm(c);
@@ -140,7 +143,7 @@ static bool sizes_differ(const struct roll_engine *e, const struct comm *c, stru
     return true;
 }
 
-/* All other members have the number that they have in the job. */
+/* All members but one have the same number in the communicator as in the job. */
 static bool numbered_alike(const struct roll_engine *e, const struct comm *c, uint32_t but)
 {
     uint32_t seen = 0;
@@ -163,7 +166,7 @@ static bool rank_is_taken(const struct roll_engine *e, const struct comm *c, str
             continue;
         }
         const struct source *claims = e->source[own->claim[i].source], *holds = e->source[c->member[rank].source];
-        bool wrong = claims->world == rank; /* the one who came first is */
+        bool wrong = claims->world == rank; /* then the rank that came first is wrong */
         d->rank = rank;
         d->nranks[0] = d->nranks[1] = c->size;
         put(d, 0, wrong ? holds : claims);

@@ -1,28 +1,29 @@
 /*
  * detect_init.c: a member never joined the creation of a communicator.
  *
- * Ranks sit inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined as soon
- * as its creation is entered, so the absent members are those that no rank has defined; when the definition is lost,
- * the numbers of CommInit calls are compared. For CommSplit the parent's members are known, and those that have made
- * fewer such calls are absent. Joining late is ordinary (imports, data), so it is suspected after suspect_ns; proven
- * when an absent rank's process is dead or has ended, and has not been started anew. Who the absent members of a
- * communicator smaller than the job are cannot be known: only their number is said. A nonblocking creation goes on
- * after its call has returned, until ncclCommGetAsyncError says that it has ended, or the rank makes its next call
- * (creation_over).
+ * Ranks are inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined when its
+ * creation is entered, so its absent members are those for which no rank has written a definition. Where that
+ * definition is lost, the numbers of CommInit calls are compared. For CommSplit the members of the parent are known,
+ * and those that have made fewer such calls are absent.
+ *
+ * Joining late is ordinary (imports, data), so absence is suspected after suspect_ns. It is proven when the process of
+ * an absent rank is dead or has ended and was not started again, or when an absent rank has left the parent. Which
+ * ranks are absent from a communicator smaller than the job cannot be known: only their number is said. A nonblocking
+ * creation goes on after its call has returned, until ncclCommGetAsyncError says that it has ended or the rank makes
+ * its next call (creation_over).
  */
 #include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/detector.h"
 
 struct init_engine {
-    uint64_t run_ns;    /* patience clock of the last look at creations that do not return */
-    uint64_t looked_ns; /* and of the last at one without definition, ... */
-    uint32_t looked;    /* ... its number among those of its rank ... */
-    uint64_t size;      /* ... and of how many ranks it was */
+    uint64_t run_ns;    /* patience clock of the last look at creations */
+    uint64_t looked_ns; /* the creation without a definition that was looked at last: patience clock of that look */
+    uint32_t looked;    /* its number among the creations of its rank */
+    uint64_t size;      /* its number of ranks */
 };
 STATE_OF_ENGINE(init)
 
-/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c.
- */
+/* The key of the verdict about the creation that this rank is inside: detect_circular.c may supersede it. */
 uint64_t creation_key(const struct source *s, const struct roll_record *rec)
 {
     const struct member *m = source_member(s, rec->comm);
@@ -30,14 +31,13 @@ uint64_t creation_key(const struct source *s, const struct roll_record *rec)
                    (m ? m->splits : s->inits) + (1ull << 32));
 }
 
-/* All have joined, whoever was suspected not to: what has been said of this creation is taken back. What was proven
- * stays. */
+/* All members have joined: what was suspected of this creation is withdrawn. What was proven stays. */
 static void joined(struct roll_engine *e, const struct source *s, const struct roll_record *rec)
 {
     uint64_t key = creation_key(s, rec);
     if (say_withdraw(e, say_recall(e, key), "all members have joined after all")) {
         say_forget(e, key);
-        say_forget(e, say_key(key, 1, 0, 0)); /* the next creation with this key may lack somebody as well */
+        say_forget(e, say_key(key, 1, 0, 0)); /* a later creation with this key may lack members as well */
     }
 }
 
@@ -50,9 +50,10 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     }
     struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
     if (first) {
-        s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost */
+        s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost: count_calls */
         if (parent) {
-            bool lost = parent->gaps != parent->split_gaps && rec->aux >= parent->splits; /* others may be lost */
+            /* records of earlier splits may be lost */
+            bool lost = parent->gaps != parent->split_gaps && rec->aux >= parent->splits;
             parent->splits = lost ? rec->aux + 1u : parent->splits + 1;
             parent->split_gaps = parent->gaps;
         }
@@ -87,7 +88,7 @@ void creation_asked(struct roll_engine *e, struct source *s, const struct roll_r
 {
     const struct entry *entry = s->init && s->init_polled ? source_entry(s, s->init - 1) : NULL;
     if (entry && entry->rec.op == ROLL_OP_COMM_INIT && entry->rec.comm != rec->comm) {
-        return; /* it has asked about another communicator */
+        return; /* the rank has asked about another communicator */
     }
     if (entry && entry->rec.op == ROLL_OP_COMM_INIT) {
         joined(e, s, &entry->rec);
@@ -96,9 +97,9 @@ void creation_asked(struct roll_engine *e, struct source *s, const struct roll_r
 }
 
 struct absent {
-    struct roll_rankset ranks, inside; /* world ranks */
-    struct roll_rankset never; /* of `ranks`: dead, ended, or they have left the parent: they cannot come any more */
-    uint32_t unseen;           /* absent members of which no process is known */
+    struct roll_rankset ranks, inside; /* world ranks that are absent, and that are inside the creation */
+    struct roll_rankset never; /* those of `ranks` that cannot come any more: dead, ended, or gone from the parent */
+    uint32_t unseen;           /* number of absent members whose process is not known */
 };
 
 static void absent_fini(struct absent *a)
@@ -113,8 +114,8 @@ static bool is_over(const struct absent *a)
     return roll_rankset_count(&a->never) > 0;
 }
 
-/* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a
- * while. */
+/* Adds the absent rank of o. m: its member of the communicator or of the parent; NULL: not known. An abort counts only
+ * after suspect_ns: other members usually abort as well. */
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
                        const struct member *m, struct absent *a)
 {
@@ -126,7 +127,7 @@ static void add_absent(const struct roll_engine *e, const struct source *s, cons
     }
 }
 
-/* By the members of the communicator, or of the parent. */
+/* Counts by the members of the communicator, or of the parent. */
 static void count_members(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
                           const struct member *m, struct absent *a)
 {
@@ -137,21 +138,21 @@ static void count_members(const struct roll_engine *e, const struct source *s, c
         } else if (rec->op == ROLL_OP_COMM_INIT || o->splits >= m->splits) {
             (void)roll_rankset_add(&a->inside, e->source[o->source]->world);
         } else if (rec->op == ROLL_OP_COMM_SPLIT && o->gaps != o->split_gaps) {
-            continue; /* its record of this split may be among those that are lost */
+            continue; /* the record of this split may be among those that were lost */
         } else {
             add_absent(e, s, e->source[o->source], o, a);
         }
     }
 }
 
-/* It is inside a communicator's creation of another size with the same number: that is another communicator. */
+/* o is inside a creation with the same number among its creations and another size: another communicator. */
 static bool makes_another(const struct source *o, const struct source *s, const struct roll_record *rec)
 {
     const struct entry *own = o->init && o->inits == s->inits ? source_entry(o, o->init - 1) : NULL;
     return own && own->rec.op == rec->op && own->rec.count != rec->count;
 }
 
-/* The definition is lost: by the numbers of calls. */
+/* Counts by the numbers of creations of each rank, where the definition is lost. */
 static void count_calls(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
                         struct absent *a)
 {
@@ -182,7 +183,7 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
     }
 }
 
-/* Why they never will, and that others are not there yet. */
+/* Adds why these ranks cannot come any more, and which others have not come yet. */
 static void words_never(struct words *w, const struct roll_engine *e, const struct absent *a)
 {
     size_t never = roll_rankset_count(&a->never), left = 0;
@@ -220,7 +221,8 @@ static void words_never(struct words *w, const struct roll_engine *e, const stru
 
 static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
 {
-    bool over = is_over(a); /* those who can still come are not to blame then: why they have not is another matter */
+    /* then the ranks that may still come are not named: why they have not come is another matter */
+    bool over = is_over(a);
     struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, over ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;
@@ -264,7 +266,8 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     roll_rankset_fini(&culprits);
 }
 
-/* One of the absent waits in a call itself, or is stopped: that is the reason, and the wait graph looks for it. */
+/* One of the absent ranks waits in a call itself, or is stopped. Then this is the reason, and the wait graph finds it.
+ */
 static bool waits_elsewhere(const struct roll_engine *e, const struct roll_rankset *absent)
 {
     for (uint32_t i = 0; !e->finishing && i < e->sources; i++) {
@@ -280,7 +283,7 @@ static bool waits_elsewhere(const struct roll_engine *e, const struct roll_ranks
     return false;
 }
 
-/* They are dead, and that has been told. */
+/* All ranks that cannot come are dead, and their death has been told. */
 static bool is_dead(const struct roll_engine *e, const struct absent *a)
 {
     bool all = is_over(a) && a->unseen == 0;
@@ -292,13 +295,14 @@ static bool is_dead(const struct roll_engine *e, const struct absent *a)
     return all;
 }
 
-/* It waits in a call that is not over, or in the creation of another communicator. */
+/* s waits in a call that is not over, or in the creation of another communicator. */
 static bool waits_in_call(const struct roll_engine *e, const struct source *s)
 {
     return s->init != 0 || (source_pending(s) && source_blocked(e, s));
 }
 
-/* They are inside another creation, and more than those who wait for them here: from there it is told, of these. */
+/* More of the absent ranks are inside another creation than wait in this one. Then it is told there that the waiters of
+ * this one are absent. */
 static bool are_more(const struct roll_engine *e, const struct absent *a)
 {
     size_t away = 0;
@@ -309,9 +313,9 @@ static bool are_more(const struct roll_engine *e, const struct absent *a)
 }
 
 /*
- * Why these ranks do not come has been told already, by those who wait for them in another call, or by what stands on a
- * communicator on which they wait; one that waits in a call for another of them, or for the one that waits here, comes
- * when that one does.
+ * It has been told already why these ranks do not come: those that wait for them in other calls have told it, or the
+ * communicator on which they wait is explained. An absent rank that waits in a call, for another absent rank or for
+ * `waiter`, comes when that one does.
  */
 static bool is_told(const struct roll_engine *e, const struct source *waiter, const struct absent *a)
 {
@@ -328,7 +332,7 @@ static bool is_told(const struct roll_engine *e, const struct source *waiter, co
     return all && any;
 }
 
-/* All who never will come have ended, and have been named for it. */
+/* All ranks that cannot come have ended, and verdicts name them for it. */
 static bool is_end_named(const struct roll_engine *e, const struct absent *a)
 {
     bool all = is_over(a);
@@ -339,7 +343,7 @@ static bool is_end_named(const struct roll_engine *e, const struct absent *a)
     return all;
 }
 
-/* One of those who are inside the same creation: why it does not end is known. */
+/* It is known for s, or for another member inside the same creation, why the creation does not end. */
 static bool is_known(const struct roll_engine *e, const struct source *s, const struct member *m)
 {
     bool known = s->init_known == s->init;
@@ -371,15 +375,16 @@ static void init_tick(struct roll_engine *e)
         bool known =
             claimed ? creation_is_told(claimed) || claims_on(claimed, &claims) : claim_of(e, s, &claimed) != NULL;
         if (known || (m && (!own || own->looked_ns == e->clock))) {
-            continue; /* told elsewhere (detect_claim.c, detect_refused.c); one member speaks for all */
+            /* detect_claim.c or detect_refused.c has told it, or another member of this creation has been looked at */
+            continue;
         }
         if (m && m->comm->muted && m->comm->explains) {
-            continue; /* its parent is stuck for a reason that has been told */
+            continue; /* the parent is stuck for a reason that has been told */
         }
         if (own) {
             own->looked_ns = e->clock;
         } else if (run->looked_ns == e->clock && run->looked == s->inits && run->size == entry->rec.count) {
-            continue; /* the same: one speaks for all that are inside their n-th creation, of so many ranks */
+            continue; /* another rank inside its creation with this number and size has been looked at */
         } else {
             run->looked_ns = e->clock;
             run->looked = s->inits;
@@ -390,25 +395,27 @@ static void init_tick(struct roll_engine *e)
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
-        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* and of none it is merely not known */
+        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* and every member is known to be inside */
         if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
-            if (m) {                       /* counts of calls alone do not take anything back */
-                joined(e, s, &entry->rec); /* why it does not end all the same is another matter */
+            if (m) { /* numbers of calls are too weak a sign to withdraw a verdict */
+                /* why the creation does not end although all have joined is another matter */
+                joined(e, s, &entry->rec);
             }
             absent_fini(&a);
             continue;
         }
-        bool soon =
-            e->calm - s->init_calm < e->config.suspect_ns * 2; /* the wait graph knows no reason: then this is one */
+        /* if the wait graph finds no reason until then, absence is told as the reason */
+        bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2;
         if ((!is_over(&a) && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, s, &a) || are_more(e, &a))) ||
             is_dead(e, &a) || is_end_named(e, &a)) {
             absent_fini(&a);
             continue;
         }
-        /* Those who wait for an ended rank in a call come first. */
+        /* Verdicts of ranks that wait in a call for an ended rank come first. */
         bool over = is_over(&a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
         bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
-        for (uint32_t k = 0; late && !is_over(&a) && k < e->sources; k++) { /* that is told instead */
+        /* an absent rank that stands in a stuck call: detect_stuck.c tells that instead */
+        for (uint32_t k = 0; late && !is_over(&a) && k < e->sources; k++) {
             late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
         }
         if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&

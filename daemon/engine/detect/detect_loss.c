@@ -1,9 +1,9 @@
 /*
- * detect_loss.c: records of a rank were lost: said once per rank, because what is not said about it afterwards means
- * less.
+ * detect_loss.c: records of a rank were lost. This is said once per rank, because silence about the rank means less
+ * from then on.
  *
- * The matcher goes on at the next sequence number that it sees (match.c), and says nothing about a rank whose last
- * calls may be among the lost ones.
+ * The matcher goes on at the next sequence number that it sees (match/match.c), and says nothing about a rank whose
+ * last calls may be among the lost ones.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -21,7 +21,7 @@ static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     if (own && own->said) {
         return;
     }
-    if (own) { /* without memory it is said more than once, rather than not at all */
+    if (own) { /* without memory the loss is said more than once, rather than not at all */
         own->said = true;
     }
     struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
@@ -31,7 +31,7 @@ static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     (void)roll_rankset_add(&v->culprits, s->world);
     say_side(v, s, source, &v->culprits, NULL);
     v->event_ns = s->last_ns;
-    if (s->records == 0) { /* nothing of it was seen before: its beginning is what is missing */
+    if (s->records == 0) { /* no record of the rank was seen before: the beginning is missing */
         say_text(
             e, v,
             "The first %" PRIu64 " records of rank %u are missing: their segments have been removed (--trace-limit, "

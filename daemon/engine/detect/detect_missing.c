@@ -1,19 +1,19 @@
 /*
- * detect_missing.c: a call that some of its members never make, or have left behind.
+ * detect_missing.c: some members of a communicator never make a call, or ended without waiting for it.
  *
- * Proven when those who are absent cannot come any more: their process has ended in good order, or they have destroyed
- * or aborted the communicator. Who is wrong the vote says, in which absence counts like any call (wait_judge.c): the
- * few who left, or the few who call; between equal camps nobody. Suspected, after suspect_ns and only when nothing
- * harder explains the wait: a rank is inside a recorded host call for which no incomplete NCCL call can be found
- * (blocked), or it has made no call at all (busy). A rank that still makes calls elsewhere is slow, not stuck: nothing
- * is said about it. One verdict per call and kind of absence; the communicator is then silent until the call is over
- * (silence.c).
+ * Proven when the absent members cannot come any more: their process has ended in good order, or they have destroyed or
+ * aborted the communicator. The vote says who is wrong, and counts absence like a call (judge/wait_judge.c): the few
+ * who left, or the few who call, or, between equal camps, nobody. Suspected after suspect_ns, and only when nothing
+ * harder explains the wait: a rank is inside a recorded host call for which no incomplete NCCL call is found (blocked),
+ * or it has made no call at all (busy). A rank that still makes calls elsewhere is slow, not stuck, and nothing is said
+ * about it. There is one verdict for each call and kind of absence; then the communicator is muted until the call is
+ * over (judge/silence.c).
  */
 #include "daemon/engine/detect/detector.h"
 
 static const struct row {
     enum block_kind kind;
-    enum roll_verdict_code code, tie; /* tie: when no vote says who is wrong */
+    enum roll_verdict_code code, tie; /* `tie`: the code when the vote does not say who is wrong */
     enum roll_certainty certainty;
 } rows[] = {
     {BLOCK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
@@ -32,7 +32,8 @@ static void words_inside(struct words *w, const struct source *s)
         if (in) {
             words_add(w, " inside ");
             words_call(w, &in->rec);
-            if (roll_op_class(in->rec.op) == ROLL_CLASS_EXT) { /* C++ exceptions pass through the wrapper unseen */
+            /* the wrapper does not see a C++ exception pass through it */
+            if (roll_op_class(in->rec.op) == ROLL_CLASS_EXT) {
                 words_add(w, " (or has left it by an exception)");
             }
             return;
@@ -60,7 +61,7 @@ static void tell_ended(struct words *w, const struct block *b)
         words_add(w,
                   ") with the call enqueued, without waiting for it: what was not over by then ended with the process. "
                   "Synchronise (cudaStreamSynchronize, ncclCommFinalize) before a rank ends.");
-    } else if (call_failed(last)) { /* the application may have ended for just that */
+    } else if (call_failed(last)) { /* the application may have ended because of this error */
         words_add(w, ") without making it. Its last call, ");
         words_call(w, last);
         words_add(w, ", had returned %s: look at what it said before it ended.", roll_result_name(last->result));
@@ -123,8 +124,9 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
 }
 
 struct missing_source {
-    uint64_t
-        told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 = never */
+    /* ticket + 2 of the rank's last call (1: it had made none) when it was told that the rank does not come; 0 = never
+     */
+    uint64_t told;
 };
 STATE_OF_SOURCE(missing)
 
@@ -142,7 +144,7 @@ void missing_set_told(struct source *s)
     }
 }
 
-/* A rank that was slow here before is given twice the time it took then. */
+/* A rank that once came late here gets twice that time again. */
 static bool has_patience(const struct roll_engine *e, const struct block *b)
 {
     const struct member *m = comm_member_of(b->comm, source_index(e, b->rank));

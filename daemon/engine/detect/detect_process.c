@@ -1,11 +1,12 @@
 /*
  * detect_process.c: a rank's process has died, or is stopped, while others need it.
  *
- * Death is told a moment after it is known (stall/5; patience), and all that died in that moment together: a lost node
- * is one cause. When nobody is left alive, the job was ended from outside: one note. Who sends SIGTERM, SIGINT or
- * SIGHUP usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already
- * stuck for a reason that has been told die as its consequence (a watchdog, the launcher) and are not accused again,
- * unless they crashed. A rank whose communicators are all destroyed may die as it likes.
+ * A death is told stall/5 after it is known, together with all other deaths of that time: the loss of a node is one
+ * cause. When nobody is left alive, the job was ended from outside, which is one note. SIGTERM, SIGINT and SIGHUP are
+ * usually sent to all ranks, and some ranks take their time; so a death by one of these is told only after twice
+ * suspect_ns. A rank that was already stuck for a reason that has been told dies as a consequence (by a watchdog, or
+ * the launcher) and is not named again, unless it crashed. A rank that has destroyed all its communicators may end in
+ * any way.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -13,12 +14,13 @@
 #include <sys/wait.h>
 
 enum need {
-    NEED_NONE,  /* and nobody comes to need it but one that is heard for the first time */
-    NEED_LATER, /* somebody may come to */
+    NEED_NONE,  /* nobody needs the rank, and only a member that is heard for the first time may come to need it */
+    NEED_LATER, /* somebody may come to need it */
     NEED_NOW
 };
 
-/* Its host is inside the destruction of this communicator: after a stall it waits there for calls that are not over. */
+/* The host of m is inside the call that destroys the communicator. After stall_ns in it, it waits for calls that are
+ * not over. */
 static enum need leaves_in_vain(const struct roll_engine *e, const struct member *m)
 {
     const struct source *s = e->source[m->source];
@@ -54,14 +56,14 @@ static enum need need_of(struct roll_engine *e, const struct source *s)
 }
 
 struct process_engine {
-    bool over_said; /* that the job is over */
+    bool over_said; /* the end of the job has been told */
 };
 STATE_OF_ENGINE(process)
 
 struct process_source {
-    uint64_t due_ns;   /* patience clock at which its death could be told first; 0 = not yet */
-    uint64_t unneeded; /* `enrolled`, plus one, when nobody was found that needs it */
-    bool told;         /* its death has been told */
+    uint64_t due_ns;   /* patience clock at which the death was first due; 0 = not yet */
+    uint64_t unneeded; /* `enrolled` of the engine, plus one, when nobody needed the rank */
+    bool told;         /* the death has been told as rank-dead */
 };
 STATE_OF_SOURCE(process)
 
@@ -71,7 +73,8 @@ bool process_is_told(const struct source *s)
     return own && own->told;
 }
 
-/* Nobody needs it, and no member of any communicator has been heard for the first time since that was found. */
+/* Nobody needed the rank when that was last looked at, and no member of any communicator has been heard for the first
+ * time since. */
 static bool is_unneeded(const struct roll_engine *e, const struct source *s)
 {
     const struct process_source *own = process_of_source(s);
@@ -85,8 +88,8 @@ static bool told_to_go(const struct source *s)
 }
 
 /*
- * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after
- * another: 1 s is nothing beside its timeout.
+ * Under a launcher other than `rollcall run` (torchrun, srun) the exit status is not known, and the launcher may be
+ * ending the ranks one after another. Twice stall_ns, 1 s by default, is little beside its timeout.
  */
 static uint64_t patience(const struct roll_engine *e, const struct source *s)
 {
@@ -102,9 +105,9 @@ static bool is_due(const struct roll_engine *e, const struct source *s)
 }
 
 /*
- * Those who wait for a dead rank tell its death with their own names, so they come first: the wait graph is asked at
- * once when it is due, and the rest is told a moment later. Counted from then, not from the death: how a process ended
- * may become known long after.
+ * A verdict that comes from those who wait for the dead rank names them as well, so that verdict comes first: when the
+ * death is due, the wait graph is asked at once, and a death for which nobody waits is told stall/5 later. The time
+ * runs from there and not from the death, because how a process ended may become known long after.
  */
 static bool is_overdue(struct roll_engine *e, struct source *s)
 {
@@ -112,7 +115,7 @@ static bool is_overdue(struct roll_engine *e, struct source *s)
         return false;
     }
     struct process_source *own = process_make_source(s);
-    if (!own) { /* no memory to remember since when: at the end it is told all the same */
+    if (!own) { /* without memory for that moment the death is told at the end of the job */
         return e->finishing;
     }
     if (own->due_ns == 0) {
@@ -128,7 +131,7 @@ static bool crashed(const struct source *s)
     return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE;
 }
 
-/* It waited in a call for a reason that has been told, and somebody or something has ended it. */
+/* The process waited in a call for a reason that has been told, and was then ended by somebody or something. */
 static bool consequence(const struct source *s)
 {
     const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
@@ -165,7 +168,7 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
         }
     }
     bool dumped = first->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(first->exit_status);
-    bool killed = dumped && WTERMSIG(first->exit_status) == SIGKILL; /* by somebody else, and nothing is dumped */
+    bool killed = dumped && WTERMSIG(first->exit_status) == SIGKILL; /* by another process; it leaves no core dump */
     words_add(&w, "%s%s",
               certainty == ROLL_NOTE
                   ? ". No rank is left running: the job has ended."
@@ -191,10 +194,11 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
             continue;
         }
         struct process_source none = {.told = false}, *made = process_make_source(s);
-        struct process_source *own = made ? made : &none; /* without memory a death is told all the same */
+        /* without memory for its state a death is told all the same */
+        struct process_source *own = made ? made : &none;
         enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
         if (need != NEED_NOW) {
-            own->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
+            own->due_ns = e->clock; /* a rank that somebody may come to need is looked at again in stall/5 */
             own->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
             continue;
         }
@@ -232,7 +236,7 @@ static void note_job_over(struct roll_engine *e)
 
 static void process_tick(struct roll_engine *e)
 {
-    bool due = false, any = false; /* any: that nobody needs, too */
+    bool due = false, any = false; /* a death that somebody may need is due; any death is due */
     uint32_t alive = 0, fresh = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];

@@ -1,24 +1,26 @@
 /*
- * detect_refused.c: calls of which nothing was enqueued: NCCL refused them, or the group that they are in; or the group
- * was only simulated.
+ * detect_refused.c: calls of which nothing was enqueued: NCCL refused the call or its whole group, or the group was
+ * only simulated.
  *
- * Such a call does not count: it gives its place back, and the rank may make the call again, right, with the same
- * number. So it is taken out of what it had been matched with. Counting it as a call of its own was rejected: the ranks
- * then seem to part at the retry, though NCCL sees them in step. A retry may be read before the news that the first
- * attempt was refused: a number that comes twice from one thread says the same.
+ * Such a call does not count. It gives its number back, and the rank may make the call again, put right, with the same
+ * number. So the call is taken out of what it had been matched with (refused_match.c). Counting it as a call of its own
+ * was rejected: then the ranks seem to part at the second attempt, though NCCL sees them in step. The second attempt
+ * may be read before the news that the first was refused; a number that comes twice from one thread says the same.
  *
- * What remains is a rank whose peers wait for what it did not enqueue. That is told as call-refused, with the error and
- * the argument that is wrong where the record shows it, and instead of the words for a rank that is busy, has skipped a
- * call, has ended or is dead:
+ * What remains is a rank whose peers wait for a call that it did not enqueue. The verdict call-refused shows the error,
+ * and the wrong argument where the record shows it. It is said in place of the verdicts for a rank that is busy, left a
+ * call out, has ended or is dead. There are four cases:
  *
- *     peers wait at the place of a refused collective           suspected after a while: it may still be made again;
- * proven when it cannot be peers wait, and the walk of the wait graph ends at it      its messages, and a rank that has
- * ended after an error the rank went on with another call at that place           proven by the alignment (disagree)
- *     peers wait inside the creation of a communicator           proven when its own call of it was refused
+ *   - Peers wait at the place of a refused collective. Suspected after a while, because the call may still be made
+ *     again; proven when it cannot be.
+ *   - The walk of the wait graph ends at the rank: peers wait for a refused message, or for a rank that ended after an
+ *     error. Proven when the rank has ended or left, or is part of a proven circle; else suspected.
+ *   - The rank went on with another call at that place. Proven by the alignment (refused_disagree).
+ *   - Peers wait inside the creation of a communicator. Proven when the rank's own call of that creation was refused.
  *
- * Errors that say that the cause lies elsewhere (a remote error, a timeout) name nobody. An error that comes while
- * another member is dead is that death's consequence. A refusal for which nobody waits is a note, when the rank ends or
- * goes on without the call.
+ * An error that says that its cause lies elsewhere (a remote error, a timeout) names nobody, and is only suspected. An
+ * error that comes while another member is dead is a consequence of that death. A refusal for which nobody waits is a
+ * note when the rank ends.
  */
 #include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/refused.h"
@@ -26,19 +28,17 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* why it was refused */
+/* refused collectives at whose place others wait */
 
-/* what is told */
-
-/* The refused calls of all members that are missing at this place. */
+/* Other members have made the collective that this member lacks, and its last collective was refused. */
 static bool waited_for(const struct comm *c, const struct member *m)
 {
     const struct refused_member *r = refused_of_member(m);
     return r && r->coll.open && m->next >= c->base && m->next < c->high && comm_slot(c, m->next)->ticket != 0;
 }
 
-/* Every other member has come to the place, was refused there too, or has ended: no more culprits are to be expected.
- */
+/* Every other member has come to this place, was refused there too, or has ended or left: there will be no more
+ * culprits. */
 static bool is_complete(const struct roll_engine *e, const struct comm *c, uint32_t seq)
 {
     for (uint32_t r = 0; r < c->size; r++) {
@@ -59,7 +59,7 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
     uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(e, s) ? stall : stall * 2;
     if (s->unheard && !over) {
-        return e->finishing; /* it may have made it again, and nobody has heard */
+        return e->finishing; /* the rank may have made the call again, and nobody has heard of it */
     }
     return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }
@@ -95,17 +95,17 @@ static void places_tick(struct roll_engine *e, struct comm *c)
             continue;
         }
         if (c->muted && say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, m->next, 0)) == 0) {
-            continue; /* for another cause; what was told of this place may be said better */
+            /* the communicator is muted for another cause; a verdict about this very place may still be superseded */
+            continue;
         }
         refused_of_member(m)->coll.told = true;
-        if (!refused_is_echo(e, e->source[m->source], m,
-                             &refused_of_member(m)->coll.rec)) { /* that is told by itself */
+        if (!refused_is_echo(e, e->source[m->source], m, &refused_of_member(m)->coll.rec)) {
             tell_place(e, c, m);
         }
     }
 }
 
-/* The rank waits in a call that it made before this one and after the call that was refused. */
+/* The rank waits in a call that it made after the refused one and before the call with this ticket. */
 static bool waits_before(const struct roll_engine *e, const struct member *m, uint64_t ticket)
 {
     const struct source *s = e->source[m->source];
@@ -119,15 +119,15 @@ static bool waits_before(const struct roll_engine *e, const struct member *m, ui
     return false;
 }
 
-/* What the member made at this place, where a call of another kind or size had been refused, is what all others have
- * made there: the call again, put right. */
+/* All other members have made at this place what the member made there after its refused call: the call was made again,
+ * put right. */
 static bool is_put_right(const struct member *m, uint32_t seq)
 {
     const struct comm *c = m->comm;
     return seq < c->base || (seq < c->high && comm_slot(c, seq)->arrived > 1 && comm_slot(c, seq)->variant == 0);
 }
 
-/* Would its refused call have been what `waits` needs of this member? */
+/* The refused call of m without which the call `waits` of `waiter` waits; NULL: none. */
 static const struct roll_record *answer(const struct roll_engine *e, const struct member *m,
                                         const struct member *waiter, const struct roll_record *waits)
 {
@@ -144,15 +144,16 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
         bool left_out = r->coll.left_out && !is_put_right(m, r->coll.rec.seq);
         bool short_of = (left_out || fewer) && r->coll.rec.seq <= waits->seq;
         bool here = r->coll.rec.op != ROLL_OP_NONE && r->coll.rec.seq == waits->seq;
-        /* Made again, but behind what the rank waits in: too late for those who wait in it. */
+        /* The call was made again, but behind a call in which the rank waits: too late for those who wait in the first.
+         */
         bool late =
             here && !r->coll.open && refused_entry_at(e, m, waits->seq, &ticket) != NULL && waits_before(e, m, ticket);
         return (here && r->coll.open && m->next <= waits->seq) || short_of || late ? &r->coll.rec : NULL;
     }
     if (r->coll.open && r->coll.rec.group != 0) {
-        return &r->coll.rec; /* with its whole group */
+        return &r->coll.rec; /* the whole group of the message was refused */
     }
-    enum { SHIFT_MAX = 8 }; /* so many messages later it is something else */
+    enum { SHIFT_MAX = 8 }; /* a message so many places later is another one */
     bool fewer = r->message.passed_over && rec->op != waits->op && rec->peer == waiter->rank &&
                  waits->seq >= rec->seq && waits->seq - rec->seq < SHIFT_MAX && rec->count == waits->count &&
                  rec->dtype == waits->dtype;
@@ -163,7 +164,7 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
     return r->message.open && (rec->group != 0 || (rec->op != waits->op && astray)) ? rec : NULL;
 }
 
-/* `s` is what `waits` of `waiter` ends at. True: said, or known. */
+/* The walk from the call `waits` of `waiter` ends at s. True: a refused call of s is the reason, and has been said. */
 static bool tell_rank(struct roll_engine *e, struct source *s, const struct source *waiter, const struct entry *waits,
                       enum roll_certainty certainty)
 {
@@ -229,10 +230,10 @@ static bool refused_block(struct roll_engine *e, const struct block *b)
     }
 }
 
-#define SHIFTED_MAX 64u /* calls like the refused one behind which its absence can show first */
+#define SHIFTED_MAX 64u /* how many like calls may follow a refused call before its absence shows */
 
-/* All that the member has made from the place of this refused call up to `seq` is like it: where one was left out shows
- * only behind them. */
+/* All calls of the member from the refused one up to `seq` are like the refused one. So one of them was left out, which
+ * shows only behind them. */
 static bool all_alike(const struct roll_engine *e, const struct member *m, const struct roll_record *rec, uint32_t seq)
 {
     for (uint32_t at = rec->seq; at < seq; at++) {
@@ -246,9 +247,10 @@ static bool all_alike(const struct roll_engine *e, const struct member *m, const
 }
 
 /*
- * Its call at this place was refused, and what it has there now is another one: it was left out. Among calls that are
- * all alike that shows at the last of them: then it is a skip, of such a call. A call made again with other arguments,
- * after which both sides agree, is not this.
+ * The member's call at this place was refused, and the member has another call there now: it left the call out. Among
+ * calls that are all alike this shows only behind the last of them, as a skip of such a call. A call that was made
+ * again with other arguments, after which both sides agree, was not left out. Returns the call that the member has at
+ * the place now; NULL: it left nothing out. *out: the member.
  */
 static const struct roll_record *left_out(struct roll_engine *e, const struct finding *f, bool skip, uint32_t world,
                                           const struct roll_record *theirs, const struct member **out)
@@ -265,8 +267,8 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
         const struct entry *now = refused_entry_at(e, m, f->seq, &ticket);
         bool again = f->kind == ALIGN_ARGUMENT && now && now->rec.op == rec->op && f->overlap > 0;
         again = again || (now && refused_is_alike(rec, &now->rec) && !refused_is_alike(rec, theirs));
-        /* A call like what came in its place, and unlike theirs, was put right: it is theirs that has nothing to do
-         * with it. */
+        /* A call that was made in place of the refused one and is like it, but unlike the peers' call, is the refused
+         * call put right: the peers' call is then another matter. */
         bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || refused_is_alike(rec, theirs));
         bool again_there = !own->coll.passed_over && !own->coll.left_out;
         bool later = skip && refused_is_alike(rec, theirs) && !again_there && all_alike(e, m, rec, f->seq);
@@ -276,7 +278,7 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
     return NULL;
 }
 
-/* All ranks of one side have left out what the other side called, because it was refused. */
+/* True: all ranks of one side left out what the other side called, because it was refused; that has been said. */
 static bool tell_side(struct roll_engine *e, const struct finding *f, bool major)
 {
     const struct roll_rankset *mine = major ? &f->major : &f->minor, *others = major ? &f->minor : &f->major;
@@ -296,7 +298,8 @@ static bool tell_side(struct roll_engine *e, const struct finding *f, bool major
     t.rank = e->source[m->source];
     t.member = m;
     t.rec = &refused_of_member(m)->coll.rec;
-    t.instead = t.rec->seq == f->seq ? t.instead : NULL; /* else what came in its place looks like it */
+    /* otherwise the call in its place looks like the refused one */
+    t.instead = t.rec->seq == f->seq ? t.instead : NULL;
     t.waiter = their_source;
     t.waits = &theirs->rec;
     (void)roll_rankset_copy(&t.culprits, mine);
@@ -311,7 +314,7 @@ static bool refused_disagree(struct roll_engine *e, const struct finding *f)
     return f->kind != ALIGN_GROUP && (tell_side(e, f, false) || (f->tie && tell_side(e, f, true)));
 }
 
-/* A process that ended by itself after an error has not crashed. `waiting`: those who wait for it, NULL: none yet. */
+/* True: the process ended by itself after an error, which has been said; it has not crashed. */
 bool refused_death(struct roll_engine *e, struct source *s)
 {
     const struct roll_record *rec = refused_last_error(s);
@@ -337,7 +340,7 @@ bool refused_end(const struct source *s)
     return refused_is_said(s) && !refused_is_noted(s) && !source_alive(s) && refused_last_error(s) != NULL;
 }
 
-/* communicators that are being made */
+/* the creation of communicators */
 
 static bool creates(const struct roll_record *rec)
 {
@@ -345,7 +348,7 @@ static bool creates(const struct roll_record *rec)
            rec->op == ROLL_OP_COMM_GROW;
 }
 
-/* The communicator that a call is to make, as far as it has been defined. */
+/* The communicator that this call is to make; NULL: it is not defined. */
 static struct comm *made_by(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
 {
     const struct member *m = source_member(s, rec->comm);
@@ -356,8 +359,8 @@ static struct comm *made_by(const struct roll_engine *e, const struct source *s,
     return m ? m->comm : NULL;
 }
 
-/* Was the refused creation of `s` the one that `rec` of another rank waits in? Without a definition only that of all
- * ranks is known. */
+/* The refused creation of s is the one in which `waiter` waits by its call `rec`. Without a definition of its own, only
+ * a creation by all ranks is recognised. */
 static bool same_creation(const struct roll_engine *e, const struct source *s, const struct source *waiter,
                           const struct roll_record *rec, const struct comm *theirs)
 {
@@ -395,13 +398,13 @@ static void creation_tick(struct roll_engine *e, struct source *waiter)
         t.member = source_member(t.rank, t.rec->comm);
         t.without = source_alive(t.rank) ? NOT_AGAIN : ENDED;
         t.certainty = refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
-        (void)refused_set_said(t.rank, refused_is_noted(t.rank)); /* its state has been made above */
+        (void)refused_set_said(t.rank, refused_is_noted(t.rank)); /* the state was made by the condition above */
         (void)refused_speak(e, &t, 0);
     }
     refused_telling_fini(&t);
 }
 
-/* Nobody waits for it, and it has ended: worth a note, because it says why. */
+/* A note for a rank that ended after an error, though nobody waits for it: the error says why it ended. */
 static void note_tick(struct roll_engine *e, struct source *s)
 {
     bool over = !source_alive(s) && s->exit_status != 0 && e->clock - s->proc_ns >= e->config.stall_ns * 2;

@@ -1,16 +1,16 @@
 /*
- * detect_taken.c: a message without partner that a collective has answered.
+ * detect_taken.c: a message without a partner that a message of a collective was taken for.
  *
- * NCCL makes AlltoAll, Gather and Scatter of sends and receives (lowered.c). A message whose partner is missing meets a
- * message of such a collective instead, and is over: no host waits in it, and what hangs is the collective, for which
- * everyone has arrived. Yet the records have it: one side of a pair has made its message before the collective, and the
- * other has made the collective without its side. It is told when something waits, and neither side goes on: until then
- * the other side may still come, and only the order is wrong (detect_lowered.c).
+ * NCCL makes AlltoAll, Gather and Scatter of sends and receives (match/lowered.c). A message whose partner is missing
+ * meets a message of such a collective instead, and is over. So no host waits in it; what hangs is the collective, for
+ * which everyone has arrived. The records still show the mistake: one side of a pair made its message before the
+ * collective, and the other side made the collective without the message. The verdict is said when a host waits and
+ * neither side goes on. Until then the other side may still come, and only the order is wrong (detect_lowered.c).
  *
- * That the data has gone to the wrong call is certain; which call is missing or one too many is not, so nobody is named
- * and the class is suspected. Waiting for the host that waits in such a collective to be asked about (waitgraph.c) was
- * rejected: for the model nothing is missing in it. So the pairs are looked at, some of them in a tick, while some host
- * waits.
+ * It is certain that the data went to the wrong call. Which call is missing or is one too many is not, so nobody is
+ * named and the verdict is suspected. Asking about the host that waits in such a collective (judge/waitgraph.c) was
+ * rejected: in the model nothing is missing there. So the pairs themselves are looked at, PAIRS_A_TICK of them in a
+ * tick, while some host waits.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -22,7 +22,7 @@ static const struct source *end_source(const struct roll_engine *e, const struct
     return source == NO_SOURCE ? NULL : e->source[source];
 }
 
-/* The side of the pair whose message a collective of the other side has answered; -1: neither. */
+/* The side of the pair whose message was answered by a collective of the other side; -1: no such message. */
 static int taken_side(const struct pair *p)
 {
     unsigned maker = p->issued[1] > p->issued[0];
@@ -33,10 +33,10 @@ static int taken_side(const struct pair *p)
     }
     const struct member *end = p->comm->member;
     if (end[p->end[0]].zeros != end[p->end[1]].zeros) {
-        return -1; /* one of them has made a collective of no elements, which NCCL drops: detect_zero.c */
+        return -1; /* one of them made a collective of no elements, which NCCL drops: detect_zero.c */
     }
     uint32_t before = p2p_node(p, index)->before[maker];
-    for (unsigned side = 0; side < 2; side++) { /* both have come to a later such collective */
+    for (unsigned side = 0; side < 2; side++) { /* both sides have made a later such collective */
         uint32_t last = lowered_before(&p->comm->member[p->end[side]], p->end[0], p->end[1]);
         if (before == LOWERED_UNKNOWN || last == LOWERED_UNKNOWN || last <= before) {
             return -1;
@@ -57,7 +57,7 @@ static bool host_waits(const struct roll_engine *e, const struct source *s)
     return false;
 }
 
-/* Neither side goes on, and one of them waits. */
+/* Neither side goes on, and one of them waits for no reason that has been told. */
 static bool stands_still(const struct roll_engine *e, const struct pair *p)
 {
     bool waits = false, goes_on = false;
@@ -82,8 +82,8 @@ static void tell(struct roll_engine *e, const struct pair *p, unsigned maker)
         comm_mute_at(e, c, s, &made->rec);
     }
     comm_explained(e, c);
-    if (!say_once(e,
-                  say_key(ROLL_VERDICT_P2P_UNMATCHED, c->key, 9, 0))) { /* once: behind it every message is shifted */
+    /* once: all messages behind this one are shifted */
+    if (!say_once(e, say_key(ROLL_VERDICT_P2P_UNMATCHED, c->key, 9, 0))) {
         return;
     }
     struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_UNMATCHED, ROLL_SUSPECTED);
@@ -144,14 +144,14 @@ static bool anyone_waits(const struct roll_engine *e)
     return false;
 }
 
-/* Where the round is. */
+/* The round through the pairs of all communicators. */
 struct taken_engine {
-    uint32_t comm, pair; /* the next one; comm UINT32_MAX: it rests */
-    uint64_t ns;         /* patience clock at which it was asked last whether anyone waits */
+    uint32_t comm, pair; /* the pair that is looked at next; comm UINT32_MAX: no round is under way */
+    uint64_t ns;         /* patience clock at which it was last looked whether any host waits */
 };
 STATE_OF_ENGINE(taken)
 
-/* The pairs of all communicators are looked at in turn; a round begins while some host waits. */
+/* Looks at the pairs of all communicators in turn. A round begins when some host waits. */
 static void taken_tick(struct roll_engine *e)
 {
     struct taken_engine *round = taken_of_engine(e);

@@ -1,16 +1,17 @@
 /*
- * detect_zero.c: zero elements on some ranks: NCCL drops their call without a word, and the others wait for it.
+ * detect_zero.c: some ranks make a collective of zero elements, which NCCL drops silently on those ranks, and the
+ * others wait for it.
  *
- * Source: NCCL's enqueue discards empty collectives locally. Proven in two ways: the rank's next call disagrees with
- * its peers' while the dropped one would have agreed; or peers wait for this rank at the very place of its dropped call
- * (or at a later one, when all calls look alike: then the rank is behind by as many calls as were dropped), also where
- * that wait is one of a circle. All ranks empty, or an extra empty call whose successor agrees, is healthy and stays
- * silent.
+ * Source: NCCL's enqueue discards empty collectives locally. Proven in two ways. Either the rank's next call disagrees
+ * with its peers', while the dropped call would have agreed. Or peers wait for the rank at the very place of its
+ * dropped call, also where that wait is part of a circle; when all calls look alike they may wait at a later place,
+ * because the rank is behind by as many calls as were dropped. Two cases are healthy, and nothing is said: all ranks
+ * make the empty call, or some make an additional empty call and their next calls agree.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/moe.h"
 
-/* f: NULL where somebody waits. */
+/* f: the disagreement; NULL: somebody waits. */
 static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const struct source *minor,
                   uint64_t minor_ticket, const struct roll_rankset *minors, const struct source *major,
                   const struct roll_record *major_rec, const struct roll_rankset *majors, const struct finding *f)
@@ -63,7 +64,7 @@ static bool zero_disagree(struct roll_engine *e, const struct finding *f)
     return true;
 }
 
-/* The waiter has dropped such a call there as well: that is healthy. */
+/* The waiter has dropped the same call at the same place, which is healthy. */
 static bool dropped_both(const struct member *waiter, uint64_t sig, uint32_t seq)
 {
     for (uint32_t i = 0; i < ZEROS_MAX && i < waiter->zeros; i++) {
@@ -76,17 +77,17 @@ static bool dropped_both(const struct member *waiter, uint64_t sig, uint32_t seq
 }
 
 /*
- * The dropped call because of which m is behind in the call that the waiter waits in; 0 or ticket + 1. stuck: it will
- * not come any more. Without that only a call dropped at its last place counts: it may have gone on since, and be late.
- * A member that has the next call of its kind at this very place is behind all the same, when its call of this place
- * was dropped.
+ * Ticket + 1 of the dropped call because of which m is behind the call `waits`; 0: none. stuck: m will not come any
+ * more. Without `stuck` only a call that m dropped at its last place counts, because m may have gone on since and only
+ * be late. With `stuck`, m may have a collective at the place of `waits`: it is behind all the same when it dropped the
+ * call of this place.
  */
 static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, const struct member *waiter,
                            const struct roll_record *waits, bool stuck)
 {
     bool issued = comm_member_issued(m, waits->seq);
-    bool more =
-        waiter->gaps == 0 && m->zeros > waiter->zeros; /* among lost records may be one that it has dropped, too */
+    /* among lost records of the waiter may be an empty call, too */
+    bool more = waiter->gaps == 0 && m->zeros > waiter->zeros;
     for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros && more; i++) {
         uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
         const struct entry *dropped = source_entry(e->source[m->source], m->zero[at].ticket);
@@ -99,7 +100,7 @@ static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, 
     return 0;
 }
 
-/* Somebody waits in a collective: is a rank that has not made it behind because its calls were dropped? */
+/* True: a rank lacks the collective in which `waits_in` waits because its own call was dropped; that has been said. */
 static bool is_behind(struct roll_engine *e, const struct block *b, const struct source *waits_in, uint64_t at_ticket)
 {
     const struct entry *waits = source_entry(waits_in, at_ticket);
@@ -134,7 +135,7 @@ static bool is_behind(struct roll_engine *e, const struct block *b, const struct
     return minor != NULL;
 }
 
-/* A circle may close at any of its calls: that of the dropped one is among them. */
+/* A circle has one wait for each of its calls: the wait for the dropped call is one of them. */
 static bool zero_block(struct roll_engine *e, const struct block *b)
 {
     bool found = false;

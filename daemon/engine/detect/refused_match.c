@@ -1,10 +1,10 @@
 /*
- * refused_match.c: calls of which nothing was enqueued are taken out of what they had been matched with, and
- * remembered until the rank has made another one in their place.
+ * refused_match.c: calls of which nothing was enqueued are taken out of what they had been matched with, and are
+ * remembered until the rank makes another call in their place.
  *
- * Such a call gives its place back: the next call of the rank has its number again. How a call is matched without it
- * is matching's business; which calls are concerned, and when that is known, is told by the error of the call, by that
- * of its group's end, or by a number that comes twice.
+ * Such a call gives its number back to the next call of the rank. Which calls these are becomes known by the error of
+ * the call, by the error at the end of its group, or by a number that comes twice from one thread. The matching itself,
+ * with and without the call, is in match/.
  */
 #include "daemon/engine/detect/refused.h"
 
@@ -41,7 +41,6 @@ static bool is_counted(const struct entry *entry)
     return roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED;
 }
 
-/* The entry with which a member has taken the number seq, newest first; NULL when it is not known any more. */
 struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket)
 {
     const struct source *s = e->source[m->source];
@@ -56,7 +55,7 @@ struct entry *refused_entry_at(const struct roll_engine *e, const struct member 
     return NULL;
 }
 
-/* Matches the calls at a slot anew, without that of `gone`. */
+/* Matches the calls at a slot anew, without the call of `gone`. */
 static void rebuild(struct roll_engine *e, struct comm *c, uint32_t seq, const struct member *gone)
 {
     struct slot *s = comm_slot(c, seq);
@@ -75,7 +74,7 @@ static void rebuild(struct roll_engine *e, struct comm *c, uint32_t seq, const s
     align_look(e, c, seq);
 }
 
-/* The member's call at seq, its newest there, does not count. */
+/* Takes out the member's call at its number, which is the newest one there. */
 static void take_out(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
 {
     struct comm *c = m->comm;
@@ -87,7 +86,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
     entry->index = COLL_REFUSED;
     m->next = seq;
     m->group = 0;
-    m->thread = NO_THREAD; /* whether the call before was in one group with what comes next is not known */
+    m->thread = NO_THREAD; /* whether the call before this one is in one group with the next call is not known */
     if (seq < c->base || seq >= c->high) {
         return;
     }
@@ -114,8 +113,9 @@ void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_r
     }
 }
 
-/* Of the calls of one group that which cannot be right is why; among others the one that is told last, which is the
- * oldest. */
+/* Of two refused calls, `rec` is kept as the reason rather than `old`. Within one group the reason is the call that
+ * NCCL cannot have taken; where none or both are such, it is `rec`, and so in the end the oldest: refused_group shows
+ * the calls from the newest to the oldest. */
 static bool explains_better(const struct roll_engine *e, const struct member *m, const struct roll_record *old,
                             const struct roll_record *rec)
 {
@@ -135,7 +135,8 @@ static void remember(struct roll_engine *e, struct member *m, const struct roll_
     struct refusal_of *r = message ? &own->message : &own->coll;
     struct source *s = e->source[m->source];
     if (rec->group != 0 && explains_better(e, m, &s->failed, rec)) {
-        s->failed = *rec; /* of a group its end has told it */
+        /* refused_last, which sees each call as it returns, does not see this error: the end of the group bore it */
+        s->failed = *rec;
     }
     if (message && r->open && !explains_better(e, m, &r->rec, rec)) {
         return;
@@ -149,7 +150,7 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
 {
     bool leaves = rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_FINALIZE;
     if (leaves) {
-        return; /* cleaning up after an error */
+        return; /* a rank that destroys or aborts after an error is cleaning up */
     }
     s->failed.op = ROLL_OP_NONE;
     if (call_failed(rec)) {
@@ -158,14 +159,13 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
     }
 }
 
-/* A call made again: what was wrong may be another of its arguments. */
 bool refused_is_alike(const struct roll_record *a, const struct roll_record *b)
 {
     return a->op == b->op && a->count == b->count && (a->dtype == b->dtype || a->dtype >= ROLL_DTYPE_LIMIT);
 }
 
-/* Its thread has waited, or called something else, between the two: who makes a call again does it at once, as a rule.
- */
+/* The thread of b waited, or made another call, between a and b. A rank that makes a refused call again does it at
+ * once, as a rule. */
 static bool did_between(const struct roll_engine *e, const struct member *m, const struct roll_record *a,
                         const struct roll_record *b)
 {
@@ -189,7 +189,7 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
 {
     struct refused_member *r = refused_of_member(m);
     if (r && roll_op_class(rec->op) == ROLL_CLASS_P2P) {
-        /* Another message to another peer is not the refused one, made again. */
+        /* A message to another peer and of another size is not the refused message made again. */
         bool again = r->message.rec.op == rec->op &&
                      (refused_is_alike(&r->message.rec, rec) || r->message.rec.peer == rec->peer);
         bool next = r->message.open && again;
@@ -202,7 +202,7 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
         bool again = !r->coll.left_out && !r->coll.passed_over;
         struct refused_source *own = refused_of_source(e->source[m->source]);
         if (own && again) {
-            own->said = false; /* it goes on */
+            own->said = false; /* the call was made again: the rank goes on */
         }
         m->comm->refusals--;
     }
@@ -260,7 +260,7 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
         return;
     }
     if (!is_counted(entry) || entry->rec.seq + 1 != m->next) {
-        return; /* made again meanwhile, or of a version that gives no number back */
+        return; /* the call was made again meanwhile, or this version of NCCL does not give the number back */
     }
     take_out(e, m, entry, ticket);
     if (call_failed(&entry->rec)) {
@@ -282,7 +282,8 @@ void refused_group(struct roll_engine *e, struct source *s, const struct roll_re
         struct member *m = source_member(s, entry->rec.comm);
         bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
         bool mine = m && (message || (entry->index == COLL_REFUSED && entry->rec.count != 0));
-        if (why && mine) { /* the oldest of the group is what its peers wait in first */
+        /* all calls of the group are shown, and the oldest last: in that one the peers wait first */
+        if (why && mine) {
             struct roll_record rec = entry->rec;
             rec.result = call_failed(&rec) ? rec.result : why->result;
             rec.seal = roll_seal(roll_seal_ticket(rec.seal), ROLL_STATE_RETURNED);

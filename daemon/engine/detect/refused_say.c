@@ -1,5 +1,5 @@
 /*
- * refused_say.c: the words about a refused call: which ranks were refused it, why, how they did without, and who waits.
+ * refused_say.c: the verdict about a refused call: which ranks were refused, why, what they did instead, and who waits.
  */
 #include "daemon/engine/detect/refused.h"
 
@@ -83,7 +83,8 @@ uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t 
         words_add(&w, ".");
     } else if (*v->field == '\0' && !elsewhere) {
         words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
-        if (t->rec->result == NCCL_INVALID_USAGE) { /* the interposer's own answer looks the same: failfast.c */
+        /* the interposer answers the same when it refuses a call itself: failfast.c */
+        if (t->rec->result == NCCL_INVALID_USAGE) {
             words_add(&w,
                       " Where ROLLCALL_ON_MISMATCH=error is set, it may be rollcall that refused the call: its line "
                       "on the rank's standard error says so, and what differed.");
@@ -116,7 +117,7 @@ uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t 
     return v->number;
 }
 
-/* The oldest call of `s` is a message for this member that the member has not made. */
+/* The oldest incomplete call of s, if it is a message whose side the member `of` has not made; NULL: it is none. */
 static const struct entry *lacks_message(const struct source *s, const struct member *of)
 {
     for (uint32_t k = 0; k < s->queues; k++) {
@@ -129,11 +130,6 @@ static const struct entry *lacks_message(const struct source *s, const struct me
     return NULL;
 }
 
-/*
- * World ranks that wait in the call `waits` of this source for what was refused. Of a refused message the one that it
- * was meant for is not in the record where the peer was wrong: who waits for a message of that rank is nearer to it
- * than who waits for the rank elsewhere.
- */
 void refused_add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
                          const struct entry *waits)
 {
@@ -171,7 +167,7 @@ struct member *refused_member_in(const struct comm *c, const struct roll_engine 
     return NULL;
 }
 
-/* What has been told about the calls refused at one place; of messages that of one call. */
+/* The key of the verdict: one for all calls refused at one place of a communicator, one for each refused message. */
 static uint64_t place_key(const struct telling *t)
 {
     return roll_op_class(t->rec->op) == ROLL_CLASS_COLL && t->comm
@@ -179,7 +175,7 @@ static uint64_t place_key(const struct telling *t)
                : say_key(ROLL_VERDICT_CALL_REFUSED, t->rank->world, roll_seal_ticket(t->rec->seal), 2);
 }
 
-/* What has been told of the end of these ranks and of nobody else's: why they ended says it better. 0: nothing. */
+/* The verdict about the end of these ranks and of no others, which the reason for their end supersedes; 0: none. */
 static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t)
 {
     uint64_t number = t->without == ENDED && !refused_is_from_elsewhere(t->rec) ? t->rank->end_number : 0;
@@ -190,7 +186,7 @@ static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t
     return number;
 }
 
-/* The verdict says that these ranks have ended: who waits for one of them elsewhere waits for the same reason
+/* Marks the end of these ranks as told: whoever waits for one of them elsewhere waits for the same reason
  * (wait_judge.c). */
 static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t number)
 {
@@ -204,7 +200,7 @@ static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t n
     }
 }
 
-/* There is memory for the marks of all culprits. */
+/* There is memory to mark every culprit as told. */
 static bool can_be_marked(struct roll_engine *e, const struct telling *t)
 {
     bool can = refused_make_source(t->rank) != NULL;

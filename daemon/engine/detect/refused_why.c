@@ -1,10 +1,10 @@
 /*
- * refused_why.c: why a call was refused, as far as its record and those beside it show it: an argument that cannot be
- * right, another call of its group, a cause on another rank.
+ * refused_why.c: why a call was refused, as far as its record and the records around it show: an argument that cannot
+ * be right, another call of its group, or a cause on another rank.
  */
 #include "daemon/engine/detect/refused.h"
 
-/* Sends to itself in the group of this call, less receives from itself. */
+/* How many more sends than receives the rank made to itself in the group of this call. */
 static int to_itself(const struct source *s, const struct member *m, const struct roll_record *rec)
 {
     enum { AROUND = 256 };
@@ -19,7 +19,7 @@ static int to_itself(const struct source *s, const struct member *m, const struc
     return sum;
 }
 
-/* What speaks against it is what another process said: see detect_claim.c. */
+/* The argument of a creation that contradicts what another process claims: detect_claim.c. "": none. */
 static const char *wrong_claim(const struct roll_engine *e, const struct source *s, const struct member *m,
                                const struct roll_record *rec, struct words *w)
 {
@@ -44,7 +44,6 @@ static const char *wrong_claim(const struct roll_engine *e, const struct source 
     return "rank";
 }
 
-/* The argument that NCCL cannot have taken, and why; "" where the record does not show it. */
 const char *refused_wrong_argument(const struct roll_engine *e, const struct source *s, const struct member *m,
                                    const struct roll_record *rec, struct words *w)
 {
@@ -87,8 +86,6 @@ bool refused_is_wrong(const struct roll_engine *e, const struct member *m, const
     return *refused_wrong_argument(e, e->source[m->source], m, rec, &none) != '\0';
 }
 
-/* Another call of the refused group, one whose argument NCCL cannot have taken: the one that voids them all. NULL: none
- * is known. */
 const struct roll_record *refused_wrong_in_group(const struct roll_engine *e, const struct source *s,
                                                  const struct roll_record *rec)
 {
@@ -105,19 +102,16 @@ const struct roll_record *refused_wrong_in_group(const struct roll_engine *e, co
     return NULL;
 }
 
-/* The error that a rank got last, after which it has made no call that was taken; NULL: none. */
 const struct roll_record *refused_last_error(const struct source *s)
 {
     return s->failed.op != ROLL_OP_NONE ? &s->failed : NULL;
 }
 
-/* The error itself says that the cause is not in this call. */
 bool refused_is_from_elsewhere(const struct roll_record *rec)
 {
     return rec->result == NCCL_REMOTE_ERROR || rec->result == NCCL_TIMEOUT;
 }
 
-/* Any error but a wrong argument may be the echo of a death, or of an abort of its own. */
 bool refused_is_echo(const struct roll_engine *e, const struct source *s, const struct member *m,
                      const struct roll_record *rec)
 {
