@@ -1,13 +1,13 @@
 /*
- * compare.c: a small table per communicator of things that all members say once per step, layer and topic.
+ * compare.c: for each communicator, a small table of what its members report once per step, layer and topic.
  *
- * Three detectors compare such reports (numbers that must be equal, replicas, sums of gradients). A list of their own
- * in each was what the obligations have; one table is shorter and bounded in one place. Obligations stay apart, because
- * they compare lists.
+ * Three detectors compare such reports (numbers that must be equal, replicas, sums of gradients). One table is shorter
+ * than a list in each of them, and is bounded in one place. Obligations are kept apart (obligation.h), because there
+ * whole lists are compared.
  *
- * What is said several times in one step is told apart by its order alone, so the order must be whole: a step of which
- * records are missing, or which was given up for want of room, is compared no more, and a step that is run again (the
- * job went back) never meets what was left over of the first run.
+ * Reports of one topic in one step are told apart only by their order, so the order must be complete. A step of which
+ * records are missing, or which was given up for want of room, is not compared any more. A step that is run again after
+ * the job went back never meets what is left of its first run.
  */
 #include "daemon/engine/detect/compare.h"
 
@@ -18,7 +18,7 @@
 #define COMPARISONS_MAX 256u
 
 struct compare_member {
-    struct moment at; /* the step of what it said last here */
+    struct moment at; /* the step of the member's last report here */
     bool spoken;      /* `at` is known */
 };
 STATE_OF_MEMBER(compare)
@@ -34,7 +34,8 @@ bool compare_moment(struct source *s, const struct roll_record *rec, struct mome
     if (!own) {
         return false;
     }
-    if (rec->step == ROLL_STEP_NONE) { /* said outside of steps, before the first: a buffer was made */
+    /* the report is outside of any step, before the first one: a buffer was made */
+    if (rec->step == ROLL_STEP_NONE) {
         *at = (struct moment){.turn = own->at.turn};
         return true;
     }
@@ -68,7 +69,7 @@ static bool matches(const struct comparison *m, const struct comparison *key)
            m->microbatch == key->microbatch && m->layer == key->layer && m->phase == key->phase;
 }
 
-/* The oldest in which this member has not said value number `at`. */
+/* The oldest comparison of this key in which the rank has not reported value number `at`. */
 static struct comparison *find(const struct compare_comm *own, const struct comparison *key, uint32_t rank, unsigned at)
 {
     struct comparison *oldest = NULL;
@@ -106,8 +107,7 @@ static void compare_comm_fini(struct comm *c)
     }
 }
 
-/* No room: the step of the oldest comparison is given up as a whole, because the order of what is left of it would say
- * nothing. */
+/* Gives up the step of the oldest comparison as a whole, because the order of what would be left of it says nothing. */
 static void give_up_oldest(struct comm *c)
 {
     struct compare_comm *own = compare_of_comm(c);

@@ -1,10 +1,10 @@
 /*
  * detect_align.c: a rank left out a call, made one too many, or made the same calls in another order.
  *
- * Proven when no other mistake fits the calls of both sides (align_lines.c) and the vote is decided (align.c); the
- * first call that differs is named, with the call that was left out or added. Until then suspected, with the mistakes
- * that are open. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the
- * calls itself, so another order there is only suspected.
+ * Proven when no other mistake fits the calls of both sides (judge/align_lines.c) and the vote is decided
+ * (judge/align_vote.c). The text names the first call that differs and the call that was left out or added. Until then
+ * the verdict is suspected, with the other possible mistakes. Without a majority the finding is the same, but nobody is
+ * named. Inside one group NCCL sorts the calls itself, so another order there is only suspected.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -69,7 +69,7 @@ static void tell_story(struct words *w, const struct finding *f, const struct ro
     }
 }
 
-/* Missing on one communicator and too many on another: one mistake. */
+/* Adds that a call is missing on one communicator and is one too many on another, which is one mistake. */
 static void words_astray(struct words *w, const struct astray *a)
 {
     words_add(w, " Rank %u has called on ", a->rank->world);
@@ -79,8 +79,8 @@ static void words_astray(struct words *w, const struct astray *a)
     words_add(w, ": one mistake, and two communicators on which it is seen.");
 }
 
-/* What was told of the other communicator says more than this: it names somebody and this does not, or it is proven and
- * this is not. */
+/* The verdict about the other communicator says more than this one would: it names somebody and this one does not, or
+ * it is proven and this one is not. */
 static bool says_less(const struct finding *f, const struct astray *with)
 {
     if (with->half.number == f->earlier) {
@@ -97,7 +97,7 @@ static bool align_disagree(struct roll_engine *e, const struct finding *given)
     const struct entry *major = source_entry(f->major_source, f->major_ticket);
     struct astray astray;
     bool two = astray_find(e, f, &astray);
-    if (two && f->kind != astray.kind) { /* the other half says which of the open ones it is */
+    if (two && f->kind != astray.kind) { /* the other half of the mistake says which of the possible ones it is */
         f->open = (f->open | 1u << f->kind) & ~(1u << astray.kind);
         f->kind = astray.kind;
         f->length = 1;
@@ -152,7 +152,7 @@ static bool align_disagree(struct roll_engine *e, const struct finding *given)
         words_astray(&w, &astray);
     }
     finding_life(e, v, f, &w);
-    if (two && v->supersedes == 0 && v->confirms == 0) { /* the other half is told with it */
+    if (two && v->supersedes == 0 && v->confirms == 0) { /* this verdict tells the other half as well */
         say_supersedes(e, v, astray.half.number);
     }
     astray_keep(f, v, two ? &astray : NULL);

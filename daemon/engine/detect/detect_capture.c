@@ -2,10 +2,11 @@
  * detect_capture.c: CUDA graphs that do not agree: a call captured on some ranks and issued on others, and launches of
  * graphs that hold different collectives.
  *
- * Both are proven by the records: the flag CAPTURED on one side, or two hashes of captured collectives that differ. The
- * minority of the vote is named, as for every disagreement at one place. For launches the first captured call that
- * differs is looked up (graph.c); where it is no longer known the verdict says so and stays proven, because the hashes
- * alone prove the difference. Calls that differ in more than the capture are left to detect_signature.c.
+ * The records prove both: by the flag CAPTURED on one side, or by two hashes of captured collectives that differ. The
+ * minority of the vote is named, as in every disagreement at one place. For launches the first captured call that
+ * differs is looked up (model/graph.c). Where that call is not remembered any more, the text says so and the verdict
+ * stays proven, because the hashes alone prove the difference. Calls that differ in more than the capture are left to
+ * detect_signature.c.
  */
 #include "daemon/engine/detect/detector.h"
 #include "trace/signature.h"
@@ -44,7 +45,7 @@ static bool tell_capture(struct roll_engine *e, const struct finding *f, const s
     return true;
 }
 
-/* The first place where the captured collectives of both launches differ. False: not known any more. */
+/* Says at which place the captured collectives of the two launches first differ. False: that is not known any more. */
 static bool first_difference(const struct finding *f, const struct roll_record *minor, const struct roll_record *major,
                              struct words *w)
 {
@@ -64,7 +65,8 @@ static bool first_difference(const struct finding *f, const struct roll_record *
             words_add(w, " in the second.");
             return true;
         }
-        /* One list is at its end; not so if its definition counts more than are remembered. */
+        /* One list has ended, and the other goes on. A list has not ended while its definition counts more calls than
+         * are remembered. */
         bool ends = (!have_a && n == of_minor && have_b) || (!have_b && n == of_major && have_a);
         if (ends) {
             words_add(w, " The graphs hold %u and %u collectives here; ", of_minor, of_major);

@@ -1,10 +1,12 @@
 /*
- * detect_dtype.c: as many bytes on every rank, but not of one datatype: AllGather of float32 that meets int32.
+ * detect_dtype.c: equally many bytes on every rank, but not of one datatype: an AllGather of float32 meets one of
+ * int32.
  *
- * NCCL moves bytes here and nothing hangs, so it is no finding; but whoever reads the numbers reads garbage, unless
- * both sides mean the same bits. A note, once per place: per call site, and where none is known per kind of call on the
- * communicator. Said when all members have come, so that both sides are whole. Healthy twins: the same cast on every
- * rank, and reductions, where the datatype is compared as an argument (detect_signature.c).
+ * NCCL only moves bytes here and nothing hangs, so this is no finding. But whoever reads the numbers reads garbage,
+ * unless both sides mean the same bits. So it is a note, once per call site, or, where no call site is known, once per
+ * kind of call on the communicator. The note is given when all members have made the call, so that both sides are
+ * complete. Two cases are healthy: the same cast on every rank, and reductions, whose datatype is compared as an
+ * argument (detect_signature.c).
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -38,7 +40,7 @@ static uint32_t gather(const struct roll_engine *e, const struct comm *c, uint32
     return used;
 }
 
-/* The smaller camp first, as everywhere. */
+/* The smaller camp is shown first, as in every verdict. */
 static void say_note(struct roll_engine *e, struct comm *c, uint32_t seq, struct camp *camp)
 {
     bool turned = roll_rankset_count(&camp[0].ranks) > roll_rankset_count(&camp[1].ranks);

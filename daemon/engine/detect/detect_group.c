@@ -1,10 +1,11 @@
 /*
- * detect_group.c: the same calls in the same order, but the boundaries of groups differ between ranks.
+ * detect_group.c: ranks make the same calls in the same order, but begin or end groups at different places.
  *
- * NCCL chooses algorithm and protocol from what a group holds together, so boundaries that differ can choose
- * differently on the two sides. That is inferred from its scheduling, not documented, and often nothing happens:
- * suspected, once per communicator. A group of one call equals a call outside of groups and is healthy, and so is any
- * arrangement that all ranks share. Only two ranks are named, as the two sides: which of them is wrong is not known.
+ * NCCL chooses algorithm and protocol by what a group holds together, so ranks with different groups may choose
+ * differently. This is inferred from NCCL's scheduling and not documented, and often nothing happens. So the verdict is
+ * suspected, and said once per communicator. Two cases are healthy: a group of one call equals a call outside of
+ * groups, and any grouping will do that all ranks share. Only two ranks are named, as the two sides; which of them is
+ * wrong is not known.
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,18 +1,18 @@
 /*
- * detect_moe_obligation.c: a rank will not issue backward collectives that its peers will wait for, told while forward
+ * detect_moe_obligation.c: a rank will not issue backward collectives for which its peers will wait, told while forward
  * still runs.
  *
- * In forward each rank reports, per MoE layer, the collectives that its backward pass will issue
- * (moe_core/include/moe/observe.h). Members of one expert-parallel communicator must report alike. A rank whose list
- * lacks what a peer's list has will leave that peer waiting: predicted, as soon as both lists are known and the other
- * members' have come (or stall/20 has passed). No majority is needed: a longer list waits for a shorter one, never the
- * reverse. Equal lists, all empty included, are healthy. Lists are compared by operation and by whether they run on the
- * expert-parallel communicator itself, because other communicators (expert-data-parallel) differ from member to member
- * by design.
+ * In forward each rank reports, for each MoE layer, the collectives that its backward pass will issue
+ * (moe_core/include/moe/observe.h). The members of one expert-parallel communicator must report the same list. A rank
+ * whose list lacks a collective of a peer's list will leave that peer waiting. This is predicted when the lists of all
+ * members have come, or stall/20 after a difference was first seen. No majority is needed: a rank with a longer list
+ * waits for one with a shorter list, never the reverse. Equal lists are healthy, also when all are empty. Lists are
+ * compared by operation, and by whether a collective runs on the expert-parallel communicator itself: other
+ * communicators (expert-data-parallel) differ from member to member by design.
  *
- * The communicators concerned are remembered. When they do disagree or stall, one proven verdict says that the
- * prediction came true, and all other detectors stay silent about them. The memory ends when the members have got
- * through to a later step.
+ * The communicators concerned are remembered. When one of them disagrees or stalls, a single proven verdict says that
+ * the prediction came true, and all other detectors are silent about it. The prediction expires when the members have
+ * reached a later step.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/obligation.h"
@@ -22,20 +22,20 @@
 
 #define OBLIGE_MAX 256u /* obligations of one layer */
 
-/* The list that a rank is telling. */
+/* The list that a rank is reporting. */
 struct moe_obligation_source {
     uint32_t step;
     uint16_t microbatch, layer;
     uint32_t used;
-    bool broken; /* a record was lost or refused: the list says nothing */
+    bool broken; /* a record of the list is missing or does not fit: the list says nothing */
     struct obligation obligation[OBLIGE_MAX];
 };
 STATE_OF_SOURCE(moe_obligation)
 
 /*
- * A rank that has no tokens and received none has nothing to send and nothing to get in this layer's all-to-alls. Where
- * empty messages are left out (moe_core's own dispatchers do so, on both sides) nobody waits for it there, whatever it
- * left out. Where they are made, as PyTorch does, its peers do.
+ * The rank had no tokens and received none, so it has nothing to send and nothing to receive in the all-to-alls of this
+ * layer. Where empty messages are left out (the dispatchers of moe_core leave them out on both sides), nobody waits for
+ * the rank there, whatever it left out. Where empty messages are made, as PyTorch does, its peers wait for them.
  */
 static bool idle(const struct roll_engine *e, const struct cell *cell, const struct list *full, const struct list *list)
 {
@@ -61,8 +61,8 @@ static struct cause *cause_new(struct roll_engine *e)
     return cause;
 }
 
-/* Communicators on which the missing calls would have been made, as far as they are known: the ep one, and the
- * culprits' own. */
+/* Marks the communicators on which the missing calls would have been made, as far as they are known: the
+ * expert-parallel one, and that of the first missing call. */
 static void blame(struct roll_engine *e, uint32_t at, const struct comm *ep)
 {
     const struct cause *cause = &moe_obligation_of_engine(e)->cause[at];
@@ -79,7 +79,8 @@ static void blame(struct roll_engine *e, uint32_t at, const struct comm *ep)
     }
 }
 
-/* The same ranks may leave out the same layer again and again: one cause, told once, brought up to date. */
+/* The cause of these ranks and this layer. The same ranks may leave out the same layer again and again: that is one
+ * cause, told once and kept up to date. */
 static struct cause *cause_for(struct roll_engine *e, const struct comm *ep, const struct cell *cell,
                                const struct roll_rankset *culprits)
 {
@@ -141,8 +142,8 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         blame(e, (uint32_t)(cause - moe_obligation_of_engine(e)->cause), ep);
         if (!cause->told) {
             cause->told = true;
-            /* What is left out on one communicator in one step is one finding, whichever ranks are without tokens in
-             * its layers. */
+            /* What is left out on one communicator in one step is one finding, whichever ranks have no tokens in its
+             * layers. */
             cause->prediction = say_key(ROLL_VERDICT_MOE_OBLIGATION, cause->key, cause->step, cause->skipped);
             obligation_predict(e, cause, zero);
         }
@@ -151,7 +152,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
     roll_rankset_fini(&waiting);
 }
 
-/* What was predicted of these causes is taken back, told or about to be. */
+/* Withdraws the prediction of this cause; one that has not been said yet is not said. */
 static void withdraw(struct roll_engine *e, const struct cause *cause)
 {
     struct gathered *g = gather_find(e, cause->prediction);
@@ -162,7 +163,7 @@ static void withdraw(struct roll_engine *e, const struct cause *cause)
     }
 }
 
-/* All members have got to a later step: what was predicted for an earlier one did not happen. */
+/* All members have reached a later step: the predictions for earlier steps did not come true. */
 static void expire(struct roll_engine *e, struct comm *ep, uint32_t step)
 {
     const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
@@ -191,7 +192,7 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
                  (collected && !collected->broken && collected->used == rec->count &&
                   (collected->used == 0 || (collected->step == rec->step && collected->layer == rec->layer &&
                                             collected->microbatch == rec->microbatch)));
-    if (compared && !whole) { /* its later lists would meet the wrong ones of its peers */
+    if (compared && !whole) { /* the rank's later lists would be compared with the wrong lists of its peers */
         obligation_give_up(m->comm, &when);
     }
     struct cell *cell = compared && whole ? obligation_cell_get(m->comm, rec, &when, (uint32_t)m->rank) : NULL;

@@ -1,56 +1,58 @@
 /*
- * detect_moe_outside.c: why a rank lacks a backward collective, in a job that does not use moe_core: it made no expert
- * product in forward.
+ * detect_moe_outside.c: why a rank lacks a backward collective, in a job that does not use moe_core: the rank made no
+ * expert product in forward.
  *
- * Seen from outside are the grouped products of Transformer Engine and cuBLAS (interposer/ext/ext.def). For each member
- * of each communicator it is remembered in which of the last 64 intervals it made one: between two of its collectives,
- * and between two of its exchanges (groups of sends and receives, which is how frameworks make an all-to-all-v). When
- * ranks wait for a rank, and in one of its last intervals all peers that make such calls on that communicator made one
- * and it did not, though it had made them in the intervals before, then that is told as the cause: skipping the experts
- * is what takes the backward collectives out of its graph.
+ * The grouped products of Transformer Engine and cuBLAS can be seen from outside (interposer/ext/ext.def). For each
+ * member of each communicator the detector remembers in which of the last 64 intervals it made one. An interval lies
+ * between two collectives of the member, or between two of its exchanges (groups of sends and receives, which is how
+ * frameworks make an all-to-all-v). The detector speaks when ranks wait for a rank, and in one of the rank's last
+ * intervals all peers that make such products on that communicator made one and the rank did not, though it had made
+ * them before. Skipping the experts is what takes the backward collectives out of the rank's graph.
  *
- * Collectives are numbered by their communicator. Exchanges are not: where a framework leaves empty messages out, on
- * both sides, a rank that has nothing to send and nothing to receive makes an empty group, which leaves no record
- * (PyTorch makes empty messages since NCCL 2.14, and its groups all leave one). So each member counts its own, and
- * where a send meets a receive the two groups are one exchange: the lower number is raised to the higher, and what the
- * member did before is forgotten, for it was numbered otherwise. Counting alone was rejected: one empty group, and
- * every interval after it would be compared with the wrong one.
+ * Collectives have the numbers of their communicator; exchanges have none. Some frameworks leave empty messages out on
+ * both sides, so a rank that has nothing to send and nothing to receive makes an empty group, which leaves no record.
+ * (PyTorch makes empty messages since NCCL 2.14, and all its groups leave records.) So each member counts its own
+ * exchanges. Where a send meets a receive, their two groups are one exchange: the lower number is raised to the higher
+ * one, and what that member did before is forgotten, because it was counted differently. Counting alone was rejected:
+ * after one empty group every interval would be compared with the wrong one.
  *
- * Suspected, always: a rank whose experts got no rows makes no such call and may be right (Transformer Engine's legacy
- * path does not reach the C function then), so the difference alone is never a finding: without a wait nothing is said,
- * and nothing is predicted. Ranks without experts (pipeline stages) never made the call and are never meant; how many
- * groups a rank has says nothing. Where records of a rank are lost, it is not compared for what lies before.
+ * The verdict is always suspected. A rank whose experts got no rows makes no such product and may be right (Transformer
+ * Engine's legacy path does not call the C function then). So the difference alone is never a finding: nothing is said
+ * without a wait, and nothing is predicted. Ranks without experts (pipeline stages) never made a product and are never
+ * named. How many groups a product has says nothing. Where records of a rank are lost, its earlier intervals are not
+ * compared.
  */
 #include "daemon/engine/detect/detector.h"
 
 #include <inttypes.h>
 
-#define WINDOW 64u /* intervals remembered: bits of intervals.made */
-#define RECENT 12u /* a miss that lies further back has been survived */
-#define HABIT  2u  /* intervals in which the rank did make the call */
+#define WINDOW 64u /* intervals remembered: the bits of intervals.made */
+#define RECENT 12u /* a miss so many collectives back did no harm */
+#define HABIT  2u  /* intervals in which the rank must have made a product */
 
-#define EXT_TICKETS 16u /* expert products remembered per member */
+#define EXT_TICKETS 16u /* products remembered per member */
 
-/* In which intervals between two calls of a kind a member made a grouped product. */
+/* In which intervals between two calls of one kind a member made a grouped product. */
 struct intervals {
-    uint64_t made; /* bit n: in the interval that ends with number `last` - n */
+    uint64_t made; /* bit n: in the interval that ends with call number `last` - n */
     uint32_t last;
-    uint32_t from;                /* intervals that end below this number are not known */
-    uint32_t shift;               /* by how much numbers have been raised: see outside_meet; 0 for collectives */
-    uint64_t ticket[EXT_TICKETS]; /* by number - shift: ticket + 1 of its newest product in an interval */
+    uint32_t from;  /* the intervals that end below this number are not known */
+    uint32_t shift; /* by how much outside_meet has raised the numbers; 0 for collectives */
+    /* ticket + 1 of the newest product in an interval, by the interval's number - shift */
+    uint64_t ticket[EXT_TICKETS];
 };
 
-/* The exchanges of a member: its groups of sends and receives, numbered so that those that meet have one number: the
- * place of the group among the member's own, from 1, + in.shift. */
+/* The exchanges of a member: its groups of sends and receives. Exchanges that meet have one number: the place of the
+ * group among the member's groups, from 1, + in.shift. */
 struct exchanges {
     struct intervals in;
-    uint32_t next;  /* number that its next group takes */
-    uint32_t group; /* its newest group */
-    bool lost;      /* records are: the numbers say nothing any more */
+    uint32_t next;  /* number of the next group */
+    uint32_t group; /* id of the newest group */
+    bool lost;      /* records were lost: the numbers say nothing any more */
 };
 
 struct moe_outside_source {
-    bool products; /* it has made grouped products, seen from outside */
+    bool products; /* the rank has made grouped products that were seen from outside */
 };
 STATE_OF_SOURCE(moe_outside)
 
@@ -61,18 +63,19 @@ static bool has_products(const struct source *s)
 }
 
 struct moe_outside_member {
-    struct intervals in; /* between collectives */
-    bool exchanges;      /* it has made an exchange after a grouped product: */
+    struct intervals in; /* the intervals between collectives */
+    /* the member has made an exchange after a grouped product, and `exchange` follows its exchanges */
+    bool exchanges;
     struct exchanges exchange;
 };
 STATE_OF_MEMBER(moe_outside)
 
 enum kind { EXCHANGES, COLLECTIVES, KINDS };
 
-/* The intervals of a member between its calls of one kind; in NULL: none to be compared. */
+/* The intervals of a member between its calls of one kind; in NULL: there are none to compare. */
 struct track {
     struct intervals *in;
-    uint32_t next; /* number of the call that ends the one it is in */
+    uint32_t next; /* number of the call that will end the current interval */
 };
 
 static struct track track_of(struct member *m, enum kind kind)
@@ -85,7 +88,7 @@ static struct track track_of(struct member *m, enum kind kind)
     return usable ? (struct track){.in = &own->exchange.in, .next = own->exchange.next} : (struct track){.in = NULL};
 }
 
-/* The interval that ends with call number `seq`. */
+/* The member made a product in the interval that ends with call number `seq`. */
 static bool made(const struct intervals *in, uint32_t seq)
 {
     return in->last >= seq && in->last - seq < WINDOW && (in->made >> (in->last - seq) & 1) != 0;
@@ -118,7 +121,7 @@ static void outside_record(struct roll_engine *e, uint32_t source, const struct 
         if (!m || m->comm->size < 2 || !moe_outside_make_member(m)) {
             continue;
         }
-        if (!m->unsure) { /* else the number of its next collective is not known */
+        if (!m->unsure) { /* otherwise the number of the next collective is not known */
             note_product(track_of(m, COLLECTIVES), ticket);
         }
         struct track exchanges = track_of(m, EXCHANGES);
@@ -128,7 +131,8 @@ static void outside_record(struct roll_engine *e, uint32_t source, const struct 
     }
 }
 
-/* What is lost may have been a product: nothing before is compared. Exchanges cannot be counted on from here. */
+/* The lost records may have held a product, so no earlier interval is compared. Exchanges cannot be counted from here
+ * on. */
 static void outside_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     const struct source *s = e->source[source];
@@ -150,7 +154,7 @@ uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct 
     }
     own = own ? own : moe_outside_make_member(m);
     if (!own) {
-        return 0; /* without memory this one is not judged */
+        return 0; /* without memory the exchange is not judged */
     }
     struct exchanges *x = &own->exchange;
     own->exchanges = true;
@@ -183,13 +187,14 @@ void outside_meet(struct member *m, struct member *other, struct node *n, uint32
 }
 
 struct miss {
-    struct member *member, *peer; /* peer: one that made the call */
+    struct member *member, *peer; /* the member that made no product; a peer that made one */
     enum kind kind;
-    uint32_t seq, ago; /* ago: calls of that kind that the member has made since */
+    /* number of the call that ends the interval; calls of that kind that the member has made since */
+    uint32_t seq, ago;
 };
 
-/* Members other than m that made the call in the interval; *able: those that make such calls at all, and have got so
- * far. */
+/* The number of other members that made a product in the interval. *able: how many of them make products at all and
+ * have come so far. *peer: one that made it. */
 static uint32_t peers_made(const struct member *m, enum kind kind, uint32_t seq, uint32_t *able, struct member **peer)
 {
     uint32_t n = 0;
@@ -210,13 +215,13 @@ static uint32_t peers_made(const struct member *m, enum kind kind, uint32_t seq,
 }
 
 /*
- * How many intervals of the rank are there on this communicator in which all peers that make the call made it and it
- * did not; *out: the newest.
+ * In how many intervals of m on this communicator all peers that make products made one and m did not; *out: the newest
+ * of them.
  *
- * One alone is a finding. A rank that has come through the backward of a layer without rows has missed twice, in
- * forward and in backward, and was right: two may be just that. Backward goes through the layers the other way, so
- * between a skip and the exchange that lacks because of it lie all exchanges of the layers after it: one between
- * exchanges may lie far back.
+ * Exactly one such interval is a finding. A rank that has come through the backward of a layer without rows has missed
+ * twice, in forward and in backward, and was right; so two may be just that. Backward goes through the layers in
+ * reverse. So all exchanges of the later layers lie between a skip and the exchange that is missing because of it, and
+ * a miss between exchanges may lie far back.
  */
 static uint32_t find_miss(struct member *m, enum kind kind, struct miss *out)
 {
@@ -245,9 +250,9 @@ static uint32_t find_miss(struct member *m, enum kind kind, struct miss *out)
 }
 
 /*
- * Of several communicators that show the same, the smallest says most: it is the experts' own. Exchanges say more than
- * collectives. Between two collectives may lie a whole step, forward and backward: where something finer shows two
- * misses, one there is no finding.
+ * The miss of s that explains best why `waiter` waits. Of several communicators with a miss the smallest says most: it
+ * is that of the experts. Exchanges say more than collectives: a whole step, forward and backward, may lie between two
+ * collectives. So where any track shows two misses, one miss between collectives is no finding.
  */
 static bool miss_of(const struct source *s, uint32_t waiter, struct miss *out)
 {
@@ -271,7 +276,8 @@ static bool miss_of(const struct source *s, uint32_t waiter, struct miss *out)
     return found && !(came_through && out->kind == COLLECTIVES);
 }
 
-/* "between #16 and #17 on communicator ep", "between two exchanges on communicator ep, 4 exchanges ago" */
+/* Adds "between #16 and #17 on communicator ep", or "between two exchanges (groups of sends and receives) on
+ * communicator ep, 4 exchanges before the last that it made". */
 static void words_interval(struct words *w, const struct miss *miss)
 {
     if (miss->kind == COLLECTIVES) {
@@ -288,7 +294,7 @@ static void words_interval(struct words *w, const struct miss *miss)
     }
 }
 
-/* Rows and groups as far as they were known on the host. */
+/* Adds the rows and groups of a product, as far as they were known on the host. */
 static void words_product(struct words *w, const struct roll_record *rec)
 {
     words_add(w, " made a %s", roll_op_name(rec->op));
@@ -310,7 +316,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     const struct entry *call = ticket ? source_entry(peer, ticket - 1) : NULL;
     struct source *waiter = b->waiter;
     uint64_t waits_in = b->ticket;
-    for (uint32_t i = 0; waiter == s && i < b->steps; i++) { /* a circle may be told from any of its ranks */
+    for (uint32_t i = 0; waiter == s && i < b->steps; i++) { /* a circle may be reported from any of its ranks */
         waiter = b->step[i].rank;
         waits_in = b->step[i].ticket;
     }
@@ -357,7 +363,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     roll_rankset_fini(&peers);
 }
 
-/* The call waits on this communicator. */
+/* The call of s with this ticket is on communicator c. */
 static bool waits_on(const struct source *s, uint64_t ticket, const struct comm *c)
 {
     const struct entry *entry = source_entry(s, ticket);
@@ -366,9 +372,9 @@ static bool waits_on(const struct source *s, uint64_t ticket, const struct comm 
 }
 
 /*
- * Whether this wait can come of the miss. An exchange that a rank lacks in backward is one of the communicator on which
- * it missed: a wait elsewhere, where a rank had no rows in a pass that has no backward, is another matter. Collectives
- * are also counts, of other groups than the exchange.
+ * This wait can come from the miss. A rank that missed between exchanges lacks an exchange of the same communicator in
+ * backward. A wait elsewhere, for a rank that had no rows in a pass without backward, is another matter. Misses between
+ * collectives can explain any wait, because collectives also carry the counts for exchanges of other communicators.
  */
 static bool can_explain(const struct block *b, const struct source *s, const struct miss *miss)
 {

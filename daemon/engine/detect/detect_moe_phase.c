@@ -1,10 +1,11 @@
 /*
- * detect_moe_phase.c: a rank left the backward of an MoE layer without making the calls that its peers wait in.
+ * detect_moe_phase.c: a rank left the backward of an MoE layer without making the calls in which its peers wait.
  *
- * It promised them in forward like its peers (else detect_moe_obligation.c has told), and then went past: peers wait in
- * the backward of a layer, and the rank has reported that it reduces gradients, or is in a later step (waitgraph.c:
- * has_passed). Proven when its host waits as well; suspected when it was not seen to, because a phase is what the job
- * says of itself. A rank that runs far ahead of its peers is healthy and never gets here: it has made its calls.
+ * The rank promised these calls in forward like its peers (otherwise detect_moe_obligation.c has told). Then the peers
+ * wait in the backward of a layer, while the rank has reported that it reduces gradients, or is in a later step
+ * (judge/waitgraph.c: has_passed). Proven when the rank's host waits as well. Otherwise suspected, because a phase is
+ * only what the job says of itself. A rank that runs far ahead of its peers is healthy and is never shown to this
+ * detector, because it has made its calls.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"

@@ -1,14 +1,17 @@
 /*
- * detect_moe_route.c: a rank whose own words about its routing do not fit together.
+ * detect_moe_route.c: what a rank reports about its own routing contradicts itself.
  *
- * Two comparisons inside one rank, so both are proven by its records alone, and need no peer:
- *   - the rows that it will send to its peers (MOE_SPLIT of forward) do not add up to the rows of the buffer that it
- * sends (MOE_COUNTS): frameworks that size the buffer as tokens x top-k while the routing map has fewer entries raise
- * an error there, or send rows that nobody wrote (Megatron-LM #5542);
- *   - the splits of a recomputed forward differ from those of the first (top-k ties that flip: Automodel #3140): its
- * peers expect the first ones. Only complete lists are compared: one MOE_SPLIT per member, in order, nothing lost
- * between them. A recompute is compared only where one forward of its step, microbatch and layer can be meant: where
- * several wait for theirs (layers or microbatches without numbers), nobody can say which.
+ * Two things are compared within one rank, so its records alone prove a contradiction, and no peer is needed:
+ *
+ *   - The rows that the rank will send to its peers (MOE_SPLIT of forward) do not add up to the rows of the buffer that
+ *     it sends (MOE_COUNTS). Frameworks that size the buffer as tokens times top-k, while the routing map has fewer
+ *     entries, raise an error there or send rows that nobody wrote (Megatron-LM #5542).
+ *   - The splits of a recomputed forward differ from those of the first forward (top-k ties that flip: Automodel
+ *     #3140). The peers expect the first ones.
+ *
+ * Only complete lists are compared: one MOE_SPLIT per member, in order, with no record lost between them. A recomputed
+ * forward is compared only where it can repeat only one forward of its step, microbatch and layer. Where several
+ * forwards wait to be recomputed (layers or microbatches without numbers), nobody can say which one it repeats.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
@@ -21,18 +24,18 @@
 
 #define BATCHES 64u /* microbatches of one layer that may be under way at once (pipelining) */
 
-/* The splits of one layer and microbatch. */
+/* The list of splits that is being read for one layer and microbatch, and the last complete list of a forward. */
 struct split_note {
-    uint32_t step, next; /* next: the peer whose split comes next */
+    uint32_t step, next; /* `next`: the peer whose split must come next; NO_SEQ: a split is missing */
     uint16_t microbatch, comm;
     uint8_t phase;
-    uint32_t pending; /* forwards that have not been recomputed */
-    bool known;       /* `forward` holds the complete list of the only one */
-    bool compares;    /* the recompute whose list this is can only mean that one */
+    uint32_t pending; /* forwards that have not been recomputed yet */
+    bool known;       /* `forward` and `ticket` are those of the only forward that has not been recomputed */
+    bool compares;    /* the current list is a recomputation, and can only repeat the forward of `forward` */
     uint64_t buffer;  /* rows of the buffer that is sent; 0 = not known */
-    uint64_t sum;     /* rows sent, so far */
+    uint64_t sum;     /* rows of the splits that have come so far */
     uint64_t hash, forward;
-    uint64_t ticket; /* of the forward's last split */
+    uint64_t ticket; /* ticket of the last split of the forward */
 };
 
 struct moe_route_source {
@@ -51,7 +54,7 @@ static struct split_note *note_of(struct source *s, const struct roll_record *re
     return t && ROLL_GROW_ZERO(t->note, t->notes, at + 1) == 0 ? &t->note[at] : NULL;
 }
 
-/* The record of one split of a list whose last one has this ticket; NULL when it is not in the log any more. */
+/* The split for this peer, in the list whose last split has this ticket; NULL: it is not in the log any more. */
 static const struct entry *split_to(const struct source *s, uint64_t ticket, uint32_t peer, uint32_t members)
 {
     const struct entry *last = source_entry(s, ticket);
@@ -137,7 +140,7 @@ static void speak(struct roll_engine *e, uint32_t source, const struct roll_reco
         g->number_of[1] = (uint32_t)n->buffer;
     }
     gather_add(e, g, m->comm, rec->step, rec->microbatch, rec->layer, &rank, NULL);
-    comm_mute_at(e, m->comm, s, rec); /* what follows in this exchange is its consequence */
+    comm_mute_at(e, m->comm, s, rec); /* what follows in this exchange is a consequence */
     comm_explained(e, m->comm);
     roll_rankset_fini(&rank);
 }
@@ -149,7 +152,8 @@ static void list_whole(struct roll_engine *e, uint32_t source, const struct roll
         n->forward = n->hash;
         n->known = n->pending == 1;
         n->ticket = ticket;
-        if (n->buffer != 0 && n->buffer != UINT32_MAX && n->sum != n->buffer) { /* UINT32_MAX: it may be more */
+        /* UINT32_MAX: the rows may be more than the field can hold */
+        if (n->buffer != 0 && n->buffer != UINT32_MAX && n->sum != n->buffer) {
             speak(e, source, rec, ROLL_VERDICT_MOE_SPLIT_SUM, n);
         }
     } else if (n->compares && n->hash != n->forward) {
@@ -157,7 +161,7 @@ static void list_whole(struct roll_engine *e, uint32_t source, const struct roll
     }
 }
 
-/* MOE_COUNTS: the head of a list. */
+/* MOE_COUNTS has come: a new list begins. */
 static void begin(struct split_note *n, const struct roll_record *rec)
 {
     if (n->step != rec->step || n->microbatch != rec->microbatch) {
@@ -202,7 +206,7 @@ static void route_record(struct roll_engine *e, uint32_t source, const struct ro
     bool follows = n->step == rec->step && n->microbatch == rec->microbatch && n->phase == rec->phase &&
                    n->comm == rec->comm && rec->peer >= 0 && (uint32_t)rec->peer == n->next;
     if (!follows) {
-        n->next = NO_SEQ; /* a hole: this list says nothing */
+        n->next = NO_SEQ; /* a split is missing: the list says nothing */
         return;
     }
     n->next++;

@@ -1,12 +1,13 @@
 /*
- * detect_moe_uniform.c: numbers that all members of a communicator need alike, and do not have.
+ * detect_moe_uniform.c: a number that must be the same on all members of a communicator is not.
  *
- * Before the first collective that needs it, each rank of a moe_core job reports such a number
- * (moe_core/include/moe/observe.h, MOE_UNIFORM): its tokens, where a dispatcher needs equal ones and nothing pads them;
- * the capacity of an expert, where splits are equal; the bytes of a buffer that is made together. Ranks that differ
- * will send each other what the other does not expect. That is predicted here, before the collective, and called proven
- * when ranks then disagree on that communicator. Who is right cannot be known from the numbers: the ranks named are
- * those whose number is not the commonest (ties: not the largest), and the text gives both numbers.
+ * In a moe_core job each rank reports such a number before the first collective that needs it
+ * (moe_core/include/moe/observe.h, MOE_UNIFORM): its tokens, where a dispatcher needs equally many and nothing pads
+ * them; the capacity of an expert, where splits are equal; the bytes of a buffer that all ranks make together. Ranks
+ * with different numbers will send each other what the other does not expect. This is predicted before the collective,
+ * and said again as proven when ranks then disagree on that communicator. The numbers do not say who is right. The
+ * ranks named are those whose number is not the most common one, if most members have that one; the text gives both
+ * numbers.
  *
  * Waiting for the mismatch of the collective itself was rejected: it names bytes, not the reason.
  */
@@ -21,7 +22,7 @@ static const struct {
     enum roll_verdict_code code;
     const char *singular, *what, *why;
     uint32_t remedy;
-    bool shows; /* where it does harm, calls of the same step differ or wait */
+    bool shows; /* where the difference does harm, calls of the same step differ or wait */
 } kinds[] = {
     {ROLL_VERDICT_MOE_TOKENS_UNEQUAL, "token", "tokens",
      "This dispatcher needs equal numbers on all ranks, and nothing pads them", ROLL_REMEDY_UNEVEN, true},
@@ -33,7 +34,7 @@ static const struct {
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-/* A rank of the set, and what it said. */
+/* The report of one rank of the set. */
 static const struct report *word_in(const struct roll_engine *e, const struct comparison *m,
                                     const struct roll_rankset *set)
 {
@@ -83,7 +84,7 @@ static uint64_t key_of(const struct comm *c, uint32_t kind, enum roll_certainty 
     return say_key(kinds[kind].code, gather_family(c), certainty, 0);
 }
 
-/* More than two numbers were said. */
+/* More than two different numbers were reported. */
 static bool are_several(const struct comparison *m, uint64_t common, uint64_t odd)
 {
     for (uint32_t r = 0; r < m->members; r++) {
@@ -94,7 +95,7 @@ static bool are_several(const struct comparison *m, uint64_t common, uint64_t od
     return false;
 }
 
-/* Adds what one comparison shows to what is told of this kind. */
+/* Adds what one comparison shows to the gathering of its kind. */
 static void tell(struct roll_engine *e, struct comm *c, struct comparison *m, enum roll_certainty certainty)
 {
     struct roll_rankset minor = {0}, major = {0};
@@ -124,7 +125,8 @@ static void tell(struct roll_engine *e, struct comm *c, struct comparison *m, en
         g->confirms = before && !before->undone ? gather_flush(e, before) : 0;
     }
     if (g) {
-        bool named = !tie && roll_rankset_count(&major) * 2 > c->size; /* of all, not of those that have come */
+        /* more than half of all members, not only of those that have reported */
+        bool named = !tie && roll_rankset_count(&major) * 2 > c->size;
         bool known = g->unnamed && named && g->comm == c && m->step == g->step;
         g->unnamed = fresh ? !named : g->unnamed && !known;
         g->pending = g->pending || known;
@@ -158,7 +160,7 @@ static void judge(struct roll_engine *e, struct comm *c, struct comparison *m)
         tell(e, c, m, ROLL_PREDICTED);
     }
     if (!m->differ && compare_whole(c, m)) {
-        compare_drop(c, m); /* one that differs stays: the mismatch may come true */
+        compare_drop(c, m); /* a comparison with a difference is kept: the mismatch may come true */
     }
 }
 
@@ -167,8 +169,8 @@ static uint32_t calls_of(const struct comm *c)
     return c->coll + c->p2p;
 }
 
-/* Every member is at a later step, and as many calls as there are members have been made here since: what this
- * comparison showed has done no harm. */
+/* The difference has done no harm: every member is at a later step, as many calls as there are members have been made
+ * on the communicator since, and nothing is disputed there. */
 static bool is_past(const struct roll_engine *e, const struct comm *c, struct comparison *m)
 {
     while (m->step != ROLL_STEP_NONE && m->beyond < m->members) {
@@ -182,8 +184,9 @@ static bool is_past(const struct roll_engine *e, const struct comm *c, struct co
 }
 
 /*
- * Hosts run ahead of their calls, so it is given time. One step with such numbers that has done no harm takes the
- * prediction back: other steps differ as well, perhaps all. If one of them does harm, that is told as proven.
+ * Withdraws a prediction. Hosts run ahead of their calls, so suspect_ns must have passed. One step whose different
+ * numbers did no harm is enough, because the numbers of other steps may differ as well, perhaps in all. If one of those
+ * does harm, that is said as proven.
  */
 static void expire(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
@@ -237,17 +240,18 @@ static void uniform_tick(struct roll_engine *e)
     }
 }
 
-/* What was predicted for this communicator and step: the reason of the mismatch found now. */
+/* True: different numbers were reported for this communicator and step. They are the reason for the mismatch that has
+ * been found now, and that has been said. */
 static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
 {
     const struct compare_comm *compared = compare_of_comm(c);
     for (struct comparison *m = compared ? compared->first : NULL; m; m = m->next) {
         if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step) {
-            if (!m->told) { /* the same two verdicts in whatever order the records come */
+            if (!m->told) { /* so the verdicts are the same two in whatever order the records come */
                 m->told = true;
                 tell(e, c, m, ROLL_PREDICTED);
             }
-            m->predicted = false; /* it has come true */
+            m->predicted = false; /* the prediction has come true */
             tell(e, c, m, ROLL_PROVEN);
             comm_explained(e, c);
             return true;
@@ -272,7 +276,7 @@ static bool uniform_pair(struct roll_engine *e, struct pair *p, uint32_t index)
     return entry && came_true(e, p->comm, entry->rec.step);
 }
 
-/* Nobody's bytes differ where one of the numbers is zero: its calls are simply not there. */
+/* Where one of the numbers is zero, no call differs in bytes: the rank without tokens makes no calls. */
 static bool uniform_block(struct roll_engine *e, const struct block *b)
 {
     const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;

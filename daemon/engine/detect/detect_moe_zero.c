@@ -1,9 +1,9 @@
 /*
- * detect_moe_zero.c: a rank received no tokens in an MoE layer, skipped its expert GEMM, or a remedy acted on it.
+ * detect_moe_zero.c: a rank received no tokens in an MoE layer, skipped its expert GEMM, or had a remedy act on it.
  *
- * All three are notes: a rank without tokens is ordinary routing skew, and becomes a fault only when the backward pass
- * lacks its collectives (detect_moe_obligation.c). One note per rank and layer; repetition every step would drown what
- * matters. Source of the hazard: Megatron-LM pull requests #3626 and #4851 (a rank with no routed tokens skips its
+ * All three are notes. A rank without tokens is ordinary routing skew, and becomes a fault only when its backward pass
+ * lacks collectives (detect_moe_obligation.c). There is one note per rank and layer: a note in every step would hide
+ * what matters. Source of the hazard: Megatron-LM pull requests #3626 and #4851 (a rank with no routed tokens skips its
  * expert subgraph).
  */
 #include "daemon/base/array.h"

@@ -1,47 +1,48 @@
 /*
  * detect_null.c: the template: a detector that never says anything. Copy it to begin a new one; docs/ADDING.md has the
- * steps. It is compiled and tested, so that it never rots, and it is not in the table: nobody asks it.
+ * steps. It is compiled and tested so that it stays correct, and it is not in the table, so nobody asks it.
  *
- * The head comment of a detector says which mistake it finds, from which evidence, how sure it is and why, and which
- * healthy behaviour looks alike and how the two are told apart. That last sentence is the one that matters.
+ * The head comment of a detector says four things: which mistake it finds, from which evidence, how sure it is and why,
+ * and which healthy behaviour looks alike. The last is the one that matters: say how the two are told apart.
  */
 #include "daemon/engine/detect/detector.h"
 
 #include <stdlib.h>
 
 /*
- * What the detector keeps, by the kind of object that it keeps it of. The row of the detector in detectors.def says
- * which of the four there are; a state that the row does not name does not compile. Leave out what is not needed.
+ * The states of the detector, one for each kind of object. The detector's row in detectors.def says which of the four
+ * exist; a state that the row does not name does not compile. Delete what is not needed.
  */
 struct null_engine {
     uint64_t run_ns; /* patience clock of the last run */
 };
-STATE_OF_ENGINE(null) /* null_of_engine(e), never NULL: it is made with the engine */
+STATE_OF_ENGINE(null) /* null_of_engine(e) is never NULL: the state is made with the engine */
 
 struct null_source {
-    uint32_t lost; /* how often records of it were lost */
+    uint32_t lost; /* how often records of this source were lost */
 };
-STATE_OF_SOURCE(null) /* null_of_source(s), NULL: none yet; null_make_source(s), NULL: no memory */
+STATE_OF_SOURCE(null) /* null_of_source(s): NULL where none was made yet; null_make_source(s): NULL without memory */
 
 struct null_comm {
     uint32_t *seen; /* by rank; owned */
 };
 STATE_OF_COMM(null)
 
-/* There may be millions of members. Keep something only of those that are special, and keep it small. */
+/* There may be millions of members. Make a state only for members that are special, and keep it small. */
 struct null_member {
-    struct roll_record *first; /* a copy of what it said first; owned */
+    struct roll_record *first; /* a copy of the member's first record; owned */
 };
 STATE_OF_MEMBER(null)
 
-/* The engine begins. The state is there, all zero; this is for what zeros do not say. 0, or a negative code. */
+/* The engine begins. The state exists, all zero; init is for what must not begin as zero. Returns 0 or a negative code.
+ */
 static int null_init(struct roll_engine *e)
 {
     null_of_engine(e)->run_ns = e->clock;
     return 0;
 }
 
-/* Ranks disagree at one place of a communicator. Return true when this case is yours, also when you have decided to
+/* Ranks disagree at one place of a communicator. Return true when this case is this detector's, also when it decides to
  * stay silent. */
 static bool null_disagree(struct roll_engine *e, const struct finding *f)
 {
@@ -57,7 +58,8 @@ static bool null_disagree(struct roll_engine *e, const struct finding *f)
     return false;
 }
 
-/* A send and a receive that have met, message number `index` of the pair, differ in bytes. Return true as above. */
+/* A send and a receive that have met differ in bytes; index: the number of the message in its pair. Return true as
+ * above. */
 static bool null_pair(struct roll_engine *e, struct pair *p, uint32_t index)
 {
     (void)e;
@@ -66,19 +68,19 @@ static bool null_pair(struct roll_engine *e, struct pair *p, uint32_t index)
     return false;
 }
 
-/* Ranks wait, and this is why: the wait graph has found the reason, and most detectors know only some kinds of it.
+/* Ranks wait, and *b says why. The wait graph has found the reason; most detectors handle only some kinds of reasons.
  * Return true as above. */
 static bool null_block(struct roll_engine *e, const struct block *b)
 {
     (void)e;
-    return b->kind == BLOCK_KINDS; /* which none is */
+    return b->kind == BLOCK_KINDS; /* no block is of this kind */
 }
 
-/* A record of class MOE, EXT or COMM; first: it has not been seen before, otherwise it has come further. */
+/* A record of class MOE, EXT or COMM has come; first: for the first time, else in a later state. */
 static void null_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                         bool first)
 {
-    struct member *m = source_member(e->source[source], rec->comm); /* NULL: no communicator that is known */
+    struct member *m = source_member(e->source[source], rec->comm); /* NULL: the communicator is not known */
     (void)ticket;
     if (!m || !first) {
         return;
@@ -86,7 +88,7 @@ static void null_record(struct roll_engine *e, uint32_t source, const struct rol
     struct null_comm *of_comm = null_make_comm(m->comm);
     struct null_member *of_member = null_make_member(m);
     if (!of_comm || !of_member) {
-        return; /* without memory it is not judged */
+        return; /* without memory the record is not judged */
     }
     if (!of_comm->seen) {
         of_comm->seen = calloc(m->comm->room, sizeof(*of_comm->seen));
@@ -99,7 +101,8 @@ static void null_record(struct roll_engine *e, uint32_t source, const struct rol
     }
 }
 
-/* So many records of this source are lost: what it did there is not known, and nothing may be concluded from it. */
+/* `count` records of this source are lost. What the source did in them is not known, so nothing may be concluded from
+ * their absence. */
 static void null_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     struct null_source *own = null_make_source(e->source[source]);
@@ -109,8 +112,8 @@ static void null_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     }
 }
 
-/* Time has passed: called at every tick, so it must be cheap when there is nothing to do. What has to look at all
- * sources or communicators does so a few times a second, and within a bound. */
+/* Time has passed. This is called at every tick, so it must be cheap when there is nothing to do. Work over all sources
+ * or communicators is done a few times a second, and within a bound. */
 static void null_tick(struct roll_engine *e)
 {
     struct null_engine *own = null_of_engine(e);
@@ -120,11 +123,11 @@ static void null_tick(struct roll_engine *e)
     own->run_ns = e->clock;
 }
 
-/* The engine ends. What the states own is freed here, and the states after that. Only objects of which some detector
- * has kept something are shown, so the state of this one may still be NULL. */
+/* The engine ends. These hooks free what the states own; the states are freed afterwards. Only objects are shown of
+ * which some detector has a state, so the state of this detector may still be NULL. */
 static void null_source_fini(struct source *s)
 {
-    (void)s; /* its state owns nothing: then there is no such hook */
+    (void)s; /* the state owns nothing: leave this hook out */
 }
 
 static void null_member_fini(struct member *m)
@@ -141,13 +144,13 @@ static void null_comm_fini(struct comm *c)
     }
 }
 
-/* The engine's own state, before all others. */
+/* Called before the other three. */
 static void null_fini(struct roll_engine *e)
 {
-    null_of_engine(e)->run_ns = 0; /* it owns nothing: then there is no such hook */
+    null_of_engine(e)->run_ns = 0; /* the state owns nothing: leave this hook out */
 }
 
-/* Leave out what you do not need: absent functions are not called. */
+/* Leave out what is not needed: absent functions are not called. */
 const struct detector detect_null = {
     .name = "null",
     ENGINE_STATE(null),

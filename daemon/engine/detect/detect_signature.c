@@ -1,11 +1,12 @@
 /*
  * detect_signature.c: ranks make the same call with different arguments, or different calls at the same place.
  *
- * Proven when the records show that the calls really stand at the same place: no call skipped or added (align_lines.c),
- * and nobody may still come who would turn the vote. What NCCL does not compare is not compared: bytes for AllGather,
- * Broadcast, AlltoAll, Gather and Scatter; the operator's handle of PreMulSum. Other bytes because of another datatype
- * are told as the datatype; as many bytes of another datatype are a note (detect_dtype.c). A different reduction does
- * not hang, so the communicator goes on being judged after it; all others mute it.
+ * Proven when the records show that the calls stand at the same place: no call was left out or added
+ * (judge/align_lines.c), and nobody who may still come could turn the vote. What NCCL does not compare is not compared
+ * here either: for AllGather, Broadcast, AlltoAll, Gather and Scatter only the bytes count, and the handle of a
+ * PreMulSum operator does not. When the bytes differ because the datatypes differ, the verdict is about the datatype;
+ * equally many bytes of another datatype are a note (detect_dtype.c). A different reduction does not hang, so the
+ * communicator is judged on behind it; every other difference mutes it.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -28,13 +29,14 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     const char *field;
     enum roll_verdict_code code = signature_code(f->kind, &minor->rec, &major->rec, &field);
     if (code == ROLL_VERDICT_NONE) {
-        return true; /* nothing that is known differs */
+        return true; /* nothing differs that is compared */
     }
     struct astray astray;
     if (astray_find(e, f, &astray)) {
-        return false; /* a call on the wrong communicator: detect_align.c tells it */
+        return false; /* the call belongs to another communicator: detect_align.c tells it */
     }
-    if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) { /* that one hangs nothing, and explains nothing */
+    /* a wrong reduction hangs nothing, and explains nothing */
+    if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) {
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
     }

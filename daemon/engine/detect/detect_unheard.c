@@ -1,11 +1,11 @@
 /*
  * detect_unheard.c: ranks wait for a rank whose agent is silent.
  *
- * What an unheard rank has done since its last record is not known: it may run, wait, or have died with its node. So it
- * is never called busy, blocked or dead; one note says for whom the others wait and where to look, once per silence.
- * What the records prove by themselves (a circle, an ended process) is told as ever, because a rank that waits for a
- * call that has not been made waits on, whoever watches it. A finding was rejected: that an agent is away says nothing
- * about the job.
+ * It is not known what such a rank has done since its last record: it may run, wait, or have died with its node. So the
+ * rank is never called busy, blocked or dead. One note per silence says for whom the others wait and where to look.
+ * What the records prove by themselves (a circle, an ended process) is still told: a rank that waits for a call that
+ * was not made waits on, whoever watches it. A finding instead of a note was rejected, because the silence of an agent
+ * says nothing about the job.
  */
 #include "daemon/engine/detect/detector.h"
 

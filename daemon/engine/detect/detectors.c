@@ -1,5 +1,5 @@
 /*
- * detectors.c: the table of detectors, made of detectors.def; who is asked, in its order; what of each is opened and
+ * detectors.c: the table of detectors (detectors.def), and the loops over it: who is asked, who is opened, who is
  * closed.
  */
 #include "daemon/engine/detect/detector.h"

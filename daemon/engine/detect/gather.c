@@ -1,10 +1,11 @@
 /*
  * gather.c: see gather.h.
  *
- * The same mistake in the program shows in each layer of a model and on each communicator of a kind, one after the
- * other within a step. Told one by one they were seventeen findings of one cause. Waiting for the end of the step was
- * rejected: where the cause hangs the job, there is none. So what comes within a moment (stall/20, at most stall/4) is
- * told together, and what comes later is told as a better verdict, ever more rarely.
+ * One mistake of the program shows in each layer of a model and on each communicator of a kind, one after the other
+ * within a step. Told one by one they once were seventeen findings of one cause. Waiting for the end of the step was
+ * rejected: where the cause hangs the job, the step does not end. So all cases that come within a moment (stall/20
+ * after the last one, at most stall/4) are told together. Later cases are told in a fuller verdict, at growing
+ * distances.
  */
 #include "daemon/engine/detect/gather.h"
 
@@ -63,7 +64,7 @@ void gather_side(struct gathered *g, const struct source *s, uint32_t index, con
     }
 }
 
-/* Adds what is not there yet; true when something was. */
+/* Adds the members of `from`. True: some of them are new. */
 static bool add_all(struct roll_rankset *into, const struct roll_rankset *from)
 {
     size_t before = roll_rankset_count(into);
@@ -151,7 +152,7 @@ void gather_flush_code(struct roll_engine *e, enum roll_verdict_code code)
     struct gathered *oldest;
     do {
         oldest = NULL;
-        for (struct gathered *g = gather_of_engine(e)->first; g; g = g->next) { /* newest first */
+        for (struct gathered *g = gather_of_engine(e)->first; g; g = g->next) { /* the list holds the newest first */
             bool wanted = g->pending && g->told == 0 && g->code == code;
             oldest = wanted && (!oldest || g->since <= oldest->since) ? g : oldest;
         }
@@ -179,7 +180,7 @@ void gather_place(const struct gathered *g, struct words *w)
 
 void gather_comm(const struct gathered *g, struct words *w)
 {
-    if (roll_rankset_count(&g->comms) > 1) { /* of one kind: by label and size, gather_family */
+    if (roll_rankset_count(&g->comms) > 1) { /* communicators of one kind: gather_family */
         words_add(w, "each of %zu communicators %s (%u ranks each)", roll_rankset_count(&g->comms), g->comm->label,
                   g->comm->size);
     } else {

@@ -1,9 +1,9 @@
 /*
- * note.c: what an agent saw that is in no ring: a process in which NCCL is at work, and of whose calls none has come
- * by.
+ * note.c: what an agent saw that is in no ring: a process in which NCCL is at work, and none of whose calls has been
+ * seen.
  *
- * There is no source for such a process, so nothing can be judged about it; that there is one limits every other
- * verdict. Told as a note, once per process.
+ * Such a process is no source, so nothing can be judged about it; but that it exists limits every other verdict. So
+ * there is one note per process.
  */
 #include "daemon/engine/say/say.h"
 

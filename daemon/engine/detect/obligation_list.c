@@ -1,6 +1,6 @@
 /*
- * obligation_list.c: the lists of all members for one step, microbatch and layer: kept side by side until all have
- * come, within a bound, and compared.
+ * obligation_list.c: the lists of all members for one step, microbatch and layer. They are kept side by side until all
+ * have come, within a bound, and compared.
  */
 #include "daemon/engine/detect/obligation.h"
 
@@ -30,7 +30,6 @@ void obligation_cell_drop(struct comm *c, struct cell *cell)
     }
 }
 
-/* The order of this step's lists is not whole any more: neither it nor an earlier step is compared further. */
 void obligation_give_up(struct comm *c, const struct moment *step)
 {
     struct moe_obligation_comm *own = moe_obligation_of_comm(c);
@@ -44,14 +43,16 @@ void obligation_give_up(struct comm *c, const struct moment *step)
     }
 }
 
-/* The oldest in which the member has not spoken yet; *last: the oldest of all, NULL while there is room. */
+/* The oldest cell to which the member has not added a list yet. *last: the oldest cell of all; NULL while there is room
+ * for another one. */
 static struct cell *cell_find(const struct comm *c, const struct roll_record *rec, const struct moment *at,
                               uint32_t rank, const struct cell **last)
 {
     struct cell *oldest = NULL;
     uint32_t count = 0;
     *last = NULL;
-    for (struct cell *cell = moe_obligation_of_comm(c)->cell; cell; cell = cell->next) { /* newest come first */
+    /* the list holds the newest first */
+    for (struct cell *cell = moe_obligation_of_comm(c)->cell; cell; cell = cell->next) {
         bool same = cell->at.turn == at->turn && cell->step == at->step && cell->microbatch == rec->microbatch &&
                     cell->layer == rec->layer;
         oldest = same && cell->list[rank].source == NO_SOURCE ? cell : oldest;
@@ -60,11 +61,6 @@ static struct cell *cell_find(const struct comm *c, const struct roll_record *re
     return oldest;
 }
 
-/*
- * The cell of this list: the oldest for its step, microbatch and layer in which the member has not spoken yet. A job
- * may have several layers of one number (two models, or numbers that were never given): the first list of each member
- * meets the others' first, the second their second.
- */
 struct cell *obligation_cell_get(struct comm *c, const struct roll_record *rec, const struct moment *at, uint32_t rank)
 {
     struct moe_obligation_comm *own = moe_obligation_of_comm(c);
@@ -73,7 +69,7 @@ struct cell *obligation_cell_get(struct comm *c, const struct roll_record *rec, 
     if (cell) {
         return cell;
     }
-    if (last) { /* the oldest step goes */
+    if (last) { /* the oldest step is given up */
         struct moment oldest = last->at;
         obligation_give_up(c, &oldest);
     }
@@ -105,7 +101,6 @@ static bool same_obligation(const struct comm *ep, const struct obligation *a, c
     return a->op == b->op && (a->comm_key == ep->key) == (b->comm_key == ep->key);
 }
 
-/* How many entries of `full` the other list lacks; *first: index of the first one in `full`. */
 uint32_t obligation_lacks(const struct comm *ep, const struct list *full, const struct list *other, uint32_t *first)
 {
     uint32_t missing = 0, k = 0;

@@ -1,5 +1,5 @@
 /*
- * obligation_say.c: the prediction that ranks will be waited for in backward, and the verdict that it has come true.
+ * obligation_say.c: the prediction that ranks will be waited for in backward, and the verdict that the wait has come.
  */
 #include "daemon/engine/detect/obligation.h"
 
@@ -33,7 +33,7 @@ static void fill_verdict(struct roll_engine *e, struct roll_verdict *v, const st
     v->phase = ROLL_PHASE_FORWARD;
 }
 
-/* What the culprit did in forward, as far as it said so. */
+/* Adds what the culprits did in forward, as far as they reported it. */
 static void words_deed(struct words *w, const struct cause *cause, bool zero, bool one)
 {
     if (cause->skipped) {
@@ -63,7 +63,6 @@ static void words_prediction(const struct roll_engine *e, const struct gathered 
     words_add(w, " will wait for %s in backward, for ever.", one ? "it" : "them");
 }
 
-/* Ranks leave out several layers: one finding. What comes after the wait has come true is its consequence. */
 void obligation_predict(struct roll_engine *e, const struct cause *cause, bool zero)
 {
     const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
@@ -94,8 +93,8 @@ void obligation_predict(struct roll_engine *e, const struct cause *cause, bool z
                &cause->waiting);
 }
 
-/* Backward goes through the layers from the last to the first: of several predictions for one step the last layer's
- * comes true first. */
+/* Backward goes through the layers from the last to the first. So of several predictions for one step, that of the last
+ * layer comes true first. */
 static struct cause *first_in_backward(const struct roll_engine *e, struct cause *cause)
 {
     const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
@@ -109,8 +108,7 @@ static struct cause *first_in_backward(const struct roll_engine *e, struct cause
     return cause;
 }
 
-/* Whether the wait came before backward: the host of a rank that waits has not got further than forward of that step.
- */
+/* The wait came before backward: the host of a waiting rank has not come further than forward of that step. */
 static bool in_forward(const struct roll_engine *e, const struct cause *cause)
 {
     const struct roll_record *last = &e->source[cause->peer_source]->last;

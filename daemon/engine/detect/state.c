@@ -1,5 +1,6 @@
 /*
- * state.c: the tables of the detectors' states: made when a detector keeps something, freed with their objects.
+ * state.c: the tables of the detectors' states. They are made when a detector first keeps something of an object, and
+ * freed with the object.
  */
 #include "daemon/engine/detect/state.h"
 

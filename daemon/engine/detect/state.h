@@ -1,21 +1,23 @@
 /*
- * state.h: what a detector keeps of the engine, of a source, of a communicator, of a member.
+ * state.h: what a detector keeps of the engine, of a source, of a communicator, or of a member.
  *
- * The objects of the model know nothing of it. Each has one pointer, `state`: NULL until some detector keeps something
- * of this object, then a table with one place for each detector that keeps something of such objects (detectors.def).
- * A state is made, all zero, when its detector asks for it with `_make_`, and freed with its object; what it owns is
- * freed before by the detector's hook (`source_fini` and so on). States of the engine are made with the engine.
+ * The objects of the model know nothing of these states. Each object has one pointer, `state`. It is NULL until some
+ * detector keeps something of the object; then it is a table with one place for each detector that keeps something of
+ * such objects (detectors.def). A state is made, all zero, when its detector calls `_make_`, and is freed with its
+ * object. What the state owns is freed before that by a hook of the detector (`source_fini` and so on). States of the
+ * engine are made with the engine.
  *
- * Two simpler ways were rejected. A struct with the members of all detectors has a hundred members that nobody knows
- * the owner of, and each of a million members of communicators pays for all of them. A table by object and detector has
- * to be searched on the path of records.
+ * Two simpler ways were rejected. One struct with the members of all detectors has a hundred members whose owner nobody
+ * knows, and each of a million members of communicators pays for all of them. A table by object and detector has to be
+ * searched on the path of records.
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_STATE_H
 #define ROLL_DAEMON_ENGINE_DETECT_STATE_H
 
 #include "daemon/engine/model/engine_state.h"
 
-/* The place of a detector's state in the table of an object. A detector without one has an end before its beginning. */
+/* The place of a detector's state in the table of an object. A detector without such a state has its END one below its
+ * place, so that it takes no place. */
 #define STATE_PLACE(kind, name, keeps)                                                                                 \
     STATE_##kind##_##name, STATE_##kind##_##name##_END = STATE_##kind##_##name + (keeps)-1,
 #define DETECTOR_TEMPLATE DETECTOR
@@ -45,7 +47,8 @@ enum state_of_member {
 };
 #undef DETECTOR_TEMPLATE
 
-/* The state at a place of the table, made if there is none: zeros; NULL: no memory. *table: made as well. */
+/* The state at a place of the table. Where there is none, it is made, all zero; NULL: no memory. *table is made as
+ * well. */
 void *state_make(void ***table, uint32_t places, uint32_t at, size_t bytes);
 /* Frees the table and the states in it. */
 void state_free(void ***table, uint32_t places);
