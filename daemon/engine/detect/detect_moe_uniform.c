@@ -35,8 +35,8 @@ static const struct {
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* The report of one rank of the set. */
-static const struct report *word_in(const struct roll_engine *e, const struct comparison *m,
-                                    const struct roll_rankset *set)
+static const struct report *report_in(const struct roll_engine *e, const struct comparison *m,
+                                      const struct roll_rankset *set)
 {
     for (uint32_t r = 0; r < m->members; r++) {
         if (m->by[r].have != 0 && roll_rankset_has(set, e->source[m->by[r].source]->world)) {
@@ -46,11 +46,12 @@ static const struct report *word_in(const struct roll_engine *e, const struct co
     return NULL;
 }
 
-static void side(struct roll_engine *e, struct gathered *g, const struct report *word, const struct roll_rankset *ranks)
+static void side(struct roll_engine *e, struct gathered *g, const struct report *report,
+                 const struct roll_rankset *ranks)
 {
-    const struct source *s = e->source[word->source];
-    const struct entry *entry = source_entry(s, word->ticket);
-    gather_side(g, s, word->source, ranks, entry ? &entry->rec : NULL);
+    const struct source *s = e->source[report->source];
+    const struct entry *entry = source_entry(s, report->ticket);
+    gather_side(g, s, report->source, ranks, entry ? &entry->rec : NULL);
 }
 
 static void words_uniform(const struct roll_engine *e, const struct gathered *g, struct words *w)
@@ -111,10 +112,10 @@ static void tell(struct roll_engine *e, struct comm *c, struct comparison *m, en
         g = NULL;
     }
     if (g && fresh) {
-        const struct report *odd = word_in(e, m, &minor);
+        const struct report *odd = report_in(e, m, &minor);
         struct gathered *before = certainty == ROLL_PROVEN ? gather_find(e, key_of(c, kind, ROLL_PREDICTED)) : NULL;
         side(e, g, odd, &minor);
-        side(e, g, word_in(e, m, &major), &major);
+        side(e, g, report_in(e, m, &major), &major);
         g->kind = kind;
         g->number_of[0] = (uint32_t)odd->value[0];
         g->number_of[1] = (uint32_t)common;
