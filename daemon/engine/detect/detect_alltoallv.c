@@ -1,16 +1,16 @@
 /*
- * detect_alltoallv.c: a send and a receive that meet and differ in bytes, alone or in an all-to-all-v.
+ * detect_alltoallv.c: a send and a receive meet and differ in bytes, alone or in an all-to-all-v.
  *
  * Frameworks issue an all-to-all-v as one group of sends and receives. A group that touches more than half of the
- * members is taken for one (p2p.c). Differing pairs are collected for a moment (stall/20), because one wrong split
- * table shows as many pairs, and told as one verdict; the one rank that takes part in all of them, if there are
- * several, is named. Where its messages are what its peers make one exchange later (or the reverse), it has left an
- * exchange out (or made one too many), and that is what is told.
+ * members is taken for one (p2p_is_alltoallv). One wrong split table shows as many differing pairs, so the pairs are
+ * collected for a moment (stall/20) and told in one verdict. Where several pairs differ and exactly one rank takes part
+ * in all of them, that rank is named. Where its messages are those that its peers make one exchange later (or the
+ * reverse), the text says that the rank left an exchange out (or made one too many).
  *
- * A call that is refused is taken out again, and a refused one that is made again with other arguments may meet its
- * partner before the news of the refusal is read. So a difference counts when neither call can be refused any more: it
- * has returned, its group has been ended. One that stays open for suspect_ns is told as suspected. Judging at the
- * moment of meeting was rejected: that gave a proven verdict on a healthy program under load.
+ * A refused call is taken out again, and a refused call that is made again with other arguments may meet its partner
+ * before the news of the refusal is read. So a difference counts only when neither call can be refused any more: each
+ * has returned, and its group has ended. A difference that stays open for suspect_ns is told as suspected. Judging at
+ * the moment when the calls meet was rejected: that gave a proven verdict on a healthy program under load.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
@@ -25,7 +25,7 @@ struct odd {
     struct pair *pair;
     uint32_t index;
     uint64_t ticket[2];
-    uint64_t since; /* patience clock at which it was found */
+    uint64_t since; /* patience clock at which the difference was found */
 };
 
 struct p2p_case {
@@ -37,7 +37,7 @@ struct p2p_case {
 };
 
 struct alltoallv_engine {
-    struct p2p_case *first; /* of those that are being collected; owned */
+    struct p2p_case *first; /* the communicators whose differing pairs are being collected; owned */
 };
 STATE_OF_ENGINE(alltoallv)
 
@@ -113,7 +113,7 @@ static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index
         odd = k->odd[i].pair == p ? &k->odd[i] : NULL;
     }
     if (!k || (p->said && (!odd || stands(e, odd) != TAKEN_OUT))) {
-        return true; /* of a pair the first difference counts */
+        return true; /* the first difference of a pair counts */
     }
     odd = odd ? odd : odd_new(k);
     if (!odd) {
@@ -124,9 +124,9 @@ static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index
     return true;
 }
 
-/* who, and what it did */
+/* which rank it was, and what it did */
 
-/* By the ranks of the pair, so that the order of arrival does not show. */
+/* Orders by the ranks of the pair, so that the order of arrival does not matter. */
 static int by_ends(const void *a, const void *b)
 {
     const struct odd *p = a, *q = b;
@@ -147,7 +147,8 @@ static bool in_all(const struct p2p_case *k, uint32_t rank)
     return i == k->count;
 }
 
-/* The only rank of the communicator that is in every odd pair; NO_SOURCE when there is none, or two, as in one pair. */
+/* The one rank of the communicator that is in every differing pair. NO_SOURCE: there is none, or there are two, as in a
+ * single pair. */
 static uint32_t common_rank(const struct p2p_case *k)
 {
     const uint32_t *end = k->odd[0].pair->end;
@@ -155,7 +156,7 @@ static uint32_t common_rank(const struct p2p_case *k)
     return one == two ? NO_SOURCE : one ? end[0] : end[1];
 }
 
-/* The sizes of the messages of one side of a pair, from number `index` on. */
+/* The sizes of the messages of one side of a pair, from message odd->index on. Returns how many are known. */
 static uint32_t read_line(const struct roll_engine *e, const struct odd *odd, unsigned side, uint64_t *bytes)
 {
     const struct source *s = end_source(e, odd->pair, side);
@@ -169,7 +170,7 @@ static uint32_t read_line(const struct roll_engine *e, const struct odd *odd, un
     return known;
 }
 
-/* Whether b without its first message is a, as far as both are known; *seen: that anything was compared. */
+/* b without its first message equals a, as far as both are known. *seen is set where anything was compared. */
 static bool is_ahead(const uint64_t *a, uint32_t na, const uint64_t *b, uint32_t nb, bool *seen)
 {
     for (uint32_t i = 0; i < na && i + 1 < nb; i++) {
@@ -183,7 +184,7 @@ static bool is_ahead(const uint64_t *a, uint32_t na, const uint64_t *b, uint32_t
 
 enum shift { NO_SHIFT, LEFT_OUT, TOO_MANY };
 
-/* Whether all that the rank makes here is what its peers make one message later, or the reverse. */
+/* Whether all messages of the rank are those that its peers make one message later, or the reverse. */
 static enum shift shift_of(const struct roll_engine *e, const struct p2p_case *k, uint32_t rank)
 {
     bool out = true, many = true, seen_out = false, seen_many = false;
@@ -265,7 +266,7 @@ static void tell(struct roll_engine *e, struct p2p_case *k, bool proven)
     say_comm(v, c, k->odd[0].index);
     v->field = "count";
     uint32_t rank = common_rank(k);
-    bool turned = rank != NO_SOURCE && k->odd[0].pair->end[1] == rank; /* the culprit's side comes first */
+    bool turned = rank != NO_SOURCE && k->odd[0].pair->end[1] == rank; /* the side of the culprit comes first */
     for (uint32_t i = 0; i < k->count; i++) {
         for (unsigned n = 0; n < 2; n++) {
             unsigned side = turned ? !n : n;
@@ -294,13 +295,14 @@ static void tell(struct roll_engine *e, struct p2p_case *k, bool proven)
     say_text(e, v, "%s", w.text);
 }
 
-/* How far a case is: how many pairs may still be taken out, and the age of the oldest of either kind. */
+/* How far a case is: how many pairs may still be taken out, and the age of the oldest pair that may and of the oldest
+ * that may not. */
 struct progress {
     uint32_t open;
     uint64_t open_ns, sure_ns;
 };
 
-/* Drops what has been taken out. */
+/* Drops the pairs of which a call was taken out. */
 static struct progress settle(struct roll_engine *e, struct p2p_case *k)
 {
     struct progress p = {0};
@@ -321,8 +323,8 @@ static struct progress settle(struct roll_engine *e, struct p2p_case *k)
     return p;
 }
 
-/* What is sure waits a moment for the other pairs, and longer for those that are open; what is open alone has to stay
- * so. */
+/* Pairs that are certain wait stall/20 for other pairs, and stall/5 where some pairs are open. Pairs that are all open
+ * wait suspect_ns. */
 static bool may_speak(const struct roll_engine *e, const struct p2p_case *k, const struct progress *p)
 {
     uint64_t stall = e->config.stall_ns;

@@ -1,30 +1,33 @@
 /*
- * detect_lowered.c: a message that meets a collective: NCCL makes AlltoAll, Gather and Scatter of sends and receives.
+ * detect_lowered.c: a message that meets a message of a collective, because NCCL makes AlltoAll, Gather and Scatter of
+ * sends and receives.
  *
- * Where one rank sends before such a call and the other receives after it, each of the two meets the other's: nothing
- * waits for ever, and the data goes to the wrong call. It is seen when a send and a receive pair up whose last such
- * collective before them is not the same (lowered.c), and told when the rank whose message came first has made that one
- * as well, and both have come to a later collective with as many messages between them: then it is the order. One that
- * never makes it has left it out, and where the messages are not as many one of those is missing, which shows
- * elsewhere. No rank is said to wait. The one rank that takes part in all of several such pairs is named.
+ * One rank sends before such a collective, and the other receives behind it. Then each of the two meets a message of
+ * the collective instead: nothing waits for ever, and the data goes to the wrong call. This is seen when a send and a
+ * receive form a pair and the last such collective before them is not the same on both sides (match/lowered.c). It is
+ * told when the rank whose message came first has made that collective too, and both ranks have come to a later
+ * collective with equally many messages between them: then only the order is wrong. A rank that never makes the
+ * collective has left it out, and where the numbers of messages differ a message is missing; both show elsewhere. No
+ * rank is said to wait. Where several pairs cross and exactly one rank takes part in all of them, that rank is named.
  *
- * A rank may as well make by hand, of sends and receives of the same sizes, what its peers call AlltoAll: PyTorch does
- * so where one rank gives its splits and another does not. All of it meets, and nothing is wrong, but the rank is one
- * collective short: that is a note, and the communicator is judged no more, because its collectives cannot be compared
- * by their numbers.
+ * A rank may also make by hand, of sends and receives of the same sizes, what its peers call AlltoAll. PyTorch does so
+ * where one rank gives its splits and another does not. All messages meet, and nothing is wrong, but the rank has made
+ * one collective less. That is a note, and the communicator is judged no more, because its collectives cannot be
+ * compared by their numbers any more.
  */
 #include "daemon/engine/detect/detector.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define CROSSINGS_MAX 256u /* of one communicator, kept until they are told */
+#define CROSSINGS_MAX 256u /* crossings of one communicator that are kept until they are told */
 
 struct crossing {
     const struct pair *pair;
     uint32_t before[2];
     uint64_t ticket[2];
-    struct roll_record rec[2]; /* the calls may be complete, and forgotten, before this is told */
+    /* copies: the calls may be complete and gone from the log before the verdict is said */
+    struct roll_record rec[2];
 };
 
 struct crossings {
@@ -37,7 +40,7 @@ struct crossings {
 
 struct lowered_engine {
     struct crossings *crossings; /* owned */
-    bool retiring;               /* some communicator retires */
+    bool retiring;               /* some communicator retires at the next tick */
 };
 STATE_OF_ENGINE(lowered)
 
@@ -74,7 +77,7 @@ void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index)
     }
 }
 
-/* A call that was refused after all has been taken out. */
+/* Neither message was taken out because it was refused after all. */
 static bool still_there(const struct roll_engine *e, const struct crossing *at)
 {
     for (unsigned side = 0; side < 2; side++) {
@@ -87,7 +90,7 @@ static bool still_there(const struct roll_engine *e, const struct crossing *at)
     return true;
 }
 
-/* Messages that this side of the pair has made before collective #seq; false where that is not known. */
+/* The number of messages that this side of the pair made before collective #seq is *made. False: it is not known. */
 static bool made_before(const struct roll_engine *e, const struct pair *p, unsigned side, uint32_t seq, uint32_t *made)
 {
     const struct member *m = &p->comm->member[p->end[side]];
@@ -101,8 +104,8 @@ static bool made_before(const struct roll_engine *e, const struct pair *p, unsig
     return ticket != NO_TICKET;
 }
 
-/* Both have gone on to a later collective with as many messages between them, or have left with as many: only their
- * order differs. */
+/* Both ranks have made equally many messages for each other, so only the order differs: up to a later collective that
+ * both have made, or until they left. */
 static bool same_sum(const struct roll_engine *e, const struct pair *p, uint32_t seq)
 {
     const struct member *m[2] = {&p->comm->member[p->end[0]], &p->comm->member[p->end[1]]};
@@ -117,7 +120,8 @@ static bool same_sum(const struct roll_engine *e, const struct pair *p, uint32_t
            made[0] == made[1];
 }
 
-/* The rank whose message came before the collective has made that one as well now, and all who have agree about it. */
+/* The rank whose message came before the collective has made that collective too by now, and all members that have made
+ * it agree about it. */
 static bool caught_up(const struct roll_engine *e, const struct crossing *at)
 {
     const struct comm *c = at->pair->comm;
@@ -125,7 +129,7 @@ static bool caught_up(const struct roll_engine *e, const struct crossing *at)
     uint32_t seq = at->before[!behind] - 1;
     const struct member *m = &c->member[at->pair->end[behind]];
     if (m->next <= seq || m->from > seq || c->high - seq > c->slot_mask) {
-        return false; /* not made, or not known; or too long ago */
+        return false; /* not made or not known, or too long ago */
     }
     const struct slot *slot = comm_slot(c, seq);
     return slot->variant == 0 && !slot->held && !slot->judged && same_sum(e, at->pair, seq);
@@ -205,7 +209,7 @@ static void tell(struct roll_engine *e, struct crossings *k)
     say_text(e, v, "%s", w.text);
 }
 
-/* Keeps what may still become something; *due: how many are known to be crossed. */
+/* Drops the crossings of which a call was taken out. Returns how many of the others are certain. */
 static uint32_t settle(const struct roll_engine *e, struct crossings *k)
 {
     uint32_t left = 0, due = 0;
@@ -260,7 +264,7 @@ static void lowered_tick(struct roll_engine *e)
 
 /* made by hand */
 
-/* The member has made a message of this size with `other`, one way, which that one lacks. */
+/* The member has made a message of this size for `other` (side 0) or from it (side 1) that `other` has not made. */
 static bool has_extra(const struct roll_engine *e, const struct comm *c, uint32_t rank, uint32_t other, unsigned side,
                       uint64_t bytes)
 {
@@ -273,8 +277,8 @@ static bool has_extra(const struct roll_engine *e, const struct comm *c, uint32_
     return at && p2p_bytes(&at->rec) == bytes;
 }
 
-/* Whether the member has made by hand its messages of this collective with all others but those of `ranks`, who have,
- * too. */
+/* The member has made by hand all its messages of this collective, with every other member except those of `ranks`,
+ * which have made theirs by hand as well. */
 static bool by_hand(const struct roll_engine *e, const struct comm *c, uint32_t rank, const struct roll_record *call,
                     const struct roll_rankset *ranks)
 {
@@ -329,7 +333,8 @@ static void note_by_hand(struct roll_engine *e, struct comm *c, const struct rol
                       "cannot be compared by their numbers any more, and it is not judged from here on.");
         say_text(e, v, "%s", w.text);
     }
-    c->retires = true; /* at the next tick: who asks is in the middle of judging it */
+    /* at the next tick, because the judge that asks is in the middle of judging this communicator */
+    c->retires = true;
     lowered_of_engine(e)->retiring = true;
 }
 
@@ -341,7 +346,7 @@ static bool lowered_disagree(struct roll_engine *e, const struct finding *f)
         return false;
     }
     if (f->kind == ALIGN_ARGUMENT && f->certainty == ROLL_PROVEN) {
-        return false; /* they made this very call themselves: their messages are others */
+        return false; /* the ranks made this very call themselves, so their messages are others */
     }
     if (all_by_hand(e, f->comm, &f->minor, &major->rec)) {
         note_by_hand(e, f->comm, &f->minor, f->major_source, &major->rec, &f->major);
@@ -354,7 +359,8 @@ static bool lowered_disagree(struct roll_engine *e, const struct finding *f)
     return false;
 }
 
-/* Nobody waits in a collective whose messages the rank has made by hand. */
+/* True: the ranks that lack the collective have made its messages by hand, so nobody waits for them; that has been
+ * noted. */
 static bool lowered_block(struct roll_engine *e, const struct block *b)
 {
     const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;

@@ -1,20 +1,25 @@
 /*
- * detect_numbers.c: tensors whose numbers do not agree between ranks, or are none.
+ * detect_numbers.c: tensors whose numbers do not agree between ranks, or are not finite.
  *
  * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the
- * replicas drift apart and the run is lost (torchtitan #2416, hazard H15). Ranks report facts about such tensors once
- * per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
- *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest;
- * nobody where no number is. Where the gradient of the same tensor was not summed, that is the cause, and the replicas
- * are a note. So are replicas of other tensors that drift apart in a later step on the same ranks: all that is trained
- * together with such a tensor drifts with it;
- *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear):
- * proven when it differs by more than rounding can. Rounding is bounded by the sum of the shares' absolute values: in
- * float32 each of the additions that reduce n shares loses at most 2^-24 of what it adds up, whatever cancels, so n x
- * 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed twice, are told apart;
- *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never
- * written (pytorch #154557, H14). The same in several layers, on several ranks and on communicators of one kind is one
- * finding (gather.h). Comparing a checksum with the step before was rejected: every healthy step changes it.
+ * replicas drift apart, and the run is lost (torchtitan #2416, hazard H15). Ranks report facts about such tensors once
+ * per step (moe_core/include/moe/observe.h, MOE_TENSOR), and the facts are compared here:
+ *
+ *   - Checksums of replicas must be equal bit for bit, so a difference is proven. The ranks that do not have the most
+ *     common checksum are named, and nobody where there is a tie. Where the gradient of the same tensor was not summed,
+ *     that is the cause, and the replicas are a note. They are a note as well where another tensor's gradient was not
+ *     summed in an earlier step on the same ranks: everything that is trained together with that tensor drifts with it.
+ *   - What is used as a gradient must be the sum of the ranks' shares (of their elements with fixed signs, which is
+ *     linear). A difference is proven when rounding cannot explain it. Rounding is bounded by the sum of the absolute
+ *     values of all shares: in float32 each addition that reduces n shares loses at most 2^-24 of what it adds up,
+ *     whatever cancels, so all of them lose at most n x 2^-24 of that sum; another 1e-4 of it allows for the sums
+ *     themselves and for a scaling. The text tells apart a gradient that was never summed and one that was summed
+ *     twice.
+ *   - Elements that are not finite are proven by the report. Where they lie in experts without rows, memory was never
+ *     written (pytorch #154557, H14).
+ *
+ * The same case in several layers, on several ranks and on communicators of one kind is one finding (gather.h).
+ * Comparing a checksum with that of the step before was rejected: every healthy step changes it.
  */
 #include "daemon/engine/detect/compare.h"
 #include "daemon/engine/detect/detector.h"
@@ -26,18 +31,19 @@
 #define REPLICAS 0x200u
 #define SUMS     0x300u
 #define ROUNDING 1e-4
-#define PER_RANK 0x1p-24 /* each addition of the reduction */
-#define SMALLEST 1e-30   /* below this sums lose more than a share of themselves: denormal numbers */
+#define PER_RANK 0x1p-24 /* the share that each addition of the reduction may lose */
+#define SMALLEST 1e-30   /* below this, sums lose more than a share of themselves: denormal numbers */
 
-enum { FACT_REPLICA, FACT_PART, FACT_SUM, FACT_NOTFINITE }; /* enum moe_tensor_fact */
+enum { FACT_REPLICA, FACT_PART, FACT_SUM, FACT_NOTFINITE }; /* the values of enum moe_tensor_fact */
 enum { AT_PART, AT_SUM, AT_SIZE, HAVE_BOTH = 1 << AT_PART | 1 << AT_SUM };
 
 static const char *const tensors[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
                                       "experts' weights", "dense weights", "gradient norm"};
 
-enum { TENSOR_COUNTS = 2, TENSOR_NORM = 6 }; /* enum moe_tensor: of the expert bias; one number, no elements */
+/* values of enum moe_tensor: the tensor of the expert bias; the gradient norm, one number without elements */
+enum { TENSOR_COUNTS = 2, TENSOR_NORM = 6 };
 
-/* What is summed over the ranks, by the same numbers. */
+/* What is summed over the ranks, by the same values as `tensors`. */
 static const char *const summed[] = {"gradient of the router weight",    "gradient of the router bias",
                                      "count of tokens per expert",       "gradient of the shared expert",
                                      "gradient of the experts' weights", "gradient of the dense weights",
@@ -68,7 +74,8 @@ static double magnitude(uint64_t bits)
     return (double)value;
 }
 
-/* Shows one of these ranks: the record of one that has just spoken is still in its log. */
+/* Adds a side that shows one of these ranks. The record of a rank that has just reported is still in its log, so such a
+ * rank is preferred. */
 static void side_of(struct roll_engine *e, struct gathered *g, const struct comparison *m,
                     const struct roll_rankset *ranks)
 {
@@ -103,7 +110,7 @@ static struct gathered *open_finding(struct roll_engine *e, const struct comm *c
     return g;
 }
 
-/* "MoE layers 0-3, step 2", or only the step for what belongs to no layer. */
+/* Adds "MoE layers 0-3, step 2", or only the step for what belongs to no layer. */
 static void words_of_place(const struct gathered *g, struct words *w)
 {
     if (g->layer == ROLL_LAYER_NONE) {
@@ -115,8 +122,8 @@ static void words_of_place(const struct gathered *g, struct words *w)
 
 /* replicas */
 
-/* The finding that replicas of this tensor, first seen to differ in that step, are a consequence of: its own gradient's
- * or, of an earlier step, another's. */
+/* The finding whose consequence it is that replicas of this tensor differ since that step: one about the gradient of
+ * the tensor itself, or one about another tensor in an earlier step on the same ranks. NULL: none. */
 static const struct gathered *reason_to_drift(const struct roll_engine *e, const struct comm *c, uint32_t tensor,
                                               uint32_t step, const struct roll_rankset *ranks)
 {
@@ -171,13 +178,13 @@ static void judge_replicas(struct roll_engine *e, struct comm *c, struct compari
     if (differ && tie) {
         (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
     }
-    /* Replicas whose gradient was not summed drift apart: that is the cause, and told. */
+    /* replicas whose gradient was not summed drift apart; that finding is the cause */
     const struct gathered *sums = differ ? reason_to_drift(e, c, m->topic & 0xffu, m->step, &minor) : NULL;
     struct gathered *g =
         differ ? open_finding(e, c, m, ROLL_VERDICT_REPLICA_MISMATCH, sums ? ROLL_NOTE : ROLL_PROVEN, &fresh) : NULL;
     m->told = differ;
     if (g && fresh && sums) {
-        gather_flush_code(e, ROLL_VERDICT_GRADIENT_NOT_SUMMED); /* the reason comes first */
+        gather_flush_code(e, ROLL_VERDICT_GRADIENT_NOT_SUMMED); /* the cause is said first */
     }
     if (g && fresh) {
         side_of(e, g, m, &minor);
@@ -199,13 +206,13 @@ static void judge_replicas(struct roll_engine *e, struct comm *c, struct compari
 /* sums */
 
 struct sums {
-    double total, bound; /* sum of the shares; what rounding may change */
-    uint32_t own, twice; /* ranks whose gradient is their own share; is size x the total */
+    double total, bound; /* sum of the shares; how much rounding may change */
+    uint32_t own, twice; /* ranks whose gradient is their own share; ranks whose gradient is size times the total */
     uint32_t wrong;
-    double got; /* of the first wrong one */
+    double got; /* the gradient of the first rank in `wrong` */
 };
 
-/* What is no number, or too large for one, is another verdict's. */
+/* A gradient that is not finite is not counted here: another verdict tells it. */
 static bool beyond(const struct sums *s, double got)
 {
     return isfinite(got) && fabs(got - s->total) > s->bound;
@@ -232,7 +239,7 @@ static struct sums add_up(const struct comm *c, const struct comparison *m)
     return s;
 }
 
-/* What goes wrong when such a number is summed: for whom knows the training and not this tool. */
+/* What may make the sum of such a number wrong, for a reader who knows the training. */
 static const char *hint(uint32_t tensor, bool more, bool rounded)
 {
     switch (tensor) {
@@ -254,7 +261,7 @@ static const char *hint(uint32_t tensor, bool more, bool rounded)
     }
 }
 
-enum { NEVER, TWICE, OTHERWISE }; /* number_of[0] of sums */
+enum { NEVER, TWICE, OTHERWISE }; /* number_of[0] of a gathering about sums */
 
 static void words_sums(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
@@ -334,7 +341,7 @@ static void judge_sums(struct roll_engine *e, struct comm *c, struct comparison 
     roll_rankset_fini(&culprits);
 }
 
-/* not finite */
+/* numbers that are not finite */
 
 static void words_not_finite(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
@@ -388,8 +395,8 @@ static void judge(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
     bool sums = (m->topic & ~0xffu) == SUMS;
     if (!compare_whole(c, m)) {
-        return; /* a sum needs all shares; replicas that differ are no hang: nothing is lost by waiting for the last one
-                 */
+        /* a sum needs all shares; and replicas that differ hang nothing, so waiting for the last one loses nothing */
+        return;
     }
     if (sums) {
         judge_sums(e, c, m);

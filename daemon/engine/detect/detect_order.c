@@ -1,31 +1,36 @@
 /*
- * detect_order.c: opposite orders that have gone well, and groups that join on one rank what another makes one after
- * the other.
+ * detect_order.c: calls in opposite order that have gone well so far, and groups that join on one rank what another
+ * rank makes one after the other.
  *
- * Two members of two communicators make a call of each, one rank in this order and the other in that. Where nothing
- * orders the calls on one of the ranks (two streams, no wait of the host in between) that is legal and common, and
- * whether a device can run both at once is in no record: nothing can be said. Where both ranks order them, and nobody
- * leaves either call before all have arrived, it cannot go well, whatever the skew: that is the circle of waitgraph.c.
- * What is left has gone well by luck: one of the calls has a root, and some member could leave it early because its
- * data fitted into a buffer. The next size, or the next release, waits: predicted.
+ * Two ranks belong to two communicators and make a call on each, one rank in one order and the other rank in the other.
+ * There are three cases:
  *
- * A group launches its communicators in the order of their hashes, which are others in each run. So when one rank has
- * both calls in one group and another makes them one after the other on one stream, it goes well in about half of all
- * runs: suspected, since the hashes are not recorded.
+ *   - Nothing orders the calls on one of the ranks (two streams, no wait of the host between them). This is legal and
+ *     common, and no record says whether a device can run both calls at once. Nothing is said.
+ *   - Both ranks order the calls, and nobody leaves either call before all have arrived. Then both ranks wait, whatever
+ *     the skew, and judge/waitgraph.c finds the circle.
+ *   - Both ranks order the calls, and one of the calls has a root. It has gone well by luck: some member could leave
+ *     the call early because its data fitted into a buffer. With more data, or another release of NCCL, the ranks wait
+ *     for each other. Predicted.
  *
- * Looked at after the fact, at ticks: complete calls that have a root or stand in a group, with what is near them in
- * the logs of the members, within a bound. A job with more such calls than fit into it is sampled.
+ * A group launches its communicators in the order of their hashes, which differ from run to run. So when one rank makes
+ * both calls in one group, and another rank makes them one after the other on one stream, it goes well in about half of
+ * all runs. Suspected, because the hashes are not recorded.
+ *
+ * At ticks, and within a bound, the detector looks at complete calls that have a root or are in a group, and at the
+ * calls near them in the logs of the members. A job that makes more such calls than fit into the bound has only some of
+ * them looked at.
  */
 #include "daemon/engine/detect/detector.h"
 
 #define WORK_MAX     8192u
-#define BACK_MAX     1024u /* log entries between a member's newest and the call */
-#define NEAR         24u   /* log entries on either side of it */
+#define BACK_MAX     1024u /* how far back in a member's log the call is looked for */
+#define NEAR         24u   /* log entries on either side of the call that are looked at */
 #define OTHERS_MAX   48u
 #define SLOTS_BEHIND 64u
 #define MEMBERS_MAX  64u
 
-enum relation { BEFORE, AFTER, TOGETHER, RELATIONS }; /* where a member has the other call */
+enum relation { BEFORE, AFTER, TOGETHER, RELATIONS }; /* where a member makes the other call, relative to its own */
 
 struct other {
     struct comm *comm;
@@ -33,7 +38,8 @@ struct other {
     bool rooted;
     struct roll_rankset ranks[RELATIONS];
     const struct source *source[RELATIONS];
-    uint64_t own[RELATIONS], ticket[RELATIONS]; /* of both calls there */
+    /* tickets of the call that is looked at and of the other one, on `source` */
+    uint64_t own[RELATIONS], ticket[RELATIONS];
 };
 
 struct look {
@@ -54,7 +60,7 @@ static bool counts(const struct entry *entry)
            (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !refused_call(entry);
 }
 
-/* The device, or the host, does not begin the second before the first is over. */
+/* The second call does not begin before the first is over: the device orders them, or the host waits in between. */
 static bool is_ordered(struct look *k, const struct source *s, uint64_t first, uint64_t second)
 {
     const struct roll_record *a = &source_entry(s, first)->rec, *b = &source_entry(s, second)->rec;
@@ -96,8 +102,9 @@ static bool is_sound(const struct roll_engine *e, const struct member *m)
 }
 
 /*
- * All members have made as many calls. After a call that one has left out, calls of one number do not belong together,
- * and all orders look opposite; where hosts run ahead of each other at this moment, the next look will do.
+ * All members have made equally many calls. Behind a call that one member left out, calls with one number do not belong
+ * together, and all orders look opposite. Where hosts have only run ahead of each other at this moment, a later look
+ * will do.
  */
 static bool is_even(const struct comm *c)
 {
@@ -262,7 +269,7 @@ static void look_at(struct look *k)
     k->others = 0;
 }
 
-/* Some members have made their newest call here in a group, others have not. */
+/* Some members made their newest call here in a group, and others did not. */
 static bool is_mixed(const struct comm *c)
 {
     bool in = false, out = false;
@@ -274,7 +281,8 @@ static bool is_mixed(const struct comm *c)
     return in && out;
 }
 
-/* By the call of the member that came first: others are found when they come first. */
+/* Decides by the call of the member that came first; what another member does differently shows when that member comes
+ * first. */
 static bool worth_a_look(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool mixed)
 {
     const struct slot *slot = comm_slot(c, seq);
@@ -286,12 +294,12 @@ static bool worth_a_look(const struct roll_engine *e, const struct comm *c, uint
 
 struct order_engine {
     uint64_t run_ns; /* patience clock of the last run */
-    uint32_t next;   /* communicator that is looked at next */
+    uint32_t next;   /* index of the communicator at which the next run begins */
 };
 STATE_OF_ENGINE(order)
 
 struct order_comm {
-    uint32_t seq; /* below this its calls have been looked at */
+    uint32_t seq; /* the calls below this number have been looked at */
 };
 STATE_OF_COMM(order)
 

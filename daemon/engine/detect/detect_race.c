@@ -1,32 +1,33 @@
 /*
  * detect_race.c: two host threads of one rank use one communicator at the same time.
  *
- * A unit is what must not be interrupted: a call outside a group, or everything that a group does on the communicator,
- * from the first call to the return of its end. Units of different threads whose times overlap are proven to race: the
- * times are the rank's own, from one clock, taken inside the wrappers, so a lock around each unit always shows as a
- * gap; a few microseconds of overlap are not believed. A group need not have ended for that: its newest call says that
- * it lasts until then. A unit of which nothing more is known is taken to go on only while its thread is known to be
- * inside it, and only when its end has had a stall's time to be reported. Destroy, abort and revoke are left out: they
- * are made to come from other threads.
+ * A unit is what must not be interrupted: a call outside of groups, or everything that a group does on the
+ * communicator, from its first call to the return of the group's end. Two units of different threads whose times
+ * overlap are proven to race, because both times are from the rank's own clock and were taken inside the wrappers: a
+ * lock around each unit always shows as a gap. An overlap of a few microseconds is not believed. A group need not have
+ * ended, because its newest call says that it lasts at least until then. A unit whose end is not known is taken to go
+ * on only when its end has had stall_ns to be reported, and only while its thread is known to be inside it. Destroy,
+ * abort and revoke are left out: they are meant to come from other threads.
  *
- * Each thread has its own two newest units, because threads take turns within their groups: with one memory for all, a
- * group that goes on after another thread's call looked like a new one, and groups that interleave were never seen to
- * overlap.
+ * The two newest units are kept for each thread, because threads make the calls of their groups in turn. With one
+ * memory for all threads, a group that goes on after another thread's call looked like a new one, and groups that
+ * interleave were never seen to overlap.
  *
- * Looked at only in ranks where a second thread has made calls. Judging by thread ids alone was rejected: forward and
- * backward run in different threads of every PyTorch job, one after the other.
+ * The detector looks only at ranks in which a second thread has made calls. Judging by thread ids alone was rejected:
+ * forward and backward run in different threads of every PyTorch job, one after the other.
  */
 #include "daemon/engine/detect/detector.h"
 
-#define MARGIN_NS 5000u /* below this an overlap may come from the clock */
+#define MARGIN_NS 5000u /* a shorter overlap may come from the clock */
 #define LANES     4u    /* threads remembered per communicator: the newest */
-#define LANE      2u    /* units of each: the news of how one ended may come after the thread's next */
+/* units remembered per thread: the record of how a unit ended may come after the thread has begun the next one */
+#define LANE 2u
 
 struct race_unit {
-    struct roll_record rec; /* its first call */
-    uint64_t until;         /* the thread was in it until then, at least */
-    uint64_t since;         /* patience clock */
-    bool used, ended;       /* ended: exactly until then */
+    struct roll_record rec; /* the first call of the unit */
+    uint64_t until;         /* the thread was in the unit at least until then */
+    uint64_t since;         /* patience clock at which the unit was first seen */
+    bool used, ended;       /* `ended`: the unit ended at `until` */
 };
 
 struct lane {
@@ -34,7 +35,7 @@ struct lane {
     struct race_unit unit[LANE]; /* newest first */
 };
 
-/* What the threads of a rank do on a communicator, where there are several. */
+/* The units of a rank's threads on a communicator, where there are several threads. */
 struct race_member {
     struct lane lane[LANES];
     uint32_t lanes;
@@ -42,7 +43,7 @@ struct race_member {
 };
 STATE_OF_MEMBER(race)
 
-/* How far a record says that its thread was in the call. */
+/* Until when a record says that its thread was in the call. */
 static uint64_t reach(const struct roll_record *rec)
 {
     return rec->enter_ns + (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED ? rec->call_ns : 0);
@@ -66,7 +67,7 @@ static bool still_inside(const struct source *s, const struct race_unit *u)
     return false;
 }
 
-/* Until when the thread was in the unit, as far as is known; UINT64_MAX: it still is. */
+/* Until when the thread was in the unit, as far as is known; UINT64_MAX: the thread still is. */
 static uint64_t known_end(const struct roll_engine *e, const struct source *s, const struct race_unit *u)
 {
     bool settled = !u->ended && e->clock - u->since > e->config.stall_ns;
@@ -110,7 +111,7 @@ static void tell(struct roll_engine *e, struct member *m, const struct race_unit
     roll_rankset_fini(&rank);
 }
 
-/* Have the threads of two units been in them at one time? */
+/* True: the threads of two units were in them at the same time, which has been said. */
 static bool judge_two(struct roll_engine *e, struct member *m, const struct race_unit *a, const struct race_unit *b)
 {
     const struct source *s = e->source[m->source];
@@ -127,7 +128,7 @@ static bool judge_two(struct roll_engine *e, struct member *m, const struct race
     return race_of_member(m)->told;
 }
 
-/* The units of one thread beside those of all others. */
+/* Compares the units of one thread with those of all other threads. */
 static void judge(struct roll_engine *e, struct member *m, const struct lane *lane)
 {
     struct race_member *r = race_of_member(m);
@@ -140,11 +141,12 @@ static void judge(struct roll_engine *e, struct member *m, const struct lane *la
     }
 }
 
-#define LOOK_BACK 256u /* records among which the first thread's last unit is looked for */
+#define LOOK_BACK 256u /* records in which the last unit of the first thread is looked for */
 
 /*
- * The first call of a second thread: the first one was not watched until now. Its newest unit here is found in the log:
- * the last call, or the calls of the last group, with the return of that group's end where it has come.
+ * Begins to follow a member whose second thread makes its first call. The first thread was not followed until now, so
+ * its newest unit here is read from the log: the last call, or the calls of the last group, with the return of the
+ * group's end where it has come.
  */
 static struct race_member *race_new(const struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
@@ -152,7 +154,7 @@ static struct race_member *race_new(const struct roll_engine *e, struct member *
     struct race_member *r = race_make_member(m);
     uint64_t ticket = roll_seal_ticket(rec->seal), low = ticket > LOOK_BACK ? ticket - LOOK_BACK : 0;
     struct race_unit *u = r ? &r->lane[0].unit[0] : NULL;
-    struct roll_record end = {.group = 0}; /* of a group: the newest that was seen */
+    struct roll_record end = {.group = 0}; /* the newest group end that was seen */
     while (r && ticket-- > low && !(u->used && u->rec.group == 0)) {
         const struct entry *entry = source_entry(s, ticket);
         const struct roll_record *seen = entry ? &entry->rec : NULL;
@@ -180,8 +182,8 @@ static struct race_member *race_new(const struct roll_engine *e, struct member *
     return r;
 }
 
-/* The units of a thread; of one that has not been seen here a place for them: the one that has been quiet for longest.
- */
+/* The units of a thread. A thread that is new here takes the place of the one that has been quiet longest when all
+ * places are taken. */
 static struct lane *lane_of(struct race_member *r, uint16_t thread)
 {
     struct lane *oldest = &r->lane[0];
@@ -199,7 +201,7 @@ static struct lane *lane_of(struct race_member *r, uint16_t thread)
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     if ((rec->flags & ROLL_FLAG_PLUGIN) != 0) {
-        return; /* told by a thread of NCCL's own, perhaps */
+        return; /* the record may come from one of NCCL's own threads */
     }
     struct race_member *r = race_of_member(m) ? race_of_member(m) : race_new(e, m, rec);
     if (!r) {
@@ -220,7 +222,7 @@ void race_call(struct roll_engine *e, struct member *m, const struct roll_record
     judge(e, m, lane);
 }
 
-/* News of a unit: one of its calls, or the end of its group. True when they are. */
+/* Takes in a record of one of the unit's calls, or of the end of its group. True: the record belongs to the unit. */
 static bool unit_heard(struct race_unit *u, const struct roll_record *rec)
 {
     bool call = u->rec.group == 0 && u->rec.seal >> 8 == rec->seal >> 8;
@@ -247,7 +249,7 @@ void race_returned(struct roll_engine *e, struct source *s, const struct roll_re
     }
 }
 
-/* What was under way when records were lost may have ended unseen. */
+/* The units that were open when records were lost may have ended unseen. */
 static void race_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     const struct source *s = e->source[source];

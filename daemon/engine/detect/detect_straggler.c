@@ -2,29 +2,29 @@
  * detect_straggler.c: slow, not stuck: a rank that arrives last at most collectives of a communicator, and jobs whose
  * steps get longer.
  *
- * Host times are times of enqueueing, and clocks of nodes differ by seconds. Both are got round by looking only at
- * collectives n and n + 1 of a communicator where every member's host came back from a wait behind n before it enqueued
- * n + 1, and waited behind n + 1 again. From n (an operation that nobody leaves before all have arrived) all hosts come
- * back at one instant, whatever their clocks say; the device has nothing left to do there; so the time from that return
- * to the next call, by the rank's own clock, is how late it arrives. No clocks are compared. A host that runs ahead of
- * its device gives no sample: its times of enqueueing say nothing about when the device arrives, and completion, where
- * it is learnt, comes without a time. A slow device shows where its host waits for it before it calls.
+ * Host times are times of enqueueing, and the clocks of nodes differ by seconds. Neither matters for the collectives n
+ * and n + 1 of a communicator when every member's host came back from a wait for n before it enqueued n + 1, and then
+ * waited for n + 1. Nobody leaves call n before all have arrived, so all hosts come back from it at one instant,
+ * whatever their clocks say, and the device has nothing left to do there. So the time from that return to the next
+ * call, by the rank's own clock, is how late the rank arrives. No clocks are compared. A host that runs ahead of its
+ * device gives no sample: its times of enqueueing do not say when the device arrives, and completion, where it is
+ * learnt, has no time. A slow device shows where its host waits for it before the call.
  *
- * Time in waits behind other NCCL calls is taken off (it is spent for others), and only members that made the same such
- * calls in between are compared: stages of a pipeline differ by design. A rank counts as late by more than 1 ms and 5 %
- * of the interval over the median, if the others' waits behind the call show it. One late step is nothing; late in 30
- * of 32 looks is a note; in 60 of 64, by a tenth of the interval and 5 ms, suspected. With jitter alone, two ranks come
- * to the latter once in 10^14 looks.
+ * Time in waits behind other NCCL calls is taken off, because it is spent for others, and only members that made the
+ * same NCCL calls in between are compared: stages of a pipeline differ by design. A rank counts as late when it comes
+ * more than 1 ms and 5 % of the interval after the median, if the others' waits behind the call confirm it. One late
+ * step means nothing. Late in 30 of 32 looks is a note; late in 60 of 64 looks, by a tenth of the interval and 5 ms, is
+ * suspected. With jitter alone, two ranks come to the latter once in 10^14 looks.
  *
  * Of a step with many calls and one wait, the first call on the communicator behind the wait is looked at. A wait for
- * an event counts where its place among the rank's calls is known. With an event at an unknown place, or a wait for a
- * stream without NCCL calls of its own, the host may be let go before the call is over, at a time of its own; steps
- * repeat, so nothing in the times tells that from coming back together. These give no sample.
+ * an event counts where the place of the event among the rank's calls is known. A wait for an event at an unknown
+ * place, or for a stream without NCCL calls, gives no sample: it may let the host go before the call is over, at a time
+ * of its own, and as steps repeat, the times do not show it.
  *
- * Nothing is done on the path of records: at ticks, a few times a second, the logs of some communicators' members are
- * looked at, within a bound. Where it is met in the middle of a large communicator, the next run goes on with the next
- * member. A log that is too short for a step is made longer, within a bound. A counter per record, or arrival times in
- * the slots, were rejected: both are written for every call and read for one in a thousand.
+ * Nothing is done on the path of records. At ticks, a few times a second and within a bound, the detector looks at the
+ * logs of some communicators' members. Where the bound is met in the middle of a large communicator, the next run goes
+ * on with the next member. A log that is too short for a step is made longer, within a bound. A counter per record, or
+ * arrival times in the slots, were rejected: both are written for every call and read for one in a thousand.
  */
 #include "daemon/engine/detect/straggler.h"
 
@@ -33,13 +33,13 @@
 
 #define BLOCKS_SLOW 3u
 #define BLOCK       8u  /* intervals whose mean is one point of the trend */
-#define LATE_SHARE  20u /* a 20th of the interval */
+#define LATE_SHARE  20u /* late: by a 20th of the interval */
 #define LATE_NS     1000000u
 #define WORK_MAX    32768u     /* log entries that one run may look at */
-#define LOGS_MAX    (1u << 19) /* entries by which logs may be made longer, all together: 40 MB */
-#define TRIES       20u        /* runs in which the same look waits for members that are fed late */
+#define LOGS_MAX    (1u << 19) /* entries by which all logs together may be made longer: 40 MB */
+#define TRIES       20u        /* runs in which one look waits for members that are fed late */
 #define STRANGERS   64u
-#define FRESH       8u   /* looks without being late before a new beginning */
+#define FRESH       8u   /* a late look after so many that were not late begins a new case */
 #define STARVED     100u /* permille */
 
 struct straggler_engine {
@@ -57,14 +57,14 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Lower median: of two the smaller. */
+/* Lower median: of two middle values the smaller. */
 static uint64_t median(uint64_t *value, uint32_t n)
 {
     qsort(value, n, sizeof(*value), by_size);
     return value[(n - 1) / 2];
 }
 
-/* A step that its log does not hold: it is given more room, where that is not too much for all together. */
+/* Makes a log longer that does not hold a whole step, if all logs together stay within their bound. */
 static void want_longer_log(struct roll_engine *e, struct source *s)
 {
     uint64_t room = s->log ? s->log_mask + 1 : 0;
@@ -75,13 +75,15 @@ static void want_longer_log(struct roll_engine *e, struct source *s)
 }
 
 enum measured {
-    MEASURE_NONE, /* some member has no such stretch, or they may not be compared */
+    MEASURE_NONE, /* some member has no such stretch, or the members cannot be compared */
     MEASURE_ALL,
-    MEASURE_MORE,  /* the bound was met */
-    MEASURE_LATER, /* the next member has not come to it, or back from it; or its news have not come yet */
+    MEASURE_MORE, /* the bound was met */
+    /* the next member has not made the call yet, or not come back from it, or its records have not come yet */
+    MEASURE_LATER,
 };
 
-/* Whether all members have a stretch that ends with the same call, and may be compared. Goes on where it ended. */
+/* Measures the members one after the other, from lag->at on. MEASURE_ALL: each has a stretch that ends with the same
+ * call, and they can be compared. */
 static enum measured measure_all(struct roll_engine *e, const struct comm *c, uint32_t *work)
 {
     struct straggler_comm *lag = straggler_of_comm(c);
@@ -93,7 +95,7 @@ static enum measured measure_all(struct roll_engine *e, const struct comm *c, ui
         if (*work == 0) {
             return MEASURE_MORE;
         }
-        /* Hosts that do not wait, or have not for long, run ahead. */
+        /* A host that has not waited for long, or never, runs ahead of its device. */
         if (!s || !stuck_of_source(s) || s->next - stuck_of_source(s)->last > BACK_MAX || m->unsure || m->gone ||
             s->proc != ROLL_PROC_RUNNING) {
             return MEASURE_NONE;
@@ -125,7 +127,7 @@ static struct place *place_of(struct comm *c, uint64_t key)
         p = lag->place[i].looks < p->looks ? &lag->place[i] : p;
     }
     if (p->key != 0 && p->looks > BLOCK && ++lag->strangers < STRANGERS) {
-        return NULL; /* all are in use; those of a phase that is over make room in the end */
+        return NULL; /* all places are in use; the places of a phase that is over give way in the end */
     }
     lag->strangers = 0;
     free(p->member);
@@ -156,7 +158,8 @@ static void note_member(struct lateness *l, const struct stretch *x, bool late, 
     l->looks = l->looks << 1 | late;
 }
 
-/* How late each is, over the median, if the others' waits bear it out. False: this look says nothing. */
+/* Finds out how much later than the median each member came. False: the waits of the others do not confirm it, and this
+ * look means nothing. */
 static bool judge(const struct comm *c, struct stretch *x, uint64_t *scratch, uint64_t *interval)
 {
     uint64_t most = 0;
@@ -174,17 +177,16 @@ static bool judge(const struct comm *c, struct stretch *x, uint64_t *scratch, ui
         scratch[r] = x[r].wait_ns;
     }
     qsort(scratch, c->size, sizeof(*scratch), by_size);
-    /* Half of the members, those that wait longest, wait for the latest: their waits are as long as it is late. */
+    /* The half of the members that wait longest wait for the latest one, so their waits are as long as that one is
+     * late. */
     bool borne = scratch[c->size / 2] >= most / 2;
     return *interval > 0 && borne;
 }
 
-/* words */
-
 /* steps that get longer */
 
-/* The mean of eight intervals without the longest is one point; three points in a row of half as much again than the
- * least so far are a trend. */
+/* Follows the trend. The mean of eight intervals without the longest one is one point. Three points in a row that are
+ * half as much again as the least point so far are a trend. */
 static void follow_trend(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x,
                          uint64_t interval, const struct roll_record *rec)
 {
@@ -200,7 +202,7 @@ static void follow_trend(struct roll_engine *e, struct comm *c, struct place *p,
     }
     uint64_t mean = (p->sum_ns - p->max_ns) / (BLOCK - 1);
     p->in_block = 0;
-    if (p->blocks++ < 2 || mean <= p->base_ns) { /* the first ones: the job warms up */
+    if (p->blocks++ < 2 || mean <= p->base_ns) { /* the first points: the job is warming up */
         p->base_ns = mean;
         p->slow_blocks = 0;
         p->slower = false;
@@ -209,7 +211,7 @@ static void follow_trend(struct roll_engine *e, struct comm *c, struct place *p,
     bool slow = mean - p->base_ns >= p->base_ns / 2 && mean - p->base_ns >= LATE_NS;
     if (mean - p->base_ns < p->base_ns / 10) {
         p->slower = false;
-    } else if (!p->slower) { /* where it began, as far as anything can be told from jitter */
+    } else if (!p->slower) { /* as far as jitter allows to tell, this is where the trend began */
         p->slower = true;
         p->slow_step = p->step;
         p->slow_seq = p->seq;
@@ -220,7 +222,7 @@ static void follow_trend(struct roll_engine *e, struct comm *c, struct place *p,
     }
 }
 
-/* When nobody is late there any more, the next one is a new case. */
+/* When nobody comes late at a place any more, the next late member is a new case. */
 static void forget_recovered(const struct comm *c, struct place *p)
 {
     int most = 0;
@@ -233,7 +235,7 @@ static void forget_recovered(const struct comm *c, struct place *p)
     }
 }
 
-/* All members have been measured. */
+/* Judges a look in which all members have been measured. */
 static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, uint64_t *scratch)
 {
     struct straggler_comm *lag = straggler_of_comm(c);
@@ -264,7 +266,7 @@ static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, 
     follow_trend(e, c, p, x, interval, &call->rec);
 }
 
-/* Begins to look at a communicator, or goes on. False: the bound was met, and the next run goes on here. */
+/* Begins or continues a look at a communicator. False: the bound was met, and the next run continues here. */
 static bool look(struct roll_engine *e, struct comm *c, uint32_t *work)
 {
     struct straggler_comm *lag = straggler_of_comm(c);
@@ -300,7 +302,7 @@ static bool worth_a_look(const struct comm *c)
 static void straggler_tick(struct roll_engine *e)
 {
     struct straggler_engine *own = straggler_of_engine(e);
-    /* Who is last where CPUs are wanting, or through late eyes, is a matter of those. */
+    /* Where CPUs are short, or an agent is silent, who arrives last may be only a matter of that. */
     if (e->finishing || e->comms == 0 || e->starved >= STARVED || e->unheard > 0 ||
         e->clock - own->run_ns < e->config.stall_ns / 5) {
         return;

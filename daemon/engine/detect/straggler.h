@@ -1,72 +1,78 @@
 /*
- * straggler.h: who arrives last: what detect_straggler.c (which communicator is looked at, and what a look says),
- * straggler_measure.c (how late one member came, from its log) and straggler_say.c (the words) share.
+ * straggler.h: what the files of the detector `straggler` share. The detector finds ranks that arrive last.
+ *
+ *   detect_straggler.c    which communicator is looked at, and what a look means
+ *   straggler_measure.c   how late one member came, from its log
+ *   straggler_say.c       the verdicts and their texts
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_STRAGGLER_H
 #define ROLL_DAEMON_ENGINE_DETECT_STRAGGLER_H
 
 #include "daemon/engine/detect/stuck.h"
 
-#define BACK_MAX      2048u /* of one member */
-#define PLACES        4u    /* of the program, per communicator */
+#define BACK_MAX      2048u /* log entries of one member that are looked at */
+#define PLACES        4u    /* places of the program that are followed per communicator */
 #define NOTE_LOOKS    32u
 #define NOTE_LATE     30
 #define SUSPECT_LOOKS 64u
 
-/* What a member has been like at one place. */
+/* How late a member has come at one place. */
 struct lateness {
-    uint64_t looks;     /* bit 0 the newest: late */
-    uint64_t mean_ns;   /* by how much, over late looks; moving */
-    uint64_t own_ns;    /* inside `op`, of that; moving */
-    uint8_t op;         /* in which recorded call the most of it passes; NONE: in none */
-    uint32_t step, seq; /* since then */
+    uint64_t looks;     /* one bit for each look, bit 0 the newest: the member was late */
+    uint64_t mean_ns;   /* moving mean of how late, over the looks in which it was late */
+    uint64_t own_ns;    /* moving mean of the part of that time inside calls of `op` */
+    uint8_t op;         /* the recorded operation in which most of that time passes; NONE: in none */
+    uint32_t step, seq; /* the step and call since which the member is late */
 };
 
 struct place {
     uint64_t key;
     uint32_t looks;
-    uint64_t interval_ns;    /* moving mean */
-    struct lateness *member; /* owned */
+    uint64_t interval_ns;    /* moving mean of the time from one call to the next */
+    struct lateness *member; /* by rank; owned */
     bool noted, suspected, slow_said, slower;
-    /* The trend: means of blocks of intervals, without the longest of each. */
+    /* The trend: means of blocks of intervals, each without the longest interval of its block. */
     uint32_t in_block, slow_blocks, step, seq;
     uint64_t sum_ns, max_ns, base_ns, blocks;
     uint32_t slow_step, slow_seq;
 };
 
-/* Who arrives last, as far as it was looked at. */
+/* What is known about who arrives last on a communicator. */
 struct straggler_comm {
-    struct stretch *x;  /* of the members that have been looked at; owned; NULL: no look is under way */
-    uint32_t at;        /* the next one */
-    uint32_t wanted;    /* the call that is looked at */
-    uint32_t tries;     /* how often it was waited for a member */
+    struct stretch *x;  /* the members that the current look has measured; owned; NULL: no look is under way */
+    uint32_t at;        /* the rank that is measured next */
+    uint32_t wanted;    /* number of the call that is looked at; NO_SEQ: not chosen yet */
+    uint32_t tries;     /* how often the current look has waited for a member */
     uint32_t members;   /* room in x */
-    uint32_t high;      /* of the communicator when it was looked at last */
-    uint32_t seq;       /* newest call that was looked at, plus one */
-    uint32_t strangers; /* looks at other places than those below, since one of them made room */
+    uint32_t high;      /* comm.high when the last look began */
+    uint32_t seq;       /* number of the newest call that was looked at, plus one */
+    uint32_t strangers; /* looks at places other than `place`, since a place was last given up */
     struct place place[PLACES];
 };
 STATE_OF_COMM(straggler)
 
-/* One member between two calls. All times by its own clock. */
+/* One member between two neighbouring calls n and n + 1. All times are by the member's own clock. */
 struct stretch {
-    uint64_t before, call;       /* tickets of n and n + 1 */
-    uint64_t release, back;      /* its host came back from n, from n + 1 */
-    uint64_t arrive_ns, wait_ns; /* time to n + 1, less what was for others; time inside the wait behind n + 1 */
-    uint64_t mix;                /* of the calls in between */
-    uint64_t inside_ns;          /* the longest sum of times inside recorded calls of one kind */
+    uint64_t before, call;  /* tickets of calls n and n + 1 */
+    uint64_t release, back; /* when its host came back from a wait for n, and from a wait for n + 1 */
+    /* time from `release` to call n + 1, less the waits behind other NCCL calls; length of the wait behind n + 1 */
+    uint64_t arrive_ns, wait_ns;
+    uint64_t mix;       /* hash of the NCCL calls in between */
+    uint64_t inside_ns; /* the longest sum of times inside recorded calls of one operation */
     uint8_t inside_op;
     uint64_t late_ns;
 };
 
 /* straggler_measure.c */
 /*
- * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second;
- * NO_SEQ: any. Walks back from `from` over what the log still holds, within the bound. *end: its log holds no more.
+ * Finds the newest two neighbouring calls of the member for each of which its host has waited, the first time before it
+ * made the second call. seq: number of the second call; NO_SEQ: any. Walks back from `from` over what the log still
+ * holds, within the bound. *end is set where the log holds no more.
  */
 bool straggler_find_stretch(const struct source *s, const struct member *m, uint64_t from, uint32_t *seq,
                             struct stretch *x, uint32_t *work, bool *end);
-/* The same for a further member: ranks run one program, so the call usually stands where the first one has it. */
+/* The same for another member. Ranks run one program, so the call is first looked for at this ticket, where it stands
+ * in the log of the first member. */
 bool straggler_find_same(const struct source *s, const struct member *m, uint64_t ticket, uint32_t *seq,
                          struct stretch *x, uint32_t *work, bool *end);
 

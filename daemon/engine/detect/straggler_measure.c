@@ -1,6 +1,6 @@
 /*
- * straggler_measure.c: one member between two neighbouring calls of a communicator: when its host came back from the
- * first, when it made the second, and what it did in between, all by its own clock and from its own log.
+ * straggler_measure.c: one member between two neighbouring calls of a communicator: when its host came back from a wait
+ * for the first, when it made the second, and what it did in between, by its own clock and from its own log.
  */
 #include "daemon/engine/detect/straggler.h"
 
@@ -17,7 +17,7 @@ static bool is_nccl(const struct roll_record *rec)
     return class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
 }
 
-/* The host, in whichever of its threads, has come back from a wait behind the call. */
+/* The host, in any of its threads, has come back from a wait that covers the call. */
 static bool is_wait_for(const struct roll_record *wait, const struct roll_record *call)
 {
     bool returned = roll_op_class(wait->op) == ROLL_CLASS_SYNC && roll_seal_state(wait->seal) >= ROLL_STATE_RETURNED;
@@ -26,14 +26,14 @@ static bool is_wait_for(const struct roll_record *wait, const struct roll_record
            (wait->op == ROLL_OP_DEVICE_SYNC || (wait->stream != 0 && wait->stream == call->stream));
 }
 
-/* How long a call took; false where the record does not say. */
+/* How long a call took is *ns. False: its record does not say. */
 static bool lasted(const struct source *s, const struct roll_record *rec, uint64_t *ns)
 {
     *ns = rec->call_ns;
     return rec->call_ns != CALL_NS_MAX || stuck_long_wait(s, roll_seal_ticket(rec->seal), ns);
 }
 
-/* The first wait for the call with this ticket, before `upto`. */
+/* The first wait that covers the call with this ticket, if it stands before `upto`; NULL: none. */
 static const struct roll_record *wait_behind(const struct source *s, uint64_t ticket, uint64_t upto, uint32_t *work)
 {
     const struct entry *call = source_entry(s, ticket);
@@ -49,12 +49,13 @@ static const struct roll_record *wait_behind(const struct source *s, uint64_t ti
     return NULL;
 }
 
-/* What passed between the host's return and its call: its own time, that for others, and inside which calls. */
+/* Sums up what passed between the host's return and its next call: its own time, waits for others, and time inside
+ * recorded calls. False: it cannot be told. */
 static bool sum_up(const struct source *s, struct stretch *x, const struct roll_record *first,
                    const struct roll_record *call, uint32_t *work)
 {
     uint64_t others = 0, inside[256] = {0};
-    bool busy = false; /* NCCL calls since the last wait */
+    bool busy = false; /* an NCCL call has been made since the last wait */
     for (uint64_t t = roll_seal_ticket(first->seal) + 1; t < x->call && spend(work); t++) {
         const struct entry *entry = source_entry(s, t);
         uint64_t ns;
@@ -108,21 +109,17 @@ static bool is_here(const struct source *s, const struct entry *entry, const str
            source_member(s, entry->rec.comm) == m;
 }
 
-/* The two are neighbours of one kind that can be compared. */
+/* The two calls are neighbours, and of a kind that can be compared. */
 static bool is_plain(const struct entry *a, const struct entry *b)
 {
     return b->rec.seq == a->rec.seq + 1 && b->rec.thread == a->rec.thread && a->rec.group == 0 && b->rec.group == 0 &&
            synchronises(a->rec.op) && ((a->rec.flags | b->rec.flags) & ROLL_FLAG_CAPTURED) == 0;
 }
 
-/*
- * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second;
- * NO_SEQ: any. Walks back from `from` over what the log still holds, within the bound. *end: its log holds no more.
- */
 bool straggler_find_stretch(const struct source *s, const struct member *m, uint64_t from, uint32_t *seq,
                             struct stretch *x, uint32_t *work, bool *end)
 {
-    uint64_t later = 0, n = 0; /* ticket + 1 of the call after the one that is looked at */
+    uint64_t later = 0, n = 0; /* `later`: ticket + 1 of the member's call behind the one that is looked at */
     uint64_t t = from;
     for (; t > 0 && n < BACK_MAX && s->next - t <= s->log_mask && spend(work); t--, n++) {
         const struct entry *entry = source_entry(s, t - 1);
@@ -144,7 +141,6 @@ bool straggler_find_stretch(const struct source *s, const struct member *m, uint
     return false;
 }
 
-/* The same for a further member: ranks run one program, so the call usually stands where the first one has it. */
 bool straggler_find_same(const struct source *s, const struct member *m, uint64_t ticket, uint32_t *seq,
                          struct stretch *x, uint32_t *work, bool *end)
 {

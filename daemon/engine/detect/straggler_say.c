@@ -1,5 +1,5 @@
 /*
- * straggler_say.c: the words about ranks that arrive last, and about steps that get longer.
+ * straggler_say.c: the verdicts about ranks that arrive last, and about steps that get longer.
  */
 #include "daemon/engine/detect/straggler.h"
 
