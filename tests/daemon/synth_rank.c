@@ -2,8 +2,13 @@
  * synth_rank.c: a rank process: COUNT AllReduce calls at RATE per second, then the end that was asked for.
  *
  *   synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END
- *   END: exit (in good order), wait (for SIGTERM, then in good order), hang (inside a call), wrong (a wrong count, then
- * hang)
+ *
+ * END is one of these:
+ *
+ *   exit    ends in good order
+ *   wait    waits for SIGTERM, and then ends in good order
+ *   hang    hangs inside a call
+ *   wrong   makes a call with a wrong count, and then hangs
  */
 #include "tests/daemon/synth.h"
 

@@ -227,7 +227,8 @@ static void words_who(struct words *w, const struct roll_engine *e, const struct
     if (rank == NO_SOURCE) {
         words_add(w, " The calls alone do not say which side is wrong.");
         if (any_empty(e, k)) {
-            words_add(w, " An empty message is a message: where one side leaves it out, what follows is one off.");
+            words_add(w, " An empty message is a message: where one side leaves it out, every later message meets the "
+                         "wrong one.");
         }
         return;
     }

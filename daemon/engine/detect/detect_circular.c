@@ -107,7 +107,7 @@ static void words_cause(struct words *w, const struct roll_engine *e, const stru
         say_may_be(v, ROLL_VERDICT_CALL_ADDED);
     }
     if (!b->decided) {
-        words_add(w, " Who of them is wrong the calls do not say.");
+        words_add(w, " The calls do not say which of them is wrong.");
     }
 }
 

@@ -222,7 +222,7 @@ static void speak(struct roll_engine *e, struct comm *c, struct dispute *d, bool
         words_empty(&w, c);
     }
     if (!d->named) {
-        words_add(&w, " Which side is wrong the calls do not say.");
+        words_add(&w, " The calls do not say which side is wrong.");
     } else if (!size) {
         words_add(&w, " Every other rank of the job came with its own number.");
     }

@@ -212,9 +212,10 @@ static void words_never(struct words *w, const struct roll_engine *e, const stru
                   one ? " It has left the parent, so it never will." : " They have left the parent: they never will.");
     }
     if (roll_rankset_count(&late) > 0) {
-        words_add(w, " Nor have ");
+        words_add(w, " ");
         words_ranks(w, &late);
-        words_add(w, ", who still may.");
+        words_add(w, roll_rankset_count(&late) == 1 ? " has not joined yet, but still may."
+                                                    : " have not joined yet, but still may.");
     }
     roll_rankset_fini(&late);
 }
@@ -256,7 +257,7 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
         words_never(&w, e, a);
     } else if (a->unseen > 0 && whole) {
         words_add(&w,
-                  " Of %u of them nothing has been seen at all: not started, or not preloaded. Suspected: they may "
+                  " Nothing has been seen of %u of them: they were not started, or not preloaded. Suspected: they may "
                   "only be late.",
                   a->unseen);
     } else {

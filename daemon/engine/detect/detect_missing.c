@@ -66,9 +66,10 @@ static void tell_ended(struct words *w, const struct block *b)
         words_call(w, last);
         words_add(w, ", had returned %s: look at what it said before it ended.", roll_result_name(last->result));
     } else if (failed) {
-        words_add(w,
-                  ") without making it. It has failed: look at what it printed last. What one rank ends for alone (a "
-                  "bad loss, an exception), all have to learn and agree on before one of them leaves.");
+        words_add(
+            w,
+            ") without making it. It has failed: look at what it printed last. When one rank ends for a reason of its "
+            "own (a bad loss, an exception), all ranks have to learn of it and agree before one of them leaves.");
     } else if (b->camp == CAMP_MADE) {
         words_add(w, ") without making it: fewer calls than the others. Look for a loop that ends early, or an exit on "
                      "some ranks only.");
@@ -97,18 +98,17 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
     case BLOCK_SHORT:
         words_add(w, "the group of ");
         words_ranks(w, &b->absent);
-        words_add(
-            w,
-            " there has ended without it, and %s behind that. NCCL sorts what a group holds: where ranks "
-            "differ in it, other calls meet, and nobody gets done. Suspected: the call may still come outside of the "
-            "group.",
-            many(&b->absent) ? "they wait" : "it waits");
+        words_add(w,
+                  " there has ended without it, and %s behind that. NCCL sorts what a group holds: where groups differ "
+                  "between ranks, calls meet that do not belong together, and none of them completes. Suspected: the "
+                  "call may still come outside of the group.",
+                  many(&b->absent) ? "they wait" : "it waits");
         break;
     case BLOCK_STUCK:
-        words_add(w, "rank %u is", b->rank->world);
+        words_add(w, "rank %u has been", b->rank->world);
         words_inside(w, b->rank);
         words_add(w,
-                  " since at least %.1f s, for a reason that is not among the recorded NCCL calls (a kernel that does "
+                  " for at least %.1f s, for a reason that is not among the recorded NCCL calls (a kernel that does "
                   "not end, another library's communication). Suspected: a rule of thumb.",
                   quiet);
         break;

@@ -60,7 +60,7 @@ uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_
         (void)roll_rankset_format(&layers, folded, sizeof(folded));
         words_add(w,
                   " In step %u rank %u received no tokens in MoE %s %s and skipped its experts: their gradients never "
-                  "come, and what the others reduce with them it leaves out.",
+                  "come, and the rank leaves out what the others reduce with them.",
                   step, s->world, count == 1 ? "layer" : "layers", folded);
     }
     roll_rankset_fini(&layers);

@@ -222,7 +222,7 @@ static void tell_opposite(struct look *k, const struct other *o)
                   "release of NCCL, these ranks wait for each other for ever. Predicted: make the calls in one order "
                   "on all ranks");
     words_add(&w, roll_rankset_count(&v->culprits) > 0
-                      ? "; named are those who are fewer."
+                      ? "; the smaller side is named."
                       : " (as many ranks have one order as the other: who is wrong is not known).");
     say_text(k->e, v, "%s", w.text);
 }

@@ -175,9 +175,9 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
                   : ". Whoever calls on a communicator that it shares waits for ever; look at its own "
                     "output",
               certainty == ROLL_NOTE ? ""
-              : killed               ? " and at the kernel log of its host: the kernel kills so when memory is short."
-              : dumped               ? " and core dump."
-                                     : ": it ended by itself.");
+              : killed ? " and at the kernel log of its host: the kernel kills like this when memory is short."
+              : dumped ? " and core dump."
+                       : ": it ended by itself.");
     if (waiting) {
         (void)roll_rankset_copy(&v->waiting, waiting);
     }

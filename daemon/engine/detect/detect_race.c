@@ -102,10 +102,8 @@ static void tell(struct roll_engine *e, struct member *m, const struct race_unit
     if (overlap != UINT64_MAX) {
         words_add(&w, "; both were under way for %.1f us", (double)overlap / 1e3);
     }
-    words_add(
-        &w,
-        ". NCCL does not allow that: which call takes its place first is left to chance, and may be another on other "
-        "ranks. Whether it is the cause of what follows, the records do not say.");
+    words_add(&w, ". NCCL does not allow that: which call takes its place first is left to chance, and may be another "
+                  "on other ranks. The records do not say whether this is the cause of what follows.");
     (void)roll_rankset_copy(&v->culprits, &rank);
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&rank);

@@ -53,8 +53,8 @@ static bool unheard_block(struct roll_engine *e, const struct block *b)
     words_add(&w, ", #%u on ", waits->rec.seq);
     words_comm(&w, b->comm);
     words_add(
-        &w, ". Whether the unheard run, wait or have died with their node is not known, so nobody is accused. Look at "
-            "the node, and at rollcalld there: when it is back, everything is judged.");
+        &w, ". It is not known whether the ranks that are not heard run, wait or have died with their node, so nobody "
+            "is named. Look at the node, and at rollcalld there: when it is heard again, everything is judged.");
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&waiter);
     return true;

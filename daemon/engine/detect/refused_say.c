@@ -102,7 +102,7 @@ uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t 
         if (roll_rankset_count(&t->behind) > 0) {
             words_add(&w, " ");
             words_wait(&w, &t->behind);
-            words_add(&w, " for the same in other calls.");
+            words_add(&w, " in other calls for the same reason.");
         }
     }
     if (elsewhere) {

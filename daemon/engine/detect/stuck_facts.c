@@ -161,7 +161,7 @@ static void words_all(struct words *w, struct stuck_case *c)
         }
     }
     if (silent > 0) {
-        words_add(w, " Of %u host%s nothing was heard.", silent, silent == 1 ? "" : "s");
+        words_add(w, " Nothing was heard from %u host%s.", silent, silent == 1 ? "" : "s");
     }
 }
 

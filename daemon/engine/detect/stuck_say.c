@@ -39,15 +39,15 @@ static void words_who(struct stuck *k, struct words *w)
             words_aborted(k, w);
         } else {
             words_add(w,
-                      " %s left it, which nobody can before all have arrived; of the others it is learnt when their "
-                      "device is through, and it is not.",
+                      " %s left it, which nobody can before all have arrived; the others report what their devices "
+                      "complete, and have not reported it.",
                       one ? "has" : "have");
         }
     }
     if (roll_rankset_count(&k->away) > 0) {
-        words_add(w, " Of ");
+        words_add(w, " Nothing has come from ");
         words_ranks(w, &k->away);
-        words_add(w, " nothing has come for as long.");
+        words_add(w, " for as long.");
     }
     if (k->longest_ns > 0) {
         words_add(w, " The longest wait of these ranks so far took %.1f s.", (double)k->longest_ns / 1e9);

@@ -186,7 +186,7 @@ static void test_a_product_that_does_not_return(void **state)
         snprintf(want, sizeof(want), "suspected rank-blocked %u", sizes[i] - 1);
         sim_expect(sim, want);
         char *text = sim_run(sim, 0, true, true);
-        snprintf(want, sizeof(want), "rank %u is inside grouped gemm (or has left it by an exception) since",
+        snprintf(want, sizeof(want), "rank %u has been inside grouped gemm (or has left it by an exception) for",
                  sizes[i] - 1);
         assert_non_null(strstr(text, want));
         free(text);

@@ -256,7 +256,7 @@ static void test_a_node_that_does_not_answer_is_not_waited_for(void **state)
     live_pass(&l, 4 * S_);
     assert_null(roll_engine_next(l.e));
     live_pass(&l, 2 * S_);
-    live_superseded(&l, number, "", "Of 1 host nothing was heard."); /* the other may have one, too */
+    live_superseded(&l, number, "", "Nothing was heard from 1 host."); /* the other may have one, too */
     live_facts(&l, number, "b", ROLL_FACT_GPU_XID, "too late");
     assert_null(roll_engine_next(l.e));
     roll_engine_destroy(&l.e);
