@@ -396,7 +396,7 @@ static void init_tick(struct roll_engine *e)
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
-        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* and every member is known to be inside */
+        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* all members are known to be inside */
         if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
             if (m) { /* numbers of calls are too weak a sign to withdraw a verdict */
                 /* why the creation does not end although all have joined is another matter */

@@ -248,7 +248,7 @@ static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
     const struct compare_comm *compared = compare_of_comm(c);
     for (struct comparison *m = compared ? compared->first : NULL; m; m = m->next) {
         if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step) {
-            if (!m->told) { /* so the verdicts are the same two in whatever order the records come */
+            if (!m->told) { /* the two verdicts are the same in whatever order the records come */
                 m->told = true;
                 tell(e, c, m, ROLL_PREDICTED);
             }

@@ -168,7 +168,8 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
         }
     }
     bool dumped = first->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(first->exit_status);
-    bool killed = dumped && WTERMSIG(first->exit_status) == SIGKILL; /* by another process; it leaves no core dump */
+    bool killed = dumped && WTERMSIG(first->exit_status) ==
+                                SIGKILL; /* another process sent the signal, and there is no core dump */
     words_add(&w, "%s%s",
               certainty == ROLL_NOTE
                   ? ". No rank is left running: the job has ended."
