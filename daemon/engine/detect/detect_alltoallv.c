@@ -41,7 +41,7 @@ struct alltoallv_engine {
 };
 STATE_OF_ENGINE(alltoallv)
 
-enum standing { TAKEN_OUT, OPEN, SURE };
+enum pair_state { TAKEN_OUT, OPEN, SURE };
 
 static const struct source *end_source(const struct roll_engine *e, const struct pair *p, unsigned side)
 {
@@ -56,9 +56,9 @@ static const struct entry *end_entry(const struct roll_engine *e, const struct o
     return entry && entry->pair == odd->pair && entry->index == odd->index ? entry : NULL;
 }
 
-static enum standing stands(const struct roll_engine *e, const struct odd *odd)
+static enum pair_state pair_state_of(const struct roll_engine *e, const struct odd *odd)
 {
-    enum standing found = SURE;
+    enum pair_state found = SURE;
     for (unsigned side = 0; side < 2; side++) {
         const struct entry *entry = end_entry(e, odd, side);
         if (!entry) {
@@ -112,7 +112,7 @@ static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index
     for (uint32_t i = 0; k && p->said && i < k->count && !odd; i++) {
         odd = k->odd[i].pair == p ? &k->odd[i] : NULL;
     }
-    if (!k || (p->said && (!odd || stands(e, odd) != TAKEN_OUT))) {
+    if (!k || (p->said && (!odd || pair_state_of(e, odd) != TAKEN_OUT))) {
         return true; /* the first difference of a pair counts */
     }
     odd = odd ? odd : odd_new(k);
@@ -309,14 +309,14 @@ static struct progress settle(struct roll_engine *e, struct p2p_case *k)
     struct progress p = {0};
     uint32_t left = 0;
     for (uint32_t i = 0; i < k->count; i++) {
-        enum standing standing = stands(e, &k->odd[i]);
+        enum pair_state state = pair_state_of(e, &k->odd[i]);
         uint64_t age = e->clock - k->odd[i].since;
-        if (standing == TAKEN_OUT) {
+        if (state == TAKEN_OUT) {
             k->odd[i].pair->said = false;
             continue;
         }
-        p.open += standing == OPEN;
-        uint64_t *oldest = standing == OPEN ? &p.open_ns : &p.sure_ns;
+        p.open += state == OPEN;
+        uint64_t *oldest = state == OPEN ? &p.open_ns : &p.sure_ns;
         *oldest = age > *oldest ? age : *oldest;
         k->odd[left++] = k->odd[i];
     }
@@ -337,7 +337,7 @@ static void drop_open(struct roll_engine *e, struct p2p_case *k)
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < k->count; i++) {
-        if (stands(e, &k->odd[i]) == SURE) {
+        if (pair_state_of(e, &k->odd[i]) == SURE) {
             k->odd[left++] = k->odd[i];
         } else {
             k->odd[i].pair->said = false;

@@ -87,21 +87,21 @@ static const struct roll_record *creation_of(const struct source *s)
 }
 
 /* One contradiction. Where `named`, side 0 is wrong. */
-struct dispute {
+struct contradiction {
     struct roll_rankset side[2], came; /* world ranks; owned */
     const struct source *source[2];    /* one source of each side */
     uint32_t rank, nranks[2];
     bool named;
 };
 
-static void dispute_fini(struct dispute *d)
+static void contradiction_fini(struct contradiction *d)
 {
     roll_rankset_fini(&d->side[0]);
     roll_rankset_fini(&d->side[1]);
     roll_rankset_fini(&d->came);
 }
 
-static void put(struct dispute *d, unsigned side, const struct source *s)
+static void put(struct contradiction *d, unsigned side, const struct source *s)
 {
     (void)roll_rankset_add(&d->side[side], s->world);
     d->source[side] = s;
@@ -109,7 +109,7 @@ static void put(struct dispute *d, unsigned side, const struct source *s)
 
 /* Compares the sizes. Side 0 are the ranks of another size than the first definition; the sides are swapped where those
  * are the majority. */
-static bool sizes_differ(const struct roll_engine *e, const struct comm *c, struct dispute *d)
+static bool sizes_differ(const struct roll_engine *e, const struct comm *c, struct contradiction *d)
 {
     const struct claim_comm *own = claim_of_comm(c);
     d->nranks[1] = c->size;
@@ -133,7 +133,7 @@ static bool sizes_differ(const struct roll_engine *e, const struct comm *c, stru
     }
     d->named = most[0] != most[1];
     if (d->named && most[0]) {
-        struct dispute turned = *d;
+        struct contradiction turned = *d;
         for (unsigned k = 0; k < 2; k++) {
             d->side[k] = turned.side[!k];
             d->source[k] = turned.source[!k];
@@ -157,7 +157,7 @@ static bool numbered_alike(const struct roll_engine *e, const struct comm *c, ui
     return seen > 0 && c->size >= e->sources;
 }
 
-static bool rank_is_taken(const struct roll_engine *e, const struct comm *c, struct dispute *d)
+static bool rank_is_taken(const struct roll_engine *e, const struct comm *c, struct contradiction *d)
 {
     const struct claim_comm *own = claim_of_comm(c);
     for (uint32_t i = 0; i < own->claims; i++) {
@@ -193,7 +193,7 @@ static void words_empty(struct words *w, const struct comm *c)
     roll_rankset_fini(&empty);
 }
 
-static void speak(struct roll_engine *e, struct comm *c, struct dispute *d, bool size)
+static void speak(struct roll_engine *e, struct comm *c, struct contradiction *d, bool size)
 {
     struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, ROLL_PROVEN);
     if (!v) {
@@ -234,7 +234,7 @@ static void speak(struct roll_engine *e, struct comm *c, struct dispute *d, bool
 static void claims_of(struct roll_engine *e, struct comm *c)
 {
     const struct claim_comm *own = claim_of_comm(c);
-    struct dispute d = {.named = false};
+    struct contradiction d = {.named = false};
     bool settled = own && (e->finishing || e->clock - own->ns >= e->config.stall_ns);
     if (!settled || own->claims == 0 || creation_is_told(c)) {
         return;
@@ -256,7 +256,7 @@ static void claims_of(struct roll_engine *e, struct comm *c)
     if (any && stuck && creation_set_told(c)) {
         speak(e, c, &d, size);
     }
-    dispute_fini(&d);
+    contradiction_fini(&d);
 }
 
 static void claim_tick(struct roll_engine *e)

@@ -35,7 +35,7 @@ static bool read_mix(const struct block *b, struct p2p_mix *out)
         out->comm = m->comm;
         if (at->pair) {
             out->p2ps++;
-            out->without = !out->without && lacks_partner(at) ? i + 1 : out->without;
+            out->unmatched = !out->unmatched && lacks_partner(at) ? i + 1 : out->unmatched;
         } else if (at->rec.seq < out->seq) {
             out->seq = at->rec.seq;
             out->collective = i + 1;
@@ -87,10 +87,10 @@ static bool mixed_circle(struct roll_engine *e, const struct block *b, const str
             return true;
         }
     }
-    if (mix->without == 0) {
+    if (mix->unmatched == 0) {
         return false;
     }
-    p2p_say_unmatched(e, b, b->step[mix->without - 1].rank, b->step[mix->without - 1].ticket, true);
+    p2p_say_unmatched(e, b, b->step[mix->unmatched - 1].rank, b->step[mix->unmatched - 1].ticket, true);
     return true;
 }
 
@@ -167,13 +167,13 @@ static bool p2p_block(struct roll_engine *e, const struct block *b)
     if (mix.collective != 0) {
         return mixed_circle(e, b, &mix);
     }
-    if (mix.without == 0) {
+    if (mix.unmatched == 0) {
         return false;
     }
     /* Only messages are left: that is a deadlock (detect_circular.c), unless a message of an all-to-all-v or to the
      * rank itself has no partner. */
-    struct source *s = b->step[mix.without - 1].rank;
-    uint64_t ticket = b->step[mix.without - 1].ticket;
+    struct source *s = b->step[mix.unmatched - 1].rank;
+    uint64_t ticket = b->step[mix.unmatched - 1].ticket;
     if (b->steps > 1 && !p2p_is_alltoallv(s, ticket)) {
         return false;
     }

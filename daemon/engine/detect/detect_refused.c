@@ -70,9 +70,9 @@ static void tell_place(struct roll_engine *e, struct comm *c, const struct membe
     const struct source *theirs = e->source[c->member[slot->rank].source];
     const struct entry *other = source_entry(theirs, slot->ticket - 1);
     struct source *s = e->source[m->source];
-    struct telling t = {.rank = s, .member = m, .rec = &refused_of_member(m)->coll.rec, .comm = c};
-    t.without = refused_without_of(s, m);
-    t.certainty = t.without == NOT_AGAIN || refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
+    struct refused_case t = {.rank = s, .member = m, .rec = &refused_of_member(m)->coll.rec, .comm = c};
+    t.outcome = refused_outcome_of(s, m);
+    t.certainty = t.outcome == NOT_AGAIN || refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
     for (uint32_t r = 0; r < c->size; r++) {
         uint32_t world = comm_world(e, c, r);
         if (world != NO_SOURCE && waited_for(c, &c->member[r]) && c->member[r].next == m->next) {
@@ -84,7 +84,7 @@ static void tell_place(struct roll_engine *e, struct comm *c, const struct membe
     t.waiter = other ? theirs : NULL;
     t.waits = other ? &other->rec : NULL;
     refused_tell_once(e, &t);
-    refused_telling_fini(&t);
+    refused_case_fini(&t);
 }
 
 static void places_tick(struct roll_engine *e, struct comm *c)
@@ -177,14 +177,14 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     if (!m || !rec || killed || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
         return false;
     }
-    struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
+    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
     t.comm = t.member ? t.member->comm : NULL;
-    t.without = refused_without_of(s, m);
+    t.outcome = refused_outcome_of(s, m);
     const struct refused_member *own = refused_of_member(m);
     bool doubtful = own && ((rec == &own->coll.rec && own->coll.passed_over) ||
                             (rec == &own->message.rec && own->message.passed_over));
     t.certainty = refused_is_from_elsewhere(rec) || doubtful ? ROLL_SUSPECTED : certainty;
-    t.without = doubtful ? PASSED_OVER : t.without;
+    t.outcome = doubtful ? PASSED_OVER : t.outcome;
     (void)roll_rankset_add(&t.culprits, s->world);
     for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
         const struct member *o = &t.comm->member[r];
@@ -201,7 +201,7 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     comm_mute_at(e, w->comm, waiter, &waits->rec);
     comm_explained(e, w->comm);
     refused_tell_once(e, &t);
-    refused_telling_fini(&t);
+    refused_case_fini(&t);
     return true;
 }
 
@@ -286,7 +286,7 @@ static bool tell_side(struct roll_engine *e, const struct finding *f, bool major
     const struct entry *theirs = source_entry(their_source, major ? f->minor_ticket : f->major_ticket);
     bool skip = f->kind == (major ? ALIGN_ADD : ALIGN_SKIP);
     const struct member *m = NULL;
-    struct telling t = {.comm = f->comm, .without = WENT_ON, .certainty = ROLL_PROVEN};
+    struct refused_case t = {.comm = f->comm, .outcome = WENT_ON, .certainty = ROLL_PROVEN};
     size_t n = theirs ? roll_rankset_count(mine) : 0;
     for (size_t i = 0; i < n; i++) {
         t.instead = left_out(e, f, skip, roll_rankset_at(mine, i), &theirs->rec, &m);
@@ -305,7 +305,7 @@ static bool tell_side(struct roll_engine *e, const struct finding *f, bool major
     (void)roll_rankset_copy(&t.culprits, mine);
     (void)roll_rankset_copy(&t.waiting, others);
     refused_tell_once(e, &t);
-    refused_telling_fini(&t);
+    refused_case_fini(&t);
     return true;
 }
 
@@ -326,12 +326,12 @@ bool refused_death(struct roll_engine *e, struct source *s)
     if (!rec || killed || refused_is_from_elsewhere(rec) || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
         return false;
     }
-    struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .without = ENDED};
+    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .outcome = ENDED};
     t.comm = t.member ? t.member->comm : NULL;
     t.certainty = ROLL_PROVEN;
     (void)roll_rankset_add(&t.culprits, s->world);
     refused_tell_once(e, &t);
-    refused_telling_fini(&t);
+    refused_case_fini(&t);
     return true;
 }
 
@@ -381,7 +381,7 @@ static void creation_tick(struct roll_engine *e, struct source *waiter)
     if (!c || creation_is_told(c) || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
         return;
     }
-    struct telling t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
+    struct refused_case t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *at = s->init ? source_entry(s, s->init - 1) : NULL;
@@ -396,12 +396,12 @@ static void creation_tick(struct roll_engine *e, struct source *waiter)
     }
     if (t.rank && refused_make_source(t.rank) && creation_set_told(c)) {
         t.member = source_member(t.rank, t.rec->comm);
-        t.without = source_alive(t.rank) ? NOT_AGAIN : ENDED;
+        t.outcome = source_alive(t.rank) ? NOT_AGAIN : ENDED;
         t.certainty = refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
         (void)refused_set_said(t.rank, refused_is_noted(t.rank)); /* the state was made by the condition above */
         (void)refused_speak(e, &t, 0);
     }
-    refused_telling_fini(&t);
+    refused_case_fini(&t);
 }
 
 /* A note for a rank that ended after an error, though nobody waits for it: the error says why it ended. */
@@ -412,12 +412,12 @@ static void note_tick(struct roll_engine *e, struct source *s)
     if (refused_is_said(s) || !rec || !(over || (e->finishing && s->exit_status != 0)) || !refused_set_said(s, true)) {
         return;
     }
-    struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
+    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
     t.comm = t.member ? t.member->comm : NULL;
-    t.without = refused_without_of(s, t.member);
+    t.outcome = refused_outcome_of(s, t.member);
     (void)roll_rankset_add(&t.culprits, s->world);
     (void)refused_speak(e, &t, 0);
-    refused_telling_fini(&t);
+    refused_case_fini(&t);
 }
 
 static void refused_tick(struct roll_engine *e)

@@ -11,7 +11,7 @@
 struct p2p_mix {
     struct comm *comm;
     uint32_t p2ps;       /* number of ranks that wait in a message */
-    uint32_t without;    /* index + 1 of a step whose message has no partner; 0 = none */
+    uint32_t unmatched;  /* index + 1 of a step whose message has no partner; 0 = none */
     uint32_t collective; /* index + 1 of the step that waits in the collective with the lowest number; 0 = none */
     uint32_t seq;        /* sequence number of that collective */
 };

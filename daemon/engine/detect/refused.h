@@ -12,7 +12,7 @@
 #include "daemon/engine/detect/detector.h"
 
 /* A refused call of a member, kept until the member makes another call in its place. */
-struct refusal_of {
+struct refusal {
     struct roll_record rec; /* op NONE: no call was refused */
     uint64_t since;         /* patience clock at which the refusal was known */
     bool open;              /* the member has made no other call in its place */
@@ -33,7 +33,7 @@ struct refused_source {
 STATE_OF_SOURCE(refused)
 
 struct refused_member {
-    struct refusal_of coll, message; /* the last refused collective and the last refused message */
+    struct refusal coll, message; /* the last refused collective and the last refused message */
 };
 STATE_OF_MEMBER(refused)
 
@@ -41,9 +41,9 @@ STATE_OF_MEMBER(refused)
 enum { NCCL_INVALID_ARGUMENT = 4, NCCL_INVALID_USAGE = 5, NCCL_REMOTE_ERROR = 6, NCCL_TIMEOUT = 8 };
 
 /* What the rank did instead of making the call again. */
-enum without { NOT_AGAIN, DESTROYED, ENDED, WENT_ON, PASSED_OVER };
+enum refused_outcome { NOT_AGAIN, DESTROYED, ENDED, WENT_ON, PASSED_OVER };
 
-struct telling {
+struct refused_case {
     struct source *rank; /* one of the refused ranks; `member` and `rec`: its member and its call */
     const struct member *member;
     const struct roll_record *rec;
@@ -53,7 +53,7 @@ struct telling {
     const struct roll_record *waits; /* the call in which `waiter` waits */
     const struct roll_record *instead; /* WENT_ON: the call that was made in its place */
     struct comm *comm;
-    enum without without;
+    enum refused_outcome outcome;
     enum roll_certainty certainty;
 };
 
@@ -88,19 +88,19 @@ bool refused_is_echo(const struct roll_engine *e, const struct source *s, const 
                      const struct roll_record *rec);
 
 /* refused_say.c */
-void refused_telling_fini(struct telling *t);
-uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t before);
+void refused_case_fini(struct refused_case *t);
+uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint64_t before);
 /*
  * Adds the world ranks that wait in the call `waits` of `waiter` for the refused call. The record of a refused message
  * does not show for whom it was meant where the peer was wrong. So a rank whose oldest call is a message of the refused
  * rank is shown rather than `waiter`, which then goes to t->behind.
  */
-void refused_add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
+void refused_add_waiting(const struct roll_engine *e, struct refused_case *t, const struct source *waiter,
                          const struct entry *waits);
-enum without refused_without_of(const struct source *s, const struct member *m);
+enum refused_outcome refused_outcome_of(const struct source *s, const struct member *m);
 struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s);
 /* Says one verdict about a refused call, however many ranks wait for it and wherever. When more refused calls at the
  * same place become known, a fuller verdict supersedes the first. Without memory for the marks nothing is said. */
-void refused_tell_once(struct roll_engine *e, struct telling *t);
+void refused_tell_once(struct roll_engine *e, struct refused_case *t);
 
 #endif

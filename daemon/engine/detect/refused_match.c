@@ -132,7 +132,7 @@ static void remember(struct roll_engine *e, struct member *m, const struct roll_
     }
     m->was_refused = true;
     bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
-    struct refusal_of *r = message ? &own->message : &own->coll;
+    struct refusal *r = message ? &own->message : &own->coll;
     struct source *s = e->source[m->source];
     if (rec->group != 0 && explains_better(e, m, &s->failed, rec)) {
         /* refused_last, which sees each call as it returns, does not see this error: the end of the group bore it */
@@ -143,7 +143,7 @@ static void remember(struct roll_engine *e, struct member *m, const struct roll_
     }
     refused_of_engine(e)->errors = true;
     m->comm->refusals += !message && !r->open;
-    *r = (struct refusal_of){.rec = *rec, .since = e->clock, .open = true};
+    *r = (struct refusal){.rec = *rec, .since = e->clock, .open = true};
 }
 
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec)

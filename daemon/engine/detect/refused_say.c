@@ -3,17 +3,17 @@
  */
 #include "daemon/engine/detect/refused.h"
 
-void refused_telling_fini(struct telling *t)
+void refused_case_fini(struct refused_case *t)
 {
     roll_rankset_fini(&t->culprits);
     roll_rankset_fini(&t->waiting);
     roll_rankset_fini(&t->behind);
 }
 
-static void words_without(struct words *w, const struct telling *t, bool one)
+static void words_outcome(struct words *w, const struct refused_case *t, bool one)
 {
     words_add(w, "nothing %s was enqueued, and ", t->rec->group != 0 ? "of its whole group" : "of it");
-    switch (t->without) {
+    switch (t->outcome) {
     case DESTROYED:
         words_add(w, "the communicator has been destroyed without it.");
         break;
@@ -39,7 +39,7 @@ static void words_without(struct words *w, const struct telling *t, bool one)
     }
 }
 
-uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t before)
+uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint64_t before)
 {
     struct roll_verdict *v = say(e, ROLL_VERDICT_CALL_REFUSED, t->certainty);
     if (!v) {
@@ -72,7 +72,7 @@ uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t 
     if (*v->field != '\0') {
         words_add(&w, "; ");
     }
-    words_without(&w, t, one);
+    words_outcome(&w, t, one);
     const struct roll_record *voids =
         *v->field == '\0' && !elsewhere ? refused_wrong_in_group(e, t->rank, t->rec) : NULL;
     if (voids) {
@@ -108,7 +108,7 @@ uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t 
     if (elsewhere) {
         words_add(&w, " The error says that its cause lies with another rank or on the way there: nobody is named.");
     }
-    if (t->without == PASSED_OVER) {
+    if (t->outcome == PASSED_OVER) {
         words_add(&w, " Suspected: it may have made the call again later, and left out another one.");
     } else if (t->certainty == ROLL_SUSPECTED && !elsewhere) {
         words_add(&w, " Suspected: it may still be made again.");
@@ -130,7 +130,7 @@ static const struct entry *lacks_message(const struct source *s, const struct me
     return NULL;
 }
 
-void refused_add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
+void refused_add_waiting(const struct roll_engine *e, struct refused_case *t, const struct source *waiter,
                          const struct entry *waits)
 {
     struct roll_rankset *out = &t->waiting;
@@ -151,7 +151,7 @@ void refused_add_waiting(const struct roll_engine *e, struct telling *t, const s
     say_beside(e, waiter, waits, out);
 }
 
-enum without refused_without_of(const struct source *s, const struct member *m)
+enum refused_outcome refused_outcome_of(const struct source *s, const struct member *m)
 {
     return !source_alive(s) ? ENDED : m && m->gone ? DESTROYED : NOT_AGAIN;
 }
@@ -168,7 +168,7 @@ struct member *refused_member_in(const struct comm *c, const struct roll_engine 
 }
 
 /* The key of the verdict: one for all calls refused at one place of a communicator, one for each refused message. */
-static uint64_t place_key(const struct telling *t)
+static uint64_t place_key(const struct refused_case *t)
 {
     return roll_op_class(t->rec->op) == ROLL_CLASS_COLL && t->comm
                ? say_key(ROLL_VERDICT_CALL_REFUSED, t->comm->key, t->rec->seq, 0)
@@ -176,9 +176,9 @@ static uint64_t place_key(const struct telling *t)
 }
 
 /* The verdict about the end of these ranks and of no others, which the reason for their end supersedes; 0: none. */
-static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t)
+static uint64_t told_of_end(const struct roll_engine *e, const struct refused_case *t)
 {
-    uint64_t number = t->without == ENDED && !refused_is_from_elsewhere(t->rec) ? t->rank->end_number : 0;
+    uint64_t number = t->outcome == ENDED && !refused_is_from_elsewhere(t->rec) ? t->rank->end_number : 0;
     for (uint32_t i = 0; number != 0 && i < e->sources; i++) {
         const struct source *s = e->source[i];
         number = s->end_number == number && !roll_rankset_has(&t->culprits, s->world) ? 0 : number;
@@ -188,9 +188,9 @@ static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t
 
 /* Marks the end of these ranks as told: whoever waits for one of them elsewhere waits for the same reason
  * (wait_judge.c). */
-static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t number)
+static void note_ends(struct roll_engine *e, const struct refused_case *t, uint64_t number)
 {
-    bool named = t->without == ENDED && number != 0 && !refused_is_from_elsewhere(t->rec);
+    bool named = t->outcome == ENDED && number != 0 && !refused_is_from_elsewhere(t->rec);
     for (uint32_t i = 0; named && i < e->sources; i++) {
         struct source *s = e->source[i];
         if (!source_alive(s) && roll_rankset_has(&t->culprits, s->world)) {
@@ -201,7 +201,7 @@ static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t n
 }
 
 /* There is memory to mark every culprit as told. */
-static bool can_be_marked(struct roll_engine *e, const struct telling *t)
+static bool can_be_marked(struct roll_engine *e, const struct refused_case *t)
 {
     bool can = refused_make_source(t->rank) != NULL;
     for (uint32_t i = 0; i < e->sources && can; i++) {
@@ -210,7 +210,7 @@ static bool can_be_marked(struct roll_engine *e, const struct telling *t)
     return can;
 }
 
-void refused_tell_once(struct roll_engine *e, struct telling *t)
+void refused_tell_once(struct roll_engine *e, struct refused_case *t)
 {
     bool fresh = false;
     if (!can_be_marked(e, t)) {
