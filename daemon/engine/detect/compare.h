@@ -21,6 +21,7 @@ struct closed {
     bool any;
 };
 
+/* What one member has reported. */
 struct report {
     uint32_t source; /* NO_SOURCE: the member has not reported yet */
     uint64_t ticket; /* ticket of its last report */
@@ -28,6 +29,7 @@ struct report {
     uint8_t have; /* bit per value: it has been reported */
 };
 
+/* The reports of all members about one topic in one step. */
 struct comparison {
     uint32_t topic; /* the detector's own number, unique among all detectors */
     struct moment at;
@@ -59,7 +61,9 @@ STATE_OF_COMM(compare)
  * on this communicator, in their order.
  */
 bool compare_moment(struct source *s, const struct roll_record *rec, struct moment *at);
+/* This step, or a later one, has been given up. */
 bool compare_closed(const struct closed *c, const struct moment *at);
+/* Gives up this step and all earlier ones. */
 void compare_close(struct closed *c, const struct moment *upto);
 
 /*
@@ -75,6 +79,7 @@ struct comparison *compare_say(struct roll_engine *e, uint32_t source, const str
 bool compare_whole(const struct comm *c, const struct comparison *m);
 /* The comparison can be judged now: all members have reported, or the difference was seen stall/20 ago. */
 bool compare_due(const struct roll_engine *e, const struct comm *c, const struct comparison *m);
+/* Takes the comparison out of the list of c and frees it. */
 void compare_drop(struct comm *c, struct comparison *m);
 
 /* The value that most members have reported is *common (in a tie the largest). Adds the world ranks that reported it to

@@ -21,6 +21,7 @@
 #define PAIRS_TOLD 8u
 #define LINE_MAX   16u /* messages of a pair that are laid side by side */
 
+/* A pair whose two messages differ in bytes. */
 struct odd {
     struct pair *pair;
     uint32_t index;
@@ -28,6 +29,7 @@ struct odd {
     uint64_t since; /* patience clock at which the difference was found */
 };
 
+/* The differing pairs of one communicator. */
 struct p2p_case {
     struct comm *comm;
     uint32_t count;
@@ -41,6 +43,7 @@ struct alltoallv_engine {
 };
 STATE_OF_ENGINE(alltoallv)
 
+/* A call of the pair was taken out; a call may still be refused; the difference is certain. */
 enum pair_state { TAKEN_OUT, OPEN, SURE };
 
 static const struct source *end_source(const struct roll_engine *e, const struct pair *p, unsigned side)

@@ -10,6 +10,7 @@
  */
 #include "daemon/engine/detect/detector.h"
 
+/* The members that made the call with one datatype. */
 struct camp {
     const struct entry *entry;
     const struct source *source;

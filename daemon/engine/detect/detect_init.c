@@ -96,6 +96,7 @@ void creation_asked(struct roll_engine *e, struct source *s, const struct roll_r
     creation_over(s);
 }
 
+/* Who is inside a creation, and who is not. */
 struct absent {
     struct roll_rankset ranks, inside; /* world ranks that are absent, and that are inside the creation */
     struct roll_rankset never; /* those of `ranks` that cannot come any more: dead, ended, or gone from the parent */

@@ -22,6 +22,7 @@
 
 #define CROSSINGS_MAX 256u /* crossings of one communicator that are kept until they are told */
 
+/* A pair of messages that stand on different sides of a collective. */
 struct crossing {
     const struct pair *pair;
     uint32_t before[2];
@@ -30,6 +31,7 @@ struct crossing {
     struct roll_record rec[2];
 };
 
+/* The crossings of one communicator. */
 struct crossings {
     struct comm *comm;
     uint64_t since;

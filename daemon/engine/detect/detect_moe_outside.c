@@ -186,6 +186,7 @@ void outside_meet(struct member *m, struct member *other, struct node *n, uint32
     }
 }
 
+/* An interval in which all peers made a product and a member did not. */
 struct miss {
     struct member *member, *peer; /* the member that made no product; a peer that made one */
     enum kind kind;

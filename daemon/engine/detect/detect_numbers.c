@@ -205,6 +205,7 @@ static void judge_replicas(struct roll_engine *e, struct comm *c, struct compari
 
 /* sums */
 
+/* The shares of all ranks added up, and what the ranks use as the sum. */
 struct sums {
     double total, bound; /* sum of the shares; how much rounding may change */
     uint32_t own, twice; /* ranks whose gradient is their own share; ranks whose gradient is size times the total */

@@ -32,6 +32,7 @@
 
 enum relation { BEFORE, AFTER, TOGETHER, RELATIONS }; /* where a member makes the other call, relative to its own */
 
+/* A call on another communicator that members make near the call that is looked at. */
 struct other {
     struct comm *comm;
     uint32_t seq;
@@ -42,6 +43,7 @@ struct other {
     uint64_t own[RELATIONS], ticket[RELATIONS];
 };
 
+/* A look at one call, and the calls that have been found near it. */
 struct look {
     struct roll_engine *e;
     struct comm *comm;

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+/* Whether a live rank needs the dead one. */
 enum need {
     NEED_NONE,  /* nobody needs the rank, and only a member that is heard for the first time may come to need it */
     NEED_LATER, /* somebody may come to need it */

@@ -30,6 +30,7 @@ struct race_unit {
     bool used, ended;       /* `ended`: the unit ended at `until` */
 };
 
+/* The newest units of one thread on a communicator. */
 struct lane {
     uint16_t thread;
     struct race_unit unit[LANE]; /* newest first */

@@ -87,8 +87,11 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
 /* detect_refused.c, refused_match.c: calls of which nothing was enqueued */
 /* this GROUP_END returned an error or was only simulated */
 bool refused_is_group_void(const struct roll_record *rec);
+/* A call has come that NCCL has refused already. */
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
+/* A call that has been matched turns out to be refused. */
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+/* A group has ended in vain (refused_is_group_void): none of its calls was enqueued. */
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
 /* a call with an earlier number has come: the calls that had the number were refused */
 void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec);
@@ -150,6 +153,7 @@ bool process_is_told(const struct source *s); /* the death of s has been told as
 /* detect_missing.c */
 /* It has been told that s does not come, and s has made no call since. */
 bool missing_is_told(const struct source *s);
+/* Notes that it has been told that s does not come. */
 void missing_set_told(struct source *s);
 
 #endif

@@ -12,6 +12,7 @@
 #include "daemon/engine/detect/state.h"
 #include "daemon/engine/say/say.h"
 
+/* The cases of one cause, and the verdict about them. */
 struct gathered {
     uint64_t key;
     enum roll_verdict_code code;
@@ -57,6 +58,7 @@ uint64_t gather_family(const struct comm *c);
  */
 struct gathered *gather_open(struct roll_engine *e, uint64_t key, enum roll_verdict_code code,
                              enum roll_certainty certainty, bool *fresh);
+/* Adds a side for the verdict to show. The set is borrowed; rec may be NULL. */
 void gather_side(struct gathered *g, const struct source *s, uint32_t index, const struct roll_rankset *ranks,
                  const struct roll_record *rec);
 /* Adds one more case. The sets are borrowed; waiting may be NULL. */

@@ -42,6 +42,7 @@ struct moe_obligation_engine {
 };
 STATE_OF_ENGINE(moe_obligation)
 
+/* One member's list of obligations. */
 struct list {
     uint32_t source, used;
     uint64_t ticket; /* ticket of the end of the list */
@@ -83,12 +84,14 @@ void obligation_give_up(struct comm *c, const struct moment *step);
 struct cell *obligation_cell_get(struct comm *c, const struct roll_record *rec, const struct moment *at, uint32_t rank);
 /* How many entries of `full` the other list lacks; *first: index in `full` of the first of them. */
 uint32_t obligation_lacks(const struct comm *ep, const struct list *full, const struct list *other, uint32_t *first);
+/* The rank whose list is longest; NO_SEQ: no list has come. */
 uint32_t obligation_longest(const struct comm *c, const struct cell *cell);
 
 /* obligation_say.c */
 /* Predicts that the culprits of this cause will be waited for. Several layers are one finding. Nothing is said when a
  * prediction about this communicator has already come true: what follows is its consequence. */
 void obligation_predict(struct roll_engine *e, const struct cause *cause, bool zero);
+/* Says, once for each communicator, that the predicted wait has come. */
 void obligation_came_true(struct roll_engine *e, struct cause *cause);
 
 #endif

@@ -43,6 +43,7 @@ enum { NCCL_INVALID_ARGUMENT = 4, NCCL_INVALID_USAGE = 5, NCCL_REMOTE_ERROR = 6,
 /* What the rank did instead of making the call again. */
 enum refused_outcome { NOT_AGAIN, DESTROYED, ENDED, WENT_ON, PASSED_OVER };
 
+/* What a verdict about a refused call says. */
 struct refused_case {
     struct source *rank; /* one of the refused ranks; `member` and `rec`: its member and its call */
     const struct member *member;
@@ -58,7 +59,9 @@ struct refused_case {
 };
 
 /* refused_match.c */
+/* Some verdict says that a call of s was refused. */
 bool refused_is_said(const struct source *s);
+/* A note, and no finding, says that a call of s was refused. */
 bool refused_is_noted(const struct source *s);
 /* Marks it as told that a call of s was refused. False: there is no memory for the mark. Then the verdict must not be
  * said, because it would be said again. */
@@ -67,6 +70,7 @@ bool refused_set_said(struct source *s, bool noted);
 struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket);
 /* Call b may be call a made again: the same operation and count, and the same datatype or an impossible one in a. */
 bool refused_is_alike(const struct roll_record *a, const struct roll_record *b);
+/* Forgets the refused calls of a source of which records are lost. */
 void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
 
 /* refused_why.c */
@@ -74,6 +78,7 @@ void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
  * it. */
 const char *refused_wrong_argument(const struct roll_engine *e, const struct source *s, const struct member *m,
                                    const struct roll_record *rec, struct words *w);
+/* The record of the call shows an argument that NCCL cannot have taken. */
 bool refused_is_wrong(const struct roll_engine *e, const struct member *m, const struct roll_record *rec);
 /* Another call of the refused group whose argument NCCL cannot have taken: this call is why the whole group was
  * refused. NULL: none is known. */
@@ -88,7 +93,9 @@ bool refused_is_echo(const struct roll_engine *e, const struct source *s, const 
                      const struct roll_record *rec);
 
 /* refused_say.c */
+/* Frees the sets of the case. */
 void refused_case_fini(struct refused_case *t);
+/* Says the verdict; before: the verdict that it supersedes, 0 = none. Returns its number; 0: no memory. */
 uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint64_t before);
 /*
  * Adds the world ranks that wait in the call `waits` of `waiter` for the refused call. The record of a refused message
@@ -97,7 +104,9 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
  */
 void refused_add_waiting(const struct roll_engine *e, struct refused_case *t, const struct source *waiter,
                          const struct entry *waits);
+/* The outcome as far as the end of s, or of its member, decides it; otherwise NOT_AGAIN. */
 enum refused_outcome refused_outcome_of(const struct source *s, const struct member *m);
+/* The member of c that belongs to s; NULL: none. */
 struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s);
 /* Says one verdict about a refused call, however many ranks wait for it and wherever. When more refused calls at the
  * same place become known, a fuller verdict supersedes the first. Without memory for the marks nothing is said. */

@@ -25,6 +25,7 @@ struct lateness {
     uint32_t step, seq; /* the step and call since which the member is late */
 };
 
+/* One place of the program, and how late the members come there. */
 struct place {
     uint64_t key;
     uint32_t looks;
@@ -77,7 +78,10 @@ bool straggler_find_same(const struct source *s, const struct member *m, uint64_
                          struct stretch *x, uint32_t *work, bool *end);
 
 /* straggler_say.c */
+/* Says which members arrive last at the place, if any do often enough. suspect: by the stricter measure, as suspected;
+ * else as a note. */
 void straggler_tell_late(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x, bool suspect);
+/* Notes that the time from one call of the place to the next has grown to now_ns. */
 void straggler_tell_slow(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x,
                          uint64_t now_ns);
 

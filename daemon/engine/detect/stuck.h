@@ -99,6 +99,7 @@ void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
 struct stuck_host {
     uint32_t first, count; /* range in `source` */
 };
+/* The sources of some ranks, host by host. */
 struct stuck_hosts {
     uint32_t *source;        /* indices of sources, host by host; owned */
     struct stuck_host *host; /* owned */
@@ -125,6 +126,8 @@ enum standing {
     STAND_AWAY, /* the rank is in no wait, and has been silent for as long as a wait must last */
 };
 
+/* How s stands to the call with this ticket. Where s is in the call, k->since, k->ripe and the like take its wait in.
+ */
 enum standing stuck_standing(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket);
 /* The call is over on s: its host or its device has said so. *perhaps: a wait that may have been for the call has
  * returned. */
@@ -153,6 +156,7 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
 /* The ticket behind the newest record before `upto` that is no poll: a loop of polls writes several records a second.
  */
 uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
+/* Frees what *k owns. */
 void stuck_fini(struct stuck *k);
 uint32_t stuck_work(struct roll_engine *e); /* the log entries that may still be looked at in this tick */
 
@@ -172,6 +176,7 @@ void stuck_say_creation(struct stuck *k);
 /* Begins to take facts of the nodes about this verdict, which has just been said. Copies what it needs of *k and text.
  */
 void stuck_case_open(struct stuck *k, uint64_t number, const char *text);
+/* Says the verdict with the facts that have come, when the others have had their time. */
 void stuck_case_tick(struct roll_engine *e);
 void stuck_case_close(struct roll_engine *e, uint64_t number); /* the verdict has been withdrawn; 0: any verdict */
 

@@ -21,6 +21,7 @@
 #define GROUPS_SHOWN 8u
 #define NAMES_SHOWN  8u
 
+/* What one host has answered. */
 struct host_facts {
     char name[ROLL_NAME_BYTES];
     bool answered, shown;
@@ -32,6 +33,7 @@ struct host_facts {
     } fact[FACTS_MAX];
 };
 
+/* A verdict about which the nodes are asked, and what is needed to say it again with their facts. */
 struct stuck_case {
     /* number of the first verdict, which the answers name; number of the verdict that stands */
     uint64_t asked, number;

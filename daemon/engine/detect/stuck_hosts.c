@@ -8,6 +8,7 @@
 
 #define HOSTS_SHOWN 8u
 
+/* A source, to be sorted by its host. */
 struct placed {
     const char *host;
     uint32_t index; /* index of the source */

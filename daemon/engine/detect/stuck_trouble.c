@@ -19,6 +19,7 @@
 #define SCAN_MAX    512u /* newest records of a rank that are looked at */
 #define STREAMS_MAX 32u
 
+/* The search through what the ranks of *k depend on. */
 struct search {
     struct stuck *k;
     uint32_t *todo; /* indices of sources, in the order in which they were found */
