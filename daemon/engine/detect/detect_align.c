@@ -76,7 +76,7 @@ static void words_astray(struct words *w, const struct astray *a)
     words_comm(w, a->wrong);
     words_add(w, " what the others call as #%u on ", a->right_seq);
     words_comm(w, a->right);
-    words_add(w, ": one mistake, and two communicators on which it is seen.");
+    words_add(w, ": this is one mistake, seen on two communicators.");
 }
 
 /* The verdict about the other communicator says more than this one would: it names somebody and this one does not, or

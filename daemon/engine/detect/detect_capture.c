@@ -39,7 +39,7 @@ static bool tell_capture(struct roll_engine *e, const struct finding *f, const s
     words_add(&w, "; ");
     words_ranks(&w, &f->major);
     words_add(&w, captured(major) ? " captured it, where nothing runs yet." : " issued it.");
-    words_add(&w, " Whoever issued it waits on the device for ranks that only wrote the call down.");
+    words_add(&w, " The ranks that issued it wait on the device for ranks that only captured it.");
     finding_life(e, v, f, &w);
     say_text(e, v, "%s", w.text);
     return true;

@@ -213,12 +213,14 @@ static void speak(struct roll_engine *e, struct comm *c, struct contradiction *d
     if (size) {
         words_add(&w, " came to CommInit for a communicator of %u ranks, ", d->nranks[0]);
         words_ranks(&w, &d->side[1]);
-        words_add(&w, " with the same unique id for one of %u: it is never complete.", d->nranks[1]);
+        words_add(&w, " with the same unique id for one of %u ranks: the communicator is never complete.",
+                  d->nranks[1]);
     } else {
         words_add(&w, " and ");
         words_ranks(&w, &d->side[1]);
-        words_add(&w, " both came to CommInit as rank %u of %u, with the same unique id: it is never complete.",
-                  d->rank, c->size);
+        words_add(
+            &w, " both came to CommInit as rank %u of %u, with the same unique id: the communicator is never complete.",
+            d->rank, c->size);
         words_empty(&w, c);
     }
     if (!d->named) {

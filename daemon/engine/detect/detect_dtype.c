@@ -64,8 +64,8 @@ static void say_note(struct roll_engine *e, struct comm *c, uint32_t seq, struct
     words_ranks(&w, &many->ranks);
     words_add(&w, " called ");
     words_call(&w, &many->entry->rec);
-    words_add(&w, ": as many bytes of another datatype. Nothing hangs; unless both mean the same bits, the numbers "
-                  "that arrive are garbage. Further calls of this place are not told.");
+    words_add(&w, ": equally many bytes of another datatype. Nothing hangs; unless both mean the same bits, the "
+                  "numbers that arrive are garbage. Further calls of this place are not told.");
     say_text(e, v, "%s", w.text);
 }
 

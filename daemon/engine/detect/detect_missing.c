@@ -71,8 +71,8 @@ static void tell_ended(struct words *w, const struct block *b)
             ") without making it. It has failed: look at what it printed last. When one rank ends for a reason of its "
             "own (a bad loss, an exception), all ranks have to learn of it and agree before one of them leaves.");
     } else if (b->camp == CAMP_MADE) {
-        words_add(w, ") without making it: fewer calls than the others. Look for a loop that ends early, or an exit on "
-                     "some ranks only.");
+        words_add(w, ") without making it, after fewer calls than the others made. Look for a loop that ends early, or "
+                     "an exit on some ranks only.");
     } else {
         words_add(w, ") without making it.");
     }

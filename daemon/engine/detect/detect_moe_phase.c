@@ -30,7 +30,7 @@ static void words_phase(const struct roll_engine *e, const struct gathered *g, s
               roll_phase_name(g->kind), g->number_of[0]);
     (void)words_left_out_experts(w, first, g->step);
     if (g->certainty == ROLL_SUSPECTED) {
-        words_add(w, " Suspected: that is what the job says of itself; such a rank was not seen to wait.");
+        words_add(w, " Suspected: only the report of the job says so; such a rank was not seen to wait.");
     }
 }
 

@@ -148,24 +148,23 @@ static void words_replica(const struct roll_engine *e, const struct gathered *g,
     words_add(w, ": ");
     words_ranks(w, &g->culprits);
     if (g->unnamed) {
-        words_add(w, " differ among each other, and no majority says who is right.");
+        words_add(w, " differ from each other, and no majority says who is right.");
     } else {
         words_add(w, roll_rankset_count(&g->culprits) == 1 ? " has other bits than " : " have other bits than ");
         words_ranks(w, &g->waiting);
         words_add(w, ".");
     }
     if (sums && sums->kind == g->kind) {
-        words_add(w, " A consequence of the %s, which is not the sum of the shares%s.", summed_name(g->kind),
+        words_add(w, " This is a consequence of the %s, which is not the sum of the shares%s.", summed_name(g->kind),
                   sums->number ? " (told before)" : "");
     } else if (sums) {
         words_add(w,
-                  " As far as is known a consequence of the %s, which has not been the sum of the shares since step "
-                  "%u%s: what is trained together with it drifts with it.",
+                  " As far as is known, this is a consequence of the %s, which has not been the sum of the shares "
+                  "since step %u%s: what is trained together with it drifts with it.",
                   summed_name(sums->kind), sums->step, sums->number ? " (told before)" : "");
     } else {
-        words_add(w,
-                  " A gradient that was not reduced over this communicator does this, one that was reduced in another "
-                  "order, or another seed.");
+        words_add(w, " Three things do this: a gradient that was not reduced over this communicator, a gradient that "
+                     "was reduced in another order, and another seed.");
     }
 }
 

@@ -240,11 +240,10 @@ static void tell_group(struct look *k, const struct other *o, enum relation wher
     words_both(&w, k, o, TOGETHER);
     words_add(&w, ", in one group; ");
     words_both(&w, k, o, where);
-    words_add(&w,
-              ", one after the other. A group launches its communicators in the order of their hashes, which are "
-              "others in each run: in about half of all runs the two orders are opposite, and these ranks wait for "
-              "each other for ever. Suspected: the hashes are not known. Open and close groups at the same places on "
-              "every rank.");
+    words_add(
+        &w, ", one after the other. A group launches its communicators in the order of their hashes, which change from "
+            "run to run: in about half of all runs the two orders are opposite, and these ranks wait for each other "
+            "for ever. Suspected: the hashes are not known. Open and close groups at the same places on every rank.");
     say_text(k->e, v, "%s", w.text);
 }
 

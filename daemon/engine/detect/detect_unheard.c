@@ -54,7 +54,7 @@ static bool unheard_block(struct roll_engine *e, const struct block *b)
     words_comm(&w, b->comm);
     words_add(
         &w, ". It is not known whether the ranks that are not heard run, wait or have died with their node, so nobody "
-            "is named. Look at the node, and at rollcalld there: when it is heard again, everything is judged.");
+            "is named. Look at the node, and at rollcalld there: when they are heard again, everything is judged.");
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&waiter);
     return true;

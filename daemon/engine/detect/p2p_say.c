@@ -173,7 +173,7 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
         words_add(&w, " Its other messages of that exchange are there: look at its split table.");
     }
     if (open) {
-        words_add(&w, " That it lacks them while they wait is certain; whether it left them out is not.");
+        words_add(&w, " It is certain that it lacks them while they wait; it is not certain that it left them out.");
         may_be(v, b, c, s);
         words_may_be(&w, v);
     }

@@ -64,11 +64,11 @@ static void speak(struct roll_engine *e, struct comm *c, struct place *p, const 
     words_wait(&w, &v->waiting);
     words_add(&w, " for it there each time.");
     words_spent(&w, l);
-    words_add(
-        &w,
-        " Slow, not stuck. Counted from the return of all hosts from the call before, so the nodes' clocks do not "
-        "matter; these hosts wait behind each of the two calls, so they do not run ahead of their devices there.%s",
-        certainty == ROLL_NOTE ? "" : " Suspected: what the rank does meanwhile may be its job.");
+    words_add(&w,
+              " Slow, not stuck. The time is counted from the return of all hosts from the call before, so the nodes' "
+              "clocks do not matter; these hosts wait behind each of the two calls, so they do not run ahead of their "
+              "devices there.%s",
+              certainty == ROLL_NOTE ? "" : " Suspected: what the rank does meanwhile may be its job.");
     say_text(e, v, "%s", w.text);
 }
 

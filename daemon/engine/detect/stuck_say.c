@@ -104,9 +104,8 @@ uint64_t stuck_say(struct stuck *k, uint32_t behind)
         words_add(&w, " It may also be one of the %u calls that were enqueued behind it.", behind);
     }
     if (k->lax) {
-        words_add(&w,
-                  " Whether an earlier wait of these hosts was for it as well is not known; if it was, they wait for "
-                  "kernels behind it.");
+        words_add(&w, " It is not known whether an earlier wait of these hosts was for this call as well; if it was, "
+                      "the hosts wait for kernels behind it.");
     }
     open_class(v, e);
     words_may_be(&w, v);

@@ -303,8 +303,9 @@ static void test_one_cause_in_several_layers_is_one_finding(void **state)
         expect_text(sim, "each of 2 communicators tp (2 ranks each)");
         if (other != 1) {
             expect_text(sim, "note replica-mismatch");
-            expect_text(sim, other == 0 ? " A consequence of the gradient of the router weight, which is not the sum"
-                                        : "which has not been the sum of the shares since step 0 (told before)");
+            expect_text(sim, other == 0
+                                 ? " This is a consequence of the gradient of the router weight, which is not the sum"
+                                 : "which has not been the sum of the shares since step 0 (told before)");
         }
         sim_destroy(&sim);
     }
