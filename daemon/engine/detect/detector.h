@@ -93,7 +93,7 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 /* A group has ended in vain (refused_is_group_void): none of its calls was enqueued. */
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
-/* a call with an earlier number has come: the calls that had the number were refused */
+/* A call has come whose number was taken before: the calls of its thread from that number on were refused. */
 void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 /* the member has made a call here that counts */
 void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec);
@@ -102,7 +102,7 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
 /* the rank ended after an error; true: the verdict about that error says so */
 bool refused_death(struct roll_engine *e, struct source *s);
 bool refused_end(const struct source *s); /* the end of the rank has been told with the error before it */
-/* the rank is heard again: its time to repeat the refused calls begins anew */
+/* The rank is heard again: its time to repeat the refused calls begins anew. */
 void refused_renew(const struct roll_engine *e, struct source *s);
 
 /* detect_claim.c: definitions that contradict each other */
@@ -132,7 +132,7 @@ void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_r
 /* The loop of polls that the host is inside now has another record; inside, now_inside: ticket + 1 of the old and of
  * the new record. */
 void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
-/* polls up to this ticket were over before any of them was seen */
+/* The record with this ticket tells of polls that had succeeded when the record came. */
 void stuck_polled(struct source *s, uint64_t ticket);
 
 /* stuck_find.c: the host of s stands in a call in which all members stand; this is why it does not (yet) come to where
