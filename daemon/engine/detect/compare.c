@@ -34,7 +34,7 @@ bool compare_moment(struct source *s, const struct roll_record *rec, struct mome
     if (!own) {
         return false;
     }
-    /* the report is outside of any step, before the first one: a buffer was made */
+    /* The report is outside of any step, before the first one: a buffer was made. */
     if (rec->step == ROLL_STEP_NONE) {
         *at = (struct moment){.turn = own->at.turn};
         return true;

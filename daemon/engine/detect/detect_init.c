@@ -52,7 +52,7 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     if (first) {
         s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost: count_calls */
         if (parent) {
-            /* records of earlier splits may be lost */
+            /* Records of earlier splits may be lost. */
             bool lost = parent->gaps != parent->split_gaps && rec->aux >= parent->splits;
             parent->splits = lost ? rec->aux + 1u : parent->splits + 1;
             parent->split_gaps = parent->gaps;
@@ -223,7 +223,7 @@ static void words_never(struct words *w, const struct roll_engine *e, const stru
 
 static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
 {
-    /* then the ranks that may still come are not named: why they have not come is another matter */
+    /* Then the ranks that may still come are not named: why they have not come is another matter. */
     bool over = is_over(a);
     struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, over ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
@@ -400,13 +400,13 @@ static void init_tick(struct roll_engine *e)
         bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* all members are known to be inside */
         if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
             if (m) { /* numbers of calls are too weak a sign to withdraw a verdict */
-                /* why the creation does not end although all have joined is another matter */
+                /* Why the creation does not end although all have joined is another matter. */
                 joined(e, s, &entry->rec);
             }
             absent_fini(&a);
             continue;
         }
-        /* if the wait graph finds no reason until then, absence is told as the reason */
+        /* The wait graph has so long to find a reason; after that, absence is told as the reason. */
         bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2;
         if ((!is_over(&a) && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, s, &a) || are_more(e, &a))) ||
             is_dead(e, &a) || is_end_named(e, &a)) {
@@ -416,7 +416,7 @@ static void init_tick(struct roll_engine *e)
         /* Verdicts of ranks that wait in a call for an ended rank come first. */
         bool over = is_over(&a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
         bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
-        /* an absent rank that stands in a stuck call: detect_stuck.c tells that instead */
+        /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
         for (uint32_t k = 0; late && !is_over(&a) && k < e->sources; k++) {
             late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
         }

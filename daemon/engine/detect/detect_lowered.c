@@ -27,7 +27,7 @@ struct crossing {
     const struct pair *pair;
     uint32_t before[2];
     uint64_t ticket[2];
-    /* copies: the calls may be complete and gone from the log before the verdict is said */
+    /* Copies: the calls may be complete and gone from the log before the verdict is said. */
     struct roll_record rec[2];
 };
 
@@ -335,7 +335,7 @@ static void note_by_hand(struct roll_engine *e, struct comm *c, const struct rol
                       "cannot be compared by their numbers any more, and it is not judged from here on.");
         say_text(e, v, "%s", w.text);
     }
-    /* at the next tick, because the judge that asks is in the middle of judging this communicator */
+    /* At the next tick, because the judge that asks is in the middle of judging this communicator. */
     c->retires = true;
     lowered_of_engine(e)->retiring = true;
 }

@@ -32,7 +32,7 @@ static void words_inside(struct words *w, const struct source *s)
         if (in) {
             words_add(w, " inside ");
             words_call(w, &in->rec);
-            /* the wrapper does not see a C++ exception pass through it */
+            /* The wrapper does not see a C++ exception pass through it. */
             if (roll_op_class(in->rec.op) == ROLL_CLASS_EXT) {
                 words_add(w, " (or has left it by an exception)");
             }
@@ -124,8 +124,7 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
 }
 
 struct missing_source {
-    /* ticket + 2 of the rank's last call (1: it had made none) when it was told that the rank does not come; 0 = never
-     */
+    /* Ticket + 2 of the rank's last call (1: none) when it was told that the rank does not come; 0 = never. */
     uint64_t told;
 };
 STATE_OF_SOURCE(missing)

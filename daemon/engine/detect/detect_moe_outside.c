@@ -38,7 +38,7 @@ struct intervals {
     uint32_t last;
     uint32_t from;  /* the intervals that end below this number are not known */
     uint32_t shift; /* by how much outside_meet has raised the numbers; 0 for collectives */
-    /* ticket + 1 of the newest product in an interval, by the interval's number - shift */
+    /* Ticket + 1 of the newest product in an interval, by the interval's number - shift. */
     uint64_t ticket[EXT_TICKETS];
 };
 
@@ -64,7 +64,7 @@ static bool has_products(const struct source *s)
 
 struct moe_outside_member {
     struct intervals in; /* the intervals between collectives */
-    /* the member has made an exchange after a grouped product, and `exchange` follows its exchanges */
+    /* The member has made an exchange after a grouped product, and `exchange` follows its exchanges. */
     bool exchanges;
     struct exchanges exchange;
 };
@@ -190,7 +190,7 @@ void outside_meet(struct member *m, struct member *other, struct node *n, uint32
 struct miss {
     struct member *member, *peer; /* the member that made no product; a peer that made one */
     enum kind kind;
-    /* number of the call that ends the interval; calls of that kind that the member has made since */
+    /* Number of the call that ends the interval; calls of that kind that the member has made since. */
     uint32_t seq, ago;
 };
 

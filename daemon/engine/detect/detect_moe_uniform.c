@@ -126,7 +126,7 @@ static void tell(struct roll_engine *e, struct comm *c, struct comparison *m, en
         g->confirms = before && !before->undone ? gather_flush(e, before) : 0;
     }
     if (g) {
-        /* more than half of all members, not only of those that have reported */
+        /* More than half of all members, not only of those that have reported. */
         bool named = !tie && roll_rankset_count(&major) * 2 > c->size;
         bool known = g->unnamed && named && g->comm == c && m->step == g->step;
         g->unnamed = fresh ? !named : g->unnamed && !known;

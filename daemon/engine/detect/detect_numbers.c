@@ -40,7 +40,7 @@ enum { AT_PART, AT_SUM, AT_SIZE, HAVE_BOTH = 1 << AT_PART | 1 << AT_SUM };
 static const char *const tensors[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
                                       "experts' weights", "dense weights", "gradient norm"};
 
-/* values of enum moe_tensor: the tensor of the expert bias; the gradient norm, one number without elements */
+/* Values of enum moe_tensor: the tensor of the expert bias; the gradient norm, one number without elements. */
 enum { TENSOR_COUNTS = 2, TENSOR_NORM = 6 };
 
 /* What is summed over the ranks, by the same values as `tensors`. */
@@ -177,7 +177,7 @@ static void judge_replicas(struct roll_engine *e, struct comm *c, struct compari
     if (differ && tie) {
         (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
     }
-    /* replicas whose gradient was not summed drift apart; that finding is the cause */
+    /* Replicas whose gradient was not summed drift apart; that finding is the cause. */
     const struct gathered *sums = differ ? reason_to_drift(e, c, m->topic & 0xffu, m->step, &minor) : NULL;
     struct gathered *g =
         differ ? open_finding(e, c, m, ROLL_VERDICT_REPLICA_MISMATCH, sums ? ROLL_NOTE : ROLL_PROVEN, &fresh) : NULL;
@@ -395,7 +395,7 @@ static void judge(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
     bool sums = (m->topic & ~0xffu) == SUMS;
     if (!compare_whole(c, m)) {
-        /* a sum needs all shares; and replicas that differ hang nothing, so waiting for the last one loses nothing */
+        /* A sum needs all shares; and replicas that differ hang nothing, so waiting for the last one loses nothing. */
         return;
     }
     if (sums) {

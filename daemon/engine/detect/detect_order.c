@@ -39,7 +39,7 @@ struct other {
     bool rooted;
     struct roll_rankset ranks[RELATIONS];
     const struct source *source[RELATIONS];
-    /* tickets of the call that is looked at and of the other one, on `source` */
+    /* Tickets of the call that is looked at and of the other one, on `source`. */
     uint64_t own[RELATIONS], ticket[RELATIONS];
 };
 

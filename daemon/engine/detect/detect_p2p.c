@@ -119,7 +119,7 @@ static bool lacking_circle(struct roll_engine *e, const struct block *b)
         struct comm *c = at->pair->comm;
         struct exchange_lack lack = {.waiting = {0}};
         uint32_t rank = at->pair->end[!p2p_side(&at->rec)];
-        /* the step in which the rank itself waits: a rank that has passed that call may hold it up there */
+        /* The step in which the rank itself waits: a rank that has passed that call may hold it up there. */
         uint32_t next = (i + 1) % b->steps;
         bool alone = exchange_lacks(e, c, rank, &lack) && lack.entry &&
                      c->member[rank].source == source_index(e, b->step[next].rank) &&

@@ -196,7 +196,7 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
             continue;
         }
         struct process_source none = {.told = false}, *made = process_make_source(s);
-        /* without memory for its state a death is told all the same */
+        /* Without memory for its state a death is told all the same. */
         struct process_source *own = made ? made : &none;
         enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
         if (need != NEED_NOW) {

@@ -20,7 +20,7 @@
 
 #define MARGIN_NS 5000u /* a shorter overlap may come from the clock */
 #define LANES     4u    /* threads remembered per communicator: the newest */
-/* units remembered per thread: the record of how a unit ended may come after the thread has begun the next one */
+/* Units remembered per thread: the record of how a unit ended may come after the thread has begun the next one. */
 #define LANE 2u
 
 struct race_unit {

@@ -95,7 +95,7 @@ static void places_tick(struct roll_engine *e, struct comm *c)
             continue;
         }
         if (c->muted && say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, m->next, 0)) == 0) {
-            /* the communicator is muted for another cause; a verdict about this very place may still be superseded */
+            /* The communicator is muted for another cause; a verdict about this very place may still be superseded. */
             continue;
         }
         refused_of_member(m)->coll.told = true;
@@ -298,7 +298,7 @@ static bool tell_side(struct roll_engine *e, const struct finding *f, bool major
     t.rank = e->source[m->source];
     t.member = m;
     t.rec = &refused_of_member(m)->coll.rec;
-    /* otherwise the call in its place looks like the refused one */
+    /* Otherwise the call in its place looks like the refused one. */
     t.instead = t.rec->seq == f->seq ? t.instead : NULL;
     t.waiter = their_source;
     t.waits = &theirs->rec;

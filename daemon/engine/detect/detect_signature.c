@@ -35,7 +35,7 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     if (astray_find(e, f, &astray)) {
         return false; /* the call belongs to another communicator: detect_align.c tells it */
     }
-    /* a wrong reduction hangs nothing, and explains nothing */
+    /* A wrong reduction hangs nothing, and explains nothing. */
     if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) {
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);

@@ -78,7 +78,7 @@ enum measured {
     MEASURE_NONE, /* some member has no such stretch, or the members cannot be compared */
     MEASURE_ALL,
     MEASURE_MORE, /* the bound was met */
-    /* the next member has not made the call yet, or not come back from it, or its records have not come yet */
+    /* The next member has not made the call yet, or not come back from it, or its records have not come yet. */
     MEASURE_LATER,
 };
 

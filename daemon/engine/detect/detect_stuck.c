@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* patience for the creation of a communicator, in units of suspect_ns: thousands of ranks take minutes */
+/* Patience for the creation of a communicator, in units of suspect_ns: thousands of ranks take minutes. */
 #define CREATION 24u
 
 struct stuck_comm {
@@ -42,7 +42,7 @@ static void came_back(struct roll_engine *e, const struct source *s, struct stuc
     struct stuck_engine *own = stuck_of_engine(e);
     uint64_t number = w->verdict;
     w->verdict = 0;
-    /* the source that was found waiting last time still waits, as a rule */
+    /* The source that was found waiting last time still waits, as a rule. */
     for (uint32_t i = 0; i < e->sources; i++) {
         uint32_t at = (own->waiter + i) % e->sources;
         const struct stuck_source *other = stuck_of_source(e->source[at]);

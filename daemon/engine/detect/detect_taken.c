@@ -82,7 +82,7 @@ static void tell(struct roll_engine *e, const struct pair *p, unsigned maker)
         comm_mute_at(e, c, s, &made->rec);
     }
     comm_explained(e, c);
-    /* once: all messages behind this one are shifted */
+    /* Once: all messages behind this one are shifted. */
     if (!say_once(e, say_key(ROLL_VERDICT_P2P_UNMATCHED, c->key, 9, 0))) {
         return;
     }

@@ -86,7 +86,7 @@ static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, 
                            const struct roll_record *waits, bool stuck)
 {
     bool issued = comm_member_issued(m, waits->seq);
-    /* among lost records of the waiter may be an empty call, too */
+    /* Among lost records of the waiter may be an empty call, too. */
     bool more = waiter->gaps == 0 && m->zeros > waiter->zeros;
     for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros && more; i++) {
         uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;

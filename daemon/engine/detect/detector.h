@@ -95,11 +95,11 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
 /* A call has come whose number was taken before: the calls of its thread from that number on were refused. */
 void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec);
-/* the member has made a call here that counts */
+/* The member has made a call here that counts. */
 void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec);
 /* Notes the newest call of the process, when it comes and again when it has returned. */
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
-/* the rank ended after an error; true: the verdict about that error says so */
+/* The rank ended after an error; true: the verdict about that error says so. */
 bool refused_death(struct roll_engine *e, struct source *s);
 bool refused_end(const struct source *s); /* the end of the rank has been told with the error before it */
 /* The rank is heard again: its time to repeat the refused calls begins anew. */
@@ -115,12 +115,12 @@ struct claim {
 const struct claim *claims_on(const struct comm *c, uint32_t *count);
 /* Keeps a definition that cannot become a member. 0; CORRUPT: it is no claim; NOMEM. */
 int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def);
-/* the claim of s and its communicator; NULL: none */
+/* The claim of s and its communicator; NULL: none. */
 const struct claim *claim_of(const struct roll_engine *e, const struct source *s, const struct comm **out);
 
 /* detect_race.c: calls of several host threads */
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
-/* a call, or the end of a group, has returned */
+/* A call, or the end of a group, has returned. */
 void race_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 
 /* detect_stuck.c */
@@ -144,7 +144,7 @@ bool stuck_stands(struct roll_engine *e, const struct source *s);
 void creation_over(struct source *s);
 /* The source has asked for the state of a communicator (rec), and nothing is in progress there. */
 void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec);
-/* key of the verdict about this creation */
+/* Key of the verdict about this creation. */
 uint64_t creation_key(const struct source *s, const struct roll_record *rec);
 
 /* detect_process.c */

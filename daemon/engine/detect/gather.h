@@ -37,8 +37,8 @@ struct gathered {
 
     uint64_t number; /* number of the last verdict about this cause; 0 = none yet */
     uint32_t told;   /* how often a verdict was said */
-    /* patience clock of the first case that has not been said (or, after a verdict, of that verdict), and of the last
-     * addition */
+    /* Patience clock of the first case that has not been said (or, after a verdict, of that verdict), and of the last
+     * addition. */
     uint64_t since, ago;
     bool pending;
     struct gathered *next;

@@ -64,7 +64,7 @@ struct cell {
 struct moe_obligation_comm {
     struct cell *cell; /* newest first; owned */
     struct closed closed;
-    /* valid while comm.blamed: index and step of the cause that predicts a wait on this communicator */
+    /* Valid while comm.blamed: index and step of the cause that predicts a wait on this communicator. */
     uint32_t cause;
     uint32_t step;
 };

@@ -51,7 +51,7 @@ static struct cell *cell_find(const struct comm *c, const struct roll_record *re
     struct cell *oldest = NULL;
     uint32_t count = 0;
     *last = NULL;
-    /* the list holds the newest first */
+    /* The list holds the newest first. */
     for (struct cell *cell = moe_obligation_of_comm(c)->cell; cell; cell = cell->next) {
         bool same = cell->at.turn == at->turn && cell->step == at->step && cell->microbatch == rec->microbatch &&
                     cell->layer == rec->layer;

@@ -235,8 +235,8 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
     if (p2p_bytes(&entry->rec) == 0) {
         words_empty(&w);
     }
-    /* one rank waits in a collective, the other in a message: each may have left out what the other made, or made alone
-     * what it waits in */
+    /* One rank waits in a collective, the other in a message: each may have left out what the other made, or made alone
+     * what it waits in. */
     if (mixed) {
         say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
         say_may_be(v, ROLL_VERDICT_CALL_ADDED);

@@ -282,7 +282,7 @@ void refused_group(struct roll_engine *e, struct source *s, const struct roll_re
         struct member *m = source_member(s, entry->rec.comm);
         bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
         bool mine = m && (message || (entry->index == COLL_REFUSED && entry->rec.count != 0));
-        /* all calls of the group are shown, and the oldest last: in that one the peers wait first */
+        /* All calls of the group are shown, and the oldest last: in that one the peers wait first. */
         if (why && mine) {
             struct roll_record rec = entry->rec;
             rec.result = call_failed(&rec) ? rec.result : why->result;

@@ -83,7 +83,7 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
         words_add(&w, ".");
     } else if (*v->field == '\0' && !elsewhere) {
         words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
-        /* the interposer answers the same when it refuses a call itself: failfast.c */
+        /* The interposer answers the same when it refuses a call itself: failfast.c. */
         if (t->rec->result == NCCL_INVALID_USAGE) {
             words_add(&w,
                       " Where ROLLCALL_ON_MISMATCH=error is set, it may be rollcall that refused the call: its line "

@@ -56,7 +56,7 @@ STATE_OF_COMM(straggler)
 struct stretch {
     uint64_t before, call;  /* tickets of calls n and n + 1 */
     uint64_t release, back; /* when its host came back from a wait for n, and from a wait for n + 1 */
-    /* time from `release` to call n + 1, less the waits behind other NCCL calls; length of the wait behind n + 1 */
+    /* Time from `release` to call n + 1, less the waits behind other NCCL calls; length of the wait behind n + 1. */
     uint64_t arrive_ns, wait_ns;
     uint64_t mix;       /* hash of the NCCL calls in between */
     uint64_t inside_ns; /* the longest sum of times inside recorded calls of one operation */

@@ -29,7 +29,7 @@ struct stuck_engine {
     uint64_t work_ns; /* patience clock of the tick to which `work` belongs */
     uint32_t work;    /* log entries that may still be looked at in that tick: stuck_work */
     uint32_t next;    /* index of the source at which the next run begins */
-    /* index of the source that was found waiting when all waiters of a verdict were last looked through */
+    /* Index of the source that was found waiting when all waiters of a verdict were last looked through. */
     uint32_t waiter;
     struct stuck_case *asked; /* the verdict about which the nodes are asked: stuck_facts.c; NULL = none; owned */
 };
@@ -39,7 +39,7 @@ STATE_OF_ENGINE(stuck)
 struct stuck_source {
     uint64_t last; /* ticket of the newest wait that has returned */
     uint64_t longest_ns;
-    /* ticket + 1 and length of the last wait that was too long for its record to say how long */
+    /* Ticket + 1 and length of the last wait that was too long for its record to say how long. */
     uint64_t long_wait, long_ns;
     uint64_t told;     /* ticket + 1 of the newest wait that a verdict has been said about */
     uint64_t verdict;  /* number of the verdict of which that wait is a part; 0 = none */
@@ -61,24 +61,24 @@ struct stuck {
     uint64_t *seen;
     uint32_t seens, seen_at; /* number of calls in `seen`; index of the current call there */
     bool stands;             /* the current call had been looked at before, and all its members stood in it */
-    /* ticket + 1 of the call in the log of the member before; its distance from the end of that log */
+    /* Ticket + 1 of the call in the log of the member before; its distance from the end of that log. */
     uint64_t hint, hint_back;
     struct comm *comm;
     struct roll_record rec;
     const struct source *first; /* the source to which `rec` belongs */
-    /* world ranks that stand in the call, have left it, or stand in it without a wait */
+    /* World ranks that stand in the call, have left it, or stand in it without a wait. */
     struct roll_rankset in, left, away;
     uint64_t first_since; /* patience clock at which the first of the waits began */
     uint64_t since;       /* patience clock at which the last of the waits began */
     uint64_t longest_ns;  /* the longest wait of these ranks so far */
-    /* the source that is asked about is inside a wait: then others may be in waits that an incomplete call explains
-     * (stuck_stand.c) */
+    /* The source that is asked about is inside a wait: then others may be in waits that an incomplete call explains
+     * (stuck_stand.c). */
     bool loose;
     bool lax;    /* a wait that has returned may have been for the call, and does not count: see stuck_find_last */
     bool known;  /* all members that stand in the call learn completion */
     bool rooted; /* some members have left the call, as its operation allows, and its root has not */
     bool ripe;   /* the patience of every member has run out */
-    /* the search is for stuck_stands: a rank that is stuck for a reason that has been told does not count as standing
+    /* The search is for stuck_stands: a rank that is stuck for a reason that has been told does not count as standing.
      */
     bool asked;
 };

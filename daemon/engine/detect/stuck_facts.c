@@ -35,7 +35,7 @@ struct host_facts {
 
 /* A verdict about which the nodes are asked, and what is needed to say it again with their facts. */
 struct stuck_case {
-    /* number of the first verdict, which the answers name; number of the verdict that stands */
+    /* Number of the first verdict, which the answers name; number of the verdict that stands. */
     uint64_t asked, number;
     struct comm *comm;
     struct roll_record rec;

@@ -11,7 +11,7 @@
 
 #define BACK_MAX   256u /* calls before a wait that are looked at */
 #define SEEN_STAND 1u   /* bit of a key in `seen`: all members stand in that call */
-/* size of `seen`; half of it may be used, so one tick looks at so many calls with all their members */
+/* Size of `seen`; half of it may be used, so one tick looks at so many calls with all their members. */
 #define SEEN_ROOM 16384u
 
 /*
@@ -267,7 +267,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
             *at = ticket;
             return true;
         } else if (k->stands) {
-            /* all stand in this call, as was found from another member: calls behind it are not looked at */
+            /* All stand in this call, as was found from another member: calls behind it are not looked at. */
             return false;
         }
     }

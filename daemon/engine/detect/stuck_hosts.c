@@ -32,7 +32,7 @@ void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const 
 {
     *out = (struct stuck_hosts){.hosts = 0};
     struct placed *all = calloc(e->sources + 1, sizeof(*all));
-    /* for each host: index of its first source << 32, and where the host begins in `all` */
+    /* For each host: index of its first source << 32, and where the host begins in `all`. */
     uint64_t *order = calloc(e->sources + 1, sizeof(*order));
     out->source = calloc(e->sources + 1, sizeof(*out->source));
     out->host = calloc(e->sources + 1, sizeof(*out->host));

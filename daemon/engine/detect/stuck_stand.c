@@ -6,7 +6,7 @@
 bool stuck_is_call(const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
-    /* a message of 0 bytes waits for its partner too */
+    /* A message of 0 bytes waits for its partner too. */
     bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && rec->count != 0);
     return counts && (rec->flags & ROLL_FLAG_CAPTURED) == 0;
 }
@@ -73,13 +73,13 @@ bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_r
     }
     for (uint64_t t = ticket + 1; t < s->next && spend(&k->work); t++) {
         const struct entry *entry = source_entry(s, t);
-        /* the loop of polls ended without success */
+        /* The loop of polls ended without success. */
         if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
             (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) {
             continue;
         }
         bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
-        /* the place at which the event was recorded is known: source_wait */
+        /* The place at which the event was recorded is known: source_wait. */
         bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1;
         if (entry->rec.op == ROLL_OP_DEVICE_SYNC || ((!event || behind) && entry->rec.stream == call->stream)) {
             return true;
@@ -165,6 +165,6 @@ enum standing stuck_standing(struct stuck *k, const struct source *s, const stru
     if (w && w->longest_ns > k->longest_ns) {
         k->longest_ns = w->longest_ns;
     }
-    /* a device that reports completion would have reported this call */
+    /* A device that reports completion would have reported this call. */
     return t || s->completes ? STAND_IN : STAND_AWAY;
 }
