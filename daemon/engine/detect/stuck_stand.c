@@ -73,7 +73,7 @@ bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_r
     }
     for (uint64_t t = ticket + 1; t < s->next && spend(&k->work); t++) {
         const struct entry *entry = source_entry(s, t);
-        /* The loop of polls ended without success. */
+        /* A loop of polls that ended without success is no wait. */
         if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
             (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) {
             continue;
