@@ -357,6 +357,95 @@ static bool is_known(const struct roll_engine *e, const struct source *s, const 
     return known;
 }
 
+/* Some verdict says already why the creation cannot end (detect_claim.c, detect_refused.c), or will say it, or the
+ * parent is stuck for a reason that has been told. */
+static bool is_explained(const struct roll_engine *e, const struct source *s, const struct member *m)
+{
+    const struct comm *claimed = NULL;
+    uint32_t claims = 0;
+    if (!m) {
+        return claim_of(e, s, &claimed) != NULL;
+    }
+    return creation_is_told(m->comm) || claims_on(m->comm, &claims) || (m->comm->muted && m->comm->explains);
+}
+
+/* The creation is looked at for the first time in this run. One rank is asked for all that are inside it; without a
+ * definition, for all that are inside the creation with this number and size. Without memory nothing is looked at. */
+static bool is_first_look(struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                          const struct member *m)
+{
+    struct init_engine *run = init_of_engine(e);
+    struct init_comm *own = m ? init_make_comm(m->comm) : NULL;
+    bool again = m ? !own || own->looked_ns == e->clock
+                   : run->looked_ns == e->clock && run->looked == s->inits && run->size == rec->count;
+    if (own && !again) {
+        own->looked_ns = e->clock;
+    } else if (!again) {
+        run->looked_ns = e->clock;
+        run->looked = s->inits;
+        run->size = rec->count;
+    }
+    return !again;
+}
+
+/* Something else says why the absent ranks do not come, or may still say it. */
+static bool has_other_reason(const struct roll_engine *e, const struct source *s, const struct absent *a)
+{
+    /* The wait graph has so long to find a reason; after that, absence is told as the reason. */
+    bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2;
+    bool open = !is_over(a) && ((soon && waits_elsewhere(e, &a->ranks)) || is_told(e, s, a) || are_more(e, a));
+    return open || is_dead(e, a) || is_end_named(e, a);
+}
+
+/* The absent ranks have had their time. */
+static bool is_late(struct roll_engine *e, const struct source *s, const struct absent *a)
+{
+    /* Verdicts of ranks that wait in a call for an ended rank come first. */
+    bool over = is_over(a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
+    bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
+    /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
+    for (uint32_t k = 0; late && !is_over(a) && k < e->sources; k++) {
+        late = !roll_rankset_has(&a->ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
+    }
+    return late;
+}
+
+/* Says the verdict in the place of an earlier one about this creation. */
+static void tell(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
+{
+    uint64_t key = creation_key(s, rec), said = e->numbers, before = say_recall(e, key);
+    speak(e, s, rec, a);
+    if (e->numbers != said) {
+        say_supersedes(e, &e->out_last->verdict, before);
+        say_remember(e, key, e->numbers);
+        ended_say(e, &a->never, source_index(e, s));
+    }
+    for (uint32_t k = 0; k < e->sources; k++) {
+        if (roll_rankset_has(&a->ranks, e->source[k]->world)) {
+            missing_set_told(e->source[k]);
+        }
+    }
+}
+
+static void look_at_creation(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    if (is_explained(e, s, m) || !is_first_look(e, s, rec, m) || is_known(e, s, m)) {
+        return;
+    }
+    struct absent a = {.unseen = 0};
+    count_absent(e, s, rec, &a);
+    bool absent = roll_rankset_count(&a.ranks) > 0 || a.unseen > 0;
+    bool all = !absent && (!m || roll_rankset_count(&a.inside) >= m->comm->size);
+    if (all && m) {        /* numbers of calls, without a member, are too weak a sign to withdraw a verdict */
+        joined(e, s, rec); /* why the creation does not end all the same is another matter */
+    } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, &a) && absent &&
+               say_once(e, say_key(creation_key(s, rec), 1, roll_rankset_count(&a.never), 0))) {
+        tell(e, s, rec, &a);
+    }
+    absent_fini(&a);
+}
+
 static void init_tick(struct roll_engine *e)
 {
     struct init_engine *run = init_of_engine(e);
@@ -367,75 +456,9 @@ static void init_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s) || s->init_known == s->init) {
-            continue;
+        if (entry && e->clock - s->init_since >= e->config.stall_ns && source_alive(s) && s->init_known != s->init) {
+            look_at_creation(e, s, &entry->rec);
         }
-        const struct member *m = source_member(s, entry->rec.comm);
-        const struct comm *claimed = m ? m->comm : NULL;
-        struct init_comm *own = m ? init_make_comm(m->comm) : NULL;
-        uint32_t claims = 0;
-        bool known =
-            claimed ? creation_is_told(claimed) || claims_on(claimed, &claims) : claim_of(e, s, &claimed) != NULL;
-        if (known || (m && (!own || own->looked_ns == e->clock))) {
-            /* detect_claim.c or detect_refused.c has told it, or another member of this creation has been looked at */
-            continue;
-        }
-        if (m && m->comm->muted && m->comm->explains) {
-            continue; /* the parent is stuck for a reason that has been told */
-        }
-        if (own) {
-            own->looked_ns = e->clock;
-        } else if (run->looked_ns == e->clock && run->looked == s->inits && run->size == entry->rec.count) {
-            continue; /* another rank inside its creation with this number and size has been looked at */
-        } else {
-            run->looked_ns = e->clock;
-            run->looked = s->inits;
-            run->size = entry->rec.count;
-        }
-        if (is_known(e, s, m)) {
-            continue;
-        }
-        struct absent a = {.unseen = 0};
-        count_absent(e, s, &entry->rec, &a);
-        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* all members are known to be inside */
-        if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
-            if (m) { /* numbers of calls are too weak a sign to withdraw a verdict */
-                /* Why the creation does not end although all have joined is another matter. */
-                joined(e, s, &entry->rec);
-            }
-            absent_fini(&a);
-            continue;
-        }
-        /* The wait graph has so long to find a reason; after that, absence is told as the reason. */
-        bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2;
-        if ((!is_over(&a) && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, s, &a) || are_more(e, &a))) ||
-            is_dead(e, &a) || is_end_named(e, &a)) {
-            absent_fini(&a);
-            continue;
-        }
-        /* Verdicts of ranks that wait in a call for an ended rank come first. */
-        bool over = is_over(&a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
-        bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
-        /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
-        for (uint32_t k = 0; late && !is_over(&a) && k < e->sources; k++) {
-            late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
-        }
-        if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
-            say_once(e, say_key(creation_key(s, &entry->rec), 1, roll_rankset_count(&a.never), 0))) {
-            uint64_t said = e->numbers, before = say_recall(e, creation_key(s, &entry->rec));
-            speak(e, s, &entry->rec, &a);
-            if (e->numbers != said) {
-                say_supersedes(e, &e->out_last->verdict, before);
-                say_remember(e, creation_key(s, &entry->rec), e->numbers);
-                ended_say(e, &a.never, source_index(e, s));
-            }
-            for (uint32_t k = 0; k < e->sources; k++) {
-                if (roll_rankset_has(&a.ranks, e->source[k]->world)) {
-                    missing_set_told(e->source[k]);
-                }
-            }
-        }
-        absent_fini(&a);
     }
 }
 
