@@ -29,11 +29,13 @@ static void read_settings(void)
 {
     const char *mismatch = getenv("HOSTNCCL_ON_MISMATCH"), *death = getenv("HOSTNCCL_PEER_DEATH");
     const char *order = getenv("HOSTNCCL_GROUP_ORDER"), *eager = getenv("HOSTNCCL_EAGER");
+    const char *data = getenv("HOSTNCCL_DATA");
 
     settings.debug = flag("HOSTNCCL_DEBUG");
     settings.peer_death_is_error = death && !strcmp(death, "error");
     settings.eager_bytes = eager ? strtoull(eager, NULL, 10) : 0;
     settings.program_order = order && !strcmp(order, "program");
+    settings.skips_data = data && !strcmp(data, "skip");
     settings.mismatch = mismatch && !strcmp(mismatch, "error")   ? HN_MISMATCH_ERROR
                         : mismatch && !strcmp(mismatch, "print") ? HN_MISMATCH_PRINT
                                                                  : HN_MISMATCH_HANG;
@@ -43,6 +45,11 @@ const struct hn_settings *hn_settings_get(void)
 {
     pthread_once(&settings_once, read_settings);
     return &settings;
+}
+
+bool hn_leaves_out(size_t bytes)
+{
+    return bytes > HN_SMALL_BYTES && hn_settings_get()->skips_data;
 }
 
 ncclResult_t hn_fail(ncclResult_t code, const char *format, ...)

@@ -146,9 +146,22 @@ struct hn_settings {
                            none */
     bool program_order; /* plans of a group are launched in the order in which the program named the communicators, and
                            not by their hashes */
+    bool skips_data;    /* payloads of more than HN_SMALL_BYTES are left out */
     enum hn_mismatch mismatch;
 };
 const struct hn_settings *hn_settings_get(void);
+
+/* Counts, flags and metadata are this short, and a program steers by them: they are moved whatever the setting. */
+enum { HN_SMALL_BYTES = 4096 };
+
+/* Whether HOSTNCCL_DATA=skip leaves out a payload of this length. A collective's length is the size that its call
+ * names. */
+bool hn_leaves_out(size_t bytes);
+/* The same of a message. What HOSTNCCL_EAGER lets pass is always moved, because its receiver cannot know its length. */
+static inline bool hn_leaves_out_message(const struct hn_p2p *op)
+{
+    return !op->eager && hn_leaves_out(op->bytes);
+}
 
 /* comm.c */
 uint64_t hn_comm_magic(void);

@@ -75,11 +75,14 @@ static ncclResult_t reserve_plan(const struct hn_plan *plan)
 
     for (size_t i = 0; i < plan->ncolls && comm->nranks > 1 && rc == ncclSuccess; i++) {
         const struct hn_coll *c = &plan->colls[i];
+        if (hn_leaves_out(c->bytes)) {
+            continue;
+        }
         rc = reserve_outbox(comm, c->kind == HN_REDUCESCATTER ? c->bytes * (size_t)comm->nranks : c->bytes);
     }
     for (size_t i = 0; i < plan->np2ps && rc == ncclSuccess; i++) {
         const struct hn_p2p *op = &plan->p2ps[i];
-        if (op->peer != comm->rank && op->is_send && op->bytes) {
+        if (op->peer != comm->rank && op->is_send && op->bytes && !hn_leaves_out_message(op)) {
             /* While bytes before it have not been taken, a message may begin anywhere in the ring. */
             rc = reserve_ring(comm, op->peer, hn_settings_get()->eager_bytes ? comm->map.window : op->bytes);
         }

@@ -14,6 +14,10 @@
  * NCCL the root of a small broadcast can run ahead of a missing rank; here it waits for all ranks, so that a program
  * cannot pass by the luck of a buffer.
  *
+ * With HOSTNCCL_DATA=skip a longer payload is left out: the collective is then one piece of all its bytes, which every
+ * rank posts, compares and consumes like any other piece, and puts into no slot and takes from none. All ranks agree on
+ * that (they agree on the bytes, or hang; a communicator has one setting).
+ *
  * Rejected: reducing into one shared accumulator (the order of arrival would decide the bits), and a barrier per step
  * (one late rank would cause a wake-up of all; waiting on the counter of one rank at a time wakes only those that need
  * it).
@@ -32,6 +36,7 @@ struct piece {
     const struct hn_coll *coll;
     uint32_t index;
     size_t at, len;
+    bool left_out; /* no buffer is touched */
 };
 
 static char *slot_of(const struct piece *p, int rank)
@@ -214,10 +219,12 @@ static int run_piece(const struct piece *p, const struct hn_head *own)
         return -1;
     }
     self->head[p->index % HN_SLOTS] = *own;
-    KINDS[own->kind].put(p);
+    if (!p->left_out) {
+        KINDS[own->kind].put(p);
+    }
     hn_word_set(&self->posted, p->index + 1);
     if (wait_all(comm, offsetof(struct hn_rank, posted), p->index + 1) || (p->at == 0 && compare_heads(p, own)) ||
-        KINDS[own->kind].take(p)) {
+        (!p->left_out && KINDS[own->kind].take(p))) {
         return -1;
     }
     hn_word_set(&self->consumed, p->index + 1);
@@ -252,20 +259,23 @@ int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll)
 {
     const struct hn_head own = {
         .kind = (uint16_t)coll->kind, .captured = coll->captured, .root = coll->root, .bytes = coll->bytes};
-    size_t step = comm->map.chunk;
+    bool left_out = hn_leaves_out(coll->bytes);
+    size_t step = left_out ? coll->bytes : comm->map.chunk;
 
     if (lacks_buffer(comm, coll)) {
         return hn_fault(comm, KINDS[coll->kind].name);
     }
     if (comm->nranks == 1) {
-        run_alone(coll);
+        if (!left_out) {
+            run_alone(coll);
+        }
         return 0;
     }
-    if (KINDS[coll->kind].split_slot) {
+    if (KINDS[coll->kind].split_slot && !left_out) {
         step = step / (size_t)comm->nranks / PART_ALIGN * PART_ALIGN;
     }
     for (size_t at = 0; at < coll->bytes; at += step) {
-        struct piece p = {comm, coll, comm->pieces, at, coll->bytes - at < step ? coll->bytes - at : step};
+        struct piece p = {comm, coll, comm->pieces, at, coll->bytes - at < step ? coll->bytes - at : step, left_out};
         if (run_piece(&p, &own)) {
             return -1;
         }

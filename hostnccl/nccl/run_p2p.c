@@ -9,6 +9,10 @@
  * Lengths are not compared: a receiver that asked for less stops reading, and the sender waits for ever; a receiver
  * that asked for more waits for bytes that never come.
  *
+ * With HOSTNCCL_DATA=skip the bytes of a longer message are only counted: its sender says so beside the announcement,
+ * counts all of them as written when the receiver has come, and the receiver counts as many as it asked for as read.
+ * The ring has room for any number of bytes that are not there.
+ *
  * One thread drives all messages: the thread goes round all messages and, when none has moved, sleeps on this rank's
  * bell, which peers ring when they move a channel. Messages of one direction to one peer go in order; all others are
  * independent.
@@ -58,6 +62,9 @@ static void start_send(ncclComm_t comm, struct hn_channel *ch, struct hn_p2p *op
         atomic_store(&ch->origin, op->base);
     }
     atomic_store(&ch->send_bytes, op->bytes);
+    if (hn_leaves_out_message(op)) {
+        atomic_store(&ch->skipped_seq, op->seq);
+    }
     atomic_store(&ch->send_seq, op->seq);
     ring_bell(comm, op->peer);
 }
@@ -83,9 +90,13 @@ static int step_send(ncclComm_t comm, struct hn_p2p *op)
                                  (size_t)atomic_load(&ch->recv_bytes));
     }
     uint64_t at = op->base + op->moved, read = atomic_load(&ch->read);
-    size_t room = comm->map.window - (size_t)(at - read), left = op->bytes - op->moved, len = room < left ? room : left;
+    size_t room = comm->map.window - (size_t)(at - read), left = op->bytes - op->moved;
+    bool left_out = hn_leaves_out_message(op);
+    size_t len = left_out || left < room ? left : room;
     if (len) {
-        copy_in(ring, comm->map.window, at - atomic_load(&ch->origin), (const char *)op->buf + op->moved, len);
+        if (!left_out) {
+            copy_in(ring, comm->map.window, at - atomic_load(&ch->origin), (const char *)op->buf + op->moved, len);
+        }
         op->moved += len;
         atomic_store(&ch->written, at + len);
         ring_bell(comm, op->peer);
@@ -129,8 +140,11 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
         return hn_fault(comm, "a receive");
     }
     if (len) {
-        copy_out((char *)op->buf + op->moved, ring, comm->map.window, op->base + op->moved - atomic_load(&ch->origin),
-                 len);
+        bool left_out = hn_settings_get()->skips_data && atomic_load(&ch->skipped_seq) == op->seq;
+        if (!left_out) {
+            copy_out((char *)op->buf + op->moved, ring, comm->map.window,
+                     op->base + op->moved - atomic_load(&ch->origin), len);
+        }
         op->moved += len;
         atomic_store(&ch->read, op->base + op->moved);
         ring_bell(comm, op->peer);
@@ -165,7 +179,7 @@ static int run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
         if (bytes && (!ops[r].buf || !ops[s].buf)) {
             return hn_fault(comm, "a message to itself");
         }
-        if (bytes && ops[r].buf != ops[s].buf) {
+        if (bytes && ops[r].buf != ops[s].buf && !hn_leaves_out(bytes)) {
             memmove(ops[r].buf, ops[s].buf, bytes);
         }
         ops[s].done = ops[r].done = true;

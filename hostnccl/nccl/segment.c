@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 static const uint64_t SEGMENT_MAGIC = 0x314c43434e545348u;
-enum { SEGMENT_VERSION = 2, PAGE = 4096 };
+enum { SEGMENT_VERSION = 3, PAGE = 4096 };
 
 static size_t round_page(size_t n)
 {
@@ -165,10 +165,13 @@ static int allocate(int fd, size_t at, size_t size)
 }
 
 /* Makes the file under its final name. Returns its descriptor, or -1 with errno (EEXIST: another rank was first). */
-static int create_file(const struct hn_map *map, const char *dir, const char *path)
+static int create_file(const struct hn_map *map, bool skips_data, const char *dir, const char *path)
 {
-    struct hn_segment head = {
-        .magic = SEGMENT_MAGIC, .name = map->name, .version = SEGMENT_VERSION, .nranks = map->nranks};
+    struct hn_segment head = {.magic = SEGMENT_MAGIC,
+                              .name = map->name,
+                              .version = SEGMENT_VERSION,
+                              .nranks = map->nranks,
+                              .skips_data = skips_data};
     char self[64];
     int err;
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -211,7 +214,7 @@ static int open_file(const char *path)
     return fd;
 }
 
-static int check_header(const struct hn_map *map)
+static int check_header(const struct hn_map *map, bool skips_data)
 {
     struct hn_segment head;
 
@@ -220,10 +223,10 @@ static int check_header(const struct hn_map *map)
         errno = EINVAL;
         return -1;
     }
-    return head.nranks == map->nranks ? 0 : -2;
+    return head.nranks != map->nranks ? -2 : head.skips_data != skips_data ? -3 : 0;
 }
 
-int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks)
+int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, bool skips_data)
 {
     char dir[PATH_MAX], path[PATH_MAX];
     void *base;
@@ -240,7 +243,7 @@ int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks)
             break;
         }
         remove_stale(dir);
-        map->fd = create_file(map, dir, path);
+        map->fd = create_file(map, skips_data, dir, path);
         if (map->fd >= 0) { /* once more by its name: /proc/PID/maps of every rank then shows it */
             int named = open_file(path);
             if (named >= 0) {
@@ -256,7 +259,7 @@ int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks)
     if (map->fd < 0) {
         return -1;
     }
-    rc = check_header(map);
+    rc = check_header(map, skips_data);
     if (rc) {
         goto out;
     }

@@ -2,6 +2,7 @@
 #ifndef ROLL_HOSTNCCL_NCCL_SEGMENT_H
 #define ROLL_HOSTNCCL_NCCL_SEGMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -45,8 +46,9 @@ struct hn_rank {
 struct hn_channel {
     _Alignas(64) _Atomic uint64_t send_bytes; /* by the source: length of message number send_seq */
     _Atomic uint64_t written;                 /* bytes put into the ring, over all messages */
-    _Atomic uint64_t origin;   /* value of these counters at the ring's first byte; moved when the ring is empty */
-    _Atomic uint32_t send_seq; /* messages offered */
+    _Atomic uint64_t origin;      /* value of these counters at the ring's first byte; moved when the ring is empty */
+    _Atomic uint32_t send_seq;    /* messages offered */
+    _Atomic uint32_t skipped_seq; /* the last message whose bytes are counted, and not put into the ring */
     _Alignas(64) _Atomic uint64_t recv_bytes; /* by the destination, likewise */
     _Atomic uint64_t read;
     _Atomic uint32_t recv_seq;
@@ -58,6 +60,7 @@ struct hn_segment {
     uint64_t name;
     uint32_t version;
     uint32_t nranks;
+    uint32_t skips_data;      /* as the first rank has it; all ranks must agree */
     _Atomic uint32_t joining; /* ranks that have claimed their place */
     struct hn_word attached;  /* set to nranks by the last rank to come, after it removed the name */
 };
@@ -74,8 +77,11 @@ struct hn_map {
     size_t ranks_at, channels_at, outbox_at, rings_at;
 };
 
-/* Makes or opens the segment `name` and maps it. 0, -1 with errno, or -2: it exists for another number of ranks. */
-int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks);
+/*
+ * Makes or opens the segment `name` and maps it. 0, -1 with errno, -2: it exists for another number of ranks, -3: its
+ * first rank says otherwise about `skips_data`.
+ */
+int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, bool skips_data);
 
 /* Removes the name: no further process can attach, and nothing stays behind, whatever happens to the processes. */
 void hn_map_unlink(const struct hn_map *map);
