@@ -69,9 +69,11 @@ static struct hn_plan *plan_like(const struct hn_plan *pattern)
     plan->comm = pattern->comm;
     plan->ncolls = pattern->ncolls;
     plan->np2ps = pattern->np2ps;
+    plan->nrmas = pattern->nrmas;
     plan->colls = malloc((plan->ncolls + 1) * sizeof(*plan->colls));
     plan->p2ps = malloc((plan->np2ps + 1) * sizeof(*plan->p2ps));
-    if (!plan->colls || !plan->p2ps) {
+    plan->rmas = malloc((plan->nrmas + 1) * sizeof(*plan->rmas));
+    if (!plan->colls || !plan->p2ps || !plan->rmas) {
         hn_plan_free(plan);
         return NULL;
     }
@@ -83,6 +85,9 @@ static struct hn_plan *plan_like(const struct hn_plan *pattern)
     }
     if (plan->np2ps) {
         memcpy(plan->p2ps, pattern->p2ps, plan->np2ps * sizeof(*plan->p2ps));
+    }
+    if (plan->nrmas) {
+        memcpy(plan->rmas, pattern->rmas, plan->nrmas * sizeof(*plan->rmas));
     }
     return plan;
 }

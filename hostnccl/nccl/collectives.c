@@ -26,7 +26,7 @@ struct call {
 
 static ncclResult_t check_call(const struct call *c)
 {
-    ncclResult_t rc = hn_comm_ready(c->comm, c->name);
+    ncclResult_t rc = hn_comm_usable(c->comm, c->name);
 
     if (rc != ncclSuccess) {
         return rc;
@@ -37,13 +37,6 @@ static ncclResult_t check_call(const struct call *c)
     if (!hn_type_size(c->type)) {
         return hn_fail(ncclInvalidArgument, "%s: data type %d", c->name, (int)c->type);
     }
-    pthread_mutex_lock(&c->comm->lock);
-    if (c->comm->revoked || c->comm->stopped) {
-        rc = hn_fail(ncclInvalidUsage, "%s: the communicator was revoked or aborted", c->name);
-    } else if (c->comm->finalized || c->comm->destroyed) {
-        rc = hn_fail(ncclInvalidArgument, "%s: the communicator was finalized", c->name);
-    }
-    pthread_mutex_unlock(&c->comm->lock);
     return rc;
 }
 

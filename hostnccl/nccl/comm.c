@@ -7,6 +7,7 @@
  * wait for threads that are inside a plan or an exchange, and wakes them until they have left.
  */
 #include "hostnccl/nccl/profiler.h"
+#include "hostnccl/nccl/window.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -47,6 +48,35 @@ ncclResult_t hn_comm_ready(ncclComm_t comm, const char *call)
     return state;
 }
 
+ncclResult_t hn_comm_awake(ncclComm_t comm, const char *call)
+{
+    ncclResult_t rc = hn_comm_ready(comm, call);
+
+    if (rc == ncclSuccess) {
+        pthread_mutex_lock(&comm->lock);
+        rc = comm->suspended ? hn_fail(ncclInvalidUsage, "%s: the communicator is suspended", call) : ncclSuccess;
+        pthread_mutex_unlock(&comm->lock);
+    }
+    return rc;
+}
+
+ncclResult_t hn_comm_usable(ncclComm_t comm, const char *call)
+{
+    ncclResult_t rc = hn_comm_awake(comm, call);
+
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    pthread_mutex_lock(&comm->lock);
+    if (comm->revoked || comm->stopped) {
+        rc = hn_fail(ncclInvalidUsage, "%s: the communicator was revoked or aborted", call);
+    } else if (comm->finalized || comm->destroyed) {
+        rc = hn_fail(ncclInvalidArgument, "%s: the communicator was finalized", call);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return rc;
+}
+
 void hn_comm_ref(ncclComm_t comm)
 {
     pthread_mutex_lock(&comm->lock);
@@ -70,6 +100,7 @@ static void comm_free(ncclComm_t comm)
     hn_fault_forget(comm);
     comm->magic = 0;
     hn_registrations_free(comm);
+    hn_windows_free(comm);
     hn_map_close(&comm->map);
     pthread_cond_destroy(&comm->idle);
     pthread_mutex_destroy(&comm->lock);
@@ -77,6 +108,7 @@ static void comm_free(ncclComm_t comm)
     free(comm->send_seq);
     free(comm->recv_seq);
     free(comm->ring_ready);
+    free(comm->signals_taken);
     free(comm->ops);
     close_pidfds(comm);
     free(comm->name);
@@ -211,11 +243,7 @@ static void stop_host(ncclComm_t comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/*
- * Waits until all launched work is done and no graph holds captured work. If the work hangs, so does this wait, as in
- * NCCL.
- */
-static void wait_quiet(ncclComm_t comm)
+void hn_comm_wait_quiet(ncclComm_t comm)
 {
     pthread_mutex_lock(&comm->lock);
     while ((comm->outstanding || comm->graphs) && !comm->stopped) {
@@ -226,13 +254,13 @@ static void wait_quiet(ncclComm_t comm)
 
 static ncclResult_t quiet_job(struct hn_job *job)
 {
-    wait_quiet(job->comm);
+    hn_comm_wait_quiet(job->comm);
     return ncclSuccess;
 }
 
 static ncclResult_t destroy_job(struct hn_job *job)
 {
-    wait_quiet(job->comm);
+    hn_comm_wait_quiet(job->comm);
     hn_comm_release(job->comm);
     return hn_fault_check("ncclCommDestroy");
 }

@@ -215,6 +215,24 @@ ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t cou
     return rc;
 }
 
+ncclResult_t hn_submit_rma(ncclComm_t comm, const struct hn_rma *ops, size_t count, cudaStream_t stream)
+{
+    struct hn_plan *plan = NULL;
+    ncclResult_t rc = note_mode(comm->blocking);
+
+    if (rc == ncclSuccess) {
+        rc = plan_on(comm, stream, &plan);
+    }
+    for (size_t i = 0; i < count && rc == ncclSuccess; i++) {
+        struct hn_rma *place = GROW(plan->rmas, plan->nrmas, plan->rmas_cap);
+        if (!place) {
+            return no_memory();
+        }
+        *place = ops[i];
+    }
+    return rc;
+}
+
 bool hn_is_grouped(void)
 {
     return group.depth > 1;

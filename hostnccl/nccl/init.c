@@ -42,6 +42,15 @@ HN_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *uniqueId)
     return ncclSuccess;
 }
 
+bool hn_id_name(const ncclUniqueId *given, uint64_t *name)
+{
+    struct unique_id id;
+
+    memcpy(&id, given, sizeof(id));
+    *name = id.name;
+    return !memcmp(id.magic, ID_MAGIC, sizeof(ID_MAGIC));
+}
+
 ncclResult_t hn_comm_allocate(ncclComm_t comm)
 {
     size_t n = (size_t)comm->nranks;
@@ -49,11 +58,13 @@ ncclResult_t hn_comm_allocate(ncclComm_t comm)
     free(comm->send_seq);
     free(comm->recv_seq);
     free(comm->ring_ready);
+    free(comm->signals_taken);
     comm->send_seq = calloc(n, sizeof(*comm->send_seq));
     comm->recv_seq = calloc(n, sizeof(*comm->recv_seq));
     comm->ring_ready = calloc(n, sizeof(*comm->ring_ready));
+    comm->signals_taken = calloc(n * HN_SIGNALS, sizeof(*comm->signals_taken));
     hn_comm_watch_peers(comm);
-    if (!comm->send_seq || !comm->recv_seq || !comm->ring_ready) {
+    if (!comm->send_seq || !comm->recv_seq || !comm->ring_ready || !comm->signals_taken) {
         return hn_fail(ncclSystemError, "out of memory");
     }
     return ncclSuccess;

@@ -62,6 +62,16 @@ struct hn_p2p {
     void *api_event, *event; /* of a profiler plugin */
 };
 
+/* A put, a signal or a wait for signals. */
+struct hn_rma {
+    bool is_wait;
+    int peer, index;  /* of the signal */
+    uint32_t signals; /* of a wait */
+    const void *from;
+    void *to; /* in the peer's window, as it is mapped here */
+    size_t bytes;
+};
+
 /*
  * Everything that one communicator does in one group. A plan runs as one unit on one stream, and its last step frees
  * it.
@@ -73,6 +83,8 @@ struct hn_plan {
     size_t ncolls, colls_cap;
     struct hn_p2p *p2ps;
     size_t np2ps, p2ps_cap;
+    struct hn_rma *rmas;
+    size_t nrmas, rmas_cap;
     cudaStream_t *streams;
     size_t nstreams, streams_cap;
     cudaGraph_t graph; /* the graph into which all streams are captured; NULL: no stream is captured */
@@ -87,6 +99,7 @@ struct hn_user_op {
 };
 
 struct hn_registration;
+struct hn_window;
 
 struct ncclComm {
     uint64_t magic;
@@ -113,6 +126,8 @@ struct ncclComm {
     struct hn_user_op *ops;
     size_t nops;
     struct hn_registration *registrations;
+    struct hn_window *windows;
+    bool suspended;
 
     _Atomic int async; /* ncclResult_t of ncclCommGetAsyncError */
 
@@ -120,6 +135,7 @@ struct ncclComm {
     uint32_t ctl_count; /* host exchanges done; touched by host exchanges only, which run one at a time */
     uint32_t shrinks;
     uint32_t *send_seq, *recv_seq; /* messages per peer, assigned at launch (under lock) */
+    uint32_t *signals_taken;       /* HN_SIGNALS per peer; touched by the thread that runs a plan only */
     size_t outbox_ready;           /* bytes of each own slot that are real memory (under lock) */
     size_t *ring_ready;            /* bytes of each destination's ring that are real memory (under lock) */
     _Atomic int *pidfds;           /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
@@ -170,6 +186,15 @@ void hn_comm_watch_peers(ncclComm_t comm);
 void hn_comm_stop(ncclComm_t comm);
 ncclResult_t hn_comm_check(ncclComm_t comm, const char *call);
 ncclResult_t hn_comm_ready(ncclComm_t comm, const char *call);
+/* hn_comm_ready, and not suspended. */
+ncclResult_t hn_comm_awake(ncclComm_t comm, const char *call);
+/* hn_comm_awake, and neither revoked nor finalized: work can be launched. */
+ncclResult_t hn_comm_usable(ncclComm_t comm, const char *call);
+/*
+ * Waits until all launched work is done and no graph holds captured work. If the work hangs, so does this wait, as in
+ * NCCL.
+ */
+void hn_comm_wait_quiet(ncclComm_t comm);
 void hn_comm_ref(ncclComm_t comm);
 void hn_comm_unref(ncclComm_t comm);
 void hn_comm_set_async(ncclComm_t comm, ncclResult_t result);
@@ -193,6 +218,10 @@ void hn_plan_free(struct hn_plan *plan);
 /* run_coll.c, run_p2p.c: 0, or -1 when the communicator was stopped. */
 int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll);
 int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count);
+
+/* rma.c: what waits for nobody; and the waits: 0, or -1 when the communicator was stopped. */
+void hn_run_puts(ncclComm_t comm, const struct hn_rma *ops, size_t count);
+int hn_run_waits(ncclComm_t comm, const struct hn_rma *ops, size_t count);
 
 /* run.c: does what HOSTNCCL_ON_MISMATCH says about a mismatch. Returns -1 once the communicator was stopped. */
 int hn_mismatch_found(ncclComm_t comm, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -232,6 +261,8 @@ ncclResult_t hn_join_child(ncclComm_t parent, ncclComm_t child);
  */
 void hn_host_turn_wait(ncclComm_t comm, uint32_t ticket);
 void hn_host_turn_end(ncclComm_t comm);
+/* The name that a unique id carries; false when ncclGetUniqueId did not make it. */
+bool hn_id_name(const ncclUniqueId *id, uint64_t *name);
 uint64_t hn_hash(uint64_t seed, const void *data, size_t size);
 
 /* init.c: a communicator that has not joined yet, with one reference; NULL with the error noted. */
@@ -274,6 +305,7 @@ struct hn_job {
 ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bool blocking, void *args,
                            void (*free_args)(void *));
 ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStream_t stream);
+ncclResult_t hn_submit_rma(ncclComm_t comm, const struct hn_rma *ops, size_t count, cudaStream_t stream);
 ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t count, cudaStream_t stream);
 /* Inside a call: whether the caller has begun a group. */
 bool hn_is_grouped(void);

@@ -1,9 +1,8 @@
 /*
- * memory.c: ncclMemAlloc, buffer registration and windows.
+ * memory.c: ncclMemAlloc and buffer registration.
  *
  * Host memory needs no registration. The handles exist so that the rules can be checked for programs that use them: a
- * handle is valid on its communicator until it is given back, once. Registering a window is a collective call: it waits
- * for all ranks, as in NCCL.
+ * handle is valid on its communicator until it is given back, once.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -13,7 +12,6 @@ struct hn_registration {
     struct hn_registration *next;
     void *buff;
     size_t size;
-    bool window;
 };
 
 HN_API(ncclResult_t, ncclMemAlloc, void **ptr, size_t size)
@@ -46,26 +44,26 @@ void hn_registrations_free(ncclComm_t comm)
     comm->registrations = NULL;
 }
 
-static struct hn_registration *add(ncclComm_t comm, void *buff, size_t size, bool window)
+static struct hn_registration *add(ncclComm_t comm, void *buff, size_t size)
 {
     struct hn_registration *r = malloc(sizeof(*r));
 
     if (r) {
         pthread_mutex_lock(&comm->lock);
-        *r = (struct hn_registration){comm->registrations, buff, size, window};
+        *r = (struct hn_registration){comm->registrations, buff, size};
         comm->registrations = r;
         pthread_mutex_unlock(&comm->lock);
     }
     return r;
 }
 
-static bool take_off(ncclComm_t comm, const void *handle, bool window)
+static bool take_off(ncclComm_t comm, const void *handle)
 {
     struct hn_registration *found = NULL;
 
     pthread_mutex_lock(&comm->lock);
     for (struct hn_registration **at = &comm->registrations; *at && !found; at = found ? at : &(*at)->next) {
-        if (*at == handle && (*at)->window == window) {
+        if (*at == handle) {
             found = *at;
             *at = found->next;
         }
@@ -86,7 +84,7 @@ HN_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t
         rc = hn_fail(ncclInvalidArgument, "ncclCommRegister: buff %p size %zu handle %p", buff, size, (void *)handle);
     }
     if (rc == ncclSuccess) {
-        *handle = add(comm, buff, size, false);
+        *handle = add(comm, buff, size);
         rc = *handle ? ncclSuccess : hn_fail(ncclSystemError, "out of memory");
     }
     return rc;
@@ -96,72 +94,8 @@ HN_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
 {
     ncclResult_t rc = hn_comm_check(comm, "ncclCommDeregister");
 
-    if (rc == ncclSuccess && !take_off(comm, handle, false)) {
+    if (rc == ncclSuccess && !take_off(comm, handle)) {
         rc = hn_fail(ncclInvalidUsage, "ncclCommDeregister: %p is not a registration of this communicator", handle);
-    }
-    return rc;
-}
-
-struct window_args {
-    void *buff;
-    size_t size;
-    ncclWindow_t *out;
-};
-
-enum { EXCHANGE_WINDOW = 2 };
-
-static ncclResult_t window_job(struct hn_job *job)
-{
-    struct window_args *w = job->args;
-    uint64_t mine[HN_CTL_WORDS] = {EXCHANGE_WINDOW, w->size};
-    uint64_t(*all)[HN_CTL_WORDS] = calloc((size_t)job->comm->nranks, sizeof(*all));
-    ncclResult_t rc = all ? hn_exchange(job->comm, mine, all) : hn_fail(ncclSystemError, "out of memory");
-
-    if (rc == ncclSuccess) {
-        *w->out = (ncclWindow_t)(void *)add(job->comm, w->buff, w->size, true);
-        rc = *w->out ? ncclSuccess : hn_fail(ncclSystemError, "out of memory");
-    }
-    free(all);
-    return rc;
-}
-
-static ncclResult_t submit_window(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
-{
-    ncclResult_t rc = hn_comm_ready(comm, "ncclCommWindowRegister");
-    struct window_args *args;
-
-    if (rc != ncclSuccess) {
-        return rc;
-    }
-    if (!buff || !size || !win || (flags & ~NCCL_WIN_COLL_SYMMETRIC) || (uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT) {
-        return hn_fail(ncclInvalidArgument, "ncclCommWindowRegister: buff %p (4096-aligned) size %zu win %p flags %d",
-                       buff, size, (void *)win, flags);
-    }
-    args = malloc(sizeof(*args));
-    if (!args) {
-        return hn_fail(ncclSystemError, "out of memory");
-    }
-    *args = (struct window_args){buff, size, win};
-    return hn_submit_job(window_job, comm, comm, comm->blocking, args, free);
-}
-
-HN_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
-{
-    hn_debug("ncclCommWindowRegister comm %p buff %p size %zu flags %d", (void *)comm, buff, size, winFlags);
-    hn_group_start();
-    ncclResult_t rc = hn_group_error(submit_window(comm, buff, size, win, winFlags));
-    ncclResult_t end = hn_group_end();
-
-    return rc != ncclSuccess ? rc : end;
-}
-
-HN_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
-{
-    ncclResult_t rc = hn_comm_check(comm, "ncclCommWindowDeregister");
-
-    if (rc == ncclSuccess && win && !take_off(comm, win, true)) {
-        rc = hn_fail(ncclInvalidArgument, "ncclCommWindowDeregister: %p is not a window of this communicator",
-                     (void *)win);
     }
     return rc;
 }

@@ -17,6 +17,7 @@ void hn_plan_free(struct hn_plan *plan)
     if (plan) {
         free(plan->colls);
         free(plan->p2ps);
+        free(plan->rmas);
         free(plan->streams);
         free(plan);
     }
@@ -56,11 +57,15 @@ void hn_plan_run(void *arg)
 
     if (ran) {
         int rc = 0;
+        hn_run_puts(comm, plan->rmas, plan->nrmas);
         for (size_t i = 0; i < plan->ncolls && !rc; i++) {
             rc = hn_run_coll(comm, &plan->colls[i]);
         }
         if (!rc && plan->np2ps) {
-            (void)hn_run_p2p(comm, plan->p2ps, plan->np2ps);
+            rc = hn_run_p2p(comm, plan->p2ps, plan->np2ps);
+        }
+        if (!rc) {
+            (void)hn_run_waits(comm, plan->rmas, plan->nrmas);
         }
     }
     hn_plan_free(plan);

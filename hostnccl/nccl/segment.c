@@ -29,6 +29,7 @@
 
 static const uint64_t SEGMENT_MAGIC = 0x314c43434e545348u;
 enum { SEGMENT_VERSION = 3, PAGE = 4096 };
+_Static_assert(sizeof(struct hn_channel) == 128, "a channel is two cache lines: there are as many as pairs of ranks");
 
 static size_t round_page(size_t n)
 {
@@ -306,4 +307,13 @@ int hn_map_reserve(const struct hn_map *map, size_t at, size_t size)
         return -1;
     }
     return 0;
+}
+
+void hn_map_release(const struct hn_map *map, size_t at, size_t size)
+{
+    size_t first = round_page(at), end = (at + size) / PAGE * PAGE;
+
+    if (first < end) {
+        (void)fallocate(map->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)(end - first));
+    }
 }

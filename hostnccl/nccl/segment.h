@@ -13,6 +13,7 @@ enum {
     HN_CTL_SLOTS = 2, /* as HN_SLOTS, for the host-side exchanges (split, windows) */
     HN_CTL_WORDS = 4,
     HN_MAX_RANKS = 4096,
+    HN_SIGNALS = 8, /* per ordered pair; as many as fit beside the channel's other counters */
 };
 
 /* A rank's description of the collective to which a posted piece belongs; the peers compare it with their own. */
@@ -49,6 +50,7 @@ struct hn_channel {
     _Atomic uint64_t origin;      /* value of these counters at the ring's first byte; moved when the ring is empty */
     _Atomic uint32_t send_seq;    /* messages offered */
     _Atomic uint32_t skipped_seq; /* the last message whose bytes are counted, and not put into the ring */
+    _Atomic uint32_t signals[HN_SIGNALS];     /* by the source: how often each was raised */
     _Alignas(64) _Atomic uint64_t recv_bytes; /* by the destination, likewise */
     _Atomic uint64_t read;
     _Atomic uint32_t recv_seq;
@@ -91,6 +93,9 @@ void hn_map_close(struct hn_map *map);
 
 /* Makes [at, at+size) of the segment real memory. 0, or -1 with errno (ENOSPC: /dev/shm is full). */
 int hn_map_reserve(const struct hn_map *map, size_t at, size_t size);
+
+/* Gives that memory back; whole pages only. */
+void hn_map_release(const struct hn_map *map, size_t at, size_t size);
 
 struct hn_rank *hn_map_rank(const struct hn_map *map, int rank);
 struct hn_channel *hn_map_channel(const struct hn_map *map, int source, int destination);

@@ -1,10 +1,13 @@
 #!/bin/sh
-# The dynamic symbols of libnccl.so.2 against the functions that an nccl.h declares.
-# Usage: symbols.sh LIBRARY "CC FLAGS..." HEADER...
+# The dynamic symbols of libnccl.so.2 against the functions that headers declare: each nccl.h, together with what newer
+# releases added (nccl_newer.h) and what has no prototype here (the device interface and refused.def).
+# Usage: symbols.sh LIBRARY "CC FLAGS..." NEWER REFUSED HEADER...
 set -eu
 library=$1
 cc=$2
-shift 2
+newer=$3
+refused=$4
+shift 4
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "symbols: $*" >&2; exit 1; }
@@ -20,9 +23,16 @@ grep -v ' T$' "$dir/alias" && fail "the above aliases are not strong"
 [ "$(cut -d' ' -f1,2 "$dir/public")" = "$(cut -d' ' -f1,2 "$dir/alias")" ] || fail "ncclX and pncclX are not pairs of one address"
 
 cut -d' ' -f1 "$dir/public" > "$dir/names"
+{
+    # Structures of a header that is not there stand in the way of a prototype.
+    printf '%s\n' ncclTeamWorld ncclTeamLsa ncclTeamRail ncclTeamRankToWorld ncclTeamRankToLsa ncclLLA2ACalcSlots \
+        ncclCommQueryProperties ncclGetPeerDevicePointer ncclGetLsaDevicePointer ncclParamDumpAll
+    sed -n 's/^HN_REFUSED(\(nccl[A-Za-z0-9]*\),.*/\1/p' "$refused"
+} > "$dir/more"
 for header in "$@"; do
     # shellcheck disable=SC2086
-    printf '#include "%s"\n' "$header" | $cc -E -P -x c - | grep -oE '\bnccl[A-Za-z0-9]+ *\(' | tr -d ' (' | sort -u > "$dir/declared"
+    printf '#include "%s"\n#include "%s"\n' "$header" "$newer" | $cc -E -P -x c - |
+        grep -oE '\bnccl[A-Za-z0-9]+ *\(' | tr -d ' (' | sort -u - "$dir/more" > "$dir/declared"
     diff "$dir/declared" "$dir/names" >&2 || fail "the functions of $header (<) and of the library (>) differ"
 done
 

@@ -1,6 +1,7 @@
 /*
- * HOSTNCCL_DATA=skip: payloads above 4 KiB touch no page, shorter ones arrive; ranks meet, wait and disagree as if the
- * bytes were moved. CMakeLists.txt also runs the tests of mismatches, meetings, groups, faults and graphs with it.
+ * test_skip.c: HOSTNCCL_DATA=skip: payloads above 4 KiB touch no page, shorter ones arrive; ranks meet, wait and
+ * disagree as if the bytes were moved. CMakeLists.txt also runs the tests of mismatches, meetings, groups, faults and
+ * graphs with it.
  */
 #include "tests/hostnccl/nccl/harness.h"
 
