@@ -1,6 +1,6 @@
 /*
  * run.h: the parts of `rollcall run`: the private directory, the warden, the daemon, the ranks, their watch, the
- * verdicts. cmd_run.c puts them together. Everything but the announcer's thread belongs to the main thread.
+ * verdicts. run_launch.c puts them together. Everything but the announcer's thread belongs to the main thread.
  */
 #ifndef ROLL_DAEMON_CONSOLE_RUN_RUN_H
 #define ROLL_DAEMON_CONSOLE_RUN_RUN_H
@@ -31,6 +31,15 @@ struct roll_run_options {
     const struct roll_bind *bound; /* the bindings that were picked */
     char **command;
 };
+
+/* the whole (run_launch.c) */
+
+/*
+ * Runs the job (options->command) under rollcall and returns the exit code of `rollcall run`. Verdicts are copied to
+ * `json` (NULL = nowhere; borrowed). Borrows all. Once in a process, from its only thread: signals are blocked,
+ * children of any kind are reaped, and the environment of this process names the job.
+ */
+int roll_run_launch(const struct roll_run_options *options, const struct roll_place *place, FILE *json);
 
 /* private directory (run_dir.c) */
 

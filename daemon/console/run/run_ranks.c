@@ -332,7 +332,7 @@ void roll_run_job_sweep(struct roll_run_job *job)
         for (uint32_t i = 0; i < job->count; i++) {
             pid_t group = job->rank[i].pid;
             while (group > 0 && waitpid(-group, NULL, WNOHANG) >
-                                    0) { /* orphans become our children: see PR_SET_CHILD_SUBREAPER in cmd_run.c */
+                                    0) { /* orphans become our children: see PR_SET_CHILD_SUBREAPER in run_launch.c */
             }
             if (group > 0 && kill(-group, round == 0 ? SIGTERM : round == 99 ? SIGKILL : 0) == 0) {
                 left = true;

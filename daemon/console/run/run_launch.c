@@ -1,0 +1,409 @@
+/*
+ * run_launch.c: the job under rollcall, from the private directory to the exit code.
+ *
+ * One loop over descriptors (signals as a signalfd, the ranks' output, a timer), because a launcher must never miss the
+ * end of a child or sleep through a Ctrl-C. The job comes first: when something fails on our side, one line says so and
+ * the job runs. Only --timeout and --fail-on-finding change its exit code, because they ask for that.
+ */
+#include "daemon/console/console.h"
+#include "daemon/console/run/run.h"
+#include "daemon/console/text.h"
+#include "daemon/wire/client.h"
+
+#include "trace/err.h"
+#include "trace/ident.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WHY_MS         1000 /* patience for the root's answer; the job stands still anyway */
+#define TIMED_OUT_CODE 124  /* as timeout(1) */
+#define DRAIN_WAIT_MS  15000
+
+struct launcher {
+    struct roll_run_options o;
+    struct roll_place place;
+    struct roll_bind bind;
+    char dir[PATH_MAX];
+    struct roll_warden warden;
+    struct roll_run_daemon daemon;
+    struct roll_run_job job;
+    roll_announcer_t *announcer;
+    FILE *json;
+    sigset_t old_mask;
+    int signal_fd;
+
+    bool timed_out, daemon_died;
+    int asked;         /* how many signals have asked us to stop */
+    uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
+    uint64_t moved_at; /* when a rank last made a call or printed */
+    uint64_t progress, output;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* Asks the job to end with this signal. SIGKILL follows after the grace time, or at once when the user asks again. */
+static void end_job(struct launcher *r, int sig)
+{
+    r->asked++;
+    if (r->asked > 1) {
+        sig = SIGKILL;
+    }
+    if (r->announcer != NULL) {
+        roll_announcer_ended(r->announcer);
+    }
+    roll_run_job_signal(&r->job, sig);
+    r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
+}
+
+/* Called when the job's only process was stopped at the terminal: stops this program as well, and hands the terminal on
+ * again when it is continued. */
+static void stopped(struct launcher *r)
+{
+    pid_t group = r->job.rank[0].pid;
+    tcsetpgrp(STDIN_FILENO, getpgrp());
+    kill(0, SIGSTOP);
+    tcsetpgrp(STDIN_FILENO, group);
+    kill(-group, SIGCONT);
+}
+
+static void reap(struct launcher *r)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | (r->job.terminal ? WUNTRACED : 0))) > 0;) {
+        if (WIFSTOPPED(status)) {
+            stopped(r);
+        } else if (pid == r->daemon.pid) {
+            r->daemon.pid = 0;
+            r->daemon_died = true;
+            if (r->announcer != NULL) {
+                roll_announcer_give_up(r->announcer);
+            }
+            roll_say("the daemon ended (%s %d); the job runs on unwatched",
+                     WIFSIGNALED(status) ? "signal" : "exit code",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        } else if (pid == r->warden.pid) {
+            r->warden.pid = 0;
+        } else if (roll_run_job_reaped(&r->job, pid, status) >= 0) {
+            roll_run_note_exit(r->dir, pid, status);
+        }
+    }
+}
+
+static void handle_signals(struct launcher *r)
+{
+    struct signalfd_siginfo info;
+    while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD) {
+            reap(r);
+        } else {
+            end_job(r, (int)info.ssi_signo);
+        }
+    }
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/*
+ * Says, before --timeout ends the job, what the first waiting rank waits for. A suspicion takes some seconds to become
+ * a verdict; a user who set a shorter limit would be told nothing.
+ */
+static void say_who_waits(const struct launcher *r)
+{
+    roll_client_t *client = NULL;
+    json_t *reply = NULL;
+    char why[512];
+    if (r->o.quiet || r->announcer == NULL || r->daemon.endpoint[0] == '\0' ||
+        roll_client_new(r->daemon.endpoint, NULL, WHY_MS, &client, why, sizeof(why)) != 0) {
+        return;
+    }
+    json_t *query = json_pack("{s:s}", "op", "why");
+    if (r->o.daemon != NULL) {
+        struct roll_ident ident;
+        roll_ident_read(environment, &ident);
+        json_object_set_new(query, "job", json_string(ident.job));
+    }
+    if (roll_client_query(client, query, WHY_MS, &reply) == 0) {
+        const json_t *rank = json_array_get(json_object_get(reply, "ranks"), 0);
+        if (rank != NULL && !json_is_integer(json_object_get(rank, "verdict"))) {
+            roll_say("%s", roll_json_text(rank, "text", ""));
+        }
+    }
+    json_decref(reply);
+    roll_client_destroy(&client);
+}
+
+/* Checks whether anything has moved and whether the grace time has run out. Returns ms until the next look, -1 for
+ * none. */
+static int watch_time(struct launcher *r)
+{
+    uint64_t now = now_ms(), next = UINT64_MAX;
+    if (r->kill_at != 0) {
+        if (now >= r->kill_at) {
+            roll_run_job_signal(&r->job, SIGKILL);
+            r->kill_at = 0;
+        } else {
+            next = r->kill_at - now;
+        }
+    }
+    if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
+        uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress = roll_run_progress(r->dir);
+        uint64_t step = limit / 8 < 20 ? 20 : limit / 8 > 500 ? 500 : limit / 8;
+        if (progress != r->progress || r->output != r->job.output) {
+            r->progress = progress;
+            r->output = r->job.output;
+            r->moved_at = now;
+        }
+        if (now - r->moved_at >= limit) {
+            roll_say("nothing has moved for %g s (--timeout): ending the job", r->o.timeout_s);
+            r->timed_out = true;
+            say_who_waits(r);
+            end_job(r, SIGTERM);
+            return (int)(r->o.grace_s * 1000);
+        }
+        next = step < next ? step : next;
+    }
+    return next > 1u << 30 ? -1 : (int)next;
+}
+
+/* One turn of the loop: waits until a descriptor is ready or a signal comes, at most `limit` ms (-1 = any time).
+ * Returns true when `done_fd`
+ * (-1 = none) is readable. */
+static bool turn(struct launcher *r, struct pollfd *fds, int done_fd, int limit)
+{
+    nfds_t n = 0;
+    fds[n++] = (struct pollfd){r->signal_fd, POLLIN, 0};
+    fds[n++] = (struct pollfd){done_fd, POLLIN, 0};
+    for (uint32_t i = 0; i < 2 * r->job.count; i++) {
+        fds[n++] = (struct pollfd){r->job.rank[i / 2].out[i % 2].fd, POLLIN, 0};
+    }
+    if (poll(fds, n, limit) <= 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < 2 * r->job.count; i++) {
+        if (fds[2 + i].revents != 0) {
+            roll_run_job_relay(&r->job, i / 2, (int)(i % 2));
+        }
+    }
+    if (fds[0].revents != 0) {
+        handle_signals(r);
+    }
+    return done_fd >= 0 && fds[1].revents != 0;
+}
+
+static bool outputs_open(const struct launcher *r)
+{
+    for (uint32_t i = 0; i < 2 * r->job.count; i++) {
+        if (r->job.rank[i / 2].out[i % 2].fd >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void wait_for_job(struct launcher *r)
+{
+    struct pollfd *fds = calloc(2 + 2 * (size_t)r->job.count, sizeof(*fds));
+    if (fds == NULL) {
+        return;
+    }
+    r->moved_at = now_ms();
+    while (r->job.alive > 0) {
+        turn(r, fds, -1, watch_time(r));
+    }
+    /* Relays what the ranks printed last. A grandchild may keep a pipe open for ever, so this has an end. */
+    for (uint64_t until = now_ms() + 300; outputs_open(r) && now_ms() < until;) {
+        turn(r, fds, -1, 50);
+    }
+    if (r->o.ranks > 0 || r->asked > 0) {
+        roll_run_job_sweep(&r->job);
+    }
+    if (r->announcer != NULL) {
+        int done_fd = roll_announcer_finish(r->announcer);
+        int asked = r->asked;
+        for (uint64_t until = now_ms() + DRAIN_WAIT_MS; now_ms() < until;) {
+            if (turn(r, fds, done_fd, 100)) {
+                break;
+            }
+            if (r->asked > asked) {
+                roll_announcer_give_up(
+                    r->announcer); /* the user asked again to stop while we waited for the root's last verdicts */
+                break;
+            }
+        }
+    }
+    free(fds);
+}
+
+static void print_summary(struct launcher *r)
+{
+    const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
+    char text[256];
+    if (r->o.quiet) {
+        return;
+    }
+    if (s == NULL) {
+        if (r->announcer != NULL) { /* without an announcer a line before the job began has said why */
+            roll_say("the job is over, but the daemon did not send its last verdicts%s",
+                     r->daemon_died ? ": it has ended" : "");
+        }
+        return;
+    }
+    struct roll_summary summary = {
+        .ranks = (uint64_t)roll_json_int(s, "ranks", 0),
+        .of_ranks = r->o.ranks,
+        .calls = (uint64_t)roll_json_int(s, "calls", 0),
+        .comms = (uint64_t)roll_json_int(s, "comms", 0),
+        .findings = (uint64_t)roll_json_int(s, "findings", 0),
+        .lost = (uint64_t)roll_json_int(s, "lost", 0),
+        .incomplete = (uint64_t)roll_json_int(s, "incomplete", 0),
+    };
+    if (summary.ranks == 0) {
+        roll_say(
+            "no rank recorded a call of NCCL, so there was nothing to judge: a job on gloo or MPI makes none; one that "
+            "does can be asked with `rollcall doctor -- COMMAND`, or `rollcall doctor PID` while it runs");
+        return;
+    }
+    if (json_is_true(json_object_get(s, "undrained"))) {
+        roll_say("the daemon did not read everything in time: the verdicts may be incomplete");
+    }
+    roll_say("%s", roll_summary_text(&summary, text, sizeof(text)));
+}
+
+static void block_signals(struct launcher *r)
+{
+    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++) {
+        sigaddset(&set, caught[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, &r->old_mask);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTTOU, SIG_IGN); /* to take the terminal back from the background */
+    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Where no scheduler names the job, this run names it, so that a second run never continues the first one's trace. */
+static void name_job(void)
+{
+    struct roll_ident ident;
+    roll_ident_read(environment, &ident);
+    if (strcmp(ident.job, "local") != 0) {
+        return;
+    }
+    char stamp[32], name[ROLL_JOB_BYTES];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", gmtime_r(&now, &utc));
+    snprintf(name, sizeof(name), "run-%s-%d", stamp, (int)getpid());
+    setenv("ROLLCALL_JOB", name, 1);
+}
+
+/* Sets up everything that has to be there before the job starts. For each part that fails one line says so, and the job
+ * runs without it. */
+static void prepare(struct launcher *r)
+{
+    char why[512] = "";
+    name_job();
+    if (r->place.preload[0] == '\0') {
+        roll_say("librollcall.so was not found beside this program; the job runs unwatched");
+        return;
+    }
+    if (strpbrk(r->place.preload, " :") != NULL) {
+        roll_say("LD_PRELOAD cannot hold %s, which has a blank or a colon in it: install it elsewhere; the job runs "
+                 "unwatched",
+                 r->place.preload);
+        r->place.preload[0] = '\0';
+        return;
+    }
+    if (roll_run_dir_new(r->dir, sizeof(r->dir), why, sizeof(why)) != 0) {
+        roll_say("%s; the job runs unwatched", why);
+        r->place.preload[0] = '\0';
+        r->dir[0] = '\0';
+        return;
+    }
+    roll_bind_pick(r->o.bind, &r->place, r->o.hostnccl, r->o.command, &r->bind);
+    r->o.bound = &r->bind;
+    if (!r->o.quiet) {
+        roll_say("bound by %s", r->bind.why);
+    }
+    if (roll_warden_start(&r->warden, r->dir) != 0) {
+        roll_say("cannot start a helper process: %s; if `rollcall run` is killed with SIGKILL, %s stays",
+                 strerror(errno), r->dir);
+    }
+    if (roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask) == 0) {
+        roll_warden_guard_daemon(&r->warden, r->daemon.pid);
+    }
+}
+
+static int conclude(struct launcher *r, int start_error)
+{
+    int code = r->job.first_failure;
+    uint64_t findings = r->announcer != NULL ? roll_announcer_findings(r->announcer) : 0;
+    if (start_error != 0) {
+        return start_error == ROLL_E_NOTFOUND ? 127 : start_error == ROLL_E_DENIED ? 126 : ROLL_EXIT_UNREACHABLE;
+    }
+    if (r->timed_out) {
+        return TIMED_OUT_CODE;
+    }
+    if (code == 0 && r->o.fail_on_finding && findings > 0) {
+        return ROLL_EXIT_FINDING;
+    }
+    return code;
+}
+
+int roll_run_launch(const struct roll_run_options *options, const struct roll_place *place, FILE *json)
+{
+    static struct launcher r; /* large */
+    r = (struct launcher){.o = *options, .place = *place, .json = json, .signal_fd = -1};
+    block_signals(&r);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* we, not init, reap the processes that a dying rank leaves behind */
+    prepare(&r);
+    int start_error = roll_run_job_start(&r.job, &r.o, &r.place, r.dir, &r.old_mask, &r.warden);
+    if (start_error != 0) {
+        roll_run_job_signal(&r.job, SIGKILL);
+    } else if (r.daemon.endpoint[0] != '\0') {
+        struct roll_ident ident = {0};
+        if (r.o.daemon != NULL) {
+            roll_ident_read(environment, &ident);
+        }
+        r.announcer = roll_announcer_new(r.daemon.endpoint, ident.job, r.json, r.o.quiet);
+    }
+    wait_for_job(&r);
+    if (start_error == 0) {
+        print_summary(&r);
+    }
+    int code = conclude(&r, start_error);
+    roll_announcer_destroy(&r.announcer);
+    if (r.dir[0] != '\0') {
+        roll_run_dir_clear(r.dir);
+    }
+    roll_run_daemon_stop(&r.daemon);
+    roll_run_job_fini(&r.job);
+    if (r.dir[0] != '\0') {
+        roll_run_dir_remove(r.dir);
+    }
+    roll_warden_dismiss(&r.warden);
+    close(r.signal_fd);
+    sigprocmask(SIG_SETMASK, &r.old_mask, NULL);
+    return code;
+}
