@@ -156,7 +156,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
     if (code != 0) {
         return code;
     }
-    code = roll_run_launch(&r.o, &r.place, r.json);
+    code = roll_run_launch(&r.o, &r.place, r.json, NULL);
     if (r.json != NULL) {
         fclose(r.json);
     }

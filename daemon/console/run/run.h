@@ -18,6 +18,7 @@
 
 struct roll_run_options {
     uint32_t ranks; /* -n; 0 = run the command once, as it is */
+    uint32_t nodes; /* the ranks get the places of a job on so many nodes; 0 = 1 */
     bool hostnccl, prefix, quiet, fail_on_finding;
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
@@ -29,6 +30,7 @@ struct roll_run_options {
     double grace_s;
     int bind;                      /* enum roll_bind_kind */
     const struct roll_bind *bound; /* the bindings that were picked */
+    const char *behind;            /* libraries that come behind librollcall.so in LD_PRELOAD; NULL = none */
     char **command;
 };
 
@@ -36,10 +38,12 @@ struct roll_run_options {
 
 /*
  * Runs the job (options->command) under rollcall and returns the exit code of `rollcall run`. Verdicts are copied to
- * `json` (NULL = nowhere; borrowed). Borrows all. Once in a process, from its only thread: signals are blocked,
+ * `json` (NULL = nowhere; borrowed). `peak_bytes` (NULL = not wanted) has room for the most memory that each of
+ * options->ranks processes had. Borrows all. Once in a process, from its only thread: signals are blocked,
  * children of any kind are reaped, and the environment of this process names the job.
  */
-int roll_run_launch(const struct roll_run_options *options, const struct roll_place *place, FILE *json);
+int roll_run_launch(const struct roll_run_options *options, const struct roll_place *place, FILE *json,
+                    uint64_t *peak_bytes);
 
 /* private directory (run_dir.c) */
 

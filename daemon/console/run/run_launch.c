@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -39,7 +40,8 @@ struct launcher {
     struct roll_run_daemon daemon;
     struct roll_run_job job;
     roll_announcer_t *announcer;
-    FILE *json;
+    FILE *json;           /* borrowed */
+    uint64_t *peak_bytes; /* borrowed; NULL = not wanted */
     sigset_t old_mask;
     int signal_fd;
 
@@ -82,10 +84,18 @@ static void stopped(struct launcher *r)
     kill(-group, SIGCONT);
 }
 
+static void note_peak(struct launcher *r, int rank, const struct rusage *usage)
+{
+    if (r->peak_bytes != NULL && (uint32_t)rank < r->o.ranks) {
+        r->peak_bytes[rank] = (uint64_t)usage->ru_maxrss * 1024;
+    }
+}
+
 static void reap(struct launcher *r)
 {
-    int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | (r->job.terminal ? WUNTRACED : 0))) > 0;) {
+    struct rusage usage;
+    int status, rank;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG | (r->job.terminal ? WUNTRACED : 0), &usage)) > 0;) {
         if (WIFSTOPPED(status)) {
             stopped(r);
         } else if (pid == r->daemon.pid) {
@@ -99,7 +109,8 @@ static void reap(struct launcher *r)
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         } else if (pid == r->warden.pid) {
             r->warden.pid = 0;
-        } else if (roll_run_job_reaped(&r->job, pid, status) >= 0) {
+        } else if ((rank = roll_run_job_reaped(&r->job, pid, status)) >= 0) {
+            note_peak(r, rank, &usage);
             roll_run_note_exit(r->dir, pid, status);
         }
     }
@@ -371,10 +382,11 @@ static int conclude(struct launcher *r, int start_error)
     return code;
 }
 
-int roll_run_launch(const struct roll_run_options *options, const struct roll_place *place, FILE *json)
+int roll_run_launch(const struct roll_run_options *options, const struct roll_place *place, FILE *json,
+                    uint64_t *peak_bytes)
 {
     static struct launcher r; /* large */
-    r = (struct launcher){.o = *options, .place = *place, .json = json, .signal_fd = -1};
+    r = (struct launcher){.o = *options, .place = *place, .json = json, .peak_bytes = peak_bytes, .signal_fd = -1};
     block_signals(&r);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* we, not init, reap the processes that a dying rank leaves behind */
     prepare(&r);

@@ -62,9 +62,14 @@ static void set_rank(const struct roll_run_options *o, uint32_t rank, int port)
         return;
     }
     set_number("RANK", rank);
-    set_number("LOCAL_RANK", rank);
+    uint32_t local = o->nodes > 1 ? o->ranks / o->nodes : o->ranks;
+    set_number("LOCAL_RANK", rank % local);
     set_number("WORLD_SIZE", o->ranks);
-    set_number("LOCAL_WORLD_SIZE", o->ranks);
+    set_number("LOCAL_WORLD_SIZE", local);
+    if (o->nodes > 1) {
+        set_number("GROUP_RANK", rank / local);
+        set_number("GROUP_WORLD_SIZE", o->nodes);
+    }
     if (getenv("MASTER_ADDR") == NULL) {
         setenv("MASTER_ADDR", "127.0.0.1", 1);
     }
@@ -96,6 +101,9 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
     } else {
         /* The root of this run is ours; a rank must not start an agent for another. */
         unsetenv("ROLLCALL_DAEMON");
+    }
+    if (o->behind != NULL) {
+        roll_env_prepend("LD_PRELOAD", o->behind);
     }
     if (place->preload[0] != '\0') {
         roll_env_prepend("LD_PRELOAD", place->preload);

@@ -1,0 +1,214 @@
+/*
+ * cmd_rehearse.c: rollcall rehearse: a CUDA job with all its ranks on a machine without a GPU.
+ *
+ * `rollcall run` with the stand-ins preloaded, kernels and payloads left out, and a report at the end. What the report
+ * tells is read from a trace, which is kept in a folder of ours where the user names none.
+ */
+#include "daemon/base/units.h"
+#include "daemon/console/console.h"
+#include "daemon/console/file.h"
+#include "daemon/console/rehearse/rehearse.h"
+#include "daemon/console/run/run.h"
+#include "daemon/console/text.h"
+
+#include "trace/err.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cmd_rehearse(const struct roll_command *self, int argc, char **argv);
+
+#define RANKS_MAX    4096
+#define PRELOAD_SIZE (64 * 1024)
+
+struct rehearsal {
+    struct roll_run_options o;
+    struct roll_place place;
+    const char *json, *memory;
+    bool force;
+    char preload[PRELOAD_SIZE];
+    char folder[PATH_MAX]; /* ours: the notes of the devices, and the trace where the user names no place; "" = none */
+    FILE *out;             /* of --json; NULL = none */
+};
+
+static bool holds_trace(const char *folder)
+{
+    char pattern[PATH_MAX];
+    glob_t files = {0};
+    snprintf(pattern, sizeof(pattern), "%s/*.rtrc", folder);
+    bool found = glob(pattern, 0, NULL, &files) == 0;
+    globfree(&files);
+    return found;
+}
+
+/* Options that contradict each other. 0, or the exit code. */
+static int check_options(const struct roll_command *self, struct rehearsal *r)
+{
+    const struct roll_run_options *o = &r->o;
+    uint64_t bytes;
+    if (o->command[0] == NULL) {
+        return roll_usage(self, "name the command: rollcall rehearse [OPTION...] -- COMMAND");
+    }
+    if (o->ranks > RANKS_MAX) {
+        return roll_usage(self, "option '-n %u': at most %d ranks on one host", o->ranks, RANKS_MAX);
+    }
+    if (o->nodes > 0 && (o->ranks == 0 || o->ranks % o->nodes != 0)) {
+        return roll_usage(self, "option '--nodes %u': wants -n with as many ranks on each node", o->nodes);
+    }
+    if (o->trace != NULL && holds_trace(o->trace)) {
+        return roll_usage(self, "option '--trace %s': a trace is there already, and the report is made of one run",
+                          o->trace);
+    }
+    if (r->memory != NULL && (!roll_units_bytes(r->memory, &bytes) || bytes == 0)) {
+        return roll_usage(self, "option '--memory %s': wants a size, like 80G", r->memory);
+    }
+    return 0;
+}
+
+/* What keeps the rehearsal from starting, one line each. 0, or the exit code. */
+static int check_machine(struct rehearsal *r)
+{
+    const struct roll_run_options *o = &r->o;
+    char what[1024];
+    uint32_t ranks = o->ranks > 0 ? o->ranks : 1;
+    if (r->place.hostnccl[0] == '\0' || roll_rehearse_preload(r->place.hostnccl, r->preload, sizeof(r->preload)) != 0) {
+        roll_say(
+            "the stand-in libraries were not found beside this program, or lie in a folder with a blank or a colon in "
+            "its name; build or install hostnccl");
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    if (r->force) {
+        return 0;
+    }
+    if (roll_rehearse_gpu("/dev", what, sizeof(what))) {
+        roll_say("this machine has a GPU (%s): a rehearsal would keep the job from it; use `rollcall run`, or --force",
+                 what);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    size_t lacking = roll_rehearse_lacking(o->command[0], r->preload, what, sizeof(what));
+    if (lacking > 0) {
+        roll_say("this release of PyTorch is not known here: %s%s, which no stand-in has (%zu in all); --force tries "
+                 "it all the same",
+                 what, lacking > 3 ? ", ..." : "", lacking);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    uint64_t each = roll_rehearse_rank_bytes(o->command[0]),
+             most = roll_rehearse_free_bytes("/proc/meminfo", "/sys/fs/cgroup");
+    if (most / each < ranks) {
+        roll_say("%u ranks want %llu MiB at least, and %llu MiB are free: start at most %llu (-n), or --force", ranks,
+                 (unsigned long long)(each * ranks >> 20), (unsigned long long)(most >> 20),
+                 (unsigned long long)(most / each));
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return 0;
+}
+
+/* Makes our folder and opens the file of --json before the job starts. 0, or the exit code. */
+static int prepare(struct rehearsal *r)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(r->folder, sizeof(r->folder), "%s/rollcall-rehearsal-XXXXXX",
+             base != NULL && base[0] != '\0' ? base : "/tmp");
+    if (mkdtemp(r->folder) == NULL) {
+        roll_say("cannot make a folder for the rehearsal (%s): %s", r->folder, strerror(errno));
+        r->folder[0] = '\0';
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    if (r->json != NULL) {
+        r->out = strcmp(r->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(r->json, "we");
+        if (r->out == NULL) {
+            roll_say("--json: cannot write %s: %s", r->json, strerror(errno));
+            return ROLL_EXIT_UNREACHABLE;
+        }
+    }
+    return 0;
+}
+
+/* What the stand-ins read. A variable that the user has set stays. */
+static void set_environment(const struct rehearsal *r)
+{
+    setenv("HOSTNCCL_DATA", "skip", 0);
+    setenv("HOSTCUDA_KERNELS", "skip", 0);
+    setenv("HOSTCUDA_REPORT", r->folder, 1);
+    if (r->memory != NULL) {
+        setenv("HOSTCUDA_MEMORY", r->memory, 1);
+    }
+    unsetenv("ROLLCALL_DAEMON"); /* the trace that the report needs is that of a daemon of our own */
+}
+
+static void report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks)
+{
+    struct roll_rehearse_rank *rank = calloc((size_t)ranks + 1, sizeof(*rank));
+    for (uint32_t i = 0; rank != NULL && i < ranks; i++) {
+        rank[i].peak_bytes = peak[i];
+    }
+    json_t *out = rank != NULL ? roll_rehearse_report(r->o.trace, r->folder, rank, ranks) : NULL;
+    if (out == NULL && !r->o.quiet) {
+        roll_say("no rank recorded a call, so there is nothing to report");
+    }
+    if (out != NULL) {
+        if (r->out != NULL && roll_json_line(out, r->out) != 0) {
+            roll_say("--json: cannot write %s", r->json);
+        }
+        if (!r->o.quiet) {
+            roll_rehearse_print(out, stderr);
+            fflush(stderr);
+        }
+    }
+    json_decref(out);
+    free(rank);
+}
+
+int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
+{
+    static struct rehearsal r; /* large */
+    r = (struct rehearsal){.o = {.grace_s = 5, .hostnccl = true, .bind = ROLL_BIND_PRELOAD, .behind = r.preload}};
+    const struct roll_option options[] = {
+        {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N ranks here (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
+        {"nodes", 0, ROLL_OPT_COUNT, "N", "the ranks believe that they are spread over N nodes", &r.o.nodes},
+        {"memory", 0, ROLL_OPT_TEXT, "SIZE", "memory of each device (K, M, G; see docs/HOSTCUDA.md)", &r.memory},
+        {"json", 0, ROLL_OPT_TEXT, "FILE", "the report as one rollcall.rehearsal/1 object; - is standard output",
+         &r.json},
+        {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep everything recorded, for `rollcall analyze`", &r.o.trace},
+        {"timeout", 0, ROLL_OPT_SECONDS, "S", "end a job in which nothing has moved for S seconds (code 124)",
+         &r.o.timeout_s},
+        {"grace", 0, ROLL_OPT_SECONDS, "S", "between SIGTERM and SIGKILL; 5 when not given", &r.o.grace_s},
+        {"fail-on-finding", 0, ROLL_OPT_FLAG, NULL, "code 1 when there was a finding and the job itself ended with 0",
+         &r.o.fail_on_finding},
+        {"force", 0, ROLL_OPT_FLAG, NULL, "also with a GPU, an unknown PyTorch or too little memory", &r.force},
+        {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
+        {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the report", &r.o.quiet},
+        {0},
+    };
+    int code;
+    int first = roll_options_read(self, options, true, argc, argv, &code);
+    if (first < 0) {
+        return code;
+    }
+    r.o.command = argv + first;
+    roll_place_find(&r.place);
+    code = check_options(self, &r);
+    code = code != 0 ? code : check_machine(&r);
+    uint64_t *peak = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*peak)) : NULL;
+    code = code != 0 ? code : prepare(&r);
+    if (code == 0 && peak != NULL) {
+        r.o.trace = r.o.trace != NULL ? r.o.trace : r.folder;
+        set_environment(&r);
+        code = roll_run_launch(&r.o, &r.place, NULL, peak);
+        if (code != 126 && code != 127) {
+            report(&r, peak, r.o.ranks);
+        }
+    }
+    if (r.out != NULL && fclose(r.out) != 0) {
+        roll_say("--json: cannot write %s: %s", r.json, strerror(errno));
+    }
+    if (r.folder[0] != '\0') {
+        roll_directory_remove(r.folder);
+    }
+    free(peak);
+    return code;
+}

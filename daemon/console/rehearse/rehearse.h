@@ -1,0 +1,64 @@
+/*
+ * rehearse.h: the parts of `rollcall rehearse`: what must hold before it starts, which libraries stand in, and the
+ * report at its end. cmd_rehearse.c puts them together. One thread.
+ */
+#ifndef ROLL_DAEMON_CONSOLE_REHEARSE_REHEARSE_H
+#define ROLL_DAEMON_CONSOLE_REHEARSE_REHEARSE_H
+
+#include "daemon/console/place.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* before the job (before.c): each refusal is one line in `why`, and a reason for exit code 3 */
+
+/* Whether a folder of devices ("/dev") holds a GPU of NVIDIA; then `out` is its path. */
+bool roll_rehearse_gpu(const char *devices, char *out, size_t size);
+
+/*
+ * Bytes that a rank of this command takes at least, by what is known of its kind: an interpreter with a framework, or
+ * any other program. A guess that refuses only what cannot end well.
+ */
+uint64_t roll_rehearse_rank_bytes(const char *command);
+
+/* Bytes that can be had on this machine, or in the control group (folder of memory.max and memory.current) if that is
+ * less; UINT64_MAX when nothing tells. */
+uint64_t roll_rehearse_free_bytes(const char *meminfo, const char *group);
+
+/* the libraries (standin.c) */
+
+/*
+ * The stand-ins as a list for LD_PRELOAD, in the order in which they have to be loaded: the runtime and the driver,
+ * NCCL, then all others by name. `folder` is place.hostnccl. 0; NOTFOUND: no libnccl.so.2 there; SIZE; ARG: the path
+ * holds a blank or a colon, which LD_PRELOAD cannot.
+ */
+int roll_rehearse_preload(const char *folder, char *out, size_t size);
+
+/*
+ * Compares what the libraries of the command's PyTorch wheel want with what the stand-ins of `preload` have. The wheel
+ * is looked for beside the interpreter `command`, which is not run. Returns the number of functions that no stand-in
+ * has (0 also where there is no wheel); then `out` names the library and the first of them.
+ */
+size_t roll_rehearse_lacking(const char *command, const char *preload, char *out, size_t size);
+
+/* the report (report.c, report_text.c) */
+
+/* What the launcher knows of one rank: the most host memory that its process had, 0 = unknown. */
+struct roll_rehearse_rank {
+    uint64_t peak_bytes;
+};
+
+/*
+ * Reads the trace of the job in `trace` and what its processes noted about their devices in `notes` (a folder of
+ * HOSTCUDA_REPORT). Returns one object "rollcall.rehearsal/1" (docs/REHEARSE.md), owned; NULL when out of memory or
+ * when the trace holds no run.
+ */
+json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks);
+
+/* Prints it for people. */
+void roll_rehearse_print(const json_t *report, FILE *out);
+
+#endif

@@ -1,0 +1,510 @@
+/*
+ * report.c: what a rehearsed job did, from its trace: communicators, calls, memory, verdicts.
+ *
+ * The trace is read once and goes two ways: to the engine, by a feed as in `rollcall analyze`, which knows what
+ * communicators are called, who is in them and what was wrong; and to a count of calls by rank, communicator and
+ * operation, which the engine does not keep. Asking the live root was rejected: a rehearsal may be over before anybody
+ * asks, and the root has no such counts either.
+ */
+#include "daemon/base/array.h"
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+#include "daemon/console/rehearse/rehearse.h"
+#include "daemon/console/text.h"
+#include "daemon/feed/feed.h"
+#include "daemon/store/trace_file.h"
+#include "daemon/verdict/verdict_tally.h"
+#include "trace/op.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct count {
+    uint64_t calls, bytes;           /* of the whole job */
+    uint64_t step_calls, step_bytes; /* of those that belong to a step */
+};
+
+/* A communicator as one ring defines it. */
+struct local {
+    struct roll_def_comm def;
+    struct count *op;   /* owned; ROLL_OP_LIMIT; NULL while there is no call */
+    uint32_t made_site; /* call site of the call that made it; 0 = unknown */
+};
+
+/* A call that makes children: which, and where it stands. */
+struct split {
+    uint16_t parent, child;
+    uint32_t site;
+};
+
+struct ring {
+    uint64_t stream, next_ticket, defs_offset;
+    struct local *comm; /* owned; by id of the definition */
+    size_t comms, room;
+    struct split *split; /* owned */
+    size_t splits, split_room;
+};
+
+struct reading {
+    roll_feed_t *feed; /* owned */
+    struct ring *ring; /* owned */
+    size_t rings, room;
+    json_t *verdicts; /* owned */
+    struct roll_tally tally;
+    uint32_t first_step, last_step; /* of all ranks; ROLL_STEP_NONE while none was told */
+};
+
+/* reading */
+
+static struct ring *ring_of(struct reading *r, uint64_t stream)
+{
+    for (size_t i = 0; i < r->rings; i++) {
+        if (r->ring[i].stream == stream) {
+            return &r->ring[i];
+        }
+    }
+    if (ROLL_GROW(r->ring, r->room, r->rings + 1) != 0) {
+        return NULL;
+    }
+    r->ring[r->rings] = (struct ring){.stream = stream};
+    return &r->ring[r->rings++];
+}
+
+/* The definition with this id; NULL when there is none. */
+static struct local *local_of(struct ring *ring, uint32_t id)
+{
+    return id < ring->comms && ring->comm[id].def.key != 0 ? &ring->comm[id] : NULL;
+}
+
+static int note_def(struct ring *ring, const struct roll_def *def)
+{
+    if (def->type != ROLL_DEF_COMM || def->id > UINT16_MAX) {
+        return 0;
+    }
+    size_t before = ring->room;
+    int err = ROLL_GROW(ring->comm, ring->room, (size_t)def->id + 1);
+    if (err != 0) {
+        return err;
+    }
+    memset(ring->comm + before, 0, (ring->room - before) * sizeof(*ring->comm));
+    ring->comms = def->id + 1u > ring->comms ? def->id + 1u : ring->comms;
+    ring->comm[def->id].def = def->comm.info;
+    return 0;
+}
+
+static int note_defs(struct ring *ring, const struct roll_frame *frame)
+{
+    size_t at = 0;
+    int err = 0;
+    while (err == 0 && at < frame->head.payload) {
+        struct roll_def def;
+        uint64_t offset = frame->head.first + at;
+        if (roll_def_decode(frame->payload, frame->head.payload, &at, &def) != 0) {
+            break; /* the feed has refused the frame as well */
+        }
+        if (offset >= ring->defs_offset) {
+            ring->defs_offset = frame->head.first + at;
+            err = note_def(ring, &def);
+        }
+    }
+    return err;
+}
+
+static int note_split(struct ring *ring, const struct roll_record *rec)
+{
+    int err = ROLL_GROW(ring->split, ring->split_room, ring->splits + 1);
+    if (err == 0) {
+        ring->split[ring->splits++] = (struct split){rec->comm, rec->aux, rec->callsite};
+    }
+    return err;
+}
+
+/* Counts one call. A captured call runs at each launch of its graph, which is recorded by itself. */
+static int note_record(struct reading *r, struct ring *ring, const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    struct local *comm = local_of(ring, rec->comm);
+    if (rec->op == ROLL_OP_COMM_SPLIT) {
+        return note_split(ring, rec);
+    }
+    if (comm != NULL && class == ROLL_CLASS_COMM && comm->made_site == 0) {
+        comm->made_site = rec->callsite; /* of a communicator that has no parent the first such call is its init */
+    }
+    bool moves = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_RMA;
+    if (comm == NULL || !moves || (rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0;
+    }
+    comm->op = comm->op != NULL ? comm->op : calloc(ROLL_OP_LIMIT, sizeof(*comm->op));
+    if (comm->op == NULL) {
+        return ROLL_E_NOMEM;
+    }
+    struct count *count = &comm->op[rec->op];
+    uint64_t bytes = rec->count * roll_dtype_bytes(rec->dtype);
+    count->calls++;
+    count->bytes += bytes;
+    if (rec->step != ROLL_STEP_NONE) {
+        bool is_first = r->first_step == ROLL_STEP_NONE;
+        count->step_calls++;
+        count->step_bytes += bytes;
+        r->first_step = is_first || rec->step < r->first_step ? rec->step : r->first_step;
+        r->last_step = is_first || rec->step > r->last_step ? rec->step : r->last_step;
+    }
+    return 0;
+}
+
+static int note_records(struct reading *r, struct ring *ring, const struct roll_frame *frame)
+{
+    int err = 0;
+    for (uint32_t i = 0; i < frame->head.count && err == 0; i++) {
+        struct roll_record rec;
+        roll_frame_record(frame, i, &rec);
+        uint64_t ticket = roll_seal_ticket(rec.seal);
+        if (roll_seal_state(rec.seal) != ROLL_STATE_EMPTY && ticket >= ring->next_ticket) {
+            ring->next_ticket = ticket + 1;
+            err = note_record(r, ring, &rec);
+        }
+    }
+    return err;
+}
+
+static int take_verdicts(struct reading *r)
+{
+    struct roll_verdict_copy *copy;
+    while ((copy = roll_feed_next(r->feed)) != NULL) {
+        const json_t *verdict = roll_verdict_json(copy);
+        if (verdict != NULL) {
+            roll_tally_add_json(&r->tally, verdict);
+            json_array_append_new(r->verdicts, json_deep_copy(verdict));
+        }
+        roll_verdict_copy_destroy(&copy);
+    }
+    return 0;
+}
+
+static int read_frame(struct reading *r, const struct roll_frame *frame)
+{
+    int err = roll_feed_frame(r->feed, frame);
+    bool about_ring = frame->head.type == ROLL_FRAME_DEFS || frame->head.type == ROLL_FRAME_RECORDS;
+    struct ring *ring = about_ring ? ring_of(r, frame->head.stream) : NULL;
+    if (err == ROLL_E_NOMEM || (about_ring && ring == NULL)) {
+        return ROLL_E_NOMEM;
+    }
+    if (ring != NULL && err == 0) {
+        err = frame->head.type == ROLL_FRAME_DEFS ? note_defs(ring, frame) : note_records(r, ring, frame);
+    }
+    (void)take_verdicts(r);
+    return err == ROLL_E_NOMEM ? err : 0; /* one bad frame must not cost the rest */
+}
+
+static int read_file(struct reading *r, const char *path)
+{
+    roll_trace_reader_t *reader = NULL;
+    struct roll_frame frame;
+    int err = roll_trace_reader_new(path, &reader);
+    while (err == 0 && (err = roll_trace_reader_next(reader, &frame)) == 0) {
+        err = read_frame(r, &frame);
+    }
+    roll_trace_reader_destroy(&reader);
+    return err == ROLL_E_NOMEM ? err : 0; /* a torn end is the end */
+}
+
+/* Reads the segments of the trace in their order, which is that of their names. */
+static int read_trace(struct reading *r, const char *folder)
+{
+    char pattern[PATH_MAX];
+    glob_t files = {0};
+    int err = 0;
+    snprintf(pattern, sizeof(pattern), "%s/*.rtrc", folder);
+    (void)glob(pattern, 0, NULL, &files);
+    for (size_t i = 0; i < files.gl_pathc && err == 0; i++) {
+        err = read_file(r, files.gl_pathv[i]);
+    }
+    globfree(&files);
+    err = err == 0 ? roll_feed_finish(r->feed) : err;
+    (void)take_verdicts(r);
+    return err;
+}
+
+/* communicators */
+
+/* Where the call stands that made this communicator: "file:line function", or the module; "" when nothing tells. */
+static void site_text(struct reading *r, const struct ring *ring, uint32_t site, char *out, size_t size)
+{
+    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
+    int n = site == 0
+                ? 0
+                : roll_symbols_callsite(roll_feed_symbols(r->feed), ring->stream, site, frame, ROLL_SYMBOL_FRAMES);
+    out[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        if (frame[i].line > 0 && frame[i].file[0] != '\0') {
+            const char *base = strrchr(frame[i].file, '/');
+            snprintf(out, size, "%s:%u %s", base != NULL ? base + 1 : frame[i].file, frame[i].line, frame[i].function);
+            return;
+        }
+    }
+    if (n > 0 && frame[0].module[0] != '\0') {
+        const char *base = strrchr(frame[0].module, '/');
+        snprintf(out, size, "%s+0x%" PRIx64, base != NULL ? base + 1 : frame[0].module, frame[0].offset);
+    }
+}
+
+static uint32_t made_site(const struct ring *ring, const struct local *comm)
+{
+    for (size_t i = 0; comm->def.origin == ROLL_COMM_SPLIT && i < ring->splits; i++) {
+        const struct split *s = &ring->split[i];
+        bool is_parent = s->parent < ring->comms && ring->comm[s->parent].def.key == comm->def.parent_key;
+        if (is_parent && s->child == comm->def.child) {
+            return s->site;
+        }
+    }
+    return comm->def.origin == ROLL_COMM_SPLIT ? 0 : comm->made_site;
+}
+
+static const char *label_of(struct reading *r, uint64_t key, char out[ROLL_NAME_BYTES])
+{
+    struct roll_view_comm view;
+    out[0] = '\0';
+    for (uint32_t i = 0; key != 0 && roll_engine_comm(roll_feed_engine(r->feed), i, &view); i++) {
+        if (view.key == key) {
+            snprintf(out, ROLL_NAME_BYTES, "%s", view.label);
+            break;
+        }
+    }
+    return out;
+}
+
+/* How the communicator came to be, in words: "CommSplit of world, color 1 at job.c:12 main". */
+static void made_text(struct reading *r, uint64_t key, char *out, size_t size)
+{
+    static const enum roll_op by[] = {ROLL_OP_NONE, ROLL_OP_COMM_INIT, ROLL_OP_COMM_SPLIT, ROLL_OP_COMM_SHRINK,
+                                      ROLL_OP_COMM_GROW};
+    char parent[ROLL_NAME_BYTES], site[256];
+    out[0] = '\0';
+    for (size_t i = 0; i < r->rings; i++) {
+        for (size_t k = 0; k < r->ring[i].comms; k++) {
+            const struct local *comm = &r->ring[i].comm[k];
+            if (comm->def.key != key || comm->def.origin == 0 || comm->def.origin >= sizeof(by) / sizeof(by[0])) {
+                continue;
+            }
+            int n = snprintf(out, size, "%s", roll_op_name(by[comm->def.origin]));
+            if (comm->def.parent_key != 0) {
+                n += snprintf(out + n, size - (size_t)n, " of %s", label_of(r, comm->def.parent_key, parent));
+            }
+            if (comm->def.origin == ROLL_COMM_SPLIT && comm->def.color != ROLL_COLOR_NONE) {
+                n += snprintf(out + n, size - (size_t)n, ", color %d", comm->def.color);
+            }
+            site_text(r, &r->ring[i], made_site(&r->ring[i], comm), site, sizeof(site));
+            if (site[0] != '\0') {
+                snprintf(out + n, size - (size_t)n, " at %s", site);
+            }
+            return;
+        }
+    }
+}
+
+/* What the ranks did on a communicator with one operation: of one rank, and of the one that did the least. */
+static json_t *op_json(const struct reading *r, uint64_t key, unsigned op, uint64_t steps)
+{
+    struct count most = {0};
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < r->rings; i++) {
+        for (size_t k = 0; k < r->ring[i].comms; k++) {
+            const struct local *comm = &r->ring[i].comm[k];
+            if (comm->def.key != key) {
+                continue;
+            }
+            struct count count = comm->op != NULL ? comm->op[op] : (struct count){0};
+            least = count.calls < least ? count.calls : least;
+            most = count.calls > most.calls ? count : most;
+        }
+    }
+    if (most.calls == 0) {
+        return NULL;
+    }
+    json_t *out = json_pack("{s:s,s:I,s:I,s:I}", "op", roll_op_name(op), "calls", (json_int_t)most.calls, "calls_least",
+                            (json_int_t)least, "bytes", (json_int_t)most.bytes);
+    if (steps > 0) {
+        json_object_set_new(out, "calls_per_step", json_real((double)most.step_calls / (double)steps));
+        json_object_set_new(out, "bytes_per_step", json_real((double)most.step_bytes / (double)steps));
+    }
+    return out;
+}
+
+static json_t *comm_json(struct reading *r, const struct roll_view_comm *view, uint64_t steps)
+{
+    char made[512], key[24];
+    json_t *ranks = roll_ranks_text_json(&view->members); /* first: the engine's next answer is in the same place */
+    json_t *ops = json_array();
+    for (unsigned op = 0; op < ROLL_OP_LIMIT; op++) {
+        json_t *one = op_json(r, view->key, op, steps);
+        if (one != NULL) {
+            json_array_append_new(ops, one);
+        }
+    }
+    made_text(r, view->key, made, sizeof(made));
+    snprintf(key, sizeof(key), "0x%016" PRIx64, view->key);
+    return json_pack("{s:s,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(view->label), "role",
+                     view->role, "size", (int)view->size, "seen", (int)view->seen, "ranks", ranks, "made",
+                     roll_text_to_json(made), "calls", ops);
+}
+
+/* A communicator's place in the report: large ones first, then by their first rank, then as they were met. */
+struct place {
+    uint32_t size, first;
+    size_t at;
+    json_t *comm; /* owned */
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = (y->size > x->size) - (y->size < x->size);
+    order = order != 0 ? order : (x->first > y->first) - (x->first < y->first);
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+static json_t *comms_json(struct reading *r, uint64_t steps)
+{
+    struct place *place = NULL;
+    size_t used = 0, room = 0;
+    struct roll_view_comm view;
+    json_t *comms = json_array();
+    for (uint32_t i = 0; roll_engine_comm(roll_feed_engine(r->feed), i, &view); i++) {
+        if (ROLL_GROW(place, room, used + 1) != 0) {
+            break;
+        }
+        uint32_t first = roll_rankset_count(&view.members) > 0 ? roll_rankset_at(&view.members, 0) : UINT32_MAX;
+        place[used] = (struct place){view.size, first, used, comm_json(r, &view, steps)};
+        used++;
+    }
+    if (used > 1) {
+        qsort(place, used, sizeof(*place), by_place);
+    }
+    for (size_t i = 0; i < used; i++) {
+        json_array_append_new(comms, place[i].comm);
+    }
+    free(place);
+    return comms;
+}
+
+/* memory */
+
+/* Adds what one process noted about its devices (hostnccl/cuda/report.c). */
+static void add_notes(json_t *memory, json_t *kernels, const char *path)
+{
+    char *text = NULL, *rest = NULL;
+    size_t bytes;
+    int rank = -1;
+    json_t *devices = json_array();
+    if (roll_read_whole(path, 16u << 20, &text, &bytes) != 0) {
+        json_decref(devices);
+        return;
+    }
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        unsigned device;
+        uint64_t peak, total, number;
+        char fate[16];
+        if (sscanf(line, "memory %u peak %" SCNu64 " of %" SCNu64, &device, &peak, &total) == 3) {
+            json_array_append_new(devices, json_pack("{s:i,s:I,s:I}", "device", (int)device, "peak_bytes",
+                                                     (json_int_t)peak, "size_bytes", (json_int_t)total));
+        } else if (sscanf(line, "kernel %15s %" SCNu64, fate, &number) == 2) {
+            int64_t before = roll_json_int(kernels, fate, 0);
+            json_object_set_new(kernels, fate, json_integer(before + (json_int_t)number));
+        } else {
+            (void)sscanf(line, "rank %d", &rank);
+        }
+    }
+    free(text);
+    json_t *entry = NULL;
+    for (size_t i = 0; i < json_array_size(memory) && rank >= 0; i++) {
+        json_t *one = json_array_get(memory, i);
+        entry = roll_json_int(one, "rank", -1) == rank ? one : entry;
+    }
+    if (json_array_size(devices) == 0 || entry != NULL) {
+        if (entry != NULL && json_array_size(devices) > 0) {
+            json_object_set(entry, "devices", devices);
+        }
+        json_decref(devices);
+        return;
+    }
+    json_array_append_new(
+        memory, json_pack("{s:o,s:o}", "rank", rank >= 0 ? json_integer(rank) : json_null(), "devices", devices));
+}
+
+static json_t *memory_json(const char *notes, const struct roll_rehearse_rank *rank, size_t ranks, json_t *kernels)
+{
+    char pattern[PATH_MAX];
+    glob_t files = {0};
+    json_t *memory = json_array();
+    for (size_t i = 0; i < ranks; i++) {
+        if (rank[i].peak_bytes > 0) {
+            json_array_append_new(memory, json_pack("{s:i,s:I,s:[]}", "rank", (int)i, "host_peak_bytes",
+                                                    (json_int_t)rank[i].peak_bytes, "devices"));
+        }
+    }
+    snprintf(pattern, sizeof(pattern), "%s/hostcuda.*", notes);
+    (void)glob(pattern, 0, NULL, &files);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        add_notes(memory, kernels, files.gl_pathv[i]);
+    }
+    globfree(&files);
+    return memory;
+}
+
+/* the whole */
+
+/* The findings that no later verdict has ended. */
+static json_t *findings_json(const struct reading *r)
+{
+    json_t *findings = json_array();
+    size_t i;
+    json_t *verdict;
+    json_array_foreach(r->verdicts, i, verdict)
+    {
+        if (roll_verdict_json_is_finding(verdict) && roll_verdict_json_retired_by(r->verdicts, verdict) == NULL) {
+            json_array_append(findings, verdict);
+        }
+    }
+    return findings;
+}
+
+static json_t *report_json(struct reading *r, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks)
+{
+    roll_engine_t *engine = roll_feed_engine(r->feed);
+    uint64_t steps = r->first_step == ROLL_STEP_NONE ? 0 : (uint64_t)r->last_step - r->first_step + 1;
+    struct roll_engine_summary s;
+    json_t *comms = comms_json(r, steps), *kernels = json_object();
+    roll_engine_summary(engine, &s);
+    json_t *memory = memory_json(notes, rank, ranks, kernels);
+    return json_pack("{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "schema", "rollcall.rehearsal/1", "job",
+                     roll_feed_job(r->feed), "ranks", (json_int_t)s.sources, "calls", (json_int_t)s.calls, "steps",
+                     steps > 0 ? json_integer((json_int_t)steps) : json_null(), "findings_count",
+                     (json_int_t)roll_tally_findings(&r->tally), "lost", (json_int_t)s.lost, "communicators", comms,
+                     "memory", memory, "kernels", kernels, "findings", findings_json(r));
+}
+
+json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks)
+{
+    const struct roll_engine_config config = {0};
+    struct reading r = {.first_step = ROLL_STEP_NONE, .last_step = ROLL_STEP_NONE};
+    json_t *report = NULL;
+    r.feed = roll_feed_new(&config, NULL, 0);
+    r.verdicts = json_array();
+    if (r.feed != NULL && r.verdicts != NULL && read_trace(&r, trace) == 0 && roll_feed_job(r.feed)[0] != '\0') {
+        report = report_json(&r, notes, rank, ranks);
+    }
+    for (size_t i = 0; i < r.rings; i++) {
+        for (size_t k = 0; k < r.ring[i].comms; k++) {
+            free(r.ring[i].comm[k].op);
+        }
+        free(r.ring[i].comm);
+        free(r.ring[i].split);
+    }
+    free(r.ring);
+    roll_tally_fini(&r.tally);
+    roll_feed_destroy(&r.feed);
+    json_decref(r.verdicts);
+    return report;
+}

@@ -1,0 +1,236 @@
+/*
+ * standin.c: which libraries stand in, in which order, and what a PyTorch wheel wants that none of them has.
+ *
+ * A wheel's libraries name the folders of their own CUDA libraries (RPATH), which beats LD_LIBRARY_PATH; but the loader
+ * takes a library that is already there under the same soname. So all stand-ins are preloaded. What a wheel wants is
+ * read from its symbol tables: nothing of it runs, and a function that is missing is told before the job rather than by
+ * the loader in its middle.
+ */
+#include "daemon/base/array.h"
+#include "daemon/console/rehearse/rehearse.h"
+#include "trace/err.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <gelf.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* text and order */
+
+static int order_of(const char *name)
+{
+    static const char *const first[] = {"libcudart.so.*", "libcuda.so.*", "libnccl.so.*"};
+    int n = (int)(sizeof(first) / sizeof(first[0]));
+    for (int i = 0; i < n; i++) {
+        if (fnmatch(first[i], name, 0) == 0) {
+            return i;
+        }
+    }
+    return n;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    int order = order_of(x) - order_of(y);
+    return order != 0 ? order : strcmp(x, y);
+}
+
+struct names {
+    char **name; /* owned */
+    size_t used, room;
+};
+
+static int add_name(struct names *names, const char *text)
+{
+    int err = ROLL_GROW(names->name, names->room, names->used + 1);
+    char *copy = err == 0 ? strdup(text) : NULL;
+    if (copy == NULL) {
+        return ROLL_E_NOMEM;
+    }
+    names->name[names->used++] = copy;
+    return 0;
+}
+
+static void names_fini(struct names *names)
+{
+    for (size_t i = 0; i < names->used; i++) {
+        free(names->name[i]);
+    }
+    free(names->name);
+    *names = (struct names){0};
+}
+
+/* Appends ":folder/name" or "folder/name". 0 or SIZE. */
+static int append(char *out, size_t size, const char *folder, const char *name)
+{
+    size_t used = strlen(out);
+    int n = snprintf(out + used, size - used, "%s%s/%s", used > 0 ? ":" : "", folder, name);
+    return n < 0 || (size_t)n >= size - used ? ROLL_E_SIZE : 0;
+}
+
+int roll_rehearse_preload(const char *folder, char *out, size_t size)
+{
+    struct names found = {0};
+    bool has_nccl = false;
+    int err = strpbrk(folder, " :") != NULL ? ROLL_E_ARG : 0;
+    DIR *d = err == 0 ? opendir(folder) : NULL;
+    out[0] = '\0';
+    for (struct dirent *e; d != NULL && err == 0 && (e = readdir(d)) != NULL;) {
+        if (fnmatch("lib*.so.*", e->d_name, 0) == 0) {
+            has_nccl = has_nccl || strcmp(e->d_name, "libnccl.so.2") == 0;
+            err = add_name(&found, e->d_name);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    err = err == 0 && !has_nccl ? ROLL_E_NOTFOUND : err;
+    if (err == 0) {
+        qsort(found.name, found.used, sizeof(*found.name), by_order);
+    }
+    for (size_t i = 0; i < found.used && err == 0; i++) {
+        err = append(out, size, folder, found.name[i]);
+    }
+    names_fini(&found);
+    return err;
+}
+
+/* symbols */
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Functions of the CUDA runtime and of NCCL: the interfaces that have stand-ins of their own. */
+static bool is_ours(const char *name)
+{
+    static const char *const starts[] = {"cuda", "__cuda", "nccl"};
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        size_t n = strlen(starts[i]);
+        if (strncmp(name, starts[i], n) == 0 && isupper((unsigned char)name[n])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_symbols(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, bool is_defined, struct names *names)
+{
+    Elf_Data *data = elf_getdata(section, NULL);
+    size_t n = data != NULL && header->sh_entsize > 0 ? header->sh_size / header->sh_entsize : 0;
+    int err = 0;
+    for (size_t i = 0; i < n && err == 0; i++) {
+        GElf_Sym sym;
+        if (gelf_getsym(data, (int)i, &sym) == NULL || (sym.st_shndx != SHN_UNDEF) != is_defined) {
+            continue;
+        }
+        const char *name = elf_strptr(elf, header->sh_link, sym.st_name);
+        if (name != NULL && is_ours(name)) {
+            err = add_name(names, name);
+        }
+    }
+    return err;
+}
+
+/* Adds the functions that a library defines, or those that it wants. 0 or NOMEM; what is no library has none. */
+static int symbols_of(const char *path, bool is_defined, struct names *names)
+{
+    int err = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    Elf *elf = fd >= 0 && elf_version(EV_CURRENT) != EV_NONE ? elf_begin(fd, ELF_C_READ, NULL) : NULL;
+    for (Elf_Scn *section = NULL; err == 0 && elf != NULL && (section = elf_nextscn(elf, section)) != NULL;) {
+        GElf_Shdr header;
+        if (gelf_getshdr(section, &header) != NULL && header.sh_type == SHT_DYNSYM) {
+            err = add_symbols(elf, section, &header, is_defined, names);
+        }
+    }
+    elf_end(elf);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return err;
+}
+
+/* The folder above that of the interpreter, as the shell finds it; links are not followed, because a virtual
+ * environment is one. False where there is none. */
+static bool find_prefix(const char *command, char *out, size_t size)
+{
+    char *paths = NULL, *rest = NULL;
+    bool found = false;
+    if (strchr(command, '/') != NULL) {
+        found = snprintf(out, size, "%s", command) < (int)size && access(out, X_OK) == 0;
+    } else {
+        const char *list = getenv("PATH");
+        paths = strdup(list != NULL ? list : "");
+    }
+    for (char *folder = paths != NULL ? strtok_r(paths, ":", &rest) : NULL; folder != NULL && !found;
+         folder = strtok_r(NULL, ":", &rest)) {
+        found = snprintf(out, size, "%s/%s", folder, command) < (int)size && access(out, X_OK) == 0;
+    }
+    free(paths);
+    for (int up = 0; up < 2 && found; up++) {
+        char *slash = strrchr(out, '/');
+        found = slash != NULL && slash != out;
+        if (found) {
+            *slash = '\0';
+        }
+    }
+    return found;
+}
+
+/* Finds what a wheel's library wants and `have` lacks; notes the first of it. */
+static size_t lacking_of(const char *library, const struct names *have, char *out, size_t size)
+{
+    struct names want = {0};
+    size_t lacking = 0;
+    (void)symbols_of(library, false, &want);
+    for (size_t i = 0; i < want.used; i++) {
+        if (bsearch(&want.name[i], have->name, have->used, sizeof(*have->name), compare) != NULL) {
+            continue;
+        }
+        const char *base = strrchr(library, '/');
+        if (lacking == 0) {
+            snprintf(out, size, "%s wants %s", base != NULL ? base + 1 : library, want.name[i]);
+        } else if (lacking < 3) {
+            size_t used = strlen(out);
+            snprintf(out + used, size - used, ", %s", want.name[i]);
+        }
+        lacking++;
+    }
+    names_fini(&want);
+    return lacking;
+}
+
+size_t roll_rehearse_lacking(const char *command, const char *preload, char *out, size_t size)
+{
+    char prefix[PATH_MAX], pattern[PATH_MAX + 64];
+    struct names have = {0};
+    size_t lacking = 0;
+    glob_t libraries = {0};
+    char *list = strdup(preload), *rest = NULL;
+    out[0] = '\0';
+    for (char *path = list != NULL ? strtok_r(list, ":", &rest) : NULL; path != NULL;
+         path = strtok_r(NULL, ":", &rest)) {
+        (void)symbols_of(path, true, &have);
+    }
+    free(list);
+    if (have.used > 0 && find_prefix(command, prefix, sizeof(prefix))) {
+        qsort(have.name, have.used, sizeof(*have.name), compare);
+        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages/torch/lib/lib*.so", prefix);
+        (void)glob(pattern, 0, NULL, &libraries);
+    }
+    for (size_t i = 0; i < libraries.gl_pathc && lacking == 0; i++) {
+        lacking = lacking_of(libraries.gl_pathv[i], &have, out, size);
+    }
+    globfree(&libraries);
+    names_fini(&have);
+    return lacking;
+}

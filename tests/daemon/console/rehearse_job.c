@@ -1,0 +1,87 @@
+/*
+ * rehearse_job.c: a job as a framework makes one, for the tests of `rollcall rehearse`: on the CUDA runtime and NCCL
+ * alone. Three steps on a communicator of all ranks and one of two ranks each, with tensors of 64 MiB that are only
+ * reserved. `sick`: in the second step the last rank leaves the sum of its gradients out. `fails`: the last rank ends
+ * with 7 at its end.
+ */
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        int result = (int)(call);                                                                                      \
+        if (result != 0) {                                                                                             \
+            fprintf(stderr, "%s: %d\n", #call, result);                                                                \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum { BYTES = 64 << 20, FEW = 64 };
+
+static int number(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : 0;
+}
+
+/* Rank 0 writes the id beside the stand-in's memory, where every rank of the job finds it. */
+static ncclUniqueId meet(int rank)
+{
+    char path[4096], fresh[4100];
+    ncclUniqueId id;
+    snprintf(path, sizeof(path), "%s/id", getenv("HOSTNCCL_DIR"));
+    snprintf(fresh, sizeof(fresh), "%s.new", path);
+    if (rank == 0) {
+        OK(ncclGetUniqueId(&id));
+        FILE *f = fopen(fresh, "w");
+        OK(f == NULL || fwrite(&id, sizeof(id), 1, f) != 1 || fclose(f) || rename(fresh, path));
+        return id;
+    }
+    while (access(path, R_OK) != 0) {
+        usleep(1000);
+    }
+    FILE *f = fopen(path, "r");
+    OK(f == NULL || fread(&id, sizeof(id), 1, f) != 1 || fclose(f));
+    return id;
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "healthy";
+    int rank = number("RANK"), size = number("WORLD_SIZE"), seen = -1;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t world, pair;
+    cudaStream_t stream;
+    void *weights, *few;
+
+    OK(cudaSetDevice(number("LOCAL_RANK")));
+    OK(cudaStreamCreate(&stream));
+    OK(cudaMalloc(&weights, BYTES));
+    OK(cudaMalloc(&few, sizeof(int) * FEW));
+    config.commName = "world";
+    OK(ncclCommInitRankConfig(&world, size, meet(rank), rank, &config));
+    config.commName = "pair";
+    OK(ncclCommSplit(world, rank / 2, rank, &pair, &config));
+    for (int step = 0; step < 3; step++) {
+        int count = rank + step;
+        OK(cudaMemcpy(few, &count, sizeof(count), cudaMemcpyHostToDevice));
+        OK(ncclAllReduce(few, few, 1, ncclInt, ncclMax, world, stream));
+        OK(cudaStreamSynchronize(stream));
+        OK(cudaMemcpy(&seen, few, sizeof(seen), cudaMemcpyDeviceToHost));
+        OK(seen != size - 1 + step); /* short payloads are moved: a job may steer by them */
+        if (strcmp(how, "sick") != 0 || step != 1 || rank != size - 1) {
+            OK(ncclAllReduce(weights, weights, BYTES / 4, ncclFloat, ncclSum, world, stream));
+        }
+        OK(ncclBroadcast(weights, weights, BYTES / 8, ncclFloat, 0, pair, stream));
+        OK(cudaStreamSynchronize(stream));
+    }
+    printf("rank %d of %d, local %d\n", rank, size, number("LOCAL_RANK"));
+    OK(ncclCommDestroy(pair));
+    OK(ncclCommDestroy(world));
+    return strcmp(how, "fails") == 0 && rank == size - 1 ? 7 : 0;
+}

@@ -1,0 +1,125 @@
+/* test_rehearse.c: what `rollcall rehearse` looks at before it starts, and its report where parts of it are missing. */
+#include "daemon/console/rehearse/rehearse.h"
+#include "trace/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *f = fopen(path_of(name), "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof(folder), "/tmp/rollcall-test-XXXXXX");
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    static const char *const names[] = {"nvidiactl",      "nvidia-uvm",      "nvidia0",      "meminfo",
+                                        "memory.max",     "memory.current",  "libnccl.so.2", "libnccl.so",
+                                        "libcublas.so.1", "libcudart.so.13", "libcuda.so.1", "hostcuda.7"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        unlink(path_of(names[i]));
+    }
+    return rmdir(folder);
+}
+
+static void a_gpu_is_a_device_with_a_number(void **state)
+{
+    char gpu[256];
+    (void)state;
+    put("nvidiactl", "");
+    put("nvidia-uvm", "");
+    assert_false(roll_rehearse_gpu(folder, gpu, sizeof(gpu)));
+    put("nvidia0", "");
+    assert_true(roll_rehearse_gpu(folder, gpu, sizeof(gpu)));
+    assert_string_equal(gpu, path_of("nvidia0"));
+    assert_false(roll_rehearse_gpu("/nonexistent", gpu, sizeof(gpu)));
+}
+
+static void free_memory_is_the_machines_or_the_groups(void **state)
+{
+    char meminfo[128];
+    (void)state;
+    put("meminfo", "MemTotal:       100 kB\nMemAvailable:    64 kB\n");
+    snprintf(meminfo, sizeof(meminfo), "%s", path_of("meminfo"));
+    assert_int_equal(roll_rehearse_free_bytes(meminfo, folder), 65536);
+    put("memory.max", "max\n");
+    put("memory.current", "1000\n");
+    assert_int_equal(roll_rehearse_free_bytes(meminfo, folder), 65536);
+    put("memory.max", "5000\n");
+    assert_int_equal(roll_rehearse_free_bytes(meminfo, folder), 4000);
+    put("memory.current", "6000\n");
+    assert_int_equal(roll_rehearse_free_bytes(meminfo, folder), 0);
+    assert_true(roll_rehearse_free_bytes("/nonexistent", "/nonexistent") == UINT64_MAX);
+}
+
+static void an_interpreter_takes_more_than_a_program(void **state)
+{
+    (void)state;
+    assert_true(roll_rehearse_rank_bytes("/venv/bin/python3.11") > roll_rehearse_rank_bytes("./job"));
+    assert_int_equal(roll_rehearse_rank_bytes("python"), roll_rehearse_rank_bytes("/usr/bin/python3"));
+}
+
+static void stand_ins_have_their_order(void **state)
+{
+    char list[1024], want[1024], first[128];
+    (void)state;
+    assert_int_equal(roll_rehearse_preload(folder, list, sizeof(list)), ROLL_E_NOTFOUND);
+    put("libnccl.so.2", "");
+    put("libnccl.so", "");
+    put("libcublas.so.1", "");
+    put("libcudart.so.13", "");
+    put("libcuda.so.1", "");
+    assert_int_equal(roll_rehearse_preload(folder, list, sizeof(list)), 0);
+    snprintf(first, sizeof(first), "%s", folder);
+    snprintf(want, sizeof(want), "%s/libcudart.so.13:%s/libcuda.so.1:%s/libnccl.so.2:%s/libcublas.so.1", first, first,
+             first, first);
+    assert_string_equal(list, want);
+    assert_int_equal(roll_rehearse_preload(folder, list, 20), ROLL_E_SIZE);
+    assert_int_equal(roll_rehearse_preload("/a folder", list, sizeof(list)), ROLL_E_ARG);
+}
+
+static void without_a_trace_there_is_no_report(void **state)
+{
+    const struct roll_rehearse_rank rank = {.peak_bytes = 1};
+    (void)state;
+    assert_null(roll_rehearse_report(folder, folder, &rank, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_gpu_is_a_device_with_a_number, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(free_memory_is_the_machines_or_the_groups, make_folder, remove_folder),
+        cmocka_unit_test(an_interpreter_takes_more_than_a_program),
+        cmocka_unit_test_setup_teardown(stand_ins_have_their_order, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(without_a_trace_there_is_no_report, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

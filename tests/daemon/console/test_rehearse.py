@@ -1,0 +1,196 @@
+"""test_rehearse.py: `rollcall rehearse` with a program on the CUDA runtime and NCCL: its report as a terminal shows it, its codes, and what keeps it from starting."""
+import json
+import os
+import pty
+import re
+import stat
+import subprocess
+import sys
+import unittest
+
+from support import Case, ROLLCALL
+
+JOB = os.environ["ROLL_TEST_REHEARSE_JOB"]
+
+HEALTHY = """\
+Rehearsal of JOB
+
+#  COMMUNICATOR  RANKS  MADE BY
+1  world         {all}    CommInit at rehearse_job.c:N main
+{pairs}
+
+#  COMMUNICATOR  OPERATION  CALLS     BYTES
+1  world         AllReduce      6   192 MiB
+{calls}
+
+RANK  HOST MEMORY  DEVICE MEMORY
+{memory}
+
+Findings: none
+"""
+
+
+def pairs(ranks):
+    """The rows of the communicators of two ranks, and of their calls."""
+    made, calls = [], []
+    for i in range(ranks // 2):
+        of = f"{2 * i}-{2 * i + 1}"
+        made.append(f"{i + 2}  pair          {of}    CommSplit of world, color {i} at rehearse_job.c:N main")
+        calls.append(f"{i + 2}  pair          Broadcast      3  96.0 MiB")
+    return "\n".join(made), "\n".join(calls)
+
+
+def plain(text):
+    """What differs from run to run: the job's name, lines of the program, memory."""
+    text = re.sub(r"Rehearsal of \S+", "Rehearsal of JOB", text.replace("\r\n", "\n"))
+    text = re.sub(r"rehearse_job\.c:\d+", "rehearse_job.c:N", text)
+    return re.sub(r"^(\d+) +[\d.]+ MiB.*$", r"\1 MEMORY", text, flags=re.M)
+
+
+class Rehearse(Case):
+    def rehearse(self, *args, **kwargs):
+        return self.rollcall("rehearse", "--timeout", "120", *args, **kwargs)
+
+    def in_terminal(self, *args):
+        """What a terminal shows of standard error, and the exit code."""
+        ours, theirs = pty.openpty()
+        p = subprocess.Popen([ROLLCALL, "rehearse", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=self.env)
+        self.started.append(p)
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 65536):
+                shown += part
+        except OSError:
+            pass  # the end of a terminal
+        os.close(ours)
+        return shown.decode(), p.wait(300)
+
+    def test_a_healthy_job_is_reported(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                shown, code = self.in_terminal("-n", str(ranks), "--", JOB)
+                made, calls = pairs(ranks)
+                want = HEALTHY.format(all=f"0-{ranks - 1}", pairs=made, calls=calls, memory="\n".join(f"{r} MEMORY" for r in range(ranks)))
+                self.assertEqual(code, 0, shown)
+                self.assertIn(want, plain(shown))
+                self.assertIn(f"rollcall: {ranks} ranks, ", shown)
+
+    def test_a_sick_job_is_told_with_its_rank(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                shown, code = self.in_terminal("-n", str(ranks), "--timeout", "5", "--", JOB, "sick")
+                self.assertEqual(code, 124, shown)
+                found = shown.replace("\r\n", "\n").split("\nFindings: 1\n")[1].splitlines()
+                self.assertEqual(len(found), 1, shown)
+                self.assertRegex(found[0], "^proven +circular-wait +" + ("Rank 3 has not made AllReduce of 16777216 float32" if ranks == 4 else "A circle of 2 ranks"))
+
+    def test_the_report_as_json(self):
+        out = self.path("report.json")
+        r = self.rehearse("-n", "4", "--json", out, "--", JOB)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(out) as f:
+            report = json.load(f)
+        self.assertEqual((report["schema"], report["ranks"], report["steps"], report["findings"], report["lost"]), ("rollcall.rehearsal/1", 4, None, [], 0))
+        self.assertEqual([(c["label"], c["ranks"], c["size"], c["seen"]) for c in report["communicators"]],
+                         [("world", "0-3", 4, 4), ("pair", "0-1", 2, 2), ("pair", "2-3", 2, 2)])
+        self.assertEqual([c["calls"] for c in report["communicators"][:2]],
+                         [[{"op": "AllReduce", "calls": 6, "calls_least": 6, "bytes": (3 << 26) + 12}], [{"op": "Broadcast", "calls": 3, "calls_least": 3, "bytes": 3 << 25}]])
+        self.assertRegex(report["communicators"][2]["made"], r"^CommSplit of world, color 1 at rehearse_job\.c:\d+ main$")
+        self.assertEqual([m["rank"] for m in report["memory"]], [0, 1, 2, 3])
+        # Two tensors of 64 MiB would show: payloads are left out, and what is only reserved stays so.
+        self.assertTrue(all(0 < m["host_peak_bytes"] < 48 << 20 for m in report["memory"]), report["memory"])
+
+    def test_the_json_has_the_findings(self):
+        r = self.rehearse("-n", "2", "--timeout", "5", "--quiet", "--json", "-", "--", JOB, "sick")
+        report = json.loads(r.stdout.splitlines()[-1])
+        self.assertEqual(report["findings_count"], 1)
+        self.assertEqual(report["findings"][0]["schema"], "rollcall.verdict/1")
+
+    def test_payloads_can_be_moved_all_the_same(self):
+        out = self.path("report.json")
+        r = self.rehearse("-n", "2", "--json", out, "--", JOB, env={"HOSTNCCL_DATA": "move"})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(out) as f:
+            self.assertTrue(all(m["host_peak_bytes"] > 48 << 20 for m in json.load(f)["memory"]))
+
+    def test_codes(self):
+        self.assertEqual(self.rehearse("-n", "2", "--", JOB, "fails").returncode, 7)
+        self.assertEqual(self.rehearse("--fail-on-finding", "-n", "2", "--", JOB).returncode, 0)
+        self.assertEqual(self.rehearse("--", "/nonexistent/program").returncode, 127)
+
+    def test_ranks_get_the_places_of_several_nodes(self):
+        r = self.rehearse("-n", "4", "--nodes", "2", "--quiet", "--", JOB)
+        self.assertEqual(sorted(r.stdout.splitlines()), [f"rank {i} of 4, local {i % 2}" for i in range(4)], r.stderr)
+        r = self.rollcall("rehearse", "-n", "2", "--nodes", "2", "--quiet", "--", "sh", "-c", "echo $GROUP_RANK $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE")
+        self.assertEqual(sorted(r.stdout.splitlines()), ["0 2 1", "1 2 1"])
+
+    def test_stand_ins_are_preloaded_behind_rollcall(self):
+        r = self.rollcall("rehearse", "-n", "1", "--quiet", "--", "sh", "-c", "echo $LD_PRELOAD $HOSTNCCL_DATA $HOSTCUDA_KERNELS")
+        self.assertRegex(r.stdout, r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2(:\S+)? skip skip\n$")
+
+    def test_a_job_without_calls_has_no_report(self):
+        r = self.rehearse("-n", "2", "--", "true")
+        self.assertEqual(r.returncode, 0)
+        self.assertIn("nothing to report", r.stderr)
+
+    def test_nothing_is_left_in_the_folder_for_temporary_files(self):
+        r = self.rehearse("-n", "2", "--quiet", "--", JOB, env={"TMPDIR": self.tmp})
+        self.assertEqual((r.returncode, os.listdir(self.tmp)), (0, []))
+
+    def test_a_trace_is_kept_where_it_is_wanted(self):
+        kept = self.path("kept")
+        self.assertEqual(self.rehearse("-n", "2", "--quiet", "--trace", kept, "--", JOB).returncode, 0)
+        self.assertIn("2 ranks", self.rollcall("analyze", kept).stdout)
+        r = self.rehearse("-n", "2", "--trace", kept, "--", JOB)
+        self.assertEqual(r.returncode, 2)
+        self.assert_one_line(r.stderr, "a trace is there already")
+
+
+class BadInput(Case):
+    def test_wrong_options(self):
+        for args, part in ((("-n", "3", "--nodes", "2", "--", "true"), "--nodes 2"), (("--nodes", "2", "--", "true"), "--nodes 2"), (("--memory", "much", "--", "true"), "--memory much"),
+                           (("-n", "4097", "--", "true"), "-n 4097"), ((), "name the command")):
+            r = self.rollcall("rehearse", *args)
+            self.assertEqual(r.returncode, 2)
+            self.assert_one_line(r.stderr, part)
+
+    def test_more_ranks_than_memory(self):
+        ran = self.path("ran")
+        python = self.path("python3")
+        os.symlink(sys.executable, python)
+        r = self.rollcall("rehearse", "-n", "4096", "--", python, "-c", f"open('{ran}', 'w')")
+        with open("/proc/meminfo") as f:
+            free = int(re.search(r"MemAvailable: +(\d+)", f.read()).group(1)) << 10
+        if free > 4096 * (256 << 20):
+            self.skipTest("this machine has memory for 4096 interpreters")
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "4096 ranks want 1048576 MiB at least")
+        self.assertFalse(os.path.exists(ran))
+
+    def wheel(self, source):
+        """A virtual environment, as far as the command looks at one, with one library of PyTorch."""
+        libraries = self.path("venv/lib/python3.11/site-packages/torch/lib")
+        os.makedirs(libraries)
+        os.makedirs(self.path("venv/bin"))
+        python = self.path("venv/bin/python")
+        with open(python, "w") as f:
+            f.write("#!/bin/sh\necho ran\n")
+        os.chmod(python, stat.S_IRWXU)
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o", os.path.join(libraries, "libtorch_cuda.so")], input=source, text=True, check=True)
+        return python
+
+    def test_a_wheel_that_wants_what_no_stand_in_has(self):
+        python = self.wheel("void ncclFlyToTheMoon(void), cudaMalloc(void), ncclAllReduce(void); void f(void) { ncclFlyToTheMoon(); cudaMalloc(); ncclAllReduce(); }")
+        r = self.rollcall("rehearse", "--", python)
+        self.assertEqual((r.returncode, r.stdout), (3, ""))
+        self.assert_one_line(r.stderr, "libtorch_cuda.so wants ncclFlyToTheMoon, which no stand-in has (1 in all)")
+        self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
+
+    def test_a_wheel_that_is_known(self):
+        python = self.wheel("void cudaMalloc(void), ncclPutSignal(void); void f(void) { cudaMalloc(); ncclPutSignal(); }")
+        self.assertEqual(self.rollcall("rehearse", "--quiet", "--", python).stdout, "ran\n")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
