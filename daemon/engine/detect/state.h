@@ -59,8 +59,8 @@ void state_free(void ***table, uint32_t places);
  *     struct name_source *name_of_source(const struct source *)     NULL: none has been made
  *     struct name_source *name_make_source(struct source *)         made if there is none; NULL: no memory
  *
- * One line, without a semicolon, in the detector's file, or in the header that its files share. Of an engine the first
- * never gives NULL.
+ * It is one line, without a semicolon, in the detector's file or in the header that its files share. name_of_engine
+ * never gives NULL: an engine whose states could not be made does not exist (detectors_open).
  */
 #define STATE_OF_ENGINE(name) STATE_FUNCTIONS(name, engine, struct roll_engine, ENGINE)
 #define STATE_OF_SOURCE(name) STATE_FUNCTIONS(name, source, struct source, SOURCE)
