@@ -205,8 +205,8 @@ void align_step(struct roll_engine *e, struct comm *c)
         align_tell(&j, copy, line);
         d->spoken = true;
         if (c->held >= c->base) {
-            comm_slot(c, c->held)->held =
-                false; /* from here on the slot may get complete, if the mistake hangs nothing */
+            /* From here on the slot may get complete, if the mistake hangs nothing. */
+            comm_slot(c, c->held)->held = false;
         }
         if (is_settled(&j, guess)) {
             close_dispute(e, c, j.vote.major);

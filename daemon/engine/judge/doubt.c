@@ -16,10 +16,10 @@
 
 struct doubt {
     uint64_t number;             /* the verdict that suspects */
-    const struct source *waiter; /* a rank that waits ... */
-    uint64_t ticket;             /* ... in the call with this ticket ... */
-    struct comm *comm;           /* ... on this communicator ... */
-    struct roll_rankset absent;  /* ... for these ranks of the job */
+    const struct source *waiter; /* a rank that waits */
+    uint64_t ticket;             /* the call in which the waiter waits */
+    struct comm *comm;           /* the communicator of that call */
+    struct roll_rankset absent;  /* the ranks of the job for which the waiter waits */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     struct doubt *next;
 };

@@ -36,7 +36,7 @@ enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_re
     if (amounts_differ) {
         return ROLL_VERDICT_COUNT_MISMATCH;
     }
-    /* What the profiler plugin tells has no reduction: unknown is not different. */
+    /* The records of the profiler plugin name no reduction: a reduction that is not known is no difference. */
     bool known = a->redop != ROLL_RED_NONE && b->redop != ROLL_RED_NONE;
     *field = "redop";
     if (reduction && known && a->redop != b->redop) {

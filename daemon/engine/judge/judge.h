@@ -127,8 +127,8 @@ enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_re
 struct astray {
     const struct source *rank;  /* the rank that made the call */
     enum align_kind kind;       /* what the finding is in this light: a call skipped, or one added */
-    struct comm *told;          /* the other communicator, about which something was told ... */
-    struct half half;           /* ... namely this */
+    struct comm *told;          /* the other communicator, about which something was told */
+    struct half half;           /* what was told about it */
     struct comm *right, *wrong; /* where the peers made the call, and where the rank did */
     uint32_t right_seq;
 };
@@ -171,9 +171,9 @@ enum quorum {
 struct block {
     enum block_kind kind;
     struct source *rank;   /* the rank that holds the others up; of a circle any of its ranks */
-    struct source *waiter; /* a rank that waits for it ... */
-    uint64_t ticket;       /* ... in the call with this ticket ... */
-    struct comm *comm;     /* ... on this communicator */
+    struct source *waiter; /* a rank that waits for `rank` */
+    uint64_t ticket;       /* the call in which the waiter waits */
+    struct comm *comm;     /* the communicator of that call */
     bool hard;             /* the records prove every link */
     struct {
         struct source *rank;

@@ -31,8 +31,8 @@ struct place {
     bool whole;        /* CREATE: from a unique id, of every rank of the job: a rank that is no member has not come */
     bool half;    /* COLL: half of the members have made the call, so that siblings without it have had less to do */
     uint64_t sig; /* COLL */
-    const struct source *by; /* the rank that waits in the call ... */
-    uint64_t ticket;         /* ... and the ticket of the call */
+    const struct source *by; /* the rank that waits in the call */
+    uint64_t ticket;         /* the ticket of the call, in that rank's log */
 };
 
 bool comm_is_sibling(const struct comm *a, const struct comm *b)

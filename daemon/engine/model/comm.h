@@ -111,8 +111,8 @@ struct comm {
     uint32_t origin;        /* enum roll_comm_origin */
     uint32_t child;         /* the number of the split of the parent that made it */
     int32_t color;          /* the colour of its members in that split */
-    uint32_t made_source;   /* the source that showed the call that made it ... */
-    uint16_t made_callsite; /* ... and the place of that call in the program; 0 = not known */
+    uint32_t made_source;   /* the source that showed the call that made it */
+    uint16_t made_callsite; /* the call site of that call, by the id of that source; 0 = not known */
     char label[ROLL_NAME_BYTES];
     bool open; /* nothing has told its size: the communicator grows with the members that are seen */
 
@@ -156,8 +156,8 @@ struct comm {
     bool blamed;              /* it was predicted that somebody will be waited for here: detect_moe_obligation.c */
 
     uint64_t ended_calm; /* clock of suspicion at which a member last aborted it */
-    uint32_t visit;      /* stall analysis: number of the run that looked into a creation with this communicator ... */
-    uint32_t creation;   /* ... and the number of that creation in the table of the run */
+    uint32_t visit;      /* stall analysis: number of the run that looked into a creation with this communicator */
+    uint32_t creation;   /* stall analysis: the number of that creation in the table of the run */
     void **state;        /* what detectors keep of this communicator: detect/state.h */
 };
 
