@@ -32,6 +32,7 @@ const char *roll_loss_name(unsigned loss)
         [ROLL_LOSS_CALLSITE] = "callsite",   [ROLL_LOSS_STREAM] = "stream",
         [ROLL_LOSS_SIGNAL] = "signal",       [ROLL_LOSS_WIRE] = "wire",
         [ROLL_LOSS_GRAPH] = "graph",         [ROLL_LOSS_MOE_KIND] = "moe_kind",
+        [ROLL_LOSS_VERDICT] = "verdict",
     };
     return loss < ROLL_LOSS_LIMIT ? names[loss] : NULL;
 }

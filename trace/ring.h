@@ -48,6 +48,7 @@ enum roll_loss {
     ROLL_LOSS_WIRE = 7,         /* dropped between agent and root (counted by the agent) */
     ROLL_LOSS_GRAPH = 8,        /* graph table full: its launches are not recorded */
     ROLL_LOSS_MOE_KIND = 9,     /* an MoE event of a kind that is not known here: not recorded */
+    ROLL_LOSS_VERDICT = 10,     /* a verdict that was not kept, written or shown (counted by the root, in no ring) */
     ROLL_LOSS_LIMIT = 16,
 };
 

@@ -8,9 +8,11 @@
 #include "daemon/console/console.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict/verdict.h"
+#include "daemon/verdict/verdict_json.h"
 #include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,25 +21,37 @@
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
+/* Prints one verdict; by: the later one that ended it, or NULL. False when there is no memory for it. */
+static bool print_verdict(const struct roll_verdict_copy *verdict, const struct roll_verdict_copy *by, bool json,
+                          bool colour)
+{
+    json_t *shown = roll_verdict_to_json(verdict), *end = by && !json ? roll_verdict_to_json(by) : NULL;
+    bool there = shown && (end || !by || json);
+    if (there && json) {
+        roll_json_line(shown, stdout);
+    } else if (there) {
+        roll_verdict_print_of(stdout, shown, end, colour);
+    }
+    json_decref(shown);
+    json_decref(end);
+    return there;
+}
+
 /* Prints the verdicts, one run after another. All verdicts are collected before the first is printed, so that a verdict
- * that a later one withdrew takes only one line. */
-static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
+ * that a later one withdrew takes only one line. Returns how many could not be printed, because there was no memory. */
+static uint64_t print_verdicts(roll_analysis_t *a, bool json, bool colour)
 {
     struct roll_verdict_list list = {.at = NULL};
     struct roll_verdict_copy *verdict;
+    uint64_t lost = 0;
     while ((verdict = roll_analysis_next(a)) != NULL) {
-        roll_verdict_list_add(&list, verdict);
+        lost += roll_verdict_list_add(&list, verdict) != 0;
     }
     for (size_t i = 0; i < list.used; i++) {
-        struct roll_verdict_copy *by = roll_verdict_list_ended_by(&list, list.at[i]);
-        const json_t *shown = roll_verdict_json(list.at[i]);
-        if (json) {
-            roll_json_line(shown, stdout);
-        } else {
-            roll_verdict_print_of(stdout, shown, by ? roll_verdict_json(by) : NULL, colour);
-        }
+        lost += !print_verdict(list.at[i], roll_verdict_list_ended_by(&list, list.at[i]), json, colour);
     }
     roll_verdict_list_fini(&list);
+    return lost;
 }
 
 /* Prints for people where the ranks stood: only the first few, because the others repeat these. */
@@ -122,7 +136,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         roll_analysis_destroy(&a);
         return ROLL_EXIT_UNREACHABLE;
     }
-    print_verdicts(a, json, colour);
+    uint64_t lost = print_verdicts(a, json, colour);
     json_t *standing = roll_analysis_standing(a);
     if (!json) {
         print_standing(standing);
@@ -130,6 +144,10 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     struct roll_analysis_summary s;
     roll_analysis_summary(a, &s);
     roll_analysis_destroy(&a);
+    lost += s.verdicts_lost;
+    if (lost > 0) {
+        roll_say("%" PRIu64 " of the verdicts could not be shown: there is no memory", lost);
+    }
     if (s.files == 0) {
         if (s.unreadable == 0) {
             roll_say("no trace (*.rtrc) and no ring (*.ring) was found in the given places");
@@ -146,5 +164,5 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     /* A trace without a rank ends before anything was recorded. */
-    return s.cut || s.engine.lost > 0 || s.engine.sources == 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+    return s.cut || lost > 0 || s.engine.lost > 0 || s.engine.sources == 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
 }

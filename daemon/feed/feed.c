@@ -45,7 +45,8 @@ struct roll_feed {
     struct roll_map index;             /* from epochs to numbers of streams */
     struct roll_verdict_list verdicts; /* a queue: those below `taken` belong to others */
     size_t taken;
-    uint64_t stamp_ns; /* wall clock that verdicts show; 0 = the engine's time */
+    uint64_t verdicts_lost; /* given by the engine, and no memory for them */
+    uint64_t stamp_ns;      /* wall clock that verdicts show; 0 = the engine's time */
     struct roll_record batch[BATCH];
 };
 
@@ -455,22 +456,28 @@ bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
 
 /* in and out */
 
+static int take_verdict(roll_feed_t *feed, const struct roll_verdict *verdict)
+{
+    struct roll_verdict_copy *copy =
+        roll_verdict_copy_new(verdict, feed->engine, feed->symbols, feed->job, feed->restart);
+    if (!copy) {
+        return ROLL_E_NOMEM;
+    }
+    copy->said.time_ns = feed->stamp_ns ? feed->stamp_ns : copy->said.time_ns;
+    forget_taken(feed); /* those may be gone, and the list looks at all that it holds */
+    return roll_verdict_list_add(&feed->verdicts, copy);
+}
+
 static int take_verdicts(roll_feed_t *feed)
 {
     const struct roll_verdict *verdict;
+    int err = 0;
     while ((verdict = roll_engine_next(feed->engine)) != NULL) {
-        struct roll_verdict_copy *copy =
-            roll_verdict_copy_new(verdict, feed->engine, feed->symbols, feed->job, feed->restart);
-        if (!copy) {
-            return ROLL_E_NOMEM;
-        }
-        copy->said.time_ns = feed->stamp_ns ? feed->stamp_ns : copy->said.time_ns;
-        forget_taken(feed); /* those may be gone, and the list looks at all that it holds */
-        if (roll_verdict_list_add(&feed->verdicts, copy) != 0) {
-            return ROLL_E_NOMEM;
-        }
+        int lost = take_verdict(feed, verdict);
+        feed->verdicts_lost += lost != 0;
+        err = err ? err : lost;
     }
-    return 0;
+    return err;
 }
 
 void roll_feed_stamp(roll_feed_t *feed, uint64_t real_ns)
@@ -573,6 +580,11 @@ struct roll_verdict_copy *roll_feed_next(roll_feed_t *feed)
         return NULL;
     }
     return feed->verdicts.at[feed->taken++];
+}
+
+uint64_t roll_feed_verdicts_lost(const roll_feed_t *feed)
+{
+    return feed->verdicts_lost;
 }
 
 roll_engine_t *roll_feed_engine(roll_feed_t *feed)

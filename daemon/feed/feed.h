@@ -79,6 +79,8 @@ int roll_feed_finish(roll_feed_t *feed);
 
 /* The next verdict, returned owned, and of no further need of the feed; NULL when there is none. */
 struct roll_verdict_copy *roll_feed_next(roll_feed_t *feed);
+/* How many verdicts the engine gave for which there was no memory: roll_feed_next never returns them. */
+uint64_t roll_feed_verdicts_lost(const roll_feed_t *feed);
 
 /* Borrowed. */
 roll_engine_t *roll_feed_engine(roll_feed_t *feed);

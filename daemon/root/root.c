@@ -670,7 +670,7 @@ void roll_root_destroy(roll_root_t **pointer)
         roll_run_destroy(&root->runs[i]);
     }
     for (size_t i = 0; i < root->subscribers_used; i++) {
-        free(root->subscribers[i].cursor);
+        roll_subscriber_fini(&root->subscribers[i]);
     }
     if (root->json_fd >= 0) {
         close(root->json_fd);

@@ -53,6 +53,7 @@ static void add_counters(struct roll_metrics_snapshot *s, const struct roll_run 
     roll_engine_summary(roll_feed_engine(run->feed), &summary);
     s->calls += summary.calls;
     s->records += summary.records;
+    s->lost[ROLL_LOSS_VERDICT] += roll_run_verdicts_lost(run);
     struct roll_feed_stream stream;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
         for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {

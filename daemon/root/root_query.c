@@ -10,6 +10,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/verdict/verdict_json.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 
@@ -182,8 +183,9 @@ static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *q
     uint64_t from = (uint64_t)json_integer_value(json_object_get(query, "from"));
     json_t *list = json_array();
     for (size_t i = 0; i < run->verdicts.used; i++) {
-        if (run->verdicts.at[i]->said.number >= from) {
-            json_array_append(list, roll_verdict_json(run->verdicts.at[i]));
+        const struct roll_verdict_copy *verdict = run->verdicts.at[i];
+        if (verdict->said.number >= from && json_array_append_new(list, roll_verdict_to_json(verdict)) != 0) {
+            roll_run_lose_verdict(run, verdict->said.number, "is not in an answer: there is no memory");
         }
     }
     return json_pack("{s:o}", "verdicts", list);
@@ -268,26 +270,50 @@ static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
     return &s->cursor[s->used++];
 }
 
-/* False when the subscriber is gone. */
-static bool push(struct roll_subscriber *s, const struct roll_run *run)
+/* Sends one verdict to a subscriber. Errors: BUSY (the subscriber reads slowly: the text waits at the cursor),
+ * UNREACHABLE (the subscriber is gone), and whatever else keeps this verdict from being sent at all. */
+static int push_one(const struct roll_subscriber *s, struct roll_cursor *cursor,
+                    const struct roll_verdict_copy *verdict)
+{
+    cursor->text = cursor->text ? cursor->text : roll_verdict_to_text(verdict);
+    if (!cursor->text) {
+        return ROLL_E_NOMEM;
+    }
+    struct roll_frame_head head = {.type = ROLL_FRAME_VERDICT, .seq = verdict->said.number};
+    int err = roll_net_send(s->at.socket, s->at.id, s->at.bytes, &head, cursor->text, strlen(cursor->text));
+    if (err != ROLL_E_BUSY) {
+        free(cursor->text);
+        cursor->text = NULL;
+    }
+    return err;
+}
+
+/* False when the subscriber is gone. A verdict that cannot be sent is skipped: those behind it must not wait for it. */
+static bool push(struct roll_subscriber *s, struct roll_run *run)
 {
     struct roll_cursor *cursor = cursor_of(s, run->id);
-    while (cursor && cursor->next < run->verdicts.used) {
-        struct roll_verdict_copy *verdict = run->verdicts.at[cursor->next];
-        if (verdict->said.number >= s->from) {
-            const json_t *json = roll_verdict_json(verdict);
-            struct roll_frame_head head = {.type = ROLL_FRAME_VERDICT, .seq = verdict->said.number};
-            int err = json ? roll_net_send_json(s->at.socket, s->at.id, s->at.bytes, &head, json) : ROLL_E_BUSY;
-            if (err == ROLL_E_BUSY) {
-                return true; /* it reads slowly, or there is no memory at the moment: next time */
-            }
-            if (err == ROLL_E_UNREACHABLE) {
-                return false;
-            }
+    for (; cursor && cursor->next < run->verdicts.used; cursor->next++) {
+        const struct roll_verdict_copy *verdict = run->verdicts.at[cursor->next];
+        int err = verdict->said.number >= s->from ? push_one(s, cursor, verdict) : 0;
+        if (err == ROLL_E_BUSY) {
+            return true;
         }
-        cursor->next++;
+        if (err == ROLL_E_UNREACHABLE) {
+            return false;
+        }
+        if (err) {
+            roll_run_lose_verdict(run, verdict->said.number, "is not sent to a subscriber");
+        }
     }
     return true;
+}
+
+void roll_subscriber_fini(struct roll_subscriber *s)
+{
+    for (size_t i = 0; i < s->used; i++) {
+        free(s->cursor[i].text);
+    }
+    free(s->cursor);
 }
 
 void roll_push_verdicts(roll_root_t *root)
@@ -296,13 +322,13 @@ void roll_push_verdicts(roll_root_t *root)
         struct roll_subscriber *s = &root->subscribers[i];
         bool here = true;
         for (size_t r = 0; r < root->runs_used && here; r++) {
-            const struct roll_run *run = root->runs[r];
+            struct roll_run *run = root->runs[r];
             if (s->job[0] == '\0' || strcmp(s->job, run->job) == 0) {
                 here = push(s, run);
             }
         }
         if (!here) {
-            free(s->cursor);
+            roll_subscriber_fini(s);
             *s = root->subscribers[--root->subscribers_used];
         }
     }

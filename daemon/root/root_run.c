@@ -11,6 +11,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/store/trace_file.h"
+#include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -55,10 +56,24 @@ void roll_run_destroy(struct roll_run **pointer)
 
 /* verdicts out */
 
-static void write_json(roll_root_t *root, const json_t *verdict)
+void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what)
 {
-    char *text = verdict ? json_dumps(verdict, JSON_COMPACT) : NULL;
+    if (run->verdicts_lost++ == 0) {
+        roll_log(ROLL_LOG_ERROR, "root: %s.%u: verdict %llu %s (said once, counted)", run->job, run->restart,
+                 (unsigned long long)number, what);
+    }
+}
+
+uint64_t roll_run_verdicts_lost(const struct roll_run *run)
+{
+    return run->verdicts_lost + roll_feed_verdicts_lost(run->feed);
+}
+
+static void write_json(roll_root_t *root, struct roll_run *run, const struct roll_verdict_copy *verdict)
+{
+    char *text = roll_verdict_to_text(verdict);
     if (!text) {
+        roll_run_lose_verdict(run, verdict->said.number, "is not in the file of --json: there is no memory");
         return;
     }
     size_t n = strlen(text);
@@ -68,10 +83,12 @@ static void write_json(roll_root_t *root, const json_t *verdict)
     root->json_torn = root->json_torn && !begun;
     ssize_t wrote = root->json_torn ? -1 : write(root->json_fd, text, n + 1);
     if (wrote != (ssize_t)n + 1) {
+        int error = errno;
         root->json_torn = root->json_torn || wrote > 0;
+        roll_run_lose_verdict(run, verdict->said.number, "is not in the file of --json");
         if (root->json_errors++ == 0) {
             roll_log(ROLL_LOG_ERROR, "root: %s: %s; verdicts are still kept for consoles", root->o.json_path,
-                     wrote < 0 ? strerror(errno) : "cannot be written in full");
+                     wrote < 0 ? strerror(error) : "cannot be written in full");
         }
     }
     free(text);
@@ -111,7 +128,7 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
         return;
     }
     if (root->json_fd >= 0) {
-        write_json(root, roll_verdict_json(copy));
+        write_json(root, run, copy);
     }
     roll_stacks_suspect(root, run, verdict);
     roll_facts_suspect(root, run, verdict);
@@ -123,9 +140,12 @@ static void take_verdicts(roll_root_t *root, struct roll_run *run)
 {
     struct roll_verdict_copy *verdict;
     while ((verdict = roll_feed_next(run->feed)) != NULL) {
+        uint64_t number = verdict->said.number;
         say(root, run, verdict);
         run->trace_urgent = true;
-        roll_verdict_list_add(&run->verdicts, verdict);
+        if (roll_verdict_list_add(&run->verdicts, verdict) != 0) {
+            roll_run_lose_verdict(run, number, "is not kept for consoles: there is no memory");
+        }
     }
 }
 

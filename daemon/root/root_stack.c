@@ -359,7 +359,9 @@ static void attach(roll_root_t *root, const struct collection *c)
     struct roll_run *run = run_by_id(root, c->run);
     for (size_t i = 0; run && i < run->verdicts.used; i++) {
         if (run->verdicts.at[i]->said.number == c->verdict) {
-            roll_verdict_attach(run->verdicts.at[i], "stacks", answers_json(c));
+            if (roll_verdict_attach(run->verdicts.at[i], "stacks", answers_json(c)) != 0) {
+                roll_run_lose_verdict(run, c->verdict, "is shown without its stacks: there is no memory");
+            }
         }
     }
 }

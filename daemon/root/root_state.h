@@ -50,6 +50,7 @@ struct roll_run {
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;  /* when time passes for its engine */
     struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
+    uint64_t verdicts_lost;        /* by the root itself: roll_run_verdicts_lost adds what its feed lost */
     uint64_t since_ns; /* wall clock at which its first ring was announced; by its trace, where a root goes on */
 };
 
@@ -80,6 +81,7 @@ struct roll_peer { /* an agent */
 struct roll_cursor {
     uint64_t run; /* its id */
     size_t next;  /* index of the next verdict to push */
+    char *text;   /* that verdict, where the subscriber had no room for it yet; owned; NULL = not made */
 };
 struct roll_subscriber {
     struct roll_address at;
@@ -140,10 +142,15 @@ void roll_run_settings(struct roll_run *run);
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
+/* Counts a verdict that could not be kept, written or shown; the first of a run is logged. what: "is not ..." */
+void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what);
+/* How many verdicts of the run were lost, wherever that happened. */
+uint64_t roll_run_verdicts_lost(const struct roll_run *run);
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
 void roll_push_verdicts(roll_root_t *root);
+void roll_subscriber_fini(struct roll_subscriber *subscriber);
 void roll_serve_drains(roll_root_t *root, uint64_t now);
 
 /* root_why.c */

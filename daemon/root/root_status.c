@@ -146,7 +146,7 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
 
 static json_t *losses_json(const struct roll_run *run)
 {
-    uint64_t sum[ROLL_LOSS_LIMIT] = {0};
+    uint64_t sum[ROLL_LOSS_LIMIT] = {[ROLL_LOSS_VERDICT] = roll_run_verdicts_lost(run)};
     struct roll_feed_stream s;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &s); i++) {
         for (size_t k = 0; k < ROLL_LOSS_LIMIT; k++) {

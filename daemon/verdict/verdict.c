@@ -8,7 +8,6 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/json.h"
-#include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
@@ -181,26 +180,14 @@ void roll_verdict_copy_destroy(struct roll_verdict_copy **pointer)
     free(copy->job);
     free(copy->text);
     free(copy->field);
-    json_decref(copy->json);
+    json_decref(copy->attached);
     free(copy);
-}
-
-json_t *roll_verdict_json(struct roll_verdict_copy *copy)
-{
-    if (copy->json == NULL) {
-        copy->json = roll_verdict_to_json(copy);
-    }
-    return copy->json;
 }
 
 int roll_verdict_attach(struct roll_verdict_copy *copy, const char *member, json_t *value)
 {
-    json_t *json = roll_verdict_json(copy);
-    if (json == NULL) {
-        json_decref(value);
-        return ROLL_E_NOMEM;
-    }
-    return json_object_set_new(json, member, value) == 0 ? 0 : ROLL_E_NOMEM;
+    copy->attached = copy->attached != NULL ? copy->attached : json_object();
+    return json_object_set_new(copy->attached, member, value) == 0 ? 0 : ROLL_E_NOMEM; /* an error takes value, too */
 }
 
 uint64_t roll_verdict_retires(const struct roll_verdict *verdict)

@@ -4,9 +4,10 @@
  *
  * The engine lends a verdict until the next call of one of its functions. The copy made here owns all that the verdict
  * points to: ranks, text, and the frames of its call sites, which are resolved when the copy is made, because later
- * definitions could change what they say. JSON is for the edge (a file, a console, another process): it is made when
- * somebody asks for it first, and once. Handing JSON around inside the process was rejected: each reader turned names
- * back into codes, and texts back into sets of ranks.
+ * definitions could change what they say. JSON is for the edge (a file, a console, another process): whoever writes or
+ * sends a verdict makes its JSON (verdict_json.h) and drops it afterwards. A copy that kept its JSON was rejected: the
+ * set of 16,384 ranks is a few bytes here and about a megabyte there, for as long as the run lives. Handing JSON around
+ * inside the process was rejected, too: each reader turned names back into codes, and texts back into sets of ranks.
  */
 #ifndef ROLL_DAEMON_VERDICT_VERDICT_H
 #define ROLL_DAEMON_VERDICT_VERDICT_H
@@ -36,21 +37,20 @@ struct roll_verdict_copy {
     int comm_site;                     /* where the communicator was made; likewise */
     uint64_t ended_by;                 /* number of the later verdict that ended this finding; 0 = none in its list */
     char *text, *field;                /* what `said` points to */
-    json_t *json;                      /* NULL until somebody asked for it */
+    json_t *attached;                  /* members of its JSON that another process made; NULL = none */
 };
 
 /*
  * Copies a verdict (borrowed, as are the others), returned owned; NULL when out of memory. symbols and engine may be
- * NULL: then without call sites. time_ns of the verdict is what it shows; the caller may change it until the JSON is
- * made. One thread per table of symbols; the copy itself may be used by any one thread at a time.
+ * NULL: then without call sites. The caller may change time_ns, which the verdict shows. One thread per table of
+ * symbols; the copy itself may be used by any one thread at a time.
  */
 struct roll_verdict_copy *roll_verdict_copy_new(const struct roll_verdict *verdict, const roll_engine_t *engine,
                                                 roll_symbols_t *symbols, const char *job, uint32_t restart);
 void roll_verdict_copy_destroy(struct roll_verdict_copy **copy);
 
-/* The JSON of the verdict (rollcall.verdict/1), borrowed: it lives as long as the copy. NULL when out of memory. */
-json_t *roll_verdict_json(struct roll_verdict_copy *copy);
-/* Adds a member of another process's making to the JSON, at its end. Takes value. Errors: NOMEM. */
+/* Adds a member that another process made: from here on it stands at the end of the verdict's JSON. Takes value (NULL:
+ * it could not be made). Errors: NOMEM. */
 int roll_verdict_attach(struct roll_verdict_copy *copy, const char *member, json_t *value);
 
 /* Whether it was a finding when it was said: all but notes are. */

@@ -215,9 +215,17 @@ json_t *roll_verdict_to_json(const struct roll_verdict_copy *copy)
     json_object_set_new(out, "job", roll_text_to_json(copy->job));
     json_object_set_new(out, "restart", json_integer((json_int_t)copy->restart));
     add_life(out, v);
-    if (!complete(out)) {
+    if (!complete(out) || (copy->attached != NULL && json_object_update(out, copy->attached) != 0)) {
         json_decref(out);
         return NULL;
     }
     return out;
+}
+
+char *roll_verdict_to_text(const struct roll_verdict_copy *copy)
+{
+    json_t *json = roll_verdict_to_json(copy);
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
 }

@@ -6,8 +6,10 @@
 
 #include "daemon/verdict/verdict.h"
 
-/* The verdict as one JSON object, returned owned; NULL when out of memory. Borrows the copy, which keeps no JSON by
- * this call: roll_verdict_json does. Any one thread at a time. */
+/* The verdict as one JSON object, what was attached to it at the end; returned owned; NULL when out of memory. Borrows
+ * the copy, which keeps no JSON. Any one thread at a time. */
 json_t *roll_verdict_to_json(const struct roll_verdict_copy *copy);
+/* The same as text, in one line without its end: terminated, returned owned (free); NULL when out of memory. */
+char *roll_verdict_to_text(const struct roll_verdict_copy *copy);
 
 #endif

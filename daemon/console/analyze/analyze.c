@@ -281,6 +281,7 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
     for (size_t i = 0; i < a->runs; i++) {
         struct roll_engine_summary s;
         roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);
+        out->verdicts_lost += roll_feed_verdicts_lost(a->run[i].feed);
         out->engine.calls += s.calls;
         out->engine.records += s.records;
         out->engine.verdicts += s.verdicts;

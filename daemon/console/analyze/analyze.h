@@ -37,7 +37,8 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *analysis);
 struct roll_analysis_summary {
     struct roll_engine_summary engine; /* summed over the runs */
     size_t runs, files, unreadable;
-    bool cut; /* a trace ended inside a frame, or was damaged */
+    bool cut;               /* a trace ended inside a frame, or was damaged */
+    uint64_t verdicts_lost; /* verdicts for which there was no memory */
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 

@@ -103,6 +103,11 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     size_t used = strlen(second);
     snprintf(second + used, size - used, "  lost %s  incomplete %s", counted(sum, "lost", a),
              counted(sum, "incomplete", b));
+    used = strlen(second);
+    const json_t *losses = json_object_get(status, "losses");
+    if (roll_json_int(losses, "verdict", 0) > 0) {
+        snprintf(second + used, size - used, "  verdicts lost %s", counted(losses, "verdict", a));
+    }
 }
 
 /* Replaces a communicator's key by its label, where the status has one. */

@@ -87,6 +87,17 @@ static void test_once_shows_ranks_comms_and_verdicts(void **state)
     json_decref(verdicts);
 }
 
+static void test_verdicts_that_were_lost_show_where_there_are_any(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text);
+    json_object_set_new(status, "losses", json_pack("{s:i}", "verdict", 2));
+    char *text = once(status, NULL, false, 0);
+    assert_non_null(strstr(text, "  lost 0  incomplete 1  verdicts lost 2\n"));
+    free(text);
+    json_decref(status);
+}
+
 static void test_fold_puts_ranks_at_one_place_into_one_row(void **state)
 {
     (void)state;
@@ -229,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once_shows_ranks_comms_and_verdicts),
+        cmocka_unit_test(test_verdicts_that_were_lost_show_where_there_are_any),
         cmocka_unit_test(test_fold_puts_ranks_at_one_place_into_one_row),
         cmocka_unit_test(test_comms_fold_their_ranks),
         cmocka_unit_test(test_lines_fit_80_columns),

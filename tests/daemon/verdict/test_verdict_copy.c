@@ -1,14 +1,18 @@
 /*
- * test_verdict_copy.c: copies of verdicts: every value and everything pointed to survives what it was copied from, JSON
- * is made once, lists know what still stands, and no failed allocation leaves half a copy.
+ * test_verdict_copy.c: copies of verdicts: every value and everything pointed to survives what it was copied from, a
+ * copy that was shown holds no JSON, lists know what still stands, and no failed allocation leaves half a copy.
  */
 #include "tests/trace/cmocka_all.h"
 
-#include "daemon/verdict/verdict.h"
+#include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#include <sanitizer/allocator_interface.h>
+#endif
 
 /* Stands for the engine: source n has the ring with epoch n + 10. */
 bool roll_engine_source(const roll_engine_t *engine, uint32_t i, struct roll_view_source *out)
@@ -205,7 +209,9 @@ static void what_is_not_known_stays_so(void **state)
         assert_int_equal(copy->side_site[i], -1);
     }
     assert_int_equal(copy->comm_site, -1);
-    assert_non_null(roll_verdict_json(copy));
+    json_t *json = roll_verdict_to_json(copy);
+    assert_non_null(json);
+    json_decref(json);
     roll_verdict_copy_destroy(&copy);
 }
 
@@ -216,11 +222,13 @@ static void text_of_others_is_cleaned_once(void **state)
     struct roll_verdict_copy *copy = roll_verdict_copy_new(&v, NULL, NULL, "j", 0);
     assert_non_null(copy);
     assert_string_equal(copy->said.text, "broken ?( text");
-    assert_string_equal(json_string_value(json_object_get(roll_verdict_json(copy), "text")), copy->said.text);
+    json_t *json = roll_verdict_to_json(copy);
+    assert_string_equal(json_string_value(json_object_get(json, "text")), copy->said.text);
+    json_decref(json);
     roll_verdict_copy_destroy(&copy);
 }
 
-static void json_is_made_once_and_keeps_what_is_added(void **state)
+static void json_is_made_anew_and_shows_what_was_attached(void **state)
 {
     (void)state;
     struct roll_verdict v = full_verdict();
@@ -228,10 +236,14 @@ static void json_is_made_once_and_keeps_what_is_added(void **state)
     release(&v);
     assert_non_null(copy);
     copy->said.time_ns = 99; /* as a feed does that knows the wall clock */
-    json_t *json = roll_verdict_json(copy);
-    assert_int_equal(json_integer_value(json_object_get(json, "time_ns")), 99);
+    json_t *plain = roll_verdict_to_json(copy);
+    assert_int_equal(json_integer_value(json_object_get(plain, "time_ns")), 99);
+    assert_null(json_object_get(plain, "stacks"));
     assert_int_equal(roll_verdict_attach(copy, "stacks", json_pack("[i]", 3)), 0);
-    assert_ptr_equal(roll_verdict_json(copy), json);
+    assert_int_equal(roll_verdict_attach(copy, "none", NULL), ROLL_E_NOMEM);
+    json_t *json = roll_verdict_to_json(copy);
+    char *text = roll_verdict_to_text(copy), *same = json_dumps(json, JSON_COMPACT);
+    assert_string_equal(text, same);
     const char *key, *last = "";
     json_t *value;
     json_object_foreach(json, key, value)
@@ -239,10 +251,56 @@ static void json_is_made_once_and_keeps_what_is_added(void **state)
         last = key;
     }
     assert_string_equal(last, "stacks");
-    json_incref(json);
+    assert_int_equal(json_object_del(json, "stacks"), 0);
+    assert_true(json_equal(json, plain));
     roll_verdict_copy_destroy(&copy);
-    assert_int_equal(json_integer_value(json_object_get(json, "number")), 2); /* who holds it may outlive the copy */
+    assert_int_equal(json_integer_value(json_object_get(json, "number")), 2); /* JSON outlives the copy */
     json_decref(json);
+    json_decref(plain);
+    free(text);
+    free(same);
+}
+
+/* Bytes that are allocated at this moment, whoever has them. */
+static size_t held_bytes(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    return mallinfo2().uordblks;
+#endif
+}
+
+/* The root keeps every verdict of a run. What it keeps of one about 16,384 ranks is small, also when its JSON, which is
+ * about as large as a megabyte, has been made, written and sent. */
+static void a_verdict_that_was_shown_holds_little(void **state)
+{
+    (void)state;
+    enum { RANKS = 16384, VERDICTS = 32 };
+    struct roll_verdict v = {.number = 1, .code = ROLL_VERDICT_COUNT_MISMATCH, .sides = 2, .text = strdup("text")};
+    for (uint32_t i = 0; i < RANKS; i++) {
+        assert_int_equal(roll_rankset_add(i == 7 ? &v.side[0].ranks : &v.side[1].ranks, i), 0);
+        assert_int_equal(roll_rankset_add(i == 7 ? &v.culprits : &v.waiting, i), 0);
+    }
+    struct roll_verdict_copy *copy[VERDICTS];
+    size_t shown = 0, before = held_bytes();
+    for (size_t i = 0; i < VERDICTS; i++) {
+        copy[i] = roll_verdict_copy_new(&v, NULL, NULL, "j", 0);
+        assert_non_null(copy[i]);
+        char *text = roll_verdict_to_text(copy[i]);
+        assert_non_null(text);
+        shown += strlen(text);
+        free(text);
+    }
+    size_t each = (held_bytes() - before) / VERDICTS;
+    assert_true(shown / VERDICTS > 2 * RANKS * 5);
+    if (each > 16384) {
+        fail_msg("a verdict that was shown holds %zu bytes", each);
+    }
+    for (size_t i = 0; i < VERDICTS; i++) {
+        roll_verdict_copy_destroy(&copy[i]);
+    }
+    release(&v);
 }
 
 static struct roll_verdict_copy *small(uint64_t number, enum roll_certainty certainty, const char *job)
@@ -317,7 +375,8 @@ int main(void)
         cmocka_unit_test(everything_survives_what_it_was_copied_from),
         cmocka_unit_test(what_is_not_known_stays_so),
         cmocka_unit_test(text_of_others_is_cleaned_once),
-        cmocka_unit_test(json_is_made_once_and_keeps_what_is_added),
+        cmocka_unit_test(json_is_made_anew_and_shows_what_was_attached),
+        cmocka_unit_test(a_verdict_that_was_shown_holds_little),
         cmocka_unit_test(a_list_knows_what_still_stands),
         cmocka_unit_test(no_allocation_that_fails_leaves_half_a_copy),
     };

@@ -3,6 +3,7 @@
  */
 #include "tests/trace/cmocka_all.h"
 
+#include "daemon/verdict/verdict_json.h"
 #include "daemon/verdict/verdict_tally.h"
 
 static json_t *verdict(int number, const char *certainty, const char *way, int earlier)
@@ -66,7 +67,9 @@ static void typed_verdicts_count_like_their_json(void **state)
         struct roll_verdict_copy *copy = roll_verdict_copy_new(&v, NULL, NULL, said[i].job, 0);
         assert_non_null(copy);
         roll_tally_add(&typed, copy);
-        roll_tally_add_json(&parsed, roll_verdict_json(copy));
+        json_t *json = roll_verdict_to_json(copy);
+        roll_tally_add_json(&parsed, json);
+        json_decref(json);
         roll_verdict_copy_destroy(&copy);
         assert_int_equal(roll_tally_findings(&typed), said[i].standing);
         assert_int_equal(roll_tally_findings(&parsed), said[i].standing);
