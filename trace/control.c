@@ -165,6 +165,7 @@ static int change_job(struct roll_control *c, const struct roll_control_change *
             return ROLL_E_ARG;
         }
         set_policy(c, (enum roll_policy)change->mask);
+        atomic_store_explicit(&c->policy_told, 1, memory_order_relaxed);
         return ROLL_OK;
     }
     uint32_t may = atomic_load_explicit(&c->policy, memory_order_relaxed) == ROLL_POLICY_AUTO ? roll_remedy_all() : 0;

@@ -33,7 +33,8 @@ struct roll_control {
                                        itself when it meets their hazard */
     _Atomic uint32_t agent_pid;     /*  36 */
     _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC when the agent last looked */
-    uint8_t pad0[80];               /*  48 */
+    _Atomic uint32_t policy_told;   /*  48: 1: a root has set the policy; a root that comes after it goes on with it */
+    uint8_t pad0[76];               /*  52 */
     struct {
         _Atomic uint32_t on, off; /* remedies added to those of the job, then remedies taken from them */
     } layer[ROLL_CONTROL_LAYERS]; /* 128 */

@@ -359,6 +359,21 @@ static pid_t pid_of(void *ctx, uint64_t epoch, const char **why)
     return 0;
 }
 
+/* How the root's engine is set for the run of a ring: this node's trace of that run says the same. */
+static void settings(struct agent *a, const struct roll_frame *frame, uint64_t now)
+{
+    struct roll_frame_settings s;
+    if (!a->trace || frame->head.payload < sizeof(s)) {
+        return;
+    }
+    memcpy(&s, frame->payload, sizeof(s));
+    for (size_t i = 0; i < a->used; i++) {
+        if (a->rings[i]->map.header->epoch == frame->head.stream) {
+            roll_agent_trace_settings(a->trace, a->rings[i], &s, now);
+        }
+    }
+}
+
 static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now)
 {
     switch (frame->head.type) {
@@ -375,6 +390,9 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
     case ROLL_FRAME_CONTROL:
         roll_agent_controls_apply(&a->controls, frame);
         break;
+    case ROLL_FRAME_SETTINGS:
+        settings(a, frame, now);
+        break;
     case ROLL_FRAME_HEARTBEAT:
         if (frame->head.first != 0) {
             begin_drain(a, frame->head.first, now);
@@ -383,6 +401,7 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
     case ROLL_FRAME_ASK:
         roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
         roll_agent_facts_ask(a->facts, frame);
+        roll_agent_controls_ask(&a->controls, frame, a->socket);
         break;
     case ROLL_FRAME_ERROR:
         roll_log(ROLL_LOG_WARNING, "agent: the root refuses a frame: %.*s",

@@ -8,6 +8,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/log.h"
+#include "daemon/wire/net.h"
 #include "trace/compare.h"
 #include "trace/err.h"
 #include "trace/ident.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct roll_agent_page *find(struct roll_agent_controls *c, const char *job, uint32_t restart)
+static struct roll_agent_page *find(const struct roll_agent_controls *c, const char *job, uint32_t restart)
 {
     for (size_t i = 0; i < c->used; i++) {
         if (c->page[i].restart == restart && strncmp(c->page[i].job, job, ROLL_NAME_BYTES) == 0) {
@@ -111,6 +112,60 @@ void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy 
             roll_control_apply(c->page[i].control, &change);
         }
     }
+}
+
+static uint32_t load(_Atomic uint32_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* What is switched for single layers and groups: [number, on, off] and [key, on, off]. */
+static void add_levels(json_t *answer, struct roll_control *c)
+{
+    json_t *layers = json_array(), *groups = json_array();
+    for (unsigned i = 0; i < ROLL_CONTROL_LAYERS; i++) {
+        uint32_t on = load(&c->layer[i].on), off = load(&c->layer[i].off);
+        if (on | off) {
+            json_array_append_new(layers, json_pack("[i,I,I]", (int)i, (json_int_t)on, (json_int_t)off));
+        }
+    }
+    for (unsigned i = 0; i < ROLL_CONTROL_GROUPS; i++) {
+        uint64_t key = atomic_load_explicit(&c->group[i].comm_key, memory_order_relaxed);
+        if (key != 0) {
+            json_array_append_new(groups, json_pack("[I,I,I]", (json_int_t)key, (json_int_t)load(&c->group[i].on),
+                                                    (json_int_t)load(&c->group[i].off)));
+        }
+    }
+    json_object_set_new(answer, "layers", layers);
+    json_object_set_new(answer, "groups", groups);
+}
+
+void roll_agent_controls_ask(const struct roll_agent_controls *c, const struct roll_frame *ask, void *socket)
+{
+    json_t *json = roll_net_json(ask);
+    const char *op = json_string_value(json_object_get(json, "op"));
+    const char *job = json_string_value(json_object_get(json, "job"));
+    uint32_t restart = (uint32_t)json_integer_value(json_object_get(json, "restart"));
+    const struct roll_agent_page *p = op && job && strcmp(op, "switches") == 0 ? find(c, job, restart) : NULL;
+    if (p && p->control) {
+        uint32_t policy = load(&p->control->policy), alone = load(&p->control->auto_local);
+        /* Only under auto does the page say what the job wants off: auto_local is all but that. */
+        uint32_t off = policy == ROLL_POLICY_AUTO ? roll_remedy_all() & ~alone : 0;
+        json_t *answer = json_pack("{s:s,s:s,s:I,s:I,s:I}", "op", op, "job", job, "restart", (json_int_t)restart, "on",
+                                   (json_int_t)load(&p->control->on), "off", (json_int_t)off);
+        if (load(&p->control->policy_told)) {
+            json_object_set_new(answer, "policy", json_string(roll_policy_name((enum roll_policy)policy)));
+        }
+        add_levels(answer, p->control);
+        struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = ask->head.seq};
+        int err = answer ? roll_net_send_json(socket, NULL, 0, &head, answer) : ROLL_E_NOMEM;
+        if (err) {
+            roll_log(ROLL_LOG_WARNING, "agent: the root cannot be told what is switched for %s.%u: %s", p->job,
+                     p->restart, roll_strerror(err));
+        }
+        json_decref(answer);
+    }
+    json_decref(json);
 }
 
 void roll_agent_controls_seen(struct roll_agent_controls *c, uint64_t now)

@@ -32,6 +32,9 @@ void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, ui
 void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame);
 /* Sets the policy of all pages that have another one. */
 void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy);
+/* Answers the question (ASK with op "switches", borrowed) what is switched on the page of a run; any other question,
+ * and one about a run that has no page here, is left alone. */
+void roll_agent_controls_ask(const struct roll_agent_controls *c, const struct roll_frame *ask, void *socket);
 /* Tells the ranks that an agent is there. */
 void roll_agent_controls_seen(struct roll_agent_controls *c, uint64_t now);
 /* Unmaps all pages; their files stay. */

@@ -30,6 +30,7 @@ struct traced_run {
     roll_segments_t *segments; /* NULL: could not be had */
     struct roll_trace_clock clock;
     bool urgent;
+    struct roll_frame_settings settings; /* newest SETTINGS that this agent wrote; zero: none */
 };
 
 struct kept {
@@ -251,6 +252,19 @@ static void tick(struct roll_agent_trace *t, struct traced_run *run, uint64_t no
                  run->job, run->restart, roll_strerror(err));
     }
     run->urgent = false;
+}
+
+void roll_agent_trace_settings(roll_agent_trace_t *t, const struct roll_agent_ring *ring,
+                               const struct roll_frame_settings *settings, uint64_t now)
+{
+    for (size_t i = 0; i < t->used; i++) {
+        struct traced_run *run = &t->run[t->kept[i].run];
+        if (t->kept[i].ring == ring && memcmp(&run->settings, settings, sizeof(*settings)) != 0) {
+            run->settings = *settings;
+            run->clock.moved = true; /* a tick follows: time goes on with the new patience */
+            keep(t, run, (struct roll_frame_head){.type = ROLL_FRAME_SETTINGS}, settings, sizeof(*settings), now);
+        }
+    }
 }
 
 void roll_agent_trace_note(roll_agent_trace_t *t, const char *text, uint64_t now)

@@ -21,6 +21,9 @@ roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *
 /* Begins to keep a ring (borrowed until it is dropped). On an error one line says so, and the ring is not kept.
  */
 void roll_agent_trace_add(roll_agent_trace_t *trace, const struct roll_agent_ring *ring);
+/* Notes how the root's engine is set for the run of this ring, so that the trace is judged like that. */
+void roll_agent_trace_settings(roll_agent_trace_t *trace, const struct roll_agent_ring *ring,
+                               const struct roll_frame_settings *settings, uint64_t now);
 /* Keeps the new contents of all rings. now: CLOCK_MONOTONIC. */
 void roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);
 /* Keeps a note (the payload of a NOTE frame), and writes it out. */

@@ -243,7 +243,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     if (!s) {
         s = &peer->streams[peer->used++];
         *s = (struct roll_peer_stream){.stream = frame->head.stream, .run = run};
-        roll_remedy_resend(root, peer, run);
+        roll_remedy_resend(peer, run);
+        roll_remedy_ask(peer, run);
+        roll_run_tell_settings(run, peer, frame->head.stream);
         take_over(root, peer, frame->head.stream);
     }
     s->due = s->urgent = true;
@@ -388,6 +390,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
         if (find_peer(root, from)) {
             roll_stacks_answer(root, &frame);
             roll_facts_answer(root, &frame);
+            roll_remedy_answer(root, find_peer(root, from), &frame);
         }
         break;
     case ROLL_FRAME_QUERY:

@@ -5,6 +5,9 @@
  * that comes later is sent the list. The control pages do the rest (trace/control.h). Policy auto: the first verdict
  * that names a local remedy switches it on for the whole job (it acts only where its hazard is met); one that names a
  * symmetric remedy switches it on for the layer of the verdict, else for the job, because it costs every rank a row.
+ *
+ * The control pages outlive a root, so a root asks the first agent of each run what a predecessor has switched there,
+ * and goes on with that. A file of its own for it was rejected: it could contradict what the ranks obey.
  */
 #include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
@@ -72,9 +75,8 @@ static int change_run(roll_root_t *root, struct roll_run *run, const struct roll
     return 0;
 }
 
-void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct roll_run *run)
+void roll_remedy_resend(struct roll_peer *peer, const struct roll_run *run)
 {
-    (void)root;
     if (run->policy_set) {
         struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = run->policy};
         send_change(peer, run, &c);
@@ -125,6 +127,114 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
         roll_log(ROLL_LOG_INFO, "%s.%u: policy auto switches remedy %s on for the %s", run->job, run->restart,
                  roll_remedy_name(bit), level_name[c.level]);
     }
+}
+
+static void set_policy(roll_root_t *root, struct roll_run *run, enum roll_policy policy)
+{
+    run->policy = policy;
+    run->policy_set = true;
+    roll_run_settings(root, run);
+}
+
+/* What was found before the policy was set counts. */
+static void judge_again(roll_root_t *root, struct roll_run *run)
+{
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        roll_remedy_auto(root, run, &run->verdicts.at[i]->said);
+    }
+}
+
+/* what a predecessor switched */
+
+void roll_remedy_ask(struct roll_peer *peer, const struct roll_run *run)
+{
+    json_t *ask = run->switches_known ? NULL
+                                      : json_pack("{s:s,s:s,s:I}", "op", "switches", "job", run->job, "restart",
+                                                  (json_int_t)run->restart);
+    struct roll_frame_head head = {.type = ROLL_FRAME_ASK};
+    int err = ask ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask) : 0;
+    if (err) {
+        roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be asked what is switched for %s.%u: %s", peer->host,
+                 run->job, run->restart, roll_strerror(err));
+    }
+    json_decref(ask);
+}
+
+/* Takes over what is switched on one level; what this root has switched there itself stays. */
+static bool learn(struct roll_run *run, const struct roll_control_change *level, json_int_t on, json_int_t off)
+{
+    struct roll_switch *s = (on | off) ? find_switch(run, level) : NULL;
+    if (!s) {
+        return false;
+    }
+    uint32_t own = s->on | s->off;
+    s->on |= (uint32_t)on & ~own;
+    s->off |= (uint32_t)off & ~own;
+    return true;
+}
+
+/* Takes over the entries of one list: [layer or key, on, off]. Returns how many. */
+static unsigned learn_list(struct roll_run *run, enum roll_control_level level, const json_t *list)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < json_array_size(list) && i < ROLL_CONTROL_LAYERS; i++) {
+        const json_t *item = json_array_get(list, i);
+        json_int_t number = json_integer_value(json_array_get(item, 0));
+        struct roll_control_change c = {.level = level};
+        bool fits = level == ROLL_LEVEL_GROUP ? number != 0 : number >= 0 && number < ROLL_CONTROL_LAYERS;
+        c.comm_key = level == ROLL_LEVEL_GROUP ? (uint64_t)number : 0;
+        c.layer = level == ROLL_LEVEL_LAYER ? (uint32_t)number : 0;
+        n += fits &&
+             learn(run, &c, json_integer_value(json_array_get(item, 1)), json_integer_value(json_array_get(item, 2)));
+    }
+    return n;
+}
+
+static void learn_all(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer, const json_t *answer)
+{
+    const char *name = json_string_value(json_object_get(answer, "policy"));
+    const struct roll_control_change job = {.level = ROLL_LEVEL_JOB};
+    enum roll_policy policy;
+    run->switches_known = true;
+    unsigned n = learn(run, &job, json_integer_value(json_object_get(answer, "on")),
+                       json_integer_value(json_object_get(answer, "off")));
+    n += learn_list(run, ROLL_LEVEL_LAYER, json_object_get(answer, "layers"));
+    n += learn_list(run, ROLL_LEVEL_GROUP, json_object_get(answer, "groups"));
+    bool told = name && !run->policy_set && roll_policy_by_name(name, &policy) == 0;
+    if (told) {
+        set_policy(root, run, policy);
+    }
+    if (!told && n == 0) {
+        return;
+    }
+    roll_log(ROLL_LOG_INFO, "root: %s.%u goes on as the agent on %s has it: policy %s, remedies switched on %u levels",
+             run->job, run->restart, peer->host, roll_policy_name(run->policy), n);
+    for (size_t i = 0; i < root->peers_used; i++) {
+        size_t ring = 0;
+        while (ring < root->peers[i]->used && root->peers[i]->streams[ring].run != run) {
+            ring++;
+        }
+        if (ring < root->peers[i]->used) {
+            roll_remedy_resend(root->peers[i], run);
+        }
+    }
+    judge_again(root, run);
+}
+
+void roll_remedy_answer(roll_root_t *root, const struct roll_peer *peer, const struct roll_frame *frame)
+{
+    json_t *json = roll_net_json(frame);
+    const char *op = json_string_value(json_object_get(json, "op"));
+    const char *job = json_string_value(json_object_get(json, "job"));
+    bool ours = op && job && strcmp(op, "switches") == 0;
+    for (size_t i = 0; ours && i < root->runs_used; i++) {
+        struct roll_run *run = root->runs[i];
+        if (!run->switches_known && strcmp(run->job, job) == 0 &&
+            json_integer_value(json_object_get(json, "restart")) == (json_int_t)run->restart) {
+            learn_all(root, run, peer, json);
+        }
+    }
+    json_decref(json);
 }
 
 /* queries */
@@ -228,9 +338,7 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
         return error("policy is one of observe, advise, auto");
     }
     if (name) {
-        run->policy = policy;
-        run->policy_set = true;
-        roll_run_settings(run);
+        set_policy(root, run, policy);
         struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = policy};
         send_all(root, run, &c);
         uint32_t off = switched(run, ROLL_LEVEL_JOB, 0).off;
@@ -238,9 +346,7 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
             c = (struct roll_control_change){.action = ROLL_ACTION_OFF, .mask = off};
             send_all(root, run, &c);
         }
-        for (size_t i = 0; i < run->verdicts.used; i++) { /* what was already found counts */
-            roll_remedy_auto(root, run, &run->verdicts.at[i]->said);
-        }
+        judge_again(root, run);
     }
     return json_pack("{s:s}", "policy", roll_policy_name(run->policy));
 }

@@ -12,6 +12,7 @@
 #include "daemon/base/log.h"
 #include "daemon/store/trace_file.h"
 #include "daemon/verdict/verdict_json.h"
+#include "daemon/wire/net.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -300,7 +301,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
         open_trace(root, run);
     }
     roll_engine_set(roll_feed_engine(run->feed), &config); /* whatever a predecessor's trace has said of its own */
-    roll_run_settings(run);
+    roll_run_settings(root, run);
     uint64_t now = roll_mono_ns();
     roll_feed_clock_skip(&run->clock, now);
     roll_run_tick(root, run, now, false); /* its first rank comes at this time, not at none */
@@ -379,11 +380,28 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     return err;
 }
 
-void roll_run_settings(struct roll_run *run)
+static struct roll_frame_settings settings_of(const struct roll_run *run, struct roll_engine_config *config)
+{
+    roll_engine_settings(roll_feed_engine(run->feed), config);
+    return (struct roll_frame_settings){config->stall_ns, config->suspect_ns, run->policy, 0};
+}
+
+void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *peer, uint64_t stream)
 {
     struct roll_engine_config config;
-    roll_engine_settings(roll_feed_engine(run->feed), &config);
-    struct roll_frame_settings settings = {config.stall_ns, config.suspect_ns, run->policy, 0};
+    struct roll_frame_settings settings = settings_of(run, &config);
+    struct roll_frame_head head = {.type = ROLL_FRAME_SETTINGS, .stream = stream};
+    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &settings, sizeof(settings));
+    if (err) {
+        roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be told how %s.%u is judged: %s", peer->host, run->job,
+                 run->restart, roll_strerror(err));
+    }
+}
+
+void roll_run_settings(roll_root_t *root, struct roll_run *run)
+{
+    struct roll_engine_config config;
+    struct roll_frame_settings settings = settings_of(run, &config);
     if (run->trace) {
         uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof(settings)];
         struct roll_frame_head head = {.type = ROLL_FRAME_SETTINGS};
@@ -396,6 +414,16 @@ void roll_run_settings(struct roll_run *run)
     }
     config.policy = run->policy;
     roll_engine_set(roll_feed_engine(run->feed), &config);
+    for (size_t i = 0; i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        size_t ring = 0;
+        while (ring < peer->used && peer->streams[ring].run != run) {
+            ring++;
+        }
+        if (ring < peer->used && !peer->gone) { /* one ring names the run */
+            roll_run_tell_settings(run, peer, peer->streams[ring].stream);
+        }
+    }
 }
 
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)

@@ -46,6 +46,7 @@ struct roll_run {
     uint64_t said; /* verdicts up to this number are in the NDJSON file already (a restarted root) */
     enum roll_policy policy;
     bool policy_set;
+    bool switches_known; /* an agent has said what a predecessor of this root switched */
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;  /* when time passes for its engine */
@@ -137,8 +138,10 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
-/* The engine judges as under the run's policy from here on, and the trace says so. */
-void roll_run_settings(struct roll_run *run);
+/* The engine judges as under the run's policy from here on; the trace and the agents of the run are told so. */
+void roll_run_settings(roll_root_t *root, struct roll_run *run);
+/* Tells an agent how the engine is set for the run of one of its rings. */
+void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *peer, uint64_t stream);
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
@@ -170,7 +173,11 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_remedy_state(const struct roll_run *run);
-void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct roll_run *run);
+void roll_remedy_resend(struct roll_peer *peer, const struct roll_run *run);
+/* Asks an agent what a predecessor of this root switched for the run, unless that is known. */
+void roll_remedy_ask(struct roll_peer *peer, const struct roll_run *run);
+void roll_remedy_answer(roll_root_t *root, const struct roll_peer *peer,
+                        const struct roll_frame *frame); /* of a known agent */
 
 /* root_stack.c */
 json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query);

@@ -3,6 +3,7 @@
  * root gave; also when there was no root.
  */
 #include "tests/daemon/harness.h"
+#include "tests/daemon/synth.h"
 #include "tests/daemon/verdict_json.h"
 
 #include "daemon/console/analyze/analyze.h"
@@ -31,13 +32,19 @@ static pid_t start_agent(int node, const char *const connect, const char *segmen
     return pid;
 }
 
-static pid_t start_root(void)
+static pid_t start_root_with(const char *stall_ms, const char *suspect_ms)
 {
     char listen[300];
     snprintf(listen, sizeof(listen), "ipc://%s", harness_path("root.sock"));
-    pid_t pid = DAEMON("root.err", endpoint, "--root", "--listen", listen, "--dir", harness_path("rootdir"));
+    pid_t pid = DAEMON("root.err", endpoint, "--root", "--listen", listen, "--dir", harness_path("rootdir"),
+                       "--stall-ms", stall_ms, "--suspect-ms", suspect_ms);
     assert_true(pid > 0);
     return pid;
+}
+
+static pid_t start_root(void)
+{
+    return start_root_with("500", "5000"); /* the defaults */
 }
 
 struct told {
@@ -137,6 +144,88 @@ static void test_what_two_agents_kept_tells_what_the_root_told(void **state)
     json_decref(live);
     harness_end(rank[0], SIGTERM);
     harness_end(rank[1], SIGTERM);
+    harness_end(root, SIGTERM);
+}
+
+/* The verdict of this code that the traces of both nodes give by now, without what two readings of a clock pair make
+ * different; NULL: none. Returned owned. */
+static json_t *kept_verdict(const char *code)
+{
+    struct roll_engine_config config = {0};
+    roll_analysis_t *a = roll_analysis_new(&config, false);
+    json_t *found = NULL;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(roll_analysis_add(a, harness_path(both[i])), 0);
+    }
+    assert_int_equal(roll_analysis_finish(a), 0);
+    for (json_t *v; (v = json_of_verdict(roll_analysis_next(a))) != NULL; json_decref(v)) {
+        if (!found && strcmp(json_string_value(json_object_get(v, "code")), code) == 0) {
+            found = json_incref(v);
+        }
+    }
+    roll_analysis_destroy(&a);
+    return found;
+}
+
+/* Takes out what the clocks of root and agent make different, and the number, for others may have been said between. */
+static char *timeless(json_t *verdict)
+{
+    json_t *side;
+    size_t i;
+    json_object_del(verdict, "time_ns");
+    json_object_del(verdict, "event_ns");
+    json_object_del(verdict, "number");
+    json_array_foreach(json_object_get(verdict, "evidence"), i, side)
+    {
+        json_object_del(side, "time_ns");
+    }
+    return json_dumps(verdict, JSON_COMPACT);
+}
+
+/*
+ * A root with another patience than the default, and whose policy is changed while it watches: the traces of the agents
+ * hold both. Rank 1 makes no call while rank 0 waits: with the default patience that is said after 5 s, and it is
+ * said sooner. Both ranks have said before how many tokens they have: what is said of the remedy is a matter of policy.
+ */
+static void test_the_patience_and_the_policy_of_the_root_hold_for_what_agents_kept(void **state)
+{
+    (void)state;
+    static struct synth rank[2];
+    static const char *const codes[] = {"rank-busy", "moe-tokens-unequal"};
+    const char *const dir[2] = {harness_path("d1"), harness_path("d2")};
+    pid_t root = start_root_with("700", "300"), agent[2];
+    roll_client_t *client = harness_client(endpoint);
+    uint16_t comm[2];
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(mkdir(dir[r], 0700), 0);
+        agent[r] = start_agent(r + 1, endpoint, "1M");
+        assert_int_equal(synth_open(&rank[r], dir[r], "job", r, 2, 64), 0);
+        comm[r] = synth_comm(&rank[r], 0x1000);
+        synth_allreduce(&rank[r], &(struct synth_call){.comm = comm[r], .count = 8});
+    }
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == 2));
+    json_decref(harness_ask(client, "{s:s,s:s}", "op", "policy", "policy", "advise"));
+    for (int r = 0; r < 2; r++) {
+        synth_tokens(&rank[r], comm[r], 100 + (uint64_t)r);
+    }
+    synth_allreduce(&rank[0], &(struct synth_call){.comm = comm[0], .count = 8, .hang = true});
+    for (size_t i = 0; i < 2; i++) {
+        json_t *live = harness_verdict(client, codes[i]), *after = NULL;
+        assert_non_null(live);
+        assert_true(HARNESS_UNTIL((after = kept_verdict(codes[i])) != NULL)); /* it is behind */
+        char *said = timeless(live), *told = timeless(after);
+        assert_string_equal(told, said);
+        free(said);
+        free(told);
+        json_decref(live);
+        json_decref(after);
+    }
+    roll_client_destroy(&client);
+    for (int r = 0; r < 2; r++) {
+        synth_finish(&rank[r]);
+        harness_end(agent[r], SIGTERM);
+        synth_close(&rank[r]);
+    }
     harness_end(root, SIGTERM);
 }
 
@@ -254,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_healthy_job_on_two_nodes_is_healthy_afterwards),
         TEST(test_what_two_agents_kept_tells_what_the_root_told),
+        TEST(test_the_patience_and_the_policy_of_the_root_hold_for_what_agents_kept),
         TEST(test_an_agent_keeps_what_no_root_ever_sees_also_when_it_is_killed),
         TEST(test_a_trace_without_its_beginning_accuses_nobody),
         TEST(test_the_rings_of_a_killed_job_tell_who_was_waited_for),

@@ -286,6 +286,67 @@ static void test_a_remedy_is_switched_in_its_own_restart_only(void **state)
     assert_int_equal(harness_end(daemon, SIGTERM), 0);
 }
 
+/* What a root switched holds on the control pages when it is killed, and the next root knows it. */
+static void test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_switched(void **state)
+{
+    (void)state;
+    char where[300];
+    snprintf(where, sizeof(where), "ipc://%s/sock", harness_dir());
+    pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where);
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
+    assert_true(root > 0 && agent > 0);
+    roll_client_t *client = harness_client(where);
+    pid_t rank = harness_rank(harness_path("d"), 0, 1, 1000, 10, "wait");
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == 10));
+    struct roll_control *page = NULL;
+    assert_int_equal(roll_control_open(harness_path("d/job.0.ctl"), false, 0, &page), 0);
+    json_decref(harness_ask(client, "{s:s,s:s}", "op", "policy", "policy", "auto"));
+    json_decref(harness_ask(client, "{s:s,s:s,s:s}", "op", "remedy", "action", "off", "remedy", "pad"));
+    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "on", "remedy", "fill", "level",
+                            "layer", "layer", 3));
+    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:s}", "op", "remedy", "action", "on", "remedy", "fill", "level",
+                            "group", "comm", "0xfedcba9876543210"));
+    assert_true(HARNESS_UNTIL(atomic_load(&page->group[0].on) == ROLL_REMEDY_FILL));
+    json_t *reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
+    json_t *before = json_incref(json_object_get(reply, "remedies"));
+    json_decref(reply);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+
+    root = DAEMON("root.err", NULL, "--root", "--listen", where);
+    assert_true(root > 0);
+    client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == 10));
+    bool same = false;
+    assert_true(HARNESS_UNTIL(({
+        reply = harness_ask(client, "{s:s}", "op", "status");
+        const char *policy = json_string_value(json_object_get(json_object_get(reply, "run"), "policy"));
+        same = strcmp(policy, "auto") == 0 && json_equal(json_object_get(reply, "remedies"), before);
+        json_decref(reply);
+        same;
+    })));
+    json_decref(before);
+    assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
+    assert_int_equal(atomic_load(&page->auto_local), roll_remedy_all() & ~ROLL_REMEDY_PAD);
+    assert_int_equal(atomic_load(&page->layer[3].on), ROLL_REMEDY_FILL);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+
+    root = DAEMON("root.err", NULL, "--root", "--listen", where, "--policy", "advise"); /* overrules */
+    assert_true(root > 0);
+    client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == 10));
+    assert_true(HARNESS_UNTIL(atomic_load(&page->policy) == ROLL_POLICY_ADVISE));
+    reply = harness_ask(client, "{s:s}", "op", "status");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(reply, "run"), "policy")), "advise");
+    json_decref(reply);
+    roll_client_destroy(&client);
+    roll_control_close(&page);
+    harness_end(rank, SIGTERM);
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
 /* What the trace gives equals the lines of the NDJSON file, byte for byte. Returns the first verdict with `code`,
  * owned; NULL when there is none. */
 static json_t *expect_the_same_of_the_trace(const char *trace, const char *json, bool over, const char *code)
@@ -449,6 +510,7 @@ int main(void)
         TEST(test_verdicts_are_pushed_to_subscribers),
         TEST(test_remedies_and_policy_reach_the_control_page),
         TEST(test_a_remedy_is_switched_in_its_own_restart_only),
+        TEST(test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_switched),
         TEST(test_a_trace_gives_the_verdicts_of_the_live_run),
         TEST(test_a_trace_gives_them_also_where_patience_and_policy_are_not_the_default),
         TEST(test_two_jobs_on_one_root_are_kept_apart),

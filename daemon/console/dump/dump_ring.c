@@ -285,11 +285,12 @@ int roll_dump_ring(struct roll_dump *d, const void *data, size_t bytes)
 
 #define P struct roll_control
 static const struct roll_dump_field control_fields[] = {
-    FIELD(P, magic, ROLL_DUMP_TEXT),      FIELD(P, version, ROLL_DUMP_UINT),
-    FIELD(P, oldest, ROLL_DUMP_UINT),     FIELD(P, bytes, ROLL_DUMP_UINT),
-    FIELD(P, generation, ROLL_DUMP_UINT), NAMED(P, policy, roll_policy_name),
-    FIELD(P, on, ROLL_DUMP_HEX),          FIELD(P, auto_local, ROLL_DUMP_HEX),
-    FIELD(P, agent_pid, ROLL_DUMP_UINT),  FIELD(P, agent_seen_ns, ROLL_DUMP_UINT),
+    FIELD(P, magic, ROLL_DUMP_TEXT),       FIELD(P, version, ROLL_DUMP_UINT),
+    FIELD(P, oldest, ROLL_DUMP_UINT),      FIELD(P, bytes, ROLL_DUMP_UINT),
+    FIELD(P, generation, ROLL_DUMP_UINT),  NAMED(P, policy, roll_policy_name),
+    FIELD(P, on, ROLL_DUMP_HEX),           FIELD(P, auto_local, ROLL_DUMP_HEX),
+    FIELD(P, agent_pid, ROLL_DUMP_UINT),   FIELD(P, agent_seen_ns, ROLL_DUMP_UINT),
+    FIELD(P, policy_told, ROLL_DUMP_UINT),
 };
 #undef P
 static const struct roll_dump_field control_layer_fields[] = {{"on", 0, 4, ROLL_DUMP_HEX, NULL},

@@ -136,6 +136,7 @@ static const struct member members[] = {
     M(roll_control, auto_local),
     M(roll_control, agent_pid),
     M(roll_control, agent_seen_ns),
+    M(roll_control, policy_told),
     M(roll_control, pad0),
     M(roll_control, layer),
     M(roll_control, group),
