@@ -5,35 +5,20 @@
  * milliseconds, the rings themselves. A doorbell from the ranks was rejected: it would put a system call into every
  * NCCL call. The root may be away for any time: only cursors are kept here, no records, and the ranks never notice.
  */
-#include "daemon/agent/agent.h"
+#include "daemon/agent/agent_state.h"
 
-#include "daemon/agent/agent_control.h"
-#include "daemon/agent/agent_facts.h"
-#include "daemon/agent/agent_ring.h"
-#include "daemon/agent/agent_sight.h"
-#include "daemon/agent/agent_stack.h"
-#include "daemon/agent/agent_trace.h"
-#include "daemon/agent/agent_unseen.h"
-#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/json.h"
 #include "daemon/base/lock.h"
 #include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
-#include "trace/ident.h"
-#include "trace/pystacks.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -42,46 +27,10 @@
 #define RESCAN_NS    (1000 * ROLL_MS) /* the directory is listed this often, because inotify can overflow */
 #define HEARTBEAT_NS (100 * ROLL_MS)  /* the root stops its clock for a run whose agents it does not hear */
 #define HELLO_NS     (3000 * ROLL_MS)
-#define CONTROL_NS   (100 * ROLL_MS)                /* how often agent_seen_ns of the control pages is set */
-#define STOP_NS      (1500 * ROLL_MS)               /* longest time for an orderly exit */
-#define KEEP_NS      (2000 * ROLL_MS)               /* a finished ring waits this long for its launcher's exit status */
-#define OLD_RING_NS  (UINT64_C(86400000) * ROLL_MS) /* rings of an older job are removed after a day */
+#define CONTROL_NS   (100 * ROLL_MS)  /* how often agent_seen_ns of the control pages is set */
+#define STOP_NS      (1500 * ROLL_MS) /* longest time for an orderly exit */
 #define MAX_POLLED   256
 #define FIXED_POLLED 4
-
-struct bad_file { /* a ring that could not be read, which is logged once. The name counts too: a new file may get the
-                     number of a removed one */
-    dev_t dev;
-    ino_t ino;
-    char *path;
-};
-
-struct agent {
-    const struct roll_agent_options *o;
-    void *socket, *monitor;
-    int inotify;
-    uint64_t seq;
-    bool welcomed;
-    uint64_t hello_seq, hello_ns, heartbeat_ns, rescan_ns, control_ns, live_ns, start_ns;
-    bool said_unreachable, said_connected, said_short;
-    bool rescan;
-    uint64_t drain; /* number of the drain in progress; 0 = none */
-    uint64_t progress;
-    struct roll_agent_ring **rings;
-    size_t used, room;
-    struct bad_file *bad;
-    size_t bad_used, bad_room;
-    struct roll_agent_controls controls;
-    roll_agent_stacks_t *stacks;
-    roll_agent_facts_t *facts;
-    roll_agent_trace_t *trace; /* NULL = none */
-    roll_unseen_t *unseen;     /* NULL without memory */
-    roll_agent_sight_t *sight; /* NULL without memory */
-    struct pollfd *ended;      /* room for one process per ring */
-    size_t ended_room;
-    uint8_t *buffer;
-    char host[ROLL_NAME_BYTES];
-};
 
 /* lock */
 
@@ -104,384 +53,14 @@ void roll_agent_unlock(const char *dir, int *fd)
     roll_lock_leave(path, fd);
 }
 
-/* frames out */
-
-static int send_frame(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
-{
-    struct agent *a = ctx;
-    head.seq = a->seq + 1;
-    int err = roll_net_send(a->socket, NULL, 0, &head, payload, bytes);
-    if (!err) {
-        a->seq++;
-        *seq = a->seq;
-    }
-    return err;
-}
-
-static void send_hello(struct agent *a, uint64_t now)
-{
-    a->welcomed = false;
-    a->hello_ns = now;
-    roll_agent_stacks_forget(a->stacks); /* the root asks its questions again in the new conversation */
-    roll_agent_facts_forget(a->facts);
-    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
-                              (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
-    if (!hello) {
-        return;
-    }
-    struct roll_frame_head head = {.type = ROLL_FRAME_HELLO, .seq = a->seq + 1};
-    if (roll_net_send_json(a->socket, NULL, 0, &head, hello) == 0) {
-        a->hello_seq = ++a->seq;
-    }
-    json_decref(hello);
-}
-
-static void send_heartbeat(struct agent *a, uint64_t token)
-{
-    struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token, .count = 0};
-    uint64_t seq;
-    send_frame(a, head, NULL, 0, &seq);
-}
-
-/* rings */
-
-static bool known(const struct agent *a, const char *path, const struct stat *st)
-{
-    for (size_t i = 0; i < a->used; i++) {
-        if (a->rings[i]->ino == st->st_ino && a->rings[i]->dev == st->st_dev) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < a->bad_used; i++) {
-        if (a->bad[i].ino == st->st_ino && a->bad[i].dev == st->st_dev && strcmp(a->bad[i].path, path) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void remember_bad(struct agent *a, const char *path, const struct stat *st)
-{
-    char *name = strdup(path);
-    if (!name) {
-        return;
-    }
-    if (ROLL_GROW(a->bad, a->bad_room, a->bad_used + 1) != 0) {
-        free(name);
-        return;
-    }
-    a->bad[a->bad_used++] = (struct bad_file){st->st_dev, st->st_ino, name};
-}
-
-static int add_ring(struct agent *a, struct roll_agent_ring *ring)
-{
-    int err = ROLL_GROW(a->rings, a->room, a->used + 1);
-    if (err) {
-        return err;
-    }
-    a->rings[a->used++] = ring;
-    const struct roll_ring_header *h = ring->map.header;
-    roll_agent_controls_need(&a->controls, a->o->dir, h->job, h->restart, a->o->policy);
-    return 0;
-}
-
-static void open_ring(struct agent *a, const char *path, const struct stat *st)
-{
-    struct roll_agent_ring *ring = NULL;
-    int err = roll_agent_ring_new(path, &ring);
-    if (err == ROLL_E_LIMIT ||
-        err == ROLL_E_NOMEM) { /* our limits, not the ring, are the reason: the next scan tries again */
-        if (!a->said_short) {
-            a->said_short = true;
-            roll_log(ROLL_LOG_WARNING, "agent: %s: %s; rings wait until there is more (ulimit -n, ulimit -v)", path,
-                     roll_strerror(err));
-        }
-        return;
-    }
-    if (err) {
-        remember_bad(a, path, st);
-        roll_log(ROLL_LOG_WARNING, "agent: %s: %s; this ring is ignored%s", path, roll_strerror(err),
-                 err == ROLL_E_VERSION ? ": use librollcall.so and rollcalld of the same release" : "");
-        return;
-    }
-    uint64_t age;
-    if (roll_agent_ring_stale(ring, &age)) {
-        if (age > OLD_RING_NS) {
-            unlink(path);
-        } else {
-            remember_bad(a, path, st);
-            roll_log(ROLL_LOG_INFO, "agent: %s: left by an older job, not streamed (rollcall analyze reads it)", path);
-        }
-        roll_agent_ring_destroy(&ring);
-        return;
-    }
-    if (add_ring(a, ring) != 0) {
-        roll_agent_ring_destroy(&ring);
-    } else if (a->trace) {
-        roll_agent_trace_add(a->trace, ring);
-    }
-}
-
-static void scan(struct agent *a, uint64_t now)
-{
-    a->rescan = false;
-    a->rescan_ns = now;
-    DIR *d = opendir(a->o->dir);
-    if (!d) {
-        return;
-    }
-    struct dirent *entry;
-    while ((entry = readdir(d)) != NULL) {
-        size_t n = strlen(entry->d_name);
-        struct stat st;
-        char path[PATH_MAX];
-        if (n < 6 || strcmp(entry->d_name + n - 5, ".ring") != 0 || entry->d_name[0] == '.') {
-            continue;
-        }
-        snprintf(path, sizeof(path), "%s/%s", a->o->dir, entry->d_name);
-        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !known(a, path, &st)) {
-            open_ring(a, path, &st);
-        }
-    }
-    closedir(d);
-}
-
-/* Whether another ring of this (job, restart) exists besides number `but`. */
-static bool job_in_use(const struct agent *a, size_t but)
-{
-    const struct roll_ring_header *h = a->rings[but]->map.header;
-    for (size_t i = 0; i < a->used; i++) {
-        const struct roll_ring_header *other = a->rings[i]->map.header;
-        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Removes the announcement of Python stacks (*.pystacks) that a killed process could not remove itself. */
-static void remove_announcement(const struct agent *a, const struct roll_agent_ring *ring)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/" ROLL_PYSTACKS_NAME, a->o->dir, (int)ring->map.header->pid);
-    unlink(path);
-}
-
-static void drop_ring(struct agent *a, size_t i)
-{
-    struct roll_agent_ring *ring = a->rings[i];
-    if (a->trace) {
-        roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
-    }
-    unlink(ring->path);
-    if (!job_in_use(a, i)) {
-        roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
-    }
-    roll_agent_ring_destroy(&a->rings[i]);
-    a->rings[i] = a->rings[--a->used];
-}
-
-/* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
- * as evidence. */
-static void clean(struct agent *a, uint64_t now, bool leaving)
-{
-    for (size_t i = a->used; i-- > 0;) {
-        struct roll_agent_ring *ring = a->rings[i];
-        if (ring->gone && !ring->unannounced) {
-            ring->unannounced = true;
-            remove_announcement(a, ring);
-        }
-        bool patient = !leaving && ring->status.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < KEEP_NS;
-        if (ring->gone && !patient && ring->status.proc_state == ROLL_PROC_FINISHED && roll_agent_ring_settled(ring)) {
-            drop_ring(a, i);
-        }
-    }
-}
-
-/* frames in */
-
-static void welcome(struct agent *a, const struct roll_frame *frame, uint64_t now)
-{
-    json_t *json = roll_net_json(frame);
-    bool resync = json && json_is_true(json_object_get(json, "resync"));
-    const char *name = json ? json_string_value(json_object_get(json, "policy")) : NULL;
-    enum roll_policy policy;
-    if (name && roll_policy_by_name(name, &policy) == 0) {
-        roll_agent_controls_policy(&a->controls, policy);
-    }
-    json_decref(json);
-    if (resync) { /* the root does not know us, or has missed a frame: begin the conversation again */
-        send_hello(a, now);
-        return;
-    }
-    if (frame->head.seq != a->hello_seq || a->welcomed) {
-        return;
-    }
-    a->welcomed = true;
-    if (!a->said_connected || a->said_unreachable) {
-        roll_log(ROLL_LOG_INFO, "agent: connected to %s", a->o->endpoint);
-    }
-    a->said_connected = true;
-    a->said_unreachable = false;
-    roll_unseen_again(a->unseen);
-    for (size_t i = 0; i < a->used; i++) {
-        a->rings[i]->link = ROLL_LINK_NEW;
-    }
-}
-
-static void begin_drain(struct agent *a, uint64_t token, uint64_t now)
-{
-    scan(a, now);
-    a->drain = token;
-    for (size_t i = 0; i < a->used; i++) {
-        struct roll_agent_ring *ring = a->rings[i];
-        ring->look_ns = 0;
-        ring->drain_head = roll_agent_ring_head(ring);
-        ring->drain_status = true;
-    }
-}
-
-/* The process behind a ring, for questions about stacks. */
-static pid_t pid_of(void *ctx, uint64_t epoch, const char **why)
-{
-    const struct agent *a = ctx;
-    *why = "its ring is not here any more";
-    for (size_t i = 0; i < a->used; i++) {
-        const struct roll_agent_ring *ring = a->rings[i];
-        if (ring->map.header->epoch != epoch) {
-            continue;
-        }
-        *why = ring->foreign
-                   ? "its agent is in another pid namespace: run them in one (Kubernetes: shareProcessNamespace)"
-                   : "the process has ended";
-        return ring->foreign || ring->gone ? 0 : (pid_t)ring->map.header->pid;
-    }
-    return 0;
-}
-
-/* How the root's engine is set for the run of a ring: this node's trace of that run says the same. */
-static void settings(struct agent *a, const struct roll_frame *frame, uint64_t now)
-{
-    struct roll_frame_settings s;
-    if (!a->trace || frame->head.payload < sizeof(s)) {
-        return;
-    }
-    memcpy(&s, frame->payload, sizeof(s));
-    for (size_t i = 0; i < a->used; i++) {
-        if (a->rings[i]->map.header->epoch == frame->head.stream) {
-            roll_agent_trace_settings(a->trace, a->rings[i], &s, now);
-        }
-    }
-}
-
-static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now)
-{
-    switch (frame->head.type) {
-    case ROLL_FRAME_WELCOME:
-        welcome(a, frame, now);
-        break;
-    case ROLL_FRAME_ACK:
-        for (size_t i = 0; i < a->used; i++) {
-            if (a->rings[i]->map.header->epoch == frame->head.stream) {
-                roll_agent_ring_ack(a->rings[i], frame);
-            }
-        }
-        break;
-    case ROLL_FRAME_CONTROL:
-        roll_agent_controls_apply(&a->controls, frame);
-        break;
-    case ROLL_FRAME_SETTINGS:
-        settings(a, frame, now);
-        break;
-    case ROLL_FRAME_HEARTBEAT:
-        if (frame->head.first != 0) {
-            begin_drain(a, frame->head.first, now);
-        }
-        break;
-    case ROLL_FRAME_ASK:
-        roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
-        roll_agent_facts_ask(a->facts, frame);
-        roll_agent_controls_ask(&a->controls, frame, a->socket);
-        break;
-    case ROLL_FRAME_ERROR:
-        roll_log(ROLL_LOG_WARNING, "agent: the root refuses a frame: %.*s",
-                 (int)(frame->head.payload < 400 ? frame->head.payload : 400), (const char *)frame->payload);
-        break;
-    default:
-        break; /* a newer root may send other types */
-    }
-}
-
-static void receive(struct agent *a, uint64_t now)
-{
-    for (int i = 0; i < 256; i++) {
-        zmq_msg_t msg;
-        zmq_msg_init(&msg);
-        if (roll_net_recv(&msg, a->socket) < 0) {
-            zmq_msg_close(&msg);
-            return;
-        }
-        struct roll_frame frame;
-        if (roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL) == 0) {
-            handle(a, &frame, now);
-        }
-        zmq_msg_close(&msg);
-    }
-}
-
 /* loop */
 
-static void process_ended(struct roll_agent_ring *ring, uint64_t now)
+static int64_t pump(struct roll_agent *a, uint64_t now)
 {
-    close(ring->pidfd);
-    ring->pidfd = -1;
-    ring->gone = true;
-    ring->gone_ns = now;
-    ring->gone_head = roll_agent_ring_head(ring);
-}
-
-/* Finds all processes that have ended, in one call, because their rings are of an earlier moment. */
-static void look_for_ended(struct agent *a, uint64_t now)
-{
-    if (ROLL_GROW(a->ended, a->ended_room, a->used) != 0) {
-        return; /* the loop's own poll finds most of them */
-    }
-    for (size_t i = 0; i < a->used; i++) {
-        a->ended[i] = (struct pollfd){.fd = a->rings[i]->gone ? -1 : a->rings[i]->pidfd, .events = POLLIN};
-    }
-    if (a->used > 0 && poll(a->ended, (nfds_t)a->used, 0) > 0) {
-        for (size_t i = 0; i < a->used; i++) {
-            if (a->ended[i].revents != 0) {
-                process_ended(a->rings[i], now);
-            }
-        }
-    }
-}
-
-/* Looks at all ranks of the node at one moment: first which live and how far each ring has come; only then is anything
- * sent. */
-static void look(struct agent *a, uint64_t now)
-{
-    look_for_ended(a, now);
-    for (size_t i = 0; i < a->used; i++) {
-        struct roll_agent_ring *ring = a->rings[i];
-        roll_agent_ring_look(ring, now);
-        if (!ring->gone) {
-            a->live_ns = now;
-        }
-    }
-    roll_agent_sight_look(a->sight, a->rings, a->used, now);
-    for (size_t i = 0; i < a->used; i++) {
-        a->rings[i]->upto = roll_agent_ring_head(a->rings[i]);
-    }
-}
-
-static int64_t pump(struct agent *a, uint64_t now)
-{
-    struct roll_agent_out out = {send_frame, a, a->buffer};
+    struct roll_agent_out out = {roll_agent_send, a, a->buffer};
     int64_t total = 0;
     bool drained = true;
-    look(a, now);
+    roll_agent_look(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];
         if (a->welcomed) {
@@ -495,7 +74,7 @@ static int64_t pump(struct agent *a, uint64_t now)
     }
     a->progress += (uint64_t)total;
     if (a->drain && drained && a->welcomed) {
-        send_heartbeat(a, a->drain);
+        roll_agent_heartbeat(a, a->drain);
         a->drain = 0;
     }
     return total;
@@ -503,7 +82,7 @@ static int64_t pump(struct agent *a, uint64_t now)
 
 static bool has_calls(void *ctx, uint32_t pid)
 {
-    struct agent *a = ctx;
+    struct roll_agent *a = ctx;
     for (size_t i = 0; i < a->used; i++) {
         if (a->rings[i]->map.header->pid == pid && roll_agent_ring_head(a->rings[i]) > 0) {
             return true;
@@ -514,7 +93,7 @@ static bool has_calls(void *ctx, uint32_t pid)
 
 static void send_note(void *ctx, json_t *note)
 {
-    struct agent *a = ctx;
+    struct roll_agent *a = ctx;
     char *text = json_dumps(note, JSON_COMPACT);
     struct roll_frame_head head = {.type = ROLL_FRAME_NOTE};
     uint64_t seq;
@@ -522,18 +101,18 @@ static void send_note(void *ctx, json_t *note)
         roll_agent_trace_note(a->trace, text, roll_mono_ns());
     }
     if (text && a->welcomed) {
-        send_frame(a, head, text, strlen(text), &seq);
+        roll_agent_send(a, head, text, strlen(text), &seq);
     }
     free(text);
 }
 
-static void housekeep(struct agent *a, uint64_t now)
+static void housekeep(struct roll_agent *a, uint64_t now)
 {
     if (a->welcomed || a->trace) {
         roll_unseen_look(a->unseen, now, has_calls, send_note, a);
     }
     if (a->rescan || now - a->rescan_ns > RESCAN_NS) {
-        scan(a, now);
+        roll_agent_scan(a, now);
     }
     if (now - a->control_ns > CONTROL_NS) {
         a->control_ns = now;
@@ -546,19 +125,17 @@ static void housekeep(struct agent *a, uint64_t now)
                      "agent: %s cannot be reached; the ranks go on recording, and the agent goes on trying",
                      a->o->endpoint);
         }
-        send_hello(a, now);
+        roll_agent_hello(a, now);
     }
     if (a->welcomed && now - a->heartbeat_ns > HEARTBEAT_NS) {
         a->heartbeat_ns = now;
-        send_heartbeat(a, 0);
+        roll_agent_heartbeat(a, 0);
     }
-    clean(a, now, false);
+    roll_agent_clean(a, now, false);
 }
 
-static void process_ended(struct roll_agent_ring *ring, uint64_t now);
-
 /* Sleeps until a descriptor is ready or the time is over, and reads the descriptors that woke it. */
-static void wait_for_work(struct agent *a, int timeout_ms)
+static void wait_for_work(struct roll_agent *a, int timeout_ms)
 {
     int stacks = roll_agent_stacks_fd(a->stacks);
     zmq_pollitem_t items[MAX_POLLED] = {{a->socket, 0, ZMQ_POLLIN, 0},
@@ -583,22 +160,22 @@ static void wait_for_work(struct agent *a, int timeout_ms)
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     if (items[2].revents && roll_net_monitor_read(a->monitor, "agent")) {
-        send_hello(a, now);
+        roll_agent_hello(a, now);
     }
     for (int k = FIXED_POLLED; k < n; k++) {
         for (size_t i = 0; items[k].revents && i < a->used; i++) {
             struct roll_agent_ring *ring = a->rings[i];
             if (ring->pidfd == items[k].fd) {
-                process_ended(ring, now);
+                roll_agent_process_ended(ring, now);
             }
         }
     }
     if (items[0].revents) {
-        receive(a, now);
+        roll_agent_receive(a, now);
     }
 }
 
-static void loop(struct agent *a)
+static void loop(struct roll_agent *a)
 {
     int timeout = BUSY_MS;
     uint64_t stop_ns = 0, last_pump = 0;
@@ -638,7 +215,7 @@ static void loop(struct agent *a)
     }
 }
 
-static int open_trace(struct agent *a, char *why, size_t why_size)
+static int open_trace(struct roll_agent *a, char *why, size_t why_size)
 {
     char reason[4096 + 128];
     int err = roll_segment_dir(a->o->trace_dir, reason, sizeof(reason));
@@ -655,7 +232,7 @@ static int open_trace(struct agent *a, char *why, size_t why_size)
     return a->trace ? 0 : ROLL_E_NOMEM;
 }
 
-static int start(struct agent *a, char *why, size_t why_size)
+static int start(struct roll_agent *a, char *why, size_t why_size)
 {
     const struct roll_agent_options *o = a->o;
     uint64_t random = 0;
@@ -695,19 +272,19 @@ static int start(struct agent *a, char *why, size_t why_size)
 
 int roll_agent_run(const struct roll_agent_options *options, char *why, size_t why_size)
 {
-    struct agent a = {.o = options, .inotify = -1};
+    struct roll_agent a = {.o = options, .inotify = -1};
     int err = start(&a, why, why_size);
     if (err) {
         goto out;
     }
     uint64_t now = roll_mono_ns();
-    scan(&a, now);
-    send_hello(&a, now);
+    roll_agent_scan(&a, now);
+    roll_agent_hello(&a, now);
     loop(&a);
-    clean(&a, roll_mono_ns(), true);
+    roll_agent_clean(&a, roll_mono_ns(), true);
     struct roll_frame_head bye = {.type = ROLL_FRAME_BYE};
     uint64_t seq;
-    send_frame(&a, bye, NULL, 0, &seq);
+    roll_agent_send(&a, bye, NULL, 0, &seq);
 out:
     roll_agent_trace_destroy(&a.trace);
     if (a.monitor) {

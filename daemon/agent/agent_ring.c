@@ -1,17 +1,13 @@
 /*
- * agent_ring.c: sends one ring to the root.
+ * agent_ring.c: one ring and its process: mapped, looked at, and how much of it the root has.
  *
- * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. Each time a conversation
- * begins, the root says what it has of the ring (RING, then its ACK), so one rule serves a new connection, a restarted
- * agent and a restarted root. Records go out before their call returns; the tickets of such records are watched, and
- * the finished record follows as an update. Records are read before the definitions that they may name, and are sent
- * after these.
+ * Each time a conversation begins, the root says what it has of the ring (RING, then its ACK), so one rule serves a new
+ * connection, a restarted agent and a restarted root. What is sent between: agent_ring_send.c.
  */
 #include "daemon/agent/agent_ring.h"
 
 #include "daemon/base/clock.h"
 #include "daemon/base/proc.h"
-#include "trace/def.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -23,18 +19,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define REANNOUNCE_NS  (2000 * ROLL_MS)
-#define LOOK_NS        (50 * ROLL_MS)  /* between two looks at a process that has a pidfd */
-#define LOOK_BLIND_NS  (20 * ROLL_MS)  /* between two looks at a process that has none */
-#define STATUS_NS      (500 * ROLL_MS) /* how often an idle ring sends clock pair and losses */
-#define STATUS_MIN_NS  (20 * ROLL_MS)
-#define EXIT_STATUS_NS (50 * ROLL_MS)   /* patience with a launcher, which may say how its rank ended */
-#define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process longer than this, a look at its stacks does not */
-#define STALE_NS       (600000 * ROLL_MS)
-#define STUCK_NS       (1000 * ROLL_MS) /* a slot of a live process not sealed for so long never is */
-#define SIGHT_NS       (400 * ROLL_MS)  /* between two SIGHT frames */
-#define SIGHT_STEP     50u              /* permille of change that is worth a SIGHT frame */
-#define SPARE_FDS      16               /* descriptors that pidfds leave free for rings, /proc and connections */
+#define LOOK_NS       (50 * ROLL_MS)   /* between two looks at a process that has a pidfd */
+#define LOOK_BLIND_NS (20 * ROLL_MS)   /* between two looks at a process that has none */
+#define TRACED_NS     (1000 * ROLL_MS) /* a debugger holds a process longer than this, a look at its stacks does not */
+#define STALE_NS      (600000 * ROLL_MS)
+#define SPARE_FDS     16 /* descriptors that pidfds leave free for rings, /proc and connections */
 
 /* process */
 
@@ -81,7 +70,7 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
     ring->stopped = stat.state == 'T' || (stat.state == 't' && now - ring->traced_ns >= TRACED_NS);
 }
 
-static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)
+enum roll_proc_state roll_agent_ring_proc(const struct roll_agent_ring *ring)
 {
     uint32_t said = atomic_load_explicit(&ring->map.header->state, memory_order_acquire);
     if (ring->foreign) {
@@ -181,315 +170,7 @@ bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns)
     return ring->gone && *age_ns > STALE_NS;
 }
 
-/* sending */
-
-static int announce(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
-{
-    struct roll_ring_header *h = ring->map.header;
-    if (!ring->gone) {
-        uint64_t mono = 0, real = 0;
-        roll_clock_pair(&mono, &real);
-        atomic_store_explicit(&h->clock_mono_ns, mono, memory_order_relaxed);
-        atomic_store_explicit(&h->clock_real_ns, real, memory_order_relaxed);
-    }
-    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof(*h),
-                        &ring->announce_seq);
-    if (!err) {
-        ring->link = ROLL_LINK_ANNOUNCED;
-        ring->announce_ns = now;
-    }
-    return err;
-}
-
-/* Sends the whole entries of the definitions area that have not been sent. */
-static int send_defs(struct roll_agent_ring *ring, const struct roll_agent_out *out)
-{
-    const struct roll_ring_header *h = ring->map.header;
-    for (;;) {
-        uint64_t used = atomic_load_explicit(&ring->map.header->defs_used, memory_order_acquire);
-        size_t limit = (size_t)(used < ring->map.defs_bytes ? used : ring->map.defs_bytes);
-        size_t end = (size_t)ring->defs_sent;
-        size_t max = end + ROLL_AGENT_BATCH * ROLL_RECORD_BYTES;
-        struct roll_def def;
-        for (size_t at = end; at < limit && roll_def_decode(ring->map.defs, limit, &at, &def) == 0 && at <= max;) {
-            end = at;
-        }
-        if (end == ring->defs_sent) {
-            return 0;
-        }
-        uint64_t seq;
-        int err = out->send(
-            out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = h->epoch, .first = ring->defs_sent},
-            ring->map.defs + ring->defs_sent, end - (size_t)ring->defs_sent, &seq);
-        if (err) {
-            return err;
-        }
-        ring->defs_sent = end;
-    }
-}
-
-static void watch(struct roll_agent_ring *ring, const struct roll_record *rec)
-{
-    if (roll_seal_state(rec->seal) != ROLL_STATE_ENTERED) {
-        return;
-    }
-    if (ring->pending_used == ROLL_PENDING_MAX) { /* more open calls than a process has threads: give up the oldest */
-        memmove(ring->pending, ring->pending + 1, (ROLL_PENDING_MAX - 1) * sizeof(*ring->pending));
-        ring->pending_used--;
-    }
-    ring->pending[ring->pending_used++] = roll_seal_ticket(rec->seal);
-}
-
-static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *out, enum roll_frame_type type,
-                     const struct roll_record *recs, size_t n)
-{
-    uint64_t seq;
-    struct roll_frame_head head = {.type = (uint16_t)type,
-                                   .stream = ring->map.header->epoch,
-                                   .first = roll_seal_ticket(recs[0].seal),
-                                   .rec_size = ROLL_RECORD_BYTES,
-                                   .count = (uint32_t)n};
-    return out->send(out->ctx, head, recs, n * sizeof(*recs), &seq);
-}
-
-/* Whether the record at the cursor will never be sealed, because its process is gone, or the thread that was writing it
- * is (cancelled, longjmp). */
-static bool given_up(struct roll_agent_ring *ring, uint64_t now)
-{
-    if (ring->gone) {
-        return true;
-    }
-    if (ring->stuck_ticket != ring->sent || ring->stuck_ns == 0 || ring->stopped) {
-        ring->stuck_ticket = ring->sent;
-        ring->stuck_ns = now;
-    }
-    return now - ring->stuck_ns > STUCK_NS;
-}
-
-/* Sends new records, as far as the window allows. */
-static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
-{
-    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
-    int64_t total = 0;
-    /* Only a batch at a time: so the rings catch up side by side after a pause, and no rank seems far behind another.
-     */
-    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH && ring->sent < ring->upto) {
-        uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
-        size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
-        size_t n = roll_ring_read(&ring->map, ring->sent, recs, most, &next, &lost);
-        if (n == 0 && next == ring->sent) {
-            if (ring->sent >= roll_agent_ring_head(ring) || !given_up(ring, now)) {
-                break;
-            }
-            next = ring->sent + 1;
-            lost = 1;
-        }
-        int err = send_defs(ring, out);
-        if (!err && n > 0) {
-            err = send_recs(ring, out, ROLL_FRAME_RECORDS, recs, n);
-        }
-        if (err) {
-            return total > 0 ? total : err;
-        }
-        if (lost > 0 && !ring->second) {
-            atomic_fetch_add_explicit(&ring->map.header->losses[ROLL_LOSS_OVERRUN], lost, memory_order_relaxed);
-        }
-        for (size_t i = 0; i < n; i++) {
-            watch(ring, &recs[i]);
-        }
-        ring->sent = next;
-        total += (int64_t)n + (int64_t)lost;
-    }
-    return total;
-}
-
-/* Sends updates for watched calls that have returned meanwhile. */
-static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agent_out *out)
-{
-    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
-    size_t n = 0, keep = 0, i;
-    for (i = 0; i < ring->pending_used && n < ROLL_AGENT_BATCH; i++) {
-        int err = roll_ring_get(&ring->map, ring->pending[i], &recs[n]);
-        if (err) {
-            continue; /* the record is overwritten: the call's end will never be known */
-        }
-        if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED) {
-            ring->pending[keep++] = ring->pending[i];
-        } else {
-            n++;
-        }
-    }
-    if (n > 0) {
-        int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
-        if (err) {
-            /* No ticket may be forgotten: put those that are kept and those that could not be sent back in order. */
-            uint64_t merged[ROLL_AGENT_BATCH + ROLL_PENDING_MAX];
-            size_t a = 0, b = 0, m = 0;
-            while (a < keep || b < n) {
-                bool first = b == n || (a < keep && ring->pending[a] < roll_seal_ticket(recs[b].seal));
-                merged[m++] = first ? ring->pending[a++] : roll_seal_ticket(recs[b++].seal);
-            }
-            memmove(ring->pending + m, ring->pending + i, (ring->pending_used - i) * sizeof(*ring->pending));
-            memcpy(ring->pending, merged, m * sizeof(*merged));
-            ring->pending_used = m + (ring->pending_used - i);
-            return err;
-        }
-    }
-    memmove(ring->pending + keep, ring->pending + i, (ring->pending_used - i) * sizeof(*ring->pending));
-    ring->pending_used = keep + (ring->pending_used - i);
-    return (int64_t)n;
-}
-
-static int by_ticket(const void *a, const void *b)
-{
-    uint64_t x = ((const struct roll_record *)a)->seal, y = ((const struct roll_record *)b)->seal;
-    return (x > y) - (x < y);
-}
-
-/*
- * Sends what the device, or the rank, has noted as complete: for each stream the newest call, as one update with the
- * state COMPLETE. Streams are in order, so this update covers all earlier calls on that stream. A record that is
- * overwritten, or not sent yet, is passed over: a later one covers it.
- */
-static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_agent_out *out)
-{
-    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
-    const struct roll_ring_header *h = ring->map.header;
-    size_t n = 0;
-    if (atomic_load_explicit(&h->completion, memory_order_relaxed) == ROLL_COMPLETION_OFF) {
-        return 0;
-    }
-    for (size_t i = 0; i < ROLL_RING_DONE_STREAMS && n < ROLL_AGENT_BATCH; i++) {
-        uint64_t done = atomic_load_explicit(&h->done[i], memory_order_acquire);
-        if (done <= ring->done[i] || done > ring->sent) {
-            continue;
-        }
-        bool there = roll_ring_get(&ring->map, done - 1, &recs[n]) == 0;
-        if (there && roll_seal_state(recs[n].seal) < ROLL_STATE_RETURNED) {
-            continue; /* the device was faster than the call's return */
-        }
-        if (there) {
-            recs[n++].seal = roll_seal(done - 1, ROLL_STATE_COMPLETE);
-        }
-        ring->done[i] = done;
-    }
-    if (n == 0) {
-        return 0;
-    }
-    qsort(recs, n, sizeof(*recs), by_ticket);
-    int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
-    if (err) {
-        memset(ring->done, 0, sizeof(ring->done)); /* all of them are sent again */
-    }
-    return err ? err : (int64_t)n;
-}
-
-/* Looks again, after a new conversation began, at the calls that the root holds as entered: they may have returned
- * meanwhile. */
-static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *out)
-{
-    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
-    while (ring->recheck < ring->recheck_end) {
-        uint64_t next = ring->recheck, lost = 0;
-        size_t n = roll_ring_read(&ring->map, ring->recheck, recs, ROLL_AGENT_BATCH, &next, &lost);
-        size_t use = 0, before = ring->pending_used;
-        for (size_t i = 0; i < n && roll_seal_ticket(recs[i].seal) < ring->recheck_end; i++) {
-            if (roll_seal_state(recs[i].seal) == ROLL_STATE_ENTERED) {
-                watch(ring, &recs[i]);
-            } else {
-                recs[use++] = recs[i];
-            }
-        }
-        int err = use ? send_recs(ring, out, ROLL_FRAME_UPDATES, recs, use) : 0;
-        if (err) {
-            ring->pending_used = before; /* the next turn begins at the same ticket */
-            return err;
-        }
-        ring->recheck = next > ring->recheck ? next : ring->recheck + 1;
-    }
-    return 0;
-}
-
-static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
-{
-    struct roll_ring_header *h = ring->map.header;
-    struct roll_frame_status s = {.head = roll_agent_ring_head(ring),
-                                  .defs_used = atomic_load_explicit(&h->defs_used, memory_order_relaxed),
-                                  .finish_ns = 0,
-                                  .proc_state = proc_state(ring),
-                                  .exit_status = atomic_load_explicit(&h->exit_status, memory_order_acquire)};
-    bool gone = s.proc_state == ROLL_PROC_FINISHED || s.proc_state == ROLL_PROC_DEAD;
-    if (gone) {
-        s.finish_ns = atomic_load_explicit(&h->finish_ns, memory_order_relaxed);
-        s.finish_ns = s.finish_ns ? s.finish_ns : ring->gone_ns;
-        if (ring->sent < s.head) {
-            return 0; /* the last records go first */
-        }
-        if (s.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < EXIT_STATUS_NS && !ring->drain_status) {
-            return 0; /* the launcher may be about to write how the process ended */
-        }
-    }
-    for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
-        s.losses[i] = atomic_load_explicit(&h->losses[i], memory_order_relaxed);
-    }
-    bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status;
-    bool moved = s.head != ring->status.head && ring->sent == s.head && now - ring->status_ns >= STATUS_MIN_NS;
-    bool due = now - ring->status_ns >= STATUS_NS && !(gone && ring->status_ns > 0);
-    if (!news && !moved && !due && !ring->drain_status) {
-        return 0;
-    }
-    roll_clock_pair(&s.clock_mono_ns, &s.clock_real_ns);
-    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &s,
-                        sizeof(s), &ring->status_seq);
-    if (!err) {
-        ring->status = s;
-        ring->status_ns = now;
-        ring->drain_status = ring->drain_status && ring->sent < ring->drain_head;
-    }
-    return err;
-}
-
-/* Sends how freely the rank runs, when that has changed by SIGHT_STEP, or when the rank is starved no more. */
-static int send_sight(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
-{
-    uint32_t is = ring->starved, was = ring->starved_said;
-    bool news = is == 0 ? was != 0 : is >= was + SIGHT_STEP || was >= is + SIGHT_STEP;
-    uint64_t seq;
-    if (!news || now - ring->starved_ns < SIGHT_NS) {
-        return 0;
-    }
-    struct roll_frame_sight sight = {.heard = 1, .starved = is};
-    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->map.header->epoch},
-                        &sight, sizeof(sight), &seq);
-    if (!err) {
-        ring->starved_said = is;
-        ring->starved_ns = now;
-    }
-    return err;
-}
-
-int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
-{
-    if (ring->link == ROLL_LINK_ANNOUNCED && now - ring->announce_ns > REANNOUNCE_NS) {
-        ring->link = ROLL_LINK_NEW;
-    }
-    if (ring->link == ROLL_LINK_NEW) {
-        return announce(ring, out, now);
-    }
-    if (ring->link != ROLL_LINK_LIVE) {
-        return 0;
-    }
-    int64_t err = send_sight(ring, out, now); /* SIGHT goes first, so that the engine judges the records below by it */
-    err = err ? err : recheck(ring, out);
-    int64_t records = err ? err : send_records(ring, out, now);
-    int64_t updates = records < 0 ? records : send_updates(ring, out);
-    int64_t completions = updates < 0 ? updates : send_completions(ring, out);
-    err = completions < 0 ? completions : send_defs(ring, out);
-    if (!err) {
-        err = send_status(ring, out, now);
-    }
-    return err ? err : records + updates + completions;
-}
+/* what the root has */
 
 void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame)
 {
@@ -525,7 +206,7 @@ bool roll_agent_ring_settled(const struct roll_agent_ring *ring)
 {
     return ring->link == ROLL_LINK_LIVE && ring->sent == roll_agent_ring_head(ring) && ring->acked == ring->sent &&
            ring->recheck == ring->recheck_end && ring->status_ns > 0 && ring->acked_seq >= ring->status_seq &&
-           ring->status.proc_state == (uint32_t)proc_state(ring) &&
+           ring->status.proc_state == (uint32_t)roll_agent_ring_proc(ring) &&
            ring->status.exit_status == atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
 }
 

@@ -85,6 +85,9 @@ bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns)
 /* Looks at the process: pidfd, start time, stopped or not. now: CLOCK_MONOTONIC. */
 void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now);
 
+/* The state of the process, as far as the ring and the last look at the process tell. */
+enum roll_proc_state roll_agent_ring_proc(const struct roll_agent_ring *ring);
+
 /* Sends what is ready to be sent. Returns how many records went out, or a negative error (BUSY: the queue is full). */
 int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now);
 

@@ -1,0 +1,222 @@
+/*
+ * agent_dir.c: the ring directory as its agent sees it: which rings are there, which of their processes live, and which
+ * rings may go.
+ *
+ * A ring is found by inotify, or by the next scan: inotify can overflow, and its limits are per user. The agent looks
+ * at all processes at one moment, before it sends anything, because a death that is noticed later than the records of
+ * others would look like a rank that did not arrive.
+ */
+#include "daemon/agent/agent_state.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "trace/err.h"
+#include "trace/pystacks.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEEP_NS     (2000 * ROLL_MS)               /* a finished ring waits this long for its launcher's exit status */
+#define OLD_RING_NS (UINT64_C(86400000) * ROLL_MS) /* rings of an older job are removed after a day */
+
+static bool known(const struct roll_agent *a, const char *path, const struct stat *st)
+{
+    for (size_t i = 0; i < a->used; i++) {
+        if (a->rings[i]->ino == st->st_ino && a->rings[i]->dev == st->st_dev) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < a->bad_used; i++) {
+        if (a->bad[i].ino == st->st_ino && a->bad[i].dev == st->st_dev && strcmp(a->bad[i].path, path) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void remember_bad(struct roll_agent *a, const char *path, const struct stat *st)
+{
+    char *name = strdup(path);
+    if (!name) {
+        return;
+    }
+    if (ROLL_GROW(a->bad, a->bad_room, a->bad_used + 1) != 0) {
+        free(name);
+        return;
+    }
+    a->bad[a->bad_used++] = (struct roll_agent_bad_file){st->st_dev, st->st_ino, name};
+}
+
+static int add_ring(struct roll_agent *a, struct roll_agent_ring *ring)
+{
+    int err = ROLL_GROW(a->rings, a->room, a->used + 1);
+    if (err) {
+        return err;
+    }
+    a->rings[a->used++] = ring;
+    const struct roll_ring_header *h = ring->map.header;
+    roll_agent_controls_need(&a->controls, a->o->dir, h->job, h->restart, a->o->policy);
+    return 0;
+}
+
+static void open_ring(struct roll_agent *a, const char *path, const struct stat *st)
+{
+    struct roll_agent_ring *ring = NULL;
+    int err = roll_agent_ring_new(path, &ring);
+    if (err == ROLL_E_LIMIT ||
+        err == ROLL_E_NOMEM) { /* our limits, not the ring, are the reason: the next scan tries again */
+        if (!a->said_short) {
+            a->said_short = true;
+            roll_log(ROLL_LOG_WARNING, "agent: %s: %s; rings wait until there is more (ulimit -n, ulimit -v)", path,
+                     roll_strerror(err));
+        }
+        return;
+    }
+    if (err) {
+        remember_bad(a, path, st);
+        roll_log(ROLL_LOG_WARNING, "agent: %s: %s; this ring is ignored%s", path, roll_strerror(err),
+                 err == ROLL_E_VERSION ? ": use librollcall.so and rollcalld of the same release" : "");
+        return;
+    }
+    uint64_t age;
+    if (roll_agent_ring_stale(ring, &age)) {
+        if (age > OLD_RING_NS) {
+            unlink(path);
+        } else {
+            remember_bad(a, path, st);
+            roll_log(ROLL_LOG_INFO, "agent: %s: left by an older job, not streamed (rollcall analyze reads it)", path);
+        }
+        roll_agent_ring_destroy(&ring);
+        return;
+    }
+    if (add_ring(a, ring) != 0) {
+        roll_agent_ring_destroy(&ring);
+    } else if (a->trace) {
+        roll_agent_trace_add(a->trace, ring);
+    }
+}
+
+void roll_agent_scan(struct roll_agent *a, uint64_t now)
+{
+    a->rescan = false;
+    a->rescan_ns = now;
+    DIR *d = opendir(a->o->dir);
+    if (!d) {
+        return;
+    }
+    struct dirent *entry;
+    while ((entry = readdir(d)) != NULL) {
+        size_t n = strlen(entry->d_name);
+        struct stat st;
+        char path[PATH_MAX];
+        if (n < 6 || strcmp(entry->d_name + n - 5, ".ring") != 0 || entry->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(path, sizeof(path), "%s/%s", a->o->dir, entry->d_name);
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !known(a, path, &st)) {
+            open_ring(a, path, &st);
+        }
+    }
+    closedir(d);
+}
+
+/* Whether another ring of this (job, restart) exists besides number `but`. */
+static bool job_in_use(const struct roll_agent *a, size_t but)
+{
+    const struct roll_ring_header *h = a->rings[but]->map.header;
+    for (size_t i = 0; i < a->used; i++) {
+        const struct roll_ring_header *other = a->rings[i]->map.header;
+        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Removes the announcement of Python stacks (*.pystacks) that a killed process could not remove itself. */
+static void remove_announcement(const struct roll_agent *a, const struct roll_agent_ring *ring)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/" ROLL_PYSTACKS_NAME, a->o->dir, (int)ring->map.header->pid);
+    unlink(path);
+}
+
+static void drop_ring(struct roll_agent *a, size_t i)
+{
+    struct roll_agent_ring *ring = a->rings[i];
+    if (a->trace) {
+        roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
+    }
+    unlink(ring->path);
+    if (!job_in_use(a, i)) {
+        roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
+    }
+    roll_agent_ring_destroy(&a->rings[i]);
+    a->rings[i] = a->rings[--a->used];
+}
+
+void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
+{
+    for (size_t i = a->used; i-- > 0;) {
+        struct roll_agent_ring *ring = a->rings[i];
+        if (ring->gone && !ring->unannounced) {
+            ring->unannounced = true;
+            remove_announcement(a, ring);
+        }
+        bool patient = !leaving && ring->status.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < KEEP_NS;
+        if (ring->gone && !patient && ring->status.proc_state == ROLL_PROC_FINISHED && roll_agent_ring_settled(ring)) {
+            drop_ring(a, i);
+        }
+    }
+}
+
+/* processes */
+
+void roll_agent_process_ended(struct roll_agent_ring *ring, uint64_t now)
+{
+    close(ring->pidfd);
+    ring->pidfd = -1;
+    ring->gone = true;
+    ring->gone_ns = now;
+    ring->gone_head = roll_agent_ring_head(ring);
+}
+
+/* Finds all processes that have ended, in one call, because their rings are of an earlier moment. */
+static void look_for_ended(struct roll_agent *a, uint64_t now)
+{
+    if (ROLL_GROW(a->ended, a->ended_room, a->used) != 0) {
+        return; /* the loop's own poll finds most of them */
+    }
+    for (size_t i = 0; i < a->used; i++) {
+        a->ended[i] = (struct pollfd){.fd = a->rings[i]->gone ? -1 : a->rings[i]->pidfd, .events = POLLIN};
+    }
+    if (a->used > 0 && poll(a->ended, (nfds_t)a->used, 0) > 0) {
+        for (size_t i = 0; i < a->used; i++) {
+            if (a->ended[i].revents != 0) {
+                roll_agent_process_ended(a->rings[i], now);
+            }
+        }
+    }
+}
+
+void roll_agent_look(struct roll_agent *a, uint64_t now)
+{
+    look_for_ended(a, now);
+    for (size_t i = 0; i < a->used; i++) {
+        struct roll_agent_ring *ring = a->rings[i];
+        roll_agent_ring_look(ring, now);
+        if (!ring->gone) {
+            a->live_ns = now;
+        }
+    }
+    roll_agent_sight_look(a->sight, a->rings, a->used, now);
+    for (size_t i = 0; i < a->used; i++) {
+        a->rings[i]->upto = roll_agent_ring_head(a->rings[i]);
+    }
+}

@@ -1,0 +1,73 @@
+/*
+ * agent_state.h: what the files of the agent's loop share. Private to agent.c, agent_frames.c and agent_dir.c; one
+ * thread.
+ */
+#ifndef ROLL_DAEMON_AGENT_AGENT_STATE_H
+#define ROLL_DAEMON_AGENT_AGENT_STATE_H
+
+#include "daemon/agent/agent.h"
+#include "daemon/agent/agent_control.h"
+#include "daemon/agent/agent_facts.h"
+#include "daemon/agent/agent_ring.h"
+#include "daemon/agent/agent_sight.h"
+#include "daemon/agent/agent_stack.h"
+#include "daemon/agent/agent_trace.h"
+#include "daemon/agent/agent_unseen.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct roll_agent_bad_file { /* a ring that could not be read, which is logged once. The name counts too: a new file may
+                     get the number of a removed one */
+    dev_t dev;
+    ino_t ino;
+    char *path;
+};
+
+struct roll_agent {
+    const struct roll_agent_options *o;
+    void *socket, *monitor;
+    int inotify;
+    uint64_t seq;
+    bool welcomed;
+    uint64_t hello_seq, hello_ns, heartbeat_ns, rescan_ns, control_ns, live_ns, start_ns;
+    bool said_unreachable, said_connected, said_short;
+    bool rescan;
+    uint64_t drain; /* number of the drain in progress; 0 = none */
+    uint64_t progress;
+    struct roll_agent_ring **rings;
+    size_t used, room;
+    struct roll_agent_bad_file *bad;
+    size_t bad_used, bad_room;
+    struct roll_agent_controls controls;
+    roll_agent_stacks_t *stacks;
+    roll_agent_facts_t *facts;
+    roll_agent_trace_t *trace; /* NULL = none */
+    roll_unseen_t *unseen;     /* NULL without memory */
+    roll_agent_sight_t *sight; /* NULL without memory */
+    struct pollfd *ended;      /* room for one process per ring */
+    size_t ended_room;
+    uint8_t *buffer;
+    char host[ROLL_NAME_BYTES];
+};
+
+/* agent_frames.c */
+/* Sends a frame with the next number; a roll_agent_send_fn. */
+int roll_agent_send(void *agent, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq);
+void roll_agent_hello(struct roll_agent *a, uint64_t now); /* begins a conversation with the root */
+void roll_agent_heartbeat(struct roll_agent *a, uint64_t token);
+void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the root has sent */
+
+/* agent_dir.c */
+void roll_agent_scan(struct roll_agent *a, uint64_t now); /* opens the rings that are new in the directory */
+/* Looks at all ranks of the node at one moment: which live, and how far each ring has come. */
+void roll_agent_look(struct roll_agent *a, uint64_t now);
+void roll_agent_process_ended(struct roll_agent_ring *ring, uint64_t now);
+/* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
+ * as evidence. leaving: the agent ends, and waits for no launcher. */
+void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);
+
+#endif
