@@ -132,6 +132,19 @@ struct roll_root {
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
 
+/* root_peers.c */
+void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now);
+/* A frame of an agent that has a number, and its bytes. */
+void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame,
+                      const void *raw, size_t bytes, uint64_t now);
+/* An answer, which has no number among the agent's frames. */
+void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
+/* Acknowledges what has been fed, and is in the trace by now. */
+void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
+/* Agents that have been silent for long are taken for gone. */
+void roll_peers_look_after(roll_root_t *root, uint64_t now);
+void roll_peers_fini(roll_root_t *root);
+
 /* root_run.c */
 int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out); /* finds or makes */
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the query's "job", else the newest; NULL */

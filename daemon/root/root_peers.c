@@ -1,0 +1,369 @@
+/*
+ * root_peers.c: the agents as the root knows them: which there are, what their frames bring, what they are told.
+ *
+ * Agents number their frames; as long as the numbers follow each other, frames are fed; at the first gap (a cut link, a
+ * restart on either side) the agent is asked to begin again, and is told per ring what is here already. So nothing is
+ * taken twice or taken for lost.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ACK_NS        (20 * ROLL_MS)
+#define ACK_RECORDS   1024 /* or so many records, an eighth of an agent's window */
+#define RESYNC_NS     (200 * ROLL_MS)
+#define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
+#define FRESH_RECORDS 2048 /* a ring is up to date when at most so many of its records are on their way */
+#define MAX_PEERS     65536
+
+/* peers */
+
+/* ZeroMQ numbers its routing ids, or the agent has chosen one: the checksum spreads both. */
+static struct roll_peer **chain_of(roll_root_t *root, const struct roll_address *at)
+{
+    return &root->peer_chain[roll_crc32c(0, at->id, at->bytes) % ROLL_PEER_CHAINS];
+}
+
+static struct roll_peer *find_peer(roll_root_t *root, const struct roll_address *at)
+{
+    for (struct roll_peer *p = *chain_of(root, at); p; p = p->next) {
+        if (p->at.socket == at->socket && p->at.bytes == at->bytes && memcmp(p->at.id, at->id, at->bytes) == 0) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static struct roll_peer *add_peer(roll_root_t *root, const struct roll_address *at)
+{
+    if (root->peers_used >= MAX_PEERS || ROLL_GROW(root->peers, root->peers_room, root->peers_used + 1) != 0) {
+        return NULL;
+    }
+    struct roll_peer *p = calloc(1, sizeof(*p));
+    if (p) {
+        struct roll_peer **chain = chain_of(root, at);
+        p->at = *at;
+        p->next = *chain;
+        *chain = p;
+        root->peers[root->peers_used++] = p;
+    }
+    return p;
+}
+
+static void drop_peer(roll_root_t *root, struct roll_peer *peer)
+{
+    struct roll_peer **link = chain_of(root, &peer->at);
+    while (*link && *link != peer) {
+        link = &(*link)->next;
+    }
+    if (*link) {
+        *link = peer->next;
+    }
+    for (size_t i = 0; i < root->peers_used; i++) {
+        if (root->peers[i] == peer) {
+            root->peers[i] = root->peers[--root->peers_used];
+            free(peer->streams);
+            free(peer);
+            return;
+        }
+    }
+}
+
+static struct roll_peer_stream *find_stream(struct roll_peer *peer, uint64_t stream)
+{
+    for (size_t i = 0; i < peer->used; i++) {
+        if (peer->streams[i].stream == stream) {
+            return &peer->streams[i];
+        }
+    }
+    return NULL;
+}
+
+static bool holds_live(const struct roll_peer *peer)
+{
+    for (size_t i = 0; i < peer->used; i++) {
+        if (peer->streams[i].live) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The engine and the trace learn it; that they are heard again, the agent's next frames say. */
+static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
+{
+    struct roll_frame_sight sight = {.heard = 0};
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(sight)];
+    for (size_t i = 0; i < peer->used; i++) {
+        struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
+        struct roll_frame frame;
+        int64_t n = peer->streams[i].live ? roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame) : 0;
+        if (n > 0) {
+            (void)roll_run_frame(root, peer->streams[i].run, &frame, raw, (size_t)n);
+        }
+    }
+}
+
+/* Nothing is heard of this agent any more: its ranks that still ran are not heard, and shown as that by its name. */
+static void lose_peer(roll_root_t *root, struct roll_peer *peer)
+{
+    if (holds_live(peer)) {
+        if (!peer->gone) {
+            tell_unheard(root, peer);
+        }
+        peer->gone = true;
+        peer->synced = false;
+    } else {
+        drop_peer(root, peer);
+    }
+}
+
+/* A ring that another agent announces is that one's now. */
+static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t stream)
+{
+    for (size_t i = root->peers_used; i-- > 0;) {
+        struct roll_peer *peer = root->peers[i];
+        struct roll_peer_stream *s = peer->gone && peer != by ? find_stream(peer, stream) : NULL;
+        if (s) {
+            *s = peer->streams[--peer->used];
+            lose_peer(root, peer);
+        }
+    }
+}
+
+static void send_welcome(roll_root_t *root, const struct roll_address *to, uint64_t seq, bool resync)
+{
+    json_t *json = json_pack("{s:b}", "resync", (int)resync);
+    if (json && root->policy_set) {
+        json_object_set_new(json, "policy", json_string(roll_policy_name(root->policy)));
+    }
+    struct roll_frame_head head = {.type = ROLL_FRAME_WELCOME, .seq = seq};
+    if (json) {
+        roll_net_send_json(to->socket, to->id, to->bytes, &head, json);
+    }
+    json_decref(json);
+}
+
+static void send_ack(struct roll_peer *peer, struct roll_peer_stream *s, uint64_t now)
+{
+    struct roll_feed_stream view;
+    if (!roll_feed_find(s->run->feed, s->stream, &view)) {
+        return;
+    }
+    struct roll_frame_ack ack = {.next_ticket = view.next_ticket, .defs_offset = view.defs_offset};
+    struct roll_frame_head head = {
+        .type = ROLL_FRAME_ACK, .stream = s->stream, .seq = peer->expected - 1, .first = view.open_ticket};
+    if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof(ack)) == 0) {
+        s->due = s->urgent = false;
+        s->fed = 0;
+        s->ack_ns = now;
+    }
+}
+
+/* What was fed is in the trace file by now: say so. */
+void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
+{
+    for (size_t i = 0; i < root->peers_used; i++) {
+        struct roll_peer *peer = root->peers[i];
+        for (size_t k = 0; k < peer->used; k++) {
+            struct roll_peer_stream *s = &peer->streams[k];
+            if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
+                send_ack(peer, s, now);
+            }
+        }
+    }
+}
+
+/* frames of agents */
+
+void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now)
+{
+    json_t *json = roll_net_json(frame);
+    struct roll_peer *peer = find_peer(root, from);
+    bool new = peer == NULL;
+    if (!json || (new && !(peer = add_peer(root, from)))) {
+        json_decref(json);
+        return;
+    }
+    const char *host = json_string_value(json_object_get(json, "host"));
+    strncpy(peer->host, host ? host : "?", sizeof(peer->host) - 1);
+    peer->pid = (uint32_t)json_integer_value(json_object_get(json, "pid"));
+    json_decref(json);
+    peer->synced = true;
+    peer->gone = false;
+    peer->expected = frame->head.seq + 1;
+    peer->seen_ns = now;
+    peer->used = 0;
+    peer->drain_sent = 0;
+    if (new) {
+        roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) is here", peer->host, peer->pid);
+    }
+    send_welcome(root, from, frame->head.seq, false);
+}
+
+static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
+                 size_t bytes)
+{
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    struct roll_run *run;
+    int err = roll_feed_run_of(frame, job, &restart);
+    if (!err) {
+        err = roll_run_of(root, job, restart, &run);
+    }
+    if (!err) {
+        err = roll_run_frame(root, run, frame, raw, bytes);
+    }
+    if (!err) {
+        err = ROLL_GROW(peer->streams, peer->room, peer->used + 1);
+    }
+    if (err) {
+        root->refused_frames++;
+        roll_log(ROLL_LOG_WARNING, "root: a ring of the agent on %s is refused: %s", peer->host, roll_strerror(err));
+        return;
+    }
+    struct roll_peer_stream *s = find_stream(peer, frame->head.stream);
+    if (!s) {
+        s = &peer->streams[peer->used++];
+        *s = (struct roll_peer_stream){.stream = frame->head.stream, .run = run};
+        roll_remedy_resend(peer, run);
+        roll_remedy_ask(peer, run);
+        roll_run_tell_settings(run, peer, frame->head.stream);
+        take_over(root, peer, frame->head.stream);
+    }
+    s->due = s->urgent = true;
+    s->fresh = false;
+}
+
+/* About a process that has no ring: the note itself says of which run. */
+static void note(roll_root_t *root, const struct roll_frame *frame, const void *raw, size_t bytes)
+{
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    struct roll_run *run;
+    int err = roll_feed_run_of(frame, job, &restart);
+    if (!err) {
+        err = roll_run_of(root, job, restart, &run);
+    }
+    if (!err) {
+        err = roll_run_frame(root, run, frame, raw, bytes);
+    }
+    if (err) {
+        root->refused_frames++;
+    }
+}
+
+/* What a STATUS says about the ring's being up to date. */
+static void note_status(struct roll_peer_stream *s, const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    struct roll_feed_stream view;
+    memcpy(&status, frame->payload, sizeof(status));
+    s->live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
+    s->fresh =
+        s->fresh || (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
+}
+
+static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
+                 size_t bytes)
+{
+    struct roll_peer_stream *s = find_stream(peer, frame->head.stream);
+    if (!s) {
+        root->refused_frames++;
+        return;
+    }
+    int err = roll_run_frame(root, s->run, frame, raw, bytes);
+    if (err && root->refused_frames++ == 0) {
+        roll_log(ROLL_LOG_WARNING, "root: a frame of the agent on %s is refused: %s (said once, counted)", peer->host,
+                 roll_strerror(err));
+    }
+    s->due = true;
+    s->fed += frame->head.count;
+    if (frame->head.type == ROLL_FRAME_STATUS) {
+        s->urgent = true;
+        note_status(s, frame);
+    }
+    root->batches += frame->head.type == ROLL_FRAME_RECORDS;
+}
+
+void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame,
+                      const void *raw, size_t bytes, uint64_t now)
+{
+    struct roll_peer *peer = find_peer(root, from);
+    if (!peer || !peer->synced || frame->head.seq != peer->expected) {
+        if (!peer) { /* an agent that knew our predecessor */
+            send_welcome(root, from, 0, true);
+        } else if (now - peer->resync_ns > RESYNC_NS) {
+            peer->synced = false;
+            peer->resync_ns = now;
+            send_welcome(root, from, 0, true);
+        }
+        return;
+    }
+    peer->expected++;
+    peer->seen_ns = now;
+    root->bytes += bytes;
+    switch (frame->head.type) {
+    case ROLL_FRAME_RING:
+        ring(root, peer, frame, raw, bytes);
+        break;
+    case ROLL_FRAME_NOTE:
+        note(root, frame, raw, bytes);
+        break;
+    case ROLL_FRAME_HEARTBEAT:
+        if (frame->head.first > peer->drain_echo) {
+            peer->drain_echo = frame->head.first;
+        }
+        for (size_t i = 0; i < peer->used; i++) { /* acknowledgements may have been lost */
+            peer->streams[i].due = peer->streams[i].urgent = true;
+        }
+        break;
+    case ROLL_FRAME_BYE:
+        roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) leaves", peer->host, peer->pid);
+        lose_peer(root, peer);
+        break;
+    default:
+        data(root, peer, frame, raw, bytes);
+        break;
+    }
+}
+
+void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
+{
+    const struct roll_peer *peer = find_peer(root, from);
+    if (peer) {
+        roll_stacks_answer(root, frame);
+        roll_facts_answer(root, frame);
+        roll_remedy_answer(root, peer, frame);
+    }
+}
+
+/* time */
+
+void roll_peers_look_after(roll_root_t *root, uint64_t now)
+{
+    for (size_t i = root->peers_used; i-- > 0;) {
+        struct roll_peer *peer = root->peers[i];
+        if (!peer->gone && now - peer->seen_ns > SILENT_NS) {
+            roll_log(ROLL_LOG_WARNING,
+                     "root: agent on %s (pid %u) has been silent for 10 s; its ranks are not seen any more", peer->host,
+                     peer->pid);
+            lose_peer(root, peer);
+        }
+    }
+}
+
+void roll_peers_fini(roll_root_t *root)
+{
+    while (root->peers_used > 0) {
+        drop_peer(root, root->peers[0]);
+    }
+    free(root->peers);
+}
