@@ -1,0 +1,174 @@
+/*
+ * feed_records.c: the records of one ring: what is new, what is known, what is lost.
+ *
+ * A record's ticket says exactly what has been seen, so a sender that repeats itself after a reconnect costs nothing,
+ * and a hole in the tickets is a loss, not a guess.
+ */
+#include "daemon/feed/feed_state.h"
+
+#include "daemon/base/array.h"
+#include "trace/err.h"
+
+#include <string.h>
+
+#define MAX_OPEN      65536u  /* calls of one ring that are inside NCCL; more than threads could ever hold */
+#define CLOCK_STEP_NS 1000000 /* smaller changes of a clock pair are reading noise */
+
+/* Position of the ticket in the open list, or where it would be. */
+static size_t open_find(const struct roll_stream *s, uint64_t ticket)
+{
+    size_t lo = 0, hi = s->open_used;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (s->open[mid] < ticket) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+static int open_add(struct roll_stream *s, uint64_t ticket)
+{
+    int err = ROLL_GROW(s->open, s->open_room, s->open_used + 1);
+    if (err) {
+        return err;
+    }
+    if (s->open_used == MAX_OPEN) { /* hostile or broken: forget the oldest, it can only stay "entered" */
+        memmove(s->open, s->open + 1, (s->open_used - 1) * sizeof(*s->open));
+        s->open_used--;
+    }
+    s->open[s->open_used++] = ticket;
+    return 0;
+}
+
+/* Takes the ticket off the list; false when it was not open: then the news is none. */
+static bool open_take(struct roll_stream *s, uint64_t ticket)
+{
+    size_t i = open_find(s, ticket);
+    if (i == s->open_used || s->open[i] != ticket) {
+        return false;
+    }
+    memmove(s->open + i, s->open + i + 1, (s->open_used - i - 1) * sizeof(*s->open));
+    s->open_used--;
+    return true;
+}
+
+static void lost(roll_feed_t *feed, struct roll_stream *s, uint64_t upto)
+{
+    uint64_t count = upto - s->view.next_ticket;
+    s->view.lost += count;
+    roll_engine_lost(feed->engine, s->view.source, s->view.next_ticket, count);
+    s->view.next_ticket = upto;
+}
+
+static int flush(roll_feed_t *feed, struct roll_stream *s, size_t *n)
+{
+    int err = *n ? roll_engine_feed(feed->engine, s->view.source, feed->batch, *n) : 0;
+    *n = 0;
+    return err;
+}
+
+/* RECORDS and UPDATES alike: a ticket that was fed before counts as an update, a new one only in RECORDS. */
+int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
+{
+    bool updates = frame->head.type == ROLL_FRAME_UPDATES;
+    size_t n = 0;
+    int err = 0;
+    uint64_t expect = updates ? 0 : frame->head.first;
+    for (uint32_t i = 0; i < frame->head.count && !err; i++) {
+        struct roll_record *rec = &feed->batch[n];
+        roll_frame_record(frame, i, rec);
+        uint64_t ticket = roll_seal_ticket(rec->seal);
+        bool entered = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
+        if (roll_seal_state(rec->seal) == ROLL_STATE_EMPTY || ticket < expect) {
+            err = ROLL_E_CORRUPT; /* not in ticket order */
+            break;
+        }
+        expect = ticket + 1;
+        if (ticket < s->view.next_ticket) {
+            /* That the device is through with a call is news after its return; said twice, it does no harm. */
+            bool complete = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
+            if (entered || (!open_take(s, ticket) && !complete)) {
+                s->view.duplicates++;
+                continue;
+            }
+        } else if (updates) {
+            continue; /* of a record that was lost on the way here */
+        } else {
+            if (ticket > s->view.next_ticket) {
+                err = flush(feed, s, &n);
+                feed->batch[0] = *rec;
+                lost(feed, s, ticket);
+            }
+            s->view.next_ticket = ticket + 1;
+            s->view.fed++;
+            if (entered && !err) {
+                err = open_add(s, ticket);
+            }
+        }
+        if (!err && ++n == ROLL_FEED_BATCH) {
+            err = flush(feed, s, &n);
+        }
+    }
+    int last = flush(feed, s, &n);
+    return err ? err : last;
+}
+
+int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    if (frame->head.payload < sizeof(status)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(&status, frame->payload, sizeof(status));
+    if (status.proc_state < ROLL_PROC_RUNNING || status.proc_state > ROLL_PROC_DEAD) {
+        return ROLL_E_CORRUPT;
+    }
+    s->status = status;
+    memcpy(s->view.losses, status.losses, sizeof(s->view.losses));
+    int64_t offset = (int64_t)(status.clock_real_ns - status.clock_mono_ns);
+    int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
+    if (step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) {
+        s->clock_offset = offset;
+        roll_engine_clock(feed->engine, s->view.source, offset);
+    }
+    enum roll_proc_state proc = (enum roll_proc_state)status.proc_state;
+    bool gone = proc == ROLL_PROC_FINISHED || proc == ROLL_PROC_DEAD;
+    if (gone && status.head > s->view.next_ticket) { /* what a dead process left unsealed will never come */
+        lost(feed, s, status.head);
+    }
+    if (proc == s->view.proc && status.exit_status == s->view.exit_status) {
+        return 0;
+    }
+    s->view.proc = proc;
+    s->view.exit_status = status.exit_status;
+    return roll_engine_process(feed->engine, s->view.source, proc, status.exit_status);
+}
+
+static int64_t offset_of(const struct roll_frame_status *s)
+{
+    return (int64_t)(s->clock_real_ns - s->clock_mono_ns);
+}
+
+bool roll_feed_status_is_news(const struct roll_frame_status *before, const struct roll_frame_status *now)
+{
+    int64_t step = (int64_t)((uint64_t)offset_of(now) - (uint64_t)offset_of(before));
+    bool gone = now->proc_state == ROLL_PROC_FINISHED || now->proc_state == ROLL_PROC_DEAD;
+    return gone || now->proc_state != before->proc_state || now->exit_status != before->exit_status ||
+           memcmp(now->losses, before->losses, sizeof(now->losses)) != 0 || step > CLOCK_STEP_NS ||
+           step < -CLOCK_STEP_NS;
+}
+
+bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    bool known = frame->head.type == ROLL_FRAME_STATUS && frame->head.payload >= sizeof(status) && feed->used > 0;
+    const struct roll_stream *s = known ? roll_feed_stream_of(feed, frame->head.stream) : NULL;
+    if (!s || !s->view.heard) { /* of one that was not heard, any word is news */
+        return true;
+    }
+    memcpy(&status, frame->payload, sizeof(status));
+    return roll_feed_status_is_news(&s->status, &status);
+}

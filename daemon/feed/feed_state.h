@@ -1,0 +1,54 @@
+/*
+ * feed_state.h: what the files of the feeder share. Private to feed.c, feed_ring.c and feed_records.c; one thread per
+ * feed.
+ */
+#ifndef ROLL_DAEMON_FEED_FEED_STATE_H
+#define ROLL_DAEMON_FEED_FEED_STATE_H
+
+#include "daemon/base/map.h"
+#include "daemon/feed/feed.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROLL_FEED_BATCH 512u /* records given to the engine at once */
+
+struct roll_stream {
+    struct roll_feed_stream view;
+    int64_t clock_offset;
+    struct roll_frame_status status; /* the newest that was fed; proc_state 0: none yet */
+    uint64_t *open;                  /* tickets fed as ENTERED, ascending */
+    size_t open_used, open_room;
+};
+
+struct roll_feed {
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    bool named;
+    bool finished;
+    bool policy_fixed; /* no trace changes the policy */
+    roll_engine_t *engine;
+    roll_symbols_t *symbols;
+    struct roll_stream *streams; /* in the order of announcement */
+    size_t used, room;
+    struct roll_map index;             /* from epochs to numbers of streams */
+    struct roll_verdict_list verdicts; /* a queue: those below `taken` belong to others */
+    size_t taken;
+    uint64_t verdicts_lost; /* given by the engine, and no memory for them */
+    uint64_t stamp_ns;      /* wall clock that verdicts show; 0 = the engine's time */
+    struct roll_record batch[ROLL_FEED_BATCH];
+};
+
+/* feed_ring.c: the rings of the run, and what is said of a whole ring. Codes as roll_feed_frame. */
+struct roll_stream *roll_feed_stream_of(const roll_feed_t *feed, uint64_t epoch); /* NULL: never announced */
+int roll_feed_take_ring(roll_feed_t *feed, const struct roll_frame *frame);
+int roll_feed_take_defs(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
+int roll_feed_take_sight(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
+int roll_feed_note_heard(roll_feed_t *feed, struct roll_stream *s);
+
+/* feed_records.c: the records of a ring, and how far the ring has come. */
+int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
+int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
+
+#endif
