@@ -57,19 +57,6 @@ void roll_run_destroy(struct roll_run **pointer)
 
 /* verdicts out */
 
-void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what)
-{
-    if (run->verdicts_lost++ == 0) {
-        roll_log(ROLL_LOG_ERROR, "root: %s.%u: verdict %llu %s (said once, counted)", run->job, run->restart,
-                 (unsigned long long)number, what);
-    }
-}
-
-uint64_t roll_run_verdicts_lost(const struct roll_run *run)
-{
-    return run->verdicts_lost + roll_feed_verdicts_lost(run->feed);
-}
-
 static void write_json(roll_root_t *root, struct roll_run *run, const struct roll_verdict_copy *verdict)
 {
     char *text = roll_verdict_to_text(verdict);

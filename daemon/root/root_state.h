@@ -158,6 +158,7 @@ void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
+/* root_loss.c */
 /* Counts a verdict that could not be kept, written or shown; the first of a run is logged. what: "is not ..." */
 void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what);
 /* How many verdicts of the run were lost, wherever that happened. */
