@@ -1,4 +1,5 @@
 /* cmd_why.c: rollcall why [RANK]: the root's explanation, in plain words, why a rank does not go on. */
+#include "daemon/base/text.h"
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
 #include "daemon/console/top/top_view.h"

@@ -4,6 +4,7 @@
  */
 #include "daemon/console/stacks_view.h"
 
+#include "daemon/base/text.h"
 #include "daemon/console/text.h"
 
 #include <string.h>

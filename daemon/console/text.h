@@ -29,15 +29,6 @@ size_t roll_columns_rows(const struct roll_columns *table); /* heading included 
 int roll_columns_print(const struct roll_columns *table, size_t width, FILE *out);
 void roll_columns_fini(struct roll_columns *table);
 
-/* Terminal columns that UTF-8 text takes; control bytes count as one. */
-size_t roll_text_width(const char *text);
-/* Cuts text to `width` columns, at a character's boundary, with an ellipsis when something was cut. */
-void roll_text_fit(char *text, size_t size, size_t width);
-
-/* Prints paragraphs, broken between words so that no line is wider than `width` columns, except where a single word is.
- */
-void roll_text_wrap(const char *text, size_t width, FILE *out);
-
 /* "2026-11-20T13:01:02.123456789Z". Returns out. */
 const char *roll_time_text(uint64_t real_ns, char out[ROLL_TIME_BYTES]);
 /* "1.2 ms", "3.4 s", "2 min", for ages and durations. Returns out. */

@@ -7,6 +7,7 @@
  */
 #include "daemon/console/top/top_screen.h"
 
+#include "daemon/base/text.h"
 #include "daemon/console/top/top_view.h"
 #include "trace/err.h"
 

@@ -4,6 +4,7 @@
  */
 #include "daemon/console/top/top_view.h"
 
+#include "daemon/base/text.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "trace/err.h"
 #include "trace/rankset.h"

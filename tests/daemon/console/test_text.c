@@ -1,6 +1,7 @@
 /* test_text.c: columns, spans, counts, times: the plain text that all subcommands print. */
 #include "tests/trace/cmocka_all.h"
 
+#include "daemon/base/text.h"
 #include "daemon/console/text.h"
 
 #include <string.h>
@@ -48,30 +49,6 @@ static void test_columns_take_no_control_characters(void **state)
     roll_columns_fini(&t);
 }
 
-static void test_fit_cuts_at_characters(void **state)
-{
-    (void)state;
-    char text[32] = "\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f";
-    assert_int_equal(roll_text_width(text), 4);
-    roll_text_fit(text, sizeof(text), 4);
-    assert_int_equal(roll_text_width(text), 4);
-    roll_text_fit(text, sizeof(text), 3);
-    assert_string_equal(text, "\xc3\xa4\xc3\xb6\xe2\x80\xa6");
-}
-
-static void test_wrap_breaks_between_words(void **state)
-{
-    (void)state;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    roll_text_wrap("one two  three\n\nfourteen-characters a b", 8, out);
-    fclose(out);
-    assert_string_equal(text, "one two\nthree\n\nfourteen-characters\na b\n");
-    free(text);
-}
-
 static void test_numbers_for_people(void **state)
 {
     (void)state;
@@ -114,8 +91,6 @@ int main(void)
         cmocka_unit_test(test_columns_align_and_end_without_blanks),
         cmocka_unit_test(test_columns_shrink_the_named_column_to_the_width),
         cmocka_unit_test(test_columns_take_no_control_characters),
-        cmocka_unit_test(test_fit_cuts_at_characters),
-        cmocka_unit_test(test_wrap_breaks_between_words),
         cmocka_unit_test(test_numbers_for_people),
         cmocka_unit_test(test_a_summary_says_what_is_missing),
     };

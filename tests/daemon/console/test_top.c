@@ -1,6 +1,7 @@
 /* test_top.c: what `rollcall top` shows for a given status, without a terminal and without a root. */
 #include "tests/trace/cmocka_all.h"
 
+#include "daemon/base/text.h"
 #include "daemon/console/top/top_view.h"
 
 #include <stdlib.h>

@@ -1,0 +1,19 @@
+/*
+ * text.h: UTF-8 text on a terminal: how wide it is, cut to a width, broken into lines. Any thread.
+ */
+#ifndef ROLL_DAEMON_BASE_TEXT_H
+#define ROLL_DAEMON_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* Terminal columns that UTF-8 text takes; control bytes count as one. */
+size_t roll_text_width(const char *text);
+/* Cuts text to `width` columns, at a character's boundary, with an ellipsis when something was cut. */
+void roll_text_fit(char *text, size_t size, size_t width);
+
+/* Prints paragraphs, broken between words so that no line is wider than `width` columns, except where a single word is.
+ */
+void roll_text_wrap(const char *text, size_t width, FILE *out);
+
+#endif
