@@ -1,0 +1,347 @@
+/*
+ * verdict_sides.c: the evidence of a verdict for people: what each side called, in words, and from where.
+ *
+ * A report of moe_core, a compute call and the creation of a communicator are told in the words of their arguments; any
+ * other call by its operation and what NCCL compares. The field in which the sides differ is painted.
+ */
+#include "daemon/verdict/verdict_print.h"
+
+#include "daemon/base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define CALLERS   2 /* frames shown above the innermost one */
+#define CALL_MOST 48
+
+/* A number of a report in words: "received 1 row", "received 2 rows". before NULL: the number says nothing. */
+struct quantity {
+    const char *before, *one, *many;
+};
+
+static void add_quantity(struct roll_line *text, const struct quantity *q, int64_t number)
+{
+    if (q->before != NULL) {
+        const char *unit = number == 1 ? q->one : q->many;
+        roll_line_add(text, "%s%" PRId64 "%s%s", q->before, number, *unit != '\0' ? " " : "", unit);
+    }
+}
+
+/* A number that all ranks need alike (MOE_UNIFORM), in words: which one it is stands in `peer`. */
+static void add_uniform(struct roll_line *text, int64_t kind, int64_t number)
+{
+    static const struct quantity kinds[] = {{"has ", "token", "tokens"},
+                                            {"has ", "row of capacity", "rows of capacity"},
+                                            {"makes a buffer of ", "byte", "bytes"}};
+    static const struct quantity other = {"says ", "", ""};
+    add_quantity(text, kind >= 0 && (size_t)kind < sizeof(kinds) / sizeof(kinds[0]) ? &kinds[kind] : &other, number);
+}
+
+/* A fact about a tensor (MOE_TENSOR). Its number is a checksum or a sum's bits and tells nobody anything; the verdict's
+ * text says it where it does. */
+static void add_tensor(struct roll_line *text, int64_t tensor)
+{
+    static const char *const names[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
+                                        "experts' weights", "dense weights", "gradient norm"};
+    roll_line_add(text, "report about the %s",
+                  tensor >= 0 && (size_t)tensor < sizeof(names) / sizeof(names[0]) ? names[tensor] : "tensor");
+}
+
+/* What moe_core reported, in words. False when it is no report of moe_core. */
+static bool describe_report(const json_t *side, struct roll_line *text)
+{
+    static const struct {
+        const char *op;
+        struct quantity count, peer;
+        const char *after;
+        const char *none; /* instead of all this where the count is 0; NULL = as usual */
+    } reports[] = {
+        {"moe route", {"routed ", "token", "tokens"}, {" over ", "expert", "experts"}, "", NULL},
+        {"moe counts", {"received ", "row", "rows"}, {", ", "local expert", "local experts"}, "", NULL},
+        {"moe split", {"sends ", "row", "rows"}, {" to member ", "", ""}, "", NULL},
+        {"moe gemm", {"expert GEMM over ", "row", "rows"}, {" in ", "group", "groups"}, "", NULL},
+        {"moe skip", {NULL, NULL, NULL}, {"skipped its ", "local expert", "local experts"}, ": no rows", NULL},
+        {"moe oblige end",
+         {"owes ", "backward collective", "backward collectives"},
+         {NULL, NULL, NULL},
+         "",
+         "owes none"},
+        {"moe remedy",
+         {"used ", "row of zeros", "rows of zeros"},
+         {NULL, NULL, NULL},
+         "",
+         "walked its plan without a row"},
+    };
+    int64_t count = 0;
+    int64_t peer = 0;
+    roll_member_number(side, "count", &count);
+    roll_member_number(side, "peer", &peer);
+    if (strcmp(roll_member_text(side, "op"), "moe uniform") == 0) {
+        add_uniform(text, peer, count);
+        return true;
+    }
+    if (strcmp(roll_member_text(side, "op"), "moe tensor") == 0) {
+        add_tensor(text, peer);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+        if (strcmp(reports[i].op, roll_member_text(side, "op")) != 0) {
+            continue;
+        }
+        if (reports[i].none != NULL && count == 0) {
+            roll_line_add(text, "%s", reports[i].none);
+            return true;
+        }
+        add_quantity(text, &reports[i].count, count);
+        add_quantity(text, &reports[i].peer, peer);
+        roll_line_add(text, "%s", reports[i].after);
+        return true;
+    }
+    return false;
+}
+
+/* A compute call that was seen from outside of moe_core, in words. False when it is none, or its size is not known. */
+static bool describe_outside(const json_t *side, struct roll_line *text)
+{
+    static const struct quantity rows = {" over ", "row", "rows"}, of = {" in ", "group", "groups"};
+    int64_t count, groups, empty;
+    if (!roll_member_number(side, "groups", &groups)) {
+        return false;
+    }
+    roll_line_add(text, "%.40s", roll_member_text(side, "op"));
+    if (roll_member_number(side, "count", &count)) {
+        add_quantity(text, &rows, count);
+        if (*roll_member_text(side, "dtype") != '\0') {
+            roll_line_add(text, " of %.40s", roll_member_text(side, "dtype"));
+        }
+    }
+    add_quantity(text, &of, groups);
+    if (roll_member_number(side, "empty", &empty) && empty > 0) {
+        roll_line_add(text, ", %" PRId64 " empty", empty);
+    }
+    return true;
+}
+
+/* A call about a communicator itself, in the words of its arguments. False when it is none. */
+static bool describe_life(const json_t *side, struct roll_line *text)
+{
+    static const struct {
+        const char *op;
+        struct quantity count, peer;
+    } calls[] = {
+        {"CommInit", {" of ", "rank", "ranks"}, {" as rank ", "", ""}},
+        {"CommSplit", {NULL, NULL, NULL}, {", color ", "", ""}},
+        {"CommShrink", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommGrow", {" to ", "rank", "ranks"}, {NULL, NULL, NULL}},
+        {"CommFinalize", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommDestroy", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommAbort", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommRevoke", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+    };
+    int64_t number = 0;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        if (strcmp(calls[i].op, roll_member_text(side, "op")) == 0) {
+            roll_line_add(text, "%s", calls[i].op);
+            if (roll_member_number(side, "count", &number)) {
+                add_quantity(text, &calls[i].count, number);
+            }
+            if (roll_member_number(side, "peer", &number)) {
+                add_quantity(text, &calls[i].peer, number);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What one side called. `mark` receives where the differing field lies in the text. */
+static void describe_call(const json_t *side, const char *field, struct roll_line *text, size_t mark[2])
+{
+    static const struct {
+        const char *member, *before, *after;
+        bool is_text;
+    } parts[] = {
+        {"op", "", "", true},
+        {"count", "  ", "", false},
+        {"dtype", " x ", "", true},
+        {"redop", "  ", "", true},
+        {"root", "  root ", "", false},
+        {"peer", "  peer ", "", false},
+        {"graph", "  graph ", "", false},
+    };
+    if (*roll_member_text(side, "op") == '\0') {
+        roll_line_add(text, "made no such call");
+        mark[0] = 0;
+        mark[1] = text->used;
+        return;
+    }
+    if (describe_report(side, text) || describe_outside(side, text)) {
+        mark[0] = 0;
+        mark[1] = text->used;
+        return;
+    }
+    bool life = describe_life(side, text);
+    for (size_t i = 0; !life && i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const json_t *value = json_object_get(side, parts[i].member);
+        if (json_is_null(value) || value == NULL) {
+            continue;
+        }
+        roll_line_add(text, "%s", parts[i].before);
+        size_t start = text->used;
+        if (parts[i].is_text) {
+            roll_line_add(text, "%.40s", json_string_value(value) != NULL ? json_string_value(value) : "");
+        } else {
+            roll_line_add(text, "%" PRId64, (int64_t)json_integer_value(value));
+        }
+        if (strcmp(parts[i].member, field) == 0) {
+            mark[0] = start;
+            mark[1] = text->used;
+        }
+    }
+    if (strcmp(roll_member_text(side, "state"), "entered") == 0) {
+        roll_line_add(text, "  (inside)");
+    }
+    if (*roll_member_text(side, "error") != '\0') {
+        roll_line_add(text, "  returned %.40s", roll_member_text(side, "error"));
+    }
+}
+
+/*
+ * What a side did. Of a rank that died, ended or does not come the last call is known, which is not the one that its
+ * peers wait in: without the word the two rows read like a mismatch.
+ */
+static void describe_side(const json_t *verdict, size_t index, const char *field, struct roll_line *text,
+                          size_t mark[2])
+{
+    const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
+    if (index == 0 && strcmp(roll_member_text(verdict, "family"), "process") == 0 &&
+        *roll_member_text(side, "op") != '\0') {
+        roll_line_add(text, "last: ");
+    }
+    if (strcmp(roll_member_text(verdict, "code"), "moe-recompute-differs") == 0 &&
+        *roll_member_text(side, "phase") != '\0') {
+        roll_line_add(text, strcmp(roll_member_text(side, "phase"), "recompute") == 0 ? "recomputed: " : "first: ");
+    }
+    describe_call(side, field, text, mark);
+}
+
+static void put_call(const struct roll_printer *p, const struct roll_line *text, const size_t mark[2],
+                     const char *style)
+{
+    roll_printer_put_bytes(p, text->bytes, mark[0]);
+    roll_printer_paint(p, style);
+    roll_printer_put_bytes(p, text->bytes + mark[0], mark[1] - mark[0]);
+    roll_printer_paint(p, ROLL_PLAIN);
+    roll_printer_put_bytes(p, text->bytes + mark[1], text->used - mark[1]);
+}
+
+/* The last component of a path. */
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+static void put_frame(const struct roll_printer *p, const json_t *frame)
+{
+    int64_t line = 0;
+    int64_t offset = 0;
+    bool placed = roll_member_number(frame, "line", &line) && *roll_member_text(frame, "file") != '\0';
+    roll_member_number(frame, "offset", &offset);
+    struct roll_line text = {.used = 0};
+    if (*roll_member_text(frame, "function") != '\0') {
+        roll_line_add(&text, "%.80s  ", roll_member_text(frame, "function"));
+    }
+    if (placed) {
+        roll_line_add(&text, "%.80s:%" PRId64, base_of(roll_member_text(frame, "file")), line);
+    } else {
+        const char *module = roll_member_text(frame, "module");
+        roll_line_add(&text, "%.80s+0x%" PRIx64, *module != '\0' ? base_of(module) : "?", (uint64_t)offset);
+    }
+    roll_printer_put(p, text.bytes);
+    fputc('\n', p->out);
+}
+
+static const json_t *frames_of(const json_t *verdict, const json_t *side)
+{
+    int64_t index;
+    if (!roll_member_number(side, "callsite", &index) || index < 0) {
+        return NULL;
+    }
+    const json_t *site = json_array_get(json_object_get(verdict, "callsites"), (size_t)index);
+    return json_object_get(site, "frames");
+}
+
+/* Whether an earlier side came from the same call site. */
+static bool same_place(const json_t *verdict, size_t index)
+{
+    const json_t *evidence = json_object_get(verdict, "evidence");
+    const json_t *frames = frames_of(verdict, json_array_get(evidence, index));
+    for (size_t i = 0; frames != NULL && i < index; i++) {
+        if (frames_of(verdict, json_array_get(evidence, i)) == frames) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void print_side(const struct roll_printer *p, const json_t *verdict, size_t index, size_t column)
+{
+    const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
+    char ranks[64];
+    const char *set = roll_member_text(side, "ranks_text");
+    roll_printer_ranks(ranks, set);
+    roll_printer_gutter(
+        p,
+        roll_text_width(ranks) + 1 > ROLL_PRINT_GUTTER && roll_text_width(set) + 1 <= ROLL_PRINT_GUTTER ? set : ranks,
+        index == 0 ? ROLL_BOLD : "");
+    struct roll_line call = {.used = 0};
+    size_t mark[2] = {0, 0};
+    describe_side(verdict, index, roll_member_text(verdict, "field"), &call, mark);
+    put_call(p, &call, mark, index == 0 ? ROLL_RED : ROLL_GREEN);
+    const json_t *frames = frames_of(verdict, side);
+    size_t n = json_array_size(frames);
+    if (n == 0) {
+        fputc('\n', p->out);
+        return;
+    }
+    size_t at = ROLL_PRINT_GUTTER + roll_text_width(call.bytes);
+    if (same_place(verdict, index)) {
+        roll_printer_pad(p, at, column);
+        roll_printer_paint(p, ROLL_DIM);
+        fputs("same place\n", p->out);
+        roll_printer_paint(p, ROLL_PLAIN);
+        return;
+    }
+    for (size_t i = 0; i < n && i <= CALLERS; i++) {
+        if (i > 0 && strncmp(roll_member_text(json_array_get(frames, i), "function"), "__libc_start", 12) == 0) {
+            break; /* what calls main tells nobody anything */
+        }
+        if (i == 0 && at > column) {
+            fputc('\n', p->out);
+            at = 0;
+        }
+        roll_printer_pad(p, at, column);
+        roll_printer_paint(p, i > 0 ? ROLL_DIM : "");
+        fputs(i > 0 ? "from " : "", p->out);
+        put_frame(p, json_array_get(frames, i));
+        roll_printer_paint(p, i > 0 ? ROLL_PLAIN : "");
+        at = 0;
+    }
+}
+
+void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict)
+{
+    const json_t *evidence = json_object_get(verdict, "evidence");
+    size_t widest = 0;
+    for (size_t i = 0; i < json_array_size(evidence); i++) {
+        struct roll_line call = {.used = 0};
+        size_t mark[2];
+        describe_side(verdict, i, "", &call, mark);
+        size_t width = roll_text_width(call.bytes);
+        widest = width > widest && width <= CALL_MOST ? width : widest;
+    }
+    for (size_t i = 0; i < json_array_size(evidence); i++) {
+        print_side(p, verdict, i, ROLL_PRINT_GUTTER + widest + 3);
+    }
+}
