@@ -14,13 +14,18 @@ static bool starts_char(unsigned char c)
     return (c & 0xc0) != 0x80;
 }
 
-size_t roll_text_width(const char *text)
+static size_t width_of(const char *text, size_t bytes)
 {
     size_t n = 0;
-    for (; *text != '\0'; text++) {
-        n += starts_char((unsigned char)*text);
+    for (size_t i = 0; i < bytes; i++) {
+        n += starts_char((unsigned char)text[i]);
     }
     return n;
+}
+
+size_t roll_text_width(const char *text)
+{
+    return width_of(text, strlen(text));
 }
 
 void roll_text_fit(char *text, size_t size, size_t width)
@@ -43,28 +48,37 @@ void roll_text_fit(char *text, size_t size, size_t width)
     }
 }
 
-void roll_text_wrap(const char *text, size_t width, FILE *out)
+void roll_text_put(const char *text, size_t bytes, FILE *out)
 {
-    size_t column = 0;
-    for (size_t bytes; *text != '\0'; text += bytes) {
-        if (*text == '\n') {
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        /* C1 controls are c2 80 to c2 9f in UTF-8. */
+        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
+        i += c1;
+        fputc(c < 0x20 || c == 0x7f || c1 ? ' ' : c, out);
+    }
+}
+
+void roll_text_wrap(const char *text, size_t indent, size_t width, FILE *out)
+{
+    size_t column = indent, bytes = 0;
+    bool empty = true; /* no word stands in this line yet */
+    for (text += strspn(text, " \t"); *text != '\0'; text += bytes + strspn(text + bytes, " \t")) {
+        bytes = *text == '\n' ? 1 : strcspn(text, " \t\n");
+        size_t wide = width_of(text, bytes);
+        if (*text == '\n' || (!empty && column + 1 + wide > width)) {
             fputc('\n', out);
             column = 0;
-            bytes = 1;
+            empty = true;
+        }
+        if (*text == '\n') {
             continue;
         }
-        bytes = strspn(text, " ");
-        if (bytes > 0) {
-            continue;
-        }
-        char word[256];
-        bytes = strcspn(text, " \n");
-        bytes = bytes < sizeof(word) ? bytes : sizeof(word) - 1;
-        snprintf(word, sizeof(word), "%.*s", (int)bytes, text);
-        size_t wide = roll_text_width(word);
-        bool fits = column == 0 || column + 1 + wide <= width;
-        fprintf(out, "%s%s", fits ? column > 0 ? " " : "" : "\n", word);
-        column = fits && column > 0 ? column + 1 + wide : wide;
+        size_t blanks = empty ? indent - column : 1;
+        fprintf(out, "%*s", (int)blanks, "");
+        roll_text_put(text, bytes, out);
+        column += blanks + wide;
+        empty = false;
     }
     fputc('\n', out);
 }

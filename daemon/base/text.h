@@ -12,8 +12,12 @@ size_t roll_text_width(const char *text);
 /* Cuts text to `width` columns, at a character's boundary, with an ellipsis when something was cut. */
 void roll_text_fit(char *text, size_t size, size_t width);
 
-/* Prints paragraphs, broken between words so that no line is wider than `width` columns, except where a single word is.
+/* Prints text of another process: what would steer a terminal shows as a blank. */
+void roll_text_put(const char *text, size_t bytes, FILE *out);
+/*
+ * Prints paragraphs, likewise, broken between words so that no line is wider than `width` columns, except where a
+ * single word is. The first line begins where the cursor is, in column `indent`; the others begin with as many blanks.
  */
-void roll_text_wrap(const char *text, size_t width, FILE *out);
+void roll_text_wrap(const char *text, size_t indent, size_t width, FILE *out);
 
 #endif

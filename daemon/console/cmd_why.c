@@ -20,7 +20,7 @@ static void print_ranks(json_t *reply)
     json_array_foreach(groups ? groups : json_object_get(reply, "ranks"), i, rank)
     {
         fputs(i > 0 ? "\n" : "", stdout);
-        roll_text_wrap(roll_json_text(rank, "text", "?"), COLUMNS, stdout);
+        roll_text_wrap(roll_json_text(rank, "text", "?"), 0, COLUMNS, stdout);
     }
     if (json_array_size(json_object_get(reply, "ranks")) == 0) {
         puts(roll_json_text(reply, "text", "the root gave no explanation"));

@@ -1,8 +1,8 @@
 /*
  * verdict_print.c: the parts of which a printed verdict is made: styles, the gutter, paragraphs, lines.
  *
- * Text from other processes is stripped of control characters where it is printed, and nowhere else: it must not steer
- * a terminal, and one place cannot be forgotten.
+ * Text from other processes is stripped of control characters where it is printed (daemon/base/text.h), and nowhere
+ * else: it must not steer a terminal, and one place cannot be forgotten.
  */
 #include "daemon/verdict/verdict_print.h"
 
@@ -18,22 +18,9 @@ void roll_printer_paint(const struct roll_printer *p, const char *style)
     }
 }
 
-void roll_printer_put_bytes(const struct roll_printer *p, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        /* C1 controls are c2 80 to c2 9f in UTF-8. */
-        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
-        if (c1) {
-            i++;
-        }
-        fputc(c < 0x20 || c == 0x7f || c1 ? ' ' : c, p->out);
-    }
-}
-
 void roll_printer_put(const struct roll_printer *p, const char *text)
 {
-    roll_printer_put_bytes(p, text, strlen(text));
+    roll_text_put(text, strlen(text), p->out);
 }
 
 void roll_printer_pad(const struct roll_printer *p, size_t from, size_t to)
@@ -58,32 +45,7 @@ void roll_printer_gutter(const struct roll_printer *p, const char *label, const 
 
 void roll_printer_wrap(const struct roll_printer *p, const char *text)
 {
-    size_t column = ROLL_PRINT_GUTTER;
-    while (*text != '\0') {
-        size_t blanks = strspn(text, " \n\t");
-        text += blanks;
-        size_t bytes = strcspn(text, " \n\t");
-        if (bytes == 0) {
-            break;
-        }
-        char word[256];
-        size_t kept = bytes < sizeof(word) ? bytes : sizeof(word) - 1;
-        memcpy(word, text, kept);
-        word[kept] = '\0';
-        size_t width = roll_text_width(word);
-        if (column > ROLL_PRINT_GUTTER && column + 1 + width > ROLL_PRINT_COLUMNS) {
-            fputc('\n', p->out);
-            roll_printer_pad(p, 0, ROLL_PRINT_GUTTER);
-            column = ROLL_PRINT_GUTTER;
-        } else if (column > ROLL_PRINT_GUTTER) {
-            fputc(' ', p->out);
-            column++;
-        }
-        roll_printer_put_bytes(p, text, bytes);
-        column += width;
-        text += bytes;
-    }
-    fputc('\n', p->out);
+    roll_text_wrap(text, ROLL_PRINT_GUTTER, ROLL_PRINT_COLUMNS, p->out);
 }
 
 /* members */

@@ -43,7 +43,6 @@ bool roll_member_number(const json_t *object, const char *name, int64_t *out);
 void roll_printer_paint(const struct roll_printer *p, const char *style); /* one of the styles above */
 /* Text of another process, without what would steer a terminal. */
 void roll_printer_put(const struct roll_printer *p, const char *text);
-void roll_printer_put_bytes(const struct roll_printer *p, const char *text, size_t bytes);
 void roll_printer_pad(const struct roll_printer *p, size_t from, size_t to); /* blanks from one column to another */
 /* Begins a line: the label in the gutter. A label that is too wide takes a line of its own. */
 void roll_printer_gutter(const struct roll_printer *p, const char *label, const char *style);

@@ -228,11 +228,11 @@ static void describe_side(const json_t *verdict, size_t index, const char *field
 static void put_call(const struct roll_printer *p, const struct roll_line *text, const size_t mark[2],
                      const char *style)
 {
-    roll_printer_put_bytes(p, text->bytes, mark[0]);
+    roll_text_put(text->bytes, mark[0], p->out);
     roll_printer_paint(p, style);
-    roll_printer_put_bytes(p, text->bytes + mark[0], mark[1] - mark[0]);
+    roll_text_put(text->bytes + mark[0], mark[1] - mark[0], p->out);
     roll_printer_paint(p, ROLL_PLAIN);
-    roll_printer_put_bytes(p, text->bytes + mark[1], text->used - mark[1]);
+    roll_text_put(text->bytes + mark[1], text->used - mark[1], p->out);
 }
 
 /* The last component of a path. */

@@ -245,7 +245,7 @@ int roll_verdict_print_line(FILE *out, const json_t *verdict, bool color)
     roll_printer_put(&p, code);
     roll_printer_pad(&p, roll_text_width(code) + 1 > CODE ? CODE - 2 : roll_text_width(code), CODE);
     roll_printer_paint(&p, ROLL_DIM);
-    roll_printer_put_bytes(&p, text, first_sentence(text));
+    roll_text_put(text, first_sentence(text), p.out);
     roll_printer_paint(&p, ROLL_PLAIN);
     fputc('\n', out);
     return ferror(out) ? ROLL_E_IO : ROLL_OK;

@@ -4,6 +4,7 @@
 #include "daemon/base/text.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void test_fit_cuts_at_characters(void **state)
 {
@@ -23,9 +24,35 @@ static void test_wrap_breaks_between_words(void **state)
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    roll_text_wrap("one two  three\n\nfourteen-characters a b", 8, out);
+    roll_text_wrap("one two  three\n\nfourteen-characters a b", 0, 8, out);
     fclose(out);
     assert_string_equal(text, "one two\nthree\n\nfourteen-characters\na b\n");
+    free(text);
+}
+
+static void test_wrap_keeps_to_its_indent_and_steers_no_terminal(void **state)
+{
+    (void)state;
+    char *text = NULL, word[400];
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    fputs("gut ", out);
+    roll_text_wrap(" one\ttw\x1b[2J\n\n \xc3\xa4\xc3\xb6 \xc2\x9b"
+                   "b",
+                   4, 10, out);
+    fclose(out);
+    assert_string_equal(text, "gut one\n    tw [2J\n\n    \xc3\xa4\xc3\xb6  b\n");
+    free(text);
+    memset(word, 'x', sizeof(word) - 1); /* a word is never cut */
+    word[sizeof(word) - 1] = '\0';
+    out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    roll_text_wrap(word, 0, 20, out);
+    roll_text_wrap("", 3, 20, out);
+    fclose(out);
+    assert_int_equal(strspn(text, "x"), sizeof(word) - 1);
+    assert_string_equal(text + sizeof(word) - 1, "\n\n");
     free(text);
 }
 
@@ -34,6 +61,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit_cuts_at_characters),
         cmocka_unit_test(test_wrap_breaks_between_words),
+        cmocka_unit_test(test_wrap_keeps_to_its_indent_and_steers_no_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
