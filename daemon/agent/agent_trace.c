@@ -4,7 +4,7 @@
  * This reader has cursors of its own, so that the trace does not depend on a root: a root that is slow, away or never
  * there costs no record. Copying the frames that go to the root was rejected for that reason. The clock of the file is
  * the node's own: a TICK behind everything that was read in one turn, so that several nodes' files can be merged
- * (console/analyze/analyze_trace.c).
+ * (daemon/feed/merge.h).
  */
 #include "daemon/agent/agent_trace.h"
 

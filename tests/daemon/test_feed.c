@@ -2,8 +2,8 @@
  * test_feed.c: the feeder drops frames that it has seen, counts missing records, and gives the same verdicts from the
  * same frames.
  */
-#include "daemon/console/analyze/analyze.h"
 #include "daemon/feed/feed.h"
+#include "daemon/feed/merge.h"
 #include "tests/daemon/synth.h"
 #include "tests/daemon/verdict_json.h"
 #include "trace/err.h"
@@ -387,7 +387,7 @@ static void test_a_whole_ring_feeds_like_its_frames(void **state)
     struct fixture *f = *state;
     calls(f, 0, 1500); /* more than the ring holds: the oldest are lost */
     atomic_store(&f->rank[0].ring.header->exit_status, 9);
-    assert_int_equal(roll_analyze_rings(f->feed, &f->rank[0].ring, 1), 0);
+    assert_int_equal(roll_merge_rings(f->feed, &f->rank[0].ring, 1), 0);
     struct roll_feed_stream v = view(f, 0);
     assert_int_equal(v.fed, 1024);
     assert_int_equal(v.lost, 1500 - 1024);

@@ -11,6 +11,7 @@
 #include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
+#include "daemon/feed/merge.h"
 #include "daemon/store/segment.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
@@ -220,7 +221,7 @@ int roll_analysis_finish(roll_analysis_t *a)
     int err = roll_analyze_traces(a->trace, a->traces, feed_of_frame, a, &a->cut);
     for (size_t i = 0; i < a->runs && err == 0; i++) {
         if (a->run[i].rings > 0) {
-            err = roll_analyze_rings(a->run[i].feed, a->run[i].ring, a->run[i].rings);
+            err = roll_merge_rings(a->run[i].feed, a->run[i].ring, a->run[i].rings);
         }
         if (err == 0) {
             err = roll_feed_finish(a->run[i].feed);

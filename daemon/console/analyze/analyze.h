@@ -60,7 +60,4 @@ typedef roll_feed_t *roll_analyze_feed_of(void *ctx, const struct roll_frame *ri
 /* analyze_trace.c: feeds these traces (sorted in place). *cut: set when one was cut short or damaged. 0 or NOMEM. */
 int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_feed_of *feed_of, void *ctx, bool *cut);
 
-/* analyze_rings.c: feeds these rings (borrowed) of one run, merged in time order. 0 or an error of the feed. */
-int roll_analyze_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n);
-
 #endif

@@ -3,15 +3,12 @@
  * series of one run side by side.
  *
  * A single series is fed as it stands, clock included, and so repeats what its root said. Several (the agents of a
- * job's nodes) are merged by their clocks; time passes for the engine only as far as all of them have come, so no node
- * looks late because its file is read later. When one ends while its ranks still run, no more time passes: nobody knows
- * what they did then.
+ * job's nodes) are merged by their clocks (daemon/feed/merge.h).
  */
-#include "daemon/base/array.h"
 #include "daemon/console/analyze/analyze.h"
 
 #include "daemon/console/console.h"
-#include "daemon/feed/clock.h"
+#include "daemon/feed/merge.h"
 #include "daemon/store/segment.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
@@ -28,9 +25,6 @@ struct series {
     struct roll_frame frame; /* the next frame; borrows the reader's memory */
     bool ended;
     roll_feed_t *feed; /* feed of the run that the series is about; NULL: the series announces no ring */
-    uint64_t time_ns;  /* time of the last tick */
-    uint64_t *epoch;   /* epochs of the rings */
-    size_t epochs, room;
 };
 
 struct reading {
@@ -159,93 +153,38 @@ static int feed_one(struct series *s, struct reading *r)
 
 /* several */
 
-static uint64_t tick_time(const struct roll_frame *frame)
-{
-    uint64_t real = 0;
-    if (frame->head.payload >= sizeof(real)) {
-        memcpy(&real, frame->payload, sizeof(real));
-    }
-    return real ? real : frame->head.seq;
-}
+/* The next frame of a series, for the merging. */
+struct merged {
+    struct series *series;
+    struct reading *reading;
+    bool begun;
+};
 
-static int note_ring(struct series *s)
+static int next_merged(void *ctx, struct roll_frame *frame)
 {
-    int err = ROLL_GROW(s->epoch, s->room, s->epochs + 1);
-    if (!err) {
-        s->epoch[s->epochs++] = s->frame.head.stream;
-    }
-    return err;
-}
-
-static bool any_runs(const struct series *s)
-{
-    struct roll_feed_stream view;
-    for (size_t i = 0; i < s->epochs; i++) {
-        if (roll_feed_find(s->feed, s->epoch[i], &view) &&
-            (view.proc == ROLL_PROC_RUNNING || view.proc == ROLL_PROC_STOPPED)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The series of this feed whose next frame is the oldest; NULL when all have ended. */
-static struct series *oldest(struct series *all, size_t n, const roll_feed_t *feed)
-{
-    struct series *found = NULL;
-    uint64_t best = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct series *s = &all[i];
-        if (s->feed == feed && !s->ended) {
-            uint64_t time = s->frame.head.type == ROLL_FRAME_TICK ? tick_time(&s->frame) : s->time_ns;
-            if (!found || time < best) {
-                found = s;
-                best = time;
-            }
-        }
-    }
-    return found;
-}
-
-/* Lets time pass as far as all series of this feed have come. part: room for n. */
-static int pass_time(const struct series *all, size_t n, roll_feed_t *feed, struct roll_merge_part *part,
-                     uint64_t *clock)
-{
-    size_t parts = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (all[i].feed == feed) {
-            part[parts++] = (struct roll_merge_part){
-                .time_ns = all[i].time_ns, .ended = all[i].ended, .any_runs = all[i].ended && any_runs(&all[i])};
-        }
-    }
-    if (!roll_merge_clock_pass(clock, part, parts)) {
-        return 0;
-    }
-    roll_feed_stamp(feed, *clock);
-    return roll_feed_tick(feed, *clock);
+    struct merged *m = ctx;
+    int err = m->begun ? advance(m->series, m->reading) : begin(m->series, m->reading);
+    m->begun = true;
+    *frame = m->series->frame;
+    return err ? err : m->series->ended ? ROLL_E_NOTFOUND : 0;
 }
 
 static int feed_merged(struct series *all, size_t n, roll_feed_t *feed, struct reading *r)
 {
-    struct roll_merge_part *part = calloc(n, sizeof(*part));
-    uint64_t clock = 0;
-    int err = part ? 0 : ROLL_E_NOMEM;
+    struct roll_merge_trace *trace = calloc(n, sizeof(*trace));
+    struct merged *merged = calloc(n, sizeof(*merged));
+    size_t used = 0;
+    int err = trace && merged ? 0 : ROLL_E_NOMEM;
     for (size_t i = 0; i < n && !err; i++) {
-        err = all[i].feed == feed ? begin(&all[i], r) : 0;
-    }
-    for (struct series *s; !err && (s = oldest(all, n, feed)) != NULL;) {
-        if (s->frame.head.type == ROLL_FRAME_TICK) {
-            s->time_ns = tick_time(&s->frame);
-            err = pass_time(all, n, feed, part, &clock);
-        } else {
-            if (s->frame.head.type == ROLL_FRAME_RING) {
-                err = note_ring(s);
-            }
-            err = err ? err : feed_frame(s, r);
+        if (all[i].feed == feed) {
+            merged[used] = (struct merged){&all[i], r, false};
+            trace[used] = (struct roll_merge_trace){.next = next_merged, .ctx = &merged[used]};
+            used++;
         }
-        err = err ? err : advance(s, r);
     }
-    free(part);
+    err = err ? err : roll_merge_traces(feed, trace, used, r->cut);
+    free(trace);
+    free(merged);
     return err;
 }
 
@@ -299,7 +238,6 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_f
     }
     for (size_t i = 0; i < used; i++) {
         roll_trace_reader_destroy(&all[i].reader);
-        free(all[i].epoch);
     }
     free(all);
     return err;

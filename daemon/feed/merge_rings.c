@@ -1,14 +1,14 @@
 /*
- * analyze_rings.c: the rings that a run left, fed as an agent would have sent them while it ran.
+ * merge_rings.c: the rings that a run left, fed as an agent would have sent them while it ran.
  *
  * Rank after rank would be simpler and is wrong for long runs: the engine keeps a bounded window of
  * operations per communicator, which the first ring would outrun before the second began. So records are merged by wall
  * clock; the feeder still gets each ring's records in ticket order. The ends of the processes come last, as they would
  * have.
  */
-#include "daemon/base/proc.h"
-#include "daemon/console/analyze/analyze.h"
+#include "daemon/feed/merge.h"
 
+#include "daemon/base/proc.h"
 #include "daemon/feed/clock.h"
 #include "trace/def.h"
 #include "trace/err.h"
@@ -136,7 +136,7 @@ static int tell_end(roll_feed_t *feed, const struct cursor *c)
     return give(feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = c->epoch}, &status, sizeof(status));
 }
 
-int roll_analyze_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
+int roll_merge_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
 {
     struct cursor *cursors = calloc(n, sizeof(*cursors));
     int err = cursors == NULL ? ROLL_E_NOMEM : 0;
