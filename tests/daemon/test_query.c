@@ -327,7 +327,7 @@ static void test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_swit
     })));
     json_decref(before);
     assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
-    assert_int_equal(atomic_load(&page->auto_local), roll_remedy_all() & ~ROLL_REMEDY_PAD);
+    assert_int_equal(atomic_load(&page->auto_local), roll_remedy_all() & ~(uint32_t)ROLL_REMEDY_PAD);
     assert_int_equal(atomic_load(&page->layer[3].on), ROLL_REMEDY_FILL);
     roll_client_destroy(&client);
     assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
