@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CALLS 3000u
+#define CALLS               3000u
+#define DEFAULT_PATIENCE_NS INT64_C(5000000000) /* a suspicion is said after it */
 
 static char endpoint[256];
 
@@ -167,6 +168,21 @@ static json_t *kept_verdict(const char *code)
     return found;
 }
 
+/* How long before the verdict the newest call was made that the verdict shows. */
+static json_int_t waited_ns(const json_t *verdict)
+{
+    json_int_t newest = 0;
+    json_t *side;
+    size_t i;
+    json_array_foreach(json_object_get(verdict, "evidence"), i, side)
+    {
+        json_int_t time = json_integer_value(json_object_get(side, "time_ns"));
+        newest = time > newest ? time : newest;
+    }
+    assert_true(newest > 0);
+    return json_integer_value(json_object_get(verdict, "time_ns")) - newest;
+}
+
 /* Takes out what the clocks of root and agent make different, and the number, for others may have been said between. */
 static char *timeless(json_t *verdict)
 {
@@ -213,6 +229,8 @@ static void test_the_patience_and_the_policy_of_the_root_hold_for_what_agents_ke
         json_t *live = harness_verdict(client, codes[i]), *after = NULL;
         assert_non_null(live);
         assert_true(HARNESS_UNTIL((after = kept_verdict(codes[i])) != NULL)); /* it is behind */
+        assert_true(waited_ns(live) < DEFAULT_PATIENCE_NS);
+        assert_true(waited_ns(after) < DEFAULT_PATIENCE_NS);
         char *said = timeless(live), *told = timeless(after);
         assert_string_equal(told, said);
         free(said);
