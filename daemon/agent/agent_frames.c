@@ -2,7 +2,7 @@
  * agent_frames.c: the agent's conversation with the root: what it says of itself, and what it does with each frame.
  *
  * A frame gets the next number when it is sent, and only then: a frame for which the socket has no room has no number,
- * so the root sees no gap. What the rings send goes through roll_agent_send, too (agent_ring.c).
+ * so the root sees no gap. What the rings send goes through roll_agent_send, too (agent_ring_send.c).
  */
 #include "daemon/agent/agent_state.h"
 

@@ -2,27 +2,27 @@
  * clock.c: see clock.h.
  *
  * Ticks are rare where nothing happens and frequent where something does: a tick costs a few bytes of a trace and a few
- * microseconds of the engine, and what is said is said at a tick at the latest.
+ * microseconds of the engine. The engine says at a tick, at the latest, what there is to say.
  */
 #include "daemon/feed/clock.h"
 
 #include "daemon/base/clock.h"
 
-#define GRAIN_NS UINT64_C(100000) /* to which times are rounded: ticks are half of an idle job's trace */
+#define GRAIN_NS UINT64_C(100000) /* times are rounded to this: ticks are half of an idle job's trace */
 #define STAMP_NS ROLL_MS          /* how old the wall clock that verdicts show may be */
 #define STALL_NS (500 * ROLL_MS)  /* the engine's default */
 
-#define TICK_SOON_NS  (2 * ROLL_MS)  /* after input */
-#define TICK_NS       (5 * ROLL_MS)  /* no input */
-#define TICK_QUIET_NS (20 * ROLL_MS) /* no input for QUIET_NS */
-/* At most; no input for STILL_NS: a hung job, whose trace would hold little but ticks. */
+#define TICK_SOON_NS  (2 * ROLL_MS)  /* between two ticks, when there was input */
+#define TICK_NS       (5 * ROLL_MS)  /* the same without input */
+#define TICK_QUIET_NS (20 * ROLL_MS) /* the same when there was no input for QUIET_NS */
+/* The same, at most, when there was no input for STILL_NS: the job hangs, and its trace would hold little but ticks. */
 #define TICK_STILL_NS (100 * ROLL_MS)
-#define TICK_OVER_NS  (1000 * ROLL_MS) /* no live rank, and no input for OVER_NS */
+#define TICK_OVER_NS  (1000 * ROLL_MS) /* the same when no rank lives and there was no input for OVER_NS */
 #define QUIET_NS      (1000 * ROLL_MS)
-#define STILL_NS      (10000 * ROLL_MS) /* what is to be said soon has been said by then */
+#define STILL_NS      (10000 * ROLL_MS) /* a finding that the engine says soon after a call is said by then */
 #define OVER_NS       (10000 * ROLL_MS)
 
-#define TICK_RECORDS_NS (100 * ROLL_MS) /* of recorded time between two looks of the engine: about as often as live */
+#define TICK_RECORDS_NS (100 * ROLL_MS) /* recorded time between two ticks: about as often as at a live root */
 
 struct roll_feed_time roll_feed_time_on_grid(uint64_t engine_ns, uint64_t real_ns)
 {
@@ -68,7 +68,8 @@ void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool
     clock->dirty = true;
 }
 
-/* A tick never takes more than a quarter of a stall (roll_feed_clock_pass), so it comes well before that. */
+/* The time between two ticks of a job that stands still: an eighth of a stall, but neither more than TICK_STILL_NS nor
+ * less than TICK_QUIET_NS. One tick lets at most a quarter of a stall pass (roll_feed_clock_pass). */
 static uint64_t still_tick(const struct roll_feed_clock *clock)
 {
     uint64_t eighth = clock->stall_ns ? clock->stall_ns / 8 : TICK_STILL_NS;
@@ -116,7 +117,7 @@ bool roll_feed_clock_stamp(struct roll_feed_clock *clock, uint64_t real_ns, stru
 bool roll_trace_clock_is_due(struct roll_trace_clock *clock, uint64_t mono_ns, bool at_once)
 {
     clock->moved_ns = clock->moved || clock->moved_ns == 0 ? mono_ns : clock->moved_ns;
-    /* As at the root, whose time is what these ticks will be. */
+    /* The root's clock ticks as often: the analyzer takes these ticks as its time, as if they were the root's. */
     uint64_t every = mono_ns - clock->moved_ns > STILL_NS ? TICK_STILL_NS : TICK_QUIET_NS;
     if (!clock->moved && !at_once && mono_ns - clock->tick_ns < every) {
         return false;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW 65536u /* calls that a node may be ahead of one whose link is cut: a default ring's */
+#define WINDOW 65536u /* as many calls as a default ring holds: a node may be so far ahead of one whose link is cut */
 
 roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *job, uint32_t restart)
 {
@@ -37,7 +37,7 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
     return feed;
 }
 
-/* The verdicts that were handed out leave the queue. */
+/* Takes the verdicts that were handed out from the queue. */
 static void forget_taken(roll_feed_t *feed)
 {
     struct roll_verdict_list *queue = &feed->verdicts;
@@ -77,7 +77,7 @@ static int take_verdict(roll_feed_t *feed, const struct roll_verdict *verdict)
         return ROLL_E_NOMEM;
     }
     copy->said.time_ns = feed->stamp_ns ? feed->stamp_ns : copy->said.time_ns;
-    forget_taken(feed); /* those may be gone, and the list looks at all that it holds */
+    forget_taken(feed); /* their new owners may have destroyed them, and the list looks at all verdicts that it holds */
     return roll_verdict_list_add(&feed->verdicts, copy);
 }
 
@@ -121,7 +121,8 @@ void roll_feed_fix_policy(roll_feed_t *feed)
     feed->policy_fixed = true;
 }
 
-/* Patience and policy from here on; it is no input that could bring a verdict by itself. */
+/* Sets the engine's patience and policy from here on. SETTINGS bring no verdict by themselves, so the queue is not
+ * looked at. */
 static int feed_settings(roll_feed_t *feed, const struct roll_frame *frame)
 {
     struct roll_frame_settings settings = {0};

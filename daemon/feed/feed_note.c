@@ -1,8 +1,8 @@
 /*
  * feed_note.c: see feed_note.h.
  *
- * The text in a note was written by an agent, and part of it by the kernel of its node: it is cut, and what a terminal
- * would obey is taken out, before the engine makes a sentence of it.
+ * The text in a note was written by an agent, and part of it by the kernel of its node: so the text is cut, and what a
+ * terminal would obey is taken out, before the engine makes a sentence of it.
  */
 #include "daemon/feed/feed_note.h"
 
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOTE_RANKS (1 << 24) /* a rank in a note is below this */
+#define NOTE_RANKS (1 << 24) /* a higher rank in a note is refused */
 
 /* A bounded copy of a text that came from outside, without what a terminal would obey. */
 static const char *clean_text(const json_t *from, const char *key, char *out, size_t size)
@@ -59,7 +59,7 @@ static int node_facts(roll_engine_t *engine, const json_t *json)
         const char *name = json_string_value(json_object_get(item, "kind"));
         enum roll_fact kind = name ? roll_fact_by_name(name) : ROLL_FACT_NONE;
         if (kind == ROLL_FACT_NONE) {
-            continue; /* a newer agent may know more */
+            continue; /* a newer agent may know kinds of facts that this reader does not */
         }
         if (facts.facts == ROLL_NOTE_FACTS) {
             facts.more++;
@@ -77,7 +77,8 @@ int roll_feed_note(roll_engine_t *engine, const struct roll_frame *frame)
     json_t *json = json_loadb((const char *)frame->payload, frame->head.payload, 0, NULL);
     const char *kind = json_string_value(json_object_get(json, "note"));
     int err = json_is_object(json) && kind ? 0 : ROLL_E_CORRUPT;
-    if (!err && strcmp(kind, "attached-unseen") == 0) { /* a newer agent may note more */
+    if (!err &&
+        strcmp(kind, "attached-unseen") == 0) { /* a newer agent may make notes that this reader does not know */
         err = unseen(engine, json);
     } else if (!err && strcmp(kind, "node-facts") == 0) {
         err = node_facts(engine, json);

@@ -7,10 +7,10 @@
 #include "daemon/engine/engine.h"
 #include "trace/frame.h"
 
-#define ROLL_NOTE_FACTS      16u  /* facts of one note that are read; what is beyond is counted */
-#define ROLL_NOTE_TEXT_BYTES 160u /* of one fact, terminated */
+#define ROLL_NOTE_FACTS      16u  /* facts that are read of one note; the facts beyond are counted */
+#define ROLL_NOTE_TEXT_BYTES 160u /* bytes of one fact's text, with its end */
 
-/* Decodes a NOTE frame and gives it to the engine. Pure but for that; bounded; kinds that are not known are ignored. 0,
+/* Decodes a NOTE frame and gives it to the engine. Bounded; does nothing else. Notes of an unknown kind are ignored. 0,
  * CORRUPT, NOMEM. */
 int roll_feed_note(roll_engine_t *engine, const struct roll_frame *frame);
 

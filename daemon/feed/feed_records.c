@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-#define MAX_OPEN      65536u  /* calls of one ring that are inside NCCL; more than threads could ever hold */
-#define CLOCK_STEP_NS 1000000 /* smaller changes of a clock pair are reading noise */
+#define MAX_OPEN      65536u  /* calls of one ring that are inside NCCL: more than a process has threads */
+#define CLOCK_STEP_NS 1000000 /* smaller changes of a clock pair are noise of reading two clocks */
 
 /* Position of the ticket in the open list, or where it would be. */
 static size_t open_find(const struct roll_stream *s, uint64_t ticket)
@@ -35,7 +35,8 @@ static int open_add(struct roll_stream *s, uint64_t ticket)
     if (err) {
         return err;
     }
-    if (s->open_used == MAX_OPEN) { /* hostile or broken: forget the oldest, it can only stay "entered" */
+    if (s->open_used ==
+        MAX_OPEN) { /* the sender is hostile or broken: the oldest ticket is forgotten, and its call stays "entered" */
         memmove(s->open, s->open + 1, (s->open_used - 1) * sizeof(*s->open));
         s->open_used--;
     }
@@ -43,7 +44,7 @@ static int open_add(struct roll_stream *s, uint64_t ticket)
     return 0;
 }
 
-/* Takes the ticket off the list; false when it was not open: then the news is none. */
+/* Takes the ticket off the list. False when the ticket was not open: then the record brings no news. */
 static bool open_take(struct roll_stream *s, uint64_t ticket)
 {
     size_t i = open_find(s, ticket);
@@ -70,7 +71,8 @@ static int flush(roll_feed_t *feed, struct roll_stream *s, size_t *n)
     return err;
 }
 
-/* RECORDS and UPDATES alike: a ticket that was fed before counts as an update, a new one only in RECORDS. */
+/* Takes RECORDS and UPDATES alike: a ticket that was fed before counts as an update in both; a new ticket counts in
+ * RECORDS only. */
 int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     bool updates = frame->head.type == ROLL_FRAME_UPDATES;
@@ -83,19 +85,20 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
         uint64_t ticket = roll_seal_ticket(rec->seal);
         bool entered = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
         if (roll_seal_state(rec->seal) == ROLL_STATE_EMPTY || ticket < expect) {
-            err = ROLL_E_CORRUPT; /* not in ticket order */
+            err = ROLL_E_CORRUPT; /* the records are not in ticket order */
             break;
         }
         expect = ticket + 1;
         if (ticket < s->view.next_ticket) {
-            /* That the device is through with a call is news after its return; said twice, it does no harm. */
+            /* The completion of a call on the device is news after the call's return, too, and does no harm when it
+             * comes twice. */
             bool complete = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
             if (entered || (!open_take(s, ticket) && !complete)) {
                 s->view.duplicates++;
                 continue;
             }
         } else if (updates) {
-            continue; /* of a record that was lost on the way here */
+            continue; /* this updates a record that was lost on the way here */
         } else {
             if (ticket > s->view.next_ticket) {
                 err = flush(feed, s, &n);
@@ -136,7 +139,7 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     }
     enum roll_proc_state proc = (enum roll_proc_state)status.proc_state;
     bool gone = proc == ROLL_PROC_FINISHED || proc == ROLL_PROC_DEAD;
-    if (gone && status.head > s->view.next_ticket) { /* what a dead process left unsealed will never come */
+    if (gone && status.head > s->view.next_ticket) { /* records that a dead process left unsealed will never come */
         lost(feed, s, status.head);
     }
     if (proc == s->view.proc && status.exit_status == s->view.exit_status) {
@@ -166,7 +169,7 @@ bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
     struct roll_frame_status status;
     bool known = frame->head.type == ROLL_FRAME_STATUS && frame->head.payload >= sizeof(status) && feed->used > 0;
     const struct roll_stream *s = known ? roll_feed_stream_of(feed, frame->head.stream) : NULL;
-    if (!s || !s->view.heard) { /* of one that was not heard, any word is news */
+    if (!s || !s->view.heard) { /* any frame about a ring whose agent was not heard is news */
         return true;
     }
     memcpy(&status, frame->payload, sizeof(status));

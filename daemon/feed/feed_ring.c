@@ -1,8 +1,8 @@
 /*
  * feed_ring.c: which rings a run has: how they are announced, defined and seen.
  *
- * A ring may be announced again whenever its agent or the root came back; then nothing of it is forgotten. The name of
- * a job becomes part of file names, so it is cleaned here, where it comes in.
+ * An agent announces a ring again whenever the agent or the root came back; what has been fed of the ring is kept. The
+ * name of a job becomes part of file names, so the name is cleaned here, where it comes in.
  */
 #include "daemon/feed/feed_state.h"
 
@@ -85,7 +85,7 @@ int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], 
     return 0;
 }
 
-/* how it is seen */
+/* how a rank is seen */
 
 static int tell_sight(roll_feed_t *feed, struct roll_stream *s, bool heard, uint32_t starved)
 {
@@ -113,7 +113,7 @@ int roll_feed_note_heard(roll_feed_t *feed, struct roll_stream *s)
 
 /* rings */
 
-/* A ring is announced; again when its agent or the root came back. */
+/* Takes the announcement of a ring: the first, or one more when its agent or the root came back. */
 int roll_feed_take_ring(roll_feed_t *feed, const struct roll_frame *frame)
 {
     char job[ROLL_NAME_BYTES];
@@ -167,7 +167,7 @@ int roll_feed_take_ring(roll_feed_t *feed, const struct roll_frame *frame)
         return err;
     }
     s->clock_offset = (int64_t)(header.clock_real_ns - header.clock_mono_ns);
-    (void)roll_map_add(&feed->index, header.epoch, (uint32_t)feed->used); /* grow() has made room for it */
+    (void)roll_map_add(&feed->index, header.epoch, (uint32_t)feed->used); /* grow() has made the room */
     feed->used++;
     return roll_engine_clock(feed->engine, v->source, s->clock_offset);
 }

@@ -17,7 +17,7 @@
 struct roll_stream {
     struct roll_feed_stream view;
     int64_t clock_offset;
-    struct roll_frame_status status; /* the newest that was fed; proc_state 0: none yet */
+    struct roll_frame_status status; /* newest STATUS that was fed; proc_state 0: none yet */
     uint64_t *open;                  /* tickets fed as ENTERED, ascending */
     size_t open_used, open_room;
 };
@@ -27,15 +27,15 @@ struct roll_feed {
     uint32_t restart;
     bool named;
     bool finished;
-    bool policy_fixed; /* no trace changes the policy */
+    bool policy_fixed; /* no SETTINGS frame changes the policy */
     roll_engine_t *engine;
     roll_symbols_t *symbols;
     struct roll_stream *streams; /* in the order of announcement */
     size_t used, room;
-    struct roll_map index;             /* from epochs to numbers of streams */
-    struct roll_verdict_list verdicts; /* a queue: those below `taken` belong to others */
+    struct roll_map index;             /* from a ring's epoch to its place in `streams` */
+    struct roll_verdict_list verdicts; /* a queue; the verdicts below `taken` belong to others */
     size_t taken;
-    uint64_t verdicts_lost; /* given by the engine, and no memory for them */
+    uint64_t verdicts_lost; /* verdicts of the engine for which there was no memory */
     uint64_t stamp_ns;      /* wall clock that verdicts show; 0 = the engine's time */
     struct roll_record batch[ROLL_FEED_BATCH];
 };

@@ -1,10 +1,10 @@
 /*
  * merge_rings.c: the rings that a run left, fed as an agent would have sent them while it ran.
  *
- * Rank after rank would be simpler and is wrong for long runs: the engine keeps a bounded window of
- * operations per communicator, which the first ring would outrun before the second began. So records are merged by wall
- * clock; the feeder still gets each ring's records in ticket order. The ends of the processes come last, as they would
- * have.
+ * Rank after rank would be simpler and is wrong for long runs: the engine keeps a bounded window of operations per
+ * communicator, which the first ring would outrun before the second began. So records are merged by wall clock; the
+ * feeder still gets each ring's records in ticket order. The ends of the processes come last, as they would have come
+ * from an agent.
  */
 #include "daemon/feed/merge.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define BATCH    512u
-#define SLACK_NS 1000000u /* records that are at most this far ahead of the slowest rank are fed in its batch */
+#define SLACK_NS 1000000u /* a batch holds the records that are at most this far ahead of the slowest rank */
 
 /* Where the merge stands in one ring. */
 struct cursor {
@@ -68,8 +68,8 @@ static uint64_t time_of(const struct cursor *c, size_t i)
     return c->rec[i].enter_ns + (uint64_t)c->offset_ns;
 }
 
-/* Feeds all rings, merged. The engine's clock follows the records: it ticks before the next record is fed, so no call
- * looks older than it was. */
+/* Feeds all rings, merged. The engine's clock follows the records: the clock ticks before the next record is fed, so no
+ * call looks older than it was. */
 static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
 {
     uint64_t ticked = 0;

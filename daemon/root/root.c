@@ -23,7 +23,7 @@
 
 #define BATCH    512 /* messages taken before time is looked at again */
 #define POLL_MS  5
-#define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that we lack */
+#define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that the root lacks */
 
 /* A bad frame is counted, answered and logged, at most once a second. */
 static void bad_frame(roll_root_t *root, const struct roll_address *from, int err, uint64_t now)
@@ -66,7 +66,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_NOTE:
         roll_peers_frame(root, from, &frame, raw, bytes, now);
         break;
-    case ROLL_FRAME_ANSWER: /* not in the numbering of the agent's frames: nothing is lost with it but an answer */
+    case ROLL_FRAME_ANSWER: /* an answer has no number among the agent's frames: nothing else is lost with it */
         roll_peers_answer(root, from, &frame);
         break;
     case ROLL_FRAME_QUERY:
@@ -97,7 +97,7 @@ static int receive(roll_root_t *root, void *socket)
         memcpy(from.id, zmq_msg_data(&id), from.bytes);
         int more = zmq_msg_more(&id), part = 0;
         zmq_msg_close(&id);
-        while (more) { /* one part is one frame; whatever else a peer sends is refused part by part */
+        while (more) { /* one part is one frame; each part that is no frame is refused by itself */
             zmq_msg_init(&body);
             if (roll_net_recv(&body, socket) < 0) {
                 zmq_msg_close(&body);
@@ -114,9 +114,8 @@ static int receive(roll_root_t *root, void *socket)
 }
 
 /*
- * Are all live ranks of the run (their number: live) seen, and is all that they sent here? While we are behind
- * ourselves they are not: what waits in our own sockets is news that has come and has not been read. What records prove
- * by themselves is said all the same.
+ * Are all live ranks of the run (live: how many) seen, and has everything that they sent been read? Not while the root
+ * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same.
  */
 static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now, bool behind)
 {
@@ -155,7 +154,7 @@ static bool any_live(const roll_root_t *root)
     return false;
 }
 
-/* The last turn: whole jobs get their last word, unfinished ones do not. */
+/* The last turn: the engine gives its last verdicts about jobs that have ended, and none about jobs that still run. */
 static void finish(roll_root_t *root)
 {
     uint64_t now = roll_mono_ns();

@@ -21,20 +21,20 @@ struct roll_root_options {
     const char *listen[ROLL_ROOT_LISTEN_MAX];
     unsigned listens;
     const struct roll_curve_keys *keys; /* borrowed; NULL = none; used on tcp endpoints */
-    bool policy_set;                    /* the policy below overrules that of the control pages */
+    bool policy_set;                    /* `policy` overrules the policy of the control pages */
     enum roll_policy policy;
     const char *trace_dir; /* NULL = no trace */
     uint64_t trace_segment, trace_limit,
-        trace_age_ns;               /* of segments (daemon/store/segment.h); 0 = default, none, never */
+        trace_age_ns;               /* limits of segments (daemon/store/segment.h); 0 = default, none, never */
     const char *json_path;          /* NULL = no NDJSON */
     const char *http;               /* NULL = no metrics */
     uint64_t stall_ns, suspect_ns;  /* 0 = the engine's own */
-    bool stacks_auto;               /* take the stacks of a verdict's culprits */
-    unsigned linger_s;              /* 0 = for ever */
-    pid_t parent;                   /* while it lives nobody lingers; 0 = none */
+    bool stacks_auto;               /* take the stacks of each verdict's culprits */
+    unsigned linger_s;              /* end so long after the last live rank; 0 = never */
+    pid_t parent;                   /* while this process lives the linger time does not run; 0 = none */
     const _Atomic bool *stop;       /* finish in good order */
     _Atomic bool *agent_stop;       /* standalone: tells the agent thread to finish; NULL = none */
-    const _Atomic bool *agent_done; /* standalone: it has */
+    const _Atomic bool *agent_done; /* standalone: the agent thread has finished */
 };
 
 typedef struct roll_root roll_root_t;
@@ -46,7 +46,7 @@ typedef struct roll_root roll_root_t;
 int roll_root_new(const struct roll_root_options *options, roll_root_t **out, char *why, size_t why_size);
 /* The actual endpoint number i ("*" resolved); borrowed; NULL when out of range. */
 const char *roll_root_endpoint(const roll_root_t *root, unsigned i);
-/* Runs until *stop or the linger time. Returns whether there was a finding. */
+/* Runs until *stop or the end of the linger time. Returns whether a finding stands. */
 bool roll_root_run(roll_root_t *root);
 void roll_root_destroy(roll_root_t **root);
 

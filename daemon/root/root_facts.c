@@ -1,8 +1,9 @@
 /*
- * root_facts.c: a call does not complete: the agents of its ranks are asked what their nodes know.
+ * root_facts.c: when a call does not complete, the agents of its ranks are asked what their nodes know.
  *
- * The answers become NOTE frames of the run: they go into its trace and to the engine like any other, so that a replay
- * says the same. Who asked is forgotten after a minute; what comes later, or unasked, is dropped.
+ * The answers become NOTE frames of the run: the notes go into its trace and to the engine like any other frame, so
+ * that a replay says the same. A question is forgotten after a minute; an answer that comes later, or to no question,
+ * is dropped.
  */
 #include "daemon/root/root_state.h"
 
@@ -16,7 +17,7 @@
 
 #define QUESTIONS 16u
 #define KEPT_NS   (60000 * ROLL_MS)
-#define BACK_S    120 /* of the kernel's log, before the call was made */
+#define BACK_S    120 /* how far back the kernel's log matters, before the call was made */
 
 struct question {
     uint64_t id, run, verdict, asked_ns;
@@ -33,7 +34,7 @@ void roll_facts_destroy(roll_root_t *root)
     root->facts = NULL;
 }
 
-/* Serves this peer a rank of the set in this run? */
+/* Does this peer serve a rank of the set in this run? */
 static bool serves(const struct roll_peer *peer, const struct roll_run *run, const struct roll_rankset *ranks)
 {
     struct roll_feed_stream view;
@@ -46,7 +47,7 @@ static bool serves(const struct roll_peer *peer, const struct roll_run *run, con
     return false;
 }
 
-/* All ranks of the verdict: who waits, and those of its sides. */
+/* Collects all ranks of the verdict: those that wait, and those of its sides. */
 static void ranks_of(const struct roll_verdict *verdict, struct roll_rankset *out)
 {
     for (uint32_t i = 0; i < verdict->sides; i++) {
@@ -92,7 +93,7 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const struct ro
     json_decref(ask);
 }
 
-/* The answer as a NOTE of the run, into trace and engine. */
+/* Feeds the answer to trace and engine, as a NOTE of the run. */
 static int keep(roll_root_t *root, struct roll_run *run, const struct question *q, const json_t *answer)
 {
     json_t *host = json_object_get(answer, "host"), *facts = json_object_get(answer, "facts");

@@ -1,6 +1,6 @@
 /*
- * root_metrics.c: what the Prometheus endpoint shows, copied under a lock a few times a second: its thread never sees
- * the engine.
+ * root_metrics.c: what the Prometheus endpoint shows, copied under a lock a few times a second, because the endpoint's
+ * thread must not see the engine.
  */
 #include "daemon/root/root_state.h"
 

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define ACK_NS        (20 * ROLL_MS)
-#define ACK_RECORDS   1024 /* or so many records, an eighth of an agent's window */
+#define ACK_RECORDS   1024 /* an ACK goes out after so many records as well: an eighth of an agent's window */
 #define RESYNC_NS     (200 * ROLL_MS)
 #define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
 #define FRESH_RECORDS 2048 /* a ring is up to date when at most so many of its records are on their way */
@@ -25,7 +25,7 @@
 
 /* peers */
 
-/* ZeroMQ numbers its routing ids, or the agent has chosen one: the checksum spreads both. */
+/* ZeroMQ numbers the routing ids that it makes, and an agent chooses its own: the checksum spreads both kinds. */
 static struct roll_peer **chain_of(roll_root_t *root, const struct roll_address *at)
 {
     return &root->peer_chain[roll_crc32c(0, at->id, at->bytes) % ROLL_PEER_CHAINS];
@@ -96,7 +96,8 @@ static bool holds_live(const struct roll_peer *peer)
     return false;
 }
 
-/* The engine and the trace learn it; that they are heard again, the agent's next frames say. */
+/* Tells engine and trace that the peer's live ranks are not heard. The agent's next frames will say that they are heard
+ * again. */
 static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
 {
     struct roll_frame_sight sight = {.heard = 0};
@@ -111,7 +112,8 @@ static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
     }
 }
 
-/* Nothing is heard of this agent any more: its ranks that still ran are not heard, and shown as that by its name. */
+/* Nothing is heard of this agent any more. Where its ranks still ran, the peer is kept, so that they are shown as not
+ * heard under its name. */
 static void lose_peer(roll_root_t *root, struct roll_peer *peer)
 {
     if (holds_live(peer)) {
@@ -125,7 +127,7 @@ static void lose_peer(roll_root_t *root, struct roll_peer *peer)
     }
 }
 
-/* A ring that another agent announces is that one's now. */
+/* Takes a ring from the peers that are gone, because another agent has announced it. */
 static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t stream)
 {
     for (size_t i = root->peers_used; i-- > 0;) {
@@ -167,7 +169,7 @@ static void send_ack(struct roll_peer *peer, struct roll_peer_stream *s, uint64_
     }
 }
 
-/* What was fed is in the trace file by now: say so. */
+/* Acknowledges what was fed: by now all of it is in the trace file. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
 {
     for (size_t i = 0; i < root->peers_used; i++) {
@@ -242,7 +244,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->fresh = false;
 }
 
-/* About a process that has no ring: the note itself says of which run. */
+/* Takes a note about a process that has no ring: the note itself names the run. */
 static void note(roll_root_t *root, const struct roll_frame *frame, const void *raw, size_t bytes)
 {
     char job[ROLL_NAME_BYTES];
@@ -260,7 +262,7 @@ static void note(roll_root_t *root, const struct roll_frame *frame, const void *
     }
 }
 
-/* What a STATUS says about the ring's being up to date. */
+/* Notes what a STATUS says of the ring: whether its process lives, and whether the root is up to date with it. */
 static void note_status(struct roll_peer_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
@@ -298,7 +300,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 {
     struct roll_peer *peer = find_peer(root, from);
     if (!peer || !peer->synced || frame->head.seq != peer->expected) {
-        if (!peer) { /* an agent that knew our predecessor */
+        if (!peer) { /* the agent knew a predecessor of this root */
             send_welcome(root, from, 0, true);
         } else if (now - peer->resync_ns > RESYNC_NS) {
             peer->synced = false;
@@ -321,7 +323,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         if (frame->head.first > peer->drain_echo) {
             peer->drain_echo = frame->head.first;
         }
-        for (size_t i = 0; i < peer->used; i++) { /* acknowledgements may have been lost */
+        for (size_t i = 0; i < peer->used; i++) { /* earlier acknowledgements may have been lost */
             peer->streams[i].due = peer->streams[i].urgent = true;
         }
         break;

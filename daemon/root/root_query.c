@@ -1,8 +1,8 @@
 /*
  * root_query.c: consoles: queries, pushed verdicts, drains.
  *
- * A console is known by its routing id only as long as it waits for something (a drain, verdicts). Verdicts are pushed
- * from the run's list by a cursor per subscriber, so one that reads slowly delays only itself.
+ * The root remembers a console's routing id only as long as the console waits for something (a drain, verdicts). Each
+ * subscriber has a cursor into the run's list of verdicts, so a subscriber that reads slowly delays only itself.
  */
 #include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WAITING  256 /* subscribers, and drains, at a time */
+#define MAX_WAITING  256 /* most subscribers, and most drains, at a time */
 #define DRAIN_MS     5000
 #define DRAIN_MAX_MS 600000
 #define WHY_BYTES    4096
@@ -39,7 +39,7 @@ static json_t *error(const char *text)
 
 /* why, verdicts */
 
-/* Ranks that stand alike, and for which the same verdict is the reason: one paragraph. */
+/* Ranks that stand alike and for which the same verdict is the reason share one paragraph. */
 struct why_group {
     uint64_t key;
     const struct roll_verdict_copy *verdict;
@@ -90,7 +90,7 @@ static int by_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The paragraph of one group into text; -1 when there is none. */
+/* Writes the paragraph of one group into text; -1 when the engine has nothing to say of the group. */
 static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, char *text)
 {
     if (roll_engine_why_alike(roll_feed_engine(run->feed), &g->ranks, text, WHY_BYTES) < 0) {
@@ -127,7 +127,7 @@ static void why_add(json_t *all, json_t *groups, const struct why_group *g, cons
                                             n > 0 ? (int)roll_rankset_at(&g->ranks, 0) : -1, "text", said));
 }
 
-/* Who mistypes a rank, or asks the wrong job, is told which ranks there are. */
+/* A user who mistypes a rank, or asks the wrong job, is told which ranks there are. */
 static json_t *no_rank(const struct roll_run *run)
 {
     char text[512];
@@ -191,7 +191,7 @@ static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *q
     return json_pack("{s:o}", "verdicts", list);
 }
 
-/* All runs that are watched, or those of one job, the newest last: it is the one that answers when no job is named. */
+/* All runs that are watched, or those of one job; the newest stands last, and answers when no job is named. */
 static json_t *runs(const roll_root_t *root, const char *job)
 {
     json_t *list = json_array();
@@ -212,7 +212,7 @@ static bool holds_text(const json_t *list, const char *text)
     return held;
 }
 
-/* An answer says whose it is, and, where nobody has named the job, who else could have been meant. */
+/* Adds to an answer which run gave it and, where the query names no job, which other jobs could have been meant. */
 static json_t *signed_by(const roll_root_t *root, const struct roll_run *run, const json_t *query, json_t *answer)
 {
     if (answer && !json_object_get(answer, "error")) {
@@ -355,7 +355,7 @@ static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, u
     return NULL;
 }
 
-/* Has every agent sent what its rings held when it was asked? Asks those that were not asked yet. */
+/* Has every agent sent what its rings held when it was asked? Agents that were not asked yet are asked here. */
 static bool all_drained(roll_root_t *root, const struct roll_drain *d)
 {
     bool all = true, any = false;

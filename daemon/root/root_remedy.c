@@ -42,7 +42,8 @@ static void send_all(roll_root_t *root, const struct roll_run *run, const struct
     }
 }
 
-/* The entry of one level; made when missing. NULL: out of memory, or more groups than a control page holds. */
+/* Finds the entry of one level, and makes it where there is none. NULL: out of memory, or more groups than a control
+ * page holds. */
 static struct roll_switch *find_switch(struct roll_run *run, const struct roll_control_change *c)
 {
     size_t groups = 0;
@@ -120,7 +121,7 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
         c.layer = verdict->layer;
     }
     struct roll_switch job = switched(run, ROLL_LEVEL_JOB, 0), here = switched(run, c.level, c.layer);
-    if ((job.on | job.off | here.on | here.off) & bit) { /* on already, or somebody wants it off */
+    if ((job.on | job.off | here.on | here.off) & bit) { /* the remedy is on already, or somebody wants it off */
         return;
     }
     if (change_run(root, run, &c) == 0) {
@@ -136,7 +137,7 @@ static void set_policy(roll_root_t *root, struct roll_run *run, enum roll_policy
     roll_run_settings(root, run);
 }
 
-/* What was found before the policy was set counts. */
+/* Verdicts that were said before the policy was set count as well. */
 static void judge_again(roll_root_t *root, struct roll_run *run)
 {
     for (size_t i = 0; i < run->verdicts.used; i++) {
@@ -342,7 +343,7 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
         struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = policy};
         send_all(root, run, &c);
         uint32_t off = switched(run, ROLL_LEVEL_JOB, 0).off;
-        if (off) { /* a policy begins with all that it lets ranks take; what somebody wants off stays off */
+        if (off) { /* a new policy lets ranks take all remedies again, so those that somebody wants off are sent anew */
             c = (struct roll_control_change){.action = ROLL_ACTION_OFF, .mask = off};
             send_all(root, run, &c);
         }

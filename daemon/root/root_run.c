@@ -2,8 +2,9 @@
  * root_run.c: one run at the root: its feed, its trace file, its verdicts.
  *
  * Everything that reaches the engine is in the trace file first, ticks included, so that analysis of the file repeats
- * the run, and so that a root that was killed finds its own past there: it replays the file, continues the numbering,
- * and asks the agents only for what is missing. A separate state file was rejected: it could contradict the trace.
+ * the run, and so that a root that is started after a killed one finds the past there: it replays the file, continues
+ * the numbering, and asks the agents only for what is missing. A separate state file was rejected: it could contradict
+ * the trace.
  */
 #include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_RUNS 64 /* kept; beyond, the oldest that has no live rank goes */
+#define MAX_RUNS 64 /* runs that are kept; beyond, the oldest run without a live rank goes */
 
 bool roll_run_live(const struct roll_run *run)
 {
@@ -65,9 +66,9 @@ static void write_json(roll_root_t *root, struct roll_run *run, const struct rol
         return;
     }
     size_t n = strlen(text);
-    text[n] = '\n'; /* in the place of the end: the line goes out in one write */
-    bool begun =
-        root->json_torn && write(root->json_fd, "\n", 1) == 1; /* what a full disk cut must not spoil this line too */
+    text[n] = '\n'; /* the new line replaces the end of the text, so that the line goes out in one write */
+    bool begun = root->json_torn &&
+                 write(root->json_fd, "\n", 1) == 1; /* a line that a full disk cut must not spoil this one, too */
     root->json_torn = root->json_torn && !begun;
     ssize_t wrote = root->json_torn ? -1 : write(root->json_fd, text, n + 1);
     if (wrote != (ssize_t)n + 1) {
@@ -139,15 +140,15 @@ static void take_verdicts(roll_root_t *root, struct roll_run *run)
 
 /* trace */
 
-/* The trace has ended: said once. What would have been in it is counted from here on. */
+/* Says that the trace has ended. From here on the segments count what would have been in it. */
 static void trace_failed(const struct roll_run *run, int err)
 {
     roll_log(ROLL_LOG_ERROR, "root: %s.%u: the trace ends here: %s; watching goes on, what is not kept is counted",
              run->job, run->restart, roll_strerror(err));
 }
 
-/* Feeds one segment. `resume`: what it repeats has been fed. *whole: nothing is missing at its end. Returns its frames.
- */
+/* Feeds one segment. resume: the frames that the segment repeats have been fed. *whole: nothing is missing at its end.
+ * Returns how many frames it held. */
 static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path, bool resume, bool *whole)
 {
     roll_trace_reader_t *reader = NULL;
@@ -176,7 +177,7 @@ static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path
     return frames;
 }
 
-/* What the segments of a killed root hold comes first; then a new segment goes on. */
+/* Opens the run's trace: the segments of an earlier root are fed first, then a new segment goes on. */
 static void open_trace(roll_root_t *root, struct roll_run *run)
 {
     char series[ROLL_NAME_BYTES + 16];
@@ -287,11 +288,12 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     if (root->o.trace_dir) {
         open_trace(root, run);
     }
-    roll_engine_set(roll_feed_engine(run->feed), &config); /* whatever a predecessor's trace has said of its own */
+    roll_engine_set(roll_feed_engine(run->feed),
+                    &config); /* the predecessor's own settings, which its trace holds, do not count */
     roll_run_settings(root, run);
     uint64_t now = roll_mono_ns();
     roll_feed_clock_skip(&run->clock, now);
-    roll_run_tick(root, run, now, false); /* its first rank comes at this time, not at none */
+    roll_run_tick(root, run, now, false); /* so that the first rank comes at a time that the engine knows */
     *out = run;
     return 0;
 }
@@ -328,7 +330,8 @@ static void tell_time(struct roll_run *run, const struct roll_feed_time *time, b
     roll_feed_stamp(run->feed, time->wall_ns);
 }
 
-/* Its ring may be removed as soon as this is acknowledged: by then it must be in the file. */
+/* Whether a frame says that a process has ended. The agent may remove the ring as soon as this frame is acknowledged;
+ * by then the frame must be in the file. */
 static bool ends_process(const struct roll_frame *frame)
 {
     struct roll_frame_status status;
@@ -345,7 +348,8 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     if (!roll_feed_is_news(run->feed, frame)) {
         return 0;
     }
-    /* A wrong call is said the moment its record is here, also while the engine's clock stands still. */
+    /* A wrong call is told the moment its record is here, also while the engine's clock stands still, so the wall clock
+     * of its verdict must be right. */
     struct roll_feed_time time;
     if (roll_feed_clock_stamp(&run->clock, roll_real_ns(), &time)) {
         tell_time(run, &time, false);

@@ -1,9 +1,10 @@
 /*
- * root_stack.c: stacks on demand and on suspicion: who is asked, what has come, until when it is kept.
+ * root_stack.c: stacks on demand and on suspicion: which agents are asked, what has come, and how long the answers are
+ * kept.
  *
- * The root never waits: a console's query starts a collection and gets its number; it asks again for what has come
- * meanwhile. Merging is the console's work. On suspicion (--stacks auto) the culprits of a verdict are asked, one rank
- * of a node at most, once; what they answer stands in the verdict and in `why`.
+ * The root never waits: a console's query starts a collection and gets the collection's number; the console asks again
+ * for what has come meanwhile, and merges it. On suspicion (--stacks auto) the agents are asked once for the stacks of
+ * a verdict's culprits, at most one rank of each node; the answers stand in the verdict and in `why`.
  */
 #include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
@@ -19,15 +20,15 @@
 #include <string.h>
 
 #define COLLECTIONS     8u
-#define KEPT_NS         (120000 * ROLL_MS) /* after its end; a console that is slower asks anew */
-#define GRACE_NS        (2000 * ROLL_MS)   /* what an agent is given beyond the time that it gives its helper */
+#define KEPT_NS         (120000 * ROLL_MS) /* how long a collection is kept after its end; a slower console asks anew */
+#define GRACE_NS        (2000 * ROLL_MS)   /* time that an agent gets beyond what it gives its helper */
 #define TIMEOUT_MS      10000
 #define TIMEOUT_MAX_MS  120000
-#define ALL_RANKS       16u /* a job so small is shown whole */
-#define SUSPECTS        4u  /* ranks asked for one verdict */
+#define ALL_RANKS       16u /* a job with no more ranks is shown whole */
+#define SUSPECTS        4u  /* most ranks that are asked for one verdict */
 #define REPLY_BYTES     (3u * 1024u * 1024u)
-#define TOP_FRAMES      12u /* kept in a verdict */
-#define WHY_FRAMES      6u  /* told by `why` */
+#define TOP_FRAMES      12u /* frames that a verdict keeps */
+#define WHY_FRAMES      6u  /* frames that `why` tells */
 #define ASK_STREAMS_MAX 4096u
 
 struct wanted {
@@ -39,11 +40,11 @@ struct wanted {
 
 struct collection {
     uint64_t id;
-    uint64_t run;        /* its id */
-    uint64_t verdict;    /* asked on suspicion for this one; 0 = a console asked */
+    uint64_t run;        /* id of the run */
+    uint64_t verdict;    /* number of the verdict whose culprits are asked; 0 = a console asked */
     struct wanted *rank; /* owned */
     size_t ranks, room, answered;
-    json_t *answers; /* [{"rank","host","stack"}] in the order of their coming */
+    json_t *answers; /* [{"rank","host","stack"}] in the order in which they came */
     uint64_t deadline_ns, done_ns;
 };
 
@@ -93,7 +94,7 @@ static struct roll_run *run_by_id(const roll_root_t *root, uint64_t id)
 
 /* who */
 
-/* The culprits of everything found so far, and who keeps a communicator waiting. */
+/* Collects the culprits of all findings that stand, and the ranks that keep a communicator waiting. */
 static void suspects(const struct roll_run *run, struct roll_rankset *out)
 {
     for (size_t i = 0; i < run->verdicts.used; i++) {
@@ -107,7 +108,8 @@ static void suspects(const struct roll_run *run, struct roll_rankset *out)
     }
 }
 
-/* Without a wish: all of a small job; else those that others wait for, and one that waits. */
+/* Chooses the ranks where the query names none: all ranks of a small job; of a larger one those that others wait for,
+ * and one that waits. */
 static void choose(const struct roll_run *run, struct roll_rankset *out)
 {
     struct roll_view_source v;
@@ -141,7 +143,8 @@ static void choose(const struct roll_run *run, struct roll_rankset *out)
 static int want(struct collection *c, const struct roll_view_source *v)
 {
     for (size_t i = 0; i < c->ranks; i++) {
-        if (c->rank[i].rank == v->info.world_rank) { /* a rank with two rings: the later one is its present process */
+        if (c->rank[i].rank ==
+            v->info.world_rank) { /* where a rank has two rings, the later ring is that of its present process */
             c->rank[i].stream = v->info.stream;
             return 0;
         }
@@ -230,7 +233,7 @@ static unsigned bounded(const json_t *query, const char *key, unsigned otherwise
     return n < 1 ? 1 : n > (json_int_t)max ? max : (unsigned)n;
 }
 
-/* A new collection of these ranks (borrowed). NULL: no memory, or too many at work. */
+/* Starts a collection for these ranks (borrowed). NULL: no memory, or too many collections at work. */
 static struct collection *collect(roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks,
                                   const json_t *query, uint64_t verdict)
 {
@@ -330,7 +333,7 @@ static void keep_top(struct roll_root_stacks *s, const struct collection *c, con
     }
 }
 
-/* What the agents answered about the ranks of a collection, for its verdict. */
+/* The answers of a collection as they stand in its verdict. */
 static json_t *answers_json(const struct collection *c)
 {
     json_t *list = json_array(), *answer;
@@ -353,7 +356,7 @@ static json_t *answers_json(const struct collection *c)
     return list;
 }
 
-/* What was taken on suspicion goes into its verdict. */
+/* Attaches the stacks that were taken on suspicion to their verdict. */
 static void attach(roll_root_t *root, const struct collection *c)
 {
     struct roll_run *run = run_by_id(root, c->run);
@@ -478,7 +481,8 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
     return json_pack("{s:I, s:I, s:o}", "id", (json_int_t)c->id, "count", (json_int_t)c->ranks, "ranks", folded);
 }
 
-/* Verdicts whose culprits' code is worth a look: somebody has not come, or is stuck where the records cannot see. */
+/* Whether the culprits' stacks are worth a look after such a verdict: a rank has not come, or is stuck where the
+ * records cannot see. */
 static bool worth_a_look(enum roll_verdict_code code)
 {
     return code == ROLL_VERDICT_RANK_BUSY || code == ROLL_VERDICT_RANK_BLOCKED || code == ROLL_VERDICT_INIT_MISSING ||

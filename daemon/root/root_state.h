@@ -1,5 +1,6 @@
 /*
- * root_state.h: what the files of the root share. Private to root*.c; one thread.
+ * root_state.h: what the files of the root share. Private to root*.c; everything belongs to the root's one thread, but
+ * for the snapshot under its lock.
  */
 #ifndef ROLL_DAEMON_ROOT_ROOT_STATE_H
 #define ROLL_DAEMON_ROOT_ROOT_STATE_H
@@ -18,7 +19,7 @@
 #include <stdio.h>
 
 #define ROLL_ID_BYTES     255u /* longest routing id of ZeroMQ */
-#define ROLL_PEER_CHAINS  4096 /* each frame looks for its agent: one step with a few thousand agents */
+#define ROLL_PEER_CHAINS  4096 /* chains in which agents are looked up: with a few thousand agents one in each */
 #define ROLL_ROOT_SOCKETS 2    /* plain (ipc, inproc, tcp without keys) and CURVE */
 
 /* Where a frame came from and its answer goes. */
@@ -41,9 +42,9 @@ struct roll_run {
     uint32_t restart;
     roll_feed_t *feed;
     roll_segments_t *trace;            /* NULL = none */
-    bool trace_urgent;                 /* what waits for it must not wait: a verdict, the end of a process */
+    bool trace_urgent;                 /* what is to be written must not wait: a verdict, the end of a process */
     struct roll_verdict_list verdicts; /* all, in order */
-    uint64_t said; /* verdicts up to this number are in the NDJSON file already (a restarted root) */
+    uint64_t said; /* verdicts up to this number are in the NDJSON file already, because an earlier root wrote them */
     enum roll_policy policy;
     bool policy_set;
     bool switches_known; /* an agent has said what a predecessor of this root switched */
@@ -51,28 +52,29 @@ struct roll_run {
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;  /* when time passes for its engine */
     struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
-    uint64_t verdicts_lost;        /* by the root itself: roll_run_verdicts_lost adds what its feed lost */
-    uint64_t since_ns; /* wall clock at which its first ring was announced; by its trace, where a root goes on */
+    uint64_t verdicts_lost;        /* by the root; roll_run_verdicts_lost adds those that the feed lost */
+    uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };
 
 struct roll_peer_stream {
     uint64_t stream;
     struct roll_run *run;
-    bool due, urgent; /* an ACK has to go out; at once */
-    bool fresh;       /* what its agent had when it (re)connected is here */
-    bool live;        /* its process is, by the last STATUS */
+    bool due, urgent; /* an ACK has to go out; it has to go out at once */
+    bool fresh;       /* everything that the ring's agent had when it connected is here */
+    bool live;        /* the ring's process lives, by the last STATUS */
     uint32_t fed;     /* records since the last ACK */
     uint64_t ack_ns;
 };
 
 struct roll_peer { /* an agent */
     struct roll_address at;
-    struct roll_peer *next; /* in its chain of peer_chain */
+    struct roll_peer *next; /* the next peer in the same chain of peer_chain */
     char host[ROLL_NAME_BYTES];
     uint32_t pid;
-    bool gone;   /* silent for long, or it left; kept for as long as it is the last that held a live rank's ring */
-    bool synced; /* its frames come without a gap */
-    uint64_t expected; /* number of its next frame */
+    bool gone;   /* the agent has been silent for long or has left; the peer is kept while no other agent has announced
+                    the rings of its live ranks */
+    bool synced; /* the peer's frames come without a gap */
+    uint64_t expected; /* number of the peer's next frame */
     uint64_t seen_ns, resync_ns;
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
@@ -82,12 +84,12 @@ struct roll_peer { /* an agent */
 struct roll_cursor {
     uint64_t run; /* its id */
     size_t next;  /* index of the next verdict to push */
-    char *text;   /* that verdict, where the subscriber had no room for it yet; owned; NULL = not made */
+    char *text;   /* JSON of that verdict, where the subscriber had no room for it yet; owned; NULL = none */
 };
 struct roll_subscriber {
     struct roll_address at;
     char job[ROLL_NAME_BYTES]; /* "" = all */
-    uint64_t from;             /* verdict number */
+    uint64_t from;             /* lowest number of a verdict that is pushed */
     uint64_t pushed;
     struct roll_cursor *cursor;
     size_t used, room;
@@ -95,7 +97,7 @@ struct roll_subscriber {
 
 struct roll_drain {
     struct roll_address at;
-    uint64_t seq; /* of the query */
+    uint64_t seq; /* number of the query */
     uint64_t token, deadline_ns;
     bool final;
     char job[ROLL_NAME_BYTES];
@@ -107,11 +109,11 @@ struct roll_root {
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
     int json_fd;
     uint64_t token, next_run;
-    enum roll_policy policy; /* of new runs */
+    enum roll_policy policy; /* policy of new runs */
     bool policy_set;
-    struct roll_tally tally; /* of the findings of all runs that there were */
+    struct roll_tally tally; /* findings of all runs that there were */
     bool json_torn;          /* the last line of the NDJSON file is not whole */
-    uint64_t live_ns;        /* when there was last a live rank */
+    uint64_t live_ns;        /* mono: when some rank last lived */
     uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;
     struct roll_run **runs;
     size_t runs_used, runs_room;
@@ -134,14 +136,14 @@ struct roll_root {
 
 /* root_peers.c */
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now);
-/* A frame of an agent that has a number, and its bytes. */
+/* Takes a numbered frame of an agent; raw: its bytes. */
 void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame,
                       const void *raw, size_t bytes, uint64_t now);
-/* An answer, which has no number among the agent's frames. */
+/* Takes an answer of an agent, which has no number among the agent's frames. */
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
-/* Acknowledges what has been fed, and is in the trace by now. */
+/* Acknowledges what has been fed and is in the trace by now. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
-/* Agents that have been silent for long are taken for gone. */
+/* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
 
@@ -173,13 +175,13 @@ void roll_serve_drains(roll_root_t *root, uint64_t now);
 /* root_why.c */
 /* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
 const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
-/* Its number, code and first sentence, behind a space. */
+/* Prints the verdict's number, code and first sentence, behind a space. */
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 
 /* root_status.c */
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run);
 json_t *roll_summary_json(struct roll_run *run);
-/* Which run it is: job, restart, ranks, hosts, since when; so that who asks can see who answers. Returned owned. */
+/* Describes the run: job, restart, ranks, hosts, since when; a user sees by it which run answers. Returned owned. */
 json_t *roll_about_json(const struct roll_run *run);
 
 /* root_remedy.c */
@@ -203,7 +205,7 @@ void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32
 void roll_stacks_destroy(roll_root_t *root);
 
 /* root_facts.c */
-#define ROLL_ROOT_FACTS_BYTES 16384u /* of one answer; an agent sends at most 16 facts of 160 bytes */
+#define ROLL_ROOT_FACTS_BYTES 16384u /* most bytes of one answer; an agent sends at most 16 facts of 160 bytes */
 void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
                         const struct roll_verdict *verdict);               /* a verdict was said */
 void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */

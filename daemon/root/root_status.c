@@ -38,7 +38,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*one, *two);
 }
 
-/* Sorted, each once; the first few by name. Sorting keeps it cheap where there are thousands of ranks. */
+/* Names the first few hosts, each once, and counts all. The names are sorted first, which keeps this cheap with
+ * thousands of ranks. */
 static json_t *hosts_json(const char **host, size_t n, size_t *hosts)
 {
     json_t *list = json_array();
@@ -160,7 +161,7 @@ static json_t *losses_json(const struct roll_run *run)
     return losses;
 }
 
-/* In the order of their ranks, not of their arrival. */
+/* Inserts a rank so that the list is in the order of the ranks, not of their arrival. */
 static void insert_rank(json_t *ranks, const struct roll_view_source *v)
 {
     size_t at = json_array_size(ranks);
@@ -170,7 +171,7 @@ static void insert_rank(json_t *ranks, const struct roll_view_source *v)
     json_array_insert_new(ranks, at, rank_json(v));
 }
 
-/* What is kept, and what could not be. */
+/* How much the run's trace keeps, and how much it could not keep. */
 static json_t *trace_json(const struct roll_run *run)
 {
     struct roll_segment_count c;

@@ -1,10 +1,10 @@
 /*
  * root_why.c: which verdict explains why a rank waits, for `rollcall why`.
  *
- * The engine says what a rank waits for; a verdict says what went wrong. They are joined here by the root, which has
- * the verdicts, and only where the records allow no other reading: the verdict names the rank and the rank has made no
- * call since, or the rank stands on the verdict's communicator behind the operation that never completed. Naming a
- * verdict that the job has got over would be worse than naming none.
+ * The engine says what a rank waits for; a verdict says what went wrong. The root, which has the verdicts, joins the
+ * two, and only where the records allow no other reading: the verdict names the rank and the rank has made no call
+ * since, or the rank stands on the verdict's communicator behind the operation that never completed. Naming a verdict
+ * that the job has got over would be worse than naming none.
  */
 #include "daemon/root/root_state.h"
 
@@ -57,7 +57,7 @@ const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, con
     return NULL;
 }
 
-/* Up to the first full stop that ends a sentence: one with a space behind it. */
+/* Length of the text up to the first full stop that ends a sentence, which is one with a space behind it. */
 static int sentence(const char *text)
 {
     const char *end = strstr(text, ". ");

@@ -46,7 +46,7 @@ static bool is_site(const struct roll_verdict_site *site, const struct roll_symb
     return same;
 }
 
-/* The call site with these frames, made where none of the copy is equal. *index as in side_site. 0 or NOMEM. */
+/* Finds the call site with these frames in the copy, or adds it. *index as in side_site. 0 or NOMEM. */
 static int note_site(struct roll_verdict_copy *copy, const struct roll_symbol_frame *frame, size_t n, int *index)
 {
     for (uint32_t i = 0; i < copy->sites; i++) {
@@ -106,7 +106,7 @@ static int resolve_all(struct roll_verdict_copy *copy, const roll_engine_t *engi
 
 /* copies */
 
-/* A text as its JSON will show it: what is no UTF-8 is cleaned once, for all who print it. */
+/* Copies a text as its JSON will show it: what is no UTF-8 is cleaned once, for all who print the text. */
 static char *copy_text(const char *text)
 {
     json_t *string = roll_text_to_json(text != NULL ? text : "");
@@ -126,7 +126,7 @@ static int copy_ranks(struct roll_verdict *to, const struct roll_verdict *from)
     return err;
 }
 
-/* The values of a verdict, and nothing that it points to. */
+/* Copies the values of a verdict, and nothing that the verdict points to. */
 static void copy_values(struct roll_verdict *to, const struct roll_verdict *from)
 {
     *to = *from;
@@ -187,7 +187,9 @@ void roll_verdict_copy_destroy(struct roll_verdict_copy **pointer)
 int roll_verdict_attach(struct roll_verdict_copy *copy, const char *member, json_t *value)
 {
     copy->attached = copy->attached != NULL ? copy->attached : json_object();
-    return json_object_set_new(copy->attached, member, value) == 0 ? 0 : ROLL_E_NOMEM; /* an error takes value, too */
+    return json_object_set_new(copy->attached, member, value) == 0
+               ? 0
+               : ROLL_E_NOMEM; /* the error path of jansson releases value, too */
 }
 
 uint64_t roll_verdict_retires(const struct roll_verdict *verdict)

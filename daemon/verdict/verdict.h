@@ -25,17 +25,18 @@ struct roll_verdict_site {
     struct roll_symbol_frame *frame; /* innermost first */
     size_t frames;
 };
-#define ROLL_VERDICT_SITES (ROLL_VERDICT_SIDES + 1) /* one a side, and where the communicator was made */
+#define ROLL_VERDICT_SITES (ROLL_VERDICT_SIDES + 1) /* one for each side, and one for where the communicator was made  \
+                                                     */
 
 struct roll_verdict_copy {
-    struct roll_verdict said; /* what it points to is owned by the copy; its text is valid UTF-8 */
+    struct roll_verdict said; /* the copy owns what `said` points to; the text is valid UTF-8 */
     char *job;
     uint32_t restart;
-    struct roll_verdict_site site[ROLL_VERDICT_SITES]; /* each once, also where several sides share it */
+    struct roll_verdict_site site[ROLL_VERDICT_SITES]; /* each call site once, also where several sides share it */
     uint32_t sites;
     int side_site[ROLL_VERDICT_SIDES]; /* index of `site`; -1 = not known */
-    int comm_site;                     /* where the communicator was made; likewise */
-    uint64_t ended_by;                 /* number of the later verdict that ended this finding; 0 = none in its list */
+    int comm_site;                     /* index of `site` for where the communicator was made; likewise */
+    uint64_t ended_by;                 /* number of the later verdict of the list that ended this finding; 0 = none */
     char *text, *field;                /* what `said` points to */
     json_t *attached;                  /* members of its JSON that another process made; NULL = none */
 };
@@ -53,12 +54,12 @@ void roll_verdict_copy_destroy(struct roll_verdict_copy **copy);
  * it could not be made). Errors: NOMEM. */
 int roll_verdict_attach(struct roll_verdict_copy *copy, const char *member, json_t *value);
 
-/* Whether it was a finding when it was said: all but notes are. */
+/* Whether the verdict was a finding when it was said: all verdicts but notes are. */
 static inline bool roll_verdict_is_finding(const struct roll_verdict *verdict)
 {
     return verdict->certainty != ROLL_NOTE;
 }
-/* Number of the earlier verdict that this one ends, by any of the three ways; 0 = none. */
+/* Number of the earlier verdict that this one supersedes, confirms or withdraws; 0 = none. */
 uint64_t roll_verdict_retires(const struct roll_verdict *verdict);
 
 /* Verdicts in the order in which they were said. Zero-initialised is empty. */
@@ -66,7 +67,8 @@ struct roll_verdict_list {
     struct roll_verdict_copy **at; /* owned, as are the copies */
     size_t used, room;
 };
-/* Takes the copy, and notes which earlier finding of its run it ends. Errors: NOMEM (the copy is destroyed). */
+/* Takes the copy, and notes which earlier finding of the same run the new verdict ends. Errors: NOMEM (the copy is
+ * destroyed). */
 int roll_verdict_list_add(struct roll_verdict_list *list, struct roll_verdict_copy *copy);
 /* Is this verdict of a list a finding that no later verdict of the list has ended? */
 static inline bool roll_verdict_stands(const struct roll_verdict_copy *copy)

@@ -1,8 +1,9 @@
 /*
  * verdict_json.c: a verdict as JSON.
  *
- * Built member by member into one flat object; what is unknown is null, never left out, so that a reader in any
- * language may index without asking. Call sites that several sides share are listed once and referred to by index.
+ * The members are added one by one to one flat object. A member whose value is unknown is null and never left out, so
+ * that a reader in any language may index without asking. Call sites that several sides share are listed once and
+ * referred to by index.
  */
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/base/json.h"
@@ -72,13 +73,13 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     const struct roll_record *rec = &side->rec;
     bool made = rec->op != ROLL_OP_NONE;
     bool typed = made && rec->dtype != ROLL_DTYPE_NONE;
-    bool rooted = roll_op_class(rec->op) == ROLL_CLASS_COLL; /* else peer means a peer, or what moe_core says it does */
+    bool rooted = roll_op_class(rec->op) == ROLL_CLASS_COLL; /* else `peer` is a peer, or what moe_core says it is */
     bool outside =
-        roll_op_class(rec->op) == ROLL_CLASS_EXT; /* aux: groups, peer: those without rows; its count is rows */
+        roll_op_class(rec->op) == ROLL_CLASS_EXT; /* aux: the groups; peer: groups without rows; count: rows */
     bool sized = outside && rec->aux != 0;
     bool known = sized && rec->peer != ROLL_PEER_NONE;
     bool peered = made && rec->peer != ROLL_PEER_NONE && !outside;
-    bool launches = rec->op == ROLL_OP_GRAPH_LAUNCH; /* its count is a hash */
+    bool launches = rec->op == ROLL_OP_GRAPH_LAUNCH; /* the count of a graph launch is a hash */
     bool in_graph = launches || (rec->flags & (ROLL_FLAG_CAPTURED | ROLL_FLAG_REPLAYED)) != 0;
     enum { NCCL_IN_PROGRESS = 7 };
     bool nccl = made && roll_op_class(rec->op) <= ROLL_CLASS_COMM && roll_op_class(rec->op) != ROLL_CLASS_NONE;
@@ -117,7 +118,7 @@ static void add_evidence(json_t *out, const struct roll_verdict_copy *copy)
         json_array_append_new(evidence, side_to_json(&copy->said.side[i], copy->side_site[i]));
     }
     json_object_set_new(out, "evidence", evidence);
-    if (copy->comm_site >= 0) { /* beside how it was made: where */
+    if (copy->comm_site >= 0) { /* the call site stands beside how the communicator was made */
         json_object_set_new(json_object_get(out, "comm"), "callsite", json_integer(copy->comm_site));
     }
     json_object_set_new(out, "callsites", sites_to_json(copy));
@@ -175,7 +176,7 @@ static void add_life(json_t *out, const struct roll_verdict *v)
     json_object_set_new(out, "may_be", may_be);
 }
 
-/* Whether every member arrived: a failed allocation on the way shows as a missing one. */
+/* Whether every member is there: a failed allocation on the way shows as a missing member. */
 static bool complete(const json_t *verdict)
 {
     static const char *const members[] = {

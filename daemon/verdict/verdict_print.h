@@ -41,12 +41,12 @@ bool roll_member_number(const json_t *object, const char *name, int64_t *out);
 
 /* verdict_print.c */
 void roll_printer_paint(const struct roll_printer *p, const char *style); /* one of the styles above */
-/* Text of another process, without what would steer a terminal. */
+/* Prints text of another process, without what would steer a terminal. */
 void roll_printer_put(const struct roll_printer *p, const char *text);
 void roll_printer_pad(const struct roll_printer *p, size_t from, size_t to); /* blanks from one column to another */
 /* Begins a line: the label in the gutter. A label that is too wide takes a line of its own. */
 void roll_printer_gutter(const struct roll_printer *p, const char *label, const char *style);
-/* Words of a paragraph, wrapped between the gutter and the last column. */
+/* Prints a paragraph between the gutter and the last column. */
 void roll_printer_wrap(const struct roll_printer *p, const char *text);
 /* "rank 3", "ranks 0-2,4", or "" for nobody. Long sets are cut; the line of those who wait says how many. */
 void roll_printer_ranks(char out[64], const char *text);

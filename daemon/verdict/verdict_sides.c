@@ -207,8 +207,8 @@ static void describe_call(const json_t *side, const char *field, struct roll_lin
 }
 
 /*
- * What a side did. Of a rank that died, ended or does not come the last call is known, which is not the one that its
- * peers wait in: without the word the two rows read like a mismatch.
+ * Says what a side did. Of a rank that died, ended or does not come only the last call is known, and its peers wait in
+ * another call: without the word "last" the two rows would read like a mismatch.
  */
 static void describe_side(const json_t *verdict, size_t index, const char *field, struct roll_line *text,
                           size_t mark[2])
@@ -315,7 +315,7 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
     }
     for (size_t i = 0; i < n && i <= CALLERS; i++) {
         if (i > 0 && strncmp(roll_member_text(json_array_get(frames, i), "function"), "__libc_start", 12) == 0) {
-            break; /* what calls main tells nobody anything */
+            break; /* the frames that call main tell nobody anything */
         }
         if (i == 0 && at > column) {
             fputc('\n', p->out);

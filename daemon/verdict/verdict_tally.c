@@ -1,10 +1,10 @@
 /*
  * verdict_tally.c: counts the findings that stand.
  *
- * Takes verdicts of this process typed and those of another as JSON, so that the daemon, the consoles and the analyzer
- * count alike. Findings are few, so a plain
- * list is searched; a count that goes up and down without knowing which verdicts it holds was rejected: a console that
- * subscribes late sees withdrawals of verdicts that it never saw.
+ * The tally takes verdicts of this process typed and those of another process as JSON, so that the daemon, the consoles
+ * and the analyzer count alike. Findings are few, so a plain list is searched; a count that goes up and down without
+ * knowing which verdicts it holds was rejected: a console that subscribes late sees withdrawals of verdicts that it
+ * never saw.
  */
 #include "daemon/verdict/verdict_tally.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What counting asks of a verdict. Borrows. */
+/* What the tally needs to know of a verdict. Borrows. */
 struct life {
     const char *job;
     uint32_t restart;
@@ -63,7 +63,7 @@ const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *ver
     for (size_t i = json_array_size(list); i-- > 0 && finding;) {
         const json_t *other = json_array_get(list, i);
         if (other == verdict) {
-            break; /* only a later one can */
+            break; /* only a later verdict can end this one */
         }
         if (number != 0 && roll_verdict_json_retires(other) == number && restart_of(other) == restart_of(verdict) &&
             strcmp(job_of(other), job_of(verdict)) == 0) {

@@ -13,12 +13,13 @@
 #include <stdint.h>
 
 /* The next three read JSON that another process sent; verdict.h asks the same of typed verdicts. */
-/* Number of the earlier verdict that this one ends, by any of the three ways; 0 = none. Any thread, like all below. */
-uint64_t roll_verdict_json_retires(const json_t *verdict);
-/* Whether it was a finding when it was said. */
-bool roll_verdict_json_is_finding(const json_t *verdict);
-/* The verdict of this list (each run in order; holds `verdict` itself) that ends `verdict`; NULL: it stands. Borrowed.
+/* Number of the earlier verdict that this one supersedes, confirms or withdraws; 0 = none. Any thread, like all below.
  */
+uint64_t roll_verdict_json_retires(const json_t *verdict);
+/* Whether the verdict was a finding when it was said. */
+bool roll_verdict_json_is_finding(const json_t *verdict);
+/* The verdict of this list that ends `verdict`; NULL: `verdict` stands. The list holds each run's verdicts in order,
+ * and `verdict` itself. Borrowed. */
 const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *verdict);
 
 /* Counts findings that stand while verdicts of any number of runs pass by. Zero-initialised is valid. One thread at a
@@ -30,11 +31,11 @@ struct roll_tally {
         uint64_t number;
     } * row; /* owned: the findings that stand */
     size_t used, room;
-    bool full; /* out of memory: a finding could not be noted, and there is one for good */
+    bool full; /* there was no memory to note a finding: one finding more stands for good */
 };
-/* Takes in one verdict; one that is known already changes nothing. */
+/* Counts one verdict; a verdict that is known already changes nothing. */
 void roll_tally_add(struct roll_tally *tally, const struct roll_verdict_copy *verdict);
-/* The same of a verdict that another process sent. */
+/* Counts a verdict that another process sent. */
 void roll_tally_add_json(struct roll_tally *tally, const json_t *verdict);
 /* How many findings stand. */
 uint64_t roll_tally_findings(const struct roll_tally *tally);

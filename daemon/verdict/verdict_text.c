@@ -18,10 +18,10 @@
  *
  *   note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13.
  *
- * One gutter, then content: the eye finds who, what and what to do without reading. Works from JSON alone, so that a
- * stored verdict prints as a live one. Typed verdicts (verdict.h) as its input were rejected: a console prints the
- * codes, operations and phases of a newer daemon, too, which it knows no number for. Text from other processes is
- * stripped of control characters: it must not steer a terminal.
+ * One gutter, then content: the eye finds who, what and what to do without reading. The printer works from JSON alone,
+ * so that a stored verdict prints as a live one. Typed verdicts (verdict.h) as its input were rejected: a console
+ * prints the codes, operations and phases of a newer daemon as well, for which the console knows no number. Text from
+ * other processes is stripped of control characters: it must not steer a terminal.
  */
 #include "daemon/verdict/verdict_text.h"
 
@@ -32,7 +32,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define CODE 19 /* column of the codes in lines of notes; fits those of the MoE notes */
+#define CODE 19 /* width of the codes in lines of notes: the longest code of an MoE note fits */
 
 /* parts */
 
@@ -101,7 +101,7 @@ static void add_comm(struct roll_line *text, const json_t *verdict)
     }
     if (*label == '\0' && *roll_member_text(comm, "name") != '\0') {
         roll_line_add(text, "%.120s, ", roll_member_text(comm, "name"));
-    } else if (strstr(roll_member_text(comm, "name"), " of ") != NULL) { /* others have the label, too */
+    } else if (strstr(roll_member_text(comm, "name"), " of ") != NULL) { /* other communicators have the label, too */
         roll_line_add(text, "communicator \"%.64s\"%.100s, ", label, strstr(roll_member_text(comm, "name"), " of "));
     } else if (*label != '\0') {
         roll_line_add(text, "communicator \"%.64s\" (%" PRId64 " ranks), ", label, size);
@@ -133,8 +133,8 @@ static void print_where(const struct roll_printer *p, const json_t *verdict)
     }
 }
 
-/* How a communicator that has no label came to be, and where: its members alone may not tell a reader which one it is.
- */
+/* Prints how and where a communicator without a label was made: its members alone may not tell a reader which one it
+ * is. */
 static void print_made(const struct roll_printer *p, const json_t *verdict)
 {
     const json_t *comm = json_object_get(verdict, "comm");
@@ -171,7 +171,7 @@ static void print_waiting(const struct roll_printer *p, const json_t *verdict)
     fprintf(p->out, " (%zu rank%s)\n", n, n == 1 ? "" : "s");
 }
 
-/* What an earlier verdict said counts no more; and what this one does not exclude. */
+/* Prints which earlier verdict counts no more, and which verdicts this one does not exclude. */
 static void print_life(const struct roll_printer *p, const json_t *verdict)
 {
     static const struct {

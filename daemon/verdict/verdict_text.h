@@ -22,7 +22,7 @@ int roll_verdict_print(FILE *out, const json_t *verdict, bool color);
 int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retired_by, bool color);
 
 /*
- * Prints one verdict as one line: certainty, code, and the first sentence of its explanation. For notes beside a
+ * Prints one verdict as one line: certainty, code, and the first sentence of its explanation. Meant for notes beside a
  * running job, of which there may be many. Otherwise as roll_verdict_print.
  */
 int roll_verdict_print_line(FILE *out, const json_t *verdict, bool color);
