@@ -132,7 +132,9 @@ static void add_levels(json_t *answer, struct roll_control *c)
     for (unsigned i = 0; i < ROLL_CONTROL_GROUPS; i++) {
         uint64_t key = atomic_load_explicit(&c->group[i].comm_key, memory_order_relaxed);
         if (key != 0) {
-            json_array_append_new(groups, json_pack("[I,I,I]", (json_int_t)key, (json_int_t)load(&c->group[i].on),
+            char text[24];
+            snprintf(text, sizeof(text), "0x%016llx", (unsigned long long)key);
+            json_array_append_new(groups, json_pack("[s,I,I]", text, (json_int_t)load(&c->group[i].on),
                                                     (json_int_t)load(&c->group[i].off)));
         }
     }

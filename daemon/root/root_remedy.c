@@ -180,11 +180,12 @@ static unsigned learn_list(struct roll_run *run, enum roll_control_level level, 
     unsigned n = 0;
     for (size_t i = 0; i < json_array_size(list) && i < ROLL_CONTROL_LAYERS; i++) {
         const json_t *item = json_array_get(list, i);
-        json_int_t number = json_integer_value(json_array_get(item, 0));
+        const char *key = json_string_value(json_array_get(item, 0));
+        json_int_t layer = json_integer_value(json_array_get(item, 0));
         struct roll_control_change c = {.level = level};
-        bool fits = level == ROLL_LEVEL_GROUP ? number != 0 : number >= 0 && number < ROLL_CONTROL_LAYERS;
-        c.comm_key = level == ROLL_LEVEL_GROUP ? (uint64_t)number : 0;
-        c.layer = level == ROLL_LEVEL_LAYER ? (uint32_t)number : 0;
+        c.comm_key = level == ROLL_LEVEL_GROUP && key ? strtoull(key, NULL, 16) : 0;
+        c.layer = level == ROLL_LEVEL_LAYER ? (uint32_t)layer : 0;
+        bool fits = level == ROLL_LEVEL_GROUP ? c.comm_key != 0 : layer >= 0 && layer < ROLL_CONTROL_LAYERS;
         n += fits &&
              learn(run, &c, json_integer_value(json_array_get(item, 1)), json_integer_value(json_array_get(item, 2)));
     }
