@@ -27,8 +27,6 @@
 #define ALL_RANKS       16u /* a job with no more ranks is shown whole */
 #define SUSPECTS        4u  /* most ranks that are asked for one verdict */
 #define REPLY_BYTES     (3u * 1024u * 1024u)
-#define TOP_FRAMES      12u /* frames that a verdict keeps */
-#define WHY_FRAMES      6u  /* frames that `why` tells */
 #define ASK_STREAMS_MAX 4096u
 
 struct wanted {
@@ -272,88 +270,15 @@ static struct collection *collect(roll_root_t *root, const struct roll_run *run,
 
 /* what is kept of an answer */
 
-static json_t *frame_text(const json_t *frame)
-{
-    char text[512];
-    const char *function = json_string_value(json_object_get(frame, "fn"));
-    const char *file = json_string_value(json_object_get(frame, "file"));
-    const char *slash = file ? strrchr(file, '/') : NULL;
-    json_int_t line = json_integer_value(json_object_get(frame, "line"));
-    if (!function || !function[0]) {
-        return NULL;
-    }
-    if (file && line > 0) {
-        snprintf(text, sizeof(text), "%.300s (%.150s:%lld)", function, slash ? slash + 1 : file, (long long)line);
-    } else {
-        snprintf(text, sizeof(text), "%.300s", function);
-    }
-    return roll_text_to_json(text);
-}
-
-/* The innermost frames of the main thread at the last look, innermost first; NULL when there is none. */
-static json_t *top_frames(const json_t *stack)
-{
-    json_t *top = json_array(), *thread;
-    size_t i;
-    json_array_foreach(json_object_get(stack, "threads"), i, thread)
-    {
-        if (json_integer_value(json_object_get(thread, "tid")) != json_integer_value(json_object_get(stack, "pid"))) {
-            continue;
-        }
-        const json_t *samples = json_object_get(thread, "samples"), *sample = NULL;
-        for (size_t k = json_array_size(samples); k-- > 0 && !json_is_integer(sample);) {
-            sample = json_array_get(samples, k);
-        }
-        const json_t *frames = json_is_integer(sample) ? json_array_get(json_object_get(stack, "stacks"),
-                                                                        (size_t)json_integer_value(sample))
-                                                       : NULL;
-        for (size_t k = json_array_size(frames); k-- > 0 && json_array_size(top) < TOP_FRAMES;) {
-            json_t *text = frame_text(json_array_get(json_object_get(stack, "frames"),
-                                                     (size_t)json_integer_value(json_array_get(frames, k))));
-            if (text) {
-                json_array_append_new(top, text);
-            }
-        }
-    }
-    if (json_array_size(top) == 0) {
-        json_decref(top);
-        return NULL;
-    }
-    return top;
-}
-
 static void keep_top(struct roll_root_stacks *s, const struct collection *c, const struct wanted *w,
                      const json_t *stack)
 {
     char key[64];
-    json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
+    json_t *top = roll_stacks_top(stack), *taken = json_object_get(stack, "taken_ns");
     snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)c->run, (int)w->rank);
     if (top) {
         json_object_set_new(s->top, key, json_pack("{s:O, s:o}", "taken_ns", taken ? taken : json_null(), "top", top));
     }
-}
-
-/* The answers of a collection as they stand in its verdict. */
-static json_t *answers_json(const struct collection *c)
-{
-    json_t *list = json_array(), *answer;
-    size_t i;
-    json_array_foreach(c->answers, i, answer)
-    {
-        const json_t *stack = json_object_get(answer, "stack");
-        json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
-        const char *why = json_string_value(json_object_get(stack, "error"));
-        json_t *item =
-            json_pack("{s:O, s:O}", "rank", json_object_get(answer, "rank"), "host", json_object_get(answer, "host"));
-        if (top) {
-            json_object_set_new(item, "top", top);
-            json_object_set(item, "taken_ns", taken);
-        } else {
-            json_object_set_new(item, "error", json_string(why ? why : "its main thread could not be read"));
-        }
-        json_array_append_new(list, item);
-    }
-    return list;
 }
 
 /* Attaches the stacks that were taken on suspicion to their verdict. */
@@ -362,7 +287,7 @@ static void attach(roll_root_t *root, const struct collection *c)
     struct roll_run *run = run_by_id(root, c->run);
     for (size_t i = 0; run && i < run->verdicts.used; i++) {
         if (run->verdicts.at[i]->said.number == c->verdict) {
-            if (roll_verdict_attach(run->verdicts.at[i], "stacks", answers_json(c)) != 0) {
+            if (roll_verdict_attach(run->verdicts.at[i], "stacks", roll_stacks_answers(c->answers)) != 0) {
                 roll_run_lose_verdict(run, c->verdict, "is shown without its stacks: there is no memory");
             }
         }
@@ -518,22 +443,7 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const struct r
 
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out)
 {
-    char key[64], when[32];
+    char key[64];
     snprintf(key, sizeof(key), "%llu.%u", (unsigned long long)run->id, rank);
-    const json_t *kept = root->stacks ? json_object_get(root->stacks->top, key) : NULL;
-    const json_t *top = json_object_get(kept, "top");
-    time_t seconds = (time_t)(json_integer_value(json_object_get(kept, "taken_ns")) / 1000000000);
-    struct tm tm;
-    if (!top || !gmtime_r(&seconds, &tm) || strftime(when, sizeof(when), "%H:%M:%S", &tm) == 0) {
-        return;
-    }
-    fprintf(out, " Stacks taken at %s UTC: its main thread is in ", when);
-    for (size_t i = 0; i < json_array_size(top) && i < WHY_FRAMES; i++) {
-        fprintf(out, "%s%s",
-                i == 0   ? ""
-                : i == 1 ? ", called from "
-                         : ", from ",
-                json_string_value(json_array_get(top, i)));
-    }
-    fprintf(out, ".");
+    roll_stacks_tell_top(root->stacks ? json_object_get(root->stacks->top, key) : NULL, out);
 }

@@ -204,6 +204,15 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run,
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out);
 void roll_stacks_destroy(roll_root_t *root);
 
+/* root_stack_top.c */
+/* The innermost frames of the main thread in an agent's stacks, innermost first; returned owned; NULL: there are none.
+ */
+json_t *roll_stacks_top(const json_t *stack);
+/* The answers of a collection as they stand in a verdict; returned owned. */
+json_t *roll_stacks_answers(const json_t *answers);
+/* Prints the top that was kept of a rank (taken_ns, top), behind a space; nothing for NULL. */
+void roll_stacks_tell_top(const json_t *kept, FILE *out);
+
 /* root_facts.c */
 #define ROLL_ROOT_FACTS_BYTES 16384u /* most bytes of one answer; an agent sends at most 16 facts of 160 bytes */
 void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
