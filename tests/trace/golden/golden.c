@@ -163,8 +163,19 @@ size_t golden_control(uint8_t out[4096])
         roll_control_apply(&c, &changes[i]);
     }
     atomic_store(&c.auto_local, ROLL_REMEDY_FILL); /* the mask of that version: more local remedies came later */
+    atomic_store(&c.policy_told, 0);               /* the pages of that version did not say it */
     memcpy(out, &c, sizeof(c));
     return sizeof(c);
+}
+
+size_t golden_control_told(uint8_t out[4096])
+{
+    static struct roll_control c;
+    size_t n = golden_control(out);
+    memcpy(&c, out, sizeof(c));
+    roll_control_apply(&c, &(struct roll_control_change){.action = ROLL_ACTION_POLICY, .mask = ROLL_POLICY_ADVISE});
+    memcpy(out, &c, sizeof(c));
+    return n;
 }
 
 struct stream {

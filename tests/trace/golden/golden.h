@@ -13,6 +13,7 @@
 /* Each fills a zeroed buffer and returns its length. */
 size_t golden_ring(uint8_t out[GOLDEN_RING_BYTES]);
 size_t golden_control(uint8_t out[4096]);
+size_t golden_control_told(uint8_t out[4096]); /* the same page, which says that a root has set its policy */
 size_t golden_trace(uint8_t out[GOLDEN_TRACE_MOST]);
 
 #endif

@@ -30,5 +30,6 @@ int main(int argc, char **argv)
     }
     return save(argv[1], "ring.bin", ring, golden_ring(ring)) |
            save(argv[1], "control.bin", control, golden_control(control)) |
+           save(argv[1], "control_told.bin", control, golden_control_told(control)) |
            save(argv[1], "trace.bin", trace, golden_trace(trace));
 }

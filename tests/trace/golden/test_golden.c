@@ -59,6 +59,13 @@ static void the_current_version_still_makes_the_same_bytes(void **state)
     assert_int_equal(load_of(2, "control.bin"), n);
     assert_memory_equal(file, made, n);
     memset(made, 0, sizeof(made));
+    n = golden_control_told(made);
+    assert_int_equal(load_of(2, "control_told.bin"), n);
+    assert_memory_equal(file, made, n);
+    assert_int_equal(roll_control_check(file, n), 0);
+    assert_int_equal(at(24, 4), 1);
+    assert_int_equal(at(48, 4), 1);
+    memset(made, 0, sizeof(made));
     n = golden_trace(made);
     assert_int_equal(load_of(2, "trace.bin"), n);
     assert_memory_equal(file, made, n);
