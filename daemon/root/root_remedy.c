@@ -168,9 +168,10 @@ static bool learn(struct roll_run *run, const struct roll_control_change *level,
     if (!s) {
         return false;
     }
-    uint32_t own = s->on | s->off;
-    s->on |= (uint32_t)on & ~own;
-    s->off |= (uint32_t)off & ~own;
+    uint32_t others =
+        roll_remedy_all() & ~(s->on | s->off); /* a newer agent may know remedies that this root does not */
+    s->on |= (uint32_t)on & others;
+    s->off |= (uint32_t)off & others;
     return true;
 }
 
