@@ -25,8 +25,7 @@ struct roll_verdict_site {
     struct roll_symbol_frame *frame; /* innermost first */
     size_t frames;
 };
-#define ROLL_VERDICT_SITES (ROLL_VERDICT_SIDES + 1) /* one for each side, and one for where the communicator was made  \
-                                                     */
+#define ROLL_VERDICT_SITES (ROLL_VERDICT_SIDES + 1) /* one for each side, and one for the communicator */
 
 struct roll_verdict_copy {
     struct roll_verdict said; /* the copy owns what `said` points to; the text is valid UTF-8 */
