@@ -10,9 +10,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#include <sanitizer/allocator_interface.h>
-#endif
 
 /* Stands for the engine: source n has the ring with epoch n + 10. */
 bool roll_engine_source(const roll_engine_t *engine, uint32_t i, struct roll_view_source *out)
@@ -260,6 +257,11 @@ static void json_is_made_anew_and_shows_what_was_attached(void **state)
     free(text);
     free(same);
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+size_t
+__sanitizer_get_current_allocated_bytes(void); /* the header that declares it does not come with every compiler */
+#endif
 
 /* Bytes that are allocated at this moment, whoever has them. */
 static size_t held_bytes(void)
