@@ -13,6 +13,7 @@
 #include "daemon/console/text.h"
 #include "daemon/feed/feed.h"
 #include "daemon/store/trace_file.h"
+#include "daemon/verdict/verdict_json.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "trace/op.h"
 
@@ -169,18 +170,17 @@ static int note_records(struct reading *r, struct ring *ring, const struct roll_
     return err;
 }
 
+/* Takes what the feed has said. NOMEM: a verdict is missing in the report. */
 static int take_verdicts(struct reading *r)
 {
     struct roll_verdict_copy *copy;
+    int err = 0;
     while ((copy = roll_feed_next(r->feed)) != NULL) {
-        const json_t *verdict = roll_verdict_json(copy);
-        if (verdict != NULL) {
-            roll_tally_add_json(&r->tally, verdict);
-            json_array_append_new(r->verdicts, json_deep_copy(verdict));
-        }
+        roll_tally_add(&r->tally, copy);
+        err = json_array_append_new(r->verdicts, roll_verdict_to_json(copy)) == 0 ? err : ROLL_E_NOMEM;
         roll_verdict_copy_destroy(&copy);
     }
-    return 0;
+    return err;
 }
 
 static int read_frame(struct reading *r, const struct roll_frame *frame)
@@ -194,8 +194,8 @@ static int read_frame(struct reading *r, const struct roll_frame *frame)
     if (ring != NULL && err == 0) {
         err = frame->head.type == ROLL_FRAME_DEFS ? note_defs(ring, frame) : note_records(r, ring, frame);
     }
-    (void)take_verdicts(r);
-    return err == ROLL_E_NOMEM ? err : 0; /* one bad frame must not cost the rest */
+    int taken = take_verdicts(r);
+    return err == ROLL_E_NOMEM ? err : taken; /* one bad frame must not cost the rest */
 }
 
 static int read_file(struct reading *r, const char *path)
