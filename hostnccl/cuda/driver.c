@@ -20,7 +20,7 @@ static _Thread_local struct {
     CUcontext before[STACK_MAX];
 } pushed;
 
-static const struct hostcuda_private *table(void)
+const struct hostcuda_private *driver_table(void)
 {
     static _Atomic(const struct hostcuda_private *) known;
     const struct hostcuda_private *runtime = atomic_load(&known);
@@ -38,23 +38,26 @@ static const struct hostcuda_private *table(void)
 
 const struct hostcuda_private *driver_ready(void)
 {
-    const struct hostcuda_private *runtime = table();
+    const struct hostcuda_private *runtime = driver_table();
     return runtime && (atomic_load(&is_initialized) || runtime->is_started()) ? runtime : NULL;
 }
 
 const struct hostcuda_private *driver_enter(void)
 {
-    table()->quiet(true);
-    return table();
+    driver_table()->quiet(true);
+    return driver_table();
 }
 
 CUresult driver_leave(cudaError_t error)
 {
-    table()->quiet(false);
+    driver_table()->quiet(false);
     switch (error) { /* nearly all numbers are the same */
     case cudaErrorInvalidPitchValue:
     case cudaErrorInvalidMemcpyDirection:
+    case cudaErrorInvalidConfiguration:
         return CUDA_ERROR_INVALID_VALUE;
+    case cudaErrorInvalidDeviceFunction:
+        return CUDA_ERROR_INVALID_HANDLE;
     default:
         return (CUresult)error;
     }
@@ -66,7 +69,7 @@ DRIVER_EXPORT CUresult cuInit(unsigned int flags)
     if (flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!table()) {
+    if (!driver_table()) {
         return CUDA_ERROR_UNKNOWN;
     }
     CUresult result = driver_leave(driver_enter()->cudaGetDeviceCount(&count));
@@ -78,7 +81,7 @@ DRIVER_EXPORT CUresult cuInit(unsigned int flags)
 
 DRIVER_EXPORT CUresult cuDriverGetVersion(int *version)
 {
-    if (!version || !table()) {
+    if (!version || !driver_table()) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return driver_leave(driver_enter()->cudaRuntimeGetVersion(version));
@@ -149,7 +152,7 @@ DRIVER_EXPORT CUresult cuGetErrorString(CUresult error, const char **text)
     const char *name;
     CUresult result = text ? cuGetErrorName(error, &name) : CUDA_ERROR_INVALID_VALUE;
     if (text) {
-        *text = result || !table() ? NULL : table()->error_text((cudaError_t)error);
+        *text = result || !driver_table() ? NULL : driver_table()->error_text((cudaError_t)error);
     }
     return result;
 }
@@ -243,7 +246,7 @@ DRIVER_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int 
     CUresult result = flags && active ? check_device(device) : CUDA_ERROR_INVALID_VALUE;
     if (!result) {
         *flags = 0;
-        *active = table()->is_started() || atomic_load(&contexts[device].retained) > 0;
+        *active = driver_table()->is_started() || atomic_load(&contexts[device].retained) > 0;
     }
     return result;
 }

@@ -13,6 +13,9 @@
 
 #define DRIVER_EXPORT __attribute__((visibility("default")))
 
+/* The runtime's table; NULL where the runtime is not ours. */
+const struct hostcuda_private *driver_table(void);
+
 /* The runtime's table; NULL before cuInit and before the runtime has started. */
 const struct hostcuda_private *driver_ready(void);
 

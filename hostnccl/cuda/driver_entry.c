@@ -74,6 +74,21 @@ PTSZ(cuLaunchKernel,
       unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream s, void **arguments,
       void **extra),
      (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, OWN(s), arguments, extra))
+PTSZ(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra),
+     (config ? &(CUlaunchConfig){.gridDimX = config->gridDimX,
+                                 .gridDimY = config->gridDimY,
+                                 .gridDimZ = config->gridDimZ,
+                                 .blockDimX = config->blockDimX,
+                                 .blockDimY = config->blockDimY,
+                                 .blockDimZ = config->blockDimZ,
+                                 .sharedMemBytes = config->sharedMemBytes,
+                                 .hStream = OWN(config->hStream)}
+             : NULL,
+      function, arguments, extra))
+PTSZ(cuLaunchCooperativeKernel,
+     (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+      unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream s, void **arguments),
+     (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, OWN(s), arguments))
 
 /* the search */
 

@@ -1,68 +1,58 @@
 /*
- * driver_kernel.c: modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text.
- * A kernel that the module names can be launched when the program has registered a host function for it with
- * hostcuda_register_kernel; otherwise the driver does not find the kernel. Translating PTX was rejected: tests need to
- * know that a launch came, in order and with its arguments, not what a GPU would compute.
- *
- * The host function runs once per launch, on the stream's worker, whatever the grid.
+ * Modules and kernels of the driver interface. What a launch does is said by HOSTCUDA_KERNELS (kernel_launch.c). Where
+ * it says that kernels are left out, a module is any image of device code, and has the kernels that the image defines;
+ * else a module is PTX, and a kernel is found if the program has registered a host function that stands for it. The
+ * translation of PTX was left out: what a program needs here is that a launch came, in order and with its arguments.
  */
 #include "hostnccl/cuda/driver_kernel.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { KERNELS_MAX = 64 };
-
-struct CUfunc_st {
-    char *name;
-    hostcuda_kernel_fn *fn;
-    size_t count;
-    size_t bytes[HOSTCUDA_PARAMETERS_MAX];
-};
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct CUmod_st {
-    char *text;
+    enum hostcuda_image kind;
+    char *text;        /* owned: PTX, or the content of a file; NULL: the image is the program's */
+    const void *image; /* what is asked for names; the program's must live as long as the module, as Triton's do */
 };
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct CUfunc_st kernels[KERNELS_MAX]; /* never forgotten: launches may still run */
-static size_t kernel_count;
 
 DRIVER_EXPORT int hostcuda_register_kernel(const char *name, hostcuda_kernel_fn *fn, size_t count, const size_t *bytes)
 {
-    if (!name || !*name || !fn || count > HOSTCUDA_PARAMETERS_MAX || (count && !bytes)) {
-        return -1;
-    }
-    pthread_mutex_lock(&lock);
-    struct CUfunc_st *kernel = kernel_count < KERNELS_MAX ? &kernels[kernel_count] : NULL;
-    for (size_t i = 0; kernel && i < kernel_count; i++) {
-        kernel = strcmp(kernels[i].name, name) ? kernel : NULL; /* a name means one function for good */
-    }
-    char *copy = kernel ? strdup(name) : NULL;
-    if (copy) {
-        *kernel = (struct CUfunc_st){.name = copy, .fn = fn, .count = count};
-        for (size_t i = 0; i < count; i++) {
-            kernel->bytes[i] = bytes[i];
-        }
-        kernel_count++;
-    }
-    pthread_mutex_unlock(&lock);
-    return copy ? 0 : -1;
+    const struct hostcuda_private *runtime = driver_table();
+    return runtime ? runtime->twin_add(name, fn, count, bytes) : -1;
 }
 
-/* PTX begins, after comments and blanks, with its version. */
-static bool is_ptx(const char *text)
+/* Whether launches of kernels without a twin are left out, so that their code may be of any kind. */
+static bool is_any_welcome(const struct hostcuda_private *runtime)
 {
-    for (;;) {
-        text += strspn(text, " \t\r\n");
-        const char *end = !strncmp(text, "//", 2)   ? strchr(text, '\n')
-                          : !strncmp(text, "/*", 2) ? strstr(text, "*/")
-                                                    : NULL;
-        if (!end) {
-            return !strncmp(text, ".version", 8);
-        }
-        text = end + (*end == '*' ? 2 : 1);
+    enum hostcuda_policy policy = runtime->policy();
+    return policy == HOSTCUDA_KERNELS_SKIP || policy == HOSTCUDA_KERNELS_HOST;
+}
+
+static CUresult load(CUmodule *module, const void *image, char *file)
+{
+    const struct hostcuda_private *runtime = driver_ready();
+    if (!runtime) {
+        return CUDA_ERROR_NOT_INITIALIZED;
     }
+    enum hostcuda_image kind = runtime->image_of(image);
+    if (kind == HOSTCUDA_IMAGE_NONE) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    if (kind != HOSTCUDA_IMAGE_PTX && !is_any_welcome(runtime)) {
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    struct CUmod_st *made = calloc(1, sizeof(*made));
+    char *text = made && kind == HOSTCUDA_IMAGE_PTX && !file ? strdup(image) : file;
+    if (!made || (kind == HOSTCUDA_IMAGE_PTX && !text)) {
+        free(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *made = (struct CUmod_st){.kind = kind, .text = text, .image = text ? text : image};
+    *module = made;
+    return CUDA_SUCCESS;
 }
 
 DRIVER_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
@@ -70,24 +60,7 @@ DRIVER_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
     if (!driver_ready()) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
-    if (!module || !image) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!memcmp(image, "\177ELF", 4)) { /* machine code of a GPU */
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    }
-    if (!is_ptx(image)) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
-    struct CUmod_st *made = malloc(sizeof(*made));
-    char *text = made ? strdup(image) : NULL;
-    if (!text) {
-        free(made);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    made->text = text;
-    *module = made;
-    return CUDA_SUCCESS;
+    return module && image ? load(module, image, NULL) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The options are for the compiler, and there is no compiler here. */
@@ -95,6 +68,36 @@ DRIVER_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, u
                                           CUjit_option *options, void **values)
 {
     return count && (!options || !values) ? CUDA_ERROR_INVALID_VALUE : cuModuleLoadData(module, image);
+}
+
+DRIVER_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    return cuModuleLoadData(module, image);
+}
+
+DRIVER_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    struct stat about;
+    if (!module || !path) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    }
+    CUresult result = CUDA_ERROR_FILE_NOT_FOUND;
+    char *content = NULL;
+    if (!fstat(file, &about) && about.st_size > 0) {
+        content = calloc(1, (size_t)about.st_size + 8);
+        result = !content                                                      ? CUDA_ERROR_OUT_OF_MEMORY
+                 : read(file, content, (size_t)about.st_size) == about.st_size ? load(module, content, content)
+                                                                               : CUDA_ERROR_FILE_NOT_FOUND;
+    }
+    close(file);
+    if (result) {
+        free(content);
+    }
+    return result;
 }
 
 DRIVER_EXPORT CUresult cuModuleUnload(CUmodule module)
@@ -107,57 +110,46 @@ DRIVER_EXPORT CUresult cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-/* Whether the text defines an entry of that name. */
-static bool has_entry(const char *text, const char *name)
-{
-    size_t length = strlen(name);
-    for (const char *at = text; (at = strstr(at, ".entry")) != NULL;) {
-        at += strlen(".entry");
-        at += strspn(at, " \t\r\n");
-        if (!strncmp(at, name, length) && strchr(" \t\r\n(", at[length])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 DRIVER_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
+    const struct hostcuda_private *runtime = driver_ready();
+    if (!runtime) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
     if (!function || !module || !name || !*name) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = CUDA_ERROR_NOT_FOUND;
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < kernel_count && has_entry(module->text, name); i++) {
-        if (!strcmp(kernels[i].name, name)) {
-            *function = &kernels[i];
-            result = CUDA_SUCCESS;
-        }
+    if (!runtime->image_has(module->kind, module->image, name)) {
+        return CUDA_ERROR_NOT_FOUND;
     }
-    pthread_mutex_unlock(&lock);
-    return result;
+    struct hostcuda_function *found = runtime->function_named(name);
+    if (!found) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!found->twin && !is_any_welcome(runtime)) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    *function = (CUfunction)found;
+    return CUDA_SUCCESS;
 }
 
-/* Copies the arguments as they are now: first a pointer for each, then the values, aligned. NULL without memory. */
-static void *copy_arguments(const struct CUfunc_st *kernel, void **arguments, size_t *block_bytes)
+static const char NOT_READ[] = "device code is not read here, so its variables are not known";
+
+DRIVER_EXPORT CUresult cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
 {
-    size_t bytes = kernel->count * sizeof(void *);
-    for (size_t i = 0; i < kernel->count; i++) {
-        bytes += (kernel->bytes[i] + 15) / 16 * 16;
+    (void)address, (void)bytes, (void)module, (void)name;
+    return DRIVER(unsupported("cuModuleGetGlobal", NOT_READ));
+}
+
+/* launches */
+
+static CUresult launch(CUfunction function, const struct hostcuda_launch_config *config, CUstream stream)
+{
+    if (!driver_ready()) {
+        return CUDA_ERROR_NOT_INITIALIZED;
     }
-    bytes = (bytes + 31) / 16 * 16;
-    char *block = malloc(bytes);
-    if (!block) {
-        return NULL;
-    }
-    void **pointers = (void **)(void *)block;
-    char *at = block + (kernel->count * sizeof(void *) + 15) / 16 * 16;
-    for (size_t i = 0; i < kernel->count; i++) {
-        pointers[i] = memcpy(at, arguments[i], kernel->bytes[i]);
-        at += (kernel->bytes[i] + 15) / 16 * 16;
-    }
-    *block_bytes = bytes;
-    return block;
+    return function ? DRIVER(kernel_launch((struct hostcuda_function *)function, config, stream))
+                    : CUDA_ERROR_INVALID_VALUE;
 }
 
 DRIVER_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -165,22 +157,116 @@ DRIVER_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, 
                                       unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                       void **arguments, void **extra)
 {
-    (void)shared_bytes;
-    if (!driver_ready()) {
-        return CUDA_ERROR_NOT_INITIALIZED;
+    struct hostcuda_launch_config config = {.grid = {grid_x, grid_y, grid_z},
+                                            .threads = {block_x, block_y, block_z},
+                                            .shared_bytes = shared_bytes,
+                                            .arguments = arguments,
+                                            .extra = extra};
+    return launch(function, &config, stream);
+}
+
+/* Like any other launch: nothing waits for the kernel's blocks. */
+DRIVER_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                                 unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                                 unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                                 void **arguments)
+{
+    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments,
+                          NULL);
+}
+
+/* The attributes (clusters, priorities, the start of the next kernel) say how a GPU would run it. */
+DRIVER_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
+                                        void **extra)
+{
+    return config ? cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                                   config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream,
+                                   arguments, extra)
+                  : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* questions about kernels */
+
+DRIVER_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    struct cudaFuncAttributes all;
+    CUresult result = value ? DRIVER(cudaFuncGetAttributes(&all, function)) : CUDA_ERROR_INVALID_VALUE;
+    if (result) {
+        return result;
     }
-    if (!function || !grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z ||
-        (function->count && !arguments)) {
+    switch ((int)attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = all.maxThreadsPerBlock;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+        *value = 0;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *value = all.numRegs;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        *value = all.ptxVersion;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+        *value = all.binaryVersion;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        *value = all.maxDynamicSharedSizeBytes;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        *value = all.preferredShmemCarveout;
+        return CUDA_SUCCESS;
+    default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (extra) { /* arguments packed by the caller */
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    struct hostcuda_kernel kernel = {.fn = function->fn, .count = function->count};
-    kernel.block = copy_arguments(function, arguments, &kernel.block_bytes);
-    if (!kernel.block) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    struct hostcuda_work work = {.type = cudaGraphNodeTypeKernel, .arg.kernel = kernel};
-    return DRIVER(enqueue(stream, &work));
+}
+
+DRIVER_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    return DRIVER(cudaFuncSetAttribute(function, (enum cudaFuncAttribute)attribute, value));
+}
+
+DRIVER_EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
+{
+    return DRIVER(cudaFuncSetCacheConfig(function, (enum cudaFuncCache)config));
+}
+
+DRIVER_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
+                                                                            int threads, size_t shared_bytes,
+                                                                            unsigned int flags)
+{
+    return DRIVER(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared_bytes, flags));
+}
+
+DRIVER_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
+                                                                   size_t shared_bytes)
+{
+    return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared_bytes, 0);
+}
+
+/* the compiler */
+
+static const char NO_LINKER[] = "there is no linker for device code here";
+
+DRIVER_EXPORT CUresult cuLinkCreate(unsigned int count, CUjit_option *options, void **values, CUlinkState *state)
+{
+    (void)count, (void)options, (void)values, (void)state;
+    return DRIVER(unsupported("cuLinkCreate", NO_LINKER));
+}
+
+DRIVER_EXPORT CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t bytes, const char *name,
+                                     unsigned int count, CUjit_option *options, void **values)
+{
+    (void)state, (void)type, (void)data, (void)bytes, (void)name, (void)count, (void)options, (void)values;
+    return DRIVER(unsupported("cuLinkAddData", NO_LINKER));
+}
+
+DRIVER_EXPORT CUresult cuLinkComplete(CUlinkState state, void **cubin, size_t *bytes)
+{
+    (void)state, (void)cubin, (void)bytes;
+    return DRIVER(unsupported("cuLinkComplete", NO_LINKER));
 }

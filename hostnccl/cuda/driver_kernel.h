@@ -5,8 +5,6 @@
 
 #include "hostnccl/cuda/driver.h"
 
-enum { HOSTCUDA_PARAMETERS_MAX = 16 };
-
 /*
  * Makes launches of the kernel `name` call fn with one pointer per parameter, from now on; bytes[] are the parameters'
  * sizes. Call it before cuModuleGetFunction. Returns 0, or -1 when an argument is wrong or the name is taken. Any

@@ -194,6 +194,14 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphExecHostNodeSetParams(cudaGraphExec_t exec,
     return set(exec, node, &work, made);
 }
 
+HOSTCUDA_EXPORT cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                                             const struct cudaKernelNodeParams *params)
+{
+    struct hostcuda_work work;
+    cudaError_t made = hostcuda_work_of_kernel(&work, params);
+    return set(exec, node, &work, made);
+}
+
 HOSTCUDA_EXPORT cudaError_t cudaGraphExecMemcpyNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
                                                              const struct cudaMemcpy3DParms *params)
 {

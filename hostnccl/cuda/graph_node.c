@@ -4,6 +4,8 @@
  */
 #include "hostnccl/cuda/graph_node.h"
 
+#include "hostnccl/cuda/kernel.h"
+
 #include <stdlib.h>
 
 /* Adds a node behind the named ones. Takes what the work owns. With the lock held. */
@@ -282,6 +284,59 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphMemsetNodeSetParams(cudaGraphNode_t node, c
     return change(node, &work, made);
 }
 
+/* kernels: a launch with the policy of now */
+
+cudaError_t hostcuda_work_of_kernel(struct hostcuda_work *work, const struct cudaKernelNodeParams *params)
+{
+    struct hostcuda_function *function = params ? hostcuda_function_of(params->func) : NULL;
+    bool is_skipped;
+    if (!function) {
+        return params ? cudaErrorInvalidDeviceFunction : cudaErrorInvalidValue;
+    }
+    struct hostcuda_launch_config config = {.grid = params->gridDim,
+                                            .threads = params->blockDim,
+                                            .shared_bytes = params->sharedMemBytes,
+                                            .arguments = params->kernelParams,
+                                            .extra = params->extra};
+    return hostcuda_work_of_launch(work, function, &config, &is_skipped);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *out, cudaGraph_t graph,
+                                                   const cudaGraphNode_t *before, size_t count,
+                                                   const struct cudaKernelNodeParams *params)
+{
+    struct hostcuda_work work;
+    cudaError_t made = hostcuda_work_of_kernel(&work, params);
+    return add_made(out, graph, before, count, &work, made);
+}
+
+/* The arguments of a launch that is skipped are not known: kernelParams is NULL. */
+HOSTCUDA_EXPORT cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t handle, struct cudaKernelNodeParams *params)
+{
+    struct hostcuda_node *node;
+    cudaError_t error = enter_with_node(handle, cudaGraphNodeTypeKernel, &node);
+    if (!error && !params) {
+        error = cudaErrorInvalidValue;
+    }
+    if (!error) {
+        const struct hostcuda_kernel *k = &node->work.arg.kernel;
+        *params = (struct cudaKernelNodeParams){.func = k->function,
+                                                .gridDim = {k->grid[0], k->grid[1], k->grid[2]},
+                                                .blockDim = {k->threads[0], k->threads[1], k->threads[2]},
+                                                .sharedMemBytes = (unsigned int)k->shared_bytes,
+                                                .kernelParams = k->block};
+    }
+    return leave(error);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node,
+                                                         const struct cudaKernelNodeParams *params)
+{
+    struct hostcuda_work work;
+    cudaError_t made = hostcuda_work_of_kernel(&work, params);
+    return change(node, &work, made);
+}
+
 /* nothing, events, graphs */
 
 HOSTCUDA_EXPORT cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *out, cudaGraph_t graph,
@@ -385,3 +440,23 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t hand
     }
     return leave(error);
 }
+
+/* any kind: which members of the parameters count is said by their type */
+
+HOSTCUDA_EXPORT cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle, cudaGraph_t graph,
+                                                             unsigned int value, unsigned int flags)
+{
+    (void)handle, (void)graph, (void)value, (void)flags;
+    return hostcuda_leave(hostcuda_unsupported("cudaGraphConditionalHandleCreate",
+                                               "a kernel would set the condition, and no kernel runs"));
+}
+
+#if CUDART_VERSION >= 13000
+HOSTCUDA_EXPORT cudaError_t cudaGraphAddNode(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *before,
+                                             const cudaGraphEdgeData *edges, size_t count,
+                                             struct cudaGraphNodeParams *params)
+{
+    (void)out, (void)graph, (void)before, (void)edges, (void)count, (void)params;
+    return hostcuda_leave(hostcuda_unsupported("cudaGraphAddNode", "use the call of the kind of node"));
+}
+#endif

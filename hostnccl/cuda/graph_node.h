@@ -6,9 +6,10 @@
 #include "hostnccl/cuda/graph.h"
 
 /*
- * Each function makes the work, or returns cudaErrorInvalidValue (cudaErrorNotSupported for arrays). Only the work of
- * an event owns something.
+ * Each function makes the work, or returns cudaErrorInvalidValue (cudaErrorNotSupported for arrays; for a kernel, the
+ * errors of a launch). Only the work of an event or a kernel owns something.
  */
+cudaError_t hostcuda_work_of_kernel(struct hostcuda_work *work, const struct cudaKernelNodeParams *params);
 cudaError_t hostcuda_work_of_host(struct hostcuda_work *work, const struct cudaHostNodeParams *params);
 cudaError_t hostcuda_work_of_copy(struct hostcuda_work *work, const struct cudaMemcpy3DParms *params);
 cudaError_t hostcuda_work_of_line(struct hostcuda_work *work, void *dst, const void *src, size_t bytes,

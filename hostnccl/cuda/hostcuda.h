@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define HOSTCUDA_EXPORT __attribute__((visibility("default")))
 
@@ -34,8 +35,10 @@ enum {
 
 struct hostcuda_capture;
 struct hostcuda_event;
+struct hostcuda_function;
 struct hostcuda_graph;
 struct hostcuda_node;
+struct hostcuda_pool;
 struct hostcuda_stream;
 
 /* runtime.c: start, fork, the calling thread */
@@ -44,6 +47,8 @@ struct hostcuda_device {
     int physical;                    /* number before CUDA_VISIBLE_DEVICES */
     size_t total_bytes;              /* limit of allocations */
     _Atomic size_t used_bytes;       /* allocated by this process */
+    size_t peak_bytes;               /* the most that used_bytes has been; guarded by the lock in memory.c */
+    off_t peak_at;                   /* place of that number in the report */
     pthread_mutex_t order;           /* guards streams, legacy, and the order of enqueues to blocking streams */
     struct hostcuda_stream *streams; /* every stream of the device that is not drained and destroyed */
     struct hostcuda_stream *legacy;  /* the default stream; NULL until used */
@@ -100,6 +105,18 @@ struct hostcuda_device *hostcuda_device_of(int number);
 unsigned long long hostcuda_env(const char *name, unsigned long long low, unsigned long long high,
                                 unsigned long long fallback);
 
+/*
+ * A number of bytes from the environment, with K, M or G behind it for powers of 1024; otherwise as hostcuda_env. At
+ * least 1.
+ */
+size_t hostcuda_env_bytes(const char *name, size_t fallback);
+
+/*
+ * Says once in the life of the process, on standard error, that a call is not there and why. Returns
+ * cudaErrorNotSupported. `call` must stay valid.
+ */
+cudaError_t hostcuda_unsupported(const char *call, const char *why);
+
 /* The byte that fresh memory is filled with, HOSTCUDA_FILL; negative for none. */
 int hostcuda_fill_byte(void);
 
@@ -108,6 +125,32 @@ unsigned long long hostcuda_thread_number(void);
 
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t hostcuda_now_ns(void);
+
+/* report.c: what the process did, as a file */
+
+void hostcuda_report_start(void);
+bool hostcuda_report_is_wanted(void);
+
+/* Appends a line; returns the place of its number of 20 digits, which begins number_at bytes into the line. Negative:
+ * no report. Any thread. */
+off_t hostcuda_report_line(int number_at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Overwrites the number at a place; nothing happens where the place is negative. Any thread. */
+void hostcuda_report_number(off_t at, unsigned long long number);
+
+/* pages.c: memory that is reserved, and committed page by page when it is written */
+
+/* Addresses of zeroes; NULL where the machine gives none. Returns owned. */
+void *hostcuda_pages_reserve(size_t bytes);
+void hostcuda_pages_release(void *memory, size_t bytes);
+
+/* Zeroes reserved memory, and copies reserved memory to other reserved memory that does not overlap it; pages are
+ * committed only where they must be. */
+void hostcuda_pages_zero(void *memory, size_t bytes);
+void hostcuda_pages_copy(void *dst, const void *src, size_t bytes);
+
+/* Copies reserved memory to fresh memory, which is zero and does not overlap the source. */
+void hostcuda_pages_carry(void *dst, const void *src, size_t bytes);
 
 /* registry.c: which handles live */
 
@@ -118,6 +161,9 @@ enum hostcuda_handle_kind {
     HOSTCUDA_NODE,
     HOSTCUDA_EXEC,
     HOSTCUDA_USER_OBJECT,
+    HOSTCUDA_KERNEL,
+    HOSTCUDA_LIBRARY,
+    HOSTCUDA_POOL,
     HOSTCUDA_HANDLE_KINDS
 };
 
@@ -200,12 +246,15 @@ struct hostcuda_memory_op {
 typedef void hostcuda_kernel_fn(void **parameters);
 
 struct hostcuda_kernel {
-    hostcuda_kernel_fn *fn;
-    void *function; /* the handle that the caller launched, borrowed */
-    void *block;    /* owned: pointers, then the values of the parameters */
-    size_t block_bytes, count;
+    hostcuda_kernel_fn *fn; /* NULL: the launch is skipped */
+    struct hostcuda_function *function;
+    void *block; /* owned: pointers, then the values of the parameters; NULL: none */
+    size_t block_bytes, count, shared_bytes;
     unsigned int grid[3], threads[3];
 };
+
+/* Runs or skips a launch, and counts it. kernel_count.c. */
+void hostcuda_kernel_run(const struct hostcuda_kernel *kernel);
 
 enum { HOSTCUDA_NODE_BATCH = 12 }; /* the driver's number for a node that holds a batch of memory operations */
 
@@ -462,12 +511,34 @@ struct hostcuda_range {
     int device;
     unsigned int flags;
     bool is_registered; /* the memory belongs to the program and is not freed */
+    bool is_reserved;   /* pages of pages.c that no other process sees */
+    bool is_mapped;     /* pages that other processes see */
+    int file;           /* of mapped pages: the file under them, owned; negative: another process owns the memory */
+    struct hostcuda_pool *pool; /* from which it was allocated, owned reference; NULL: none */
 };
 
 /* Copies the range that holds all of [address, address + bytes); false when no range does. Any thread. */
 bool hostcuda_range_find(const void *address, size_t bytes, struct hostcuda_range *range);
 
+/* Lets `share` turn the range that holds an address into mapped memory, unless it is that already, and copies the
+ * result. Errors: those of share; cudaErrorInvalidValue when no range does. */
+cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struct hostcuda_range *range),
+                                 struct hostcuda_range *copy);
+
+/* Makes memory of another process known as memory of the calling thread's device, until it is removed, which unmaps it.
+ * cudaErrorMemoryAllocation; cudaErrorInvalidValue when it is not known. */
+cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes);
+cudaError_t hostcuda_range_remove_mapped(const void *memory);
+
 /* Frees everything that belongs to a device; for cudaDeviceReset. */
 void hostcuda_memory_reset(int device);
+
+/* pool.c */
+
+/* Counts bytes that are allocated from a pool, the device's own when the handle is NULL. Returns an owned reference,
+ * which hostcuda_pool_give takes. cudaErrorInvalidValue, cudaErrorInvalidDevice, cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_pool_take(cudaMemPool_t handle, int device, size_t bytes, struct hostcuda_pool **pool);
+void hostcuda_pool_give(struct hostcuda_pool *pool, size_t bytes); /* NULL is allowed */
+int hostcuda_pool_device(const struct hostcuda_pool *pool);
 
 #endif

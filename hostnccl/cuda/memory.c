@@ -1,7 +1,8 @@
 /*
- * memory.c: memory: one table holds every allocation and registration, so that the kind of any pointer is known
- * (device, host, managed or unknown memory), and a wrong or second free is an error instead of a crash. "Device" memory
- * is host memory like the other kinds; only the table makes the difference.
+ * Memory: one table holds every allocation and registration, so that the kind of any pointer is known (device, host,
+ * managed or unknown memory), and a wrong or second free is an error instead of a crash. Memory of a device is host
+ * memory like the other kinds; but its pages are reserved and not committed (pages.c), and count against the device's
+ * size.
  *
  * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
  * look-up by any address inside one an ordinary search.
@@ -9,8 +10,10 @@
 #include "hostnccl/cuda/hostcuda.h"
 
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 static void *table;
@@ -52,6 +55,12 @@ static bool table_add(struct hostcuda_range *range)
     return taken;
 }
 
+/* Whether another process owns the memory. */
+static bool is_foreign(const struct hostcuda_range *range)
+{
+    return range->is_mapped && range->file < 0;
+}
+
 /* Takes the range that starts exactly at the address out of the table; NULL when there is none of that kind. Returns
  * owned. */
 static struct hostcuda_range *table_take(const void *address, bool is_host, bool is_registered)
@@ -60,7 +69,7 @@ static struct hostcuda_range *table_take(const void *address, bool is_host, bool
     pthread_rwlock_wrlock(&table_lock);
     struct hostcuda_range *found = lookup(start, start + 1);
     if (found && (found->start != start || (found->type == cudaMemoryTypeHost) != is_host ||
-                  found->is_registered != is_registered)) {
+                  found->is_registered != is_registered || is_foreign(found))) {
         found = NULL;
     }
     if (found) {
@@ -68,6 +77,23 @@ static struct hostcuda_range *table_take(const void *address, bool is_host, bool
     }
     pthread_rwlock_unlock(&table_lock);
     return found;
+}
+
+/* Notes a new high-water mark. The report has a line for each device that was used. */
+static void note_peak(struct hostcuda_device *on, size_t used)
+{
+    static pthread_mutex_t peak_lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&peak_lock);
+    if (used > on->peak_bytes) {
+        on->peak_bytes = used;
+        if (on->peak_at < 0 && hostcuda_report_is_wanted()) {
+            int start = snprintf(NULL, 0, "memory %d peak ", on->physical);
+            on->peak_at =
+                hostcuda_report_line(start, "memory %d peak %020d of %020zu\n", on->physical, 0, on->total_bytes);
+        }
+        hostcuda_report_number(on->peak_at, used);
+    }
+    pthread_mutex_unlock(&peak_lock);
 }
 
 /* Device and managed memory counts against the device's limit. */
@@ -79,6 +105,7 @@ static bool reserve(struct hostcuda_device *on, size_t bytes)
             return false;
         }
     } while (!atomic_compare_exchange_weak(&on->used_bytes, &used, used + bytes));
+    note_peak(on, used + bytes);
     return true;
 }
 
@@ -92,50 +119,66 @@ static void fill_fresh(void *memory, size_t bytes)
 
 static void release(struct hostcuda_range *range)
 {
-    if (range->type != cudaMemoryTypeHost) {
-        atomic_fetch_sub(&hostcuda_device_of(range->device)->used_bytes, range->end - range->start);
+    size_t bytes = range->end - range->start;
+    if (range->type != cudaMemoryTypeHost && !is_foreign(range)) {
+        atomic_fetch_sub(&hostcuda_device_of(range->device)->used_bytes, bytes);
     }
-    if (!range->is_registered) {
+    hostcuda_pool_give(range->pool, bytes);
+    if (range->is_mapped && range->file >= 0) {
+        close(range->file);
+    }
+    if (range->is_reserved || range->is_mapped) {
+        hostcuda_pages_release((void *)range->start, bytes);
+    } else if (!range->is_registered) {
         free((void *)range->start);
     }
     free(range);
 }
 
-static cudaError_t allocate(void **out, size_t bytes, enum cudaMemoryType type, unsigned int flags)
+/* Pinned host memory is ordinary memory. */
+static void *aligned(size_t bytes)
 {
-    cudaError_t error = hostcuda_enter_work();
-    if (error) {
-        return error;
-    }
-    if (!out) {
-        return cudaErrorInvalidValue;
-    }
-    *out = NULL;
-    if (!bytes) {
-        return cudaSuccess;
-    }
-    int device = hostcuda_self()->device;
-    struct hostcuda_device *on = hostcuda_device_of(device);
-    bool is_counted = type != cudaMemoryTypeHost;
+    void *memory = NULL;
+    return posix_memalign(&memory, HOSTCUDA_MALLOC_ALIGN, bytes) ? NULL : memory;
+}
+
+/* What an allocation is to be. */
+struct wish {
+    enum cudaMemoryType type;
+    unsigned int flags;
+    int device;
+    struct hostcuda_pool *pool; /* which counts the bytes; NULL: none */
+};
+
+/* Takes the reference of the wish's pool on success. */
+static cudaError_t allocate(void **out, size_t bytes, const struct wish *wish)
+{
+    struct hostcuda_device *on = hostcuda_device_of(wish->device);
+    bool is_counted = wish->type != cudaMemoryTypeHost;
     if (is_counted && !reserve(on, bytes)) {
         return cudaErrorMemoryAllocation;
     }
-    void *memory = NULL;
     struct hostcuda_range *range = malloc(sizeof(*range));
-    if (!range || posix_memalign(&memory, HOSTCUDA_MALLOC_ALIGN, bytes)) {
+    void *memory = !range ? NULL : is_counted ? hostcuda_pages_reserve(bytes) : aligned(bytes);
+    if (!memory) {
         free(range);
         if (is_counted) {
             atomic_fetch_sub(&on->used_bytes, bytes);
         }
         return cudaErrorMemoryAllocation;
     }
-    *range = (struct hostcuda_range){
-        .start = (uintptr_t)memory, .end = (uintptr_t)memory + bytes, .type = type, .device = device, .flags = flags};
+    *range = (struct hostcuda_range){.start = (uintptr_t)memory,
+                                     .end = (uintptr_t)memory + bytes,
+                                     .type = wish->type,
+                                     .device = wish->device,
+                                     .flags = wish->flags,
+                                     .is_reserved = is_counted};
     fill_fresh(memory, bytes);
     if (!table_add(range)) {
         release(range);
         return cudaErrorMemoryAllocation;
     }
+    range->pool = wish->pool;
     *out = memory;
     return cudaSuccess;
 }
@@ -147,7 +190,15 @@ static cudaError_t allocate_now(void **out, size_t bytes, enum cudaMemoryType ty
     if (!error) {
         error = hostcuda_capture_unsafe();
     }
-    return error ? error : allocate(out, bytes, type, flags);
+    if (!error && !out) {
+        error = cudaErrorInvalidValue;
+    }
+    if (error) {
+        return error;
+    }
+    *out = NULL;
+    struct wish wish = {.type = type, .flags = flags, .device = hostcuda_self()->device};
+    return bytes ? allocate(out, bytes, &wish) : cudaSuccess;
 }
 
 /* Like the vendor's free, it first waits for the device that owns the memory; NULL is freed at once. */
@@ -159,7 +210,7 @@ static cudaError_t deallocate(void *memory, bool is_host)
         return error;
     }
     if (!hostcuda_range_find(memory, 1, &range) || range.start != (uintptr_t)memory ||
-        (range.type == cudaMemoryTypeHost) != is_host || range.is_registered) {
+        (range.type == cudaMemoryTypeHost) != is_host || range.is_registered || is_foreign(&range)) {
         return cudaErrorInvalidValue;
     }
     error = hostcuda_capture_unsafe();
@@ -212,7 +263,28 @@ HOSTCUDA_EXPORT cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t wi
     return hostcuda_leave(error);
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t handle)
+/* Allocates at once, too: a stream's order matters only for the free. */
+static cudaError_t allocate_from(void **out, size_t bytes, cudaMemPool_t handle, const struct hostcuda_stream *stream)
+{
+    struct hostcuda_pool *pool = NULL;
+    cudaError_t error = out ? cudaSuccess : cudaErrorInvalidValue;
+    if (!error) {
+        *out = NULL;
+        error = hostcuda_pool_take(handle, stream->device, bytes, &pool);
+    }
+    if (error || !bytes) {
+        hostcuda_pool_give(pool, bytes);
+        return error;
+    }
+    struct wish wish = {.type = cudaMemoryTypeDevice, .device = hostcuda_pool_device(pool), .pool = pool};
+    error = allocate(out, bytes, &wish);
+    if (error) {
+        hostcuda_pool_give(pool, bytes);
+    }
+    return error;
+}
+
+static cudaError_t allocate_in_order(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t handle)
 {
     struct hostcuda_stream *stream;
     cudaError_t error = hostcuda_enter_work();
@@ -222,11 +294,21 @@ HOSTCUDA_EXPORT cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream
     if (!error) {
         error = hostcuda_capture_refuse(stream);
         if (!error) {
-            error = allocate(out, bytes, cudaMemoryTypeDevice, 0);
+            error = allocate_from(out, bytes, pool, stream);
         }
         hostcuda_stream_put(stream);
     }
     return hostcuda_leave(error);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    return allocate_in_order(out, bytes, NULL, stream);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
+{
+    return pool ? allocate_in_order(out, bytes, pool, stream) : hostcuda_leave(cudaErrorInvalidValue);
 }
 
 static void run_free(struct hostcuda_op *op)
@@ -246,7 +328,7 @@ HOSTCUDA_EXPORT cudaError_t cudaFreeAsync(void *memory, cudaStream_t handle)
         return hostcuda_leave(error);
     }
     if (!hostcuda_range_find(memory, 1, &range) || range.start != (uintptr_t)memory ||
-        range.type != cudaMemoryTypeDevice) {
+        range.type != cudaMemoryTypeDevice || is_foreign(&range)) {
         return hostcuda_leave(cudaErrorInvalidValue);
     }
     error = hostcuda_stream_get(handle, &stream);
@@ -402,6 +484,59 @@ HOSTCUDA_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttribute
     attributes->device = range.device;
     attributes->devicePointer = (void *)(uintptr_t)pointer;
     attributes->hostPointer = range.type == cudaMemoryTypeDevice ? NULL : (void *)(uintptr_t)pointer;
+    return cudaSuccess;
+}
+
+/* memory of other processes: ipc.c */
+
+cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struct hostcuda_range *range),
+                                 struct hostcuda_range *copy)
+{
+    uintptr_t start = (uintptr_t)address;
+    cudaError_t error = cudaErrorInvalidValue;
+    pthread_rwlock_wrlock(&table_lock);
+    struct hostcuda_range *found = lookup(start, start + 1);
+    if (found) {
+        error = found->is_mapped ? cudaSuccess : share(found);
+        *copy = *found;
+    }
+    pthread_rwlock_unlock(&table_lock);
+    return error;
+}
+
+cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes)
+{
+    struct hostcuda_range *range = malloc(sizeof(*range));
+    if (!range) {
+        return cudaErrorMemoryAllocation;
+    }
+    *range = (struct hostcuda_range){.start = (uintptr_t)memory,
+                                     .end = (uintptr_t)memory + bytes,
+                                     .type = cudaMemoryTypeDevice,
+                                     .device = hostcuda_self()->device,
+                                     .is_mapped = true,
+                                     .file = -1};
+    if (!table_add(range)) {
+        free(range);
+        return cudaErrorMemoryAllocation;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t hostcuda_range_remove_mapped(const void *memory)
+{
+    uintptr_t start = (uintptr_t)memory;
+    pthread_rwlock_wrlock(&table_lock);
+    struct hostcuda_range *found = lookup(start, start + 1);
+    found = found && found->start == start && is_foreign(found) ? found : NULL;
+    if (found) {
+        tdelete(found, &table, compare);
+    }
+    pthread_rwlock_unlock(&table_lock);
+    if (!found) {
+        return cudaErrorInvalidValue;
+    }
+    release(found);
     return cudaSuccess;
 }
 

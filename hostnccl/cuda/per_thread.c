@@ -29,6 +29,8 @@ PTSZ(cudaEventRecord, (cudaEvent_t event, cudaStream_t s), (event, OWN(s)))
 PTSZ(cudaEventRecordWithFlags, (cudaEvent_t event, cudaStream_t s, unsigned int flags), (event, OWN(s), flags))
 PTSZ(cudaStreamIsCapturing, (cudaStream_t s, enum cudaStreamCaptureStatus *status), (OWN(s), status))
 PTSZ(cudaMallocAsync, (void **out, size_t bytes, cudaStream_t s), (out, bytes, OWN(s)))
+PTSZ(cudaMallocFromPoolAsync, (void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t s),
+     (out, bytes, pool, OWN(s)))
 PTSZ(cudaFreeAsync, (void *memory, cudaStream_t s), (memory, OWN(s)))
 PTSZ(cudaMemcpyAsync, (void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s),
      (dst, src, bytes, kind, OWN(s)))

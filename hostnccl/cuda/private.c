@@ -2,6 +2,7 @@
 #include "hostnccl/cuda/private.h"
 
 #include "hostnccl/cuda/capture.h"
+#include "hostnccl/cuda/graph_node.h"
 
 #include <string.h>
 
@@ -54,6 +55,20 @@ static bool is_reachable(const void *address, size_t bytes)
     return hostcuda_range_find(address, bytes, &range);
 }
 
+/* Fills count elements of 1, 2 or 4 bytes in a stream's order. */
+static cudaError_t fill(void *dst, unsigned int value, unsigned int element, size_t count, cudaStream_t stream)
+{
+    struct hostcuda_work work;
+    struct cudaMemsetParams params = {
+        .dst = dst, .value = value, .elementSize = element, .width = count, .height = 1, .pitch = count * element};
+    cudaError_t error = hostcuda_enter_work();
+    if (error || !count) {
+        return hostcuda_leave(error);
+    }
+    error = hostcuda_work_of_fill(&work, &params);
+    return error ? hostcuda_leave(error) : enqueue(stream, &work);
+}
+
 static bool is_started(void)
 {
     return hostcuda_device_count() > 0;
@@ -78,6 +93,15 @@ HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUI
                                                 .error_text = cudaGetErrorString,
                                                 .fault_set = hostcuda_fault_set,
                                                 .fault = hostcuda_fault,
+                                                .range_find = hostcuda_range_find,
+                                                .unsupported = hostcuda_unsupported,
+                                                .policy = hostcuda_policy,
+                                                .function_named = hostcuda_function_named,
+                                                .twin_add = hostcuda_twin_add,
+                                                .kernel_launch = hostcuda_kernel_launch,
+                                                .image_of = hostcuda_image_of,
+                                                .image_has = hostcuda_image_has,
+                                                .fill = fill,
 #define X(name) .name = name,
                                                 HOSTCUDA_PASSED_ON(X)
 #undef X

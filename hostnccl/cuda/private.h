@@ -7,9 +7,10 @@
 #define ROLL_HOSTNCCL_CUDA_PRIVATE_H
 
 #include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/kernel.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
-#define HOSTCUDA_PRIVATE_ID "hostcuda table 3"
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 4"
 
 /* The vendor's header declares this function for the vendor's own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
@@ -71,7 +72,19 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
     X(cudaUserObjectRetain)                                                                                            \
     X(cudaUserObjectRelease)                                                                                           \
     X(cudaGraphRetainUserObject)                                                                                       \
-    X(cudaGraphReleaseUserObject)
+    X(cudaGraphReleaseUserObject)                                                                                      \
+    X(cudaFuncGetAttributes)                                                                                           \
+    X(cudaFuncSetAttribute)                                                                                            \
+    X(cudaFuncSetCacheConfig)                                                                                          \
+    X(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)                                                          \
+    X(cudaMemGetInfo)                                                                                                  \
+    X(cudaPointerGetAttributes)                                                                                        \
+    X(cudaDeviceGetPCIBusId)                                                                                           \
+    X(cudaDeviceGetStreamPriorityRange)                                                                                \
+    X(cudaMemcpy)                                                                                                      \
+    X(cudaMemcpyAsync)                                                                                                 \
+    X(cudaMemset)                                                                                                      \
+    X(cudaMemsetAsync)
 
 struct hostcuda_private {
     size_t bytes; /* of this struct */
@@ -110,6 +123,18 @@ struct hostcuda_private {
     /* See hostcuda.h. */
     bool (*fault_set)(cudaError_t error);
     cudaError_t (*fault)(void);
+
+    /* See hostcuda.h and kernel.h. */
+    bool (*range_find)(const void *address, size_t bytes, struct hostcuda_range *range);
+    cudaError_t (*unsupported)(const char *call, const char *why);
+    enum hostcuda_policy (*policy)(void);
+    struct hostcuda_function *(*function_named)(const char *name);
+    int (*twin_add)(const char *name, hostcuda_kernel_fn *fn, size_t count, const size_t *bytes);
+    cudaError_t (*kernel_launch)(struct hostcuda_function *function, const struct hostcuda_launch_config *config,
+                                 cudaStream_t stream);
+    enum hostcuda_image (*image_of)(const void *image);
+    bool (*image_has)(enum hostcuda_image kind, const void *image, const char *name);
+    cudaError_t (*fill)(void *dst, unsigned int value, unsigned int element, size_t count, cudaStream_t stream);
 
 #define X(name) __typeof__(&name) name;
     HOSTCUDA_PASSED_ON(X)

@@ -20,6 +20,9 @@ static struct {
     [HOSTCUDA_NODE] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
     [HOSTCUDA_EXEC] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
     [HOSTCUDA_USER_OBJECT] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_KERNEL] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_LIBRARY] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_POOL] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
 };
 
 static int compare(const void *a, const void *b)

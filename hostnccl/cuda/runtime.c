@@ -9,6 +9,7 @@
  * hang at exit exactly in the jobs that this library exists to reproduce.
  */
 #include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/kernel.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,12 +18,16 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The memory of the device whose other properties are shown, see properties.c. */
+static const size_t MEMORY_DEFAULT = (size_t)80 << 30;
+
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static atomic_bool is_started;
 static atomic_bool is_forked;
 static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: no fault */
 static int device_count;
 static int fill_byte;
+static enum hostcuda_policy policy;
 static struct hostcuda_device devices[HOSTCUDA_DEVICES_MAX];
 static pthread_key_t thread_key; /* used for its destructor only */
 static _Thread_local struct hostcuda_thread self = {.capture_mode = cudaStreamCaptureModeGlobal};
@@ -43,6 +48,46 @@ unsigned long long hostcuda_env(const char *name, unsigned long long low, unsign
         return fallback;
     }
     return value;
+}
+
+size_t hostcuda_env_bytes(const char *name, size_t fallback)
+{
+    const char *text = getenv(name);
+    if (!text || !*text) {
+        return fallback;
+    }
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 0);
+    int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    if (errno || end == text || *text == '-' || end[shift ? 1 : 0] || !value || value > SIZE_MAX >> shift) {
+        fprintf(stderr, "hostcuda: %s=%s is not a number of bytes, with K, M or G behind it or not; using %zuG\n", name,
+                text, fallback >> 30);
+        return fallback;
+    }
+    return (size_t)value << shift;
+}
+
+cudaError_t hostcuda_unsupported(const char *call, const char *why)
+{
+    enum { SAID_MAX = 64 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const char *said[SAID_MAX];
+    static size_t count;
+    bool is_new = true;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count; i++) {
+        is_new = is_new && strcmp(said[i], call) != 0;
+    }
+    is_new = is_new && count < SAID_MAX;
+    if (is_new) {
+        said[count++] = call;
+    }
+    pthread_mutex_unlock(&lock);
+    if (is_new) {
+        fprintf(stderr, "hostcuda: %s is not supported: %s\n", call, why);
+    }
+    return cudaErrorNotSupported;
 }
 
 /* Fills visible[] from CUDA_VISIBLE_DEVICES; as the vendor's, the list ends at the first entry that is no device. */
@@ -71,10 +116,23 @@ static int visible_devices(int physical, int *visible)
     return count;
 }
 
-static size_t physical_memory(void)
+static enum hostcuda_policy read_policy(void)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : (size_t)1 << 32;
+    static const struct {
+        const char *word;
+        enum hostcuda_policy policy;
+    } words[] = {{"skip", HOSTCUDA_KERNELS_SKIP}, {"host", HOSTCUDA_KERNELS_HOST}, {"refuse", HOSTCUDA_KERNELS_REFUSE}};
+    const char *text = getenv("HOSTCUDA_KERNELS");
+    if (!text || !*text) {
+        return HOSTCUDA_KERNELS_OWN;
+    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        if (!strcmp(text, words[i].word)) {
+            return words[i].policy;
+        }
+    }
+    fprintf(stderr, "hostcuda: HOSTCUDA_KERNELS=%s is not skip, host or refuse; using refuse\n", text);
+    return HOSTCUDA_KERNELS_REFUSE;
 }
 
 static void forget_in_child(void)
@@ -98,7 +156,7 @@ static void start(void)
 {
     int visible[HOSTCUDA_DEVICES_MAX];
     int physical = (int)hostcuda_env("HOSTCUDA_DEVICES", 0, HOSTCUDA_DEVICES_MAX, HOSTCUDA_DEVICES_DEFAULT);
-    size_t bytes = (size_t)hostcuda_env("HOSTCUDA_MEMORY_BYTES", 1, SIZE_MAX, physical_memory());
+    size_t bytes = hostcuda_env_bytes("HOSTCUDA_MEMORY", MEMORY_DEFAULT);
     int count = visible_devices(physical, visible);
     fill_byte = getenv("HOSTCUDA_FILL") ? (int)hostcuda_env("HOSTCUDA_FILL", 0, 255, 255) : -1;
 
@@ -106,6 +164,11 @@ static void start(void)
         devices[d].physical = visible[d];
         devices[d].total_bytes = bytes;
         pthread_mutex_init(&devices[d].order, NULL);
+    }
+    policy = read_policy();
+    hostcuda_report_start();
+    for (int d = 0; d < count; d++) {
+        devices[d].peak_at = -1;
     }
     pthread_key_create(&thread_key, thread_end);
     pthread_atfork(NULL, NULL, forget_in_child);
@@ -165,6 +228,11 @@ int hostcuda_device_count(void)
 struct hostcuda_device *hostcuda_device_of(int number)
 {
     return number >= 0 && number < device_count ? &devices[number] : NULL;
+}
+
+enum hostcuda_policy hostcuda_policy(void)
+{
+    return policy;
 }
 
 int hostcuda_fill_byte(void)

@@ -11,13 +11,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Below this size a copy or a fill is done byte by byte: asking about pages would take longer than it saves. */
+enum { SPARSE_LEAST_BYTES = 64 << 10 };
+
+/* Whether it is worth while to think of pages: the bytes are reserved memory, and many. */
+static bool is_sparse(const void *address, size_t bytes)
+{
+    struct hostcuda_range range;
+    return bytes >= SPARSE_LEAST_BYTES && hostcuda_range_find(address, bytes, &range) && range.is_reserved;
+}
+
+/* One run of bytes. The sides may overlap. */
+static void copy_run(void *dst, const void *src, size_t bytes)
+{
+    uintptr_t to = (uintptr_t)dst, from = (uintptr_t)src;
+    bool is_apart = to + bytes <= from || from + bytes <= to;
+    if (is_apart && is_sparse(src, bytes) && is_sparse(dst, bytes)) {
+        hostcuda_pages_copy(dst, src, bytes);
+    } else {
+        memmove(dst, src, bytes);
+    }
+}
+
 static void run_copy(const struct hostcuda_copy *c)
 {
     for (size_t slice = 0; slice < c->depth; slice++) {
         char *dst = (char *)c->dst + slice * c->dst_slice;
         const char *src = (const char *)c->src + slice * c->src_slice;
         if (c->width == c->dst_pitch && c->width == c->src_pitch) {
-            memmove(dst, src, c->width * c->height);
+            copy_run(dst, src, c->width * c->height);
             continue;
         }
         for (size_t row = 0; row < c->height; row++) {
@@ -28,6 +50,10 @@ static void run_copy(const struct hostcuda_copy *c)
 
 static void run_fill(const struct hostcuda_fill *f)
 {
+    if (!f->value && (f->height == 1 || f->pitch == f->width) && is_sparse(f->dst, f->width * f->height)) {
+        hostcuda_pages_zero(f->dst, f->width * f->height);
+        return;
+    }
     for (size_t row = 0; row < f->height; row++) {
         char *dst = (char *)f->dst + row * f->pitch;
         if (f->element == 1) {
@@ -60,7 +86,7 @@ void hostcuda_work_run(const struct hostcuda_work *work, void *instance)
         run_fill(&work->arg.fill);
         break;
     case cudaGraphNodeTypeKernel:
-        work->arg.kernel.fn(work->arg.kernel.block);
+        hostcuda_kernel_run(&work->arg.kernel);
         break;
     case HOSTCUDA_NODE_BATCH:
         hostcuda_memory_ops_run(work->arg.batch.ops, work->arg.batch.count);
@@ -74,6 +100,9 @@ void hostcuda_work_run(const struct hostcuda_work *work, void *instance)
 static cudaError_t copy_kernel(struct hostcuda_kernel *kernel)
 {
     const char *from = kernel->block;
+    if (!from) { /* a launch that is skipped */
+        return cudaSuccess;
+    }
     char *block = malloc(kernel->block_bytes ? kernel->block_bytes : 1);
     if (!block) {
         return cudaErrorMemoryAllocation;

@@ -258,7 +258,7 @@ int main(void)
         TEST(test_reset_frees_what_belongs_to_the_device),
         TEST(test_reset_never_waits_for_a_blocked_stream),
     };
-    setenv("HOSTCUDA_MEMORY_BYTES", "0x4000000", 1); /* LIMIT */
+    setenv("HOSTCUDA_MEMORY", "64M", 1); /* LIMIT */
     setenv("HOSTCUDA_FILL", "0xa5", 1);
     return cmocka_run_group_tests_name("hostcuda.memory", tests, NULL, NULL);
 }
