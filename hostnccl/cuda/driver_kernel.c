@@ -1,8 +1,9 @@
 /*
- * Modules and kernels of the driver interface. What a launch does is said by HOSTCUDA_KERNELS (kernel_launch.c). Where
- * it says that kernels are left out, a module is any image of device code, and has the kernels that the image defines;
- * else a module is PTX, and a kernel is found if the program has registered a host function that stands for it. The
- * translation of PTX was left out: what a program needs here is that a launch came, in order and with its arguments.
+ * driver_kernel.c: modules and kernels of the driver interface. What a launch does is said by HOSTCUDA_KERNELS
+ * (kernel_launch.c). Where it says that kernels are left out, a module is any image of device code, and has the
+ * kernels that the image defines; else a module is PTX, and a kernel is found if the program has registered a host
+ * function that stands for it. The translation of PTX was left out: what a program needs here is that a launch came,
+ * in order and with its arguments.
  */
 #include "hostnccl/cuda/driver_kernel.h"
 

@@ -1,4 +1,6 @@
-/* Memory in the driver interface: questions about pointers, copies and fills. */
+/*
+ * driver_memory.c: memory in the driver interface: questions about pointers, copies and fills.
+ */
 #include "hostnccl/cuda/driver.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /*
- * Memory that other processes of the machine use. An allocation begins as pages of its own process (pages.c). The first
- * handle that is asked for turns it into a file in memory, in its place and with its content, and the handle says where
- * another process finds that file: /proc/PID/fd/N of the owner, as long as the owner lives and keeps the memory, which
- * is also how long the vendor's handles are good. A file for each allocation from the start was rejected: it would cost
- * a descriptor each, and few allocations are ever shared.
+ * ipc.c: memory that other processes of the machine use. An allocation begins as pages of its own process (pages.c).
+ * The first handle that is asked for turns it into a file in memory, in its place and with its content, and the handle
+ * says where another process finds that file: /proc/PID/fd/N of the owner, as long as the owner lives and keeps the
+ * memory, which is also how long the vendor's handles are good. A file for each allocation from the start was
+ * rejected: it would cost a descriptor each, and few allocations are ever shared.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

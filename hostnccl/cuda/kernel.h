@@ -1,7 +1,7 @@
 /*
- * What the files about kernels share. A *kernel* is known by its name (mangled, as the compiler writes it), whatever
- * file of device code it comes from; a *twin* is a function of the host that stands for it. The address of a kernel's
- * struct is its handle in both interfaces: cudaKernel_t, cudaFunction_t and CUfunction.
+ * kernel.h: what the files about kernels share. A *kernel* is known by its name (mangled, as the compiler writes it),
+ * whatever file of device code it comes from; a *twin* is a function of the host that stands for it. The address of a
+ * kernel's struct is its handle in both interfaces: cudaKernel_t, cudaFunction_t and CUfunction.
  */
 #ifndef ROLL_HOSTNCCL_CUDA_KERNEL_H
 #define ROLL_HOSTNCCL_CUDA_KERNEL_H

@@ -1,4 +1,6 @@
-/* What became of launches: each is counted under its kernel's name, in the process and in its report. */
+/*
+ * kernel_count.c: what became of launches: each is counted under its kernel's name, in the process and in its report.
+ */
 #include "hostnccl/cuda/kernel.h"
 
 #include <stdio.h>

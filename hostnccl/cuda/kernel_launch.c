@@ -1,7 +1,7 @@
 /*
- * Launches of kernels. Nothing here can run the code of a GPU, so HOSTCUDA_KERNELS says what a launch means: nothing
- * (skip), what a twin on the host computes (host), or an error (refuse). A launch is checked as the vendor's is before
- * the policy is asked: a program that would fail on a GPU for its grid fails here too.
+ * kernel_launch.c: launches of kernels. Nothing here can run the code of a GPU, so HOSTCUDA_KERNELS says what a launch
+ * means: nothing (skip), what a twin on the host computes (host), or an error (refuse). A launch is checked as the
+ * vendor's is before the policy is asked: a program that would fail on a GPU for its grid fails here too.
  *
  * A skipped launch is counted under its name and leaves the stream alone, because a stream keeps its order without an
  * operation that does nothing. In a capture it is a node, so that the graph has its shape.

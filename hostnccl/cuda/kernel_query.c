@@ -1,7 +1,7 @@
 /*
- * Questions about kernels: attributes and occupancy. The device code is not read, so a kernel has the attributes of a
- * small one (32 registers, no static shared memory), and occupancy follows from them, from what the program says, and
- * from the device's properties: programs size grids by these numbers.
+ * kernel_query.c: questions about kernels: attributes and occupancy. The device code is not read, so a kernel has the
+ * attributes of a small one (32 registers, no static shared memory), and occupancy follows from them, from what the
+ * program says, and from the device's properties: programs size grids by these numbers.
  */
 #include "hostnccl/cuda/kernel.h"
 

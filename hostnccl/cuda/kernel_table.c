@@ -1,8 +1,8 @@
 /*
- * Which kernels and variables of the device there are. A program that was compiled with kernels registers them before
- * main: for each, the function of the host that stands in launches, and the name. A framework registers tens of
- * thousands and launches a few hundred, so a registration costs one slot of a table; a kernel gets a struct of its own
- * when somebody asks for it.
+ * kernel_table.c: which kernels and variables of the device there are. A program that was compiled with kernels
+ * registers them before main: for each, the function of the host that stands in launches, and the name. A framework
+ * registers tens of thousands and launches a few hundred, so a registration costs one slot of a table; a kernel gets a
+ * struct of its own when somebody asks for it.
  */
 #include "hostnccl/cuda/kernel.h"
 

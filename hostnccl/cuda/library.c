@@ -1,7 +1,8 @@
 /*
- * Images of device code that a program loads at run time, and the runtime's calls about them. An image is PTX, machine
- * code (an ELF file) or a fat binary, which holds several and may compress them. Nothing here runs device code; what is
- * read is whether an image defines a kernel, so that a name that is not there is not found, as with the vendor's.
+ * library.c: images of device code that a program loads at run time, and the runtime's calls about them. An image is
+ * PTX, machine code (an ELF file) or a fat binary, which holds several and may compress them. Nothing here runs device
+ * code; what is read is whether an image defines a kernel, so that a name that is not there is not found, as with the
+ * vendor's.
  */
 #include "hostnccl/cuda/kernel.h"
 

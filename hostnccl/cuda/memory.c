@@ -1,8 +1,8 @@
 /*
- * Memory: one table holds every allocation and registration, so that the kind of any pointer is known (device, host,
- * managed or unknown memory), and a wrong or second free is an error instead of a crash. Memory of a device is host
- * memory like the other kinds; but its pages are reserved and not committed (pages.c), and count against the device's
- * size.
+ * memory.c: memory: one table holds every allocation and registration, so that the kind of any pointer is known
+ * (device, host, managed or unknown memory), and a wrong or second free is an error instead of a crash. Memory of a
+ * device is host memory like the other kinds; but its pages are reserved and not committed (pages.c), and count
+ * against the device's size.
  *
  * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
  * look-up by any address inside one an ordinary search.

@@ -1,7 +1,7 @@
 /*
- * The pages under device memory. An allocation reserves addresses and commits nothing: the kernel gives a page when the
- * first byte of the page is written, and a page that was never written reads as zero. So a model with its real shapes
- * fits on a machine that could not hold the model, as long as nobody computes or moves the bytes.
+ * pages.c: the pages under device memory. An allocation reserves addresses and commits nothing: the kernel gives a
+ * page when the first byte of the page is written, and a page that was never written reads as zero. So a model with
+ * its real shapes fits on a machine that could not hold the model, as long as nobody computes or moves the bytes.
  *
  * What would commit pages for nothing is kept from doing so: a fill with zero gives whole pages back, and a copy leaves
  * out the pages of its source that were never written. /proc/self/pagemap says which pages those are. mincore was

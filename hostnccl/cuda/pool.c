@@ -1,6 +1,6 @@
 /*
- * Memory pools. Addresses cost nothing here (pages.c), so a pool keeps no memory back: it is a device, some attributes,
- * and the count of what was allocated from it. What is reserved is what is used.
+ * pool.c: memory pools. Addresses cost nothing here (pages.c), so a pool keeps no memory back: it is a device, some
+ * attributes, and the count of what was allocated from it. What is reserved is what is used.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

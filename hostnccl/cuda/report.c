@@ -1,6 +1,6 @@
 /*
- * What a process did with its devices, for the report of a rehearsal: HOSTCUDA_REPORT names a folder, and every process
- * that uses a device writes `hostcuda.PID` there:
+ * report.c: what a process did with its devices, for the report of a rehearsal: HOSTCUDA_REPORT names a folder, and
+ * every process that uses a device writes `hostcuda.PID` there:
  *
  *   rank 3                                                  the variable RANK, where it is set
  *   memory 0 peak 00000000000001048576 of 00000000085899345920   bytes of device 0: most in use at one time, and size

@@ -1,4 +1,6 @@
-/* Copies to and from variables of the device, by the name that the program has for them. */
+/*
+ * symbol.c: copies to and from variables of the device, by the name that the program has for them.
+ */
 #include "hostnccl/cuda/kernel.h"
 
 /* The bytes of a variable that a copy touches. */

@@ -1,7 +1,7 @@
 /*
- * The functions of NVIDIA's mathematics libraries that must answer: write a handle, a size, a version, a text. All
- * others do nothing and return 0, which is success, in the libraries that `standins` writes; a function that is here is
- * left out there. The order of parameters is that of NVIDIA's documentation.
+ * answers.c: the functions of NVIDIA's mathematics libraries that must answer: write a handle, a size, a version, a
+ * text. All others do nothing and return 0, which is success, in the libraries that `standins` writes; a function that
+ * is here is left out there. The order of parameters is that of NVIDIA's documentation.
  *
  * Work that a library would launch on the device is skipped like a kernel: memory keeps what it held. A size of
  * workspace is 0. What would make a program read nonsense instead (files into device memory) is an error.

@@ -1,8 +1,8 @@
 /*
- * Reads what a shared object wants and has: names of libraries, undefined symbols with their versions, defined symbols.
- * The file is whatever lies in a folder, so every offset is checked against its size, and every string must end inside
- * its table. Section headers are used, because the length of the table of symbols stands nowhere else; a library that
- * was stripped of them is not read.
+ * elf_read.c: reads what a shared object wants and has: names of libraries, undefined symbols with their versions,
+ * defined symbols. The file is whatever lies in a folder, so every offset is checked against its size, and every
+ * string must end inside its table. Section headers are used, because the length of the table of symbols stands
+ * nowhere else; a library that was stripped of them is not read.
  */
 #include "hostnccl/standin/standin.h"
 

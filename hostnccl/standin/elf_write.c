@@ -1,8 +1,8 @@
 /*
- * Writes a shared object that offers functions which do nothing. A compiler was rejected, because the machine on which
- * a job is rehearsed may have none, and libraries made beforehand, because every release of a framework wants other
- * symbols. What is needed of the format is small: all functions of a kind share the same few bytes of code, so there is
- * nothing to relocate.
+ * elf_write.c: writes a shared object that offers functions which do nothing. A compiler was rejected, because the
+ * machine on which a job is rehearsed may have none, and libraries made beforehand, because every release of a
+ * framework wants other symbols. What is needed of the format is small: all functions of a kind share the same few
+ * bytes of code, so there is nothing to relocate.
  *
  * In the file: headers, symbols, strings, hash table, versions and code in one segment, which is read and run; the
  * dynamic table, and room for what handles point at, in a second one, which the loader may write.

@@ -1,6 +1,7 @@
 /*
- * standins OUT PLACE...: stand-ins for NVIDIA's mathematics libraries, so that a program made for GPUs starts without
- * them. A place is a shared object, or a folder in which all shared objects are looked at (a Python's site-packages).
+ * main.c: standins OUT PLACE...: stand-ins for NVIDIA's mathematics libraries, so that a program made for GPUs starts
+ * without them. A place is a shared object, or a folder in which all shared objects are looked at (a Python's
+ * site-packages).
  *
  * What the places want decides what is written: for each library of family.def that one of them names, OUT gets a
  * library of that soname with just the wanted symbols and versions, whatever release the program is of. Functions that

@@ -1,6 +1,6 @@
 /*
- * What the files of `standins` share: the program that writes, for a program's own libraries, stand-ins for NVIDIA's
- * mathematics libraries. See main.c.
+ * standin.h: what the files of `standins` share: the program that writes, for a program's own libraries, stand-ins for
+ * NVIDIA's mathematics libraries. See main.c.
  */
 #ifndef ROLL_HOSTNCCL_STANDIN_STANDIN_H
 #define ROLL_HOSTNCCL_STANDIN_STANDIN_H

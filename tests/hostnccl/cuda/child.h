@@ -1,5 +1,7 @@
-/* Cases that need a process of their own, because the runtime reads its environment once: the parent never calls CUDA,
- * so its children may. */
+/*
+ * child.h: cases that need a process of their own, because the runtime reads its environment once: the parent never
+ * calls CUDA, so its children may.
+ */
 #ifndef ROLL_TESTS_HOSTNCCL_CUDA_CHILD_H
 #define ROLL_TESTS_HOSTNCCL_CUDA_CHILD_H
 

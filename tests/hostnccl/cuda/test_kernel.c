@@ -1,4 +1,6 @@
-/* Launches of kernels under each policy, in every form; what is checked before, and what is counted. */
+/*
+ * test_kernel.c: launches of kernels under each policy, in every form; what is checked before, and what is counted.
+ */
 #include "tests/hostnccl/cuda/child.h"
 
 #include "hostnccl/cuda/driver_kernel.h"

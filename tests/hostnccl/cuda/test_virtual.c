@@ -1,4 +1,7 @@
-/* Memory that is reserved and not committed: sizes, marks, pages, pools, and memory of other processes. */
+/*
+ * test_virtual.c: memory that is reserved and not committed: sizes, marks, pages, pools, and memory of other
+ * processes.
+ */
 #include "tests/hostnccl/cuda/child.h"
 
 enum { MB = 1 << 20 };

@@ -1,4 +1,6 @@
-/* Loads the user's library and calls it. Exit status: its answer; 77 when it does not load. */
+/*
+ * start.c: loads the user's library and calls it. Exit status: its answer; 77 when it does not load.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

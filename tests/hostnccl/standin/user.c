@@ -1,4 +1,6 @@
-/* A program's own library, linked against a release of cuBLAS that nobody has yet. */
+/*
+ * user.c: A program's own library, linked against a release of cuBLAS that nobody has yet.
+ */
 #include <stddef.h>
 
 int cublasCreate_v2(void **handle);

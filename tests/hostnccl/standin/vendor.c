@@ -1,4 +1,6 @@
-/* Stands for a library of NVIDIA's when the user below is linked, and is not there when it runs. */
+/*
+ * vendor.c: stands for a library of NVIDIA's when the user below is linked, and is not there when it runs.
+ */
 #define FAILS(name)                                                                                                    \
     int name(void);                                                                                                    \
     int name(void)                                                                                                     \
