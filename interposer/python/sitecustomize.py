@@ -1,8 +1,10 @@
-"""sitecustomize.py: put before a job's programs by `rollcall run --python-stacks`: their Python stacks can be asked for by signal.
+"""sitecustomize.py: put before a job's programs by `rollcall run --python-stacks`: their Python stacks can be asked for
+by signal.
 
-Registers CPython's own dumper (faulthandler), which needs no GIL, and announces it in ROLLCALL_DIR/PID.pystacks; docs/STACKS.md describes the
-file. For interpreters from 3.13 on, whose dumper cannot be found from C, and for any other. Whatever goes wrong here, the program runs on.
-The job's own sitecustomize, which this one hides, runs afterwards.
+Registers CPython's own dumper (faulthandler), which needs no GIL, and announces it in ROLLCALL_DIR/PID.pystacks;
+docs/STACKS.md describes the file. For interpreters from 3.13 on, whose dumper cannot be found from C, and for any
+other. Whatever goes wrong here, the program runs on. The job's own sitecustomize, which this one hides, runs
+afterwards.
 """
 
 

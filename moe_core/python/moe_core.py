@@ -1,4 +1,5 @@
-"""moe_core.py: the MoE layer of libmoe_core.so as a torch.nn.Module. ctypes only; nothing is compiled, nothing is global.
+"""moe_core.py: the MoE layer of libmoe_core.so as a torch.nn.Module. ctypes only; nothing is compiled, nothing is
+global.
 
     device = moe_core.Device("host")                          # CPU tensors; "cuda" for CUDA tensors
     world = moe_core.Communicator.from_environment(device)    # RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
@@ -6,35 +7,41 @@
                               router=moe_core.Router(after=True, switch_loss=0.01), groups=moe_core.Groups(ep=world))
     y = layer(x)                                              # [..., hidden]; backward as usual
 
-What the options mean is said once, in the C headers (moe/layer.h, moe/router.h, moe/experts.h, moe/shared.h); here they have the same names.
+What the options mean is said once, in the C headers (moe/layer.h, moe/router.h, moe/experts.h, moe/shared.h); here they
+have the same names.
 
-Tensors and streams. On the host back end tensors are CPU tensors, and a call returns when its work is done. On the CUDA back end they are CUDA tensors; the
-library has a stream of its own, which waits for torch's current stream at the begin of a call and is waited for by it at the end, so a call is ordered
-like any torch operation and the host does not wait. Call and use layers from one thread at a time. Failures inside a CUDA stream are raised by
-Device.synchronize().
+Tensors and streams. On the host back end tensors are CPU tensors, and a call returns when its work is done. On the CUDA
+back end they are CUDA tensors; the library has a stream of its own, which waits for torch's current stream at the begin
+of a call and is waited for by it at the end, so a call is ordered like any torch operation and the host does not wait.
+Call and use layers from one thread at a time. Failures inside a CUDA stream are raised by Device.synchronize().
 
-Gradients. They arrive in .grad through autograd. A parameter with an attribute main_grad (float32) has its gradient added there instead, by the library; then
-autograd is given nothing, or, where the parameter has an attribute grad_added_to_main_grad, a placeholder of its shape and the flag is set (zeros with
-zero_out_wgrad, else no numbers that mean anything); with overwrite_main_grad the gradient replaces what is there. That is the contract that Megatron's
-distributed data parallel expects of Transformer Engine (moe/linear.h). Gradients are sums over this rank's tokens: reduce() or your framework sums replicas.
-The gradients of the router's losses are added in backward, times set_loss_scale; the losses are not part of y.
+Gradients. They arrive in .grad through autograd. A parameter with an attribute main_grad (float32) has its gradient
+added there instead, by the library; then autograd is given nothing, or, where the parameter has an attribute
+grad_added_to_main_grad, a placeholder of its shape and the flag is set (zeros with zero_out_wgrad, else no numbers that
+mean anything); with overwrite_main_grad the gradient replaces what is there. That is the contract that Megatron's
+distributed data parallel expects of Transformer Engine (moe/linear.h). Gradients are sums over this rank's tokens:
+reduce() or your framework sums replicas. The gradients of the router's losses are added in backward, times
+set_loss_scale; the losses are not part of y.
 
-Several microbatches in flight: a layer keeps the state of a forward until its backward. in_flight says of how many; one more is an error, not a wrong gradient.
+Several microbatches in flight: a layer keeps the state of a forward until its backward. in_flight says of how many; one
+more is an error, not a wrong gradient.
 
-The library is the file that MOE_CORE_LIBRARY names, else the libmoe_core.so of the installation or build tree that this file belongs to, else what the
-loader finds.
+The library is the file that MOE_CORE_LIBRARY names, else the libmoe_core.so of the installation or build tree that this
+file belongs to, else what the loader finds.
 """
 import copy
 import ctypes
 import os
 import weakref
-from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
+from ctypes import (POINTER, Structure, byref, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t,
+                    c_uint8, c_uint16, c_uint32, c_void_p)
 from dataclasses import dataclass, fields
 from typing import Optional
 
 import torch
 
-__all__ = ["Communicator", "Device", "Dispatch", "Experts", "Groups", "MoELayer", "MoeError", "Router", "begin_step", "reduce", "update_expert_bias"]
+__all__ = ["Communicator", "Device", "Dispatch", "Experts", "Groups", "MoELayer", "MoeError", "Router", "begin_step",
+           "reduce", "update_expert_bias"]
 
 # The library's enumerations (tests/moe_core/python compares them with the headers).
 SCORE = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
@@ -49,12 +56,13 @@ DTYPE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 PHASE = {"none": 0, "forward": 1, "backward": 2, "recompute": 3, "reduce": 4, "optimizer": 5}
 EXPERT_PARAMETERS = ("w1", "b1", "w2", "b2")
 LOSSES = ("switch", "sequence", "global", "z")
-ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "count": -6, "expert": -7, "map": -8, "comm": -9, "device": -10,
-         "state": -11, "unsupported": -12, "nan": -13}
+ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "count": -6, "expert": -7, "map": -8,
+         "comm": -9, "device": -10, "state": -11, "unsupported": -12, "nan": -13}
 
 
 class MoeError(RuntimeError):
-    """A call of the library failed. The message has rank, layer and numbers; .code is the code of moe/err.def, .name its name there in lower case."""
+    """A call of the library failed. The message has rank, layer and numbers; .code is the code of moe/err.def, .name
+    its name there in lower case."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -68,27 +76,27 @@ def _fail(name, message):
 # The structs of the headers, member for member (tests/moe_core/python compares sizes and offsets with C).
 class CRouterOptions(Structure):
     _c_name_ = "struct moe_router_options"
-    _fields_ = [("score", c_int), ("after", c_bool), ("gate_bias", c_bool), ("expert_bias", c_bool), ("groups", c_int32), ("group_topk", c_int32),
-                ("scale", c_float), ("capacity_factor", c_float), ("by_position", c_bool), ("pad_to_capacity", c_bool), ("coeff", c_float * 4),
-                ("sequences", c_int64)]
+    _fields_ = [("score", c_int), ("after", c_bool), ("gate_bias", c_bool), ("expert_bias", c_bool),
+                ("groups", c_int32), ("group_topk", c_int32), ("scale", c_float), ("capacity_factor", c_float),
+                ("by_position", c_bool), ("pad_to_capacity", c_bool), ("coeff", c_float * 4), ("sequences", c_int64)]
 
 
 class CRouterConfig(Structure):
     _c_name_ = "struct moe_router_config"
-    _fields_ = [("max_tokens", c_int64), ("hidden", c_int64), ("experts", c_int64), ("topk", c_int32), ("renormalise", c_bool),
-                ("options", CRouterOptions), ("balance", c_void_p), ("global", c_void_p)]
+    _fields_ = [("max_tokens", c_int64), ("hidden", c_int64), ("experts", c_int64), ("topk", c_int32),
+                ("renormalise", c_bool), ("options", CRouterOptions), ("balance", c_void_p), ("global", c_void_p)]
 
 
 class CDispatcherLegacy(Structure):
     _c_name_ = "struct moe_dispatcher_legacy"
-    _fields_ = [(name, c_bool) for name in ("empty_unpermute", "empty_from_input", "empty_returns_early", "static_rows", "local_capacity",
-                                            "slack_uninitialised")]
+    _fields_ = [(name, c_bool) for name in ("empty_unpermute", "empty_from_input", "empty_returns_early", "static_rows",
+                                            "local_capacity", "slack_uninitialised")]
 
 
 class COptions(Structure):
     _c_name_ = "struct moe_options"
-    _fields_ = [(name, c_bool) for name in ("legacy_skip_empty", "legacy_wgrad_uninitialised", "legacy_recompute_flip", "legacy_router_unsummed",
-                                            "legacy_router_summed_twice")]
+    _fields_ = [(name, c_bool) for name in ("legacy_skip_empty", "legacy_wgrad_uninitialised", "legacy_recompute_flip",
+                                            "legacy_router_unsummed", "legacy_router_summed_twice")]
     _fields_ += [("dispatcher", CDispatcherLegacy), ("keep_routing", c_bool), ("sanitize", c_bool)]
 
 
@@ -104,25 +112,29 @@ class CClamp(Structure):
 
 class CLayerConfig(Structure):
     _c_name_ = "struct moe_layer_config"
-    _fields_ = [("layer", c_uint32), ("world_rank", c_int32), ("max_tokens", c_int64), ("hidden", c_int64), ("ffn", c_int64), ("experts", c_int64),
-                ("topk", c_int32), ("renormalise", c_bool), ("router", CRouterOptions), ("balance", c_void_p), ("global", c_void_p), ("ep", c_void_p),
-                ("options", COptions), ("dispatcher", c_int), ("groups", CGroups), ("tp_mode", c_int), ("router_sum", c_int), ("type", c_int),
-                ("weight", c_int), ("bias", c_int), ("block_scales", c_bool), ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp),
-                ("place", c_int), ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
-                ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int), ("token_bound", c_int64),
-                ("row_multiple", c_int64), ("row_budget", c_int64), ("budget_factor", c_float), ("facts", c_void_p), ("ready", c_void_p),
-                ("ready_arg", c_void_p)]
+    _fields_ = [("layer", c_uint32), ("world_rank", c_int32), ("max_tokens", c_int64), ("hidden", c_int64),
+                ("ffn", c_int64), ("experts", c_int64), ("topk", c_int32), ("renormalise", c_bool),
+                ("router", CRouterOptions), ("balance", c_void_p), ("global", c_void_p), ("ep", c_void_p),
+                ("options", COptions), ("dispatcher", c_int), ("groups", CGroups), ("tp_mode", c_int),
+                ("router_sum", c_int), ("type", c_int), ("weight", c_int), ("bias", c_int), ("block_scales", c_bool),
+                ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp), ("place", c_int),
+                ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
+                ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int),
+                ("token_bound", c_int64), ("row_multiple", c_int64), ("row_budget", c_int64),
+                ("budget_factor", c_float), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
 
 
 class CSharedWeights(Structure):
     _c_name_ = "struct moe_shared_weights"
-    _fields_ = [(name, c_void_p) for name in ("w1", "w2", "b1", "b2", "gate", "d_w1", "d_w2", "d_b1", "d_b2", "d_gate")] + [("overwrite", c_bool)]
+    _fields_ = [(name, c_void_p) for name in ("w1", "w2", "b1", "b2", "gate", "d_w1", "d_w2", "d_b1", "d_b2",
+                                              "d_gate")] + [("overwrite", c_bool)]
 
 
 class CLayerWeights(Structure):
     _c_name_ = "struct moe_layer_weights"
-    _fields_ = [(name, c_void_p) for name in ("gate", "w1", "w2", "d_gate", "d_w1", "d_w2", "gate_bias", "expert_bias", "d_gate_bias", "b1", "b2", "d_b1",
-                                              "d_b2", "scale1", "scale2")] + [("shared", CSharedWeights)]
+    _fields_ = [(name, c_void_p) for name in ("gate", "w1", "w2", "d_gate", "d_w1", "d_w2", "gate_bias", "expert_bias",
+                                              "d_gate_bias", "b1", "b2", "d_b1", "d_b2", "scale1",
+                                              "scale2")] + [("shared", CSharedWeights)]
 
 
 class CStep(Structure):
@@ -188,7 +200,8 @@ def _library_path():
 
 
 class _Library:
-    """libmoe_core.so and the NCCL it is bound to (the same file: it is found by its soname, which is loaded by then). Errors become MoeError."""
+    """libmoe_core.so and the NCCL it is bound to (the same file: it is found by its soname, which is loaded by then).
+    Errors become MoeError."""
 
     def __init__(self):
         path = _library_path()
@@ -202,7 +215,8 @@ class _Library:
             for name, (result, arguments) in table.items():
                 function = getattr(library, name, None)
                 if function is None:
-                    _fail("unsupported", f"{path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
+                    _fail("unsupported",
+                          f"{path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name, function)
 
@@ -222,8 +236,9 @@ class _Library:
 
 
 class Device:
-    """Where layers compute: "host" (CPU tensors, BLAS) or "cuda" (CUDA tensors of the device that is torch's current one now). One stream; share one object
-    between the layers of a process. Destroyed after everything that was made on it."""
+    """Where layers compute: "host" (CPU tensors, BLAS) or "cuda" (CUDA tensors of the device that is torch's current
+    one now). One stream; share one object between the layers of a process. Destroyed after everything that was made on
+    it."""
 
     def __init__(self, backend="host"):
         self.lib = _Library()
@@ -243,7 +258,8 @@ class Device:
         del kept
 
     def keep(self, *tensors):
-        """Keeps tensors alive until the next synchronize: a call failed midway, and work that it enqueued may still use them. Waiting for that work could last for ever."""
+        """Keeps tensors alive until the next synchronize: a call failed midway, and work that it enqueued may still use
+        them. Waiting for that work could last for ever."""
         self._kept.append(tensors)
 
     def check_tensor(self, tensor, what, dtype):
@@ -279,7 +295,8 @@ class _Order:
 
 
 class Communicator:
-    """An NCCL communicator: made here, split from another, or borrowed. .rank and .size are this rank's and the number of ranks in it."""
+    """An NCCL communicator: made here, split from another, or borrowed. .rank and .size are this rank's and the number
+    of ranks in it."""
 
     def __init__(self, device, pointer, owned):
         """Use the class methods."""
@@ -295,8 +312,9 @@ class Communicator:
 
     @classmethod
     def create(cls, device, rank, size, store, name="moe_core"):
-        """A collective call. The unique id travels through `store`: any object with set(key, bytes) and get(key) that waits, as the stores of torch.distributed
-        have. `name` must be the same on all ranks, and another for each communicator made through one store."""
+        """A collective call. The unique id travels through `store`: any object with set(key, bytes) and get(key) that
+        waits, as the stores of torch.distributed have. `name` must be the same on all ranks, and another for each
+        communicator made through one store."""
         lib, unique_id, comm = device.lib, CUniqueId(), c_void_p()
         if rank == 0:
             lib.check_nccl(lib.ncclGetUniqueId(byref(unique_id)), "ncclGetUniqueId")
@@ -308,10 +326,13 @@ class Communicator:
 
     @classmethod
     def from_environment(cls, device, name="moe_core"):
-        """Makes the communicator of all ranks of the job from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `rollcall run` set them."""
-        missing = [variable for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if variable not in os.environ]
+        """Makes the communicator of all ranks of the job from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
+        torchrun and `rollcall run` set them."""
+        missing = [variable for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+                   if variable not in os.environ]
         if missing:
-            _fail("arg", f"{', '.join(missing)} not set: start the job with torchrun or `rollcall run -n N`, or use Communicator.create; one rank alone needs none (Groups())")
+            _fail("arg", f"{', '.join(missing)} not set: start the job with torchrun or `rollcall run -n N`, or use "
+                  "Communicator.create; one rank alone needs none (Groups())")
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)
         comm = cls.create(device, rank, size, store, name)
@@ -320,14 +341,17 @@ class Communicator:
 
     @classmethod
     def from_pointer(cls, device, pointer):
-        """Borrows an ncclComm_t that another owner made (an integer or c_void_p); it must outlive all objects that use it."""
+        """Borrows an ncclComm_t that another owner made (an integer or c_void_p); it must outlive all objects that use
+        it."""
         return cls(device, pointer if isinstance(pointer, c_void_p) else c_void_p(pointer), False)
 
     def split(self, color, key=None):
-        """A collective call on this communicator: one communicator per colour, ordered by key (default: the rank here). color None: in none, returns None."""
+        """A collective call on this communicator: one communicator per colour, ordered by key (default: the rank here).
+        color None: in none, returns None."""
         lib, comm = self.device.lib, c_void_p()
         with self.device.order():
-            code = lib.ncclCommSplit(self.pointer, NCCL_SPLIT_NOCOLOR if color is None else color, self.rank if key is None else key, byref(comm), None)
+            code = lib.ncclCommSplit(self.pointer, NCCL_SPLIT_NOCOLOR if color is None else color,
+                                     self.rank if key is None else key, byref(comm), None)
         lib.check_nccl(code, "ncclCommSplit")
         return Communicator(self.device, comm, True) if color is not None else None
 
@@ -379,13 +403,15 @@ class Router:
         config = CRouterConfig()
         device.lib.check(device.lib.moe_router_preset(name.encode(), byref(config)))
         options = config.options
-        same = {f.name: getattr(options, f.name) for f in fields(cls) if f.name not in ("score", "renormalise") and not f.name.endswith("_loss")}
+        same = {f.name: getattr(options, f.name) for f in fields(cls) if f.name not in ("score", "renormalise")
+                and not f.name.endswith("_loss")}
         router = cls(score=_word(SCORE, options.score), renormalise=config.renormalise, **same,
                      **{f"{loss}_loss": options.coeff[i] for i, loss in enumerate(LOSSES)})
         return router, config.experts, config.topk
 
     def c(self):
-        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("score", "renormalise") and not f.name.endswith("_loss")}
+        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("score", "renormalise")
+                and not f.name.endswith("_loss")}
         coeff = (c_float * 4)(*(getattr(self, f"{loss}_loss") for loss in LOSSES))
         return CRouterOptions(score=_number(SCORE, "score", self.score), coeff=coeff, **same)
 
@@ -464,24 +490,28 @@ class _Lease:
 
 
 class MoELayer(torch.nn.Module):
-    """One MoE layer over the ranks of its groups. Input and output [..., hidden] of `dtype`, at most max_tokens tokens, 0 included.
+    """One MoE layer over the ranks of its groups. Input and output [..., hidden] of `dtype`, at most max_tokens tokens,
+    0 included.
 
-    Parameters, as the library wants them (L local experts, F' this rank's part of ffn, S' of shared_ffn); gate and its bias and the shared expert are
-    float32 always, the experts of `dtype`:
+    Parameters, as the library wants them (L local experts, F' this rank's part of ffn, S' of shared_ffn); gate and its
+    bias and the shared expert are float32 always, the experts of `dtype`:
         gate [E,H]   gate_bias [E]   w1 [L,2F',H] (gate rows, then linear rows)   b1 [L,2F']   w2 [L,H,F']   b2 [L,H]
         shared_w1 [2S',H]   shared_b1 [2S']   shared_w2 [H,S']   shared_b2 [H]   shared_gate [H]
-    and the buffer expert_bias [E] float32. Those that the options do not ask for are None. New ones are drawn from torch's generator, which replicated
-    parameters need to find in the same state on all ranks: load_full gives every rank its part of one whole model instead.
-    recompute: the whole forward is done again in backward instead of being kept. delay_wgrad: the gradients of the experts come with backward_dw(), into their
-    main_grads.
+    and the buffer expert_bias [E] float32. Those that the options do not ask for are None. New ones are drawn from
+    torch's generator, which replicated parameters need to find in the same state on all ranks: load_full gives every
+    rank its part of one whole model instead. recompute: the whole forward is done again in backward instead of being
+    kept. delay_wgrad: the gradients of the experts come with backward_dw(), into their main_grads.
     """
 
-    def __init__(self, hidden, ffn, experts, topk, max_tokens, device, router=None, expert=None, dispatch=None, groups=None, dtype=torch.float32,
-                 layer=0, world_rank=0, in_flight=1, recompute=False, delay_wgrad=False):
+    def __init__(self, hidden, ffn, experts, topk, max_tokens, device, router=None, expert=None, dispatch=None,
+                 groups=None, dtype=torch.float32, layer=0, world_rank=0, in_flight=1, recompute=False,
+                 delay_wgrad=False):
         super().__init__()
-        self.hidden, self.ffn, self.experts, self.topk, self.max_tokens, self.dtype = hidden, ffn, experts, topk, max_tokens, dtype
+        self.hidden, self.ffn, self.experts, self.topk = hidden, ffn, experts, topk
+        self.max_tokens, self.dtype = max_tokens, dtype
         self.device, self.in_flight, self.recompute, self.delay_wgrad = device, in_flight, recompute, delay_wgrad
-        self.router, self.expert, self.dispatch, self.groups = router or Router(), expert or Experts(), dispatch or Dispatch(), groups or Groups()
+        self.router, self.expert = router or Router(), expert or Experts()
+        self.dispatch, self.groups = dispatch or Dispatch(), groups or Groups()
         self.layer, self.world_rank = layer, world_rank
         self._step, self._counted = None, 0  # set_step's; forwards so far
         self._loss_scale = 1.0
@@ -500,9 +530,11 @@ class MoELayer(torch.nn.Module):
         return slot
 
     def __deepcopy__(self, memo):
-        """Parameters of its own and nothing in flight, on the same device and communicators. Where making a layer is a collective call, so is this."""
+        """Parameters of its own and nothing in flight, on the same device and communicators. Where making a layer is a
+        collective call, so is this."""
         other = memo[id(self)] = self.__class__.__new__(self.__class__)
-        own = {name: value for name, value in self.__dict__.items() if name not in ("_slots", "_last", "_delayed", "_config")}
+        own = {name: value for name, value in self.__dict__.items() if name not in ("_slots", "_last", "_delayed",
+                                                                                    "_config")}
         other.__dict__.update(copy.deepcopy(own, memo))
         other._config = other._c_config()
         other._open()
@@ -513,7 +545,8 @@ class MoELayer(torch.nn.Module):
 
     @classmethod
     def from_preset(cls, name, hidden, ffn, max_tokens, device, experts=None, topk=None, **more):
-        """With the router, activation and biases of "mixtral", "deepseek-v3", "qwen3-moe" or "gpt-oss"; experts and topk can be made smaller."""
+        """With the router, activation and biases of "mixtral", "deepseek-v3", "qwen3-moe" or "gpt-oss"; experts and
+        topk can be made smaller."""
         router, all_experts, best = Router.preset(device, name)
         if "expert" not in more and name == "gpt-oss":
             more["expert"] = Experts(activation="swiglu_clamped", place="activation", bias=True)
@@ -540,7 +573,8 @@ class MoELayer(torch.nn.Module):
         return {"gate": ((e, h), one, True), "gate_bias": ((e,), one, self.router.gate_bias),
                 "w1": ((local, 2 * ffn, h), wide, True), "b1": ((local, 2 * ffn), wide, f.bias),
                 "w2": ((local, h, ffn), wide, True), "b2": ((local, h), wide, f.bias),
-                "shared_w1": ((2 * shared, h), one, shared > 0), "shared_b1": ((2 * shared,), one, shared > 0 and f.shared_bias),
+                "shared_w1": ((2 * shared, h), one, shared > 0),
+                "shared_b1": ((2 * shared,), one, shared > 0 and f.shared_bias),
                 "shared_w2": ((h, shared), one, shared > 0), "shared_b2": ((h,), one, shared > 0 and f.shared_bias),
                 "shared_gate": ((h,), one, shared > 0 and f.shared_gate)}
 
@@ -550,7 +584,8 @@ class MoELayer(torch.nn.Module):
             if wanted:
                 value = torch.nn.Parameter(torch.empty(shape, dtype=dtype, device=self.device.torch))
             self.register_parameter(name, value)
-        bias = torch.zeros(self.experts, dtype=torch.float32, device=self.device.torch) if self.router.expert_bias else None
+        bias = torch.zeros(self.experts, dtype=torch.float32,
+                           device=self.device.torch) if self.router.expert_bias else None
         self.register_buffer("expert_bias", bias)
         self.reset_parameters()
 
@@ -564,7 +599,8 @@ class MoELayer(torch.nn.Module):
                     value.copy_(torch.randn(value.shape) / value.shape[-1] ** 0.5)
 
     def load_full(self, full):
-        """From the tensors of one whole model, {"gate": [E,H], "w1": [E,2F,H], ...}: this rank takes its experts and its slices."""
+        """From the tensors of one whole model, {"gate": [E,H], "w1": [E,2F,H], ...}: this rank takes its experts and
+        its slices."""
         first, local, part, parts, shared_part, shared_parts = self._shards()
 
         def columns(tensor, dim, index, count):  # of [gate rows | linear rows]: a slice of each
@@ -594,28 +630,35 @@ class MoELayer(torch.nn.Module):
             if name not in dict(place._fields_):
                 _fail("arg", f"no legacy behaviour {name!r}")
             setattr(place, name, True)
-        pointer = {name: getattr(g, name).pointer if getattr(g, name) else None for name in ("ep", "etp", "tp_ep", "tp", "balance", "whole")}
-        config = CLayerConfig(
-            layer=self.layer, world_rank=self.world_rank, max_tokens=self.max_tokens, hidden=self.hidden, ffn=self.ffn, experts=self.experts,
-            topk=self.topk, renormalise=self.router.renormalise, router=self.router.c(), balance=pointer["balance"], ep=pointer["ep"], options=options,
-            dispatcher=_number(DISPATCHER, "dispatcher", d.kind), groups=CGroups(*(pointer[n] for n in ("ep", "etp", "tp_ep", "tp"))),
-            tp_mode=_number(TP_MODE, "tp_mode", d.tp_mode), router_sum=_number(ROUTER_SUM, "router_sum", d.router_sum),
-            type=_number(DTYPE, "dtype", self.dtype), weight=_number(DTYPE, "dtype", self.dtype), bias=_number(DTYPE, "dtype", self.dtype),
-            has_bias=f.bias, activation=_number(ACTIVATION, "activation", f.activation), clamp=CClamp(*f.clamp), place=_number(PLACE, "place", f.place),
-            experts_recompute=_number(RECOMPUTE, "recompute", f.recompute), recompute=self.recompute, delay_wgrad=self.delay_wgrad,
-            shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
-            shared_gate=f.shared_gate, shared_overlap=f.shared_overlap, uneven=_number(UNEVEN, "uneven", d.uneven), token_bound=d.token_bound,
-            row_multiple=d.row_multiple, row_budget=d.row_budget, budget_factor=d.budget_factor)
+        pointer = {name: getattr(g, name).pointer if getattr(g, name) else None
+                   for name in ("ep", "etp", "tp_ep", "tp", "balance", "whole")}
+        config = CLayerConfig(layer=self.layer, world_rank=self.world_rank, max_tokens=self.max_tokens,
+                              hidden=self.hidden, ffn=self.ffn, experts=self.experts, topk=self.topk,
+                              renormalise=self.router.renormalise, router=self.router.c(), balance=pointer["balance"],
+                              ep=pointer["ep"], options=options, dispatcher=_number(DISPATCHER, "dispatcher", d.kind),
+                              groups=CGroups(*(pointer[n] for n in ("ep", "etp", "tp_ep", "tp"))),
+                              tp_mode=_number(TP_MODE, "tp_mode", d.tp_mode),
+                              router_sum=_number(ROUTER_SUM, "router_sum", d.router_sum),
+                              type=_number(DTYPE, "dtype", self.dtype), weight=_number(DTYPE, "dtype", self.dtype),
+                              bias=_number(DTYPE, "dtype", self.dtype), has_bias=f.bias,
+                              activation=_number(ACTIVATION, "activation", f.activation), clamp=CClamp(*f.clamp),
+                              place=_number(PLACE, "place", f.place),
+                              experts_recompute=_number(RECOMPUTE, "recompute", f.recompute), recompute=self.recompute,
+                              delay_wgrad=self.delay_wgrad, shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
+                              shared_gate=f.shared_gate, shared_overlap=f.shared_overlap,
+                              uneven=_number(UNEVEN, "uneven", d.uneven), token_bound=d.token_bound,
+                              row_multiple=d.row_multiple, row_budget=d.row_budget, budget_factor=d.budget_factor)
         setattr(config, "global", pointer["whole"])
         return config
 
     def _lease(self, training):
-        """A free slot: one of in_flight, made when first needed; evaluation has one more, for when all wait for their backward."""
+        """A free slot: one of in_flight, made when first needed; evaluation has one more, for when all wait for their
+        backward."""
         usable = self._slots[:self.in_flight] if training else self._slots
         slot = next((slot for slot in usable if not slot.busy), None)
         if slot is None and training and len(usable) == self.in_flight:
-            _fail("state", f"rank {self.world_rank}, layer {self.layer}: forward of one more microbatch while {self.in_flight} wait for their "
-                           "backward: raise in_flight")
+            _fail("state", f"rank {self.world_rank}, layer {self.layer}: forward of one more microbatch while "
+                  f"{self.in_flight} wait for their backward: raise in_flight")
         if slot is None:
             slot = self._new_slot()
         self.device.lib.moe_router_set_counting(slot.router, training)
@@ -647,7 +690,8 @@ class MoELayer(torch.nn.Module):
         return _Apply.apply(self, training, names, x, *values)
 
     def _check_parameters(self):
-        """C takes bare pointers: what was put in a parameter's place, or made of it by .to(), must be what the layer was made with."""
+        """C takes bare pointers: what was put in a parameter's place, or made of it by .to(), must be what the layer
+        was made with."""
         want = {name: (shape, dtype) for name, (shape, dtype, wanted) in self._shapes().items() if wanted}
         if self.router.expert_bias:
             want["expert_bias"] = ((self.experts,), torch.float32)
@@ -655,12 +699,14 @@ class MoELayer(torch.nn.Module):
             value = getattr(self, name)
             if value is None or value.dtype != dtype or value.device != self.device.torch:
                 what = "missing" if value is None else f"{value.dtype} on {value.device}"
-                _fail("arg", f"layer {self.layer}: {name} is {what}, wanted {dtype} on {self.device.torch}: a layer keeps the types and the device it was made with")
+                _fail("arg", f"layer {self.layer}: {name} is {what}, wanted {dtype} on {self.device.torch}: a layer "
+                      "keeps the types and the device it was made with")
             if value.shape != shape or not value.is_contiguous():
                 _fail("shape", f"layer {self.layer}: {name} is {tuple(value.shape)}, wanted {shape}, contiguous")
 
     def backward_dw(self):
-        """With delay_wgrad: the gradients of the experts of all backwards so far, oldest first, into their main_grads."""
+        """With delay_wgrad: the gradients of the experts of all backwards so far, oldest first, into their
+        main_grads."""
         if not self._delayed:
             _fail("state", f"rank {self.world_rank}, layer {self.layer}: no weight gradients wait")
         for lease, *_ in self._delayed:
@@ -676,7 +722,8 @@ class MoELayer(torch.nn.Module):
     # What the last forward left. Each waits for the device.
 
     def losses(self):
-        """The router's losses of the last forward, this rank's share, before the loss scale: {"switch": ..., "sequence": ..., "global": ..., "z": ...}."""
+        """The router's losses of the last forward, this rank's share, before the loss scale: {"switch": ...,
+        "sequence": ..., "global": ..., "z": ...}."""
         return dict(zip(LOSSES, self._read(self.device.lib.moe_router_losses, torch.float32, len(LOSSES)).tolist()))
 
     def counts(self):
@@ -695,7 +742,9 @@ class MoELayer(torch.nn.Module):
         if self._last is None:
             _fail("state", "nothing was routed yet")
         to = torch.zeros(count, dtype=dtype)
-        self.device.lib.check(self.device.lib.moe_device_copy(self.device.handle, to.data_ptr(), function(self._last.router), to.numel() * to.element_size()))
+        self.device.lib.check(self.device.lib.moe_device_copy(self.device.handle, to.data_ptr(),
+                                                              function(self._last.router),
+                                                              to.numel() * to.element_size()))
         self.device.synchronize()
         return to
 
@@ -706,8 +755,8 @@ class MoELayer(torch.nn.Module):
             self.device.lib.moe_router_set_loss_scale(slot.router, scale)
 
     def set_step(self, step, microbatch=0):
-        """Where in training the next forwards are, for what the library reports: an observer compares the ranks by step, microbatch and layer. Without it
-        every forward is a step of its own."""
+        """Where in training the next forwards are, for what the library reports: an observer compares the ranks by
+        step, microbatch and layer. Without it every forward is a step of its own."""
         self._step = (step, microbatch)
 
     def _next_step(self):
@@ -716,23 +765,28 @@ class MoELayer(torch.nn.Module):
         return step
 
     def extra_repr(self):
-        return f"hidden={self.hidden}, ffn={self.ffn}, experts={self.experts}, topk={self.topk}, dtype={self.dtype}, {self.dispatch.kind}"
+        return (f"hidden={self.hidden}, ffn={self.ffn}, experts={self.experts}, topk={self.topk}, dtype={self.dtype}, "
+                f"{self.dispatch.kind}")
 
 
 class _Apply(torch.autograd.Function):
-    """y of a layer. What C borrows between forward and backward (x and the weights) is saved for backward, so that autograd sees when it was changed."""
+    """y of a layer. What C borrows between forward and backward (x and the weights) is saved for backward, so that
+    autograd sees when it was changed."""
 
     @staticmethod
     def forward(ctx, layer, training, names, x, *values):
         flat = x.detach().reshape(-1, layer.hidden).contiguous()
         lib, lease = layer.device.lib, layer._lease(training)
         y = torch.empty(x.shape, dtype=x.dtype, device=x.device)  # no view: the caller may write into it
-        # C takes the places of gradients with the forward: main_grads, or zeros made here; none where no backward follows.
-        gradients = {name: _place_of_gradient(layer, name, value) for name, value in zip(names, values)} if training else {}
+        # C takes the places of gradients with the forward: main_grads, or zeros made here; none where no backward
+        # follows.
+        gradients = {name: _place_of_gradient(layer, name, value)
+                     for name, value in zip(names, values)} if training else {}
         weights, step = layer._weights(gradients), layer._next_step()
         try:
             with layer.device.order():
-                lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(), flat.shape[0], y.data_ptr()))
+                lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(),
+                                                flat.shape[0], y.data_ptr()))
         except MoeError:
             layer.device.keep(flat, y, gradients)
             lease.end()
@@ -740,7 +794,8 @@ class _Apply(torch.autograd.Function):
         if not training:
             lease.end()
             return y
-        ctx.layer, ctx.names, ctx.lease, ctx.gradients, ctx.flat, ctx.shape = layer, names, lease, gradients, flat, x.shape
+        ctx.layer, ctx.names, ctx.lease = layer, names, lease
+        ctx.gradients, ctx.flat, ctx.shape = gradients, flat, x.shape
         ctx.save_for_backward(x, *values)
         return y
 
@@ -783,7 +838,8 @@ def _place_of_gradient(layer, name, value):
         return torch.zeros(value.shape, dtype=torch.float32, device=value.device)
     layer.device.check_tensor(main_grad, f"main_grad of {name}", torch.float32)
     if main_grad.shape != value.shape or not main_grad.is_contiguous():
-        _fail("shape", f"main_grad of {name} is {tuple(main_grad.shape)}, the parameter {tuple(value.shape)}; it must be contiguous")
+        _fail("shape", f"main_grad of {name} is {tuple(main_grad.shape)}, the parameter {tuple(value.shape)}; it must "
+              "be contiguous")
     return main_grad
 
 
@@ -800,27 +856,31 @@ def _autograd_grad(value, gradient, wanted):
 
 
 def reduce(device, tensor, comm=None, scale=1.0, layer=None):
-    """tensor *= scale, then summed over comm (None: one rank). float32, contiguous, in place: the gradient reduction of moe/reduce.h."""
+    """tensor *= scale, then summed over comm (None: one rank). float32, contiguous, in place: the gradient reduction of
+    moe/reduce.h."""
     device.check_tensor(tensor, "the gradient", torch.float32)
     if not tensor.is_contiguous():
         _fail("shape", "the gradient is not contiguous")
-    bucket = CBucket(tensor.data_ptr(), tensor.numel(), scale, comm.pointer if comm else None, 0xFFFFFFFF if layer is None else layer)
+    bucket = CBucket(tensor.data_ptr(), tensor.numel(), scale, comm.pointer if comm else None,
+                     0xFFFFFFFF if layer is None else layer)
     with device.order():
         device.lib.check(device.lib.moe_reduce(device.handle, byref(bucket)))
 
 
 def begin_step(device, step, microbatch=0, phase="forward", tokens=0):
-    """Tells an observer (rollcall) which part of a training step begins: a key of PHASE, and with how many tokens of this rank."""
+    """Tells an observer (rollcall) which part of a training step begins: a key of PHASE, and with how many tokens of
+    this rank."""
     device.lib.moe_step_report(byref(CStep(step, microbatch)), _number(PHASE, "phase", phase), tokens)
 
 
 def update_expert_bias(layers, comm, rate):
-    """Loss-free balancing: each layer's expert_bias += rate * sign(mean(c) - c), c the tokens counted since the last time, summed over comm (None: one rank) in
-    one collective for all layers. Layers with in_flight 1 on one device."""
+    """Loss-free balancing: each layer's expert_bias += rate * sign(mean(c) - c), c the tokens counted since the last
+    time, summed over comm (None: one rank) in one collective for all layers. Layers with in_flight 1 on one device."""
     device = layers[0].device
     if any(layer.in_flight != 1 or layer.expert_bias is None or layer.device is not device for layer in layers):
         _fail("unsupported", "layers without expert_bias, with in_flight other than 1, or on several devices")
     routers = (c_void_p * len(layers))(*(layer._slots[0].router.value for layer in layers))
     biases = (c_void_p * len(layers))(*(layer.expert_bias.data_ptr() for layer in layers))
     with device.order():
-        device.lib.check(device.lib.moe_router_update_bias(routers, biases, len(layers), comm.pointer if comm else None, rate))
+        device.lib.check(device.lib.moe_router_update_bias(routers, biases, len(layers), comm.pointer if comm else None,
+                                                           rate))

@@ -3,8 +3,9 @@
 
 usage: run_program.py ROLLCALL CATALOGUE NAME sick|healthy RANKS
 
-Sick: the expected verdict must come, with the expected certainty and culprits, before the limit; no finding of another code may
-come with it. Where a note is expected the job ends by itself. Then the job is ended, and nothing may be left behind. Healthy: the job ends by itself with status 0 and there is no finding.
+Sick: the expected verdict must come, with the expected certainty and culprits, before the limit; no finding of another
+code may come with it. Where a note is expected the job ends by itself. Then the job is ended, and nothing may be left
+behind. Healthy: the job ends by itself with status 0 and there is no finding.
 """
 import json
 import os
@@ -61,7 +62,8 @@ def judge(name, fault, rule, certainty, ranks, found, err):
     want = expected_culprits(rule, ranks)
     if want is not None and not any(v["culprits"] == want or (rule.endswith("?") and not v["culprits"]) for v in right):
         fail(f"culprits are not {want}", right, err)
-    print(f"sick: {name} on {ranks} ranks: {right[0]['certainty']} {right[0]['code']}, culprits {right[0]['culprits_text'] or 'tie'}")
+    print(f"sick: {name} on {ranks} ranks: {right[0]['certainty']} {right[0]['code']}, culprits "
+          f"{right[0]['culprits_text'] or 'tie'}")
 
 
 def main():
@@ -92,7 +94,8 @@ def main():
                 verdicts = read_verdicts(out)
                 if job.returncode != 0:
                     fail(f"the healthy twin ended with status {job.returncode}", verdicts, err)
-                said = [v for v in verdicts if v["certainty"] != "note"] # one that was taken back later has alarmed people, too
+                # one that was taken back later has alarmed people, too
+                said = [v for v in verdicts if v["certainty"] != "note"]
                 if said:
                     fail("false alarm on the healthy twin", said, err)
                 notes = [v for v in verdicts if v["code"] in codes]

@@ -3,8 +3,9 @@
 
 usage: check_silent.py ROLLCALLD ROLLCALL LIBROLLCALL SILENT_RANK stop|kill
 
-Two nodes of two ranks: two ring directories with an agent each, one root. The agent of the second is stopped, or killed; its ranks go on. When they count as
-not heard, they are let go on for longer than suspicion takes. stop: the agent goes on, and a rank that then really stays away is told. Analysis of the root's trace says the same.
+Two nodes of two ranks: two ring directories with an agent each, one root. The agent of the second is stopped, or
+killed; its ranks go on. When they count as not heard, they are let go on for longer than suspicion takes. stop: the
+agent goes on, and a rank that then really stays away is told. Analysis of the root's trace says the same.
 """
 import json
 import os
@@ -22,7 +23,8 @@ processes = []
 
 
 def start(*command, **env):
-    p = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                         text=True)
     processes.append(p)
     return p
 
@@ -30,7 +32,8 @@ def start(*command, **env):
 def serve(*arguments):
     """A rollcalld that is ready: a rank that finds no agent yet starts one of its own, and ours would leave."""
     ready, write = os.pipe()
-    p = subprocess.Popen([rollcalld, *arguments, "--ready-fd", str(write)], pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen([rollcalld, *arguments, "--ready-fd", str(write)], pass_fds=[write], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE, text=True)
     processes.append(p)
     os.close(write)
     if not os.read(ready, 1):
@@ -84,7 +87,8 @@ def go_on(by):
 
 def nobody_is_accused(when):
     if verdicts():
-        sys.exit(f"FAILED: {when}: " + "; ".join(f"{v['certainty']} {v['code']} {v['culprits_text']}: {v['text']}" for v in verdicts()))
+        sys.exit(f"FAILED: {when}: " + "; ".join(f"{v['certainty']} {v['code']} {v['culprits_text']}: {v['text']}"
+                                                 for v in verdicts()))
 
 
 def touch(name):
@@ -94,8 +98,8 @@ def touch(name):
 def play():
     serve("--root", "--dir", tmp, "--listen", endpoint, "--json", told, "--trace", trace)
     agents = [serve("--agent", "--dir", node, "--connect", endpoint) for node in nodes]
-    ranks = [start(program, meet, RANK=str(r), WORLD_SIZE="4", LOCAL_RANK=str(r), LD_PRELOAD=library, ROLLCALL_DIR=nodes[r // 2],
-                   ROLLCALL_JOB="silent", ROLLCALL_DAEMON=endpoint) for r in range(4)]
+    ranks = [start(program, meet, RANK=str(r), WORLD_SIZE="4", LOCAL_RANK=str(r), LD_PRELOAD=library,
+                   ROLLCALL_DIR=nodes[r // 2], ROLLCALL_JOB="silent", ROLLCALL_DAEMON=endpoint) for r in range(4)]
     wait_for("four ranks", lambda: heard() == [0, 1, 2, 3])
     go_on(32)
     agents[1].send_signal(signal.SIGSTOP if how == "stop" else signal.SIGKILL)
@@ -113,7 +117,8 @@ def play():
         go_on(32)
         nobody_is_accused("when it is back")
         touch("hold.3")
-        wait_for("the rank that stays away", lambda: any(v["code"] == "rank-busy" and v["culprits"] == [3] for v in verdicts()))
+        wait_for("the rank that stays away", lambda: any(v["code"] == "rank-busy" and v["culprits"] == [3]
+                                                         for v in verdicts()))
         os.unlink(f"{meet}/hold.3")
         if len(verdicts()) != 1:
             nobody_is_accused("one rank stayed away")

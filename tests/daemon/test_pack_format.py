@@ -1,7 +1,8 @@
 """test_pack_format.py GOLDEN PLAIN: packed frames, read by docs/FRAME.md alone.
 
-A second reader, in another language, written from the document and not from the code: what it makes of the golden file is compared with the plain
-frames that were packed. So the document says enough, and stays true. Needs libzstd (the daemon links it).
+A second reader, in another language, written from the document and not from the code: what it makes of the golden file
+is compared with the plain frames that were packed. So the document says enough, and stays true. Needs libzstd (the
+daemon links it).
 """
 import ctypes
 import struct
@@ -100,8 +101,8 @@ class Ring:
 
 class Record:
     """The fields in the order of docs/RING.md; the signature is all that is neither time, counter nor state."""
-    NAMES = ("seal enter_ns count seq group peer call_ns step comm stream callsite thread layer microbatch op dtype redop flags phase "
-             "result aux").split()
+    NAMES = ("seal enter_ns count seq group peer call_ns step comm stream callsite thread layer microbatch op dtype "
+             "redop flags phase result aux").split()
     SIGNED = "peer comm stream callsite thread layer microbatch op dtype redop flags phase".split()
 
     def __init__(self, raw=bytes(64)):
@@ -171,7 +172,8 @@ class Reader:
         key = line(mix(mix(ring.epoch, r.comm), 0 if r.peer < 0 else r.op << 32 | r.peer))
         last = self.counter.get(key, 0)
         low = 2**32 - 1
-        for name, bit, value in (("count", 2, p.count), ("seq", 4, last + p.seq_step & low), ("group", 8, ring.group + p.group_step & low),
+        for name, bit, value in (("count", 2, p.count), ("seq", 4, last + p.seq_step & low),
+                                 ("group", 8, ring.group + p.group_step & low),
                                  ("step", 16, ring.step + p.step_step & low), ("aux", 32, p.aux)):
             setattr(r, name, c.number(3, value) if miss & bit else value)
         state = c.number(3, 1) if miss & 64 else 2
@@ -192,7 +194,8 @@ class Reader:
         p.count, p.aux, p.seq_step = r.count, r.aux, r.seq - last & MASK
         p.group_step, p.step_step, p.seen = r.group - ring.group & MASK, r.step - ring.step & MASK, p.seen or state != 1
         self.counter[key], self.next[following] = r.seq, s
-        ring.place, ring.next_ticket, ring.group, ring.step, ring.enter, ring.call = at, ticket + 1, r.group, r.step, r.enter_ns, r.call_ns
+        ring.place, ring.next_ticket, ring.group = at, ticket + 1, r.group
+        ring.step, ring.enter, ring.call = r.step, r.enter_ns, r.call_ns
         ring.history = [s, *ring.history[:2]]
         if state == 1:
             ring.entered = [*ring.entered[-63:], {"record": r, "place": at, "bound": 0}]
@@ -254,7 +257,8 @@ class Reader:
         mono = c.number(6, was_mono + self.tick[1] - ring.status_real & MASK)
         real = c.number(6, was_real + mono - was_mono & MASK)
         other = c.number(6, 0)
-        same = struct.pack("<Q", ring.next_ticket) + ring.status[8:16] + struct.pack("<QQ", mono, real) + ring.status[32:]
+        same = struct.pack("<Q", ring.next_ticket) + ring.status[8:16] + struct.pack("<QQ", mono,
+                                                                                     real) + ring.status[32:]
         ring.status, ring.status_real = c.bytes(8, 176) if other else same, self.tick[1]
         return STATUS, seq, ring.epoch, 0, 0, ring.status
 

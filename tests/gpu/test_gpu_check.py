@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/gpu-check as far as it can be tested without a GPU: its results, its tables, its bundle, and whole runs on the stand-ins.
+"""scripts/gpu-check as far as it can be tested without a GPU: its results, its tables, its bundle, and whole runs on
+the stand-ins.
 
 usage: test_gpu_check.py BUILD_DIR units|bundle|rank_only|stand_in|torch
 """
@@ -33,8 +34,8 @@ SCRIPT = os.path.join(place.ROOT, "scripts", "gpu-check")
 
 
 def gpu_check(*args, seconds=150, **env):
-    return subprocess.run([sys.executable, SCRIPT, "--build", BUILD, *args], capture_output=True, text=True, timeout=seconds,
-                          env=dict(os.environ, **env))
+    return subprocess.run([sys.executable, SCRIPT, "--build", BUILD, *args], capture_output=True, text=True,
+                          timeout=seconds, env=dict(os.environ, **env))
 
 
 class Scratch(unittest.TestCase):
@@ -52,7 +53,8 @@ class Scratch(unittest.TestCase):
 
 class Units(Scratch):
     def results(self, revision="r1"):
-        return results_file.Results(self.dir, "NVIDIA H100 80GB", {"gpu": None, "nccl": "2.28.9"}, revision, "2026-01-02")
+        return results_file.Results(self.dir, "NVIDIA H100 80GB", {"gpu": None, "nccl": "2.28.9"}, revision,
+                                    "2026-01-02")
 
     def test_a_row_is_in_both_files_at_once(self):
         r = self.results()
@@ -113,23 +115,25 @@ class Units(Scratch):
     def test_every_program_of_the_catalogue_is_known(self):
         programs = mismatch.programs(trees.stand_in(BUILD))
         # Graphs, threads, and calls that NCCL refuses on one rank: the table is about calls that NCCL takes.
-        no_row = {"capture-some", "other-graph", "replay-less", "layer-less", "two-threads", "thread-groups", "refused", "refused-group",
-                  "refused-leaves", "refused-goes-on", "send-to-nobody", "from-itself"}
+        no_row = {"capture-some", "other-graph", "replay-less", "layer-less", "two-threads", "thread-groups", "refused",
+                  "refused-group", "refused-leaves", "refused-goes-on", "send-to-nobody", "from-itself"}
         sick = {name for name, (codes, _, _) in programs.items() if codes != ["-"]}
         self.assertEqual(sick - set(mismatch.ROW) - no_row, set(), "programs without a row of docs/HOSTNCCL.md")
         self.assertEqual(set(mismatch.ROW) - set(programs), set(), "rows without a program")
 
     def test_what_may_follow(self):
         for text, what, allowed in (("hang or corruption", "hang", True), ("hang or corruption", "wrong data", True),
-                                    ("hang or corruption", "fine", False), ("hang, or a truncation error on sockets", "error: ncclX", True),
+                                    ("hang or corruption", "fine", False),
+                                    ("hang, or a truncation error on sockets", "error: ncclX", True),
                                     ("hang", "error: ncclX", False), ("done, right (same)", "fine", True)):
             self.assertEqual(mismatch.may_follow(text, what), allowed, (text, what))
 
     def test_a_rank_that_dies_of_a_mismatch_is_no_wrong_verdict_but_only_afterwards_and_only_on_a_real_nccl(self):
         check = object.__new__(mismatch.Check)
         right, dead, other = {"code": "op-mismatch"}, {"code": "rank-dead"}, {"code": "count-mismatch"}
-        for stand_in, found, fits in ((True, [right], True), (True, [right, dead], False), (False, [right, dead], True), (False, [dead, right], False),
-                                      (False, [right, other], False), (False, [], False)):
+        for stand_in, found, fits in ((True, [right], True), (True, [right, dead], False), (False, [right, dead], True),
+                                      (False, [dead, right], False), (False, [right, other], False),
+                                      (False, [], False)):
             check.tree = trees.Tree("", "", "", "", stand_in)
             self.assertEqual(check.fits(found, [v for v in found if v is right]), fits, (stand_in, found))
 
@@ -143,8 +147,10 @@ class Units(Scratch):
             trees.configure(self.dir, None, "9.0", os.path.join(self.dir, "log"))
 
     def test_what_happened(self):
-        for status, err, what in ((None, "", "hang"), (0, "", "fine"), (8, "catalogue: rank 3: wrong data: element 0 is 4, not 10", "wrong data"),
-                                  (9, "catalogue: ncclAllReduce(a): invalid usage", "error: ncclAllReduce(a): invalid usage"), (134, "", "status 134")):
+        for status, err, what in ((None, "", "hang"), (0, "", "fine"), (8, "catalogue: rank 3: wrong data: element 0 "
+                                                                        "is 4, not 10", "wrong data"),
+                                  (9, "catalogue: ncclAllReduce(a): invalid usage",
+                                   "error: ncclAllReduce(a): invalid usage"), (134, "", "status 134")):
             self.assertEqual(mismatch.happened(ranks.Ended(status, "", err, [], 0)), what)
 
     def test_the_page_of_results_says_none_until_there_are_some(self):
@@ -180,7 +186,8 @@ class Units(Scratch):
             self.assertEqual(env["LD_LIBRARY_PATH"], tree.libraries + ":/where/the/driver/is")
             self.assertEqual(env["NCCL_NET"], "Socket")
             # A rank that ignores SIGTERM, and a process of its own session that nobody knows of.
-            deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; setsid sleep 100 & while :; do sleep 0.1; done"], env=env, start_new_session=True)
+            deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; setsid sleep 100 & while :; do sleep 0.1; done"],
+                                    env=env, start_new_session=True)
             while len(ranks.strays(folder)) < 3:
                 time.sleep(0.01)
             self.assertEqual(ranks.end([deaf], folder, (0.3, 5)), [])
@@ -220,13 +227,14 @@ class Bundle(Scratch):
         """In a root directory that holds the bundle alone: no shell, no library, no terminfo."""
         unshare = ["unshare", "--map-root-user"] if os.getuid() else []
         for name in bundle.PROGRAMS:
-            done = subprocess.run([*unshare, "/usr/sbin/chroot", self.bundle, "/bin/" + bundle.LOADER, "--library-path", "/deps",
-                                   "/libexec/" + name, "--version"], capture_output=True, text=True, env={})
+            done = subprocess.run([*unshare, "/usr/sbin/chroot", self.bundle, "/bin/" + bundle.LOADER, "--library-path",
+                                   "/deps", "/libexec/" + name, "--version"], capture_output=True, text=True, env={})
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(name, done.stdout)
 
     def test_a_job_is_watched_by_the_bundle_alone(self):
-        """As on a GPU machine: daemon and console from the bundle, the preload beside them. Only its own libraries are mapped."""
+        """As on a GPU machine: daemon and console from the bundle, the preload beside them. Only its own libraries are
+        mapped."""
         root = os.path.join(self.dir, "tree")
         shutil.copytree(self.bundle, root)
         tree = trees.Tree(root, os.path.join(BUILD, "tests"), os.path.join(BUILD, "lib", "hostnccl"), None, True)
@@ -235,15 +243,19 @@ class Bundle(Scratch):
 
         def enough(verdicts):
             if verdicts:
-                stacks.append(subprocess.run([tree.rollcall, "stacks", "--native", "--samples", "1"], capture_output=True, text=True,
-                                             timeout=30, env=dict(os.environ, ROLLCALL_DIR=rings)))
+                stacks.append(subprocess.run([tree.rollcall, "stacks", "--native", "--samples", "1"],
+                                             capture_output=True, text=True, timeout=30,
+                                             env=dict(os.environ, ROLLCALL_DIR=rings)))
             return bool(verdicts)
 
-        ended = ranks.watched(tree, [tree.program("roll_catalogue"), "wrong-count", "sick"], 3, 60, enough, ROLLCALL_DIR=rings)
+        ended = ranks.watched(tree, [tree.program("roll_catalogue"), "wrong-count", "sick"], 3, 60, enough,
+                              ROLLCALL_DIR=rings)
         self.assertIsNone(ended.status, ended.err)
         self.assertEqual([(v["code"], v["culprits"]) for v in ended.findings()], [("count-mismatch", [2])])
-        self.assertTrue(any(f["file"] for site in ended.findings()[0]["callsites"] for f in site["frames"]), "no symbols")
-        self.assertIn("cat_", stacks[0].stdout, stacks[0].stderr)  # a daemon started through a loader finds its stack reader
+        self.assertTrue(any(f["file"] for site in ended.findings()[0]["callsites"] for f in site["frames"]),
+                        "no symbols")
+        # a daemon started through a loader finds its stack reader
+        self.assertIn("cat_", stacks[0].stdout, stacks[0].stderr)
         self.assertEqual(self.mapped_by_a_daemon(root), set())
 
     def mapped_by_a_daemon(self, root):
@@ -251,8 +263,8 @@ class Bundle(Scratch):
         ready, write = os.pipe()
         rings = os.path.join(self.dir, "rings")
         os.mkdir(rings, 0o700)
-        daemon = subprocess.Popen([os.path.join(root, "bin", "rollcalld"), "--dir", rings, "--ready-fd", str(write)], pass_fds=[write],
-                                  stderr=subprocess.DEVNULL)
+        daemon = subprocess.Popen([os.path.join(root, "bin", "rollcalld"), "--dir", rings, "--ready-fd", str(write)],
+                                  pass_fds=[write], stderr=subprocess.DEVNULL)
         os.close(write)
         try:
             with os.fdopen(ready) as f:
@@ -280,7 +292,8 @@ class StandIn(Scratch):
         done = self.check("--only", "a,c,d", "--programs", self.PROGRAMS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         data, table = self.read()
-        self.assertEqual({n: p["status"] for n, p in data["parts"].items()}, {"mismatches": "done", "costs": "done", "graphs": "done"})
+        self.assertEqual({n: p["status"] for n, p in data["parts"].items()},
+                         {"mismatches": "done", "costs": "done", "graphs": "done"})
         rows = {r["program"]: r for r in data["parts"]["mismatches"]["rows"]}
         self.assertEqual(len(rows), 12)
         self.assertEqual(rows["wrong-op sick"]["happened"], "hang")
@@ -288,12 +301,14 @@ class StandIn(Scratch):
         self.assertEqual(rows["wrong-redop sick"]["verdict"], "proven redop-mismatch 2")
         self.assertEqual(rows["same-bytes sick"]["happened"], "fine")
         costs = {r["call"]: r for r in data["parts"]["costs"]["rows"]}
-        for call in ("nccl_all_reduce_enqueue", "nccl_group_of_16_enqueue", "event_record", "event_query", "host_function"):
+        for call in ("nccl_all_reduce_enqueue", "nccl_group_of_16_enqueue", "event_record", "event_query",
+                     "host_function"):
             self.assertGreater(costs[call]["bare_p50_ns"], 0, call)
             for side in ("recorded", "write", "counter", "event"):
                 self.assertGreater(costs[call][f"{side}_p50_ns"], 0, (call, side))
         has_driver = os.path.exists(os.path.join(BUILD, "lib", "hostnccl", "libcuda.so.1"))
-        self.assertEqual("bare_p50_ns" in costs["stream_write_64"], has_driver, "a figure for what is not there, or none for what is")
+        self.assertEqual("bare_p50_ns" in costs["stream_write_64"], has_driver,
+                         "a figure for what is not there, or none for what is")
         graphs = {r["case"]: r for r in data["parts"]["graphs"]["rows"]}
         self.assertGreater(graphs["healthy"]["launch_p50_ns"], 0)
         for way in ("write", "counter", "event"):
@@ -307,7 +322,8 @@ class StandIn(Scratch):
         self.assertLess(done.stdout.index("d graphs"), done.stdout.index("a mismatches"), "the long part comes last")
 
     def test_another_outcome_than_documented_fails(self):
-        done = self.check("--only", "a", "--programs", "wrong-op", HOSTNCCL_ON_MISMATCH="error", HOSTNCCL_PEER_DEATH="error")
+        done = self.check("--only", "a", "--programs", "wrong-op", HOSTNCCL_ON_MISMATCH="error",
+                          HOSTNCCL_PEER_DEATH="error")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("wrong: wrong-op sick", done.stdout)
 
@@ -322,15 +338,19 @@ class StandIn(Scratch):
         done = self.check("--only", "e")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rows = {r["kernel"]: r for r in self.read()[0]["parts"]["kernels"]["rows"]}
-        for name in ("checksum", "topk", "row_map_build", "map_gather", "map_scatter", "act_backward", "a step, captured and replayed"):
+        for name in ("checksum", "topk", "row_map_build", "map_gather", "map_scatter", "act_backward",
+                     "a step, captured and replayed"):
             self.assertGreater(rows[name]["shapes"], 0, name)
             self.assertEqual((rows[name]["ok"], rows[name]["note"]), (True, "host against host"))
 
     def test_the_kernels_check_finds_what_is_wrong(self):
         """One byte spoilt, wherever it is, in what the second side has computed."""
-        program, env = os.path.join(BUILD, "tests", "gpu_kernels"), dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl"))
+        program, env = os.path.join(BUILD, "tests", "gpu_kernels"), dict(os.environ,
+                                                                         LD_LIBRARY_PATH=os.path.join(BUILD, "lib",
+                                                                                                      "hostnccl"))
         for broken in (0, 40, 400, 760):  # equal bits, and numbers in double
-            done = subprocess.run([program, "--rehearse", "--seed", "7", "--break", str(broken), "tensor", "move", "rows"], capture_output=True, text=True, env=env, timeout=100)
+            done = subprocess.run([program, "--rehearse", "--seed", "7", "--break", str(broken), "tensor", "move",
+                                   "rows"], capture_output=True, text=True, env=env, timeout=100)
             wrong = [json.loads(line) for line in done.stdout.splitlines() if '"right":false' in line]
             self.assertEqual((done.returncode, len(wrong)), (1, 1), done.stderr)
             self.assertIn(f"gpu check: {wrong[0]['kernel']}: ", done.stderr)
@@ -360,8 +380,8 @@ class StandIn(Scratch):
 
 class RankOnly(Scratch):
     def test_what_runs_inside_a_rank_builds_without_the_daemons_libraries(self):
-        """No pkg-config finds anything here, and CUDA's compiler is a broken one; linked is the vendor's NCCL, which needs no GPU for that.
-        Not optimised: whether it compiles and links is the question."""
+        """No pkg-config finds anything here, and CUDA's compiler is a broken one; linked is the vendor's NCCL, which
+        needs no GPU for that. Not optimised: whether it compiles and links is the question."""
         os.environ.update(PKG_CONFIG_LIBDIR=self.dir, PKG_CONFIG_PATH="")
         vendor, quick = place.Vendor(), os.path.join(self.dir, "quick")
         with open(quick, "w") as f:
@@ -377,28 +397,33 @@ class RankOnly(Scratch):
         targets = ["rollcall_interposer", "roll_catalogue", "gpu_costs", "gpu_graphs", "gpu_kernels", "roll_bench_rank"]
         built = trees.run([cmake, "--build", build, "--parallel", "2", "--target", *targets], log)
         self.assertTrue(built, trees.last_lines(log, 60))
-        for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "tests/gpu_kernels", "bin/roll_bench_rank"):
+        for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs",
+                     "tests/gpu_kernels", "bin/roll_bench_rank"):
             self.assertTrue(os.path.exists(os.path.join(build, path)), path)
         self.check_what_was_built(build)
 
     def check_what_was_built(self, build):
-        """The programs and the library as they were built for the vendor's NCCL, on the stand-in, judged as on a GPU machine."""
+        """The programs and the library as they were built for the vendor's NCCL, on the stand-in, judged as on a GPU
+        machine."""
         root = os.path.join(self.dir, "tree")
         bundle.make(BUILD, root)
         shutil.copy2(os.path.join(build, "lib", "librollcall.so"), os.path.join(root, "lib"))
-        tree = trees.Tree(root, os.path.join(build, "tests"), os.path.join(BUILD, "lib", "hostnccl"), os.path.join(build, "bin", "roll_bench_rank"),
-                          False)
+        tree = trees.Tree(root, os.path.join(build, "tests"), os.path.join(BUILD, "lib", "hostnccl"),
+                          os.path.join(build, "bin", "roll_bench_rank"), False)
         row = mismatch.Check(tree, 3, None, "mismatches").run("wrong-redop", "sick", 0.0)
-        self.assertEqual((row["happened"], row["verdict"], row["ok"]), ("wrong data", "proven redop-mismatch 2", True), row)
+        self.assertEqual((row["happened"], row["verdict"], row["ok"]), ("wrong data", "proven redop-mismatch 2", True),
+                         row)
         row = graphs.run_completion(tree, 2, "healthy, completion counter")
         self.assertTrue(row["ok"], row)
         self.assertGreater(costs.record(tree)["recorded_p50_ns"], 0)
-        kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "--rehearse", "tensor", "router"], capture_output=True, text=True, timeout=100,
+        kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "--rehearse", "tensor", "router"],
+                                 capture_output=True, text=True, timeout=100,
                                  env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl")))
         self.assertEqual((kernels.returncode, kernels.stdout.count('"right":true') > 8), (0, True), kernels.stderr)
         vendor = place.Vendor()
         if not place.find_gpu():  # the vendor's runtime refuses the host's streams already
-            kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "tensor"], capture_output=True, text=True, timeout=100,
+            kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "tensor"], capture_output=True,
+                                     text=True, timeout=100,
                                      env=dict(os.environ, LD_LIBRARY_PATH=vendor.library_path()))
             self.assertEqual(kernels.returncode, 3, kernels.stderr)
         place.torch_version = lambda: ["2.9", False]

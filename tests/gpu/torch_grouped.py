@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""torch_grouped.py: how fast torch._grouped_mm multiplies the shapes that gpu_kernels times (kernels_gemm.c), one line of JSON each.
+"""torch_grouped.py: how fast torch._grouped_mm multiplies the shapes that gpu_kernels times (kernels_gemm.c), one line
+of JSON each.
 
-Only the forward product, bfloat16, row offsets on the device, as the library's own. Exit 3 where torch, its grouped product or a GPU is missing.
+Only the forward product, bfloat16, row offsets on the device, as the library's own. Exit 3 where torch, its grouped
+product or a GPU is missing.
 """
 import json
 import statistics
@@ -9,8 +11,9 @@ import sys
 
 CALLS, TIMES = 8, 11
 # groups, rows (of a group, or of all when ragged), n, k, ragged
-SHAPES = [(8, 4096, 768, 2048, False), (16, 2048, 768, 2048, False), (16, 4096, 7168, 2048, False), (16, 4096, 2048, 7168, False),
-          (16, 8192, 8192, 5120, True), (128, 16, 2048, 7168, False), (128, 65536, 1536, 2048, True)]
+SHAPES = [(8, 4096, 768, 2048, False), (16, 2048, 768, 2048, False), (16, 4096, 7168, 2048, False),
+          (16, 4096, 2048, 7168, False), (16, 8192, 8192, 5120, True), (128, 16, 2048, 7168, False),
+          (128, 65536, 1536, 2048, True)]
 
 
 def counts(groups, rows, ragged):

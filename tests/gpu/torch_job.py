@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""A PyTorch job of several ranks that may share one GPU: DistributedDataParallel, and a small mixture-of-experts layer over all-to-all.
+"""A PyTorch job of several ranks that may share one GPU: DistributedDataParallel, and a small mixture-of-experts layer
+over all-to-all.
 
 usage: torch_job.py ddp|moe [--mistake] [--backend nccl|hostnccl]
 
-With --mistake the last rank leaves out one all-reduce of the metrics, as a rank-dependent branch would. Rank 0 prints losses. The
-back end hostnccl is that of tests/jobs, on CPU tensors, for a machine without a GPU; it has no all-to-all, so ddp only.
+With --mistake the last rank leaves out one all-reduce of the metrics, as a rank-dependent branch would. Rank 0 prints
+losses. The back end hostnccl is that of tests/jobs, on CPU tensors, for a machine without a GPU; it has no all-to-all,
+so ddp only.
 """
 import argparse
 import os
@@ -65,7 +67,9 @@ def build(kind, rank, size, device):
     for p in moe.expert.parameters():
         torch.nn.init.normal_(p, std=0.1)
     model = torch.nn.Sequential(layers[0], moe, *layers[1:])
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, [n for n, _ in model.named_parameters() if ".expert." in n])
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model,
+                                                                        [n for n, _ in model.named_parameters()
+                                                                         if ".expert." in n])
     return DistributedDataParallel(model)
 
 

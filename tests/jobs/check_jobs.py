@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Real jobs under rollcall: what is said about the sick, that nothing is said about the healthy, and that neither notices us.
+"""Real jobs under rollcall: what is said about the sick, that nothing is said about the healthy, and that neither
+notices us.
 
 usage: check_jobs.py BUILD_DIR cpp|ctypes|mpi|torch healthy|skip|size|extra RANKS run|env|mpirun|torchrun
 
-Healthy: without us first, then under rollcall: same status, same output, no finding, all ranks recorded. Sick: the verdict must name
-the rank, the operation and the call site while the job still hangs, before the job's own timeout, and `rollcall stacks` the line
-of a Python job; then the job is ended.
-Launchers: `run` is `rollcall run -n`; `mpirun` and `torchrun` are started by `rollcall run`; `env` starts the ranks itself with
-torchrun's variables (mpi: mpirun, and a shell that sets RANK), with nothing of ours but LD_PRELOAD and ROLLCALL_DAEMON.
-Exit 77: the job cannot run here; the reason is printed.
+Healthy: without us first, then under rollcall: same status, same output, no finding, all ranks recorded. Sick: the
+verdict must name the rank, the operation and the call site while the job still hangs, before the job's own timeout, and
+`rollcall stacks` the line of a Python job; then the job is ended. Launchers: `run` is `rollcall run -n`; `mpirun` and
+`torchrun` are started by `rollcall run`; `env` starts the ranks itself with torchrun's variables (mpi: mpirun, and a
+shell that sets RANK), with nothing of ours but LD_PRELOAD and ROLLCALL_DAEMON. Exit 77: the job cannot run here; the
+reason is printed.
 """
 import json
 import os
@@ -27,7 +28,8 @@ JOB_TIMEOUT_S = 540  # the job's own; the verdict must come before
 VERDICT_S = 500  # so late that only a verdict that never comes reaches it
 GRACE_S = 0.7  # to catch a second, wrong finding after the right one
 
-# A job that waits after every call blocks in an added one before it can show that the rest still fits: then only the counts differ.
+# A job that waits after every call blocks in an added one before it can show that the rest still fits: then only the
+# counts differ.
 CODES = {"size": {"count-mismatch"}, "skip": {"call-skipped"}, "extra": {"call-added", "count-mismatch"}}
 TIE = {"call-skipped", "call-added", "sequence-tie"}  # without a majority nobody can say who left the path
 # Where the call was made: what a frame of the culprit's call site must show.
@@ -63,7 +65,8 @@ def program():
 def mpirun(place, *command):
     # A rank that is killed leaves Open MPI's shared memory behind: in our own folder, not in /dev/shm.
     shared = ["--mca", "btl_vader_backing_directory", place.dir]
-    return [os.environ["ROLL_MPIRUN"], "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *shared, "-n", str(RANKS), *command]
+    return [os.environ["ROLL_MPIRUN"], "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *shared, "-n",
+            str(RANKS), *command]
 
 
 def launched(place):
@@ -73,7 +76,9 @@ def launched(place):
     if LAUNCHER == "torchrun":
         python, script = program()
         # Of a rank that is not there: torch 1.13 cannot read the 0 of its own default under Python 3.11.
-        return [python, "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_id", str(os.getpid()), "--redirects", "9:1", "--tee", "9:1", "--nproc_per_node", str(RANKS), script]
+        return [python, "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
+                f"127.0.0.1:{free_port()}", "--rdzv_id", str(os.getpid()), "--redirects", "9:1", "--tee", "9:1",
+                "--nproc_per_node", str(RANKS), script]
     return program()
 
 
@@ -92,9 +97,9 @@ class Place:
         for part in ("", "meet", "rings", "hostnccl"):
             os.mkdir(os.path.join(self.dir, part), 0o700)
         self.verdicts_path = os.path.join(self.dir, "verdicts.json")
-        self.env = dict(os.environ, JOB_DIR=os.path.join(self.dir, "meet"), JOB_MISTAKE="none" if CASE == "healthy" else CASE,
-                        JOB_TIMEOUT=str(JOB_TIMEOUT_S), HOSTNCCL_DIR=os.path.join(self.dir, "hostnccl"), OMP_NUM_THREADS="1",
-                        TMPDIR=self.dir, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        self.env = dict(os.environ, JOB_DIR=os.path.join(self.dir, "meet"), JOB_MISTAKE="none" if CASE == "healthy"
+                        else CASE, JOB_TIMEOUT=str(JOB_TIMEOUT_S), HOSTNCCL_DIR=os.path.join(self.dir, "hostnccl"),
+                        OMP_NUM_THREADS="1", TMPDIR=self.dir, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LD_PRELOAD", "ROLLCALL_DAEMON", "ROLLCALL_DIR"):
             self.env.pop(name, None)
 
@@ -114,8 +119,9 @@ class Job:
 
     def __init__(self, commands):
         self.files = [(tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")) for _ in commands]
-        self.processes = [subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
-                          for (argv, env), (out, err) in zip(commands, self.files)]
+        self.processes = [subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                           start_new_session=True) for (argv, env), (out, err)
+                          in zip(commands, self.files)]
 
     def running(self):
         return any(p.poll() is None for p in self.processes)
@@ -156,7 +162,8 @@ def rank_commands(place, **more):
     """The ranks as a torchrun-style launcher starts them."""
     env = place.with_stand_in(**more)
     if JOB == "mpi":
-        line = "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK exec \"$0\""
+        line = ("RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
+                "exec \"$0\"")
         return [(mpirun(place, "sh", "-c", line, *program()), env)]
     return [(program(), dict(env, RANK=str(r), LOCAL_RANK=str(r), WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS)))
             for r in range(RANKS)]
@@ -177,17 +184,19 @@ class Watched:
         if LAUNCHER == "env":
             ready, write = os.pipe()
             endpoint = f"ipc://{place.dir}/root"
-            self.root = subprocess.Popen([ROLLCALLD, "--root", "--dir", rings, "--listen", endpoint, "--json", place.verdicts_path,
-                                          "--ready-fd", str(write)], pass_fds=[write], stderr=subprocess.PIPE, text=True)
+            self.root = subprocess.Popen([ROLLCALLD, "--root", "--dir", rings, "--listen", endpoint, "--json",
+                                          place.verdicts_path, "--ready-fd", str(write)], pass_fds=[write],
+                                         stderr=subprocess.PIPE, text=True)
             os.close(write)
             with os.fdopen(ready) as f:
                 if not f.readline():
                     fail("the root did not start", (), self.root.stderr.read())
-            self.job = Job(rank_commands(place, LD_PRELOAD=PRELOAD, ROLLCALL_DAEMON=endpoint, ROLLCALL_DIR=rings, ROLLCALL_BIN=ROLLCALLD))
+            self.job = Job(rank_commands(place, LD_PRELOAD=PRELOAD, ROLLCALL_DAEMON=endpoint, ROLLCALL_DIR=rings,
+                                         ROLLCALL_BIN=ROLLCALLD))
             return
         ranks = ["-n", str(RANKS)] if LAUNCHER == "run" else []
-        self.job = Job([([ROLLCALL, "run", *ranks, "--hostnccl", "--json", place.verdicts_path, "--grace", "1", "--", *launched(place)],
-                         dict(place.env, ROLLCALL_DIR=rings))])
+        self.job = Job([([ROLLCALL, "run", *ranks, "--hostnccl", "--json", place.verdicts_path, "--grace", "1", "--",
+                          *launched(place)], dict(place.env, ROLLCALL_DIR=rings))])
 
     def root_options(self):
         return ["--daemon", f"ipc://{self.place.dir}/root"] if self.root is not None else []
@@ -198,7 +207,8 @@ class Watched:
             return f"rollcall: {RANKS} ranks, " in self.job.read(1)
         end = time.monotonic() + VERDICT_S  # the agent may still be reading the rings of a job that is over
         while True:
-            done = subprocess.run([ROLLCALL, "top", "--json", *self.root_options()], capture_output=True, text=True, timeout=VERDICT_S)
+            done = subprocess.run([ROLLCALL, "top", "--json", *self.root_options()], capture_output=True, text=True,
+                                  timeout=VERDICT_S)
             ranks = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
             if len(ranks) == RANKS and all(r["state"] == "finished" for r in ranks) or time.monotonic() > end:
                 return len(ranks) == RANKS
@@ -213,7 +223,8 @@ class Watched:
         return ended
 
     def end_agent(self):
-        """The agent that a rank started belongs to nobody: it is found by its ring directory, and has to be gone as well."""
+        """The agent that a rank started belongs to nobody: it is found by its ring directory, and has to be gone as
+        well."""
         rings = os.path.join(self.place.dir, "rings").encode()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -278,16 +289,19 @@ def check_call_site(verdict):
         fail("no call site", [verdict])
     if JOB in FRAME:
         function, file = FRAME[JOB]
-        if not any(function in (f["function"] or "") and (f["file"] or "").endswith(file) and f["line"] for f in frames):
+        if not any(function in (f["function"] or "") and (f["file"] or "").endswith(file) and f["line"]
+                   for f in frames):
             fail(f"no frame {function} in {file} with a line", [verdict], json.dumps(verdict["callsites"], indent=1))
     return frames[0]
 
 
 def python_line(watched):
-    """Where the culprit's Python stands while the job hangs: a line of the job's own file, whose text is such a call."""
+    """Where the culprit's Python stands while the job hangs: a line of the job's own file, whose text is such a
+    call."""
     script = f"job_{JOB}.py"
     done = subprocess.run([ROLLCALL, "stacks", "--python", "--samples", "1", *watched.root_options(), str(RANKS - 1)],
-                          capture_output=True, text=True, timeout=VERDICT_S, env=dict(watched.place.env, ROLLCALL_DIR=watched.rings))
+                          capture_output=True, text=True, timeout=VERDICT_S,
+                          env=dict(watched.place.env, ROLLCALL_DIR=watched.rings))
     found = re.findall(rf"(?m)^\s*(\S+)\s+\S*{re.escape(script)}:(\d+)", done.stdout)
     if done.returncode not in (0, 1) or not found:
         fail(f"no Python frame of {script} (status {done.returncode})", (), done.stdout, done.stderr)
@@ -311,7 +325,8 @@ def sick(tmp):
         if len(right) < len(found):
             fail("a finding of another code came with the right one", found)
         first = right[0]
-        # All calls of a job come from one line and the job hangs at once: which mistake it was may stay open, that there is one may not.
+        # All calls of a job come from one line and the job hangs at once: which mistake it was may stay open, that
+        # there is one may not.
         open_class = first["certainty"] == "suspected" and first["may_be"] and "is certain" in first["text"]
         if first["certainty"] != "proven" and not open_class:
             fail("not proven, and not for want of the calls that would follow", found)
@@ -322,8 +337,9 @@ def sick(tmp):
             fail("the operation is not named", found, json.dumps(first["evidence"]))
         frame = check_call_site(first)
         line = f", in Python at {python_line(watched)}" if JOB in ("ctypes", "torch") else ""
-        print(f"sick: {JOB} {CASE} on {RANKS} ranks by {LAUNCHER}: {first['code']}, culprits {first['culprits_text'] or 'tie'}, "
-              f"at {frame['function'] or frame['module']}:{frame['line'] or hex(frame['offset'])}{line}")
+        print(f"sick: {JOB} {CASE} on {RANKS} ranks by {LAUNCHER}: {first['code']}, culprits "
+              f"{first['culprits_text'] or 'tie'}, at "
+              f"{frame['function'] or frame['module']}:{frame['line'] or hex(frame['offset'])}{line}")
     finally:
         if not watched.close():
             fail("the job did not end after SIGTERM", (), watched.job.read(1))

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A PyTorch data-parallel job on CPU tensors: DistributedDataParallel over NCCL, with data loader workers forked beside it.
+"""A PyTorch data-parallel job on CPU tensors: DistributedDataParallel over NCCL, with data loader workers forked beside
+it.
 
-The last rank may go its own way in one step: `extra` is the barrier that somebody left in a branch, `skip` the metric that is not reduced,
-`size` the metric with one element more. Rank 0 prints losses; every rank compares its gradients with a single-process reference.
+The last rank may go its own way in one step: `extra` is the barrier that somebody left in a branch, `skip` the metric
+that is not reduced, `size` the metric with one element more. Rank 0 prints losses; every rank compares its gradients
+with a single-process reference.
 """
 import os
 import sys
@@ -20,7 +22,8 @@ BATCH = 8
 
 def model():
     torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(12, 48), torch.nn.Tanh(), torch.nn.Linear(48, 24), torch.nn.Tanh(), torch.nn.Linear(24, 1))
+    return torch.nn.Sequential(torch.nn.Linear(12, 48), torch.nn.Tanh(), torch.nn.Linear(48, 24), torch.nn.Tanh(),
+                               torch.nn.Linear(24, 1))
 
 
 def samples(size):

@@ -1,7 +1,8 @@
 """nccl.py: NCCL and the CUDA runtime through ctypes, the way inference frameworks bind them.
 
-A table of functions, each fetched by getattr from a CDLL (dlsym on its handle), the library named by VLLM_NCCL_SO_PATH or found by its
-soname. Nothing here knows of rollcall: that is the point of the job. Written for these jobs; only the manner is the frameworks'.
+A table of functions, each fetched by getattr from a CDLL (dlsym on its handle), the library named by VLLM_NCCL_SO_PATH
+or found by its soname. Nothing here knows of rollcall: that is the point of the job. Written for these jobs; only the
+manner is the frameworks'.
 """
 import ctypes
 import os

@@ -1,7 +1,9 @@
-"""plan.py: what all jobs of this folder agree on: the environment of a rank, its mistake, its timeout, and how ranks meet.
+"""plan.py: what all jobs of this folder agree on: the environment of a rank, its mistake, its timeout, and how ranks
+meet.
 
-JOB_MISTAKE is none, skip, size or extra; the last rank makes it in step MISTAKE_STEP. JOB_DIR is a private folder, where rank 0 puts
-the unique id. A job that makes no progress ends itself with status 3 after JOB_TIMEOUT seconds: the timeout that rollcall must beat.
+JOB_MISTAKE is none, skip, size or extra; the last rank makes it in step MISTAKE_STEP. JOB_DIR is a private folder,
+where rank 0 puts the unique id. A job that makes no progress ends itself with status 3 after JOB_TIMEOUT seconds: the
+timeout that rollcall must beat.
 """
 import ctypes
 import os

@@ -1,8 +1,8 @@
 """process_group.py: a torch.distributed back end in Python, on NCCL's C interface through ctypes.
 
-It exists because torch's own NCCL back end needs a GPU build. CPU tensors are host memory, which is what hostnccl's NCCL works on. Every
-operation is enqueued on one stream and returns at once; a thread waits for its event and completes the work's future, so that
-DistributedDataParallel overlaps communication with the backward pass as it does elsewhere.
+It exists because torch's own NCCL back end needs a GPU build. CPU tensors are host memory, which is what hostnccl's
+NCCL works on. Every operation is enqueued on one stream and returns at once; a thread waits for its event and completes
+the work's future, so that DistributedDataParallel overlaps communication with the backward pass as it does elsewhere.
 """
 import queue
 import threading
@@ -47,21 +47,24 @@ class HostNcclGroup(dist.ProcessGroup):
         (tensor,) = tensors
         assert tensor.is_contiguous()
         op = OP[opts.reduceOp] if opts else SUM
-        self.nccl.all_reduce(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), TYPE[tensor.dtype], op, self.comm, self.stream)
+        self.nccl.all_reduce(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), TYPE[tensor.dtype], op, self.comm,
+                             self.stream)
         return self._work(tensors)
 
     def broadcast(self, tensors, opts=None):
         (tensor,) = tensors
         assert tensor.is_contiguous()
         root = opts.rootRank if opts else 0
-        self.nccl.broadcast(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), TYPE[tensor.dtype], root, self.comm, self.stream)
+        self.nccl.broadcast(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), TYPE[tensor.dtype], root, self.comm,
+                            self.stream)
         return self._work(tensors)
 
     def allgather(self, outputs, tensors, opts=None):
         (tensor,), (places,) = tensors, outputs
         tensor = tensor.contiguous()
         flat = torch.empty(self.size() * tensor.numel(), dtype=tensor.dtype)
-        self.nccl.all_gather(tensor.data_ptr(), flat.data_ptr(), tensor.numel(), TYPE[tensor.dtype], self.comm, self.stream)
+        self.nccl.all_gather(tensor.data_ptr(), flat.data_ptr(), tensor.numel(), TYPE[tensor.dtype], self.comm,
+                             self.stream)
 
         def finish():
             for place, part in zip(places, flat.chunk(len(places))):

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""loads.py NVCC ROOT: compiles permute and unpermute and fails unless their machine code moves 16 bytes at a time, and issues the loads before it waits for one.
+"""loads.py NVCC ROOT: compiles permute and unpermute and fails unless their machine code moves 16 bytes at a time, and
+issues the loads before it waits for one.
 
-A compiler that prefers fewer registers loads one piece, uses it, loads the next: right, and a third of the speed. So this counts the longest run of 16-byte loads that nothing
-interrupts which needs their data. Operations are the lowest 12 bits of an instruction of 16 bytes; the width of a load or store is bits 73 to 75, 6 for 16 bytes.
+A compiler that prefers fewer registers loads one piece, uses it, loads the next: right, and a third of the speed. So
+this counts the longest run of 16-byte loads that nothing interrupts which needs their data. Operations are the lowest
+12 bits of an instruction of 16 bytes; the width of a load or store is bits 73 to 75, 6 for 16 bytes.
 """
 import os
 import re
@@ -61,8 +63,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for source in sorted({s for s, _, _ in EXPECTED}):
             out = os.path.join(folder, source + ".cubin")
-            done = subprocess.run([nvcc, "-std=c++17", "-arch=sm_90a", f"-I{root}", "-cubin", "-o", out, os.path.join(root, "kernels", source)],
-                                  capture_output=True, text=True, timeout=200)
+            done = subprocess.run([nvcc, "-std=c++17", "-arch=sm_90a", f"-I{root}", "-cubin", "-o", out,
+                                   os.path.join(root, "kernels", source)], capture_output=True, text=True, timeout=200)
             if done.returncode != 0:
                 fail(f"{source}: {done.stderr}")
             code = instructions(out)
@@ -70,7 +72,8 @@ def main():
                 matching = [name for name in code if re.search(pattern, name)]
                 if len(matching) != 1:
                     fail(f"{source}: {len(matching)} kernels match {pattern}: {sorted(code)}")
-                run, stores = longest_run(code[matching[0]]), sum(op == STG and width == WIDE for op, width in code[matching[0]])
+                run, stores = longest_run(code[matching[0]]), sum(op == STG and width == WIDE
+                                                                  for op, width in code[matching[0]])
                 print(f"{source}: {matching[0][:60]}: {run} loads of 16 bytes in a row, {stores} stores of 16 bytes")
                 if run < least or stores < 1:
                     fail(f"{source}: {matching[0]}: {run} loads in a row, not {least}; {stores} stores of 16 bytes")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""sass.py NVCC ROOT: compiles the grouped products and fails unless their machine code holds the matrix instructions that are meant, and no spills.
+"""sass.py NVCC ROOT: compiles the grouped products and fails unless their machine code holds the matrix instructions
+that are meant, and no spills.
 
-Instructions are 16 bytes, the operation is in their lowest 12 bits. So no disassembler is needed (the development machine's CUDA has none); where there is one
-(nvdisasm), its words are compared with these numbers first. Also fails when the assembler says that it serialised the matrix instructions.
+Instructions are 16 bytes, the operation is in their lowest 12 bits. So no disassembler is needed (the development
+machine's CUDA has none); where there is one (nvdisasm), its words are compared with these numbers first. Also fails
+when the assembler says that it serialised the matrix instructions.
 """
 import collections
 import os
@@ -30,8 +32,8 @@ def fail(text):
 
 
 def compile_file(nvcc, root, source, arch, out):
-    command = [nvcc, "-std=c++17", f"-gencode=arch=compute_{arch},code=sm_{arch}", f"-I{root}", "-cubin", "-Xptxas", "-v", "-o", out,
-               os.path.join(root, "kernels", source)]
+    command = [nvcc, "-std=c++17", f"-gencode=arch=compute_{arch},code=sm_{arch}", f"-I{root}", "-cubin", "-Xptxas",
+               "-v", "-o", out, os.path.join(root, "kernels", source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     if done.returncode != 0:
         fail(f"{source}: {done.stderr}")
@@ -53,7 +55,8 @@ def kernels_of(path):
     for name, _, _, _, offset, length in headers:
         text = elf[names + name:elf.index(b"\0", names + name)].decode()
         if text.startswith(".text."):
-            found[text[len(".text."):]] = [struct.unpack_from("<Q", elf, offset + at)[0] & 0xFFF for at in range(0, length, 16)]
+            found[text[len(".text."):]] = [struct.unpack_from("<Q", elf, offset + at)[0] & 0xFFF
+                                           for at in range(0, length, 16)]
     return found
 
 
@@ -86,8 +89,10 @@ def main():
                     if re.search(pattern, name):
                         checked += 1
                         if counts[operation] < least:
-                            fail(f"{source} for sm_{arch}: {name}: {counts[operation]} x {NAMES[operation]}, at least {least} wanted")
-                print(f"{source} sm_{arch} {name}: " + ", ".join(f"{counts[o]} x {n}" for o, n in NAMES.items() if counts[o]))
+                            fail(f"{source} for sm_{arch}: {name}: {counts[operation]} x {NAMES[operation]}, at least "
+                                 f"{least} wanted")
+                print(f"{source} sm_{arch} {name}: " + ", ".join(f"{counts[o]} x {n}" for o, n in NAMES.items()
+                                                                 if counts[o]))
             if checked != KERNELS[source]:
                 fail(f"{source} for sm_{arch}: {checked} kernels known, {KERNELS[source]} wanted")
     print("every kernel has its matrix instructions")

@@ -3,9 +3,10 @@
 
 usage: run_real.py ROLLCALL ROLL_SIM ROLL_SIM_JOB COUNT [FOLDER]
 
-For each program: it must end by itself exactly where the oracle's does, and each finding about it must be one that the simulated engine had in some
-order of feeding, or one that the simulator's rules take for right. A healthy program gives no finding. Programs run one after the other; one that hangs is ended when it has been told, or some time
-after the last one should have been.
+For each program: it must end by itself exactly where the oracle's does, and each finding about it must be one that the
+simulated engine had in some order of feeding, or one that the simulator's rules take for right. A healthy program gives
+no finding. Programs run one after the other; one that hangs is ended when it has been told, or some time after the last
+one should have been.
 """
 import json
 import os
@@ -92,7 +93,8 @@ def main():
         bad = 0
         for name in sorted(os.listdir(folder)):
             differs = run(rollcall, job_program, os.path.join(folder, name))
-            print(f"{'DIFFERS' if differs else 'alike  '} {name}{chr(10) + '    ' + differs if differs else ''}", flush=True)
+            print(f"{'DIFFERS' if differs else 'alike  '} {name}{chr(10) + '    ' + differs if differs else ''}",
+                  flush=True)
             bad += differs != ""
     print(f"{bad} programs differ")
     sys.exit(1 if bad else 0)

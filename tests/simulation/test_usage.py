@@ -1,4 +1,5 @@
-"""test_usage.py: `roll_sim --help` lists every option that docs/SIMULATION.md and the tests use; what it does not know it says, and exits with 2."""
+"""test_usage.py: `roll_sim --help` lists every option that docs/SIMULATION.md and the tests use; what it does not know
+it says, and exits with 2."""
 import os
 import re
 import subprocess
@@ -16,7 +17,8 @@ def roll_sim(*args):
 def options(path):
     """The options behind the name roll_sim, line by line."""
     with open(os.path.join(HERE, path)) as f:
-        return {o for line in f for call in re.findall(r"roll_sim(?: COMMAND roll_sim)?((?: +-[^ )]+| +[^- ][^ )]*)+)", line) for o in re.findall(r"--[a-z]+", call)}
+        return {o for line in f for call in re.findall(r"roll_sim(?: COMMAND roll_sim)?((?: +-[^ )]+| +[^- ][^ )]*)+)",
+                                                       line) for o in re.findall(r"--[a-z]+", call)}
 
 
 class Usage(unittest.TestCase):

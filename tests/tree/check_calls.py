@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""check_calls.py: no circle of files that call each other, and the pure parts need nothing from outside but what their lists allow.
+"""check_calls.py: no circle of files that call each other, and the pure parts need nothing from outside but what their
+lists allow.
 
-Both are read from the objects (`nm`). A call is a symbol, function or variable, that one object of a library wants and another of it defines; calls through a
-pointer and functions that are inlined from headers are not seen as such. A circle that is wanted stands in exceptions.txt with its reason: exactly the files of
-the circle, so that one that grows or shrinks must be looked at again. What a list proves is that the part's own objects name no other symbol of libc: it does not
-prove what an allowed function does inside, nor on which path a function is called.
+Both are read from the objects (`nm`). A call is a symbol, function or variable, that one object of a library wants and
+another of it defines; calls through a pointer and functions that are inlined from headers are not seen as such. A
+circle that is wanted stands in exceptions.txt with its reason: exactly the files of the circle, so that one that grows
+or shrinks must be looked at again. What a list proves is that the part's own objects name no other symbol of libc: it
+does not prove what an allowed function does inside, nor on which path a function is called.
 
   check_calls.py OBJECTS NM    OBJECTS: lines of "[library]" and below them the paths of its objects
 """
@@ -15,21 +17,25 @@ import sys
 
 import tree
 
-INSTRUMENTS = re.compile(r"^__(asan|ubsan|tsan|sanitizer|gcov|llvm|sancov|lsan)_|^_GLOBAL_OFFSET_TABLE_$|^__stack_chk_fail$")
+INSTRUMENTS = re.compile(
+    r"^__(asan|ubsan|tsan|sanitizer|gcov|llvm|sancov|lsan)_|^_GLOBAL_OFFSET_TABLE_$|^__stack_chk_fail$")
 # The libraries whose outside is listed, and those whose functions they may call.
-LISTED = {"roll_engine": ("roll_trace",), "rollcall_interposer": ("rollcall_interposer_set1", "rollcall_interposer_set2")}
+LISTED = {"roll_engine": ("roll_trace",), "rollcall_interposer": ("rollcall_interposer_set1",
+                                                                  "rollcall_interposer_set2")}
 
 
 def source(path):
     """The source file of an object: .../folder/CMakeFiles/target.dir/a/b.c.o."""
     found = re.search(r"(?:^|/)([^:]*?)/?CMakeFiles/[^/]+\.dir/(.*)\.o$", path)
     folder, name = found.groups()
-    at = max(("/" + folder + "/").rfind("/" + top + "/") for top in tree.PRODUCT)  # the checkout may lie below such a name
+    # the checkout may lie below such a name
+    at = max(("/" + folder + "/").rfind("/" + top + "/") for top in tree.PRODUCT)
     return os.path.normpath(os.path.join(folder[at:], name.replace("__/", "../"))) if at >= 0 else name
 
 
 def plain(symbol):
-    """The function's own name of what compilers that fortify call: __read_chk and __open_2. An instrument's __asan_stack_malloc_2 keeps its name."""
+    """The function's own name of what compilers that fortify call: __read_chk and __open_2. An instrument's
+    __asan_stack_malloc_2 keeps its name."""
     return symbol if INSTRUMENTS.match(symbol) else re.sub(r"^__(\w+)_(?:chk|2)$", r"\1", symbol)
 
 
@@ -96,7 +102,8 @@ def judge_circles(libraries, excused, whole=()):
                 for other in circle:
                     if other in graph[file]:
                         faults.append(f"  {file} calls {other}: {' '.join(sorted(graph[file][other])[:8])}")
-    return faults + [f"tests/tree/exceptions.txt: {key}: is no circle any more" for key in [*excused, *whole] if key not in used]
+    return faults + [f"tests/tree/exceptions.txt: {key}: is no circle any more" for key in [*excused, *whole]
+                     if key not in used]
 
 
 def judge_outside(library, objects, helpers, allowed):
@@ -157,12 +164,14 @@ def main(listing, nm):
             objects = libraries.setdefault(line.strip("[]"), {})
         elif line.endswith(".o"):
             if os.path.isfile(line):
-                objects[source(line)] = symbols(subprocess.run([nm, "-P", line], capture_output=True, text=True, check=True).stdout)
+                objects[source(line)] = symbols(subprocess.run([nm, "-P", line], capture_output=True, text=True,
+                                                               check=True).stdout)
             else:
                 faults.append(f"{line}: not built")
     faults += judge_circles(libraries, tree.exceptions("circle"), tree.exceptions("circles"))
     count = sum(len(o) for o in libraries.values())
-    instrumented = any(s.startswith(("__asan_", "__tsan_", "__gcov_", "__sanitizer_")) for o in libraries.values() for _, w in o.values() for s in w)
+    instrumented = any(s.startswith(("__asan_", "__tsan_", "__gcov_", "__sanitizer_")) for o in libraries.values()
+                       for _, w in o.values() for s in w)
     for library, helpers in LISTED.items():
         allowed = allowed_symbols(tree.read(f"tests/tree/{library}.symbols"))
         found, seen = judge_outside(library, libraries[library], [libraries[h] for h in helpers], allowed)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """check_includes.py: no #include of the product points upward, and the build of the daemon names the same order.
 
-The rule is the table of parts in CONTRIBUTING.md: a file includes its own part and the parts that its row names. A row may name only rows above it, so the
-table has no circle. What is included as <nccl.h> or <cuda_runtime.h> is the vendor's interface and no part, whoever's header it is.
+The rule is the table of parts in CONTRIBUTING.md: a file includes its own part and the parts that its row names. A row
+may name only rows above it, so the table has no circle. What is included as <nccl.h> or <cuda_runtime.h> is the
+vendor's interface and no part, whoever's header it is.
 
   check_includes.py    first on planted violations, each of which must be found, then on the tree
 """
@@ -14,14 +15,16 @@ import tree
 
 SOURCE = re.compile(r"\.(c|h|def|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
-LIBRARIES = {"roll_trace": "trace", "roll_base": "base", "roll_wire": "wire", "roll_store": "store", "roll_engine": "engine", "roll_symbols": "stack",
-             "roll_stack": "stack", "roll_verdict": "verdict", "roll_feed": "feed", "roll_metrics": "http", "roll_agent": "agent", "roll_root": "root",
+LIBRARIES = {"roll_trace": "trace", "roll_base": "base", "roll_wire": "wire", "roll_store": "store",
+             "roll_engine": "engine", "roll_symbols": "stack", "roll_stack": "stack", "roll_verdict": "verdict",
+             "roll_feed": "feed", "roll_metrics": "http", "roll_agent": "agent", "roll_root": "root",
              "roll_rollcalld": "rollcalld", "roll_console": "console"}
 HEADERS = {"common", "base containers"}  # parts that are headers alone: whoever includes them links nothing for it
 
 
 def includes(path, text, files):
-    """(line, file) of each #include of a file of the product; of each that names the product's folders and no file, (line, None)."""
+    """(line, file) of each #include of a file of the product; of each that names the product's folders and no file,
+    (line, None)."""
     for number, line in enumerate(text.split("\n"), 1):
         found = INCLUDE.match(line)
         if found is None:
@@ -37,7 +40,8 @@ def includes(path, text, files):
 
 
 def judge(parts, texts, excused):
-    """Faults of these files, {path: text}; `excused` as tree.exceptions: one that excuses nothing is a fault as well."""
+    """Faults of these files, {path: text}; `excused` as tree.exceptions: one that excuses nothing is a fault as
+    well."""
     faults, used, graph = [], set(), {}
     for path in sorted(texts):
         part = parts.of(path)
@@ -69,7 +73,8 @@ def rounds(graph):
     def walk(path, way):
         for number, target in graph.get(path, ()):
             if target in way:
-                faults.append(f"{path}:{number}: #include \"{target}\" closes a circle of includes: {' -> '.join(way[way.index(target):] + [target])}")
+                faults.append(f"{path}:{number}: #include \"{target}\" closes a circle of includes: "
+                              f"{' -> '.join(way[way.index(target):] + [target])}")
             elif target not in done:
                 walk(target, way + [target])
         done.add(path)
@@ -96,7 +101,8 @@ def linked(texts):
 
 
 def agree(parts, found):
-    """Faults: a part of the daemon whose row and whose libraries differ. The console has several rows, and HEADERS are no libraries."""
+    """Faults: a part of the daemon whose row and whose libraries differ. The console has several rows, and HEADERS are
+    no libraries."""
     faults = []
     for part, names in sorted(found.items()):
         rows = [r for r in parts.order if r == part or r.startswith(part + " ")]
@@ -105,13 +111,16 @@ def agree(parts, found):
             continue
         may = {a.split(" ")[0] for r in rows for a in parts.allowed[r] - HEADERS} - {part}
         if may != names:
-            faults.append(f"daemon/: {part} links {', '.join(sorted(names))}, and the table in CONTRIBUTING.md lets it include {', '.join(sorted(may))}")
+            faults.append(f"daemon/: {part} links {', '.join(sorted(names))}, and the table in CONTRIBUTING.md lets it "
+                          f"include {', '.join(sorted(may))}")
     return faults
 
 
 def try_self():
-    table = tree.Parts("| low | `a/low/` | nothing |\n| top | `a/top/`, `a/x/*.h` | low |\n| alone | `a/top/{p,q}.c` | nothing |\n")
-    good = {"a/low/l.h": "", "a/top/t.c": '#include "a/low/l.h"\n#include <stdio.h>\n', "a/x/t.h": "", "a/top/p.c": '# include "../top/q.c"\n', "a/top/q.c": ""}
+    table = tree.Parts("| low | `a/low/` | nothing |\n| top | `a/top/`, `a/x/*.h` | low |\n| alone | `a/top/{p,q}.c` | "
+                       "nothing |\n")
+    good = {"a/low/l.h": "", "a/top/t.c": '#include "a/low/l.h"\n#include <stdio.h>\n', "a/x/t.h": "",
+            "a/top/p.c": '# include "../top/q.c"\n', "a/top/q.c": ""}
     assert judge(table, good, {}) == []
     for path, text, want in (
             ("a/low/l.h", '\n#include "a/top/t.c"\n', "a/low/l.h:2: #include \"a/top/t.c\": low may not include top"),
@@ -126,11 +135,14 @@ def try_self():
     bad = {**good, "a/low/l.h": '#include "a/x/t.h"\n'}
     assert judge(table, bad, {"a/low/l.h -> a/x/t.h": "for a reason"}) == []
     assert "no longer needed" in judge(table, good, {"a/low/l.h -> a/x/t.h": "for a reason"})[0]
-    lists = {"x": "roll_daemon_part(wire roll_base) # roll_engine\nadd_library(roll_stack STATIC a.c)\ntarget_link_libraries(roll_stack PUBLIC roll_symbols roll_base)\n"}
+    lists = {"x": "roll_daemon_part(wire roll_base) # roll_engine\nadd_library(roll_stack STATIC a.c)\n"
+             "target_link_libraries(roll_stack PUBLIC roll_symbols roll_base)\n"}
     assert linked(lists) == {"wire": {"base", "trace"}, "stack": {"base"}}
-    rows = tree.Parts("| trace | `t/` | nothing |\n| base | `b/` | trace |\n| wire | `w/` | base, trace |\n| stack | `s/` | base, trace |\n")
+    rows = tree.Parts("| trace | `t/` | nothing |\n| base | `b/` | trace |\n| wire | `w/` | base, trace |\n| stack | "
+                      "`s/` | base, trace |\n")
     assert len(agree(rows, linked(lists))) == 1 and "stack links base" in agree(rows, linked(lists))[0]
-    pure = tree.Parts("| trace | `t/` | nothing |\n| base containers | `b/m.h` | trace |\n| base | `b/` | base containers, trace |\n| engine | `e/` | base containers, trace |\n")
+    pure = tree.Parts("| trace | `t/` | nothing |\n| base containers | `b/m.h` | trace |\n| base | `b/` | base "
+                      "containers, trace |\n| engine | `e/` | base containers, trace |\n")
     assert pure.of("b/m.h") == "base containers" and pure.of("b/n.h") == "base"
     assert agree(pure, {"base": {"trace"}, "engine": {"trace"}}) == []
     assert "engine links base, trace" in agree(pure, {"engine": {"base", "trace"}})[0]
@@ -154,4 +166,5 @@ if __name__ == "__main__":
     table = tree.parts()
     unseen = [f"CONTRIBUTING.md: part {p}: no file" for p in table.order if not any(table.of(f) == p for f in texts)]
     faults = unseen + judge(table, texts, tree.exceptions("include")) + agree(table, linked(lists))
-    tree.end(faults, f"{len(texts)} files include nothing above them; {len(linked(lists))} folders of the daemon link what they may include")
+    tree.end(faults, f"{len(texts)} files include nothing above them; {len(linked(lists))} folders of the daemon link "
+             "what they may include")

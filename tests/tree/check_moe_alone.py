@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """check_moe_alone.py: moe_core needs neither kernels/ nor hostnccl/ nor trace/ to be compiled.
 
-A copy of moe_core/ and common/ in an empty folder, and each of its files through the compiler without code (-fsyntax-only), against the headers of NCCL and of
-the CUDA runtime that are given. A planted include of each folder that is not there must fail first: otherwise the copy would prove nothing.
+A copy of moe_core/ and common/ in an empty folder, and each of its files through the compiler without code
+(-fsyntax-only), against the headers of NCCL and of the CUDA runtime that are given. A planted include of each folder
+that is not there must fail first: otherwise the copy would prove nothing.
 
   check_moe_alone.py COMPILER HEADERS...
 """
@@ -34,7 +35,8 @@ def main(compiler, headers):
         for path in files:
             os.makedirs(os.path.dirname(os.path.join(top, path)), exist_ok=True)
             shutil.copyfile(os.path.join(tree.ROOT, path), os.path.join(top, path))
-        # The headers that stand in for the vendor's lie in hostnccl/: a copy, so that the folder itself is not in reach.
+        # The headers that stand in for the vendor's lie in hostnccl/: a copy, so that the folder itself is not in
+        # reach.
         for i, folder in enumerate(headers):
             if os.path.abspath(folder).startswith(tree.ROOT + os.sep):
                 headers[i] = os.path.join(top, "headers")

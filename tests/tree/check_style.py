@@ -53,7 +53,8 @@ def judge(path, text):
     for number, line in enumerate(lines, 1):
         if len(line) > COLUMNS and (path.endswith(C) or "--all" in sys.argv):
             yield number, "columns", f"{len(line)} columns, {COLUMNS} at most"
-        if path.endswith(OURS) and not path.endswith(".md") and BANNER.search(line) and re.match(r"\s*(/\*|\*|//|#)", line):
+        if path.endswith(OURS) and not path.endswith(".md") and BANNER.search(line) and re.match(r"\s*(/\*|\*|//|#)",
+                                                                                                 line):
             yield number, "banner", "a banner: a plain comment, or nothing"
     if path.endswith(C + (".def",)) and path.rsplit("/")[-1] + ":" not in "\n".join(lines[:4]):
         yield 1, "head", f"the first comment begins with the file's name: {path.rsplit('/')[-1]}: what it is for"

@@ -1,4 +1,5 @@
-"""tree.py: what the checks of the tree share: its files, the table of parts in CONTRIBUTING.md, named exceptions, and how a check ends."""
+"""tree.py: what the checks of the tree share: its files, the table of parts in CONTRIBUTING.md, named exceptions, and
+how a check ends."""
 import fnmatch
 import os
 import re
@@ -57,7 +58,8 @@ class Parts:
         for i, part in enumerate(self.order):
             for name in self.allowed[part]:
                 if self.order.index(name) >= i:
-                    raise SystemExit(f"CONTRIBUTING.md: part {part} may include {name}, which stands below it in the table")
+                    raise SystemExit(f"CONTRIBUTING.md: part {part} may include {name}, which stands below it in the "
+                                     "table")
 
     def of(self, path):
         """The part of a file: of the patterns that fit, the longest decides. None: it belongs to none."""

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Trains a small language model with a MoE layer of libmoe_core.so in the middle: expert parallel over all ranks, data parallel for the rest.
+"""Trains a small language model with a MoE layer of libmoe_core.so in the middle: expert parallel over all ranks, data
+parallel for the rest.
 
     rollcall run -n 4 --hostnccl -- python3 train_moe.py              on CPU tensors, without a GPU
     torchrun --nproc_per_node 4 train_moe.py --device cuda            on GPUs, with the real NCCL
 
-The model guesses the next byte of a text from the last eight: embeddings, two residual blocks of normalisation and MoE, a head. Each rank has its own
-places in the text; an expert sees the tokens of all ranks, so its gradient is whole, and only the replicated parameters are summed over the ranks.
-Rank 0 prints the loss, the mean over all ranks. Status 1 when it did not fall.
+The model guesses the next byte of a text from the last eight: embeddings, two residual blocks of normalisation and MoE,
+a head. Each rank has its own places in the text; an expert sees the tokens of all ranks, so its gradient is whole, and
+only the replicated parameters are summed over the ranks. Rank 0 prints the loss, the mean over all ranks. Status 1 when
+it did not fall.
 """
 import argparse
 import os
@@ -29,10 +31,11 @@ class Model(torch.nn.Module):
         hidden = options.hidden
         self.embedding = torch.nn.Embedding(CONTEXT * 256, hidden)
         self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(hidden) for _ in range(options.layers))
-        self.moe = torch.nn.ModuleList(
-            moe_core.MoELayer(hidden, 2 * hidden, options.experts, options.topk, options.batch, device, layer=i, world_rank=world.rank if world else 0,
-                              router=moe_core.Router(after=True, switch_loss=0.01), groups=moe_core.Groups(ep=world, balance=world))
-            for i in range(options.layers))
+        self.moe = torch.nn.ModuleList(moe_core.MoELayer(hidden, 2 * hidden, options.experts, options.topk,
+                                                         options.batch, device, layer=i, world_rank=world.rank if world
+                                                         else 0, router=moe_core.Router(after=True, switch_loss=0.01),
+                                                         groups=moe_core.Groups(ep=world, balance=world))
+                                       for i in range(options.layers))
         self.head = torch.nn.Linear(hidden, 256)
         self.to(device.torch)
 
@@ -56,7 +59,8 @@ def batch(text, options, rank, step, device):
 
 
 def reduce_gradients(model, device, world, size):
-    """Makes the mean over all ranks' tokens: multiplies everything by 1 / ranks, and sums replicated gradients in one bucket."""
+    """Makes the mean over all ranks' tokens: multiplies everything by 1 / ranks, and sums replicated gradients in one
+    bucket."""
     replicated = [value.grad for name, value in model.named_parameters() if not model.is_sharded(name)]
     flat = torch.cat([grad.flatten() for grad in replicated])
     moe_core.reduce(device, flat, world, scale=1 / size)

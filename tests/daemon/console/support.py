@@ -1,8 +1,9 @@
-"""support.py: what the integration tests of `rollcall` share: the built programs, a ring directory of their own, and what is left behind.
+"""support.py: what the integration tests of `rollcall` share: the built programs, a ring directory of their own, and
+what is left behind.
 
-The programs come through the environment, set by ctest: ROLL_BIN (rollcall), ROLL_DAEMON_BIN (rollcalld), ROLL_CATALOGUE (a program that
-calls NCCL; absent when hostnccl is not built). Every process that a test starts carries ROLL_TEST_MARK, so that leftovers can be found
-without looking at names.
+The programs come through the environment, set by ctest: ROLL_BIN (rollcall), ROLL_DAEMON_BIN (rollcalld),
+ROLL_CATALOGUE (a program that calls NCCL; absent when hostnccl is not built). Every process that a test starts carries
+ROLL_TEST_MARK, so that leftovers can be found without looking at names.
 """
 import os
 import re
@@ -111,12 +112,15 @@ class Case(unittest.TestCase):
         self.assertIn(part, lines[0])
 
     def need_nccl(self):
-        self.assertTrue(CATALOGUE and os.path.exists(CATALOGUE), "ROLL_CATALOGUE names no program: hostnccl is not built")
+        self.assertTrue(CATALOGUE and os.path.exists(CATALOGUE),
+                        "ROLL_CATALOGUE names no program: hostnccl is not built")
 
 
 def summary_of(text):
     """The summary line of a run, as numbers; None when there is none."""
-    m = re.search(r"rollcall: ([\d,]+) ranks?, ([\d,]+) calls? on ([\d,]+) communicators?: ([\d,]+) findings?, (nothing|[\d,]+)", text)
+    m = re.search(
+        r"rollcall: ([\d,]+) ranks?, ([\d,]+) calls? on ([\d,]+) communicators?: ([\d,]+) findings?, (nothing|[\d,]+)",
+        text)
     if not m:
         return None
     names = ("ranks", "calls", "comms", "findings", "lost")

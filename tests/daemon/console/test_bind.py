@@ -41,15 +41,17 @@ class Judged(BindCase):
     def test_count_mismatch_at_every_version(self):
         for version, ranks in ((7, 2), (7, 4), (5, 3), (4, 2), (4, 4), (2, 2), (1, 4)):
             with self.subTest(version=version, ranks=ranks):
-                said, r = self.job("count", ranks, "--bind=plugin", env={"HOSTNCCL_PROFILER_NEWEST": str(version), "HOSTNCCL_ON_MISMATCH": "error"})
+                said, r = self.job("count", ranks, "--bind=plugin", env={"HOSTNCCL_PROFILER_NEWEST": str(version),
+                                                                         "HOSTNCCL_ON_MISMATCH": "error"})
                 found = [v for v in said if v["certainty"] != "note"]
                 self.assertTrue(found, r.stderr)
-                # Without call sites, and in a job that hangs at once, the odd call may be one that was added; which of the two is more
-                # likely depends on how many of the calls behind it were recorded before the job ended.
+                # Without call sites, and in a job that hangs at once, the odd call may be one that was added; which of
+                # the two is more likely depends on how many of the calls behind it were recorded before the job ended.
                 classes = {found[0]["code"], *(found[0].get("may_be") or [])}
                 self.assertIn("count-mismatch", classes, found[0]["text"])
                 self.assertLessEqual(classes, {"count-mismatch", "call-added", "calls-reordered"}, found[0]["text"])
-                self.assertEqual((found[0]["seq"], found[0]["certainty"]), (10, "proven" if len(classes) == 1 else "suspected"), found[0]["text"])
+                self.assertEqual((found[0]["seq"], found[0]["certainty"]),
+                                 (10, "proven" if len(classes) == 1 else "suspected"), found[0]["text"])
                 self.assertEqual(found[0]["culprits"], [ranks - 1] if ranks > 2 else [])
                 self.assertNotIn("redop-mismatch", [v["code"] for v in said])
 
@@ -63,7 +65,8 @@ class Judged(BindCase):
 
     def test_bytes_of_a_send_and_its_receive(self):
         for version in (7, 4):
-            said, r = self.job("wrong-recv", 2, "--bind=plugin", env={"HOSTNCCL_PROFILER_NEWEST": str(version), "HOSTNCCL_ON_MISMATCH": "error"})
+            said, r = self.job("wrong-recv", 2, "--bind=plugin", env={"HOSTNCCL_PROFILER_NEWEST": str(version),
+                                                                      "HOSTNCCL_ON_MISMATCH": "error"})
             self.assertIn("p2p-bytes", [v["code"] for v in said], r.stderr)
 
 
@@ -108,7 +111,8 @@ class Picked(BindCase):
 
     def test_a_chained_plugin_hears_the_job(self):
         log = self.path("log")
-        said, r = self.job("same", 2, "--bind=plugin", env={"NCCL_PROFILER_PLUGIN": USER, "USER_PROFILER_LOG": log, "USER_PROFILER_MASK": "2"})
+        said, r = self.job("same", 2, "--bind=plugin", env={"NCCL_PROFILER_PLUGIN": USER, "USER_PROFILER_LOG": log,
+                                                            "USER_PROFILER_MASK": "2"})
         self.assertEqual((r.returncode, said), (0, []), r.stderr)
         self.assertEqual(summary_of(r.stderr)["ranks"], 2)
         with open(log) as f:
@@ -120,7 +124,8 @@ class Picked(BindCase):
         seen, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": real})
         self.assertRegex(seen[3], r"/rollcall/front/[0-9.]+/libnccl\.so\.2$")
         self.assertEqual(seen[4], real)
-        again, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": seen[3]})  # set by hand: no front before a front
+        # set by hand: no front before a front
+        again, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": seen[3]})
         self.assertEqual(again[3:], [seen[3], ""])
         self.assertIn("is a front already", err)
         other, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": "/no/such/nccl", "SGLANG_NCCL_SO_PATH": real})
@@ -142,11 +147,12 @@ class Picked(BindCase):
 
     def test_a_place_that_no_preload_can_name(self):
         for name in ("with blank", "with:colon"):
-            for part, file in (("bin", ROLLCALL), ("lib", os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so"))):
+            for part, file in (("bin", ROLLCALL),
+                               ("lib", os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so"))):
                 os.makedirs(self.path(f"{name}/{part}"))
                 shutil.copy(file, self.path(f"{name}/{part}"))
-            r = subprocess.run([self.path(f"{name}/bin/rollcall"), "run", "--", "sh", "-c", "echo out; exit 3"], env=self.env,
-                               capture_output=True, text=True, timeout=300)
+            r = subprocess.run([self.path(f"{name}/bin/rollcall"), "run", "--", "sh", "-c", "echo out; exit 3"],
+                               env=self.env, capture_output=True, text=True, timeout=300)
             self.assertEqual((r.returncode, r.stdout), (3, "out\n"))
             self.assert_one_line(r.stderr, "the job runs unwatched")
 
@@ -163,8 +169,9 @@ class Doctor(BindCase):
         return {line["check"]: line for line in lines}, r.returncode
 
     def test_commands(self):
-        rows = ((RANKS, 0, "OK", "will see every NCCL call"), (INSIDE, 0, "OK", "by NCCL's profiler plugin"), (OLD, 1, "FAIL", "older than 2.23"),
-                (STATIC, 1, "FAIL", "Nothing of"), ("sh", 0, "OK", "unless NCCL is linked into what it loads"))
+        rows = ((RANKS, 0, "OK", "will see every NCCL call"), (INSIDE, 0, "OK", "by NCCL's profiler plugin"),
+                (OLD, 1, "FAIL", "older than 2.23"), (STATIC, 1, "FAIL", "Nothing of"),
+                ("sh", 0, "OK", "unless NCCL is linked into what it loads"))
         for command, code, state, text in rows:
             with self.subTest(command=command):
                 told, rc = self.doctor(command)
@@ -202,7 +209,8 @@ class Doctor(BindCase):
         def cut_short(data):
             del data[100:]
 
-        rows = ((for_musl, "uses musl: librollcall.so needs glibc"), (for_another_machine, "is made for another processor"),
+        rows = ((for_musl, "uses musl: librollcall.so needs glibc"),
+                (for_another_machine, "is made for another processor"),
                 (for_another_size, "is made for another processor"), (cut_short, "is linked statically"))
         for change, text in rows:
             with self.subTest(change=change.__name__):
@@ -227,7 +235,8 @@ class Doctor(BindCase):
 
     def test_what_is_no_program(self):
         os.mkfifo(self.path("pipe"))
-        for name, text in ((self.path("pipe"), "give a program that can be run"), ("/", "give a program that can be run"), ("no-such-program", "give a program")):
+        for name, text in ((self.path("pipe"), "give a program that can be run"),
+                           ("/", "give a program that can be run"), ("no-such-program", "give a program")):
             told, rc = self.doctor(name)
             self.assertEqual((rc, told["command"]["state"]), (1, "FAIL"), told)
             self.assertIn(text, told["command"]["text"])
@@ -237,7 +246,8 @@ class Doctor(BindCase):
     def test_table_is_aligned(self):
         r = self.rollcall("doctor", RANKS)
         self.assertEqual({line[6:].index(line[6:].split("  ")[0]) for line in r.stdout.splitlines()}, {0})
-        self.assertEqual({len(line[:22].rstrip()) <= 21 and line[20:22] == "  " for line in r.stdout.splitlines()}, {True}, r.stdout)
+        self.assertEqual({len(line[:22].rstrip()) <= 21 and line[20:22] == "  " for line in r.stdout.splitlines()},
+                         {True}, r.stdout)
 
     def test_processes(self):
         told, rc = self.doctor(str(os.getpid()))
@@ -248,7 +258,8 @@ class Doctor(BindCase):
 
 
 class Unseen(BindCase):
-    """Attached, NCCL at work, nothing seen: a note, live and from the trace; and none where there is nothing to note."""
+    """Attached, NCCL at work, nothing seen: a note, live and from the trace; and none where there is nothing to
+    note."""
 
     def test_sick_and_healthy(self):
         results = {}
@@ -259,21 +270,26 @@ class Unseen(BindCase):
         def sick():
             results["sick"] = self.job("quiet", 2, "--bind=preload", "--trace", self.path("trace"))
 
-        def well():  # seen by the plugin, beside what it forks; a program with NCCL in it that does not use it; and shells, preloaded too
+        # seen by the plugin, beside what it forks; a program with NCCL in it that does not use it; and shells,
+        # preloaded too
+        def well():
             results["well"] = self.rollcall("run", "-n", "2", "--bind=plugin", "--", "bash", "-c",
-                                            f"{JOB} idle 0 1 {healthy[1]} & {JOB} workers $RANK 2 {healthy[0]}; wait; sleep 1",
-                                            env={"HOSTNCCL_DIR": healthy[0]})
+                                            f"{JOB} idle 0 1 {healthy[1]} & {JOB} workers $RANK 2 {healthy[0]}; wait; "
+                                            "sleep 1", env={"HOSTNCCL_DIR": healthy[0]})
 
         def alone():  # an agent that has no root keeps the note in its own trace
             rings, meet = self.path("alone"), self.path("alone-meet")
             os.mkdir(rings, 0o700)
             os.mkdir(meet)
             env = {**self.env, "ROLLCALL_DIR": rings, "HOSTNCCL_DIR": meet}
-            agent = subprocess.Popen([DAEMON, "--agent", "--dir", rings, "--connect", f"ipc://{self.path('nobody')}", "--trace", self.path("kept")],
-                                     env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            agent = subprocess.Popen([DAEMON, "--agent", "--dir", rings, "--connect", f"ipc://{self.path('nobody')}",
+                                      "--trace", self.path("kept")], env=env, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             self.started.append(agent)
             results["job"] = subprocess.run([JOB, "quiet", "0", "1", meet], timeout=300,
-                                            env={**env, "LD_PRELOAD": os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so")})
+                                            env={**env,
+                                                 "LD_PRELOAD": os.path.join(os.path.dirname(ROLLCALL),
+                                                                            "../lib/librollcall.so")})
             agent.terminate()
             results["agent"] = agent.wait(300)
 

@@ -66,7 +66,8 @@ class Docs(unittest.TestCase):
         for command in self.commands():
             with self.subTest(command=command):
                 line = f"rollcall {command} --"
-                script = f'source "{os.path.join(DOCS, "completion", "rollcall")}"; COMP_WORDS=({line}); COMP_CWORD=2; _rollcall; echo "${{COMPREPLY[@]}}"'
+                script = (f'source "{os.path.join(DOCS, "completion", "rollcall")}"; COMP_WORDS=({line}); '
+                          'COMP_CWORD=2; _rollcall; echo "${COMPREPLY[@]}"')
                 offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
                 self.assertEqual(options(offered), listed(command) | {"--help"})
 
@@ -74,7 +75,8 @@ class Docs(unittest.TestCase):
         if not shutil.which("groff"):
             self.skipTest("groff is not installed")
         for name in os.listdir(os.path.join(DOCS, "man")):
-            r = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", os.path.join(DOCS, "man", name)], capture_output=True, text=True)
+            r = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", os.path.join(DOCS, "man", name)],
+                               capture_output=True, text=True)
             self.assertEqual((r.returncode, r.stderr), (0, ""), name)
 
 

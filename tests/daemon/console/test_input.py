@@ -10,8 +10,8 @@ from support import Case, CATALOGUE, DAEMON, ROLLCALL
 
 
 class Console(Case):
-    ASKING = (["top", "--once"], ["top", "--json"], ["why"], ["why", "3"], ["verdicts"], ["verdicts", "--follow"], ["remedy", "list"],
-              ["remedy", "on", "fill"])
+    ASKING = (["top", "--once"], ["top", "--json"], ["why"], ["why", "3"], ["verdicts"], ["verdicts", "--follow"],
+              ["remedy", "list"], ["remedy", "on", "fill"])
 
     def test_no_daemon_here_is_code_3(self):
         for args in self.ASKING:
@@ -82,7 +82,8 @@ class Files(Case):
     def test_listing_that_cannot_be_written_is_code_3(self):
         trace = self.write("empty.rtrc", b"ROLLTRCE\x01\x00\x01\x00\0\0\0\0")
         with open("/dev/full", "w") as full:
-            r = subprocess.run([ROLLCALL, "dump", trace], env=self.env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+            r = subprocess.run([ROLLCALL, "dump", trace], env=self.env, stdout=full, stderr=subprocess.PIPE, text=True,
+                               timeout=300)
         self.assertEqual(r.returncode, 3, r.stderr)
         self.assert_one_line(r.stderr, "standard output")
 
@@ -102,8 +103,8 @@ class Recording(Case):
         self.need_nccl()
 
     def job(self, *prefix, env=None):
-        return subprocess.run([*prefix, ROLLCALL, "run", "-n", "2", "--hostnccl", "--", CATALOGUE, "straggler", "healthy"],
-                              capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})})
+        return subprocess.run([*prefix, ROLLCALL, "run", "-n", "2", "--hostnccl", "--", CATALOGUE, "straggler",
+                               "healthy"], capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})})
 
     def test_ring_of_another_version_is_code_3(self):
         kept = self.path("kept")
@@ -147,7 +148,8 @@ class Recording(Case):
         # The stand-in NCCL keeps its own segments elsewhere: what is full is rollcall's directory.
         script = (f"mount -t tmpfs -o size=64k,mode=700 none {small} && "
                   f"exec \"$@\"")
-        r = self.job("unshare", "-m", "sh", "-c", script, "sh", env={"ROLLCALL_DIR": small, "HOSTNCCL_DIR": self.path("nccl")})
+        r = self.job("unshare", "-m", "sh", "-c", script, "sh",
+                     env={"ROLLCALL_DIR": small, "HOSTNCCL_DIR": self.path("nccl")})
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn("no space", r.stderr.lower())
 
@@ -185,7 +187,8 @@ class Doctor(Case):
         self.assertRegex(r.stdout, r"FAIL +command .*not found")
 
     def test_small_file_size_limit_fails(self):
-        r = subprocess.run(["sh", "-c", f"ulimit -f 64; exec {ROLLCALL} doctor"], capture_output=True, text=True, env=self.env)
+        r = subprocess.run(["sh", "-c", f"ulimit -f 64; exec {ROLLCALL} doctor"], capture_output=True, text=True,
+                           env=self.env)
         self.assertEqual(r.returncode, 1)
         self.assertRegex(r.stdout, r"FAIL +limits")
 

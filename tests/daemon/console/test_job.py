@@ -27,7 +27,8 @@ class Job(Case):
         self.need_nccl()
 
     def run_hung(self, *options, command, ranks="4", enough=lambda said: "call-skipped" in said):
-        """Runs a job that hangs, and ends it once it has printed enough: a limit of its own might end it before it works, on a busy machine."""
+        """Runs a job that hangs, and ends it once it has printed enough: a limit of its own might end it before it
+        works, on a busy machine."""
         with open(self.path("out"), "w+") as out, open(self.path("err"), "w+") as err:
             p = subprocess.Popen([ROLLCALL, "run", "-n", ranks, "--hostnccl", "--grace", "1", *options, "--", *command],
                                  stdout=out, stderr=err, stdin=subprocess.DEVNULL, text=True, env=self.env)
@@ -47,10 +48,13 @@ class Job(Case):
 
     def test_verdict_is_the_same_live_from_the_trace_and_from_the_rings(self):
         live, trace, kept = self.path("live.json"), self.path("trace"), self.path("kept")
-        # One rank keeps a copy of all rings while the job hangs, as somebody would who finds a hung job without a daemon.
-        keep = f"until grep -q proven {live}; do sleep 0.1; done; mkdir {kept}.new && cp $ROLLCALL_DIR/*.ring {kept}.new && mv {kept}.new {kept}"
+        # One rank keeps a copy of all rings while the job hangs, as somebody would who finds a hung job without a
+        # daemon.
+        keep = (f"until grep -q proven {live}; do sleep 0.1; done; mkdir {kept}.new && "
+                f"cp $ROLLCALL_DIR/*.ring {kept}.new && mv {kept}.new {kept}")
         command = f"(test $RANK = 0 && {{ {keep}; }}) & exec {CATALOGUE} skipped sick"
-        r = self.run_hung("--json", live, "--trace", trace, command=["sh", "-c", command], enough=lambda said: os.path.exists(kept))
+        r = self.run_hung("--json", live, "--trace", trace, command=["sh", "-c", command],
+                          enough=lambda said: os.path.exists(kept))
         self.assertEqual(r.returncode, TERMINATED, r.stderr)
         first = read(live)
         findings = [v for v in first if v["certainty"] != "note"]
@@ -65,11 +69,13 @@ class Job(Case):
         self.assertEqual(a.returncode, 1, a.stderr)
         again = [json.loads(line) for line in a.stdout.splitlines()]
         self.assertEqual(again[-1]["schema"], "rollcall.summary/1")
-        self.assertEqual([json.dumps(v, sort_keys=True) for v in again[:-1]], [json.dumps(v, sort_keys=True) for v in first])
+        self.assertEqual([json.dumps(v, sort_keys=True) for v in again[:-1]],
+                         [json.dumps(v, sort_keys=True) for v in first])
 
         a = self.rollcall("analyze", "--json", kept)
         self.assertEqual(a.returncode, 1, a.stderr)
-        rings = [v for v in map(json.loads, a.stdout.splitlines()) if v["schema"] == "rollcall.verdict/1" and v["certainty"] != "note"]
+        rings = [v for v in map(json.loads, a.stdout.splitlines()) if v["schema"] == "rollcall.verdict/1"
+                 and v["certainty"] != "note"]
         self.assertIn(facts(findings[0], without=("number",)), [facts(v, without=("number",)) for v in rings])
 
         a = self.rollcall("analyze", trace)
@@ -93,32 +99,40 @@ class Job(Case):
         self.assertIn("were ended from outside", " ".join(a.stdout.split()))
         # One summary, word by word, what not all ranks have called included.
         summary = r.stderr.splitlines()[-1]
-        self.assertRegex(summary, r"^rollcall: 4 ranks, .*, (1 call that not all its ranks made|\d+ calls that not all their ranks made)$")
+        self.assertRegex(summary,
+                         r"^rollcall: 4 ranks, .*, "
+                         r"(1 call that not all its ranks made|\d+ calls that not all their ranks made)$")
         self.assertEqual("rollcall: " + a.stdout.splitlines()[-1], summary)
 
     def test_fail_on_finding(self):
-        # The rank that ended early leaves the others waiting only in the sick program; here they do not, and the job ends with 0.
+        # The rank that ended early leaves the others waiting only in the sick program; here they do not, and the job
+        # ends with 0.
         r = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--", CATALOGUE, "straggler", "healthy")
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(summary_of(r.stderr)["findings"], 0, r.stderr)
         # A job that hangs and is ended by its own limit, which it takes for success.
         live = self.path("live.json")
         r = self.rollcall("run", "-n", "4", "--hostnccl", "--fail-on-finding", "--json", live, "--", "sh", "-c",
-                          f"{CATALOGUE} skipped sick & until grep -q proven {live}; do sleep 0.1; done; kill -KILL $!; exit 0")
+                          f"{CATALOGUE} skipped sick & until grep -q proven {live}; do sleep 0.1; done; kill -KILL $!; "
+                          "exit 0")
         self.assertEqual(r.returncode, 1, r.stderr)
 
     def test_quiet_and_json_on_standard_output(self):
         r = self.run_sick("--quiet", "--json", "-")
         self.assertEqual(r.returncode, TERMINATED)
         verdicts = [json.loads(line) for line in r.stdout.splitlines() if line.startswith('{"')]
-        self.assertTrue(any(v["schema"] == "rollcall.verdict/1" and v["certainty"] != "note" for v in verdicts), r.stdout)
+        self.assertTrue(any(v["schema"] == "rollcall.verdict/1" and v["certainty"] != "note" for v in verdicts),
+                        r.stdout)
         self.assertNotIn("ranks,", r.stderr)
 
     def test_a_limit_shorter_than_the_patience_still_says_who_waits(self):
-        r = self.rollcall("run", "-n", "3", "--hostnccl", "--timeout", "4", "--", CATALOGUE, "busy", "sick")  # the patience is 5 s
+        # the patience is 5 s
+        r = self.rollcall("run", "-n", "3", "--hostnccl", "--timeout", "4", "--", CATALOGUE, "busy", "sick")
         self.assertEqual(r.returncode, 124, r.stderr)
         self.assertNotIn("rank-busy", r.stderr)
-        self.assertRegex(r.stderr, r"(?m)^rollcall: Ranks 0-1 are inside .* They wait in .*, for rank 2: rank 2 is not inside any call")
+        self.assertRegex(r.stderr,
+                         r"(?m)^rollcall: Ranks 0-1 are inside .* They wait in .*, for rank 2: "
+                         r"rank 2 is not inside any call")
 
     def test_one_side_of_a_verdict_is_all_who_wait_in_the_call(self):
         r = self.run_sick("--json", "-", program="finished", enough=lambda said: "rank-finished" in said)
@@ -132,7 +146,8 @@ class Job(Case):
 
     def test_consoles_beside_a_hung_job(self):
         live = self.path("live.json")
-        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped",
+                         "sick")
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         top = self.rollcall("top", "--once")
         self.assertEqual(top.returncode, 0, top.stderr)
@@ -160,9 +175,11 @@ class Job(Case):
         self.assertEqual(job.wait(300), 128 + 15)
 
     def test_who_asks_is_told_which_job_answers(self):
-        """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks it."""
+        """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks
+        it."""
         who = r"job %s: ranks 0-3 \(4 ranks\) on host \S+, watched since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(.* m?s\)\n\n"
-        start = lambda name: self.start("run", "-n", "4", "--hostnccl", "--json", self.path(name), "--", CATALOGUE, "skipped", "sick", env={"ROLLCALL_JOB": name})
+        start = lambda name: self.start("run", "-n", "4", "--hostnccl", "--json", self.path(name), "--", CATALOGUE,
+                                        "skipped", "sick", env={"ROLLCALL_JOB": name})
         hung = lambda name: until(lambda: os.path.exists(self.path(name)) and os.path.getsize(self.path(name)) > 0)
         one = start("one")
         self.assertTrue(hung("one"))
@@ -184,7 +201,8 @@ class Job(Case):
             self.assertEqual(option[0], "--daemon")
             self.assertRegex(self.rollcall("why", *option).stdout, "^" + who % job)
         # Killed: what it leaves behind is nobody who could be asked.
-        left = [p for p in marked(self.mark) if os.path.basename(DAEMON) in command_of(p) and self.env_of(p, "ROLLCALL_JOB") == "two"]
+        left = [p for p in marked(self.mark) if os.path.basename(DAEMON) in command_of(p)
+                and self.env_of(p, "ROLLCALL_JOB") == "two"]
         self.assertTrue(left)
         for process in left:
             os.kill(process, 9)
@@ -203,7 +221,8 @@ class Job(Case):
 
     def test_nothing_is_left_when_run_is_killed_in_a_hung_job(self):
         live = self.path("live.json")
-        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped",
+                         "sick")
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         job.kill()
         job.wait()
@@ -217,7 +236,8 @@ class Job(Case):
         self.started.append(root)
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
         kept = self.path("kept")
-        r = self.run_sick("--daemon", endpoint, "--trace", kept, "--trace-segment", "64K", "--trace-limit", "1M", "--trace-age", "7d")
+        r = self.run_sick("--daemon", endpoint, "--trace", kept, "--trace-segment", "64K", "--trace-limit", "1M",
+                          "--trace-age", "7d")
         self.assertEqual(r.returncode, TERMINATED, r.stderr)
         self.assertIn("call-skipped", r.stderr)
         self.assertEqual(summary_of(r.stderr)["ranks"], 4, r.stderr)
@@ -235,7 +255,8 @@ class Job(Case):
         r = self.rollcall("run", "--daemon", endpoint, "--http", "127.0.0.1:0", "--", "true")
         self.assertEqual(r.returncode, 2)
         self.assert_one_line(r.stderr, "belongs to the root")
-        for wrong in (["--trace-limit", "1G"], ["--trace", kept, "--trace-age", "1q"], ["--trace", kept, "--trace-segment", "1K"]):
+        for wrong in (["--trace-limit", "1G"], ["--trace", kept, "--trace-age", "1q"],
+                      ["--trace", kept, "--trace-segment", "1K"]):
             r = self.rollcall("run", *wrong, "--", "true")
             self.assertEqual(r.returncode, 2)
             self.assert_one_line(r.stderr, "--trace-")
@@ -249,7 +270,8 @@ class Job(Case):
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
         sick = self.run_sick("--daemon", endpoint)
         self.assertIn("call-skipped", sick.stderr)
-        well = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--daemon", endpoint, "--", CATALOGUE, "skipped", "healthy")
+        well = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--daemon", endpoint, "--", CATALOGUE,
+                             "skipped", "healthy")
         self.assertEqual(well.returncode, 0, well.stderr)
         self.assertNotIn("call-skipped", well.stderr)
         self.assertEqual(summary_of(well.stderr)["ranks"], 2, well.stderr)
@@ -268,7 +290,8 @@ class Job(Case):
         r = self.run_sick("--json", self.path("live.json"))
         self.assertEqual(r.returncode, TERMINATED, r.stderr)
         first = [v for v in read(self.path("live.json")) if v["certainty"] != "note"][0]
-        self.assertLess(first["time_ns"] - first["event_ns"], 60_000_000_000, "the verdict came late")  # how soon is a figure: roll_bench verdict
+        # how soon is a figure: roll_bench verdict
+        self.assertLess(first["time_ns"] - first["event_ns"], 60_000_000_000, "the verdict came late")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,10 @@ class Codes(Case):
     def test_returns_the_code_of_the_rank_that_failed_first(self):
         # The others end when rank 2 can no longer be signalled: its end has been noted.
         first = self.path("first")
-        wait = f"until test -s {first}; do sleep 0.02; done; while kill -0 $(cat {first}) 2>/dev/null; do sleep 0.02; done"
-        r = self.rollcall("run", "-n", "3", "--", "sh", "-c", f"test $RANK = 2 && {{ echo $$ >{first}.new; mv {first}.new {first}; exit 7; }}; {wait}; exit $RANK")
+        wait = (f"until test -s {first}; do sleep 0.02; done; "
+                f"while kill -0 $(cat {first}) 2>/dev/null; do sleep 0.02; done")
+        r = self.rollcall("run", "-n", "3", "--", "sh", "-c", f"test $RANK = 2 && {{ echo $$ >{first}.new; mv "
+                          f"{first}.new {first}; exit 7; }}; {wait}; exit $RANK")
         self.assertEqual(r.returncode, 7, r.stderr)
 
     def test_returns_128_plus_the_signal(self):
@@ -58,7 +60,8 @@ class Environment(Case):
         self.assertTrue(all(line[6].endswith("/librollcall.so") for line in lines))
 
     def test_preload_keeps_what_was_there(self):
-        r = self.rollcall("run", "--", "sh", "-c", "echo $LD_PRELOAD", env={"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/libm.so.6"})
+        r = self.rollcall("run", "--", "sh", "-c", "echo $LD_PRELOAD",
+                          env={"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/libm.so.6"})
         self.assertRegex(r.stdout, r"librollcall\.so:/usr/lib/x86_64-linux-gnu/libm\.so\.6\n")
 
     def test_private_directory_is_ours_alone(self):
@@ -69,7 +72,8 @@ class Environment(Case):
         self.assertFalse(os.path.exists(where))
 
     def test_hostnccl_comes_first(self):
-        r = self.rollcall("run", "--hostnccl", "--", "sh", "-c", "echo $LD_LIBRARY_PATH $HOSTNCCL_DIR", env={"LD_LIBRARY_PATH": "/x"})
+        r = self.rollcall("run", "--hostnccl", "--", "sh", "-c", "echo $LD_LIBRARY_PATH $HOSTNCCL_DIR",
+                          env={"LD_LIBRARY_PATH": "/x"})
         self.assertRegex(r.stdout, r"^\S+/hostnccl:/x \S+/hostnccl\n$", r.stderr)
 
 
@@ -115,7 +119,8 @@ class Ends(Case):
     def begin(self, *args):
         """Starts a job that sleeps, and waits until its ranks run."""
         ready = self.path("ready")
-        p = self.start("run", *args, "--", "sh", "-c", f"touch {ready}.${{RANK:-0}}; exec sleep 100", start_new_session=True)
+        p = self.start("run", *args, "--", "sh", "-c", f"touch {ready}.${{RANK:-0}}; exec sleep 100",
+                       start_new_session=True)
         self.assertTrue(until(lambda: os.path.exists(ready + ".0")))
         return p
 
@@ -126,7 +131,8 @@ class Ends(Case):
 
     def test_a_job_that_ignores_sigterm_is_killed_after_the_grace_time(self):
         ready = self.path("ready")
-        p = self.start("run", "-n", "2", "--grace", "0.5", "--", "sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 1; done")
+        p = self.start("run", "-n", "2", "--grace", "0.5", "--", "sh", "-c",
+                       f"trap '' TERM; touch {ready}; while :; do sleep 1; done")
         self.assertTrue(until(lambda: os.path.exists(ready)))
         time.sleep(0.2)
         p.send_signal(signal.SIGTERM)
@@ -134,7 +140,8 @@ class Ends(Case):
 
     def test_the_same_signal_again_kills_at_once(self):
         ready = self.path("ready")
-        p = self.start("run", "--grace", "60", "--", "sh", "-c", f"trap '' INT; touch {ready}; while :; do sleep 1; done")
+        p = self.start("run", "--grace", "60", "--", "sh", "-c",
+                       f"trap '' INT; touch {ready}; while :; do sleep 1; done")
         self.assertTrue(until(lambda: os.path.exists(ready)))
         time.sleep(0.2)
         p.send_signal(signal.SIGINT)
@@ -173,8 +180,9 @@ class Ends(Case):
             for parent in (os.getpid(), 1):
                 folder = self.path(f"{mode}-{parent}")
                 os.mkdir(folder, 0o700)
-                daemon = subprocess.Popen([DAEMON, *arguments, "--dir", folder, "--linger", "1", "--parent", str(parent)],
-                                          env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                daemon = subprocess.Popen([DAEMON, *arguments, "--dir", folder, "--linger", "1", "--parent",
+                                           str(parent)], env=self.env, stdin=subprocess.DEVNULL,
+                                          stderr=subprocess.DEVNULL)
                 self.started.append(daemon)
                 ends[mode, parent == 1] = daemon
         for mode in modes:
@@ -187,7 +195,8 @@ class Ends(Case):
 
     def test_job_runs_on_when_the_daemon_is_killed(self):
         done, begun, told = self.path("done"), self.path("begun"), self.path("told")
-        p = self.start("run", "--", "sh", "-c", f"touch {begun}; until test -e {told}; do sleep 0.05; done; touch {done}; exit 6")
+        p = self.start("run", "--", "sh", "-c",
+                       f"touch {begun}; until test -e {told}; do sleep 0.05; done; touch {done}; exit 6")
         self.assertTrue(until(lambda: os.path.exists(begun)))
         daemons = until(lambda: [x for x in marked(self.mark) if command_of(x).startswith(DAEMON)])
         self.assertEqual(len(daemons), 1)

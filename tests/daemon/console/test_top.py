@@ -1,4 +1,5 @@
-"""test_top.py: `rollcall top` in a real terminal (tmux), beside a real hung job: keys, tables, sizes, and the terminal afterwards."""
+"""test_top.py: `rollcall top` in a real terminal (tmux), beside a real hung job: keys, tables, sizes, and the terminal
+afterwards."""
 import os
 import shutil
 import subprocess
@@ -13,12 +14,14 @@ class Top(Case):
         self.need_nccl()
         self.assertTrue(shutil.which("tmux"), "tmux is needed")
         live = self.path("live.json")
-        self.job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        self.job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE,
+                              "skipped", "sick")
         self.addCleanup(self.end)
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         self.socket = self.path("tmux")
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24",
-                  f"sh -c '{ROLLCALL} top -d 0.2; echo DONE rc=$?; stty -a | tr \";\" \"\\n\" | grep -w echo; sleep 1000'")
+                  f"sh -c '{ROLLCALL} top -d 0.2; echo DONE rc=$?; stty -a | tr \";\" \"\\n\" | grep -w echo; sleep "
+                  "1000'")
 
     def end(self):
         if shutil.which("tmux"):
@@ -40,7 +43,8 @@ class Top(Case):
         self.assertTrue(until(lambda: text in self.screen(), 0.1), f"'{text}' is not on the screen:\n{self.screen()}")
 
     def wait_for_whole(self, height):
-        """A screen is captured while it is being drawn, too: on a busy machine its first lines are there long before its last."""
+        """A screen is captured while it is being drawn, too: on a busy machine its first lines are there long before
+        its last."""
         def whole():
             lines = self.screen().rstrip("\n").split("\n")
             return len(lines) == height and lines[0].startswith("rollcall  job") and "q quit" in lines[-1]

@@ -36,7 +36,8 @@ def check_exposition(arguments):
     assert "rollcall_verdicts_total{code=\"count-mismatch\",certainty=\"proven\"} 2\n" in text
     assert "rollcall_ranks{state=\"dead\"} 1\n" in text
     broken = text.replace("# TYPE rollcall_ranks gauge", "# TYPE rollcall_ranks gouge")
-    result = subprocess.run([arguments.promtool, "check", "metrics"], input=broken, capture_output=True, text=True, check=False)
+    result = subprocess.run([arguments.promtool, "check", "metrics"], input=broken, capture_output=True, text=True,
+                            check=False)
     assert result.returncode != 0, "promtool accepts anything"
 
 
@@ -107,7 +108,8 @@ def check_dashboards(arguments):
     for panel in panels:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24, panel["title"]
-        here = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        here = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])}
         assert not here & cells, f"{panel['title']} overlaps"
         cells |= here
         assert panel["type"] == "row" or panel["datasource"]["uid"] == "${datasource}", panel["title"]

@@ -1,4 +1,5 @@
-"""looking.py: what the tests of stacks share: programs to look at, and the one promise that is checked after each look: the process goes on."""
+"""looking.py: what the tests of stacks share: programs to look at, and the one promise that is checked after each look:
+the process goes on."""
 import ctypes
 import json
 import os
@@ -19,7 +20,8 @@ def program(name):
 
 
 def skip_if(condition, why):
-    """A skip that is seen: it stands in the output of the test, and ctest calls a program that ran nothing else skipped."""
+    """A skip that is seen: it stands in the output of the test, and ctest calls a program that ran nothing else
+    skipped."""
     if condition:
         print(f"left out: {why}", file=sys.stderr)
         raise unittest.SkipTest(why)
@@ -58,7 +60,8 @@ def gone(pid):
 class Looking(Case):
     def run_program(self, *argv, env=None, ready="ready", **kwargs):
         """Starts a program and waits until it says that it is ready."""
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**self.env, **(env or {})}, **kwargs)
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**self.env, **(env or {})}, **kwargs)
         self.started.append(process)
         line = process.stdout.readline()
         self.assertEqual(line.strip(), ready, process.stderr.read() if not line else line)
@@ -116,7 +119,8 @@ def names(stack, thread, sample=-1):
 
 
 def from_libc(stack, thread, function):
-    """Is it seen to the end: was this function called by libc's own start of a thread? That one has a name only where libc has its debug symbols."""
+    """Is it seen to the end: was this function called by libc's own start of a thread? That one has a name only where
+    libc has its debug symbols."""
     outer = frames(stack, thread)[:names(stack, thread).index(function)]
     return bool(outer) and all(re.search(r"/libc[.-]", f.get("module", "")) for f in outer)
 

@@ -1,7 +1,8 @@
 """python_program.py: a Python process whose stacks are known. usage: python_program.py MODE [DEPTH]
 
-Modes: gil (the main thread sleeps in C with the GIL held), threads (two threads, one in a method, one in a generator), deep (recursion),
-undumpable (gil, and nobody may read the memory), nccl (a communicator of one rank through ctypes first, then undumpable).
+Modes: gil (the main thread sleeps in C with the GIL held), threads (two threads, one in a method, one in a generator),
+deep (recursion), undumpable (gil, and nobody may read the memory), nccl (a communicator of one rank through ctypes
+first, then undumpable).
 """
 import ctypes
 import os
@@ -53,7 +54,8 @@ def start():
     for target in (Worker().run, consume):
         threading.Thread(target=target, daemon=True).start()
     me = threading.get_ident()
-    while sorted(f.f_code.co_name for thread, f in sys._current_frames().items() if thread != me) != ["numbers", "wait"]:
+    while sorted(f.f_code.co_name for thread, f in sys._current_frames().items()
+                 if thread != me) != ["numbers", "wait"]:
         time.sleep(0.01)
     time.sleep(0.2)  # from Python's line into its call
 

@@ -1,4 +1,5 @@
-"""test_interpreters.py: Python stacks, by every rung of the ladder, of every CPython from 3.9 on that this machine has."""
+"""test_interpreters.py: Python stacks, by every rung of the ladder, of every CPython from 3.9 on that this machine
+has."""
 import glob
 import json
 import os
@@ -42,14 +43,17 @@ class Reader(Looking):
     """The first rung: reading the memory."""
 
     def start_each(self, *arguments):
-        """Every interpreter runs a program, all at the same time, and all are looked at together: [(minor, path, process)]."""
+        """Every interpreter runs a program, all at the same time, and all are looked at together: [(minor, path,
+        process)]."""
         skip_if(not FOUND, "no CPython from 3.9 on is installed")
         running = []
         for minor in range(9, 15):
             if minor not in FOUND:
-                print(f"left out: CPython 3.{minor} is not installed: its layout is only tested on written bytes", file=sys.stderr)
+                print(f"left out: CPython 3.{minor} is not installed: its layout is only tested on written bytes",
+                      file=sys.stderr)
             for path in FOUND.get(minor, []):
-                p = subprocess.Popen([path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+                p = subprocess.Popen([path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=self.env)
                 self.started.append(p)
                 running.append((minor, path, p))
         for minor, path, p in running:
@@ -90,11 +94,15 @@ class Reader(Looking):
     def test_threads_methods_generators_and_their_numbers(self):
         running = self.start_each(PROGRAM, "threads")
         self.asleep(running)
-        both, python, native = self.look(running, "-n", "2", "--interval", "20"), self.look(running, "--python", "-n", "1"), self.look(running, "--native", "-n", "1")
+        both, python, native = self.look(running, "-n", "2", "--interval",
+                                         "20"), self.look(running, "--python", "-n",
+                                                          "1"), self.look(running, "--native", "-n", "1")
         for minor, path, p in running:
             with self.subTest(python=path):
                 stack = both[p.pid]
-                self.assertEqual({t["tid"] for t in stack["threads"]}, {int(t) for t in os.listdir(f"/proc/{p.pid}/task")}, "each thread once, with its number")
+                self.assertEqual({t["tid"] for t in stack["threads"]},
+                                 {int(t) for t in os.listdir(f"/proc/{p.pid}/task")},
+                                 "each thread once, with its number")
                 by = [names(stack, t) for t in stack["threads"]]
                 method = "Worker.wait_日本" if minor >= 11 else "wait_日本"
                 run = "Worker.run" if minor >= 11 else "run"
@@ -119,8 +127,8 @@ class Reader(Looking):
 
     def test_a_moving_program_gives_only_frames_that_it_has(self):
         skip_if(not FOUND, "no CPython from 3.9 on is installed")
-        code = ("import sys\ndef leaf(n):\n    return n + 1\ndef middle(n):\n    return leaf(n)\ndef top():\n    n = 0\n    while True:\n"
-                "        n = middle(n)\nprint('ready', flush=True)\ntop()\n")
+        code = ("import sys\ndef leaf(n):\n    return n + 1\ndef middle(n):\n    return leaf(n)\ndef top():\n    n = "
+                "0\n    while True:\n        n = middle(n)\nprint('ready', flush=True)\ntop()\n")
         for path in sum(FOUND.values(), []):  # one by one: each takes a whole core
             with self.subTest(python=path):
                 p = self.run_program(path, "-c", code)
@@ -147,7 +155,8 @@ class OtherRungs(Looking):
         """What a helper without the right to look gets: its last line, parsed."""
         prefix = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"] if os.getuid() == 0 else []
         text = json.dumps({"pids": [pid], "samples": 1, "dir": directory, **wish})
-        r = subprocess.run([*prefix, DAEMON, "--stack", text], capture_output=True, text=True, env=self.env, timeout=300)
+        r = subprocess.run([*prefix, DAEMON, "--stack", text], capture_output=True, text=True, env=self.env,
+                           timeout=300)
         self.assertEqual(r.returncode, 0, r.stderr)
         return json.loads(r.stdout.splitlines()[-1])
 
@@ -157,7 +166,8 @@ class OtherRungs(Looking):
         self.assertIn("error", answer)
         self.assertRegex(answer["error"], "undumpable|belongs to|not permitted|SYS_PTRACE")
         # A file that lies: of another process, of a signal that is not caught, of one that is not ours to send.
-        for head in (f"rollcall python stacks 1 pid {p.pid + 1} signal 41\n", f"rollcall python stacks 1 pid {p.pid} signal 41\n",
+        for head in (f"rollcall python stacks 1 pid {p.pid + 1} signal 41\n",
+                     f"rollcall python stacks 1 pid {p.pid} signal 41\n",
                      f"rollcall python stacks 1 pid {p.pid} signal 9\n", "rollcall python stacks 1 pid x", ""):
             with open(f"{self.rings}/{p.pid}.pystacks", "w") as f:
                 f.write(head)
@@ -206,9 +216,10 @@ class OtherRungs(Looking):
         os.mkdir(self.path("own"))
         with open(self.path("own/sitecustomize.py"), "w") as f:
             f.write("import os; os.environ['OWN_SITE'] = 'ran'\n")
-        code = ("import os, sys, runpy\nprint(os.getpid(), os.environ['ROLLCALL_DIR'], os.environ.get('OWN_SITE'), flush=True)\n"
-                f"sys.argv = ['x', 'undumpable']\nrunpy.run_path({PROGRAM!r}, run_name='__main__')\n")
-        job = self.start("run", "-n", "1", "--hostnccl", "--python-stacks", "--", path, "-c", code, env={"PYTHONPATH": self.path("own")})
+        code = ("import os, sys, runpy\nprint(os.getpid(), os.environ['ROLLCALL_DIR'], os.environ.get('OWN_SITE'), "
+                f"flush=True)\nsys.argv = ['x', 'undumpable']\nrunpy.run_path({PROGRAM!r}, run_name='__main__')\n")
+        job = self.start("run", "-n", "1", "--hostnccl", "--python-stacks", "--", path, "-c", code,
+                         env={"PYTHONPATH": self.path("own")})
         pid, directory, own = job.stdout.readline().split()
         self.assertEqual(own, "ran", "the job's own sitecustomize runs too")
         self.assertEqual(job.stdout.readline().strip(), "ready")
@@ -222,7 +233,8 @@ class OtherRungs(Looking):
     def test_py_spy(self):
         skip_if(not shutil.which("py-spy"), "py-spy is not installed: its rung is only tested on a recorded answer")
         p = self.run_program(sys.executable, PROGRAM, "gil")
-        r = subprocess.run(["py-spy", "dump", "--json", "--nonblocking", "--pid", str(p.pid)], capture_output=True, text=True)
+        r = subprocess.run(["py-spy", "dump", "--json", "--nonblocking", "--pid", str(p.pid)], capture_output=True,
+                           text=True)
         self.assertEqual(r.returncode, 0, r.stderr)
         spied = [f["name"] for f in json.loads(r.stdout)[0]["frames"]][::-1]
         stack = answers(self.of_pids(p.pid, options=("--python", "-n", "1")))[p.pid]

@@ -1,4 +1,5 @@
-"""test_job.py: stacks of the ranks of a real job, by way of root and agents: merged, on suspicion, in part, and without a trace in the verdicts."""
+"""test_job.py: stacks of the ranks of a real job, by way of root and agents: merged, on suspicion, in part, and without
+a trace in the verdicts."""
 import json
 import os
 import re
@@ -18,7 +19,8 @@ class Job(Looking):
         """A job that hangs, once its first verdict is there. Returns the launcher and the path of its verdicts."""
         self.need_nccl()
         live = self.path("live.json")
-        job = self.start("run", "-n", str(n), "--hostnccl", "--timeout", "300", "--json", live, *options, "--", *command)
+        job = self.start("run", "-n", str(n), "--hostnccl", "--timeout", "300", "--json", live, *options, "--",
+                         *command)
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         return job, live
 
@@ -35,7 +37,8 @@ class Job(Looking):
         return {rank["rank"]: rank["pid"] for rank in json.loads(r.stdout)["ranks"]}
 
     def test_eight_ranks_merged_while_one_is_busy_elsewhere(self):
-        job, live = self.start_job(8, TRAIN, "--steps", "40", "--timeout", "300", "--inject", "sleep:rank=3", options=("--stacks", "auto"))
+        job, live = self.start_job(8, TRAIN, "--steps", "40", "--timeout", "300", "--inject", "sleep:rank=3",
+                                   options=("--stacks", "auto"))
         before = [(v["code"], v["culprits"]) for v in self.verdicts(live)]
         self.assertEqual(before, [("rank-busy", [3])])
         r = self.rollcall("stacks", "--threads", "main")
@@ -47,12 +50,16 @@ class Job(Looking):
         some = self.stacks("0,3")
         self.assertEqual(set(answers(some)), {0, 3})
         self.assertIn("busy_in_host_code", names(answers(some)[3], main_thread(answers(some)[3])))
-        # On suspicion: taken by the root when it said rank-busy, of that rank alone; kept with the verdict, told by why.
+        # On suspicion: taken by the root when it said rank-busy, of that rank alone; kept with the verdict, told by
+        # why.
         kept = until(lambda: [v for v in self.all_verdicts() if "stacks" in v])
         self.assertEqual([s["rank"] for s in kept[0]["stacks"]], [3])
         self.assertTrue(any("busy_in_host_code" in f for f in kept[0]["stacks"][0]["top"]), kept[0]["stacks"])
-        why = " ".join(self.rollcall("why", "3").stdout.split())  # where its lines break depends on how long things took
-        self.assertRegex(why, r"Stacks taken at \d\d:\d\d:\d\d UTC: its main thread is in .*busy_in_host_code \(inject.c:\d+\)")
+        # where its lines break depends on how long things took
+        why = " ".join(self.rollcall("why", "3").stdout.split())
+        self.assertRegex(why,
+                         r"Stacks taken at \d\d:\d\d:\d\d UTC: "
+                         r"its main thread is in .*busy_in_host_code \(inject.c:\d+\)")
         # Looking has stopped nobody, and above all has not been taken for the fault.
         self.stacks("-n", "16", "-i", "10")
         hold(self.pids()[3], lambda: time.sleep(0.4))
@@ -62,7 +69,8 @@ class Job(Looking):
             self.assertEqual(status(pid, "TracerPid"), "0")
         self.assertEqual([(v["code"], v["culprits"]) for v in self.verdicts(live)], before)
         # A debugger that stays is another matter.
-        hold(self.pids()[3], lambda: self.assertTrue(until(lambda: "rank-stopped" in [v["code"] for v in self.verdicts(live)])))
+        hold(self.pids()[3],
+             lambda: self.assertTrue(until(lambda: "rank-stopped" in [v["code"] for v in self.verdicts(live)])))
         self.end_job(job)
 
     def all_verdicts(self):
@@ -85,9 +93,11 @@ class Job(Looking):
         self.need_nccl()
         for setting, wanted in ((None, "agent"), ("any", -1), ("off", None)):
             log = self.path(f"prctl-{setting}")
-            env = {"LD_PRELOAD": os.path.join(os.environ["ROLL_STACK_TESTS"], "libstack_prctl_log.so"), "PRCTL_LOG": log}
+            env = {"LD_PRELOAD": os.path.join(os.environ["ROLL_STACK_TESTS"], "libstack_prctl_log.so"),
+                   "PRCTL_LOG": log}
             env.update({"ROLLCALL_PTRACER": setting} if setting else {})
-            job = self.start("run", "-n", "2", "--hostnccl", "--timeout", "300", "--", CATALOGUE, "skipped", "sick", env=env)
+            job = self.start("run", "-n", "2", "--hostnccl", "--timeout", "300", "--", CATALOGUE, "skipped", "sick",
+                             env=env)
             self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1").returncode == 0))
             agents = json.loads(self.rollcall("top", "--once", "--json").stdout)["agents"]
             named = []
@@ -114,7 +124,8 @@ class Job(Looking):
         self.need_nccl()
         root = self.start_daemon("--root", "--listen", f"ipc://{self.tmp}/r")
         agent = self.start_daemon("--agent", "--connect", f"ipc://{self.tmp}/r", "--dir", self.rings)
-        job = self.start("run", "-n", "2", "--hostnccl", "--daemon", f"ipc://{self.tmp}/r", "--timeout", "300", "--", CATALOGUE, "skipped", "sick")
+        job = self.start("run", "-n", "2", "--hostnccl", "--daemon", f"ipc://{self.tmp}/r", "--timeout", "300", "--",
+                         CATALOGUE, "skipped", "sick")
         at = ("--daemon", f"ipc://{self.tmp}/r")
         self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1", *at).returncode == 0))
         agents = [p for p in map(int, filter(str.isdigit, os.listdir("/proc"))) if self.is_agent(p)]
@@ -141,7 +152,8 @@ class Job(Looking):
 
     def start_daemon(self, *args):
         ready, write = os.pipe()
-        p = subprocess.Popen([DAEMON, *args, "--ready-fd", str(write)], pass_fds=[write], env=self.env, stderr=subprocess.DEVNULL)
+        p = subprocess.Popen([DAEMON, *args, "--ready-fd", str(write)], pass_fds=[write], env=self.env,
+                             stderr=subprocess.DEVNULL)
         os.close(write)
         self.started.append(p)
         self.assertTrue(os.read(ready, 1))

@@ -7,7 +7,8 @@ import subprocess
 import time
 import unittest
 
-from looking import Looking, answers, frames, from_libc, hold, in_order, main_thread, names, nodes, program, skip_if, status
+from looking import (Looking, answers, frames, from_libc, hold, in_order, main_thread, names, nodes, program, skip_if,
+                     status)
 from support import DAEMON, ROLLCALL, until
 
 
@@ -15,7 +16,8 @@ class Native(Looking):
     def test_known_frames_in_several_threads(self):
         p = self.threads_program("stuck", 3)
         stack = answers(self.of_pids(p.pid))[p.pid]
-        self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))), names(stack, main_thread(stack)))
+        self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))),
+                        names(stack, main_thread(stack)))
         waiting = [t for t in stack["threads"] if "waits_here" in names(stack, t)]
         self.assertEqual(len(waiting), 3)
         for t in waiting:
@@ -60,16 +62,18 @@ class Native(Looking):
         offsets = {f["offset"] for f in own}
         q = self.threads_program("stuck", 1)
         twin = answers(self.of_pids(q.pid))[q.pid]
-        named = {f["fn"]: f["offset"] for f in frames(twin, main_thread(twin)) if f.get("module", "").endswith("stack_threads")}
+        named = {f["fn"]: f["offset"] for f in frames(twin, main_thread(twin))
+                 if f.get("module", "").endswith("stack_threads")}
         self.assertTrue({named[n] for n in ("level_one", "level_two", "level_three")} <= offsets, (named, offsets))
         self.assertFalse([f for f in own if f["fn"] in ("level_one", "level_two")])
 
     def test_code_without_loaded_unwind_tables(self):
         p = self.threads_program("stuck", 1, name="stack_tableless")
         stack = answers(self.of_pids(p.pid, options=("-n", "1")))[p.pid]
-        self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))), names(stack, main_thread(stack)))
-        self.assertTrue(any(in_order(["waiter", "waits_here"], names(stack, t)) and from_libc(stack, t, "waiter") for t in stack["threads"]),
-                        "libdwfl goes on where libunwind ends")
+        self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))),
+                        names(stack, main_thread(stack)))
+        self.assertTrue(any(in_order(["waiter", "waits_here"], names(stack, t)) and from_libc(stack, t, "waiter")
+                            for t in stack["threads"]), "libdwfl goes on where libunwind ends")
         self.assert_goes_on(p.pid)
 
     def test_files_that_became_something_else(self):
@@ -82,14 +86,16 @@ class Native(Looking):
             os.unlink(copy)
             os.mkfifo(copy + " (deleted)")  # the name that the kernel tells from now on
         sound = self.threads_program("stuck", 1)
-        got = answers(self.of_pids(*(p.pid for p in tricked), sound.pid, options=("-n", "1")))  # one that hangs has no threads
+        # one that hangs has no threads
+        got = answers(self.of_pids(*(p.pid for p in tricked), sound.pid, options=("-n", "1")))
         self.assertIn("level_three", names(got[sound.pid], main_thread(got[sound.pid])))
         for p in tricked:
             self.assertTrue(got[p.pid].get("threads"), got[p.pid])
 
     def test_each_process_is_announced_before_it_is_looked_at_and_before_it_is_named(self):
         pids = [self.threads_program("stuck", 1).pid for _ in range(2)]
-        r = subprocess.run([DAEMON, "--stack", json.dumps({"pids": pids, "samples": 2, "interval_ms": 1})], capture_output=True, text=True, env=self.env)
+        r = subprocess.run([DAEMON, "--stack", json.dumps({"pids": pids, "samples": 2, "interval_ms": 1})],
+                           capture_output=True, text=True, env=self.env)
         lines = [json.loads(line) for line in r.stdout.splitlines()]
         told = [line.get("begin") or ("named", line["pid"]) for line in lines]
         once = [t for i, t in enumerate(told) if i == 0 or t != told[i - 1]]  # told again while naming takes long
@@ -154,9 +160,11 @@ class Native(Looking):
 
     def test_no_system_call_is_cut_short(self):
         p = self.run_program(program("stack_threads"), self.path("counter"), "calls", stdin=subprocess.PIPE)
-        calls = {"in_epoll": "epoll_wait", "in_recv": "recv", "in_read": "read", "in_recv_all": "recv", "in_write": "write"}
+        calls = {"in_epoll": "epoll_wait", "in_recv": "recv", "in_read": "read", "in_recv_all": "recv",
+                 "in_write": "write"}
         task = f"/proc/{p.pid}/task"
-        self.assertTrue(until(lambda: len(os.listdir(task)) == 2 + len(calls) and all(status(t, "State") == "S" for t in os.listdir(task))))
+        self.assertTrue(until(lambda: len(os.listdir(task)) == 2 + len(calls)
+                              and all(status(t, "State") == "S" for t in os.listdir(task))))
         for _ in range(2):
             stack = answers(self.of_pids(p.pid, options=("-n", "16", "--interval", "5")))[p.pid]
             for function, call in calls.items():
@@ -183,24 +191,27 @@ class Native(Looking):
         os.chmod(copy, 0o755)
         # Nor by who was given the capability alone: it would read everybody's memory for whoever may start it.
         for capability in ([], ["--inh-caps", "+sys_ptrace", "--ambient-caps", "+sys_ptrace"]):
-            r = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *capability, copy, "--stack", wish],
-                               capture_output=True, text=True, env=self.env)
+            r = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *capability, copy,
+                                "--stack", wish], capture_output=True, text=True, env=self.env)
             self.assertEqual(r.returncode, 0, r.stderr)
             answer = json.loads(r.stdout.splitlines()[-1])
-            self.assertRegex(answer["error"], r"belongs to user 0 and rollcalld runs as user 65534: run rollcalld as that user, or as root")
+            self.assertRegex(answer["error"],
+                             r"belongs to user 0 and rollcalld runs as user 65534: "
+                             r"run rollcalld as that user, or as root")
         self.assert_goes_on(p.pid)
 
     def test_yama(self):
         path = "/proc/sys/kernel/yama/ptrace_scope"
-        skip_if(not os.access(path, os.W_OK), "this kernel has no Yama, or it cannot be set: refusals of Yama are only tested as text")
+        skip_if(not os.access(path, os.W_OK),
+                "this kernel has no Yama, or it cannot be set: refusals of Yama are only tested as text")
         with open(path) as f:
             before = f.read()
         p = self.threads_program("stuck", 1)
         try:
             with open(path, "w") as f:
                 f.write("1")
-            r = subprocess.run(["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace", ROLLCALL, "stacks", "--pid", str(p.pid)],
-                               capture_output=True, text=True, env=self.env)
+            r = subprocess.run(["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace", ROLLCALL,
+                                "stacks", "--pid", str(p.pid)], capture_output=True, text=True, env=self.env)
             self.assertEqual(r.returncode, 3)
             self.assert_one_line(r.stderr, "ptrace_scope is 1")
         finally:
@@ -208,7 +219,9 @@ class Native(Looking):
                 f.write(before)
 
     def test_bad_operands(self):
-        for operands, part in ((["x"], "'x' is not the number of a process"), (["0"], "'0' is not the number of a process"), (["7", "7"], "named twice"), ([], "needs the numbers")):
+        for operands, part in ((["x"], "'x' is not the number of a process"),
+                               (["0"], "'0' is not the number of a process"), (["7", "7"], "named twice"),
+                               ([], "needs the numbers")):
             r = self.rollcall("stacks", "--pid", *operands)
             self.assertEqual(r.returncode, 2, r.stderr)
             self.assert_one_line(r.stderr, part)

@@ -1,9 +1,11 @@
-"""bundle.py: daemon and console with every library that they need, as one folder that runs where none of these is installed.
+"""bundle.py: daemon and console with every library that they need, as one folder that runs where none of these is
+installed.
 
-Layout: libexec/ holds the programs, stripped; deps/ their libraries, libc included; bin/ a shell wrapper for each, and the loader beside
-it; lib/ librollcall.so, for a machine where it cannot be built, and the files that rollcall looks for in lib/rollcall. A wrapper names
-loader and library path itself, so nothing of the environment and no run path matters, and the jobs that rollcall starts inherit neither. The loader stands in bin/ because that is where rollcall looks for rollcalld: beside its own executable, which
-the kernel says is the loader.
+Layout: libexec/ holds the programs, stripped; deps/ their libraries, libc included; bin/ a shell wrapper for each, and
+the loader beside it; lib/ librollcall.so, for a machine where it cannot be built, and the files that rollcall looks for
+in lib/rollcall. A wrapper names loader and library path itself, so nothing of the environment and no run path matters,
+and the jobs that rollcall starts inherit neither. The loader stands in bin/ because that is where rollcall looks for
+rollcalld: beside its own executable, which the kernel says is the loader.
 """
 import os
 import shutil
@@ -62,7 +64,8 @@ def make(build, target=place.BUNDLE):
     shutil.copy2(wanted.pop(LOADER), os.path.join(fresh, "bin", LOADER))
     for soname, path in wanted.items():
         shutil.copy2(path, os.path.join(fresh, "deps", soname))
-    subprocess.run(["strip", "-o", os.path.join(fresh, "lib", "librollcall.so"), os.path.join(build, "lib", "librollcall.so")], check=True)
+    subprocess.run(["strip", "-o", os.path.join(fresh, "lib", "librollcall.so"),
+                    os.path.join(build, "lib", "librollcall.so")], check=True)
     python = os.path.join(build, "lib", "rollcall", "python")
     if os.path.isdir(python):
         shutil.copytree(python, os.path.join(fresh, "lib", "rollcall", "python"))

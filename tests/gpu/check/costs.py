@@ -1,7 +1,9 @@
-"""costs.py: what single calls cost, bare, recorded, and with each way of learning completion; and our record alone, on a fake NCCL.
+"""costs.py: what single calls cost, bare, recorded, and with each way of learning completion; and our record alone, on
+a fake NCCL.
 
-The five sides take turns, so that a drift of the machine meets all of them; a row has the median over the rounds of each side's p50 and
-p99. A side whose way was refused (the library says so, and its rings do) has no figures: those of "off" under another name would be a lie.
+The five sides take turns, so that a drift of the machine meets all of them; a row has the median over the rounds of
+each side's p50 and p99. A side whose way was refused (the library says so, and its rings do) has no figures: those of
+"off" under another name would be a lie.
 """
 import json
 import statistics
@@ -10,7 +12,8 @@ import time
 import ranks
 
 QUANTILES = ("p50_ns", "p99_ns")
-SIDES = {"bare": None, "recorded": "off", "write": "write", "counter": "counter", "event": "event"}  # ROLLCALL_COMPLETION
+# ROLLCALL_COMPLETION
+SIDES = {"bare": None, "recorded": "off", "write": "write", "counter": "counter", "event": "event"}
 COLUMNS = ["call", *(f"{side}_{q}" for side in SIDES for q in QUANTILES), "difference_p50_ns", "calls", "runs", "ok"]
 LIMIT_S = 90.0
 PART_S = 180.0  # no further round after so long: the other parts want their time as well
@@ -27,7 +30,8 @@ def one(tree, side):
 
 
 def refused(side, ended):
-    """Why a way of learning completion was not in force, or None. A ring that never saw anything complete is no proof that it was."""
+    """Why a way of learning completion was not in force, or None. A ring that never saw anything complete is no proof
+    that it was."""
     if SIDES[side] is None:
         return None
     if len(ended.rings) != 2:
@@ -42,14 +46,16 @@ def refused(side, ended):
 
 def record(tree):
     """Our record with call site, by the program that roll_bench uses."""
-    ended = ranks.bare(tree, [tree.bench], 1, LIMIT_S, tree.preload, LD_LIBRARY_PATH="")  # its own NCCL, a fake one, by run path
+    # its own NCCL, a fake one, by run path
+    ended = ranks.bare(tree, [tree.bench], 1, LIMIT_S, tree.preload, LD_LIBRARY_PATH="")
     if ended.status != 0:
         raise RuntimeError(f"roll_bench_rank: status {ended.status}: {ended.err[-300:].strip()}")
     sides = json.loads(ended.out)
     bare, ours = sides["bare"], sides["preloaded"]
-    return {"call": "one record, call site of 8 frames (fake NCCL, per call in batches)", "bare_p50_ns": bare["batch_p50"],
-            "bare_p99_ns": bare["batch_p99"], "recorded_p50_ns": ours["batch_p50"], "recorded_p99_ns": ours["batch_p99"],
-            "difference_p50_ns": round(ours["batch_p50"] - bare["batch_p50"], 1), "runs": 1, "ok": True}
+    return {"call": "one record, call site of 8 frames (fake NCCL, per call in batches)",
+            "bare_p50_ns": bare["batch_p50"], "bare_p99_ns": bare["batch_p99"], "recorded_p50_ns": ours["batch_p50"],
+            "recorded_p99_ns": ours["batch_p99"], "difference_p50_ns": round(ours["batch_p50"] - bare["batch_p50"], 1),
+            "runs": 1, "ok": True}
 
 
 def measure(tree, rounds, until):

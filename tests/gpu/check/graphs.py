@@ -1,7 +1,8 @@
-"""graphs.py: collectives captured into CUDA graphs and replayed: the data, what rollcall says, and the cost of a launch.
+"""graphs.py: collectives captured into CUDA graphs and replayed: the data, what rollcall says, and the cost of a
+launch.
 
-Once more with each way of learning completion: it must neither spoil a capture nor the data, and by the end the device has to have said
-that work is complete, and with `counter` how many replays.
+Once more with each way of learning completion: it must neither spoil a capture nor the data, and by the end the device
+has to have said that work is complete, and with `counter` how many replays.
 """
 import json
 import time
@@ -11,22 +12,24 @@ import ranks
 COLUMNS = ["case", "happened", "verdict", "launch_p50_ns", "launch_p99_ns", "ok"]
 LIMIT_S = 30.0
 HANG_S = 2.0
-CASES = {"healthy, bare": ("healthy", None), "healthy": ("healthy", set()), "capture-some": ("capture-some", {"capture-mismatch"}),
-         "graph-differ": ("graph-differ", {"graph-mismatch"})}
+CASES = {"healthy, bare": ("healthy", None), "healthy": ("healthy", set()),
+         "capture-some": ("capture-some", {"capture-mismatch"}), "graph-differ": ("graph-differ", {"graph-mismatch"})}
 COMPLETION = {f"healthy, completion {way}": way for way in ("write", "counter", "event")}
 REPLAYS = 208  # of gpu_graphs healthy
 NOT_HERE = 77
 
 
 def outcome(ended):
-    what = {None: "hang", 0: "fine", 8: "wrong data", NOT_HERE: "no graphs in this CUDA runtime"}.get(ended.status, f"status {ended.status}")
+    what = {None: "hang", 0: "fine", 8: "wrong data",
+            NOT_HERE: "no graphs in this CUDA runtime"}.get(ended.status, f"status {ended.status}")
     return what + (": " + ended.err[-120:].strip() if what.startswith("status") else "")
 
 
 def row(case, ended, what, verdict, ok):
-    figures = json.loads(ended.out.strip().splitlines()[-1])["graph_launch"] if ended.status == 0 and ended.out.strip() else {}
-    return {"case": case, "happened": what, "verdict": verdict, "launch_p50_ns": figures.get("p50_ns"), "launch_p99_ns": figures.get("p99_ns"),
-            "ok": ok}
+    figures = json.loads(ended.out.strip().splitlines()[-1])[
+        "graph_launch"] if ended.status == 0 and ended.out.strip() else {}
+    return {"case": case, "happened": what, "verdict": verdict, "launch_p50_ns": figures.get("p50_ns"),
+            "launch_p99_ns": figures.get("p99_ns"), "ok": ok}
 
 
 def learnt(way, rings, size):
@@ -42,7 +45,8 @@ def learnt(way, rings, size):
 
 def run_completion(tree, size, case):
     way = COMPLETION[case]
-    ended = ranks.bare(tree, [tree.program("gpu_graphs"), "healthy"], size, LIMIT_S, tree.preload, ROLLCALL_COMPLETION=way)
+    ended = ranks.bare(tree, [tree.program("gpu_graphs"), "healthy"], size, LIMIT_S, tree.preload,
+                       ROLLCALL_COMPLETION=way)
     wrong = learnt(way, ended.rings, size) if ended.status == 0 else None
     what = outcome(ended) if wrong is None else f"fine, but {wrong}: {ended.err[-200:].strip()}"
     return row(case, ended, what, None, ended.status == 0 and wrong is None)

@@ -1,4 +1,5 @@
-"""kernels.py: every function of the CUDA back end on the GPU against the host's, outputs poisoned first, with the speed of those whose speed matters.
+"""kernels.py: every function of the CUDA back end on the GPU against the host's, outputs poisoned first, with the speed
+of those whose speed matters.
 
 On the stand-in both sides are the host's: that tries the check, not the kernels.
 """
@@ -9,7 +10,8 @@ import sys
 import place
 import ranks
 
-COLUMNS = ["kernel", "shapes", "worst_in_tolerances", "large_shape_ms", "tb_per_s", "of_copy", "tflops", "beside", "note", "ok"]
+COLUMNS = ["kernel", "shapes", "worst_in_tolerances", "large_shape_ms", "tb_per_s", "of_copy", "tflops", "beside",
+           "note", "ok"]
 LIMIT_S = 420.0
 
 
@@ -22,7 +24,8 @@ def torch_beside(tree, results, part):
             row["ok"] = row.pop("right")
             results.row(part, row)
     if ended.status != 0:
-        results.row(part, {"kernel": "torch forward bf16", "note": (ended.err.strip().splitlines() or ["no answer"])[-1][:200], "ok": True})
+        results.row(part, {"kernel": "torch forward bf16",
+                           "note": (ended.err.strip().splitlines() or ["no answer"])[-1][:200], "ok": True})
 
 
 def main(tree, results, part, options, until):

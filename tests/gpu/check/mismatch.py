@@ -1,12 +1,13 @@
 """mismatch.py: every program of the fault catalogue on this NCCL: what really happens, and what rollcall says.
 
-What happens is one of: hang (not over when it should be), error (a call refused), wrong data (over, and some rank got something else),
-died (the program's own death is its mistake), fine. It is compared with the table of docs/HOSTNCCL.md: on the stand-in with its column
-"Here", which must hold; on a real NCCL with its column "NCCL", where a difference is a finding of this check, not a failure. What rollcall
-says must hold everywhere.
+What happens is one of: hang (not over when it should be), error (a call refused), wrong data (over, and some rank got
+something else), died (the program's own death is its mistake), fine. It is compared with the table of docs/HOSTNCCL.md:
+on the stand-in with its column "Here", which must hold; on a real NCCL with its column "NCCL", where a difference is a
+finding of this check, not a failure. What rollcall says must hold everywhere.
 
-Several ranks take turns on one GPU, so a program may take milliseconds or seconds: its healthy twin runs first, and a sick one hangs when
-it takes that much longer than the twin did after the verdict. A fixed limit would call a slow machine's corruption a hang.
+Several ranks take turns on one GPU, so a program may take milliseconds or seconds: its healthy twin runs first, and a
+sick one hangs when it takes that much longer than the twin did after the verdict. A fixed limit would call a slow
+machine's corruption a hang.
 """
 import concurrent.futures
 import os
@@ -18,7 +19,8 @@ import place
 import ranks
 
 COLUMNS = ["program", "expected", "happened", "verdict", "verdict_ms", "seconds", "as_expected", "ok"]
-HANG_S = 4.0     # with the verdict there, a job that has not ended for so long, and for longer than its healthy twin took, hangs
+# with the verdict there, a job that has not ended for so long, and for longer than its healthy twin took, hangs
+HANG_S = 4.0
 LIMIT_S = 60.0   # for any program: several ranks that share a GPU start slowly
 # What a real NCCL may do to the ranks of a sick job once it has been found sick: an error on the network, and they end.
 CONSEQUENCES = {"rank-dead", "rank-finished"}
@@ -90,7 +92,8 @@ def documented():
     with open(os.path.join(place.ROOT, "docs", "HOSTNCCL.md")) as f:
         text = f.read()
     table = text[text.index("## What a disagreement does"):]
-    return {case.strip(): (here.strip(), nccl.strip()) for case, here, nccl in re.findall(r"(?m)^\| ([^|]+)\|([^|]+)\|([^|]+)\|$", table)}
+    return {case.strip(): (here.strip(), nccl.strip())
+            for case, here, nccl in re.findall(r"(?m)^\| ([^|]+)\|([^|]+)\|([^|]+)\|$", table)}
 
 
 def waiting():
@@ -125,15 +128,17 @@ def happened(ended):
 
 
 def tells(verdict, expected):
-    """Whether it is the expected verdict. Where a check waits for each call nothing follows the mistake: then it may only be said which it may be."""
-    return verdict["code"] in expected or verdict["certainty"] != "proven" and bool(expected & set(verdict.get("may_be") or ()))
+    """Whether it is the expected verdict. Where a check waits for each call nothing follows the mistake: then it may
+    only be said which it may be."""
+    return verdict["code"] in expected or verdict["certainty"] != "proven" and bool(expected
+                                                                                    & set(verdict.get("may_be") or ()))
 
 
 def may_follow(text, what):
     """Whether the documented outcome of a real NCCL, a sentence, allows what happened."""
     kind = what.split(":")[0]
-    words = {"hang": "hang|wait|same", "wrong data": "wrong data|corruption|garbage|short data|silent", "fine": "right|may pass|may run|done",
-             "error": "error|InvalidUsage", "status": "error"}
+    words = {"hang": "hang|wait|same", "wrong data": "wrong data|corruption|garbage|short data|silent",
+             "fine": "right|may pass|may run|done", "error": "error|InvalidUsage", "status": "error"}
     return re.search(words.get(kind, "$^"), text) is not None
 
 
@@ -166,7 +171,8 @@ class Check:
     def fits(self, found, right):
         """Whether the right verdict came first and nothing wrong after it: on a real NCCL ranks may then really die."""
         wrong = [v for v in found if v not in right]
-        return bool(right) and found[0] in right and (not wrong or not self.tree.stand_in and all(v["code"] in CONSEQUENCES for v in wrong))
+        return bool(right) and found[0] in right and (not wrong or not self.tree.stand_in
+                                                      and all(v["code"] in CONSEQUENCES for v in wrong))
 
     def run(self, name, mode, twin_s):
         """One row; `twin_s`: how long the healthy twin took."""
@@ -181,22 +187,26 @@ class Check:
             return bool(seen) and time.monotonic() - seen[0] > max(self.hang_s, twin_s)
 
         more = {"ROLL_CATALOGUE_CHECK": "1"}
-        ended = ranks.watched(self.tree, [self.tree.program("roll_catalogue"), name, mode], self.size, LIMIT_S, enough if sick else None, **more)
+        ended = ranks.watched(self.tree, [self.tree.program("roll_catalogue"), name, mode], self.size, LIMIT_S,
+                              enough if sick else None, **more)
         found = ended.findings()
         right = [v for v in found if tells(v, expected)]
         what = happened(ended)
         wanted, as_expected, must = self.judge(name, mode, what)
-        passed = what == "fine" and as_expected and not found and not self.tree.stand_in  # a message that fitted a buffer: nothing to say
+        # a message that fitted a buffer: nothing to say
+        passed = what == "fine" and as_expected and not found and not self.tree.stand_in
         verdict_ok = self.fits(found, right) or passed if sick else not found
         ok = verdict_ok and (as_expected or not must)
         ms = round((right[0]["time_ns"] - right[0]["event_ns"]) / 1e6, 1) if right else None
-        said = "; ".join(sorted({f"{v['certainty']} {v['code']} {v['culprits_text'] or 'tie'}" for v in found})) or "none"
+        said = "; ".join(sorted({f"{v['certainty']} {v['code']} {v['culprits_text'] or 'tie'}"
+                                 for v in found})) or "none"
         return {"program": f"{name} {mode}", "expected": wanted, "happened": what, "verdict": said, "verdict_ms": ms,
                 "seconds": round(ended.seconds, 1), "as_expected": as_expected, "ok": ok}
 
 
 def main(tree, results, part, options, until):
-    """Every case that has no row yet, a few at once; stops in time. Returns how many rows are wrong, and whether all are there."""
+    """Every case that has no row yet, a few at once; stops in time. Returns how many rows are wrong, and whether all
+    are there."""
     check = Check(tree, options.ranks, results, part)
     done = results.begin(part, COLUMNS)
     todo = [(name, [m for m in modes if f"{name} {m}" not in done]) for name, modes in check.cases(options.programs)]

@@ -1,7 +1,8 @@
-"""place.py: what this machine has: GPU, NCCL, CUDA runtime, PyTorch, compiler; and the tree that the checks are run from.
+"""place.py: what this machine has: GPU, NCCL, CUDA runtime, PyTorch, compiler; and the tree that the checks are run
+from.
 
-Nothing is installed and no network is used. The vendor's NCCL is taken from the wheel that PyTorch brings, headers included, so that the
-checks and PyTorch run on the same library; /usr/local/cuda and the loader's own paths come after.
+Nothing is installed and no network is used. The vendor's NCCL is taken from the wheel that PyTorch brings, headers
+included, so that the checks and PyTorch run on the same library; /usr/local/cuda and the loader's own paths come after.
 """
 import ctypes
 import faulthandler
@@ -55,7 +56,8 @@ def find_gpu():
     driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
     mode = ctypes.c_int(0)
     if driver.cuDeviceGetAttribute(ctypes.byref(mode), COMPUTE_MODE, device) == 0 and mode.value != 0:
-        raise Missing("the GPU is in exclusive or prohibited mode, so ranks cannot share it: nvidia-smi -c DEFAULT allows them to")
+        raise Missing("the GPU is in exclusive or prohibited mode, so ranks cannot share it: nvidia-smi -c DEFAULT "
+                      "allows them to")
     return {"name": name.value.decode(), "count": count.value, "compute": f"{major.value}.{minor.value}",
             "driver_cuda": f"{version.value // 1000}.{version.value % 1000 // 10}"}
 
@@ -75,7 +77,8 @@ def first(paths):
 
 
 def tool(name):
-    """A program of the PATH, or one that came with this Python (cmake and ninja do, as wheels); None where there is none."""
+    """A program of the PATH, or one that came with this Python (cmake and ninja do, as wheels); None where there is
+    none."""
     beside = os.path.join(os.path.dirname(sys.executable), name)
     return shutil.which(name) or (beside if os.access(beside, os.X_OK) else None)
 
@@ -86,21 +89,26 @@ class Vendor:
     def __init__(self):
         wheels = wheel_folders()
         homes = [h for h in CUDA_HOMES if h]
-        self.nccl_include = self._folder([os.path.join(d, "include", "nccl.h") for d in wheels + homes + ["/usr"]], "nccl.h", "NCCL's header")
+        self.nccl_include = self._folder([os.path.join(d, "include", "nccl.h") for d in wheels + homes + ["/usr"]],
+                                         "nccl.h", "NCCL's header")
         self.nccl = self._file([os.path.join(d, "lib", "libnccl.so.2") for d in wheels + homes] +
                                ["/usr/lib/x86_64-linux-gnu/libnccl.so.2"], "libnccl.so.2", "NCCL itself")
-        self.cuda_include = self._folder([os.path.join(d, "include", "cuda_runtime.h") for d in homes + wheels], "cuda_runtime.h", "CUDA's header")
-        libraries = [os.path.join(d, sub, f"libcudart.so.{n}") for n in (13, 12) for d in wheels + homes for sub in ("lib", "lib64")]
+        self.cuda_include = self._folder([os.path.join(d, "include", "cuda_runtime.h") for d in homes + wheels],
+                                         "cuda_runtime.h", "CUDA's header")
+        libraries = [os.path.join(d, sub, f"libcudart.so.{n}") for n in (13, 12) for d in wheels + homes
+                     for sub in ("lib", "lib64")]
         self.cudart = self._file(libraries, "libcudart.so", "the CUDA runtime")
-        self.cublas = first([os.path.join(d, sub, f"libcublas.so.{n}") for n in (13, 12) for d in wheels + homes for sub in ("lib", "lib64")])
-        self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes + wheels]) or tool("nvcc")  # None: all but the kernels can be checked
+        self.cublas = first([os.path.join(d, sub, f"libcublas.so.{n}") for n in (13, 12) for d in wheels + homes
+                             for sub in ("lib", "lib64")])
+        # None: all but the kernels can be checked
+        self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes + wheels]) or tool("nvcc")
 
     @staticmethod
     def _file(candidates, name, what):
         found = first(candidates)
         if not found:
-            raise Missing(f"{name} ({what}) was not found beside this Python ({sys.executable}) nor in /usr/local/cuda: "
-                          "run gpu-check with the Python that holds PyTorch")
+            raise Missing(f"{name} ({what}) was not found beside this Python ({sys.executable}) nor in "
+                          "/usr/local/cuda: run gpu-check with the Python that holds PyTorch")
         return found
 
     def _folder(self, candidates, name, what):
@@ -132,9 +140,10 @@ def machine(gpu, nccl_path):
     with open("/proc/cpuinfo") as f:
         cpu = re.search(r"model name\s*: (.*)", f.read())
     torch = torch_version()
-    return {"gpu": gpu, "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0") or None,
-            "nccl": nccl_version(nccl_path), "torch": torch[0] if torch else None, "python": platform.python_version(),
-            "glibc": platform.libc_ver()[1], "kernel": platform.release(), "cpu": cpu.group(1) if cpu else None, "cpus": os.cpu_count()}
+    return {"gpu": gpu, "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0")
+            or None, "nccl": nccl_version(nccl_path), "torch": torch[0] if torch else None,
+            "python": platform.python_version(), "glibc": platform.libc_ver()[1], "kernel": platform.release(),
+            "cpu": cpu.group(1) if cpu else None, "cpus": os.cpu_count()}
 
 
 def revision():

@@ -1,6 +1,7 @@
 """results.py: one results file as JSON, written after every row, and the same as a readable table.
 
-A part that is run again replaces its own rows and leaves the others, so that a check cut off by a time limit goes on where it stopped.
+A part that is run again replaces its own rows and leaves the others, so that a check cut off by a time limit goes on
+where it stopped.
 """
 import datetime
 import json
@@ -54,11 +55,13 @@ class Results:
 
     def broken(self, part, text):
         """The part itself failed: what it has so far stays."""
-        self.data["parts"].setdefault(part, {"status": "broken", "columns": ["error"], "rows": [], "notes": [], "seconds": 0})
+        self.data["parts"].setdefault(part, {"status": "broken", "columns": ["error"], "rows": [], "notes": [],
+                                             "seconds": 0})
         self.note(part, text)
 
     def end(self, part, status, seconds):
-        """Status: done (every row as expected), failed (some not), broken (the part itself failed), running (cut off)."""
+        """Status: done (every row as expected), failed (some not), broken (the part itself failed), running (cut
+        off)."""
         self.data["parts"][part]["status"] = status
         self.data["parts"][part]["seconds"] = round(self.data["parts"][part]["seconds"] + seconds, 1)
         self.write()
@@ -72,7 +75,8 @@ class Results:
     def table(self):
         m = self.data["machine"]
         gpu = m["gpu"]["name"] if m.get("gpu") else "no GPU: hostnccl and hostcuda"
-        lines = [f"# gpu-check, {self.data['date']}: {gpu}", "", f"Revision {self.data['revision'] or 'unknown'}.", "", "| | |", "|---|---|"]
+        lines = [f"# gpu-check, {self.data['date']}: {gpu}", "", f"Revision {self.data['revision'] or 'unknown'}.", "",
+                 "| | |", "|---|---|"]
         lines += [f"| {k} | {cell(v)} |" for k, v in m.items() if k != "gpu"]
         if m.get("gpu"):
             lines += [f"| {k} | {cell(v)} |" for k, v in m["gpu"].items()]

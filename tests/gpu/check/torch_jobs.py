@@ -16,7 +16,8 @@ CASES = [("ddp", False), ("ddp", True), ("moe", False), ("moe", True)]
 
 
 def python(stand_in):
-    """The Python that holds torch: the one that runs this, for its NCCL is the one under test; with the stand-in Debian's may be another."""
+    """The Python that holds torch: the one that runs this, for its NCCL is the one under test; with the stand-in
+    Debian's may be another."""
     look = "import importlib.util; print('torch' if importlib.util.find_spec('torch') else '')"
     for path in (sys.executable, "/usr/bin/python3") if stand_in else (sys.executable,):
         if place.output(path, "-c", look):
@@ -55,11 +56,15 @@ def run(tree, size, kind, mistake):
         ended = ranks.watched(tree, argv + ["--mistake"], size, LIMIT_S, enough, MASTER_PORT=free_port(), **more)
         found = ended.findings()
         may_follow = set() if tree.stand_in else mismatch.CONSEQUENCES
-        ok = bool(found) and found[0]["code"] in SKIPPED and all(v["code"] in SKIPPED | may_follow for v in found) and (size == 2 or any(v["culprits"] == [size - 1] for v in found))
+        ok = bool(found) and found[0]["code"] in SKIPPED and all(v["code"] in SKIPPED | may_follow
+                                                                 for v in found) and (size == 2
+                                                                                      or any(v["culprits"] == [size - 1]
+                                                                                             for v in found))
         what = "hang" if ended.status is None else f"status {ended.status}"
     else:
         alone = ranks.bare(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
-        ended = ranks.watched(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more) if alone.status == 0 else alone
+        ended = ranks.watched(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(),
+                              **more) if alone.status == 0 else alone
         found = ended.findings()
         same = equal(losses(alone), losses(ended))
         ok = alone.status == 0 and ended.status == 0 and same and not found

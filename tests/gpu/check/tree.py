@@ -1,6 +1,7 @@
 """tree.py: the binaries that the checks use, as one folder: bin/rollcall, bin/rollcalld, lib/librollcall.so, tests/*.
 
-On a GPU machine daemon and console come from the bundle and the rest is built there; with --stand-in all come from a build tree.
+On a GPU machine daemon and console come from the bundle and the rest is built there; with --stand-in all come from a
+build tree.
 """
 import os
 import shutil
@@ -19,7 +20,8 @@ class Tree:
         """The path of a check program."""
         path = os.path.join(self.tests, name)
         if not os.path.exists(path):
-            raise RuntimeError(f"{name} was not built (see {os.path.join(os.path.dirname(self.tests), 'gpu-check.log')})")
+            raise RuntimeError(f"{name} was not built (see "
+                               f"{os.path.join(os.path.dirname(self.tests), 'gpu-check.log')})")
         return path
 
 
@@ -46,14 +48,15 @@ def last_lines(log, n=15):
 
 
 def configure(build, vendor, compute, log, *more):
-    """Configures the tree: as it is, anew, and at last without CUDA's compiler, for without a usable one all but the kernels can be
-    checked. Returns cmake, and whether the kernels are in."""
+    """Configures the tree: as it is, anew, and at last without CUDA's compiler, for without a usable one all but the
+    kernels can be checked. Returns cmake, and whether the kernels are in."""
     cmake = place.tool("cmake")
     if not cmake:
         raise place.Missing("cmake (3.25 or newer) is neither in PATH nor beside this Python")
     major, minor = compute.split(".")
     architecture = f"{major}{minor}a" if int(major) >= 9 else f"{major}{minor}"
-    argv = [cmake, "-S", place.ROOT, "-B", build, "-DROLL_RANK_ONLY=ON", "-DROLL_WERROR=OFF",  # of a compiler that nobody here has seen
+    # Warnings are no errors: nobody here has seen the compiler.
+    argv = [cmake, "-S", place.ROOT, "-B", build, "-DROLL_RANK_ONLY=ON", "-DROLL_WERROR=OFF",
             f"-DROLL_VENDOR_NCCL_INCLUDE={vendor.nccl_include}", f"-DROLL_VENDOR_CUDA_INCLUDE={vendor.cuda_include}",
             f"-DROLL_NCCL_LIBRARY={vendor.nccl}", f"-DROLL_CUDART_LIBRARY={vendor.cudart}", *more]
     if vendor.cublas:
@@ -68,7 +71,8 @@ def configure(build, vendor, compute, log, *more):
         forget(build)
         if run(argv + with_cuda, log):
             return cmake, True
-        print(f"gpu-check: {vendor.nvcc} does not work for sm_{architecture}, the end of {log}:\n{last_lines(log)}", flush=True)
+        print(f"gpu-check: {vendor.nvcc} does not work for sm_{architecture}, the end of {log}:\n{last_lines(log)}",
+              flush=True)
     forget(build)
     if not run(argv + ["-DROLL_CUDA=OFF"], log):
         raise place.Missing(f"configuring failed, the end of {log}:\n{last_lines(log)}")
@@ -76,7 +80,8 @@ def configure(build, vendor, compute, log, *more):
 
 
 def forget(build):
-    """What an earlier configuration remembers: another generator or compiler, or a compiler that failed, would stay for good."""
+    """What an earlier configuration remembers: another generator or compiler, or a compiler that failed, would stay for
+    good."""
     shutil.rmtree(os.path.join(build, "CMakeFiles"), ignore_errors=True)
     for name in ("CMakeCache.txt", "build.ninja", "Makefile"):
         if os.path.exists(os.path.join(build, name)):
@@ -84,7 +89,8 @@ def forget(build):
 
 
 def preload(build, log):
-    """The library for the ranks: the one built here; the bundle's, which runs on any glibc since 2.28, where that failed."""
+    """The library for the ranks: the one built here; the bundle's, which runs on any glibc since 2.28, where that
+    failed."""
     for path in (os.path.join(build, "lib", "librollcall.so"), os.path.join(place.BUNDLE, "lib", "librollcall.so")):
         if os.path.exists(path):
             return path
@@ -92,10 +98,11 @@ def preload(build, log):
 
 
 def built(vendor, compute, build=None):
-    """Builds what runs inside a rank against the vendor's libraries, and puts the bundle's daemon and console beside it."""
+    """Builds what runs inside a rank against the vendor's libraries, and puts the bundle's daemon and console beside
+    it."""
     if not os.path.exists(os.path.join(place.BUNDLE, "bin", "rollcall")):
-        raise place.Missing(f"{place.BUNDLE} is not there: on the development machine run scripts/gpu-check --bundle, then copy the "
-                            "folder bundle/ along with the sources")
+        raise place.Missing(f"{place.BUNDLE} is not there: on the development machine run scripts/gpu-check --bundle, "
+                            "then copy the folder bundle/ along with the sources")
     build = build or os.path.join(place.ROOT, "build-gpu")
     os.makedirs(build, exist_ok=True)
     log = os.path.join(build, "gpu-check.log")
@@ -103,12 +110,15 @@ def built(vendor, compute, build=None):
     if not cuda:
         print("gpu-check: no usable CUDA compiler: the kernels cannot be checked", flush=True)
     ninja = os.path.exists(os.path.join(build, "build.ninja"))
-    if not run([cmake, "--build", build, "--parallel", str(os.cpu_count()), "--", *(["-k", "0"] if ninja else ["-k"])], log):
-        print(f"gpu-check: not everything could be built, the parts that need it will say so; the end of {log}:\n{last_lines(log)}", flush=True)
+    if not run([cmake, "--build", build, "--parallel", str(os.cpu_count()), "--", *(["-k", "0"] if ninja else ["-k"])],
+               log):
+        print("gpu-check: not everything could be built, the parts that need it will say so; the end of "
+              f"{log}:\n{last_lines(log)}", flush=True)
     tree = os.path.join(build, "tree")
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(place.BUNDLE, tree, symlinks=True)
     built_here = preload(build, log)
     if not built_here.startswith(place.BUNDLE):
         shutil.copy2(built_here, os.path.join(tree, "lib"))
-    return Tree(tree, os.path.join(build, "tests"), vendor.library_path(), os.path.join(build, "bin", "roll_bench_rank"), False)
+    return Tree(tree, os.path.join(build, "tests"), vendor.library_path(),
+                os.path.join(build, "bin", "roll_bench_rank"), False)

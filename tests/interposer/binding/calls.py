@@ -1,4 +1,5 @@
-"""The calls of calls.h by ctypes, as vLLM and SGLang make them: a list of functions, each by getattr. calls.py LIBRARY [torch]"""
+"""The calls of calls.h by ctypes, as vLLM and SGLang make them: a list of functions, each by getattr. calls.py LIBRARY
+[torch]"""
 import ctypes
 import sys
 

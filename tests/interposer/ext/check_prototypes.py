@@ -3,9 +3,9 @@
 
 usage: check_prototypes.py CC PROTOTYPES EXT_DEF [CUDA_INCLUDE]
 
-Transformer Engine is not there on most machines and its wheel is large, so it is never downloaded: ROLLCALL_TE_WHEEL=FILE.whl
-(pip download --no-deps transformer-engine-cu12) or the folder that it was unpacked to has its headers and symbols compared too.
-What was not compared is said on standard error.
+Transformer Engine is not there on most machines and its wheel is large, so it is never downloaded:
+ROLLCALL_TE_WHEEL=FILE.whl (pip download --no-deps transformer-engine-cu12) or the folder that it was unpacked to has
+its headers and symbols compared too. What was not compared is said on standard error.
 """
 import glob
 import os
@@ -43,7 +43,8 @@ def wrapped():
                '#define ROLL_EXT_DENSE(name, library, ret, absent, params, ...) @@ ret name params @@\n'
                '#define ROLL_EXT_NOTE(n, name, library, op) @@ void name @@\n'
                f'#include "{os.path.abspath(EXT_DEF)}"\n')
-    text = subprocess.run([CC, "-E", "-P", "-x", "c", "-"], input=program, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([CC, "-E", "-P", "-x", "c", "-"], input=program, capture_output=True, text=True,
+                          check=True).stdout
     out = {}
     for row in re.findall(r"@@\s*(.*?)\s*@@", text, flags=re.S):
         returns, name, parameters = re.match(r"^(\w+) (\w+)\s*(?:\((.*)\))?$", row, flags=re.S).groups()
@@ -79,14 +80,18 @@ def compare(functions, headers, what):
 def transformer_engine(functions, folder):
     compare(functions, glob.glob(f"{folder}/**/include/transformer_engine/*.h", recursive=True), "Transformer Engine")
     for library in glob.glob(f"{folder}/**/libtransformer_engine.so", recursive=True):
-        listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
+                                check=True).stdout
         symbols = {line.split()[-1].split("@")[0] for line in listed.splitlines() if line}
         for f in functions:
             # The C name ended with 2.7; the C++ one has taken its place.
             if f.name not in symbols and f.name != "nvte_multi_stream_cublas_gemm":
                 fail(f"{library} has no {f.name}")
         for name in sorted(symbols):
-            if re.match(r"nvte_(ep_(?!handle_mem_size)|grouped_gemm|grouped_.*bias_add|fused_(moe|topk|score)|multi_(un)?padding)", name):
+            if re.match(
+                r"nvte_(ep_(?!handle_mem_size)|grouped_gemm|grouped_.*bias_add|fused_(moe|topk|score)|"
+                r"multi_(un)?padding)",
+                name):
                 if name not in {f.name for f in functions}:
                     fail(f"{library} has {name}, which ext.def does not know")
         print(f"{library}: {len(symbols)} symbols looked through")

@@ -11,8 +11,8 @@ import sys
 
 import prototypes
 
-C_TYPE = {"pointer": "void *", "int": "int ", "long": "int64_t ", "bool": "bool ", "float": "float ", "double": "double ",
-          "window": "struct window "}
+C_TYPE = {"pointer": "void *", "int": "int ", "long": "int64_t ", "bool": "bool ", "float": "float ",
+          "double": "double ", "window": "struct window "}
 LENGTHS = ("num_gemms", "num_tensors", "num_a_tensors", "num_c_tensors", "num_d_tensors", "group_count")
 HEAD = """/* Made by make_stubs.py: do not edit. */
 #include <dlfcn.h>
@@ -31,7 +31,8 @@ size_t nvte_tensor_numel(const void *t);
 int nvte_tensor_type(const void *t);
 size_t nvte_grouped_tensor_num_tensors(const void *t);
 size_t nvte_tensor_ndims(const void *t) { (void)t; return 0; }
-size_t nvte_tensor_size(const void *t, size_t dim) { (void)t; every_wrong++; return dim; } /* throws: no such dimension */
+/* The library's own throws: no such dimension. */
+size_t nvte_tensor_size(const void *t, size_t dim) { (void)t; every_wrong++; return dim; }
 size_t nvte_tensor_numel(const void *t) { (void)t; return 1; }
 int nvte_tensor_type(const void *t) { (void)t; return 6; }
 size_t nvte_grouped_tensor_num_tensors(const void *t) { (void)t; return 9; }
@@ -44,7 +45,8 @@ def value(i, kind, name):
     return {"pointer": f"(void *)every_area[{i}]", "int": str(-1000 - i if i % 2 else 0x10203000 + i),
             "long": f"INT64_C({(i << 40) + i})", "bool": "true" if i % 3 else "false", "float": f"{i}.25f",
             "double": f"{i}.0625",
-            "window": f"(struct window){{every_area[{i}], {i}000000000001u, every_area[{i}] + 1, {i}000000000002u}}"}[kind]
+            "window": f"(struct window){{every_area[{i}], {i}000000000001u, every_area[{i}] + 1, {i}000000000002u}}"}[
+                kind]
 
 
 def result(n):
@@ -61,7 +63,8 @@ def stub(n, f):
     for i, (kind, name) in enumerate(f.parameters):
         want = value(i, kind, name)
         test = f"memcmp(&{name}, &{want}, sizeof {name}) != 0" if kind == "window" else f"!({name} == {want})"
-        out.append(f'    if ({test}) {{ fprintf(stderr, "stub: {f.name}: {name} is not as passed\\n"); every_wrong++; }}')
+        out.append(f'    if ({test}) {{ fprintf(stderr, "stub: {f.name}: {name} is not as passed\\n"); every_wrong++; '
+                   '}')
     out += [f"    return {result(n)};" if f.returns == "int" else "    return;", "}"]
     return "\n".join(out) + "\n"
 

@@ -1,6 +1,7 @@
 """prototypes.txt, read: for each function its library, what it returns, and its parameters as (kind, name).
 
-Kinds are how an argument travels: pointer, int (enumerations too), long (64 bits), bool, float, double, window (a struct by value).
+Kinds are how an argument travels: pointer, int (enumerations too), long (64 bits), bool, float, double, window (a
+struct by value).
 """
 import collections
 import re
@@ -8,7 +9,8 @@ import re
 Function = collections.namedtuple("Function", "name library returns parameters")
 
 LONG = {"size_t", "int64_t", "long long", "long long int", "uint64_t"}
-HANDLE = re.compile(r"^(void\s*\*|NVTE(Grouped)?Tensor|NVTE(Grouped)?MatmulConfig|cudaStream_t|cublasHandle_t|cublasLt\w+_t)$")
+HANDLE = re.compile(
+    r"^(void\s*\*|NVTE(Grouped)?Tensor|NVTE(Grouped)?MatmulConfig|cudaStream_t|cublasHandle_t|cublasLt\w+_t)$")
 
 
 def kind_of(declared):

@@ -3,9 +3,9 @@
 
 usage: run_failfast.py PRELOAD HOSTNCCL_DIR JOB ODD CATALOGUE CASES
 
-CASES: mismatch, healthy, catalogue, life, odd. Sick jobs: within a second a rank is refused, and says what differs, both values
-and both places in the code; it ends by itself, the runner ends the rest as a launcher would. Healthy jobs: nothing is
-refused and the job checks its own results.
+CASES: mismatch, healthy, catalogue, life, odd. Sick jobs: within a second a rank is refused, and says what differs,
+both values and both places in the code; it ends by itself, the runner ends the rest as a launcher would. Healthy jobs:
+nothing is refused and the job checks its own results.
 """
 import os
 import re
@@ -91,12 +91,14 @@ def check(condition, what, job=None):
 # name: (what the text must say, whichever side is refused), functions of the two sides
 WORDS = {
     "count": (r"the count differs \((512 here, 1024 there|1024 here, 512 there)\)", ("right_call", "wrong_call")),
-    "dtype": (r"the datatype differs \((int32 here, float32 there|float32 here, int32 there)\)", ("right_call", "wrong_call")),
+    "dtype": (r"the datatype differs \((int32 here, float32 there|float32 here, int32 there)\)",
+              ("right_call", "wrong_call")),
     "redop": (r"the reduction differs \((max here, sum there|sum here, max there)\)", ("right_call", "wrong_call")),
     "op": (r"the operation differs \((AllGather here, AllReduce there|AllReduce here, AllGather there)\)",
            ("right_call", "wrong_gather")),
     "root": (r"the root differs \((1 here, 0 there|0 here, 1 there)\)", ("right_rooted", "wrong_rooted")),
-    "bytes": (r"the count differs \((64 bytes here, 32 bytes there|32 bytes here, 64 bytes there)\)", ("wrong_gather",)),
+    "bytes": (r"the count differs \((64 bytes here, 32 bytes there|32 bytes here, 64 bytes there)\)",
+              ("wrong_gather",)),
     "zero": (r"the operation differs \(AllGather here, AllReduce there\); before it came AllReduce of 0 elements|"
              r"the operation differs \(AllReduce here, AllGather there\)", ("wrong_gather", "right_call")),
     "skipped": (r"the count differs \((512 here, 1024 there|1024 here, 512 there)\)", ("right_call", "wrong_call")),
@@ -143,7 +145,8 @@ def healthy():
     twins = list(WORDS) + ["group-order", "boundaries", "looks-odd", "extra-zero", "lowered", "forked"]
     for name in twins:
         for size in RANKS:
-            healthy_run([JOB, name, "healthy"], size, "error" if size != 3 else "abort", f"healthy {name}, {size} ranks")
+            healthy_run([JOB, name, "healthy"], size, "error" if size != 3 else "abort",
+                        f"healthy {name}, {size} ranks")
     healthy_run([JOB, "long", "healthy"], 4, "error", "healthy long run, 4 ranks")
     for name in ("mended", "failing"):  # refused and made right: the job goes on
         for size in RANKS:
@@ -205,8 +208,8 @@ def life():
         job = Job([JOB, "count", "healthy"], 2, "error", rings=rings)
         check(job.wait(until_one_fails=False) == [0, 0], "broken page", job)
         lines = [line for r in range(2) for line in job.text(r)[1].splitlines()]
-        check(len(lines) == 2 and all("cannot open the page for comparing" in line and "the job runs on" in line for line in lines),
-              f"broken page: {lines}", job)
+        check(len(lines) == 2 and all("cannot open the page for comparing" in line and "the job runs on" in line
+                                      for line in lines), f"broken page: {lines}", job)
         job.close()
     job = Job([JOB, "count", "healthy"], 2, "maybe")
     check(job.wait(until_one_fails=False) == [0, 0], "unknown word", job)
@@ -241,7 +244,8 @@ def odd():
     with tempfile.TemporaryDirectory() as rings:
         fixed = os.path.join(rings, "fixed")
         for turn in range(2):
-            healthy_run([ODD, "one-id"], 3, "error", f"one id, turn {turn}", rings=rings, extra={"FIXED_ID": fixed, "TURN": str(turn)})
+            healthy_run([ODD, "one-id"], 3, "error", f"one id, turn {turn}", rings=rings,
+                        extra={"FIXED_ID": fixed, "TURN": str(turn)})
 
 
 {"mismatch": mismatch, "healthy": healthy, "catalogue": catalogue, "life": life, "odd": odd}[CASES]()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A person at the console beside the main job: remedies switched by hand while it trains, and what every command says meanwhile.
+"""A person at the console beside the main job: remedies switched by hand while it trains, and what every command says
+meanwhile.
 
 usage: check_console.py BIN_DIR CASE
 
-The job begins its second step only when the console is done with what must come before the first rank without tokens (--hold). Which
-ranks have none, where and when, is asked of a reference run in which nothing is skipped.
+The job begins its second step only when the console is done with what must come before the first rank without tokens
+(--hold). Which ranks have none, where and when, is asked of a reference run in which nothing is skipped.
 """
 import json
 import os
@@ -23,14 +24,16 @@ EMPTY = re.compile(r"rank (\d+): step (\d+), layer (\d+): no tokens")
 
 
 class Reference:
-    """A run in which nothing is skipped: its losses, and its empty ranks as (step, layer, rank), the first one first."""
+    """A run in which nothing is skipped: its losses, and its empty ranks as (step, layer, rank), the first one
+    first."""
 
     def __init__(self):
         done = run([PROGRAMS.train, "--spawn", str(RANKS), "--exact", "--verbose", *MODEL])
         check(done.returncode == 0, "the reference run failed", done.stderr)
         self.losses = losses(done.stdout)
         self.empty = sorted((int(s), int(la), int(r)) for r, s, la in EMPTY.findall(done.stderr))
-        check(self.empty and self.empty[0][0] >= 1, "no rank without tokens, or too early: the premise failed", done.stderr)
+        check(self.empty and self.empty[0][0] >= 1, "no rank without tokens, or too early: the premise failed",
+              done.stderr)
 
 
 class Job:
@@ -42,12 +45,14 @@ class Job:
         os.mkdir(rings, 0o700)
         self.env = dict(os.environ, ROLLCALL_DIR=rings)
         self.process = subprocess.Popen(command(PROGRAMS, RANKS, self.out, ["--policy", "observe"],
-                                                ["--legacy-skip", "--verbose", "--timeout", "8", "--hold", self.go, *MODEL, *train_options]),
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+                                                ["--legacy-skip", "--verbose", "--timeout", "8", "--hold", self.go,
+                                                 *MODEL, *train_options]), stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, env=self.env)
 
     def console(self, *args, status=0):
         done = run([PROGRAMS.rollcall, *args], env=self.env)
-        check(done.returncode == status, f"rollcall {' '.join(args)}: status {done.returncode}, wanted {status}", done.stdout, done.stderr)
+        check(done.returncode == status, f"rollcall {' '.join(args)}: status {done.returncode}, wanted {status}",
+              done.stdout, done.stderr)
         return done.stdout
 
     def json(self, schema, *args, status=0):
@@ -92,19 +97,23 @@ class Job:
 
 
 def check_first_finding(verdicts, reference, sick, cured=None):
-    """It is about `sick`. Where several are empty in that step, an agent may read them together, and one finding tells them all."""
+    """It is about `sick`. Where several are empty in that step, an agent may read them together, and one finding tells
+    them all."""
     together = [e for e in reference.empty if e[0] == sick[0] and e[1] != cured]
     first = next(v for v in verdicts if v["certainty"] != "note")
     ranks, layers = {rank for _, _, rank in together}, {layer for _, layer, _ in together}
-    check(first["step"] == sick[0] and first["layer"] in layers and sick[2] in first["culprits"] and set(first["culprits"]) <= ranks,
-          f"the first finding is not about {sick}, nor about {together}", show(verdicts))
-    check(len(first["culprits"]) > 1 or first["layer"] in {layer for _, layer, rank in together if [rank] == first["culprits"]},
+    check(first["step"] == sick[0] and first["layer"] in layers and sick[2] in first["culprits"]
+          and set(first["culprits"]) <= ranks, f"the first finding is not about {sick}, nor about {together}",
+          show(verdicts))
+    check(len(first["culprits"]) > 1 or first["layer"] in {layer for _, layer, rank in together
+                                                           if [rank] == first["culprits"]},
           "its rank is not empty in its layer", show(verdicts))
     return first
 
 
 def switched(tmp):
-    """fill switched on by hand before the first rank is empty: the job ends as if nothing had been skipped; off again: it hangs."""
+    """fill switched on by hand before the first rank is empty: the job ends as if nothing had been skipped; off again:
+    it hangs."""
     reference = Reference()
     job = Job(tmp, "on")
     job.wait_until_it_trains()
@@ -118,7 +127,8 @@ def switched(tmp):
     check(losses(out) == reference.losses, "the loss curve differs from the reference", out)
     check(not findings(verdicts), "a finding in a job that was cured", show(verdicts))
     acted = {(v["layer"], v["culprits"][0]) for v in verdicts if v["code"] == "moe-remedied"}
-    check(acted == {(layer, rank) for _, layer, rank in reference.empty}, "remedied elsewhere than where ranks were empty", show(verdicts))
+    check(acted == {(layer, rank) for _, layer, rank in reference.empty},
+          "remedied elsewhere than where ranks were empty", show(verdicts))
 
     job = Job(tmp, "off")
     job.wait_until_it_trains()
@@ -128,7 +138,8 @@ def switched(tmp):
     status, out, err, verdicts = job.end()
     check(status == 3, f"status {status}, but without the remedy it hangs and its watchdog ends it with 3", err)
     first = check_first_finding(verdicts, reference, reference.empty[0])
-    print(f"{len(reference.empty)} empty forwards filled in, {len(reference.losses)} losses equal; off: hung at step {first['step']}")
+    print(f"{len(reference.empty)} empty forwards filled in, {len(reference.losses)} losses equal; off: hung at step "
+          f"{first['step']}")
 
 
 def layer(tmp):
@@ -136,7 +147,8 @@ def layer(tmp):
     reference = Reference()
     cured = reference.empty[0][1]
     sick = next((e for e in reference.empty if e[1] != cured), None)
-    check(sick and sick[0] > reference.empty[0][0], "no later empty rank in another layer: the premise failed", reference.empty)
+    check(sick and sick[0] > reference.empty[0][0], "no later empty rank in another layer: the premise failed",
+          reference.empty)
     job = Job(tmp, "layer")
     job.wait_until_it_trains()
     shown = job.console("remedy", "on", "fill", "--layer", str(cured))
@@ -144,25 +156,31 @@ def layer(tmp):
     check(re.search(rf"(?m)^layer {cured} +fill +-$", shown), "the layer is not shown", shown)
     status, out, err, verdicts = job.end()
     check(status == 3, f"status {status}", err)
-    check(losses(out) == reference.losses[:sick[0]], "other losses than the reference before the layer that is not cured", out)
-    check({v["layer"] for v in verdicts if v["code"] == "moe-remedied"} == {cured}, "remedied in another layer", show(verdicts))
+    check(losses(out) == reference.losses[:sick[0]],
+          "other losses than the reference before the layer that is not cured", out)
+    check({v["layer"] for v in verdicts if v["code"] == "moe-remedied"} == {cured}, "remedied in another layer",
+          show(verdicts))
     check_first_finding(verdicts, reference, sick, cured)
     print(f"layer {cured} cured, hung at step {sick[0]} in layer {sick[1]}")
 
 
 def answer(text):
-    """An answer of why without the line that names the job, its line breaks, and how long ago things were: it is asked for twice."""
+    """An answer of why without the line that names the job, its line breaks, and how long ago things were: it is asked
+    for twice."""
     return re.sub(r"\d+(\.\d+)? m?s ago", "ago", " ".join(re.sub(r"^job .*\n", "", text).split()))
 
 
 def hung(tmp):
-    """A hung job: why names what a rank waits for, whom, and what that one does; each command has its text and its JSON."""
+    """A hung job: why names what a rank waits for, whom, and what that one does; each command has its text and its
+    JSON."""
     job = Job(tmp, "hung")
     verdict = job.wait_for("moe-obligation-missing", "proven")
     culprit, waiting = verdict["culprits"][0], verdict["waiting"]
     why = job.console("why", str(waiting[0]))
-    check(re.match(r"job \S+: ranks 0-3 \(4 ranks\) on host \S+, watched since ", why), "why does not say whose answer it is", why)
-    check("waits" in why and re.search(rf"\brank {culprit}\b", why) and "ep" in why, "why does not say what is waited for, and whom", why)
+    check(re.match(r"job \S+: ranks 0-3 \(4 ranks\) on host \S+, watched since ", why),
+          "why does not say whose answer it is", why)
+    check("waits" in why and re.search(rf"\brank {culprit}\b", why) and "ep" in why,
+          "why does not say what is waited for, and whom", why)
     for _ in range(10):  # the last records of the other ranks may still be on their way between two questions
         text = job.json("rollcall.why/1", "why", str(waiting[0]))["text"]
         if answer(text) == answer(why):
@@ -172,17 +190,21 @@ def hung(tmp):
     check(answer(text) == answer(why), "why --json says something else", text, why)
     everyone = job.console("why")
     sets = re.findall(r"(?m)^Ranks? (\d[\d,-]*) ", everyone)  # those that stand alike in one paragraph
-    told = {r for text in sets for part in text.split(",") for r in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)}
+    told = {r for text in sets for part in text.split(",") for r in range(int(part.split("-")[0]),
+                                                                          int(part.split("-")[-1]) + 1)}
     first = [int(re.match(r"\d+", text).group()) for text in sets]
-    check(first == sorted(first) and set(waiting) <= told, "why without a rank leaves out some that wait, or is out of order", everyone)
+    check(first == sorted(first) and set(waiting) <= told,
+          "why without a rank leaves out some that wait, or is out of order", everyone)
     job.json("rollcall.why/1", "why")
     job.json("rollcall.remedy/1", "remedy", "list")
     status = job.json("rollcall.status/1", "top")
-    check(all(r["waits_for"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank", json.dumps(status))
+    check(all(r["waits_for"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank",
+          json.dumps(status))
     for line in job.console("verdicts", "--json", status=1).splitlines():
         check(json.loads(line)["schema"] == "rollcall.verdict/1", "a line that is no verdict", line)
     text = job.console("verdicts", status=1)
-    check("owes none" in text and "backward collectives" in text and "call #" not in text, "the evidence is not in words", text)
+    check("owes none" in text and "backward collectives" in text and "call #" not in text,
+          "the evidence is not in words", text)
     top = job.console("top", "--once")
     check(max(len(line) for line in top.splitlines()) < 200, "top --once is wider than 200 columns", top)
     status, _, err, _ = job.end()

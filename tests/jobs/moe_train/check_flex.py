@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Uneven numbers of tokens and the Flex dispatchers under rollcall: the hangs are named, their healthy twins have no finding.
+"""Uneven numbers of tokens and the Flex dispatchers under rollcall: the hangs are named, their healthy twins have no
+finding.
 
 usage: check_flex.py BIN_DIR CASE
 """
@@ -31,7 +32,8 @@ def healthy(tmp, ranks, options, policy=()):
 
 
 def sick(tmp, ranks, options):
-    """All that was said up to a proven finding and a moment more, and what of it stands; then the job, which hangs, is ended."""
+    """All that was said up to a proven finding and a moment more, and what of it stands; then the job, which hangs, is
+    ended."""
     argv = command(PROGRAMS, ranks, os.path.join(tmp, "verdicts.json"), [], [*options, "--timeout", "500"])
     found, status, err = run_until(argv, os.path.join(tmp, "verdicts.json"),
                                    lambda seen: sum(v["certainty"] == "proven" for v in seen) >= 1, LIMIT_S)
@@ -41,12 +43,15 @@ def sick(tmp, ranks, options):
 
 
 def uneven(tmp):
-    """Megatron-LM #4816: without the remedy the ranks hang, told before it happens and proven when it has; padded, or where nothing needs it, they do not."""
+    """Megatron-LM #4816: without the remedy the ranks hang, told before it happens and proven when it has; padded, or
+    where nothing needs it, they do not."""
     for ranks in (2, 4, 8):
         for kind in ("allgather",) if ranks == 4 else ("hybridep",):  # hybridep on 4 ranks: check_hazards.py, H7
             found, stands = sick(tmp, ranks, ["--dispatcher", kind, *VARY])
-            check(found[0]["certainty"] == "predicted" and stands[0]["number"] != found[0]["number"], "not told before it happens", show(found))
-            check(all(v["code"] == "moe-tokens-unequal" for v in found), "another finding about the same cause", show(found))
+            check(found[0]["certainty"] == "predicted" and stands[0]["number"] != found[0]["number"],
+                  "not told before it happens", show(found))
+            check(all(v["code"] == "moe-tokens-unequal" for v in found), "another finding about the same cause",
+                  show(found))
             check(found[0]["step"] == 0 and found[0]["layer"] == 0, "not the first layer-forward", show(found))
             check(found[0]["remedy"] and found[0]["remedy"]["name"] == "uneven", "no remedy named", found[0])
             check(len(found[0]["evidence"]) == 2 and found[0]["waiting"], "not two sides, or nobody waits", found[0])
@@ -63,15 +68,16 @@ def uneven(tmp):
 
 
 def early(tmp):
-    """A rank that received nothing leaves dispatch early (H6): it is named, its peers wait in forward; without the legacy behaviour: no finding."""
+    """A rank that received nothing leaves dispatch early (H6): it is named, its peers wait in forward; without the
+    legacy behaviour: no finding."""
     for ranks in (2, 3, 4):
         for kind in ("hybridep",) if ranks == 4 else ("deepep",):  # deepep on 4 ranks: check_hazards.py, H6
             pads = ["--uneven", "max"] if kind == "hybridep" else []  # DeepEP takes different numbers as they are
             options = ["--dispatcher", kind, *pads, "--vary-tokens", "--steps", "40", "--experts", str(16 * ranks)]
             found, stands = sick(tmp, ranks, [*options, "--legacy", "empty-returns-early"])
             check({v["code"] for v in found} == {"moe-obligation-missing"}, f"{kind} on {ranks} ranks", show(found))
-            check(found[0]["certainty"] == "predicted" and found[0]["culprits"] and found[0]["culprits"] == stands[0]["culprits"],
-                  "not told before it happens, or of others than then", show(found))
+            check(found[0]["certainty"] == "predicted" and found[0]["culprits"] and found[0]["culprits"]
+                  == stands[0]["culprits"], "not told before it happens, or of others than then", show(found))
             check("skipped its experts" not in found[0]["text"], "it did not skip them", show(found))
             check(all(v["phase"] == "forward" for v in found), "the wait is in forward", show(found))
         healthy(tmp, ranks, ["--dispatcher", "deepep", "--vary-tokens", "--steps", "6", "--experts", str(16 * ranks)])

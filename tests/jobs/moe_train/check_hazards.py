@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The hazards of docs/MOE.md, each as a program of moe_train that has it, with its healthy twin: what rollcall says of both.
+"""The hazards of docs/MOE.md, each as a program of moe_train that has it, with its healthy twin: what rollcall says of
+both.
 
 usage: check_hazards.py BIN_DIR
 
-Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what rollcall does not see.
+Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what
+rollcall does not see.
 """
 import concurrent.futures
 import os
@@ -18,14 +20,17 @@ STEPS, WATCHDOG, LIMIT_S = ["--steps", "6"], ["--timeout", "500"], 300
 
 
 class Case:
-    """sick, healthy: options of moe_train. want: the findings that must be there, {(code, certainty): culprits or None for any}. only: no other codes than those."""
+    """sick, healthy: options of moe_train. want: the findings that must be there, {(code, certainty): culprits or None
+    for any}. only: no other codes than those."""
 
     def __init__(self, hazard, sick, healthy, want, ranks=4, also=()):
-        self.hazard, self.sick, self.healthy, self.want, self.ranks, self.also = hazard, sick, healthy, want, ranks, also
+        self.hazard, self.sick, self.healthy = hazard, sick, healthy
+        self.want, self.ranks, self.also = want, ranks, also
 
 
 def program(name, want, also=()):
-    number = {"aux-tracker": "H8", "overlap-order": "H10", "comm-order": "H11", "grad-norm": "H17", "found-inf": "H18", "idle-rank": "H22"}.get(name, "H16")
+    number = {"aux-tracker": "H8", "overlap-order": "H10", "comm-order": "H11", "grad-norm": "H17", "found-inf": "H18",
+              "idle-rank": "H22"}.get(name, "H16")
     return Case(f"{number} {name}", f"--ep 2 --hazard {name}", f"--ep 2 --hazard {name}:healthy", want, also=also)
 
 
@@ -36,30 +41,35 @@ OBLIGATION = {("moe-obligation-missing", "proven"): None}
 PREDICTED = ("moe-obligation-missing", "moe-tokens-unequal", "moe-capacity-differs")
 CASES = [
     Case("H1 skip-empty", f"{EMPTY} --legacy skip-empty", EMPTY, OBLIGATION),
-    Case("H2 bucket-wait", "--ep 1 --overlap --vary-tokens --legacy skip-empty --legacy bucket-wait", "--ep 1 --overlap --vary-tokens",
-         {("moe-obligation-missing", "suspected"): None}),
-    Case("H3 only-with-grad", "--ep 1 --buckets 100000 --vary-tokens --legacy skip-empty --legacy only-with-grad", "--ep 1 --buckets 100000 --vary-tokens",
-         {("zero-count", "proven"): [0, 2]}),
-    Case("H4 empty-unpermute", f"{EMPTY} --dispatcher allgather --legacy empty-unpermute", f"{EMPTY} --dispatcher allgather",
-         {("zero-count", "proven"): None}),
+    Case("H2 bucket-wait", "--ep 1 --overlap --vary-tokens --legacy skip-empty --legacy bucket-wait",
+         "--ep 1 --overlap --vary-tokens", {("moe-obligation-missing", "suspected"): None}),
+    Case("H3 only-with-grad", "--ep 1 --buckets 100000 --vary-tokens --legacy skip-empty --legacy only-with-grad",
+         "--ep 1 --buckets 100000 --vary-tokens", {("zero-count", "proven"): [0, 2]}),
+    Case("H4 empty-unpermute", f"{EMPTY} --dispatcher allgather --legacy empty-unpermute",
+         f"{EMPTY} --dispatcher allgather", {("zero-count", "proven"): None}),
     Case("H5 empty-from-input", f"{EMPTY} --legacy empty-from-input", EMPTY, OBLIGATION),
-    Case("H6 empty-returns-early", f"{EMPTY} --dispatcher deepep --legacy empty-returns-early", f"{EMPTY} --dispatcher deepep", OBLIGATION),
-    Case("H7 uneven tokens", "--ep 2 --dispatcher hybridep --vary-tokens", "--ep 2 --dispatcher hybridep --vary-tokens --uneven max",
-         {("moe-tokens-unequal", "proven"): None}),
+    Case("H6 empty-returns-early", f"{EMPTY} --dispatcher deepep --legacy empty-returns-early",
+         f"{EMPTY} --dispatcher deepep", OBLIGATION),
+    Case("H7 uneven tokens", "--ep 2 --dispatcher hybridep --vary-tokens",
+         "--ep 2 --dispatcher hybridep --vary-tokens --uneven max", {("moe-tokens-unequal", "proven"): None}),
     program("aux-tracker", {("count-mismatch", "proven"): [1]}),
-    Case("H9 recompute-flip", "--ep 2 --recompute --legacy recompute-flip", "--ep 2 --recompute --legacy recompute-flip --keep-routing",
-         {("moe-recompute-differs", "proven"): None}, also=("call-skipped", "p2p-unmatched", "p2p-bytes", "alltoallv-mismatch", "rank-finished", "rank-dead")),
+    Case("H9 recompute-flip", "--ep 2 --recompute --legacy recompute-flip",
+         "--ep 2 --recompute --legacy recompute-flip --keep-routing", {("moe-recompute-differs", "proven"): None},
+         also=("call-skipped", "p2p-unmatched", "p2p-bytes", "alltoallv-mismatch", "rank-finished", "rank-dead")),
     program("overlap-order", {("calls-reordered", "suspected"): None}),
-    program("comm-order", {("circular-wait", "proven"): []}),  # two ranks in each order
-    Case("H12 static-rows", "--ep 2 --capacity 0.5 --legacy static-rows", "--ep 2 --capacity 0.5", {("moe-split-sum", "proven"): None},
-         also=("p2p-unmatched", "rank-finished", "rank-dead", "call-skipped")),
-    Case("H13 local-capacity", "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity --vary-tokens --legacy local-capacity",
+    # Two ranks in each order.
+    program("comm-order", {("circular-wait", "proven"): []}),
+    Case("H12 static-rows", "--ep 2 --capacity 0.5 --legacy static-rows", "--ep 2 --capacity 0.5",
+         {("moe-split-sum", "proven"): None}, also=("p2p-unmatched", "rank-finished", "rank-dead", "call-skipped")),
+    Case("H13 local-capacity",
+         "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity --vary-tokens --legacy local-capacity",
          "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity", {("moe-capacity-differs", "proven"): None}),
-    Case("H14 wgrad-uninitialised", f"{EMPTY} --facts --legacy wgrad-uninitialised", f"{EMPTY} --facts", {("gradient-not-finite", "proven"): None}),
-    Case("H15 router-unsummed", "--ep 2 --tp 2 --tp-mode shard --facts --legacy router-unsummed", "--ep 2 --tp 2 --tp-mode shard --facts",
-         {("gradient-not-summed", "proven"): ALL}),
-    Case("H15 router-summed-twice", "--ep 2 --tp 2 --tp-mode split --facts --legacy router-summed-twice", "--ep 2 --tp 2 --tp-mode split --facts",
-         {("gradient-not-summed", "proven"): None}),
+    Case("H14 wgrad-uninitialised", f"{EMPTY} --facts --legacy wgrad-uninitialised", f"{EMPTY} --facts",
+         {("gradient-not-finite", "proven"): None}),
+    Case("H15 router-unsummed", "--ep 2 --tp 2 --tp-mode shard --facts --legacy router-unsummed",
+         "--ep 2 --tp 2 --tp-mode shard --facts", {("gradient-not-summed", "proven"): ALL}),
+    Case("H15 router-summed-twice", "--ep 2 --tp 2 --tp-mode split --facts --legacy router-summed-twice",
+         "--ep 2 --tp 2 --tp-mode split --facts", {("gradient-not-summed", "proven"): None}),
     program("bias-bf16", {("gradient-not-summed", "proven"): ALL}),
     program("bias-group", {("gradient-not-summed", "proven"): ALL}),
     program("bias-twice", {("gradient-not-summed", "proven"): ALL}),
@@ -72,7 +82,8 @@ CASES = [
 def missing(case, found):
     """The findings that the case wants and that are not there."""
     return [(code, certainty) for (code, certainty), culprits in case.want.items()
-            if not any(v["code"] == code and v["certainty"] in (certainty, "proven") and culprits in (None, v["culprits"]) for v in found)]
+            if not any(v["code"] == code and v["certainty"] in (certainty, "proven")
+                       and culprits in (None, v["culprits"]) for v in found)]
 
 
 def faults(tmp, number):
@@ -84,7 +95,8 @@ def faults(tmp, number):
             for out, options in ((sick, case.sick), (healthy, case.healthy))}
     done = run(argv[healthy])
     if findings(read(healthy)) or done.returncode != 0:
-        wrong += [f"{case.hazard}: the healthy twin: status {done.returncode}", show(findings(read(healthy))), done.stderr[-400:]]
+        wrong += [f"{case.hazard}: the healthy twin: status {done.returncode}", show(findings(read(healthy))),
+                  done.stderr[-400:]]
     found, _, err = run_until(argv[sick], sick, lambda seen: not missing(case, seen), LIMIT_S)
     if missing(case, found):
         wrong += [f"{case.hazard}: no finding {missing(case, found)}", show(found), err[-400:]]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The main job end to end: moe_train under rollcall, each case judged against what the job itself says about its empty ranks.
+"""The main job end to end: moe_train under rollcall, each case judged against what the job itself says about its empty
+ranks.
 
 usage: check_job.py BIN_DIR CASE
 """
@@ -15,7 +16,8 @@ from job import LIMIT_S, Programs, check, command, findings, losses, read, run, 
 BIN, CASE = sys.argv[1:3]
 PROGRAMS = Programs(BIN)
 ROLLCALL, TRAIN = PROGRAMS.rollcall, PROGRAMS.train
-KEPT = ("code", "certainty", "culprits", "comm", "seq", "step", "microbatch", "layer", "phase", "field", "waiting", "event_ns", "time_ns", "text")
+KEPT = ("code", "certainty", "culprits", "comm", "seq", "step", "microbatch", "layer", "phase", "field", "waiting",
+        "event_ns", "time_ns", "text")
 
 
 def under_rollcall(tmp, ranks, rollcall_options, train_options):
@@ -29,7 +31,8 @@ def under_rollcall(tmp, ranks, rollcall_options, train_options):
 def observe(tmp):
     """Policy observe: rank, layer, step and reason, before the job's own timeout; the trace gives the same verdicts."""
     trace = os.path.join(tmp, "trace")
-    done, verdicts = under_rollcall(tmp, 8, ["--policy", "observe", "--trace", trace], ["--legacy-skip", "--verbose", "--timeout", "4"])
+    done, verdicts = under_rollcall(tmp, 8, ["--policy", "observe", "--trace", trace],
+                                    ["--legacy-skip", "--verbose", "--timeout", "4"])
     said = re.search(r"rank (\d+): step (\d+), layer (\d+): no tokens, experts skipped", done.stderr)
     check(said, "the job reported no empty rank: its premise failed", done.stderr)
     rank, step, layer = map(int, said.groups())
@@ -37,16 +40,18 @@ def observe(tmp):
     found = findings(verdicts)
     check(found, "no finding", done.stderr)
     first = next(v for v in verdicts if v["certainty"] != "note")  # the proof confirms it, and stands in its place
-    check(first["code"] == "moe-obligation-missing" and first["certainty"] == "predicted", "the first finding is another", show(found))
+    check(first["code"] == "moe-obligation-missing" and first["certainty"] == "predicted",
+          "the first finding is another", show(found))
     check((first["culprits"], first["step"], first["layer"]) == ([rank], step, layer),
           f"the job says rank {rank}, step {step}, layer {layer}", show(found))
     ended = [v for v in verdicts if v["code"] == "rank-dead"]
-    check(first["event_ns"] <= first["time_ns"] and all(first["time_ns"] < v["time_ns"] for v in ended), "not named before the job's own timeout", show(verdicts))
+    check(first["event_ns"] <= first["time_ns"] and all(first["time_ns"] < v["time_ns"] for v in ended),
+          "not named before the job's own timeout", show(verdicts))
     check(rank not in first["waiting"] and first["waiting"], "nobody waits, or the culprit waits for itself", first)
     check(first["comm"] and first["comm"]["label"] == "ep", "the communicator is not the expert-parallel one", first)
     check(first["remedy"] and first["remedy"]["name"] == "fill", "no remedy named", first)
-    check(first["callsites"] and first["callsites"][0]["frames"] and any(f.get("function") for f in first["callsites"][0]["frames"]),
-          "no call site", first)
+    check(first["callsites"] and first["callsites"][0]["frames"]
+          and any(f.get("function") for f in first["callsites"][0]["frames"]), "no call site", first)
     check(all(v["code"].startswith("moe-") for v in found), "another finding about the same cause", show(found))
     check(len(found) <= 2, "more than the prediction and its proof", show(found))
     again = run([ROLLCALL, "analyze", "--json", trace])
@@ -54,13 +59,15 @@ def observe(tmp):
     replayed = [json.loads(line) for line in again.stdout.splitlines() if '"rollcall.verdict/1"' in line]
     check([{k: v[k] for k in KEPT} for v in replayed] == [{k: v[k] for k in KEPT} for v in verdicts],
           "analyze gives other verdicts than the live run", show(verdicts), "--", show(replayed))
-    print(f"rank {rank}, step {step}, layer {layer}: named {(first['time_ns'] - first['event_ns']) / 1e6:.1f} ms after the skip; trace agrees")
+    print(f"rank {rank}, step {step}, layer {layer}: named {(first['time_ns'] - first['event_ns']) / 1e6:.1f} ms after "
+          "the skip; trace agrees")
 
 
 def auto(tmp):
     """Policy auto: the job completes, with the loss curve of a run in which nothing is skipped."""
     reference = run([TRAIN, "--spawn", "8", "--exact"])
-    check(reference.returncode == 0 and len(losses(reference.stdout)) == 60, "the reference run failed", reference.stderr)
+    check(reference.returncode == 0 and len(losses(reference.stdout)) == 60, "the reference run failed",
+          reference.stderr)
     done, verdicts = under_rollcall(tmp, 8, ["--policy", "auto"], ["--legacy-skip", "--timeout", "60"])
     check(done.returncode == 0, f"status {done.returncode}", done.stderr)
     check(losses(done.stdout) == losses(reference.stdout), "the loss curve differs from the reference")
@@ -68,7 +75,8 @@ def auto(tmp):
     notes = [line for line in done.stderr.splitlines() if line.startswith("note ")]
     rest = [line for line in done.stderr.splitlines() if not line.startswith(("note ", "rollcall: "))]
     printed = sum(min(of_code, 8) for of_code in collections.Counter(v["code"] for v in verdicts).values())
-    check(len(notes) == printed and rest == [], "a note takes more than a line, or more than eight of a code are printed", done.stderr)
+    check(len(notes) == printed and rest == [],
+          "a note takes more than a line, or more than eight of a code are printed", done.stderr)
     check(not [v for v in findings(verdicts) if not v["remedied"]], "a finding in a job that was cured", show(verdicts))
     print("60 steps, the same loss in each")
 
@@ -83,17 +91,20 @@ CURED = [
 
 
 def tenth(tmp):
-    """Policy auto, ranks without tokens in every tenth microbatch at the least: for each wrong behaviour the loss curve of the job that has it not."""
+    """Policy auto, ranks without tokens in every tenth microbatch at the least: for each wrong behaviour the loss curve
+    of the job that has it not."""
     for legacy, remedy, more in CURED:
         options = ["--steps", "21", "--layers", "2", "--hidden", "32", "--ffn", "32", "--empty-every", "10", *more]
         reference = run([TRAIN, "--spawn", "4", "--exact", "--check", *options])
-        check(reference.returncode == 0 and len(losses(reference.stdout)) == 21, "the reference run failed", reference.stderr)
+        check(reference.returncode == 0 and len(losses(reference.stdout)) == 21, "the reference run failed",
+              reference.stderr)
         done, verdicts = under_rollcall(tmp, 4, ["--policy", "auto"], [*options, "--legacy", legacy, "--timeout", "60"])
         check(done.returncode == 0, f"{legacy}: status {done.returncode}", done.stderr)
         check(losses(done.stdout) == losses(reference.stdout), f"{legacy}: the loss curve differs from the reference")
         used = [v for v in verdicts if v["code"] == "moe-remedied" and f"'{remedy}'" in v["text"]]
         check(used, f"{legacy}: no note about the remedy '{remedy}'", show(verdicts))
-        check(not [v for v in findings(verdicts) if not v["remedied"]], f"{legacy}: a finding in a job that was cured", show(verdicts))
+        check(not [v for v in findings(verdicts) if not v["remedied"]], f"{legacy}: a finding in a job that was cured",
+              show(verdicts))
         print(f"{legacy}: 21 steps, the same loss in each with {remedy}")
 
 
@@ -147,7 +158,8 @@ def healthy(tmp):
         check(f"{ranks} ranks" in done.stderr, "no summary line", done.stderr)
 
 
-NAMED, DONE, WATCHDOG, KILLED = None, 0, 3, 137  # how a job ends: by us when it has been named, or by itself, with this status
+# how a job ends: by us when it has been named, or by itself, with this status
+NAMED, DONE, WATCHDOG, KILLED = None, 0, 3, 137
 INJECTED = [
     # (fault, codes that may be said, ranks, how it ends)
     ("skip-collective", {"call-skipped"}, 4, NAMED),
@@ -157,7 +169,8 @@ INJECTED = [
     ("wrong-dtype", {"dtype-mismatch"}, 4, DONE),  # as many bytes: NCCL notices nothing, the job trains on
     ("wrong-op", {"redop-mismatch"}, 4, DONE),
     ("wrong-root", {"root-mismatch"}, 4, NAMED),
-    ("swap-comms", {"circular-wait"}, 8, NAMED),  # 8 ranks: at 4 there is one replica of each expert, and nothing to swap
+    # On 8 ranks: at 4 there is one replica of each expert, and nothing to swap.
+    ("swap-comms", {"circular-wait"}, 8, NAMED),
     ("skip-backward", {"moe-obligation-missing"}, 4, NAMED),
     ("exit", {"rank-finished"}, 4, NAMED),
     ("kill", {"rank-dead"}, 4, NAMED),
@@ -171,9 +184,11 @@ def injected(tmp):
     """Every fault that moe_train can commit: the right verdict about rank 1, and nothing else."""
     wrong, out = [], os.path.join(tmp, "verdicts.json")
     for fault, codes, ranks, end in INJECTED:
-        options = ["--steps", "12", "--inject", f"{fault}:rank=1:step=5", "--timeout", "3" if end in (WATCHDOG, KILLED) else str(LIMIT_S)]
+        options = ["--steps", "12", "--inject", f"{fault}:rank=1:step=5", "--timeout", "3" if end in (WATCHDOG, KILLED)
+                   else str(LIMIT_S)]
         argv = command(PROGRAMS, ranks, out, ["--grace", "1"], options)
-        found, status, _ = run_until(argv, out, (lambda found: found) if end is NAMED else (lambda found: False), LIMIT_S)
+        found, status, _ = run_until(argv, out, (lambda found: found) if end is NAMED else (lambda found: False),
+                                     LIMIT_S)
         good = [v for v in found if v["code"] in codes and v["culprits"] == [1]]
         if not good or len(good) != len(found) or status != end:
             wrong.append(f"{fault} (status {status}, wanted {end}):\n{show(found) or '  no finding'}")

@@ -1,4 +1,5 @@
-"""job.py: what the tests of the main job share: the built programs, one run under rollcall, and how its verdicts are read."""
+"""job.py: what the tests of the main job share: the built programs, one run under rollcall, and how its verdicts are
+read."""
 import json
 import os
 import signal
@@ -43,10 +44,11 @@ def read(path):
 
 
 def run_until(argv, out, enough, limit_s, grace_s=0.5):
-    """Runs a job until enough(findings so far), and a moment more for one too many; a job that still runs then, because it hangs, is ended.
+    """Runs a job until enough(findings so far), and a moment more for one too many; a job that still runs then, because
+    it hangs, is ended.
 
-    Waiting for the job's own watchdog instead takes seconds, and one that is short enough for a test ends jobs that are merely slow on a busy machine.
-    Gives the findings, the status (None: it was still running) and stderr."""
+    Waiting for the job's own watchdog instead takes seconds, and one that is short enough for a test ends jobs that are
+    merely slow on a busy machine. Gives the findings, the status (None: it was still running) and stderr."""
     if os.path.exists(out):
         os.remove(out)
     with tempfile.TemporaryFile("w+") as err:

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Makes tests/moe_core/oracle/vectors.json: small MoE layers, computed by PyTorch in float64, gradients by its autograd.
+"""Makes tests/moe_core/oracle/vectors.json: small MoE layers, computed by PyTorch in float64, gradients by its
+autograd.
 
 usage: make_vectors.py FILE          write the vectors
-       make_vectors.py --check FILE  make them again and compare with FILE: inputs equal, results to 1e-12 (exit 1: different)
+       make_vectors.py --check FILE  make them again and compare with FILE: inputs equal, results to 1e-12 (exit 1:
+                                     different)
 
-The layer is written here from the definitions in moe_core/include/moe/router.h and moe_core/reference/ref_layer.h with PyTorch's own functions, densely: every expert on
-every token, then masked. Nothing of moe_core is called. A case is a line of CASES: what differs from DEFAULT. Inputs are multiples of 1/32, so they are
-exact in short decimals and in float32; they are drawn from Python's generator seeded by the case's name. Coefficients and factors are rounded to
-float32 first, as the library holds them. `sets` are the token sets of several ranks: the parameters' gradients are summed over them, the counts of the auxiliary
-losses over the sets of a group (numbers in `balance` and `global`; 0: alone).
-unit.moe_oracle reads the file and holds the reference in C against it; it needs no PyTorch.
+The layer is written here from the definitions in moe_core/include/moe/router.h and moe_core/reference/ref_layer.h with
+PyTorch's own functions, densely: every expert on every token, then masked. Nothing of moe_core is called. A case is a
+line of CASES: what differs from DEFAULT. Inputs are multiples of 1/32, so they are exact in short decimals and in
+float32; they are drawn from Python's generator seeded by the case's name. Coefficients and factors are rounded to
+float32 first, as the library holds them. `sets` are the token sets of several ranks: the parameters' gradients are
+summed over them, the counts of the auxiliary losses over the sets of a group (numbers in `balance` and `global`; 0:
+alone). unit.moe_oracle reads the file and holds the reference in C against it; it needs no PyTorch.
 """
 import json
 import math
@@ -19,13 +22,16 @@ import sys
 
 import torch
 
-DEFAULT = dict(hidden=4, ffn=2, experts=4, topk=2, renormalise=False, score="softmax", after=False, gate_bias=False, expert_bias=False,
-               groups=0, group_topk=0, scale=0.0, capacity_factor=0.0, by_position=False, coeff=[0.0, 0.0, 0.0, 0.0], sequences=0,
-               activation="swiglu", alpha=0.0, limit=0.0, offset=0.0, place="source", biases=False, shared_ffn=0, shared_gate=False, shared_biases=False,
-               loss_scale=0.0, global_earlier=None, microbatches=0, tokens=[5], balance=[0], global_groups=[0], masked=0, ties=False, reach=1)
+DEFAULT = dict(hidden=4, ffn=2, experts=4, topk=2, renormalise=False, score="softmax", after=False, gate_bias=False,
+               expert_bias=False, groups=0, group_topk=0, scale=0.0, capacity_factor=0.0, by_position=False,
+               coeff=[0.0, 0.0, 0.0, 0.0], sequences=0, activation="swiglu", alpha=0.0, limit=0.0, offset=0.0,
+               place="source", biases=False, shared_ffn=0, shared_gate=False, shared_biases=False, loss_scale=0.0,
+               global_earlier=None, microbatches=0, tokens=[5], balance=[0], global_groups=[0], masked=0, ties=False,
+               reach=1)
 
 # What says how the inputs are drawn; a bias is there when the weights have it.
-NOT_OPTIONS = ("tokens", "balance", "global_groups", "masked", "ties", "reach", "gate_bias", "expert_bias", "biases", "shared_gate", "shared_biases")
+NOT_OPTIONS = ("tokens", "balance", "global_groups", "masked", "ties", "reach", "gate_bias", "expert_bias", "biases",
+               "shared_gate", "shared_biases")
 
 LOSS = {name: [value if i == j else 0.0 for j in range(4)] for i, (name, value) in
         enumerate([("switch", 0.02), ("sequence", 0.05), ("global", 0.01), ("z", 0.001)])}
@@ -53,7 +59,8 @@ def cases():
     yield "capacity-by-weight", dict(capacity_factor=0.75, tokens=[7])
     yield "capacity-by-weight-renormalised", dict(capacity_factor=0.5, renormalise=True, tokens=[7])
     yield "capacity-by-position", dict(capacity_factor=0.75, by_position=True, after=True, tokens=[7])
-    yield "capacity-sigmoid-losses", dict(capacity_factor=0.6, score="sigmoid", renormalise=True, tokens=[7], coeff=ALL_LOSSES, sequences=7)
+    yield "capacity-sigmoid-losses", dict(capacity_factor=0.6, score="sigmoid", renormalise=True, tokens=[7],
+                                          coeff=ALL_LOSSES, sequences=7)
     yield "capacity-source-biases", dict(capacity_factor=0.5, biases=True)
     yield "capacity-input-biases", dict(capacity_factor=0.5, biases=True, place="input")
     for name, coeff in LOSS.items():
@@ -61,33 +68,37 @@ def cases():
         yield f"loss-{name}-sigmoid", dict(coeff=coeff, sequences=3, tokens=[6], score="sigmoid", ffn=1)
     yield "losses-after-scaled", dict(coeff=ALL_LOSSES, after=True, loss_scale=128.0, sequences=2, tokens=[4], ffn=1)
     yield "losses-sqrtsoftplus", dict(coeff=ALL_LOSSES, score="sqrtsoftplus", ffn=1)
-    yield "losses-two-ranks", dict(coeff=ALL_LOSSES, tokens=[4, 6], balance=[1, 1], global_groups=[1, 1], sequences=2, ffn=1)
-    yield "losses-four-ranks-groups", dict(coeff=ALL_LOSSES, tokens=[4, 2, 3, 1], balance=[1, 2, 1, 2], global_groups=[1, 1, 1, 1], ffn=1,
-                                           score="sigmoid")
+    yield "losses-two-ranks", dict(coeff=ALL_LOSSES, tokens=[4, 6], balance=[1, 1], global_groups=[1, 1], sequences=2,
+                                   ffn=1)
+    yield "losses-four-ranks-groups", dict(coeff=ALL_LOSSES, tokens=[4, 2, 3, 1], balance=[1, 2, 1, 2],
+                                           global_groups=[1, 1, 1, 1], ffn=1, score="sigmoid")
     yield "losses-empty-rank", dict(coeff=ALL_LOSSES, tokens=[3, 0], balance=[1, 1], global_groups=[1, 1], ffn=1)
     yield "loss-global-microbatches", dict(coeff=LOSS["global"], global_earlier=[3, 0, 9, 4], microbatches=3, ffn=1)
     for place in ("source", "activation", "input"):
         for activation in ("swiglu", "geglu", "geglu_tanh", "swiglu_clamped"):
-            yield f"{place}-{activation}-biases", dict(place=place, activation=activation, biases=True, renormalise=True, tokens=[4],
+            yield f"{place}-{activation}-biases", dict(place=place, activation=activation, biases=True,
+                                                       renormalise=True, tokens=[4],
                                                        reach=6 if activation == "swiglu_clamped" else 1)
     yield "clamped-other-limit", dict(activation="swiglu_clamped", alpha=1.25, limit=0.5, offset=0.75, tokens=[4])
     yield "input-sigmoid-top1", dict(place="input", score="sigmoid", topk=1)
     yield "input-losses", dict(place="input", coeff=ALL_LOSSES, renormalise=True, tokens=[4])
     yield "shared", dict(shared_ffn=4, tokens=[4])
     yield "shared-gate", dict(shared_ffn=2, shared_gate=True, tokens=[4])
-    yield "shared-gate-biases", dict(shared_ffn=4, shared_gate=True, shared_biases=True, biases=True, place="activation", tokens=[4],
-                                     activation="geglu")
+    yield "shared-gate-biases", dict(shared_ffn=4, shared_gate=True, shared_biases=True, biases=True,
+                                     place="activation", tokens=[4], activation="geglu")
     yield "masked", dict(masked=3, renormalise=True, tokens=[6])
     yield "masked-sigmoid-losses", dict(masked=4, score="sigmoid", renormalise=True, coeff=ALL_LOSSES, tokens=[6])
     yield "no-tokens", dict(tokens=[0], biases=True, shared_ffn=2)
-    yield "uneven-ranks", dict(tokens=[3, 0, 1], balance=[0, 0, 0], global_groups=[0, 0, 0], capacity_factor=1.0, biases=True)
+    yield "uneven-ranks", dict(tokens=[3, 0, 1], balance=[0, 0, 0], global_groups=[0, 0, 0], capacity_factor=1.0,
+                               biases=True)
     yield "preset-mixtral", dict(experts=8, topk=2, after=True, coeff=LOSS["switch"], tokens=[6])
-    yield "preset-deepseek-v3", dict(experts=8, topk=4, groups=4, group_topk=2, score="sigmoid", expert_bias=True, renormalise=True, scale=2.5,
-                                     coeff=[0.0, 0.0001, 0.0, 0.0], sequences=2, shared_ffn=2, tokens=[6])
+    yield "preset-deepseek-v3", dict(experts=8, topk=4, groups=4, group_topk=2, score="sigmoid", expert_bias=True,
+                                     renormalise=True, scale=2.5, coeff=[0.0, 0.0001, 0.0, 0.0], sequences=2,
+                                     shared_ffn=2, tokens=[6])
     yield "preset-qwen3-moe", dict(experts=8, topk=4, renormalise=True, coeff=[0.0, 0.0, 0.001, 0.0], tokens=[3, 3],
                                    balance=[0, 0], global_groups=[1, 1])
-    yield "preset-gpt-oss", dict(experts=8, topk=4, after=True, gate_bias=True, biases=True, activation="swiglu_clamped", place="activation",
-                                 tokens=[6], reach=4)
+    yield "preset-gpt-oss", dict(experts=8, topk=4, after=True, gate_bias=True, biases=True,
+                                 activation="swiglu_clamped", place="activation", tokens=[6], reach=4)
 
 
 def float32(value):
@@ -96,17 +107,21 @@ def float32(value):
 
 def draw(generator, shape, reach):
     count = math.prod(shape)
-    return torch.tensor([generator.randrange(-32, 33) * reach / 32 for _ in range(count)], dtype=torch.float64).reshape(shape)
+    return torch.tensor([generator.randrange(-32, 33) * reach / 32 for _ in range(count)],
+                        dtype=torch.float64).reshape(shape)
 
 
 def weights_of(c, generator):
-    """The weights that the case has, in the order of struct moe_ref_weights; requires_grad where there is a gradient."""
+    """The weights that the case has, in the order of struct moe_ref_weights; requires_grad where there is a
+    gradient."""
     e, h, f, s = c["experts"], c["hidden"], c["ffn"], c["shared_ffn"]
     shapes = [("gate", (e, h), True), ("gate_bias", (e,), c["gate_bias"]), ("expert_bias", (e,), c["expert_bias"]),
-              ("w1", (e, 2 * f, h), True), ("b1", (e, 2 * f), c["biases"]), ("w2", (e, h, f), True), ("b2", (e, h), c["biases"]),
-              ("shared_w1", (2 * s, h), s > 0), ("shared_b1", (2 * s,), c["shared_biases"]), ("shared_w2", (h, s), s > 0),
+              ("w1", (e, 2 * f, h), True), ("b1", (e, 2 * f), c["biases"]), ("w2", (e, h, f), True),
+              ("b2", (e, h), c["biases"]), ("shared_w1", (2 * s, h), s > 0),
+              ("shared_b1", (2 * s,), c["shared_biases"]), ("shared_w2", (h, s), s > 0),
               ("shared_b2", (h,), c["shared_biases"]), ("shared_gate", (h,), c["shared_gate"])]
-    w = {name: draw(generator, shape, c["reach"] if name in ("w1", "b1") else 1) for name, shape, wanted in shapes if wanted}
+    w = {name: draw(generator, shape, c["reach"] if name in ("w1", "b1") else 1) for name, shape, wanted in shapes
+         if wanted}
     if c["ties"]:  # pairs of experts that every token scores alike
         w["gate"][1::2] = w["gate"][0::2]
     for name, value in w.items():
@@ -118,7 +133,8 @@ def sets_of(c, generator):
     sets = []
     for i, tokens in enumerate(c["tokens"]):
         s = dict(tokens=tokens, balance=c["balance"][i], global_group=c["global_groups"][i], choice=None,
-                 x=draw(generator, (tokens, c["hidden"]), 1).requires_grad_(), dy=draw(generator, (tokens, c["hidden"]), 1))
+                 x=draw(generator, (tokens, c["hidden"]), 1).requires_grad_(),
+                 dy=draw(generator, (tokens, c["hidden"]), 1))
         if c["masked"]:
             choice = [generator.sample(range(c["experts"]), c["topk"]) for _ in range(tokens)]
             for _ in range(c["masked"]):
@@ -185,7 +201,8 @@ def route(c, w, s):
     mask = torch.zeros_like(logits).scatter_add(1, at, keep.to(logits.dtype))
     chosen = torch.zeros_like(logits).scatter_add(1, at, there.to(logits.dtype))
     s["index"] = torch.where(keep, index, -1)
-    return dict(probs=probs, mask=mask, chosen=chosen, logits=logits, p=scores if c["score"] == "softmax" else scores / scores.sum(-1, True))
+    return dict(probs=probs, mask=mask, chosen=chosen, logits=logits, p=scores if c["score"] == "softmax"
+                else scores / scores.sum(-1, True))
 
 
 def balance(c, coeff, p_sum, counts):
@@ -202,8 +219,8 @@ def losses(c, sets, routed, i):
 
     own, parts = routed[i], c["sequences"] or 1
     switch = balance(c, c["coeff"][0], own["p"].sum(0), sum(r["chosen"].sum(0) for r in group("balance")))
-    sequence = sum(balance(c, c["coeff"][1], own["p"][b::parts].sum(0), sum(r["chosen"][b::parts].sum(0) for r in group("balance"))) / parts
-                   for b in range(parts))
+    sequence = sum(balance(c, c["coeff"][1], own["p"][b::parts].sum(0),
+                           sum(r["chosen"][b::parts].sum(0) for r in group("balance"))) / parts for b in range(parts))
     counts = sum(r["chosen"].sum(0) for r in group("global_group"))
     if c["global_earlier"]:
         counts = (counts + torch.tensor(c["global_earlier"])) / c["microbatches"]
@@ -261,19 +278,21 @@ def make(name, changes):
     for s, r, dx in zip(sets, routed, grads[len(by):]):
         s.update(dx=dx, probs=r["probs"])
     options = {k: v for k, v in c.items() if (v or k in ("hidden", "ffn")) and k not in NOT_OPTIONS}
-    tensors = lambda d: {k: numbers(v) if torch.is_tensor(v) and v.is_floating_point() else v.flatten().tolist() if torch.is_tensor(v) else v
-                         for k, v in d.items()}
+    tensors = lambda d: {k: numbers(v) if torch.is_tensor(v) and v.is_floating_point() else v.flatten().tolist()
+                         if torch.is_tensor(v) else v for k, v in d.items()}
     for s in sets:
         s["choice"] = [e for row in s["choice"] for e in row] if s["choice"] is not None else None
-    return dict(name=name, options=options, weights=tensors(w), sets=[tensors(s) for s in sets], grads=tensors(dict(zip(by, grads))))
+    return dict(name=name, options=options, weights=tensors(w), sets=[tensors(s) for s in sets],
+                grads=tensors(dict(zip(by, grads))))
 
 
 def compact(case):
     """One line per array: readable differences, and no space wasted."""
     def line(d):
         return "{" + ",\n  ".join(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in d.items()) + "}"
-    return (f'{{"name":{json.dumps(case["name"])},\n "options":{json.dumps(case["options"], separators=(",", ":"))},\n "weights":{line(case["weights"])},\n'
-            f' "sets":[{",".join(map(line, case["sets"]))}],\n "grads":{line(case["grads"])}}}')
+    return (f'{{"name":{json.dumps(case["name"])},\n "options":{json.dumps(case["options"], separators=(",", ":"))},\n '
+            f'"weights":{line(case["weights"])},\n "sets":[{",".join(map(line, case["sets"]))}],\n '
+            f'"grads":{line(case["grads"])}}}')
 
 
 INPUTS = ("options", "weights", "x", "dy", "choice", "index", "tokens", "balance", "global_group", "name")
@@ -285,12 +304,16 @@ def compare(path, ours, theirs, exact):
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in ours.keys() | theirs.keys():
             compare(f"{path}.{key}", ours.get(key), theirs.get(key), exact or key in INPUTS)
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs) and (exact or not all(isinstance(v, float) for v in ours)):
+    elif isinstance(ours, list) and isinstance(theirs,
+                                               list) and len(ours) == len(theirs) and (exact
+                                                                                       or not all(isinstance(v, float)
+                                                                                                  for v in ours)):
         for i, (a, b) in enumerate(zip(ours, theirs)):
             compare(f"{path}[{i}]", a, b, exact)
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         size = max(map(abs, theirs + [1e-4]))  # what cancels to 0 does so to 1e-16
-        differences.extend(f"{path}[{i}]: {a!r}, the file has {b!r}" for i, (a, b) in enumerate(zip(ours, theirs)) if not abs(a - b) <= 1e-12 * size)
+        differences.extend(f"{path}[{i}]: {a!r}, the file has {b!r}" for i, (a, b) in enumerate(zip(ours, theirs))
+                           if not abs(a - b) <= 1e-12 * size)
     elif ours != theirs:
         differences.append(f"{path}: {ours!r}, the file has {theirs!r}")
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The PyTorch module's jobs, under rollcall where they have several ranks: check.py BUILD PYTHON layout|ranks|train [RANKS]. Exit 77: PYTHON is empty.
+"""The PyTorch module's jobs, under rollcall where they have several ranks: check.py BUILD PYTHON layout|ranks|train
+[RANKS]. Exit 77: PYTHON is empty.
 
-The job must end with status 0 and have said so on every rank; rollcall must have recorded every rank and found nothing (notes aside: a rank without tokens is
-one). What the job says of itself (job_layer.py: equal to plain PyTorch; train_moe.py: the loss fell) is its status.
+The job must end with status 0 and have said so on every rank; rollcall must have recorded every rank and found nothing
+(notes aside: a rank without tokens is one). What the job says of itself (job_layer.py: equal to plain PyTorch;
+train_moe.py: the loss fell) is its status.
 """
 import json
 import os
@@ -26,14 +28,17 @@ def fail(text, done=None):
 
 def run(command, env):
     """With a limit of its own, so that nothing outlives the test: `timeout` ends the whole group."""
-    return subprocess.run(["timeout", "-k", "5", str(TIMEOUT_S), *command], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run(["timeout", "-k", "5", str(TIMEOUT_S), *command], env=env, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
 
 
 def environment(place):
-    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD", "ROLLCALL_DAEMON",
-                                                            "MOE_CORE_LIBRARY", "MOE_REMEDIES")}
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                                                            "LD_PRELOAD", "ROLLCALL_DAEMON", "MOE_CORE_LIBRARY",
+                                                            "MOE_REMEDIES")}
     path = os.pathsep.join((MODULE, os.path.join(HERE, "..", "oracle")))
-    return dict(env, ROLLCALL_DIR=place, HOSTNCCL_DIR=os.path.join(place, "hostnccl"), PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
+    return dict(env, ROLLCALL_DIR=place, HOSTNCCL_DIR=os.path.join(place, "hostnccl"), PYTHONPATH=path,
+                PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
 
 
 def layout(env):
@@ -53,7 +58,8 @@ def alone(env, script):
 
 def watched(env, place, *job):
     verdicts = os.path.join(place, "verdicts.json")
-    done = run([os.path.join(BUILD, "bin", "rollcall"), "run", "-n", str(RANKS), "--hostnccl", "--json", verdicts, "--", PYTHON, *job], env)
+    done = run([os.path.join(BUILD, "bin", "rollcall"), "run", "-n", str(RANKS), "--hostnccl", "--json", verdicts, "--",
+                PYTHON, *job], env)
     if done.returncode != 0:
         fail(f"status {done.returncode}", done)
     with open(verdicts) as f:
@@ -73,7 +79,8 @@ def ranks(env, place):
 
 
 def train(env, place):
-    done = watched(env, place, os.path.join(MODULE, "examples", "train_moe.py"), "--steps", "24", "--layers", "1", "--batch", "32", "--every", "6")
+    done = watched(env, place, os.path.join(MODULE, "examples", "train_moe.py"), "--steps", "24", "--layers", "1",
+                   "--batch", "32", "--every", "6")
     losses = [float(v) for v in re.findall(r"(?m)^step \d+ loss (\S+)", done.stdout)]
     if len(losses) != 5 or not losses[-1] < losses[0]:
         fail(f"losses {losses}", done)
@@ -81,7 +88,8 @@ def train(env, place):
 
 
 if not PYTHON:
-    print("SKIPPED: integration.moe_python: no Python with torch was found when this tree was configured (scripts/deps installs python3-torch)")
+    print("SKIPPED: integration.moe_python: no Python with torch was found when this tree was configured (scripts/deps "
+          "installs python3-torch)")
     sys.exit(77)
 with tempfile.TemporaryDirectory() as place:
     os.mkdir(os.path.join(place, "hostnccl"), 0o700)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""moe_core.py against plain PyTorch: every rank computes the whole layer densely in float64 (tests/moe_core/oracle/make_vectors.py), over all ranks' tokens, and
-holds its own outputs, gradients and losses of the library (float32, bfloat16, float16) against it.
+"""moe_core.py against plain PyTorch: every rank computes the whole layer densely in float64
+(tests/moe_core/oracle/make_vectors.py), over all ranks' tokens, and holds its own outputs, gradients and losses of the
+library (float32, bfloat16, float16) against it.
 
-RANK and WORLD_SIZE as under torchrun; alone without them. JOB_CASES: only these, separated by ';'. JOB_DEVICE=cuda: the CUDA back end.
+RANK and WORLD_SIZE as under torchrun; alone without them. JOB_CASES: only these, separated by ';'. JOB_DEVICE=cuda: the
+CUDA back end.
 """
 import copy
 import ctypes
@@ -20,19 +22,22 @@ import moe_core
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 TOKENS = [7, 0, 5, 9]  # of rank 0, 1, ...; one has none
 MOST = 10
-ROUTER = ("score", "after", "renormalise", "gate_bias", "expert_bias", "groups", "group_topk", "scale", "capacity_factor", "by_position")
+ROUTER = ("score", "after", "renormalise", "gate_bias", "expert_bias", "groups", "group_topk", "scale",
+          "capacity_factor", "by_position")
 EXPERTS = ("activation", "place", "shared_ffn", "shared_gate")
 CASES = [
     ("plain", dict()),
     ("top1", dict(topk=1)),
     ("mixtral", dict(after=True, coeff=[0.02, 0, 0, 0])),
-    ("deepseek-v3", dict(topk=4, groups=4, group_topk=2, score="sigmoid", expert_bias=True, renormalise=True, scale=2.5, coeff=[0, 0.01, 0, 0],
-                         shared_ffn=4)),
+    ("deepseek-v3", dict(topk=4, groups=4, group_topk=2, score="sigmoid", expert_bias=True, renormalise=True, scale=2.5,
+                         coeff=[0, 0.01, 0, 0], shared_ffn=4)),
     ("qwen3-moe", dict(topk=4, renormalise=True, coeff=[0, 0, 0.01, 0])),
-    ("gpt-oss", dict(topk=4, after=True, gate_bias=True, biases=True, activation="swiglu_clamped", place="activation", reach=4)),
+    ("gpt-oss", dict(topk=4, after=True, gate_bias=True, biases=True, activation="swiglu_clamped", place="activation",
+                     reach=4)),
     ("sqrtsoftplus, all losses", dict(score="sqrtsoftplus", renormalise=True, coeff=[0.02, 0.05, 0.01, 0.001])),
     ("score before experts", dict(place="input", activation="geglu", biases=True)),
-    ("gated shared expert", dict(shared_ffn=4, shared_gate=True, shared_biases=True, activation="geglu_tanh", biases=True)),
+    ("gated shared expert", dict(shared_ffn=4, shared_gate=True, shared_biases=True, activation="geglu_tanh",
+                                 biases=True)),
     ("capacity", dict(capacity_factor=0.75, renormalise=True)),
 ]
 DISPATCH = [  # on several ranks
@@ -52,7 +57,8 @@ def close(what, got, want, tolerance):
     size = max(float(want.abs().max()) if want.numel() else 0, 1e-3)
     worst = float((got.double() - want).abs().max()) if want.numel() else 0
     if got.shape != want.shape or not worst <= tolerance * size:
-        fail(f"{what}: shape {tuple(got.shape)}, wanted {tuple(want.shape)}; off by {worst:.3g}, the largest is {size:.3g}")
+        fail(f"{what}: shape {tuple(got.shape)}, wanted {tuple(want.shape)}; off by {worst:.3g}, the largest is "
+             f"{size:.3g}")
 
 
 numbers = itertools.count()  # every layer here has one of its own, as in a model
@@ -62,7 +68,8 @@ class Whole:
     """The whole model and all ranks' tokens in float64, its outputs and gradients by plain PyTorch."""
 
     def __init__(self, name, changes):
-        self.c = c = dict(make_vectors.DEFAULT, hidden=8, ffn=6, experts=8, tokens=TOKENS[:SIZE], balance=[1] * SIZE, global_groups=[1] * SIZE)
+        self.c = c = dict(make_vectors.DEFAULT, hidden=8, ffn=6, experts=8, tokens=TOKENS[:SIZE], balance=[1] * SIZE,
+                          global_groups=[1] * SIZE)
         c.update(changes)
         generator = random.Random(name)
         self.weights = make_vectors.weights_of(c, generator)
@@ -76,12 +83,13 @@ class Whole:
 
     def layer(self, device, world, groups=None, **more):
         c = self.c
-        router = moe_core.Router(**{k: c[k] for k in ROUTER}, **{f"{loss}_loss": c["coeff"][i] for i, loss in enumerate(moe_core.LOSSES)})
+        router = moe_core.Router(**{k: c[k] for k in ROUTER},
+                                 **{f"{loss}_loss": c["coeff"][i] for i, loss in enumerate(moe_core.LOSSES)})
         experts = moe_core.Experts(**{k: c[k] for k in EXPERTS}, bias=c["biases"], shared_bias=c["shared_biases"])
         more.setdefault("expert", experts)
         layer = moe_core.MoELayer(c["hidden"], c["ffn"], c["experts"], c["topk"], MOST, device, router=router,
-                                  groups=groups or moe_core.Groups(ep=world, balance=world, whole=world), world_rank=RANK,
-                                  layer=next(numbers), **more)
+                                  groups=groups or moe_core.Groups(ep=world, balance=world, whole=world),
+                                  world_rank=RANK, layer=next(numbers), **more)
         layer.load_full(self.weights)
         self.where = device.torch
         return layer
@@ -131,12 +139,14 @@ def check_case(name, changes, device, world, **more):
 
 def check_expert_tensor_parallel(device, world):
     """Four ranks: two owners of experts, each of two ranks with a slice of them."""
-    groups = moe_core.Groups(ep=world.split(RANK % 2), etp=world.split(RANK // 2), tp_ep=world, balance=world, whole=world)
+    groups = moe_core.Groups(ep=world.split(RANK % 2), etp=world.split(RANK // 2), tp_ep=world, balance=world,
+                             whole=world)
     check_case("ep 2, etp 2", dict(place="activation", biases=True), device, world, groups=groups)
 
 
 def check_tensor_parallel(mode, changes, device, world):
-    """All ranks have the same tokens; outputs and input gradients are summands; gradients of replicated parameters are whole."""
+    """All ranks have the same tokens; outputs and input gradients are summands; gradients of replicated parameters are
+    whole."""
     whole = Whole(mode, dict(changes, tokens=[8], balance=[0], global_groups=[0]))
     groups = moe_core.Groups(tp=world, ep=world if mode == "split_tokens" else None)
     layer = whole.layer(device, world, groups=groups, dispatch=moe_core.Dispatch(tp_mode=mode))
@@ -166,7 +176,8 @@ def check_main_grad(device, world):
         check_gradients("main_grad", whole, layer, device, world, lambda value: value.main_grad, 2e-5, times)
     if layer.gate.grad is not None or layer.gate.grad is not None:
         fail("main_grad: autograd was given a gradient of a parameter without the flag")
-    if not (layer.w1.grad_added_to_main_grad and layer.w2.grad_added_to_main_grad) or layer.w1.grad.shape != layer.w1.shape:
+    if not (layer.w1.grad_added_to_main_grad
+            and layer.w2.grad_added_to_main_grad) or layer.w1.grad.shape != layer.w1.shape:
         fail("main_grad: no flag, or no placeholder")
     if float(layer.w2.grad.abs().max()) != 0:
         fail("main_grad: a placeholder that will be added is not zero")
@@ -193,7 +204,8 @@ def check_narrow(dtype, tolerance, device, world):
 def check_delayed(device, world):
     """Weight gradients of two microbatches that come later, with the forward done again in backward."""
     whole = Whole("delayed", dict(biases=True, place="activation"))
-    layer = whole.layer(device, world, in_flight=2, delay_wgrad=True, recompute=True, expert=moe_core.Experts(bias=True, place="activation", recompute="fc1"))
+    layer = whole.layer(device, world, in_flight=2, delay_wgrad=True, recompute=True,
+                        expert=moe_core.Experts(bias=True, place="activation", recompute="fc1"))
     expect("arg", "no main_grad", lambda: layer(whole.inputs()[0]))
     for name in moe_core.EXPERT_PARAMETERS:
         getattr(layer, name).main_grad = torch.zeros(getattr(layer, name).shape, device=device.torch)
@@ -206,12 +218,14 @@ def check_delayed(device, world):
     if any(float(getattr(layer, name).main_grad.abs().max()) != 0 for name in moe_core.EXPERT_PARAMETERS):
         fail("delayed: a gradient came with backward")
     layer.backward_dw()
-    check_gradients("delayed", whole, layer, device, world, lambda value: getattr(value, "main_grad", value.grad), 2e-5, 2)
+    check_gradients("delayed", whole, layer, device, world,
+                    lambda value: getattr(value, "main_grad", value.grad), 2e-5, 2)
     expect("state", "no weight gradients wait", layer.backward_dw)
 
 
 def check_in_flight(device, world):
-    """Several microbatches between forward and backward, in any order; evaluation between them; a graph that is dropped."""
+    """Several microbatches between forward and backward, in any order; evaluation between them; a graph that is
+    dropped."""
     whole = Whole("in flight", dict())
     layer = whole.layer(device, world, in_flight=2)
     outputs = []
@@ -245,7 +259,8 @@ def expect(name, text, call):
 
 
 def check_errors(device):
-    make = lambda **more: moe_core.MoELayer(**dict(dict(hidden=8, ffn=6, experts=8, topk=2, max_tokens=4, device=device), **more))
+    make = lambda **more: moe_core.MoELayer(**dict(dict(hidden=8, ffn=6, experts=8, topk=2, max_tokens=4,
+                                                        device=device), **more))
     expect("shape", "5 tokens", lambda: make()(torch.zeros(5, 8)))
     expect("shape", "last dimension", lambda: make()(torch.zeros(2, 7)))
     expect("arg", "torch.float64", lambda: make()(torch.zeros(2, 8, dtype=torch.float64)))
@@ -272,9 +287,12 @@ def check_errors(device):
 
 
 def check_module(device):
-    """What a torch.nn.Module promises: copies, in-place use of the output, autocast, inputs and parameters of any origin."""
-    make = lambda **more: moe_core.MoELayer(**dict(dict(hidden=8, ffn=6, experts=8, topk=2, max_tokens=4, device=device), **more))
-    layer, x = make(in_flight=2, router=moe_core.Router(score="sigmoid", expert_bias=True, switch_loss=1.0)), torch.randn(4, 8)
+    """What a torch.nn.Module promises: copies, in-place use of the output, autocast, inputs and parameters of any
+    origin."""
+    make = lambda **more: moe_core.MoELayer(**dict(dict(hidden=8, ffn=6, experts=8, topk=2, max_tokens=4,
+                                                        device=device), **more))
+    layer, x = make(in_flight=2, router=moe_core.Router(score="sigmoid", expert_bias=True,
+                                                        switch_loss=1.0)), torch.randn(4, 8)
     twin, other = copy.deepcopy(layer), make(router=layer.router)
     other.load_state_dict(layer.state_dict())
     want = layer(x)
@@ -304,7 +322,8 @@ def check_module(device):
     expect("arg", "gate is torch.bfloat16", lambda: make().to(torch.bfloat16)(x.bfloat16()))
     expect("arg", "a list", lambda: layer([1.0]))
     expect("shape", "last dimension", lambda: layer(torch.tensor(1.0)))
-    for name, value in (("w1", torch.randn(8, 8, 12).transpose(1, 2)), ("w1", torch.randn(8, 2, 8)), ("w2", torch.randn(4, 8, 6))):
+    for name, value in (("w1", torch.randn(8, 8, 12).transpose(1, 2)), ("w1", torch.randn(8, 2, 8)),
+                        ("w2", torch.randn(4, 8, 6))):
         wrong = make()
         setattr(wrong, name, torch.nn.Parameter(value))
         expect("shape", name, lambda: wrong(x))
@@ -334,7 +353,8 @@ def check_order(device):
 
     keep = {name: getattr(torch.cuda, name) for name in ("ExternalStream", "current_stream", "device")}
     host, device.torch = device.torch, torch.device("cuda", 3)
-    torch.cuda.ExternalStream, torch.cuda.current_stream, torch.cuda.device = lambda handle, device: Stream("ours"), lambda: Stream("torch's"), Guard
+    torch.cuda.ExternalStream, torch.cuda.current_stream, torch.cuda.device = lambda handle, device: Stream(
+        "ours"), lambda: Stream("torch's"), Guard
     try:
         with device.order():
             said.append("call")
@@ -349,7 +369,8 @@ def check_order(device):
 def check_version(device):
     """A library whose structs have other sizes is refused, not called."""
     fields = moe_core.CLayerConfig._fields_
-    keep, moe_core.CLayerConfig = moe_core.CLayerConfig, type("CLayerConfig", (ctypes.Structure,), {"_fields_": fields + [("more", ctypes.c_int64)]})
+    keep, moe_core.CLayerConfig = moe_core.CLayerConfig, type("CLayerConfig", (ctypes.Structure,),
+                                                              {"_fields_": fields + [("more", ctypes.c_int64)]})
     expect("unsupported", "another version", lambda: moe_core.Device("host"))
     moe_core.CLayerConfig = keep
     keep = os.environ.pop("MOE_CORE_LIBRARY", None)
@@ -364,7 +385,10 @@ def check_presets(device):
     for name in ("mixtral", "deepseek-v3", "qwen3-moe", "gpt-oss"):
         router, experts, topk = moe_core.Router.preset(device, name)
         layer = moe_core.MoELayer.from_preset(name, 8, 6, 4, device)
-        if (layer.experts, layer.topk) != (experts, topk) or layer.gate.shape != (experts, 8) or (layer.b1 is not None) != (name == "gpt-oss"):
+        if (layer.experts, layer.topk) != (experts, topk) or layer.gate.shape != (experts,
+                                                                                  8) or (layer.b1
+                                                                                         is not None) != (name
+                                                                                                          == "gpt-oss"):
             fail(f"preset {name}: {layer}")
         if (layer.expert_bias is not None) != (name == "deepseek-v3"):
             fail(f"preset {name}: expert bias")
@@ -425,7 +449,8 @@ def main():
         check_expert_tensor_parallel(device, world)
     if SIZE == 2:
         check_tensor_parallel("shard_experts", dict(biases=True, shared_ffn=4, shared_gate=True), device, world)
-        check_tensor_parallel("split_tokens", dict(score="sigmoid", renormalise=True, place="input", shared_ffn=4), device, world)
+        check_tensor_parallel("split_tokens", dict(score="sigmoid", renormalise=True, place="input", shared_ffn=4),
+                              device, world)
     check_main_grad(device, world)
     check_in_flight(device, world)
     check_expert_bias(device, world)
