@@ -3,7 +3,8 @@
 find_package(Threads REQUIRED)
 
 # What runs inside a rank, and the GPU checks: for a machine that has CUDA and NCCL, and none of the daemon's libraries.
-option(ROLL_RANK_ONLY "build trace, interposer, moe_core, kernels and the GPU checks only, against the vendor's NCCL" OFF)
+option(ROLL_RANK_ONLY "build trace, interposer, moe_core, kernels and the GPU checks only, against the vendor's NCCL"
+       OFF)
 if(NOT ROLL_RANK_ONLY)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
@@ -42,7 +43,8 @@ if(ROLL_VENDOR_NCCL_INCLUDE AND ROLL_VENDOR_CUDA_INCLUDE)
   target_include_directories(roll_nccl_headers SYSTEM INTERFACE ${ROLL_VENDOR_NCCL_INCLUDE} ${ROLL_VENDOR_CUDA_INCLUDE})
 else()
   set(ROLL_HAVE_VENDOR_HEADERS OFF)
-  roll_left_out("vendor headers" "nccl.h and cuda_runtime.h not found, our own headers of the same ABI are used, unchecked")
+  roll_left_out("vendor headers"
+                "nccl.h and cuda_runtime.h not found, our own headers of the same ABI are used, unchecked")
   target_include_directories(roll_nccl_headers SYSTEM INTERFACE ${PROJECT_SOURCE_DIR}/hostnccl/include)
 endif()
 
@@ -72,7 +74,8 @@ endif()
 
 function(roll_print_summary)
   get_property(left GLOBAL PROPERTY ROLL_LEFT_OUT)
-  message(STATUS "rollcall ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION})")
+  message(STATUS
+          "rollcall ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION})")
   foreach(item IN LISTS left)
     message(STATUS "  left out: ${item}")
   endforeach()

@@ -28,16 +28,19 @@ if(ROLL_COVERAGE)
   target_link_options(roll_flags INTERFACE --coverage)
 endif()
 
-# roll_fuzz_target(fuzz_NAME sources... LIBS libs... [SEEDS folder]): build/bin/fuzz_NAME, a libFuzzer program, and the test fuzz.NAME, which runs it for
-# ROLL_FUZZ_SECONDS on a corpus of its own that begins with the seeds. Only with ROLL_FUZZ.
+# roll_fuzz_target(fuzz_NAME sources... LIBS libs... [SEEDS folder]): build/bin/fuzz_NAME, a libFuzzer program, and the
+# test fuzz.NAME, which runs it for ROLL_FUZZ_SECONDS on a corpus of its own that begins with the seeds. Only with
+# ROLL_FUZZ.
 # The libraries fuzzed are compiled with coverage instrumentation because the whole fuzz tree is.
 set(ROLL_FUZZ_SECONDS 60 CACHE STRING "how long `ctest -L fuzz` runs each target")
 if(ROLL_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "ROLL_FUZZ needs clang: cmake --preset fuzz")
   endif()
-  target_compile_definitions(roll_flags INTERFACE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION) # the name that fuzzers agree on: large tables may be small
-  target_compile_options(roll_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
+  # the name that fuzzers agree on: large tables may be small
+  target_compile_definitions(roll_flags INTERFACE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)
+  target_compile_options(roll_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
+                         -fno-sanitize-recover=undefined)
   target_link_options(roll_flags INTERFACE -fsanitize=address,undefined)
 endif()
 # What is installed, one call beside each install(): the target `product` builds just that.

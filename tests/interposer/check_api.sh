@@ -1,7 +1,7 @@
 #!/bin/sh
-# check_api.sh COMPILER API_DEF LIBRARY INCLUDE...: api.def against the functions that nccl.h declares: a function that the
-# header has and the table lacks, or that the table claims for this release and the header lacks, fails. LIBRARY, the vendor's
-# libnccl.so.2 or empty: the same against what it exports, device interface included.
+# check_api.sh COMPILER API_DEF LIBRARY INCLUDE...: api.def against the functions that nccl.h declares: a function that
+# the header has and the table lacks, or that the table claims for this release and the header lacks, fails. LIBRARY,
+# the vendor's libnccl.so.2 or empty: the same against what it exports, device interface included.
 set -u
 compiler=$1
 table=$2
@@ -16,7 +16,8 @@ trap 'rm -rf "$work"' EXIT
 
 # shellcheck disable=SC2086
 printf '#include <nccl.h>\n' | "$compiler" $flags -E -P -x c - >"$work/header.i" || exit 1
-grep -o -E '[^p]nccl[A-Z][A-Za-z0-9]* *\(' "$work/header.i" | grep -o -E 'nccl[A-Z][A-Za-z0-9]*' | sort -u >"$work/header"
+grep -o -E '[^p]nccl[A-Z][A-Za-z0-9]* *\(' "$work/header.i" | grep -o -E 'nccl[A-Z][A-Za-z0-9]*' |
+    sort -u >"$work/header"
 
 version=$(printf '#include <nccl.h>\nNCCL_VERSION_CODE\n' | "$compiler" $flags -E -P -x c - | tail -n 1)
 cat >"$work/table.c" <<END
@@ -55,11 +56,15 @@ END
 if [ -e "$library" ]; then
     nm -D --defined-only "$library" | awk '{print $NF}' | grep -E '^p?nccl' | sort >"$work/exported"
     # "NCCL version 2.28.9+cuda13.0" stands in it as text.
-    release=$(LC_ALL=C grep -a -o -m 1 'NCCL version [0-9]*[.][0-9]*[.][0-9]*+' "$library" | head -n 1 | tr -c '0-9\n' ' ' |
+    release=$(LC_ALL=C grep -a -o -m 1 'NCCL version [0-9]*[.][0-9]*[.][0-9]*+' "$library" | head -n 1 |
+        tr -c '0-9\n' ' ' |
         awk '{ print $1 * 10000 + $2 * 100 + $3 }')
     [ -n "$release" ] || { echo "$library does not say its release"; failed=1; release=$version; }
     rows "$release" >"$work/rows"
-    [ "$(wc -l <"$work/exported")" -ge 80 ] || { echo "$library exports only $(wc -l <"$work/exported") functions"; failed=1; }
+    [ "$(wc -l <"$work/exported")" -ge 80 ] || {
+        echo "$library exports only $(wc -l <"$work/exported") functions"
+        failed=1
+    }
     lacks=$(comm -23 "$work/exported" "$work/rows")
     [ -z "$lacks" ] || { echo "exported by $library ($release), not in api.def: $lacks"; failed=1; }
     more=$(comm -13 "$work/exported" "$work/rows")

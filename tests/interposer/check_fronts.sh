@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_fronts.sh COMPILER API_DEF FRONTS LIBRARY...: each front exports the functions of its release, their twins, its mark, and
-# nothing else; fronts and the other libraries need libc alone and nothing newer than glibc 2.28.
+# check_fronts.sh COMPILER API_DEF FRONTS LIBRARY...: each front exports the functions of its release, their twins, its
+# mark, and nothing else; fronts and the other libraries need libc alone and nothing newer than glibc 2.28.
 set -u
 compiler=$1 table=$2 fronts=$3
 shift 3
@@ -13,7 +13,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
 check_needs() {
-    needed=$(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v -E '^(libc\.so\.6|libdl\.so\.2|ld-linux.*)$')
+    needed=$(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+        grep -v -E '^(libc\.so\.6|libdl\.so\.2|ld-linux.*)$')
     [ -z "$needed" ] || fail "$1 needs more than libc: $needed"
     newest=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -u -V | tail -n 1)
     [ "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.28 ] || fail "$1 needs $newest"

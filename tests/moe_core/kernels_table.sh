@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# kernels_table.sh OPS_H OPS_DEF: every function of the table in OPS_H has its row in OPS_DEF, and no row is anything else's. A missing one would be a
-# NULL pointer on the GPU, where no test of this machine would meet it.
+# kernels_table.sh OPS_H OPS_DEF: every function of the table in OPS_H has its row in OPS_DEF, and no row is anything
+# else's. A missing one would be a NULL pointer on the GPU, where no test of this machine would meet it.
 set -u
-wanted=$(sed -n '/^struct moe_ops {/,/^};/s/.*int (\*\([a-z_0-9]*\))(moe_device_t \*device, const struct \([a-z_0-9]*\) \*args).*/\1 \2/p' "$1" | sort)
+name='\([a-z_0-9]*\)'
+member=".*int (\\*$name)(moe_device_t \\*device, const struct $name \\*args).*"
+wanted=$(sed -n "/^struct moe_ops {/,/^};/s/$member/\\1 \\2/p" "$1" | sort)
 there=$(sed -n 's/^MOE_CUDA_OP(\([a-z_0-9]*\), \([a-z_0-9]*\))$/\1 \2/p' "$2" | sort)
 if [ "$(wc -l <<<"$wanted")" -lt 30 ]; then
     echo "FAILED: only these functions were found in $1: $wanted"

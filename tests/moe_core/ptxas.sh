@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ptxas.sh NVCC ARCH ROOT FILE.cu...: compiles each kernel file and fails when the assembler reports spills or a stack frame.
+# ptxas.sh NVCC ARCH ROOT FILE.cu...: compiles each kernel file and fails when the assembler reports spills or a stack
+# frame.
 set -u
 nvcc=$1
 arch=$2
@@ -8,7 +9,8 @@ shift 3
 kernels=0
 for file in "$@"; do
     grep -q __global__ "$file" || continue # launches only
-    log=$("$nvcc" -std=c++17 -gencode="arch=compute_$arch,code=sm_$arch" -I"$root" -cubin -Xptxas -v -o /dev/null "$file" 2>&1) || { echo "$log"; exit 1; }
+    log=$("$nvcc" -std=c++17 -gencode="arch=compute_$arch,code=sm_$arch" -I"$root" -cubin -Xptxas -v -o /dev/null \
+        "$file" 2>&1) || { echo "$log"; exit 1; }
     found=$(grep -c 'Compiling entry function' <<<"$log")
     clean=$(grep -c ' 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads' <<<"$log")
     grep -E 'Compiling entry|spill|Used' <<<"$log" | sed "s|^|$(basename "$file"): |"

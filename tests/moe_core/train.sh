@@ -38,7 +38,8 @@ check)
     grep -q 'without tokens, the first' "$dir/check-empty.log" || fail 'no rank was ever empty: the case is vacuous'
     ;;
 layouts)
-    # Each line a job: ranks, then what is different from the plain one. Every one is held against the reference in double precision.
+    # Each line a job: ranks, then what is different from the plain one. Every one is held against the reference in
+    # double precision.
     while read -r ranks options; do
         [ -n "$ranks" ] || continue
         n=$((${n:-0} + 1))
@@ -66,7 +67,8 @@ TABLE
     [ "$n" = 16 ] || fail "$n layouts were run"
     ;;
 remedies)
-    # Ranks without tokens in every second microbatch. Skipped experts hang the job; with a remedy the losses are those of the healthy job, digit by digit.
+    # Ranks without tokens in every second microbatch. Skipped experts hang the job; with a remedy the losses are those
+    # of the healthy job, digit by digit.
     set -- --spawn 4 --steps 6 --layers 2 --hidden 32 --ffn 32 --exact --empty-every 2
     run plain 0 "$@"
     [ -n "$(first_empty plain)" ] || fail 'no rank was ever empty: the case is vacuous'
@@ -75,7 +77,8 @@ remedies)
         same_curve plain "$remedy"
     done
     run dirty 1 "$@" --legacy wgrad-uninitialised
-    grep -q 'a score is not a number' "$dir/dirty.err" || fail 'memory that nobody cleared did no harm: the case is vacuous'
+    grep -q 'a score is not a number' "$dir/dirty.err" ||
+        fail 'memory that nobody cleared did no harm: the case is vacuous'
     MOE_REMEDIES=zero-wgrad run zero-wgrad 0 "$@" --legacy wgrad-uninitialised
     same_curve plain zero-wgrad
     run again 0 "$@" --recompute
@@ -91,7 +94,8 @@ remedies)
     run twice 1 "$@" --check --legacy router-summed-twice
     grep -q 'gradient of gate' "$dir/twice.err" || fail 'a gate summed twice was not noticed'
     run unsummed 1 "$@" --check --legacy router-unsummed
-    grep -q 'dense gradients are not equal on all replicas' "$dir/unsummed.err" || fail 'an unsummed gate was not noticed'
+    grep -q 'dense gradients are not equal on all replicas' "$dir/unsummed.err" ||
+        fail 'an unsummed gate was not noticed'
     ;;
 check-finds)
     run nan 1 --spawn 2 --steps 4 --check --inject nan:step=2
@@ -111,15 +115,18 @@ legacy-hang)
     run plain 0 --spawn 8 --exact
     run legacy 3 --spawn 8 --exact --legacy-skip --timeout 8 --verbose
     read -r step layer rank <<<"$(first_empty plain)"
-    grep -q "rank $rank: step $step, layer $layer: no tokens, experts skipped" "$dir/legacy.err" || fail 'nobody skipped where expected'
-    grep -q "watchdog: step $step (training): no progress for [0-9]* s" "$dir/legacy.err" || fail 'the watchdog did not name the step'
+    grep -q "rank $rank: step $step, layer $layer: no tokens, experts skipped" "$dir/legacy.err" ||
+        fail 'nobody skipped where expected'
+    grep -q "watchdog: step $step (training): no progress for [0-9]* s" "$dir/legacy.err" ||
+        fail 'the watchdog did not name the step'
     [ "$(curve legacy)" = "$(curve plain | head -n "$step")" ] || fail 'the steps before the hang differ'
     ;;
 faults)
     # All at once: each of them waits for its own timeout and little else.
     limit=5
     jobs=()
-    for fault in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward exit sleep stop; do
+    for fault in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward exit \
+        sleep stop; do
         run "$fault" 3 --spawn 4 --ep 2 --steps 4 --timeout $limit --inject "$fault:step=2" &
         jobs+=($!)
     done
@@ -130,7 +137,8 @@ faults)
     for job in "${jobs[@]}"; do
         wait "$job" || exit 1
     done
-    for name in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward exit sleep stop kill skip-expert; do
+    for name in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward exit sleep \
+        stop kill skip-expert; do
         [ "$(curve "$name" | wc -l)" = 2 ] || fail "$name: the job should hang in step 2"
     done
     run healthy 0 --spawn 4 --ep 2 --steps 4

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_library.sh OURS SANITIZED [VENDORS]: what libcudart is to the loader: name, versions, dependencies, and that it offers
-# nothing that the vendor's does not, nor one of a pair of names without the other.
+# check_library.sh OURS SANITIZED [VENDORS]: what libcudart is to the loader: name, versions, dependencies, and that it
+# offers nothing that the vendor's does not, nor one of a pair of names without the other.
 set -eu
 ours=$1 sanitized=$2 vendors=${3-}
 fail() {

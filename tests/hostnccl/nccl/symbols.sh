@@ -20,7 +20,8 @@ awk '$3 !~ /^p?nccl/ {print $3}' "$dir/nm" > "$dir/other"
 [ -s "$dir/public" ] || fail "no ncclX symbols"
 grep -v ' W$' "$dir/public" && fail "the above are not weak"
 grep -v ' T$' "$dir/alias" && fail "the above aliases are not strong"
-[ "$(cut -d' ' -f1,2 "$dir/public")" = "$(cut -d' ' -f1,2 "$dir/alias")" ] || fail "ncclX and pncclX are not pairs of one address"
+[ "$(cut -d' ' -f1,2 "$dir/public")" = "$(cut -d' ' -f1,2 "$dir/alias")" ] ||
+    fail "ncclX and pncclX are not pairs of one address"
 
 cut -d' ' -f1 "$dir/public" > "$dir/names"
 {

@@ -1,10 +1,11 @@
 #!/bin/sh
-# check_real.sh PROGRAM LIBRARY PRELOAD AUDITOR FRONTS: the vendor's NCCL on a machine without a GPU answers the same with us
-# as without us, bound by linking, by lookup and by a front. LIBRARY empty: skipped.
+# check_real.sh PROGRAM LIBRARY PRELOAD AUDITOR FRONTS: the vendor's NCCL on a machine without a GPU answers the same
+# with us as without us, bound by linking, by lookup and by a front. LIBRARY empty: skipped.
 set -u
 program=$1 library=$2 preload=$3 auditor=$4 fronts=$5
 if [ ! -e "$library" ]; then
-    echo "SKIPPED: no libnccl.so.2 of the vendor on this machine (looked in CUDA's directories; ROLL_VENDOR_NCCL_LIBRARY)"
+    echo "SKIPPED: no libnccl.so.2 of the vendor on this machine" \
+        "(looked in CUDA's directories; ROLL_VENDOR_NCCL_LIBRARY)"
     exit 77
 fi
 work=$(mktemp -d) || exit 1
@@ -25,7 +26,11 @@ run() { # NAME VARIABLES... -- ARGUMENTS...: the text of one run, without what n
     sed 's/\[[0-9:]*\]/[]/g' "$work/$name.raw" >"$work/$name"
 }
 same() { # BARE WITH
-    cmp -s "$work/$1" "$work/$2" && [ -s "$work/$2" ] || { echo "$2 differs from $1:"; diff "$work/$1" "$work/$2" | head -20; failed=1; }
+    cmp -s "$work/$1" "$work/$2" && [ -s "$work/$2" ] || {
+        echo "$2 differs from $1:"
+        diff "$work/$1" "$work/$2" | head -20
+        failed=1
+    }
     if ! cmp -s "$work/$1.err" "$work/$2.err"; then
         echo "$2 says on standard error what $1 does not:"
         diff "$work/$1.err" "$work/$2.err" | head
@@ -56,6 +61,11 @@ same looked_up_bare front_preloaded
 
 rings=$(ls "$work" | grep -c '\.ring$')
 [ "$rings" -ge 5 ] || { echo "$rings rings for five runs that tried to make communicators"; failed=1; }
-grep -q '^version 2' "$work/linked_bare" && grep -q 'ids: not empty, different' "$work/linked_bare" || { echo "the bare run itself is not as it should be"; head "$work/linked_bare"; failed=1; }
+grep -q '^version 2' "$work/linked_bare" && grep -q 'ids: not empty, different' "$work/linked_bare" ||
+    {
+        echo "the bare run itself is not as it should be"
+        head "$work/linked_bare"
+        failed=1
+    }
 [ $failed = 0 ] && echo "NCCL $version: $(wc -l <"$work/linked") lines the same in 5 ways of binding (front: $front)"
 exit $failed

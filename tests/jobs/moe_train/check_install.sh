@@ -19,6 +19,7 @@ for want in include/moe/layer.h include/hostnccl/nccl.h include/hostnccl/cuda_ru
 done
 [ -n "$(find share/man -name 'rollcall*.1*')" ] || { echo "no manual pages"; exit 1; }
 mv "$prefix/usr" "$prefix/moved"
-out=$("$prefix/moved/bin/rollcall" run -n 2 --hostnccl --fail-on-finding -- "$prefix/moved/bin/moe_train" --steps 5 2>&1)
+out=$("$prefix/moved/bin/rollcall" run -n 2 --hostnccl --fail-on-finding -- "$prefix/moved/bin/moe_train" --steps 5 \
+    2>&1)
 echo "$out" | tail -n 2
 echo "$out" | grep -q '2 ranks' || { echo "no summary of 2 ranks"; exit 1; }
