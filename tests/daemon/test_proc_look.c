@@ -68,7 +68,7 @@ static struct roll_look look_at(const char *file, bool removed, const char *thre
     return look;
 }
 
-static void test_memory_of_a_communicator(void **state)
+static void test_memory_of_a_communicator_shows_that_nccl_works(void **state)
 {
     (void)state;
     char dir[64], path[96];
@@ -81,7 +81,7 @@ static void test_memory_of_a_communicator(void **state)
 }
 
 /* A mapped program called nccl-something is no sign. */
-static void test_files_that_are_only_called_so(void **state)
+static void test_files_that_are_only_called_so_show_nothing(void **state)
 {
     (void)state;
     static const char *const names[] = {"nccl-bench", "libnccl-net.so", "hn-notes", "hn-0123456789abcdefg"};
@@ -93,7 +93,7 @@ static void test_files_that_are_only_called_so(void **state)
     scratch_remove(dir);
 }
 
-static void test_threads(void **state)
+static void test_threads_of_nccl_show_that_it_works(void **state)
 {
     (void)state;
     assert_string_equal(look_at(NULL, false, "NCCL Service  0").work, "its thread NCCL Service  0 runs");
@@ -102,7 +102,7 @@ static void test_threads(void **state)
     assert_string_equal(look_at(NULL, false, "NCCL BootstrapR").work, ""); /* an id was made, and nothing else */
 }
 
-static void test_what_is_mapped(void **state)
+static void test_what_is_mapped_shows_nccl_and_our_library(void **state)
 {
     (void)state;
     char dir[64];
@@ -117,7 +117,7 @@ static void test_what_is_mapped(void **state)
 }
 
 /* A process in a pid namespace of its own, as a container's first process, has number 1 there. */
-static void test_a_pid_namespace(void **state)
+static void test_a_process_has_another_number_in_its_pid_namespace(void **state)
 {
     (void)state;
     struct roll_look_kin kin;
@@ -138,7 +138,7 @@ static void test_a_pid_namespace(void **state)
     waitpid(pid, NULL, 0);
 }
 
-static void test_nobody(void **state)
+static void test_a_process_that_is_not_there_is_an_error(void **state)
 {
     (void)state;
     static struct roll_look look;
@@ -152,12 +152,12 @@ static void test_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_of_a_communicator),
-        cmocka_unit_test(test_files_that_are_only_called_so),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_what_is_mapped),
-        cmocka_unit_test(test_a_pid_namespace),
-        cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_memory_of_a_communicator_shows_that_nccl_works),
+        cmocka_unit_test(test_files_that_are_only_called_so_show_nothing),
+        cmocka_unit_test(test_threads_of_nccl_show_that_it_works),
+        cmocka_unit_test(test_what_is_mapped_shows_nccl_and_our_library),
+        cmocka_unit_test(test_a_process_has_another_number_in_its_pid_namespace),
+        cmocka_unit_test(test_a_process_that_is_not_there_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

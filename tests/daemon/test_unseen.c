@@ -214,7 +214,7 @@ static void test_what_a_rank_has_forked(void **state)
 }
 
 /* Ranks of another ring directory are another agent's. */
-static void test_another_directory(void **state)
+static void test_ranks_of_another_directory_are_not_noted(void **state)
 {
     (void)state;
     struct process p;
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_work_that_begins_late),
         cmocka_unit_test(test_one_whose_calls_are_seen),
         cmocka_unit_test(test_what_a_rank_has_forked),
-        cmocka_unit_test(test_another_directory),
+        cmocka_unit_test(test_ranks_of_another_directory_are_not_noted),
     };
     if (argc == 3) {
         return be_a_process(strcmp(argv[1], "parent") == 0, argv[2]);

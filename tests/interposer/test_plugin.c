@@ -232,7 +232,7 @@ static void test_every_version_tells_exactly_the_calls_of_two_ranks(void **state
     }
 }
 
-static void test_and_of_four(void **state)
+static void test_a_job_of_four_ranks_is_recorded_whole(void **state)
 {
     (void)state;
     for (int version = 1; version <= NEWEST; version += 3) {
@@ -479,7 +479,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_version_tells_exactly_the_calls_of_two_ranks),
-        cmocka_unit_test(test_and_of_four),
+        cmocka_unit_test(test_a_job_of_four_ranks_is_recorded_whole),
         cmocka_unit_test(test_without_the_plugin_a_static_nccl_is_not_seen),
         cmocka_unit_test(test_calls_that_the_wrappers_record_are_not_recorded_twice),
         cmocka_unit_test(test_groups_launched_by_another_thread),

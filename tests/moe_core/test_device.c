@@ -55,7 +55,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-static void test_checksum(void **state)
+static void test_a_checksum_tells_every_bit_place_and_length(void **state)
 {
     (void)state;
     moe_device_t *device = NULL;
@@ -87,7 +87,7 @@ static void test_checksum(void **state)
     moe_device_destroy(&device);
 }
 
-static void test_cast(void **state)
+static void test_casts_are_right_to_half_a_unit(void **state)
 {
     (void)state;
     enum { N = 2500 }; /* several pieces */
@@ -140,8 +140,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_an_unknown_back_end_is_an_argument_error),
         cmocka_unit_test(test_host_by_name),
         cmocka_unit_test(test_cuda_is_unsupported_here_and_says_why),
-        cmocka_unit_test(test_checksum),
-        cmocka_unit_test(test_cast),
+        cmocka_unit_test(test_a_checksum_tells_every_bit_place_and_length),
+        cmocka_unit_test(test_casts_are_right_to_half_a_unit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

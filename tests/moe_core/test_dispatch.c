@@ -37,7 +37,7 @@ static void check_results(const struct dr_case *c)
     dr_check_reference(c, results);
 }
 
-static void test_rows_of_every_type(void **state)
+static void test_rows_of_every_type_equal_the_reference(void **state)
 {
     (void)state;
     for (int travel = 0; travel < 2; travel++) {
@@ -374,7 +374,7 @@ static void test_shared_expert_inside_equals_the_one_after(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_of_every_type),
+        cmocka_unit_test(test_rows_of_every_type_equal_the_reference),
         cmocka_unit_test(test_allgather_sends_outputs_as_float32),
         cmocka_unit_test(test_rows_padded_to_a_multiple_change_no_result),
         cmocka_unit_test(test_pad_leaves_nobody_empty_and_changes_no_result),

@@ -47,7 +47,7 @@ static void expect(struct moe_dispatcher_config config, int code, const char *te
         config;                                                                                                        \
     })
 
-static void test_configurations(void **state)
+static void test_wrong_configurations_are_refused_by_name(void **state)
 {
     (void)state;
     for (enum moe_dispatcher_kind kind = MOE_DISPATCH_ALLTOALL; kind <= MOE_DISPATCH_ALLGATHER; kind++) {
@@ -78,7 +78,7 @@ static void test_configurations(void **state)
     expect(WITH((void)0), MOE_E_UNSUPPORTED, "dispatcher 4 (?)");
 }
 
-static void test_names(void **state)
+static void test_each_dispatcher_has_its_name(void **state)
 {
     (void)state;
     static const char *const names[] = {"alltoall", "allgather", "deepep", "hybridep", "?"};
@@ -291,8 +291,8 @@ static void test_more_tokens_than_made_for_ask_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configurations),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_wrong_configurations_are_refused_by_name),
+        cmocka_unit_test(test_each_dispatcher_has_its_name),
         cmocka_unit_test(test_order_of_calls_and_missing_arguments),
         cmocka_unit_test(test_counts_and_choices_that_do_not_fit),
         cmocka_unit_test(test_one_rank_with_bad_counts_is_an_error_on_all),

@@ -60,7 +60,7 @@ static void test_raster_beyond_32_bits(void **state)
     }
 }
 
-static void test_tiles_of_groups(void **state)
+static void test_tiles_are_counted_without_overflow(void **state)
 {
     (void)state;
     assert_int_equal(moe_gemm_tiles(MOE_GEMM_FORWARD, 0, 768, 2048, ROWS, COLS, 0), 0);
@@ -457,7 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_raster_names_every_tile_once),
         cmocka_unit_test(test_raster_beyond_32_bits),
-        cmocka_unit_test(test_tiles_of_groups),
+        cmocka_unit_test(test_tiles_are_counted_without_overflow),
         cmocka_unit_test(test_a_tile_of_each_kind_comes_out_right),
         cmocka_unit_test(test_widened_weights_lie_as_copied_ones),
         cmocka_unit_test(test_ldmatrix_gives_the_fragments_of_mma),

@@ -72,7 +72,7 @@ static void test_piece_of_finds_the_piece_past_empty_ones(void **state)
     assert_int_equal(moe_piece_of(start, 1, 100), 0);
 }
 
-static void test_round_up(void **state)
+static void test_rounding_up_gives_the_next_multiple(void **state)
 {
     (void)state;
     for (int64_t align = 0; align < 20; align++) {
@@ -140,7 +140,7 @@ int main(void)
         cmocka_unit_test(test_order_keys_order_as_the_choice_does),
         cmocka_unit_test(test_ones_before_counts_bits),
         cmocka_unit_test(test_piece_of_finds_the_piece_past_empty_ones),
-        cmocka_unit_test(test_round_up),
+        cmocka_unit_test(test_rounding_up_gives_the_next_multiple),
         cmocka_unit_test(test_swiglu_twins_equal_the_host_back_end),
         cmocka_unit_test(test_zero_empty_twin_clears_empty_groups_only),
     };

@@ -359,7 +359,7 @@ static void test_no_decision_on_the_host(void **state)
 }
 
 /* Scales of blocks of 128: a weight of 130 x 129 has four. */
-static void test_block_scales(void **state)
+static void test_a_block_scale_is_that_of_its_128_rows_and_columns(void **state)
 {
     (void)state;
     enum { WIDE = 129, TALL = 130 };
@@ -511,7 +511,7 @@ int main(void)
         cmocka_unit_test(test_every_place_type_recipe_and_way),
         cmocka_unit_test(test_the_contract_of_main_grad),
         cmocka_unit_test(test_no_decision_on_the_host),
-        cmocka_unit_test(test_block_scales),
+        cmocka_unit_test(test_a_block_scale_is_that_of_its_128_rows_and_columns),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
         cmocka_unit_test(test_splits_of_the_host_that_do_not_fit),
         cmocka_unit_test(test_a_placeholder_is_not_made_in_a_capture),

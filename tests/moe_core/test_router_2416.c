@@ -422,20 +422,20 @@ static void try_layout(enum layout layout, int tp, int ep)
     }
 }
 
-static void test_tp2ep(void **state)
+static void test_tp2ep_sums_the_routers_gradient_once(void **state)
 {
     (void)state;
     try_layout(TP2EP, 2, 1);
     try_layout(TP2EP, 4, 1);
 }
 
-static void test_dp2ep(void **state)
+static void test_dp2ep_sums_the_routers_gradient_once(void **state)
 {
     (void)state;
     try_layout(DP2EP, 2, 2);
 }
 
-static void test_tp_only(void **state)
+static void test_tp_alone_sums_the_routers_gradient_once(void **state)
 {
     (void)state;
     try_layout(TP_ONLY, 2, 1);
@@ -445,9 +445,9 @@ static void test_tp_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tp2ep),
-        cmocka_unit_test(test_dp2ep),
-        cmocka_unit_test(test_tp_only),
+        cmocka_unit_test(test_tp2ep_sums_the_routers_gradient_once),
+        cmocka_unit_test(test_dp2ep_sums_the_routers_gradient_once),
+        cmocka_unit_test(test_tp_alone_sums_the_routers_gradient_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,7 +287,7 @@ static void test_the_bound_with_a_budget_waits_for_nothing_and_can_be_captured(v
 }
 
 /* The parts alone: padding writes what it says and nothing else. */
-static void test_pad_and_trim(void **state)
+static void test_padding_writes_what_it_says_and_nothing_else(void **state)
 {
     (void)state;
     moe_device_t *device = NULL;
@@ -342,7 +342,7 @@ int main(void)
         cmocka_unit_test(test_a_budget_from_the_own_tokens_hangs),
         cmocka_unit_test(test_tokens_beyond_the_bound_are_an_error_before_any_call),
         cmocka_unit_test(test_the_bound_with_a_budget_waits_for_nothing_and_can_be_captured),
-        cmocka_unit_test(test_pad_and_trim),
+        cmocka_unit_test(test_padding_writes_what_it_says_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static void test_columns_take_no_control_characters(void **state)
     roll_columns_fini(&t);
 }
 
-static void test_numbers_for_people(void **state)
+static void test_numbers_are_written_for_people(void **state)
 {
     (void)state;
     char out[64], time[ROLL_TIME_BYTES];
@@ -91,7 +91,7 @@ int main(void)
         cmocka_unit_test(test_columns_align_and_end_without_blanks),
         cmocka_unit_test(test_columns_shrink_the_named_column_to_the_width),
         cmocka_unit_test(test_columns_take_no_control_characters),
-        cmocka_unit_test(test_numbers_for_people),
+        cmocka_unit_test(test_numbers_are_written_for_people),
         cmocka_unit_test(test_a_summary_says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

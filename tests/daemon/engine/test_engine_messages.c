@@ -140,7 +140,7 @@ static void test_a_skip_that_shows_in_the_next_exchange(void **state)
 }
 
 /* One rank makes an exchange that nobody else makes. */
-static void test_an_exchange_too_many(void **state)
+static void test_an_exchange_too_many_is_told(void **state)
 {
     (void)state;
     for (size_t i = 1; i < SIZES; i++) {
@@ -222,7 +222,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_skips_an_exchange_of_empty_messages),
         cmocka_unit_test(test_empty_messages_on_both_sides_are_healthy),
         cmocka_unit_test(test_a_skip_that_shows_in_the_next_exchange),
-        cmocka_unit_test(test_an_exchange_too_many),
+        cmocka_unit_test(test_an_exchange_too_many_is_told),
         cmocka_unit_test(test_empty_messages_left_out_on_one_side),
         cmocka_unit_test(test_nothing_against_something_differs_in_bytes),
     };

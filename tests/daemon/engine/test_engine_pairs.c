@@ -84,7 +84,7 @@ static void test_bytes_of_a_message_must_agree(void **state)
     }
 }
 
-static void test_send_that_nobody_receives(void **state)
+static void test_send_that_nobody_receives_is_told(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SIZES; i++) {
@@ -209,7 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everybody_sends_first_is_a_p2p_deadlock),
         cmocka_unit_test(test_bytes_of_a_message_must_agree),
-        cmocka_unit_test(test_send_that_nobody_receives),
+        cmocka_unit_test(test_send_that_nobody_receives_is_told),
         cmocka_unit_test(test_receive_against_a_collective_of_the_sender),
         cmocka_unit_test(test_alltoallv_is_checked_pair_by_pair),
         cmocka_unit_test(test_wrong_split_table_names_its_rank),

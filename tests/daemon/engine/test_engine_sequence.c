@@ -142,7 +142,7 @@ static void test_as_many_bytes_of_another_datatype_are_a_note_once_per_place(voi
     }
 }
 
-static void test_different_reduction(void **state)
+static void test_different_reduction_is_proven_and_named(void **state)
 {
     (void)state;
     check_bent(AR, bend_redop, "redop-mismatch");
@@ -173,7 +173,7 @@ static void bend_root(struct roll_record *rec)
 {
     rec->peer = 1;
 }
-static void test_different_root(void **state)
+static void test_different_root_is_proven_and_named(void **state)
 {
     (void)state;
     check_bent(ROLL_OP_BROADCAST, bend_root, "root-mismatch");
@@ -185,7 +185,7 @@ static void bend_op(struct roll_record *rec)
     rec->op = ROLL_OP_BROADCAST;
     rec->peer = 0;
 }
-static void test_different_operation(void **state)
+static void test_different_operation_is_proven_and_named(void **state)
 {
     (void)state;
     check_bent(AR, bend_op, "op-mismatch");
@@ -493,10 +493,10 @@ int main(void)
         cmocka_unit_test(test_different_datatype_matters_for_reductions_only),
         cmocka_unit_test(test_other_bytes_because_of_the_datatype_are_told_as_the_datatype),
         cmocka_unit_test(test_as_many_bytes_of_another_datatype_are_a_note_once_per_place),
-        cmocka_unit_test(test_different_reduction),
+        cmocka_unit_test(test_different_reduction_is_proven_and_named),
         cmocka_unit_test(test_after_a_different_reduction_watching_goes_on),
-        cmocka_unit_test(test_different_root),
-        cmocka_unit_test(test_different_operation),
+        cmocka_unit_test(test_different_root_is_proven_and_named),
+        cmocka_unit_test(test_different_operation_is_proven_and_named),
         cmocka_unit_test(test_mismatch_as_the_last_call_is_told_too),
         cmocka_unit_test(test_skipped_call_is_aligned),
         cmocka_unit_test(test_added_call_is_aligned),

@@ -275,7 +275,7 @@ static void test_memory_is_bounded_when_a_member_is_never_seen(void **state)
     roll_engine_destroy(&e);
 }
 
-static void test_a_thousand_ranks(void **state)
+static void test_one_wrong_rank_of_a_thousand_is_named(void **state)
 {
     (void)state;
     struct sim *sim = sim_new(1024);
@@ -402,7 +402,7 @@ int main(void)
         cmocka_unit_test(test_records_lost_at_the_end_accuse_nobody),
         cmocka_unit_test(test_first_records_are_missing_when_the_watcher_comes_late),
         cmocka_unit_test(test_memory_is_bounded_when_a_member_is_never_seen),
-        cmocka_unit_test(test_a_thousand_ranks),
+        cmocka_unit_test(test_one_wrong_rank_of_a_thousand_is_named),
         cmocka_unit_test(test_hostile_input_is_refused_or_survived),
         cmocka_unit_test(test_views_say_what_ranks_wait_for),
     };

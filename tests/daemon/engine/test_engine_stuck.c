@@ -207,7 +207,7 @@ static void test_what_is_missing_is_told_as_before(void **state)
     sim_destroy(&sim);
 }
 
-static void test_hosts_inside_the_call_itself(void **state)
+static void test_hosts_that_stay_inside_the_call_are_told(void **state)
 {
     (void)state;
     struct sim *sim = sim_new(4);
@@ -221,7 +221,7 @@ static void test_hosts_inside_the_call_itself(void **state)
     sim_destroy(&sim);
 }
 
-static void test_a_message_both_ends_of_which_wait(void **state)
+static void test_a_message_for_which_both_ends_wait_is_told(void **state)
 {
     (void)state;
     for (int sick = 0; sick < 2; sick++) {
@@ -280,7 +280,7 @@ static void test_calls_behind_it_are_mentioned(void **state)
     sim_destroy(&sim);
 }
 
-static void test_creation_in_which_all_are(void **state)
+static void test_a_creation_that_all_have_entered_and_none_leaves_is_told(void **state)
 {
     (void)state;
     for (int sick = 0; sick < 2; sick++) {
@@ -313,11 +313,11 @@ int main(void)
         cmocka_unit_test(test_others_who_wait_for_its_ranks_are_one_cause),
         cmocka_unit_test(test_some_have_gone_on_to_the_next_call),
         cmocka_unit_test(test_what_is_missing_is_told_as_before),
-        cmocka_unit_test(test_hosts_inside_the_call_itself),
-        cmocka_unit_test(test_a_message_both_ends_of_which_wait),
+        cmocka_unit_test(test_hosts_that_stay_inside_the_call_are_told),
+        cmocka_unit_test(test_a_message_for_which_both_ends_wait_is_told),
         cmocka_unit_test(test_the_stream_of_the_wait_matters),
         cmocka_unit_test(test_calls_behind_it_are_mentioned),
-        cmocka_unit_test(test_creation_in_which_all_are),
+        cmocka_unit_test(test_a_creation_that_all_have_entered_and_none_leaves_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

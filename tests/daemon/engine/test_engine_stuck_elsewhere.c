@@ -93,7 +93,7 @@ static void test_a_rank_that_died_elsewhere_explains_nothing(void **state)
 }
 
 /* Rank 3 has aborted what rank 2 keeps: rank 2 is through with its calls there, or not. */
-static void test_a_communicator_that_one_side_aborted(void **state)
+static void test_an_abort_of_one_side_explains_a_wait_until_the_other_is_through(void **state)
 {
     (void)state;
     for (int through = 0; through < 2; through++) {
@@ -116,7 +116,7 @@ static void test_a_communicator_that_one_side_aborted(void **state)
 }
 
 /* What was found and hangs nothing is no reason to wait, and neither is what was found of calls that are over. */
-static void test_findings_that_hang_nothing(void **state)
+static void test_findings_that_hang_nothing_explain_no_wait(void **state)
 {
     (void)state;
     struct sim *sim = sim_new(4);
@@ -172,8 +172,8 @@ int main(void)
         cmocka_unit_test(test_a_record_lost_long_ago_explains_nothing),
         cmocka_unit_test(test_a_wait_for_one_stream_does_not_end_a_loss_on_another),
         cmocka_unit_test(test_a_rank_that_died_elsewhere_explains_nothing),
-        cmocka_unit_test(test_a_communicator_that_one_side_aborted),
-        cmocka_unit_test(test_findings_that_hang_nothing),
+        cmocka_unit_test(test_an_abort_of_one_side_explains_a_wait_until_the_other_is_through),
+        cmocka_unit_test(test_findings_that_hang_nothing_explain_no_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,7 +150,7 @@ static void run_way(const struct way *way)
     job_end(&job);
 }
 
-static void test_way(void **state)
+static void test_a_call_is_seen_whichever_way_nccl_is_bound(void **state)
 {
     run_way(*state);
 }
@@ -268,7 +268,7 @@ static void test_four_nccls_are_never_mixed(void **state)
 }
 
 /* Each way works without us as well; otherwise the rows above would prove nothing about us. */
-static void test_ways_without_us(void **state)
+static void test_each_way_works_without_us(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -287,9 +287,10 @@ int main(void)
     enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
     struct CMUnitTest tests[WAYS + 5];
     for (size_t i = 0; i < WAYS; i++) {
-        tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};
+        tests[i] = (struct CMUnitTest){ways[i].name, test_a_call_is_seen_whichever_way_nccl_is_bound, NULL, NULL,
+                                       (void *)(uintptr_t)&ways[i]};
     }
-    tests[WAYS] = (struct CMUnitTest)cmocka_unit_test(test_ways_without_us);
+    tests[WAYS] = (struct CMUnitTest)cmocka_unit_test(test_each_way_works_without_us);
     tests[WAYS + 1] = (struct CMUnitTest)cmocka_unit_test(test_four_nccls_are_never_mixed);
     tests[WAYS + 2] = (struct CMUnitTest)cmocka_unit_test(test_other_programs_behave_as_without_us);
     tests[WAYS + 3] = (struct CMUnitTest)cmocka_unit_test(test_a_front_with_nothing_behind_it);
