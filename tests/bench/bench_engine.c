@@ -47,7 +47,7 @@ static void define(roll_engine_t *e, uint32_t rank)
     }
 }
 
-/* The same for every rank: call i of the job's program. */
+/* Call i of the job's program, which is the same for every rank. */
 static void make_records(struct roll_record *out, uint64_t from, uint32_t seq[COMMS])
 {
     for (uint32_t i = 0; i < BATCH; i++) {

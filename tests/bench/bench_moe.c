@@ -34,8 +34,8 @@ struct problem {
     unsigned char *from, *to; /* memcpy's */
 };
 
-/* Of processor time: both sides are one thread's work, and a neighbour that takes the processor in one of them is not
- * theirs. */
+/* Seconds of processor time: both sides are one thread's work, and a neighbour that takes the processor while one side
+ * runs must not count for it. */
 static double seconds(void)
 {
     struct timespec t;

@@ -300,8 +300,8 @@ static int measure(struct problem *p, enum pass pass, struct figures *f)
     return rc;
 }
 
-/* Of the float32 products, ragged and small: ratios of two cores and of work. least of all; sum: of their logarithms,
- * with how many. */
+/* Ratios of the float32 products, ragged and small: two cores against one, and the work that is done. `least` of all
+ * ratios; `sum` of their logarithms, and how many they are. */
 struct totals {
     struct ratio {
         double least, sum;

@@ -26,7 +26,7 @@ static void all_zero(struct cat *c)
     cat_sync(c);
 }
 
-/* The same calls in another order inside one group of sends and receives to different peers. */
+/* Ranks make the same calls in different orders, inside one group of sends and receives to different peers. */
 static void group_order(struct cat *c)
 {
     for (int i = 0; i < 5; i++) {

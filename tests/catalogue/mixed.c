@@ -131,7 +131,7 @@ static void group_opposite(struct cat *c)
     NCCL(ncclCommDestroy(two));
 }
 
-/* The same with a release that keeps the program's order. */
+/* group_opposite on a release that keeps the program's order. */
 static void group_opposite_old(struct cat *c)
 {
     setenv("HOSTNCCL_GROUP_ORDER", "program", 1);

@@ -50,7 +50,7 @@ static void retry(struct cat *c)
     cat_sync(c);
 }
 
-/* The same within a group: the whole group is refused. */
+/* One call of a group is refused, and with it the whole group; the group is made again. */
 static void retry_group(struct cat *c)
 {
     steps(c, 4);
@@ -132,7 +132,7 @@ static void not_again(struct cat *c)
     usleep(c->culprit ? 700 * 1000 : 0);
 }
 
-/* The same in a group, of which nothing is enqueued then. */
+/* One call of a group is refused, so nothing of the group is enqueued; the group is not made again. */
 static void group_not_again(struct cat *c)
 {
     steps(c, 4);

@@ -26,7 +26,7 @@ struct synth_call {
 
 /* Makes the ring of `rank` of `size` in dir, for this process. 0 or a roll error. */
 int synth_open(struct synth *s, const char *dir, const char *job, int32_t rank, int32_t size, uint32_t capacity);
-/* The same for a job that was started again `restart` times. */
+/* synth_open for a job that was started again `restart` times. */
 int synth_open_restart(struct synth *s, const char *dir, const char *job, uint32_t restart, int32_t rank, int32_t size,
                        uint32_t capacity);
 /* Defines a communicator of all ranks with this key; returns its id. */

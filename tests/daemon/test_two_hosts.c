@@ -167,7 +167,7 @@ static void test_a_stranger_is_refused(void **state)
     const char *keys = harness_path("keys"), *other = harness_path("other");
     assert_int_equal(roll_curve_keygen(keys, why, sizeof(why)), 0);
     assert_int_equal(roll_curve_keygen(other, why, sizeof(why)), 0);
-    /* It knows the root's public key, but is not on the root's list. */
+    /* The agent knows the root's public key, but is not on the root's list. */
     assert_int_equal(sh("cp '%s/server.pub' '%s/server.pub'", keys, other), 0);
     pid_t root = start_root(keys);
     pid_t stranger = start_agent(node, harness_path("d2"), "stranger.err", other);

@@ -93,8 +93,8 @@ void twin_near(struct check *c, const struct twin *t, enum moe_dtype type, const
                double absolute, const char *what);
 /* The host's side in double, to be freed. After both devices are idle. */
 double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type);
-/* Both sides against numbers in double (exact.h), within the tolerance as above; NaN in `want`: not computed, both
- * sides must hold the same bits there. Frees `want`. */
+/* Compares both sides with numbers in double (exact.h), within the tolerance as above. NaN in `want`: the number is not
+ * computed, and both sides must hold the same bits there. Frees `want`. */
 void twin_exact(struct check *c, const struct twin *t, enum moe_dtype type, double *want, double tolerance, double size,
                 const char *what);
 

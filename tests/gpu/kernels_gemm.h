@@ -27,7 +27,7 @@ struct kinds {
     bool block_scales;
 };
 
-/* Who has rows: the names of the positions of empty groups. */
+/* The names of the positions of empty groups: which groups have rows. */
 extern const char *const gemm_positions[POSITIONS];
 
 struct problem {

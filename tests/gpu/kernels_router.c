@@ -135,7 +135,7 @@ static void topk_backward(struct check *c)
             }
             twin_push(c, &kept);
             twin_poison(c, &d_logits);
-            /* Both sides from the host's forward. */
+            /* Backward starts from the host's forward on both sides. */
             twin_push(c, &r.scores);
             twin_push(c, &r.probs);
             double *want = doubles(cells);

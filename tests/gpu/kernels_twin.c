@@ -240,7 +240,7 @@ double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type)
     return wide;
 }
 
-/* Both sides against `want`; without it, the GPU's against the host's. */
+/* Compares both sides with `want`; without it, the GPU's side with the host's. */
 static void compare(struct check *c, const struct twin *t, enum moe_dtype type, const double *want, double tolerance,
                     double size, const char *what)
 {

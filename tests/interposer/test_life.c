@@ -292,7 +292,7 @@ static void test_calls_from_signal_handlers_are_recorded_or_counted(void **state
         assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
         recorded += rec->count == 2;
     }
-    /* Of some thousand signals most come while a call is being recorded, some between calls. */
+    /* Some thousand signals came: most of them while a call was being recorded, some between calls. */
     print_message("from the handler: %zu recorded, %llu counted as lost\n", recorded,
                   (unsigned long long)atomic_load(&dump.ring.header->losses[ROLL_LOSS_SIGNAL]));
     assert_true(atomic_load(&dump.ring.header->losses[ROLL_LOSS_SIGNAL]) > 0);

@@ -20,7 +20,7 @@ static int send(struct flex_rank *r, const struct moe_routing *routing, int n)
     return rc;
 }
 
-/* The same as a graph, recorded before anything is routed: whatever the host decided while it recorded is wrong. */
+/* `send` as a graph, recorded before anything is routed: whatever the host decided while it recorded is wrong. */
 static int send_captured(struct flex_rank *r, const struct moe_routing *routing, int n)
 {
     cudaStream_t stream = moe_device_stream(r->device);

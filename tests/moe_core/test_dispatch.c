@@ -335,7 +335,7 @@ static void test_tp_ep_of_its_own_and_one_expert_for_each_rank(void **state)
     }
 }
 
-/* The same collectives and products, at other places: equal in every bit. */
+/* Both runs make the same collectives and products at different places: equal in every bit. */
 static void test_shared_expert_inside_equals_the_one_after(void **state)
 {
     (void)state;

@@ -153,7 +153,7 @@ static void test_real_rows_are_untouched_beside_dummy_rows(void **state)
     }
 }
 
-/* Neither the activation of a zero row nor its derivative is anything but zero or finite. */
+/* The activation of a zero row is zero, and its derivative is finite. */
 static void test_the_activation_of_a_dummy_row_is_finite(void **state)
 {
     (void)state;

@@ -137,7 +137,7 @@ static void test_router_formulas_equal_finite_differences(void **state)
     }
 }
 
-/* Both references of the plain layer, which share no line. */
+/* The two references of the plain layer share no line. */
 static void test_references_agree(void **state)
 {
     (void)state;

@@ -82,7 +82,7 @@ uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
     return self->step >= s->from[self->rank] && !off ? s->mask : 0;
 }
 
-/* The same weights for all; x so that a token wants expert t % E, or with `crowd` the last one. */
+/* All ranks get the same weights; x is such that token t wants expert t % E, or with `crowd` the last one. */
 static void fill(struct rank *r, float *x, float *dy, float *gate, float *w1, float *w2, int step)
 {
     uint64_t weights = 9, tokens = 1000u + (uint64_t)(r->scenario->tp ? 0 : r->rank) * 100u + (uint64_t)step;

@@ -72,9 +72,9 @@ struct story {
 /* Runs it. `mark` and `who`: where the mistake is, for event_ns. Returns 0, or -1 when a bound was too small. */
 int execute(const struct program *p, struct story *out, uint32_t mark, mask_t who, uint64_t seed);
 
-/* The record that a loop of polls writes next. */
+/* Makes the record that a loop of polls writes next. */
 void story_poll(struct log *out, const struct poll *poll, uint32_t thread);
-/* It has written it: when the one after it is due. */
+/* The loop has written its record: sets when the next one is due. */
 void story_poll_on(struct poll *poll);
 /* Key and definition of a communicator as seen by one rank. */
 uint64_t story_key(const struct program *p, int comm);

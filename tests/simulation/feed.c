@@ -60,7 +60,7 @@ static void define(struct feeder *f, uint32_t rank, uint32_t index)
     (void)roll_engine_define(f->e, f->reader[rank].source, &def);
 }
 
-/* The same program at another address in each process. */
+/* Defines a place of the program, which has another address in each process. */
 static void define_site(struct feeder *f, uint32_t rank, uint16_t site)
 {
     struct reader *d = &f->reader[rank];

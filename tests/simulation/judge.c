@@ -73,8 +73,8 @@ static bool is_half(const struct program *p, int comm, mask_t who)
     return comm >= 0 && mask_count((mask_t)(members & who)) * 2 == mask_count(members);
 }
 
-/* Those who made it are half of the communicator; a mistake between communicators may be in either of them, and a
- * process that ends leaves all of its. */
+/* The ranks that made the mistake are half of the communicator. A mistake between communicators may be in either of
+ * them, and a process that ends leaves all of its communicators. */
 bool mutation_is_tie(const struct program *p, const struct mutation *k)
 {
     if (is_half(p, k->comm, k->who)) {

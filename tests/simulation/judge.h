@@ -20,7 +20,8 @@ enum outcome {
 };
 extern const char *const outcome_name[OUTCOMES];
 
-/* Of the first right finding: since the mistake was made, and since the job stands still (0 when it did not yet). */
+/* How late the first right finding was: since the mistake was made, and since the job stands still (0 when it did not
+ * yet). */
 struct latency {
     uint64_t event_ns, still_ns;
     bool known;
@@ -30,7 +31,7 @@ struct latency {
 enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
                    struct latency *latency);
 
-/* Those who made the mistake are exactly half: nobody can be known to be wrong. */
+/* The ranks that made the mistake are exactly half: nobody can be known to be wrong. */
 bool mutation_is_tie(const struct program *p, const struct mutation *k);
 /* Do the records leave one explanation only? certain.c */
 bool class_is_certain(const struct program *p, const struct mutation *k, const struct story *s);

@@ -16,13 +16,13 @@ enum mutation_kind {
 
 struct mutation {
     enum mutation_kind kind;
-    uint16_t unit; /* that it is made in */
-    uint8_t nth;   /* the n-th call of it that fits */
-    mask_t who;    /* who makes the mistake */
-    int8_t comm;   /* on which communicator; -1 = none */
+    uint16_t unit; /* the unit in which the mistake is made */
+    uint8_t nth;   /* the n-th call of the unit that fits */
+    mask_t who;    /* the ranks that make the mistake */
+    int8_t comm;   /* the communicator; -1 = none */
     uint32_t param;
-    /* Of the program as it is afterwards: */
-    uint32_t mark; /* first act that is not as it should be */
+    /* Set by mutation_apply: */
+    uint32_t mark; /* the first act of the changed program that is not as it should be */
     /* AFTER_*: the second mistake, later in the program. */
     struct {
         enum mutation_kind kind;
@@ -42,11 +42,12 @@ struct mutation mutation_second(const struct mutation *k);
 const char *mutation_name(enum mutation_kind kind);
 enum mutation_kind mutation_by_name(const char *name);
 
-/* Chooses one of this kind; false when the program has no place for it. */
+/* Chooses a mistake of this kind; false when the program has no place for one. */
 bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rng *rng, struct mutation *out);
-/* Makes it; false when it cannot be made (a shrunk program may have lost its place) or would change nothing. */
+/* Makes the mistake; false when it cannot be made (a shrunk program may have lost its place) or would change
+ * nothing. */
 bool mutation_apply(struct program *p, struct mutation *mutation);
-/* mutate_make.c: makes it at act `at`, which fits, and sets its mark. False when it cannot be made. */
+/* mutate_make.c: makes the mistake at act `at`, which fits, and sets its mark. False when it cannot be made. */
 bool mutation_make(struct program *p, struct mutation *k, uint32_t at);
 
 #endif

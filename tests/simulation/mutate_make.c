@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Those of `who` get an act of their own behind act `at`, a copy. Returns its place, or UINT32_MAX. */
+/* The ranks `who` get a copy of act `at` as an act of their own, behind it. Returns the copy's place, or UINT32_MAX. */
 static uint32_t split_off(struct program *p, uint32_t at, mask_t who)
 {
     struct act own = p->act[at];
@@ -341,7 +341,7 @@ static bool insert_meet(struct program *p, uint32_t at, mask_t who, uint8_t thre
     return program_insert(p, at, &a);
 }
 
-/* Those of `who` make their acts of a unit apart, slowly, on this thread. Returns the place behind them. */
+/* The ranks `who` make their acts of a unit apart, slowly, on this thread. Returns the place behind these acts. */
 static uint32_t split_unit(struct program *p, uint32_t begin, uint32_t end, uint32_t to, mask_t who, uint8_t thread)
 {
     struct act own[64];

@@ -54,8 +54,8 @@ static void operation_names_go_there_and_back(void **state)
     assert_int_equal(roll_op_by_name("allreduce"), ROLL_OP_NONE);
 }
 
-/* Those who compare, describe and judge collectives know nothing but the traits: each NCCL collective says all of them.
- */
+/* The code that compares, describes and judges collectives knows nothing but the traits: each NCCL collective says all
+ * of them. */
 static void each_collective_says_what_nccl_does_with_it(void **state)
 {
     (void)state;

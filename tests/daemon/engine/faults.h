@@ -7,7 +7,7 @@
 
 #include "tests/daemon/engine/story.h"
 
-/* Who goes on after the first fault, and so where the second one happens. */
+/* The ranks that go on after the first fault, and that make the second one. */
 enum where {
     SAME,  /* the same ranks, on the same communicators */
     OTHER, /* the same ranks, on other communicators: on the first ones they are out of step for good */

@@ -322,7 +322,7 @@ static void crosses(struct story *t, int kind)
     story_pass(t, 8 * S_);
 }
 
-/* It comes to the first call after all (on another stream); then the others come to the second. */
+/* The odd rank comes to the first call after all (on another stream); then the others come to the second. */
 static void cross_comes_undone(struct story *t, int kind)
 {
     (void)kind;
@@ -457,7 +457,8 @@ static void is_refused(struct story *t, int kind)
     story_pass(t, 8 * S_);
 }
 
-/* Its peers take the communicator down: their calls are over, and nobody has made the one that was refused. */
+/* The odd rank's peers take the communicator down: their calls are over, and nobody has made the one that was
+ * refused. */
 static void waiters_abort(struct story *t, int kind)
 {
     (void)kind;
@@ -500,7 +501,7 @@ static void lets_go(struct story *t, int kind)
     comes_after_all(t, 0);
 }
 
-/* Their watchdogs abort, and they make new communicators without it. */
+/* The other ranks' watchdogs abort, and these ranks make new communicators without the odd one. */
 static void survivors(struct story *t, int kind)
 {
     (void)kind;

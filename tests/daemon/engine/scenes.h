@@ -10,13 +10,13 @@
 /* A report of moe_core. */
 struct roll_record *scene_moe(struct sim *sim, uint32_t rank, uint32_t comm, enum roll_op op, uint16_t layer,
                               uint8_t phase);
-/* Of layer 2: a number that all members must have alike. */
+/* The rank reports a number of layer 2 that all members must have alike. */
 void scene_uniform(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_uniform what, uint64_t count);
-/* Of layer 1: the splits of an all-to-all of a buffer of so many rows, `each` to every rank; ranks with an odd number
- * recompute one row more for rank 0. */
+/* The rank reports the splits of layer 1: an all-to-all of a buffer of so many rows, `each` to every rank. Ranks with
+ * an odd number recompute one row more for rank 0. */
 void scene_splits(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t buffer, uint32_t ranks, uint32_t each,
                   uint8_t phase, uint16_t microbatch);
-/* Of layer 3: a fact about a tensor. */
+/* The rank reports a fact about a tensor of layer 3. */
 void scene_tensor(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_tensor what, enum moe_tensor_fact fact,
                   uint64_t count, uint32_t count2);
 uint64_t scene_bits(double value);

@@ -96,7 +96,7 @@ uint32_t sim_world(struct sim *sim)
     return sim_comm(sim, "world", NULL, sim->ranks);
 }
 
-/* The same program at another address in each process. */
+/* Defines the place of the call that comes: the same place of the program has another address in each process. */
 static void define_site(struct sim *sim, uint32_t rank)
 {
     struct sim_rank *r = &sim->rank[rank];

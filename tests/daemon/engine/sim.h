@@ -68,7 +68,7 @@ uint32_t sim_world(struct sim *sim);
 
 /* One collective of one rank; returns its record so that fields may be changed. */
 struct roll_record *sim_call(struct sim *sim, uint32_t rank, uint32_t comm, enum roll_op op, uint64_t count);
-/* The same on all members. */
+/* The same collective on all members. */
 void sim_all(struct sim *sim, uint32_t comm, enum roll_op op, uint64_t count);
 struct roll_record *sim_send(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t to, uint64_t count);
 struct roll_record *sim_recv(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t from, uint64_t count);

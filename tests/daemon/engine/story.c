@@ -55,7 +55,7 @@ void story_at(struct roll_record *rec, uint64_t now, uint64_t took)
     rec->call_ns = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
 }
 
-/* The same ticket has the same time, whenever it is read again. */
+/* The time of a record: the same for the same ticket, whenever that is read again. */
 static uint64_t stamp(struct story *t, uint32_t r, const struct roll_record *rec, uint64_t now)
 {
     uint64_t ticket = roll_seal_ticket(rec->seal);

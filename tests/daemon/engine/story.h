@@ -35,7 +35,7 @@ struct story {
     } stamp[STORY_RANKS];
 };
 
-/* Of so many ranks, without communicators. */
+/* A story of so many ranks, without communicators. */
 void story_open(struct story *t, uint32_t ranks, uint32_t order);
 void story_close(struct story *t);
 
@@ -50,7 +50,7 @@ static inline uint32_t crew_last(const struct crew *c)
 void story_at(struct roll_record *rec, uint64_t now, uint64_t took);
 /* What has been written down is read now. */
 void story_feed(struct story *t);
-/* And then time passes. */
+/* story_feed, and then time passes. */
 void story_pass(struct story *t, uint64_t ns);
 /* The rank's last record has returned after all. */
 void story_return(struct story *t, uint32_t rank);

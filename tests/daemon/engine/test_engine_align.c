@@ -61,7 +61,7 @@ static void test_a_vote_before_all_have_come_names_nobody(void **state)
     }
 }
 
-/* The same, but they come after the stall time: what was said before named nobody, and is replaced. */
+/* The ranks come after the stall time: what was said before named nobody, and is replaced. */
 static void test_what_was_said_before_all_had_come_is_replaced(void **state)
 {
     (void)state;

@@ -296,7 +296,7 @@ static void test_wait_that_came_back_is_over_whatever_the_others_called(void **s
     }
 }
 
-/* Neither hangs in NCCL: the job runs on, and the evidence must still be there when it is judged. */
+/* Neither mismatch hangs in NCCL: the job runs on, and the evidence must still be there when the mismatch is judged. */
 static void test_mismatch_that_everybody_runs_past_is_told(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_calls_that_fail_because_a_peer_died_are_no_skips(void **state)
     sim_destroy(&sim);
 }
 
-/* Who waits in the next verdict of this code; "none": there is none. */
+/* The ranks that wait, by the next verdict of this code; "none" where there is no such verdict. */
 static const char *waiting_in(roll_engine_t *e, enum roll_verdict_code code, char out[64])
 {
     const struct roll_verdict *v;

@@ -120,7 +120,7 @@ static void test_with_nothing_behind_it_a_class_is_only_suspected(void **state)
 static void test_call_sites_say_which_call_it_is(void **state)
 {
     (void)state;
-    /* The same place with another argument is a wrong argument, at once. */
+    /* A call from the same place with another argument is a wrong argument, at once. */
     check_class(OTHER_COUNT, false, true, 0, 0, "proven", "count-mismatch");
     check_class(OTHER_COUNT, true, true, 0, 0, "proven", "count-mismatch");
     check_class(OTHER_REDUCTION, false, true, 0, 0, "proven", "redop-mismatch");
@@ -191,8 +191,8 @@ static void test_a_barrier_in_a_branch_is_an_added_call(void **state)
     }
 }
 
-/* Both arms of a branch make one call, with other arguments: a wrong argument as soon as the calls behind it agree, and
- * until then it may be one. */
+/* The two arms of a branch make one call each, with different arguments. The odd rank's call is a wrong argument as
+ * soon as the calls behind it agree, and may be one until then. */
 static void test_the_other_arm_of_a_branch_is_a_wrong_argument(void **state)
 {
     (void)state;

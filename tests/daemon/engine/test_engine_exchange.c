@@ -194,7 +194,7 @@ static void test_a_product_that_does_not_return(void **state)
     }
 }
 
-/* The same, and then a skip: it is still found. */
+/* Empty groups, and then a skip: the skip is still found. */
 static void test_a_skip_after_empty_groups(void **state)
 {
     (void)state;

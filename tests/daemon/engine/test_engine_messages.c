@@ -18,8 +18,7 @@ static const uint32_t sizes[] = {2, 3, 4, 5, 8, 12};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 #define AR    ROLL_OP_ALLREDUCE
 
-/* A step: forward (dispatch and combine), backward (the same), then a sum over all. `stop`: number of the
- * exchange before which rank `odd` stops. */
+/* `n` steps. A step has four exchanges, of dispatch and combine, forward and backward; then a sum over all. */
 static void steps(struct sim *sim, uint32_t ep, uint32_t dp, uint32_t starved, uint32_t n)
 {
     for (uint32_t step = 0; step < n; step++) {
@@ -108,7 +107,8 @@ static void test_empty_messages_on_both_sides_are_healthy(void **state)
     }
 }
 
-/* It goes on to the next exchange, which has rows: each of its messages meets its peers' empty one. */
+/* The rank that skipped goes on to the next exchange, which has rows: each of the rank's messages meets a peer's empty
+ * one. */
 static void test_a_skip_that_shows_in_the_next_exchange(void **state)
 {
     (void)state;

@@ -19,7 +19,8 @@ static const uint32_t sizes[] = {2, 3, 4, 8, 64};
 #define AR    ROLL_OP_ALLREDUCE
 #define BC    ROLL_OP_BROADCAST
 
-/* Both calls, in this order or the other; `wait`: of the host between them; streams of both. */
+/* The rank makes both calls. swap: the second one first; wait: the host waits between them; on_a, on_b: their
+ * streams. */
 static void two(struct sim *sim, uint32_t r, uint32_t a, uint32_t b, bool swap, bool wait, uint16_t on_a, uint16_t on_b)
 {
     for (int i = 0; i < 2; i++) {

@@ -273,7 +273,8 @@ static void test_host_that_polls_several_things_needs_one_of_them(void **state)
     }
 }
 
-/* The same in the same order: the last rank is late, polls for something of its own first, and comes. */
+/* All ranks make the same calls in the same order; the last rank is late, polls for something of its own first, and
+ * comes. */
 static void test_polling_hosts_that_go_on_are_healthy(void **state)
 {
     (void)state;
@@ -401,7 +402,7 @@ static void others_wait(struct playing *p, uint32_t a)
     give(p);
 }
 
-/* It polled for a second, and then does something that nobody records: it may come. */
+/* The rank polled for a second, and then does something that nobody records: the rank may come. */
 static void test_host_that_has_stopped_polling_may_come(void **state)
 {
     (void)state;

@@ -275,7 +275,7 @@ static void call_within_a_group(struct sim *sim, uint32_t rank, uint32_t comm, u
     group_ends(sim, rank, 1, 1, 42, 50, 2);
 }
 
-/* Neither group's end returns: each waits for what the other holds. */
+/* No group's end returns: each group waits for what the other holds. */
 static void interleaved_for_ever(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
 {
     (void)other;

@@ -65,7 +65,8 @@ static void test_news_that_come_after_the_retry(void **state)
     }
 }
 
-/* Who never makes it again leaves its peers waiting, and is named even at two; what it called differs or not. */
+/* A rank that never makes the refused call again leaves its peers waiting, and is named even where there are two ranks;
+ * the refused call differs from the peers' call, or does not. */
 static void test_a_refused_call_that_is_not_made_again_is_told(void **state)
 {
     (void)state;

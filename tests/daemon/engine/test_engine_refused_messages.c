@@ -108,7 +108,7 @@ static void test_news_that_come_after_the_retry(void **state)
     }
 }
 
-/* The same of collectives: the news of the refusal is late by as much. */
+/* A refused collective is made again, and the news of the refusal is late. */
 static void test_a_refused_collective_whose_news_is_late(void **state)
 {
     (void)state;

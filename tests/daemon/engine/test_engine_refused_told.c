@@ -70,7 +70,7 @@ static void test_who_ends_after_a_refused_call(void **state)
     }
 }
 
-/* It made the call again, and died of something else: that is told. */
+/* The rank made the call again, and died of something else: the death is told. */
 static void test_who_is_killed_after_a_retry_is_dead(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void test_a_refused_message_is_told(void **state)
     }
 }
 
-/* Who waits for a message of that rank is told first, whoever else waits for the rank in another call. */
+/* A peer that waits for the refused message is told first, whoever else waits for the rank in another call. */
 static void test_who_waits_for_a_refused_message_comes_first(void **state)
 {
     (void)state;

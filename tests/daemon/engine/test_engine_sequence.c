@@ -352,8 +352,8 @@ static void test_zero_count_on_one_rank_is_named_even_at_two(void **state)
     }
 }
 
-/* It goes on with a call of another communicator, in which its peers do not come: a circle, whose cause is the dropped
- * call. */
+/* The rank with the zero count goes on with a call of another communicator, to which its peers do not come: a circle,
+ * whose cause is the dropped call. */
 static void test_zero_count_behind_a_circle_is_named(void **state)
 {
     (void)state;

@@ -265,8 +265,7 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     sim_destroy(&sim);
 }
 
-/* Both have made the call, and neither goes on: what is the matter stands in a verdict, which is named by its number.
- */
+/* All ranks have made the call, and none goes on: a verdict says why, and the answer names its number. */
 static void test_why_names_the_finding_on_its_communicator(void **state)
 {
     (void)state;

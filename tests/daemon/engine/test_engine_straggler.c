@@ -233,7 +233,7 @@ static void test_steps_that_get_longer_are_noted_with_the_first_slow_one(void **
     }
 }
 
-/* Its own device keeps it: its host waits for an event before it calls. */
+/* The late rank's own device keeps it: the rank's host waits for an event before the call. */
 static void test_in_which_call_the_time_is_spent(void **state)
 {
     (void)state;

@@ -325,7 +325,7 @@ TEST(empty_send_alone, NULL)
 TEST(empty_receive_alone, NULL)
 TEST(empty_meets_full, NULL)
 
-/* Both orders: in each the two ranks of the process stand together. */
+/* In both orders of groups the two ranks of the process stand together. */
 static void test_siblings(void **state)
 {
     (void)state;

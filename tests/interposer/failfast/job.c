@@ -254,8 +254,7 @@ static void group_order(void)
     steps(1);
 }
 
-/* The same calls, in one group on some ranks and apart, or in two groups, on others; larger ones first, as NCCL sorts.
- */
+/* All ranks make the same calls: some in one group, others apart or in two groups; larger ones first, as NCCL sorts. */
 static void boundaries(void)
 {
     for (int i = 0; i < 10; i++) {
