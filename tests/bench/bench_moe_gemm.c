@@ -300,8 +300,8 @@ static int measure(struct problem *p, enum pass pass, struct figures *f)
     return rc;
 }
 
-/* Ratios of the float32 products, ragged and small: two cores against one, and the work that is done. `least` of all
- * ratios; `sum` of their logarithms, and how many they are. */
+/* Ratios (struct figures) of the float32 products, [0] ragged and [1] small: the least, and the sum of their
+ * logarithms. `n`: how many there are. */
 struct totals {
     struct ratio {
         double least, sum;

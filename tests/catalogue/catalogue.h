@@ -31,7 +31,7 @@ struct cat_program {
     const char *name;
     void (*run)(struct cat *c);
     const char *code;     /* the verdict that the sick program must provoke; a|b: one of them, a+b: both */
-    const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
+    const char *code_two; /* the code at two ranks, where no majority exists; NULL = as `code` */
     /* The certainty of the verdict, or "any". "note": nothing hangs, the job ends well, and the note is made once.
      * "proven@7": a second, wrong finding may come so many seconds after the right one. a+b as the codes. */
     const char *certainty;

@@ -179,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += 4 + n;
         if (p[0] & 4) {
             there_and_back(p + 4, n, p[1]);
-            seq = UINT64_MAX; /* it began a stream of its own */
+            seq = UINT64_MAX; /* the pack began a stream of its own */
             continue;
         }
         struct roll_pack_head head = {.frames = p[1]};

@@ -134,7 +134,7 @@ static void test_what_two_agents_kept_tells_what_the_root_told(void **state)
     assert_non_null(live);
     roll_client_destroy(&client);
     struct told told = {0};
-    assert_true(HARNESS_UNTIL(kept(both, 2) > 0 && (told = analyze(both, 2)).first != NULL)); /* it is behind */
+    assert_true(HARNESS_UNTIL(kept(both, 2) > 0 && (told = analyze(both, 2)).first != NULL)); /* the trace is behind */
     json_decref(told.first);
     for (int i = 0; i < 2; i++) {
         harness_end(agent[i], SIGKILL); /* the files end wherever they are cut */
@@ -311,7 +311,7 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     assert_true(rest.summary.engine.calls > 10000 && rest.summary.engine.calls < 200000);
     assert_true(rest.summary.engine.lost > 0);
     assert_int_equal(rest.summary.engine.sources, 2);
-    assert_int_equal(rest.headless, 2); /* and not that a larger ring would have helped */
+    assert_int_equal(rest.headless, 2); /* the text does not say that a larger ring would have helped */
 }
 
 /* No daemon watched, and all ranks were killed. There is no verdict, because the rings do not tell who died first; but

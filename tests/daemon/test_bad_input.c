@@ -116,7 +116,7 @@ static void test_a_second_agent_on_the_directory_is_refused(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(stat(harness_path("quiet.err"), &st), 0);
     assert_int_equal(st.st_size, 0);
-    roll_client_t *client = harness_client(endpoint); /* and the first one is unharmed */
+    roll_client_t *client = harness_client(endpoint); /* the first agent is unharmed */
     roll_client_destroy(&client);
     assert_int_equal(harness_end(daemon, SIGTERM), 0);
 }

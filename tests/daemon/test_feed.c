@@ -243,7 +243,8 @@ static void test_a_rank_is_heard_as_soon_as_its_agent_says_anything(void **state
     assert_int_equal(view(f, 0).starved, 700);
     assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), 0);
     assert_int_equal(give_ring(f, 0),
-                     0); /* its agent begins anew, and says how freely it runs if there is anything to say */
+                     /* The rank's agent begins anew, and says how freely the rank runs if there is anything to say. */
+                     0);
     assert_true(view(f, 0).heard);
     assert_int_equal(view(f, 0).starved, 0);
     sight = (struct roll_frame_sight){.heard = 1, .starved = 1001};
@@ -455,7 +456,7 @@ static void test_a_status_that_says_nothing_new_is_told_apart(void **state)
     struct roll_frame_status now = before, changed;
     now.clock_mono_ns += 500000000;
     now.clock_real_ns += 500000123; /* noise of reading two clocks */
-    now.head = 9;                   /* its records come by themselves */
+    now.head = 9;                   /* the ring's records come by themselves */
     assert_false(roll_feed_status_is_news(&before, &now));
     changed = now;
     changed.clock_real_ns += 2000000; /* the clock was set */

@@ -138,7 +138,8 @@ static void the_clock_stands_still_for_a_rank_that_is_not_seen(void **state)
     assert_true(clock.stands_still);
     roll_feed_clock_see(&clock, MONO + 20001 * MS, false);
     assert_true(clock.stands_still);
-    roll_feed_clock_see(&clock, MONO + 20002 * MS, false); /* it is given up: the others have a right to know */
+    /* The silent agent is given up: the others have a right to know. */
+    roll_feed_clock_see(&clock, MONO + 20002 * MS, false);
     assert_false(clock.stands_still);
     assert_true(roll_feed_clock_is_due(&clock, MONO + 20200 * MS, true));
 }
@@ -176,7 +177,7 @@ static void the_wall_clock_of_verdicts_is_at_most_a_millisecond_old(void **state
     assert_true(time.wall_ns == WALL + MS + 100000);
     assert_true(time.engine_ns == WALL); /* no time passes by it */
     assert_false(roll_feed_clock_stamp(&clock, WALL + 2 * MS, &time));
-    assert_true(roll_feed_clock_stamp(&clock, WALL - 1000 * MS, &time)); /* it was set back */
+    assert_true(roll_feed_clock_stamp(&clock, WALL - 1000 * MS, &time)); /* the wall clock was set back */
     assert_true(time.wall_ns == WALL - 1000 * MS);
 }
 
@@ -218,7 +219,8 @@ static void merged_traces_go_as_far_as_the_slowest(void **state)
         {{{30, false, false}, {20, false, false}, {40, false, false}}, true, 20},
         {{{30, false, false}, {0, false, false}, {40, false, false}}, false, 10}, /* one has not begun */
         {{{30, false, false}, {10, false, false}, {40, false, false}}, false, 10},
-        {{{30, false, false}, {20, true, false}, {40, false, false}}, true, 30}, /* it ended, and its ranks with it */
+        /* The agent ended, and its ranks with it. */
+        {{{30, false, false}, {20, true, false}, {40, false, false}}, true, 30},
         {{{30, false, false}, {20, true, true}, {40, false, false}}, false, 10}, /* nobody knows what they did then */
         {{{30, true, false}, {20, true, false}, {40, true, false}}, false, 10},
     };

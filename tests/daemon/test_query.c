@@ -186,7 +186,7 @@ static void test_verdicts_are_pushed_to_subscribers(void **state)
     roll_client_t *client = sick_job(&daemon, rank, NULL);
     json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "subscribe", "from", 0), *verdict = NULL;
     json_decref(reply);
-    assert_int_equal(roll_client_next(client, HARNESS_END_MS, &verdict), 0); /* those of the past come first */
+    assert_int_equal(roll_client_next(client, HARNESS_END_MS, &verdict), 0); /* the verdicts of the past come first */
     assert_int_equal(json_integer_value(json_object_get(verdict, "number")), 1);
     json_decref(verdict);
     assert_int_equal(harness_end(rank[1], SIGKILL), 128 + SIGKILL);

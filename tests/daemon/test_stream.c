@@ -280,7 +280,8 @@ static void test_ranks_whose_agent_is_gone_are_shown_as_not_heard(void **state)
     roll_client_t *client = harness_client(endpoint);
     pid_t rank = harness_rank(harness_path("d"), 0, 1, 1000, 100, "wait");
     assert_true(HARNESS_UNTIL((count_agents(client, &all, &gone, &ranks), ranks == 1)));
-    harness_end(agent, SIGTERM); /* it says so; one that is killed is missed after 10 s, by the same lines */
+    /* The agent says that it leaves; an agent that is killed is missed after 10 s, by the same lines. */
+    harness_end(agent, SIGTERM);
     assert_true(HARNESS_UNTIL((count_agents(client, &all, &gone, &ranks), gone == 1)));
     assert_int_equal(all, 1);
     assert_int_equal(ranks, 0);

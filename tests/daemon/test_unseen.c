@@ -207,7 +207,7 @@ static void test_what_a_rank_has_forked(void **state)
     assert_int_equal(p.notes, 0);
     finish(&p);
 
-    start(&p, "parent"); /* and noted like any other where the parent is not */
+    start(&p, "parent"); /* the child is noted like any other process where the parent is not */
     pass(&p, 60);
     assert_int_equal(p.notes, 1);
     finish(&p);

@@ -404,7 +404,7 @@ static void hear(const char *user, int version, const char *mask, enum stand sta
         scratch_remove(directory);
     }
     assert_int_equal(job_files(&job[0], ".ring"), ours);
-    if (ours) { /* and we have heard it too */
+    if (ours) { /* we have heard the event too */
         static struct dump dump;
         size_t at = 0;
         dump_open(&job[0], &dump);

@@ -99,7 +99,7 @@ struct dr_result {
     int64_t tokens;
     uint32_t agreed, agreed_at[DR_STEPS]; /* in the last step, in each */
     size_t units_at[DR_STEPS];            /* of forward */
-    struct moe_dispatch_plan plan;        /* its splits are these */
+    struct moe_dispatch_plan plan;        /* the plan of the last step, whose splits are sent and received below */
     int64_t sent[DR_RANKS], received[DR_RANKS];
     struct dr_record forward, backward;
     size_t obligations;

@@ -60,7 +60,7 @@ struct flex_result {
     double d_a[FLEX_L], d_b[FLEX_L];
     int64_t m[FLEX_L];
     int64_t canaries; /* rows beyond those received, all still what they were */
-    int64_t stray;    /* those of them that were written */
+    int64_t stray;    /* rows beyond those received that were written */
     int64_t dropped;  /* of this rank's last forward */
     bool replay;
     int64_t most_dropped;

@@ -204,7 +204,7 @@ static void test_scores_that_are_no_number_are_found_and_placed(void **state)
     assert_int_equal(rc, MOE_E_NAN);
     assert_placed("NaN");
     f->x[7] = 0.5f;
-    assert_int_equal(moe_layer_forward(f->layer, &f->weights, &step, f->x, T, f->y), 0); /* and the layer can go on */
+    assert_int_equal(moe_layer_forward(f->layer, &f->weights, &step, f->x, T, f->y), 0); /* the layer can go on */
     assert_int_equal(moe_layer_backward(f->layer, f->x, f->y), 0);
     assert_int_equal(moe_device_sync(f->device), 0);
 }
@@ -256,7 +256,7 @@ struct rank {
     ncclUniqueId id;
     int rank;
     struct moe_layer_config config;
-    int use; /* which of the groups below get the communicator of two ranks */
+    int use; /* the groups below that get the communicator of two ranks */
     int rc, issued;
     char message[256];
 };

@@ -112,7 +112,7 @@ static void test_casts_are_right_to_half_a_unit(void **state)
             worst = fmax(worst, fabs((double)from[i] - (double)back[i]) / fmax(fabs((double)from[i]), 1e-4));
         }
         assert_true(worst <= types[t].step);
-        assert_true(worst > types[t].step / 4); /* it was rounded, to that type */
+        assert_true(worst > types[t].step / 4); /* the number was rounded to that type */
     }
     moe_device_free(device, &from);
     moe_device_free(device, &back);

@@ -145,7 +145,7 @@ static void test_single_rows_arrive(void **state)
                 struct dr_case c = {.kind = both[kind],
                                     .etp = layouts[l].etp,
                                     .ep = layouts[l].ep,
-                                    .local = layouts[l].ep > 1 ? 1 : 0, /* its choices to as many ranks */
+                                    .local = layouts[l].ep > 1 ? 1 : 0, /* a token's choices go to as many ranks */
                                     .tokens = DR_SINGLE,
                                     .travel = travel != 0,
                                     .uneven = kind ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE};

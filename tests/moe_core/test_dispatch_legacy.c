@@ -236,7 +236,7 @@ static void test_capacity_from_own_tokens_differs(void **state)
         dr_check_reference(&c, results);
         c.legacy.local_capacity = true;
         c.tokens = DR_EQUAL;
-        dr_run(&c, results); /* the same T everywhere: the same capacity, smaller */
+        dr_run(&c, results); /* one T everywhere gives one capacity, a smaller one */
         for (int r = 0; r < c.ep; r++) {
             assert_int_equal(results[r].rc, 0);
             assert_int_equal(results[r].plan.sent, 4 * DR_LOCAL * c.ep);

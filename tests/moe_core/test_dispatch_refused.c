@@ -165,7 +165,7 @@ static void test_order_of_calls_and_missing_arguments(void **state)
         assert_int_equal(moe_dispatcher_combine(o.d, o.y), 0);
         assert_int_equal(moe_plan_run(&plan), MOE_E_STATE); /* begin_backward is missing */
         o.routing.tokens = 5;
-        assert_int_equal(prepare(&o), MOE_E_SHAPE); /* and nothing is left of the forward before */
+        assert_int_equal(prepare(&o), MOE_E_SHAPE); /* nothing is left of the forward before */
         assert_int_equal(moe_dispatcher_forward(o.d, o.x), MOE_E_STATE);
         assert_int_equal(moe_device_sync(o.device), 0);
         close_one(&o);

@@ -153,7 +153,7 @@ static void test_real_rows_are_untouched_beside_dummy_rows(void **state)
     }
 }
 
-/* The activation of a zero row is zero, and its derivative is finite. */
+/* The experts' output for a zero row is finite, and zero where there is no bias. */
 static void test_the_activation_of_a_dummy_row_is_finite(void **state)
 {
     (void)state;

@@ -103,7 +103,7 @@ static void test_a_share_is_told_as_a_linear_number_with_its_size(void **state)
         parts += one;
     }
     assert_true(parts == all);
-    assert_true(plus > 1 && plus < 12); /* and not all the same: or the gradient of a softmax would show nothing */
+    assert_true(plus > 1 && plus < 12); /* the numbers differ, or the gradient of a softmax would show nothing */
 }
 
 static void test_a_sum_is_told_as_one_and_only_once(void **state)

@@ -157,7 +157,7 @@ static void test_overflow_drops_the_same_choices_every_time(void **state)
 {
     (void)state;
     struct flex_case c = even(MOE_DISPATCH_HYBRIDEP, 4, 16);
-    c.empty = 2; /* its rank never overflows */
+    c.empty = 2; /* the rank of empty experts never overflows */
     flex_run(&c, a);
     int64_t exact[4];
     for (int r = 0; r < 4; r++) {

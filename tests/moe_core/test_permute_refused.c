@@ -249,7 +249,7 @@ static void test_more_rows_than_the_buffer_are_an_error_and_no_write(void **stat
             f.index[0] = bad[i];
             build_fails(&f, kind, &plain, ROWS, MOE_E_EXPERT);
         }
-        f.index[0] = f.index[1]; /* the same expert twice */
+        f.index[0] = f.index[1]; /* one expert twice */
         build_fails(&f, kind, &plain, ROWS, MOE_E_EXPERT);
         f.index[0] = keep;
     }

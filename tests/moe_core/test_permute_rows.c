@@ -141,7 +141,7 @@ static void test_chunks_that_do_not_fit_are_refused(void **state)
                  {split, negative, MOE_E_EXPERT}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(build_order(&f, cases[i].split, cases[i].order, false), cases[i].code);
-        assert_int_equal(sort(&f, MOE_F32, false), MOE_E_MAP); /* and there is no map */
+        assert_int_equal(sort(&f, MOE_F32, false), MOE_E_MAP); /* there is no map */
         memset(f.probs_to.data, CANARY_BYTE, f.probs_to.bytes);
         assert_true(guarded_untouched(&f.to));
     }

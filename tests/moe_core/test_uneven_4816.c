@@ -137,7 +137,7 @@ static void test_results_do_not_depend_on_the_number_of_pad_tokens(void **state)
                 flex_equal(&c, a, b);
             }
             if (!budget) {
-                c.kind = MOE_DISPATCH_DEEPEP; /* and with none at all */
+                c.kind = MOE_DISPATCH_DEEPEP; /* no rank has tokens at all */
                 run_well(&c, b);
                 flex_equal(&c, a, b);
             }
@@ -247,7 +247,7 @@ static void test_tokens_beyond_the_bound_are_an_error_before_any_call(void **sta
     (void)state;
     struct flex_case c = uneven(MOE_DISPATCH_HYBRIDEP, MOE_UNEVEN_BOUND, 2, 0);
     c.bound = 7;
-    assert_true(flex_hangs(&c, a, 200)); /* its peer waits: the message must say why */
+    assert_true(flex_hangs(&c, a, 200)); /* the rank's peer waits: the message must say why */
     assert_int_equal(a[1].rc, MOE_E_CAPACITY);
     assert_int_equal(a[1].calls, 0);
     assert_non_null(strstr(a[1].message, "rank 1, layer 3"));

@@ -52,10 +52,10 @@ struct rank_story {
         int comm;
     } def[COMMS_MAX];
     uint32_t defs;
-    uint64_t stop_ns;              /* stopped by a signal; NEVER */
-    uint64_t end_ns;               /* of the process; NEVER */
-    enum roll_proc_state state;    /* at its end */
-    int32_t status;                /* likewise */
+    uint64_t stop_ns;              /* when a signal stopped the process; NEVER */
+    uint64_t end_ns;               /* when the process ended; NEVER */
+    enum roll_proc_state state;    /* at the process's end */
+    int32_t status;                /* at the process's end */
     struct poll poll[THREADS_MAX]; /* loops that still go on when nothing else moves */
     uint16_t stuck[THREADS_MAX];   /* the act in which each thread waits for ever; NO_ACT */
 };

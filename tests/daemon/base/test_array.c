@@ -114,7 +114,8 @@ static void test_sizes_that_cannot_be_counted_are_refused(void **state)
     size_t room = 0;
     const size_t most = PTRDIFF_MAX / sizeof(*number);
     assert_int_equal(ROLL_GROW(number, room, SIZE_MAX), ROLL_E_LIMIT);
-    assert_int_equal(ROLL_GROW(number, room, SIZE_MAX / sizeof(*number) + 2), ROLL_E_LIMIT); /* its bytes wrap to 8 */
+    /* The array's bytes wrap to 8. */
+    assert_int_equal(ROLL_GROW(number, room, SIZE_MAX / sizeof(*number) + 2), ROLL_E_LIMIT);
     assert_int_equal(ROLL_GROW(number, room, most + 1), ROLL_E_LIMIT);
     assert_int_equal(calls, 0);
     short_of_memory = true;

@@ -50,7 +50,7 @@ static void test_release_is_read_from_the_file(void **state)
     assert_string_equal(release, "2.21.5");
     assert_false(roll_nccl_has_profiler(PROGRAM_OLD));
     assert_false(roll_nccl_release(PROGRAM_INSIDE, release, sizeof(release)));
-    assert_true(roll_nccl_has_profiler(PROGRAM_INSIDE)); /* it does not say */
+    assert_true(roll_nccl_has_profiler(PROGRAM_INSIDE)); /* the program does not say */
     assert_false(roll_nccl_release("/nonexistent", release, sizeof(release)));
 }
 

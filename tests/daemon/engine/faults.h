@@ -9,8 +9,9 @@
 
 /* The ranks that go on after the first fault, and that make the second one. */
 enum where {
-    SAME,  /* the same ranks, on the same communicators */
-    OTHER, /* the same ranks, on other communicators: on the first ones they are out of step for good */
+    SAME, /* the ranks of the first fault, on the same communicators */
+    /* The ranks of the first fault, on other communicators: on the first ones these ranks are out of step for good. */
+    OTHER,
     APART, /* other ranks: those of the first fault are stuck for good */
     REST,  /* all ranks but the last, on communicators that they make anew */
     ENDS   /* nobody: the first fault has ended the job for all */

@@ -39,7 +39,7 @@ struct sim_rank {
     uint32_t *p2p[SIM_COMMS]; /* [peer * 2 + direction] */
     int32_t in_comm[SIM_COMMS];
     uint64_t graph[SIM_COMMS]; /* hash of the collectives, by graph id */
-    bool site[SIM_SITES];      /* it is defined */
+    bool site[SIM_SITES];      /* the call site is defined */
 };
 
 struct sim {
@@ -55,8 +55,8 @@ struct sim {
     bool finish;           /* call roll_engine_finish after the last tick */
     uint64_t patience_ns;  /* time that passes after the last event; default 10 s */
     bool skip_last_source; /* the last rank is never seen */
-    uint16_t site;         /* where in the program the calls that follow stand; 0 = not known */
-    uint16_t helper;       /* not 0: and they are all made by one function that stands there */
+    uint16_t site;         /* the place in the program of the calls that follow; 0 = not known */
+    uint16_t helper;       /* the place of the function that makes these calls; 0 = none */
 };
 
 struct sim *sim_new(uint32_t ranks);

@@ -43,7 +43,7 @@ static void step(struct sim *sim, uint32_t w, uint32_t rank, uint32_t from, uint
         struct roll_record *rec = sim_call(sim, rank, w, AR, (as + 1) * 100 + (kind == OTHER_COUNT && here));
         rec->redop = kind == OTHER_REDUCTION && here ? ROLL_RED_MAX : rec->redop;
     }
-    if (kind == ADD && place == (int)calls) { /* and is stuck in it */
+    if (kind == ADD && place == (int)calls) { /* the rank is stuck in the added call */
         sim->site = sites ? 100 : 0;
         sim_call(sim, rank, w, AR, 7777);
     }
@@ -280,7 +280,7 @@ static void test_later_calls_confirm_or_replace_the_class(void **state)
         for (uint32_t r = 0; r < 4; r++) {
             step(sim, w, r, 0, 2, r == last ? (enum kind)kind : SKIP, r == last ? 1 : -1, false);
         }
-        if (kind == SKIP) { /* it is as far as they are, with another call */
+        if (kind == SKIP) { /* the odd rank has made as many calls as its peers, the last one another */
             step(sim, w, last, 2, 3, SKIP, -1, false);
         }
         stage_open(&s, sim);

@@ -90,7 +90,7 @@ static struct sim *creation(uint32_t world, uint32_t joined)
 static void test_creation_that_a_member_does_not_join(void **state)
 {
     (void)state;
-    struct sim *sim = creation(8, 3); /* which of the other five ranks is meant cannot be known */
+    struct sim *sim = creation(8, 3); /* nobody can know which of the other five ranks is meant */
     sim_expect(sim, "suspected init-missing -");
     char *text = sim_run(sim, 0, false, true);
     assert_non_null(strstr(text, "1 of its 4 members did not join; which ranks they are is not known."));

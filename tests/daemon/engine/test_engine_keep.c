@@ -54,7 +54,7 @@ static void no_two_detectors_have_one_place(void **state)
 static void a_row_names_its_detector_and_says_what_it_keeps_of_the_engine(void **state)
 {
     (void)state;
-    assert_int_equal(ROWS, DETECTORS + 1); /* and the template */
+    assert_int_equal(ROWS, DETECTORS + 1); /* the last is the template */
     for (size_t i = 0; i < DETECTORS; i++) {
         const struct detector *d = detectors[i];
         assert_string_equal(d->name, rows[i].name);

@@ -95,7 +95,7 @@ static void a_better_verdict_takes_the_place_of_the_earlier_one(void **state)
     assert_int_equal(two->supersedes, one);
     assert_int_equal(findings(e), 1);
     struct roll_verdict *three = find(e, ROLL_PROVEN);
-    say_confirms(e, three, one); /* it is retired already */
+    say_confirms(e, three, one); /* verdict one is retired already */
     assert_int_equal(three->confirms, 0);
     assert_int_equal(findings(e), 2);
     say_confirms(e, three, two->number);
@@ -141,7 +141,7 @@ static void what_it_may_be_is_listed_once(void **state)
     (void)state;
     struct roll_engine *e = engine();
     struct roll_verdict *v = find(e, ROLL_SUSPECTED);
-    say_may_be(v, ROLL_VERDICT_CALL_SKIPPED); /* its own code is no alternative */
+    say_may_be(v, ROLL_VERDICT_CALL_SKIPPED); /* a verdict's own code is no alternative */
     say_may_be(v, ROLL_VERDICT_CALL_ADDED);
     say_may_be(v, ROLL_VERDICT_CALL_ADDED);
     say_may_be(v, ROLL_VERDICT_OP_MISMATCH);

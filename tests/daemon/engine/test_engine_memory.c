@@ -51,7 +51,7 @@ void *__wrap_calloc(size_t count, size_t bytes)
 
 struct times {
     unsigned without; /* while the allocations fail */
-    unsigned in_all;  /* and for as long again, in which they do not, and at the end of the job */
+    unsigned in_all;  /* after as long again, in which the ranks do not, and at the end of the job */
 };
 
 static unsigned count_said(roll_engine_t *e, enum roll_verdict_code code)

@@ -63,7 +63,7 @@ static void skip_empty(uint32_t size, uint32_t at, enum then then, bool ahead)
         snprintf(want, sizeof(want), "proven alltoallv-mismatch %u", odd);
         sim_expect(sim, want);
         char *text = sim_run(sim, 0, false, true);
-        bool waits = then == COLLECTIVE || then == ELSEWHERE; /* then it may only be late */
+        bool waits = then == COLLECTIVE || then == ELSEWHERE; /* the rank may only be late */
         snprintf(want, sizeof(want), "Rank %u %s an exchange", odd, waits ? "has not made" : "left out");
         assert_non_null(strstr(text, want));
         assert_non_null(strstr(text, "All of them are empty"));

@@ -43,7 +43,7 @@ static void before_exchange(uint32_t size, enum fault fault, bool all, bool ahea
                 sim_call(sim, r, w, AR, wrong && fault == ZERO ? 0 : 512);
             }
             if (last && fault != HEALTHY && r != odd && !ahead) {
-                break; /* its host waits there */
+                break; /* the rank's host waits there */
             }
             if (all) {
                 scene_exchange(sim, r, w, SCENE_NOBODY, SCENE_NOBODY);

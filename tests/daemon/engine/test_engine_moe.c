@@ -236,7 +236,7 @@ static void test_rank_with_nothing_to_exchange_owes_nothing(void **state)
                 bool skips = (way & 1) != 0, posts = (way & 2) != 0;
                 sim_step(sim, 2);
                 one_without_rows(sim, ep, (uint64_t)tokens, skips, posts);
-                if (tokens > 0 || posts) { /* its peers wait for empty messages, too */
+                if (tokens > 0 || posts) { /* peers wait for empty messages, too */
                     snprintf(want, sizeof(want), "predicted moe-obligation-missing %u", sizes[i] - 1);
                 }
                 sim_expect(sim, want);
@@ -288,7 +288,8 @@ static void test_prediction_that_comes_true_is_said_once_more_and_nothing_else(v
                 }
             }
             char want[128];
-            snprintf(want, sizeof(want), "proven moe-obligation-missing %u", last); /* it confirms the prediction */
+            /* The verdict confirms the prediction. */
+            snprintf(want, sizeof(want), "proven moe-obligation-missing %u", last);
             sim_expect(sim, want);
             sim_destroy(&sim);
         }

@@ -170,7 +170,7 @@ static void test_a_process_of_which_nothing_is_seen_is_noted_once(void **state)
         .pid = 77, .world_rank = 3, .host = "node1", .exe = "train", .reason = "its thread NCCL Service 0 runs"};
     struct roll_engine_summary summary;
     assert_int_equal(roll_engine_note(e, &note), 0);
-    assert_int_equal(roll_engine_note(e, &note), 0); /* its agent came back */
+    assert_int_equal(roll_engine_note(e, &note), 0); /* the rank's agent came back */
     const struct roll_verdict *v = roll_engine_next(e);
     assert_non_null(v);
     assert_int_equal(v->code, ROLL_VERDICT_ATTACHED_UNSEEN);
@@ -178,7 +178,7 @@ static void test_a_process_of_which_nothing_is_seen_is_noted_once(void **state)
     assert_true(roll_rankset_has(&v->culprits, 3));
     assert_non_null(strstr(v->text, "its thread NCCL Service 0 runs"));
     assert_null(roll_engine_next(e));
-    note.host = "node2"; /* the same number elsewhere is another process */
+    note.host = "node2"; /* a pid on another host is another process */
     note.world_rank = -1;
     assert_int_equal(roll_engine_note(e, &note), 0);
     v = roll_engine_next(e);

@@ -416,7 +416,7 @@ static void test_host_that_has_stopped_polling_may_come(void **state)
         others_wait(&p, a);
         pass(&p, 3 * S_);
         expect(&p, "");
-        if (i % 2 == 1) { /* it never comes: silence is told as ever */
+        if (i % 2 == 1) { /* the rank never comes: silence is told as ever */
             char want[64];
             snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
             pass(&p, 3 * S_);
@@ -562,7 +562,8 @@ static void test_polling_hosts_whose_call_is_stuck(void **state)
             pass(&p, S_);
             struct roll_engine_summary summary;
             roll_engine_summary(p.e, &summary);
-            assert_int_equal(summary.findings, 0); /* they came back: it was slow, and is taken back */
+            /* The hosts came back: the call was slow, and the finding is taken back. */
+            assert_int_equal(summary.findings, 0);
             play_end(&p);
         }
     }

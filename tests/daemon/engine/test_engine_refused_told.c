@@ -104,16 +104,16 @@ static void test_a_refused_message_is_told(void **state)
         sim->rank[odd].p2p[w][to * 2]--;
         rec->result = SCENE_BAD;
         rec->peer = (int32_t)n + 3;
-        if (i % 3 == 0) { /* it goes on to what the other one is to do afterwards */
+        if (i % 3 == 0) { /* the rank goes on to what its peer is to do afterwards */
             for (uint32_t r = 0; r < n; r++) {
                 if (r != to) {
                     sim_call(sim, r, w, AR, 64);
                 }
             }
             sim_stuck(sim, odd);
-        } else if (i % 3 == 1) { /* it ends */
+        } else if (i % 3 == 1) { /* the rank ends */
             sim_proc(sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(1));
-        } else { /* it waits for something else */
+        } else { /* the rank waits for something else */
             sim_stuck(sim, odd);
         }
         all_stuck_but(sim, odd);

@@ -47,7 +47,7 @@ struct playing {
     roll_engine_t *e;
     uint32_t *source;
     size_t *made, *fed; /* events of each rank: entered by it, given to the engine */
-    size_t *open;       /* its wait that was given as entered, plus one */
+    size_t *open;       /* the rank's wait that was given as entered, plus one */
     uint64_t *due;      /* when the rank makes its next */
     uint64_t look[NODES_MAX], mute[NODES_MAX];
     bool unheard[NODES_MAX];

@@ -282,7 +282,7 @@ static void test_stages_of_a_pipeline_wait_by_design(void **state)
                 record(&j, r, ROLL_OP_RECV, j.free[r] + MS, 5000, 64);
                 record(&j, r, ROLL_OP_STREAM_SYNC, j.free[r] + 2 * MS, from - j.free[r] + 1, 0);
             }
-            from += r == 3 ? 70 * MS : 30 * MS; /* and the last one has the loss to compute */
+            from += r == 3 ? 70 * MS : 30 * MS; /* the last rank has the loss to compute as well */
             if (r < 3) {
                 record(&j, r, ROLL_OP_SEND, from, 5000, 64);
             }

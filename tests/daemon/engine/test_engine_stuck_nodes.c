@@ -143,7 +143,7 @@ static void test_told_once_and_again_when_it_has_moved(void **state)
     live_step(&l, 300 * S_);
     assert_int_equal(live_said(&l), 1);
     live_step(&l, 300 * S_);
-    assert_int_equal(live_said(&l), 0); /* it was slow, not stuck: that is learnt */
+    assert_int_equal(live_said(&l), 0); /* the step was slow, not stuck, and the engine has learnt it */
     live_step(&l, 1600 * S_);
     assert_int_equal(live_said(&l), 1);
     struct roll_engine_summary summary;
@@ -213,7 +213,7 @@ static void test_the_host_that_alone_has_a_fault_stands_out(void **state)
     assert_null(roll_engine_next(l.e));
     live_facts(&l, number, "a", ROLL_FACT_CPU_PRESSURE, "CPU pressure 60 %");
     uint64_t next = live_superseded(&l, number, "4-7", "Host b: GPU 3: Xid 79. Host b stands out");
-    for (uint32_t r = 0; r < 8; r++) { /* and then it goes on */
+    for (uint32_t r = 0; r < 8; r++) { /* the job goes on */
         live_feed(&l, r, l.ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_RETURNED, 0);
     }
     const struct roll_verdict *v = roll_engine_next(l.e);

@@ -258,7 +258,7 @@ static void test_soft_reasons_are_not_told_beside_a_hard_one(void **state)
     scene_calls(sim, w, 3);
     sim_call(sim, 0, w, AR, 512);
     sim_stuck(sim, 0);
-    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV)); /* and rank 1 sits outside NCCL for good */
+    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV)); /* rank 1 sits outside NCCL for good */
     sim_expect(sim, "proven rank-dead 2");
     sim_destroy(&sim);
 }

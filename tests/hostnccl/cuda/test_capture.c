@@ -447,7 +447,7 @@ static void test_nodes_made_by_hand_stand_in_the_capture(void **state)
     assert_success(cudaLaunchHostFunc(stream, bump, &done));
     assert_success(cudaStreamGetCaptureInfo(stream, &status, NULL, &graph, &tips, NULL, &count));
     assert_success(cudaGraphAddHostNode(&hand, graph, tips, count, &params));
-    assert_cuda(cudaErrorInvalidValue, cudaGraphDestroy(graph)); /* it is being captured */
+    assert_cuda(cudaErrorInvalidValue, cudaGraphDestroy(graph)); /* the graph is being captured */
     assert_success(cudaStreamUpdateCaptureDependencies(stream, &hand, NULL, 1, cudaStreamSetCaptureDependencies));
     assert_success(cudaLaunchHostFunc(stream, bump, &done));
     assert_success(cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, &tips, NULL, &count));

@@ -115,7 +115,7 @@ static void test_copies_within_device_memory_do_not_wait(void **state)
     uint64_t before = now_ms();
     assert_success(cudaMemcpy(mem.device2, mem.device, BYTES, cudaMemcpyDeviceToDevice));
     assert_success(cudaMemset(mem.device, 0, BYTES));
-    assert_true(now_ms() - before < 200000); /* and not for ever */
+    assert_true(now_ms() - before < 200000); /* the wait has an end */
     gate_open(&gate);
     assert_success(cudaMemcpy(mem.plain2, mem.device2, BYTES, cudaMemcpyDeviceToHost));
     assert_memory_equal(mem.plain, mem.plain2, BYTES);

@@ -59,7 +59,7 @@ static void test_a_launch_follows_the_edges(void **state)
     cudaGraphNode_t middle[] = {add_note(graph, 2, &one, 1), add_note(graph, 3, &one, 1)}, both[] = {four, four};
 #if CUDART_VERSION >= 13000
     assert_success(cudaGraphAddDependencies(graph, middle, both, NULL, 2));
-    assert_cuda(cudaErrorInvalidValue, cudaGraphAddDependencies(graph, middle, both, NULL, 1)); /* it is there */
+    assert_cuda(cudaErrorInvalidValue, cudaGraphAddDependencies(graph, middle, both, NULL, 1)); /* the edge is there */
 #else
     assert_success(cudaGraphAddDependencies(graph, middle, both, 2));
 #endif

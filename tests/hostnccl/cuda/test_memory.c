@@ -232,7 +232,7 @@ static void test_reset_never_waits_for_a_blocked_stream(void **state)
     assert_success(cudaMemsetAsync(memory, 1, 64, stream));
     uint64_t before = now_ms();
     assert_success(cudaDeviceReset());
-    assert_true(now_ms() - before < 200000);              /* and not for ever */
+    assert_true(now_ms() - before < 200000);              /* the wait has an end */
     assert_success(cudaPointerGetAttributes(&a, memory)); /* still in use, so still there */
     assert_int_equal(a.type, cudaMemoryTypeDevice);
     gate_open(&gate);

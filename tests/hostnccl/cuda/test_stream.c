@@ -212,7 +212,7 @@ static void test_destroy_returns_at_once_and_the_work_still_runs(void **state)
     assert_success(cudaLaunchHostFunc(stream, bump, &done));
     uint64_t before = now_ms();
     assert_success(cudaStreamDestroy(stream));
-    assert_true(now_ms() - before < 200000); /* and not for ever */
+    assert_true(now_ms() - before < 200000); /* the wait has an end */
     assert_int_equal(atomic_load(&done), 0);
     assert_cuda(cudaErrorInvalidResourceHandle, cudaStreamQuery(stream));
     gate_open(&gate);
@@ -393,7 +393,7 @@ static void test_each_thread_has_a_default_stream_of_its_own(void **state)
     pthread_t first, second;
     sem_init(&gate.sem, 0, 0);
     pthread_create(&first, NULL, use_own_stream, &blocked);
-    pthread_join(first, NULL); /* its stream outlives it until it is drained */
+    pthread_join(first, NULL); /* the thread's stream outlives the thread until it is drained */
     pthread_create(&second, NULL, use_own_stream, &other);
     pthread_join(second, NULL);
     assert_int_equal(atomic_load(&held), 0);

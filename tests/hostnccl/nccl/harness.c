@@ -72,7 +72,7 @@ void expect_hang(struct rank *r)
 
     CHECK(still_busy(r->stream, 150));
     NCCL(ncclCommGetAsyncError(r->comm, &async));
-    NCCL(async); /* it hangs, it does not tell */
+    NCCL(async); /* the call hangs and tells nothing */
     NCCL(ncclCommAbort(r->comm));
     r->aborted = true;
     CUDA(cudaStreamSynchronize(r->stream));

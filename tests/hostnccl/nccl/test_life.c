@@ -120,7 +120,7 @@ static void case_nonblocking(struct rank *r)
     NCCL(wait_ready(r->comm));
     expect_place(r->comm, r->rank, r->n, r->rank % 8);
     ok_or_in_progress(ncclAllReduce(&a, &b, 1, ncclInt, ncclSum, r->comm, r->stream));
-    NCCL(wait_ready(r->comm)); /* it is on the stream only now */
+    NCCL(wait_ready(r->comm)); /* the call is on the stream only now */
     finish(r);
     CHECK(b == r->n * (r->n - 1) / 2);
     NCCL(ncclGroupStart());

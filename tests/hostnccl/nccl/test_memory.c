@@ -64,7 +64,8 @@ static void case_full(struct rank *r)
     memset(big, 1, count * (size_t)r->n);
     NCCL_IS(ncclSystemError, ncclAlltoAll(big, out, count, ncclChar, r->comm, r->stream));
     CHECK(strstr(ncclGetLastError(r->comm), "No space") != NULL);
-    NCCL_IS(ncclSystemError, ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream)); /* it was fatal */
+    /* The error before was fatal. */
+    NCCL_IS(ncclSystemError, ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream));
     CUDA(cudaStreamSynchronize(r->stream));
     free(big);
     free(out);
@@ -135,7 +136,7 @@ static void what_a_job_killed_in_init_leaves_is_removed_by_the_next(void **state
     setenv("HOSTNCCL_DIR", killed.dir, 1);
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     assert_int_equal(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
-    assert_int_equal(job_segments(&killed), 1); /* its owner lives: not touched */
+    assert_int_equal(job_segments(&killed), 1); /* the segment's owner lives: not touched */
     assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
     job_kill(&killed);
     assert_int_equal(job_segments(&killed), 1);
