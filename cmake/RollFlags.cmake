@@ -37,7 +37,7 @@ if(ROLL_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "ROLL_FUZZ needs clang: cmake --preset fuzz")
   endif()
-  # the name that fuzzers agree on: large tables may be small
+  # Fuzzers agree on this name: large tables may be small.
   target_compile_definitions(roll_flags INTERFACE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)
   target_compile_options(roll_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
                          -fno-sanitize-recover=undefined)

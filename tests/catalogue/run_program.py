@@ -94,7 +94,7 @@ def main():
                 verdicts = read_verdicts(out)
                 if job.returncode != 0:
                     fail(f"the healthy twin ended with status {job.returncode}", verdicts, err)
-                # one that was taken back later has alarmed people, too
+                # A finding that was taken back later has alarmed people, too.
                 said = [v for v in verdicts if v["certainty"] != "note"]
                 if said:
                     fail("false alarm on the healthy twin", said, err)

@@ -254,7 +254,7 @@ class Bundle(Scratch):
         self.assertEqual([(v["code"], v["culprits"]) for v in ended.findings()], [("count-mismatch", [2])])
         self.assertTrue(any(f["file"] for site in ended.findings()[0]["callsites"] for f in site["frames"]),
                         "no symbols")
-        # a daemon started through a loader finds its stack reader
+        # A daemon that is started through a loader finds its stack reader.
         self.assertIn("cat_", stacks[0].stdout, stacks[0].stderr)
         self.assertEqual(self.mapped_by_a_daemon(root), set())
 

@@ -28,7 +28,7 @@ def source(path):
     """The source file of an object: .../folder/CMakeFiles/target.dir/a/b.c.o."""
     found = re.search(r"(?:^|/)([^:]*?)/?CMakeFiles/[^/]+\.dir/(.*)\.o$", path)
     folder, name = found.groups()
-    # the checkout may lie below such a name
+    # The checkout may lie below such a name.
     at = max(("/" + folder + "/").rfind("/" + top + "/") for top in tree.PRODUCT)
     return os.path.normpath(os.path.join(folder[at:], name.replace("__/", "../"))) if at >= 0 else name
 

@@ -124,7 +124,7 @@ class Picked(BindCase):
         seen, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": real})
         self.assertRegex(seen[3], r"/rollcall/front/[0-9.]+/libnccl\.so\.2$")
         self.assertEqual(seen[4], real)
-        # set by hand: no front before a front
+        # The variable is set by hand: no front stands before a front.
         again, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": seen[3]})
         self.assertEqual(again[3:], [seen[3], ""])
         self.assertIn("is a front already", err)
@@ -270,8 +270,8 @@ class Unseen(BindCase):
         def sick():
             results["sick"] = self.job("quiet", 2, "--bind=preload", "--trace", self.path("trace"))
 
-        # seen by the plugin, beside what it forks; a program with NCCL in it that does not use it; and shells,
-        # preloaded too
+        # A job that the plugin sees, beside what the job forks; a program with NCCL in it that does not use it; and
+        # shells, preloaded too.
         def well():
             results["well"] = self.rollcall("run", "-n", "2", "--bind=plugin", "--", "bash", "-c",
                                             f"{JOB} idle 0 1 {healthy[1]} & {JOB} workers $RANK 2 {healthy[0]}; wait; "

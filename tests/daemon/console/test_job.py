@@ -90,7 +90,7 @@ class Job(Case):
         a = self.rollcall("analyze", "--json", trace)
         said = read(live)
         self.assertEqual(list(map(json.loads, a.stdout.splitlines()))[:-1], said)
-        # That it was ended is a verdict like any other; `run`, which has ended it, does not print it.
+        # The job's end by `run` is a verdict like any other, which `run` itself does not print.
         ended = [v for v in said if v["code"] == "rank-dead"]
         self.assertEqual([v["certainty"] for v in ended], ["note"], r.stderr)
         self.assertIn("were ended from outside", ended[0]["text"])
@@ -126,7 +126,7 @@ class Job(Case):
         self.assertNotIn("ranks,", r.stderr)
 
     def test_a_limit_shorter_than_the_patience_still_says_who_waits(self):
-        # the patience is 5 s
+        # The patience is 5 s.
         r = self.rollcall("run", "-n", "3", "--hostnccl", "--timeout", "4", "--", CATALOGUE, "busy", "sick")
         self.assertEqual(r.returncode, 124, r.stderr)
         self.assertNotIn("rank-busy", r.stderr)
@@ -290,7 +290,7 @@ class Job(Case):
         r = self.run_sick("--json", self.path("live.json"))
         self.assertEqual(r.returncode, TERMINATED, r.stderr)
         first = [v for v in read(self.path("live.json")) if v["certainty"] != "note"][0]
-        # how soon is a figure: roll_bench verdict
+        # How soon it comes is a figure (roll_bench verdict).
         self.assertLess(first["time_ns"] - first["event_ns"], 60_000_000_000, "the verdict came late")
 
 

@@ -55,7 +55,7 @@ class Job(Looking):
         kept = until(lambda: [v for v in self.all_verdicts() if "stacks" in v])
         self.assertEqual([s["rank"] for s in kept[0]["stacks"]], [3])
         self.assertTrue(any("busy_in_host_code" in f for f in kept[0]["stacks"][0]["top"]), kept[0]["stacks"])
-        # where its lines break depends on how long things took
+        # The lines of the text break where the durations in it let them.
         why = " ".join(self.rollcall("why", "3").stdout.split())
         self.assertRegex(why,
                          r"Stacks taken at \d\d:\d\d:\d\d UTC: "

@@ -58,7 +58,7 @@ class Native(Looking):
         stack = answers(self.of_pids(p.pid))[p.pid]
         own = [f for f in frames(stack, main_thread(stack)) if f.get("module", "").endswith("stack_stripped")]
         self.assertGreaterEqual(len(own), 4)
-        # The same places as in the program with names.
+        # The places are those of the program with names.
         offsets = {f["offset"] for f in own}
         q = self.threads_program("stuck", 1)
         twin = answers(self.of_pids(q.pid))[q.pid]
@@ -86,7 +86,7 @@ class Native(Looking):
             os.unlink(copy)
             os.mkfifo(copy + " (deleted)")  # the name that the kernel tells from now on
         sound = self.threads_program("stuck", 1)
-        # one that hangs has no threads
+        # A process that hangs has no threads.
         got = answers(self.of_pids(*(p.pid for p in tricked), sound.pid, options=("-n", "1")))
         self.assertIn("level_three", names(got[sound.pid], main_thread(got[sound.pid])))
         for p in tricked:

@@ -46,7 +46,7 @@ def refused(side, ended):
 
 def record(tree):
     """Our record with call site, by the program that roll_bench uses."""
-    # its own NCCL, a fake one, by run path
+    # The rank finds its own NCCL, a fake one, by its run path.
     ended = ranks.bare(tree, [tree.bench], 1, LIMIT_S, tree.preload, LD_LIBRARY_PATH="")
     if ended.status != 0:
         raise RuntimeError(f"roll_bench_rank: status {ended.status}: {ended.err[-300:].strip()}")

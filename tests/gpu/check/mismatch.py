@@ -19,7 +19,7 @@ import place
 import ranks
 
 COLUMNS = ["program", "expected", "happened", "verdict", "verdict_ms", "seconds", "as_expected", "ok"]
-# with the verdict there, a job that has not ended for so long, and for longer than its healthy twin took, hangs
+# With the verdict there, a job hangs that has not ended for so long, and for longer than its healthy twin took.
 HANG_S = 4.0
 LIMIT_S = 60.0   # for any program: several ranks that share a GPU start slowly
 # What a real NCCL may do to the ranks of a sick job once it has been found sick: an error on the network, and they end.
@@ -193,7 +193,7 @@ class Check:
         right = [v for v in found if tells(v, expected)]
         what = happened(ended)
         wanted, as_expected, must = self.judge(name, mode, what)
-        # a message that fitted a buffer: nothing to say
+        # The message fitted a buffer: nothing is to be said.
         passed = what == "fine" and as_expected and not found and not self.tree.stand_in
         verdict_ok = self.fits(found, right) or passed if sick else not found
         ok = verdict_ok and (as_expected or not must)

@@ -19,7 +19,7 @@ RECIPE = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MNNVL_ENABLE":
           "NCCL_NVLS_ENABLE": "0", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0",
           "NCCL_RAS_ENABLE": "0", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 NOT_INHERITED = ("LD_PRELOAD", "LD_AUDIT", "RANK", "LOCAL_RANK", "WORLD_SIZE")
-# somebody's NCCL_DEBUG would be in the figures, and in what is read
+# Somebody's NCCL_DEBUG would be in the figures, and in the output that is read.
 NOT_INHERITED_FAMILIES = ("ROLLCALL_", "NCCL_", "TORCH_NCCL_")
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 HOST_ID = ["sh", "-c", 'NCCL_HOSTID="rollcall-$RANK" exec "$@"', "rank"]

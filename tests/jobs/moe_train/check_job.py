@@ -158,7 +158,7 @@ def healthy(tmp):
         check(f"{ranks} ranks" in done.stderr, "no summary line", done.stderr)
 
 
-# how a job ends: by us when it has been named, or by itself, with this status
+# How a job ends: the test ends it when the rank has been named, or it ends by itself with this status.
 NAMED, DONE, WATCHDOG, KILLED = None, 0, 3, 137
 INJECTED = [
     # (fault, codes that may be said, ranks, how it ends)
