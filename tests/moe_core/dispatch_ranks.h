@@ -119,10 +119,10 @@ void dr_check_reference(const struct dr_case *c, const struct dr_result *results
 struct dr_want {
     enum dr_op op;
     enum dr_role role;
-    uint64_t bytes;     /* of all members together; 0: not fixed */
-    bool back;          /* an all-to-all that brings plan.sent rows back to where they came from */
-    uint64_t row_bytes; /* of an all-to-all of plan.sent rows, or a gather or reduction over etp of plan.received; 0: of
-                           other rows */
+    uint64_t bytes; /* what all members together contribute; 0: not fixed */
+    bool back;      /* an all-to-all that brings plan.sent rows back to where they came from */
+    uint64_t
+        row_bytes; /* bytes of a row, where the rows are plan.sent (all-to-all) or plan.received (over etp); else 0 */
 };
 void dr_check_sequence(const struct dr_case *c, const struct dr_result *results, const struct dr_want *forward,
                        size_t forwards, const struct dr_want *backward, size_t backwards);

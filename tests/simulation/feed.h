@@ -14,11 +14,11 @@ struct found {
     enum roll_certainty certainty;
     mask_t culprits;
     uint64_t number;
-    uint64_t now_ns;                  /* virtual time at which it was said */
-    bool withdrawn, superseded;       /* it does not stand any more: nothing, or a later one, has taken its place */
-    enum roll_verdict_code may_be[4]; /* what it may be besides */
+    uint64_t now_ns;                  /* virtual time at which the verdict was said */
+    bool withdrawn, superseded;       /* the verdict stands no more: nothing, or a later one, has taken its place */
+    enum roll_verdict_code may_be[4]; /* codes that the finding may be besides */
     uint32_t may_bes;
-    char *text; /* owned when asked for, else NULL */
+    char *text; /* owned where options ask for texts, else NULL */
 };
 
 struct findings {
@@ -29,12 +29,12 @@ struct findings {
     const char *style;
 };
 
-/* Feeds it once, in the way that `order` chooses. */
 struct feed_options {
     bool losses;         /* records are lost */
     bool texts;          /* the texts of verdicts are wanted */
     uint32_t patience_s; /* time that passes after the last record; at least 14 */
 };
+/* Feeds the story once, in the way that `order` chooses. 0, or -1 without memory. */
 int feed(const struct program *p, const struct story *s, uint64_t order, const struct feed_options *o,
          struct findings *out);
 void findings_fini(struct findings *out);

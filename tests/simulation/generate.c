@@ -32,8 +32,8 @@ struct maker {
     } item[ITEMS_MAX];
     uint32_t items;
     bool events, polls, refusals, skews, sites, varied_waits;
-    bool threads;     /* two: then a thread must not wait for the other's streams, or they wait in a circle */
-    uint32_t seconds; /* of skew that are left: a program must not be so slow that a rank is rightly called busy */
+    bool threads;     /* a rank has two, which must not wait for each other's streams: they would wait in a circle */
+    uint32_t seconds; /* seconds of skew that are left: in a slower program a rank is rightly called busy */
 };
 
 static mask_t everybody(const struct program *p)

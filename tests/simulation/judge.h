@@ -11,11 +11,11 @@ enum outcome {
     OUTCOME_RIGHT,
     OUTCOME_SUSPECTED,   /* right, but said with less certainty than documented */
     OUTCOME_WRONG_CODE,  /* the right ranks under another code */
-    OUTCOME_WRONG_RANKS, /* others than those who made it, or nobody where they can be known */
+    OUTCOME_WRONG_RANKS, /* ranks that did not make the mistake, or nobody where the culprits can be known */
     OUTCOME_INNOCENT,    /* a proven verdict names a rank that did nothing wrong */
     OUTCOME_MISSED,
     OUTCOME_FALSE, /* a finding about a correct program */
-    OUTCOME_EXTRA, /* told, and something else as well */
+    OUTCOME_EXTRA, /* the mistake is told, and something else as well */
     OUTCOMES,
 };
 extern const char *const outcome_name[OUTCOMES];

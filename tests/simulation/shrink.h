@@ -17,16 +17,16 @@ struct failure {
     uint64_t said; /* the verdicts of the first failing order; shrinking keeps them */
 };
 
-/* Makes it as small as it gets. */
+/* Makes the failure as small as it gets. */
 void shrink(struct failure *f);
 /* How one order of a seed is fed. */
 struct feed_options feed_how(uint64_t seed, uint32_t order, const struct mutation *k);
 /* Is every communicator made before it is used, and does no message go to its own sender outside a group? */
 bool program_valid(const struct program *p);
-/* Does it come to its end on all ranks, by more than luck? 1; 0; -1 when a bound of the oracle was too small for it.
- * Its story is left in *out. */
+/* Does the program come to its end on all ranks, by more than luck? 1; 0; -1 when a bound of the oracle was too small.
+ * The program's story is left in *out. */
 int program_correct(const struct program *p, struct story *out, uint64_t seed);
-/* Runs the program with its mistake made; the event is the last one of two. */
+/* Runs the program, in which the mistake is made already. Of two mistakes the last one is the event. */
 int execute_mutated(const struct program *p, struct story *out, const struct mutation *k, uint64_t seed);
 /* The mistake made in a copy of the program; false when it cannot be. */
 bool failure_sick(const struct failure *f, struct program *sick, struct mutation *made);

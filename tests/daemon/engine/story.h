@@ -24,11 +24,11 @@ struct story {
     uint64_t now;
     uint32_t order; /* 0: in turn; 1: rank after rank; 2: the last rank first */
     uint32_t step;
-    struct crew left, right; /* where the first fault is, and where the second one */
+    struct crew left, right; /* left has the first fault, right the second one */
     uint32_t world;          /* a communicator of all */
     uint32_t source[STORY_RANKS];
     size_t fed[STORY_RANKS];
-    uint64_t ahead_ns[STORY_RANKS]; /* times of what is fed now are damaged: by so much */
+    uint64_t ahead_ns[STORY_RANKS]; /* by how much the times of what is fed now are damaged */
     struct {
         uint64_t *enter_ns; /* by ticket */
         size_t room;
