@@ -1,4 +1,5 @@
-"""test_rehearse.py: `rollcall rehearse` with a program on the CUDA runtime and NCCL: its report as a terminal shows it, its codes, and what keeps it from starting."""
+"""test_rehearse.py: `rollcall rehearse` with a program on the CUDA runtime and NCCL: its report as a terminal shows it,
+its codes, and what keeps it from starting."""
 import json
 import os
 import pty
@@ -54,7 +55,8 @@ class Rehearse(Case):
     def in_terminal(self, *args):
         """What a terminal shows of standard error, and the exit code."""
         ours, theirs = pty.openpty()
-        p = subprocess.Popen([ROLLCALL, "rehearse", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=self.env)
+        p = subprocess.Popen([ROLLCALL, "rehearse", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=theirs, env=self.env)
         self.started.append(p)
         os.close(theirs)
         shown = b""
@@ -71,7 +73,8 @@ class Rehearse(Case):
             with self.subTest(ranks=ranks):
                 shown, code = self.in_terminal("-n", str(ranks), "--", JOB)
                 made, calls = pairs(ranks)
-                want = HEALTHY.format(all=f"0-{ranks - 1}", pairs=made, calls=calls, memory="\n".join(f"{r} MEMORY" for r in range(ranks)))
+                want = HEALTHY.format(all=f"0-{ranks - 1}", pairs=made, calls=calls,
+                                      memory="\n".join(f"{r} MEMORY" for r in range(ranks)))
                 self.assertEqual(code, 0, shown)
                 self.assertIn(want, plain(shown))
                 self.assertIn(f"rollcall: {ranks} ranks, ", shown)
@@ -83,7 +86,9 @@ class Rehearse(Case):
                 self.assertEqual(code, 124, shown)
                 found = shown.replace("\r\n", "\n").split("\nFindings: 1\n")[1].splitlines()
                 self.assertEqual(len(found), 1, shown)
-                self.assertRegex(found[0], "^proven +circular-wait +" + ("Rank 3 has not made AllReduce of 16777216 float32" if ranks == 4 else "A circle of 2 ranks"))
+                self.assertRegex(found[0], "^proven +circular-wait +" + ("Rank 3 has not made AllReduce of 16777216 "
+                                                                         "float32" if ranks == 4
+                                                                         else "A circle of 2 ranks"))
 
     def test_the_report_as_json(self):
         out = self.path("report.json")
@@ -91,12 +96,15 @@ class Rehearse(Case):
         self.assertEqual(r.returncode, 0, r.stderr)
         with open(out) as f:
             report = json.load(f)
-        self.assertEqual((report["schema"], report["ranks"], report["steps"], report["findings"], report["lost"]), ("rollcall.rehearsal/1", 4, None, [], 0))
+        self.assertEqual((report["schema"], report["ranks"], report["steps"], report["findings"], report["lost"]),
+                         ("rollcall.rehearsal/1", 4, None, [], 0))
         self.assertEqual([(c["label"], c["ranks"], c["size"], c["seen"]) for c in report["communicators"]],
                          [("world", "0-3", 4, 4), ("pair", "0-1", 2, 2), ("pair", "2-3", 2, 2)])
         self.assertEqual([c["calls"] for c in report["communicators"][:2]],
-                         [[{"op": "AllReduce", "calls": 6, "calls_least": 6, "bytes": (3 << 26) + 12}], [{"op": "Broadcast", "calls": 3, "calls_least": 3, "bytes": 3 << 25}]])
-        self.assertRegex(report["communicators"][2]["made"], r"^CommSplit of world, color 1 at rehearse_job\.c:\d+ main$")
+                         [[{"op": "AllReduce", "calls": 6, "calls_least": 6, "bytes": (3 << 26) + 12}],
+                          [{"op": "Broadcast", "calls": 3, "calls_least": 3, "bytes": 3 << 25}]])
+        self.assertRegex(report["communicators"][2]["made"],
+                         r"^CommSplit of world, color 1 at rehearse_job\.c:\d+ main$")
         self.assertEqual([m["rank"] for m in report["memory"]], [0, 1, 2, 3])
         # Two tensors of 64 MiB would show: payloads are left out, and what is only reserved stays so.
         self.assertTrue(all(0 < m["host_peak_bytes"] < 48 << 20 for m in report["memory"]), report["memory"])
@@ -122,12 +130,16 @@ class Rehearse(Case):
     def test_ranks_get_the_places_of_several_nodes(self):
         r = self.rehearse("-n", "4", "--nodes", "2", "--quiet", "--", JOB)
         self.assertEqual(sorted(r.stdout.splitlines()), [f"rank {i} of 4, local {i % 2}" for i in range(4)], r.stderr)
-        r = self.rollcall("rehearse", "-n", "2", "--nodes", "2", "--quiet", "--", "sh", "-c", "echo $GROUP_RANK $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE")
+        r = self.rollcall("rehearse", "-n", "2", "--nodes", "2", "--quiet", "--", "sh", "-c",
+                          "echo $GROUP_RANK $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE")
         self.assertEqual(sorted(r.stdout.splitlines()), ["0 2 1", "1 2 1"])
 
     def test_stand_ins_are_preloaded_behind_rollcall(self):
-        r = self.rollcall("rehearse", "-n", "1", "--quiet", "--", "sh", "-c", "echo $LD_PRELOAD $HOSTNCCL_DATA $HOSTCUDA_KERNELS")
-        self.assertRegex(r.stdout, r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2(:\S+)? skip skip\n$")
+        r = self.rollcall("rehearse", "-n", "1", "--quiet", "--", "sh", "-c",
+                          "echo $LD_PRELOAD $HOSTNCCL_DATA $HOSTCUDA_KERNELS")
+        self.assertRegex(r.stdout,
+                         r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2(:\S+)? "
+                         r"skip skip\n$")
 
     def test_a_job_without_calls_has_no_report(self):
         r = self.rehearse("-n", "2", "--", "true")
@@ -149,7 +161,9 @@ class Rehearse(Case):
 
 class BadInput(Case):
     def test_wrong_options(self):
-        for args, part in ((("-n", "3", "--nodes", "2", "--", "true"), "--nodes 2"), (("--nodes", "2", "--", "true"), "--nodes 2"), (("--memory", "much", "--", "true"), "--memory much"),
+        for args, part in ((("-n", "3", "--nodes", "2", "--", "true"), "--nodes 2"),
+                           (("--nodes", "2", "--", "true"), "--nodes 2"),
+                           (("--memory", "much", "--", "true"), "--memory much"),
                            (("-n", "4097", "--", "true"), "-n 4097"), ((), "name the command")):
             r = self.rollcall("rehearse", *args)
             self.assertEqual(r.returncode, 2)
@@ -177,18 +191,21 @@ class BadInput(Case):
         with open(python, "w") as f:
             f.write("#!/bin/sh\necho ran\n")
         os.chmod(python, stat.S_IRWXU)
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o", os.path.join(libraries, "libtorch_cuda.so")], input=source, text=True, check=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o",
+                        os.path.join(libraries, "libtorch_cuda.so")], input=source, text=True, check=True)
         return python
 
     def test_a_wheel_that_wants_what_no_stand_in_has(self):
-        python = self.wheel("void ncclFlyToTheMoon(void), cudaMalloc(void), ncclAllReduce(void); void f(void) { ncclFlyToTheMoon(); cudaMalloc(); ncclAllReduce(); }")
+        python = self.wheel("void ncclFlyToTheMoon(void), cudaMalloc(void), ncclAllReduce(void); void f(void) { "
+                            "ncclFlyToTheMoon(); cudaMalloc(); ncclAllReduce(); }")
         r = self.rollcall("rehearse", "--", python)
         self.assertEqual((r.returncode, r.stdout), (3, ""))
         self.assert_one_line(r.stderr, "libtorch_cuda.so wants ncclFlyToTheMoon, which no stand-in has (1 in all)")
         self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
 
     def test_a_wheel_that_is_known(self):
-        python = self.wheel("void cudaMalloc(void), ncclPutSignal(void); void f(void) { cudaMalloc(); ncclPutSignal(); }")
+        python = self.wheel("void cudaMalloc(void), ncclPutSignal(void); void f(void) { cudaMalloc(); ncclPutSignal(); "
+                            "}")
         self.assertEqual(self.rollcall("rehearse", "--quiet", "--", python).stdout, "ran\n")
 
 
