@@ -1,4 +1,5 @@
-"""DistributedDataParallel over PyTorch's own NCCL process group, on CUDA tensors. Kernels are skipped: the numbers mean nothing, the calls are real."""
+"""DistributedDataParallel over PyTorch's own NCCL process group, on CUDA tensors. Kernels are skipped: the numbers mean
+nothing, the calls are real."""
 import datetime
 import os
 

@@ -1,4 +1,5 @@
-"""A GPT of megatron-core with mixture-of-experts layers, expert parallel over all ranks, with the all-to-all dispatcher. Kernels are skipped."""
+"""A GPT of megatron-core with mixture-of-experts layers, expert parallel over all ranks, with the all-to-all
+dispatcher. Kernels are skipped."""
 import datetime
 import os
 
@@ -20,10 +21,11 @@ from megatron.core.transformer.transformer_config import TransformerConfig  # no
 moe_utils.te_general_gemm = None  # release 0.16.1 does not define it where Transformer Engine is not installed
 parallel_state.initialize_model_parallel(tensor_model_parallel_size=1, expert_model_parallel_size=size)
 model_parallel_cuda_manual_seed(1)
-config = TransformerConfig(num_layers=LAYERS, hidden_size=64, num_attention_heads=4, ffn_hidden_size=128, num_moe_experts=EXPERTS, moe_router_topk=2,
-                           moe_token_dispatcher_type="alltoall", expert_model_parallel_size=size, use_cpu_initialization=True, pipeline_dtype=torch.float32,
-                           moe_aux_loss_coeff=0.01, bias_dropout_fusion=False, bias_activation_fusion=False, masked_softmax_fusion=False,
-                           add_bias_linear=False)
+config = TransformerConfig(num_layers=LAYERS, hidden_size=64, num_attention_heads=4, ffn_hidden_size=128,
+                           num_moe_experts=EXPERTS, moe_router_topk=2, moe_token_dispatcher_type="alltoall",
+                           expert_model_parallel_size=size, use_cpu_initialization=True, pipeline_dtype=torch.float32,
+                           moe_aux_loss_coeff=0.01, bias_dropout_fusion=False, bias_activation_fusion=False,
+                           masked_softmax_fusion=False, add_bias_linear=False)
 spec = get_gpt_layer_local_spec(num_experts=EXPERTS, moe_grouped_gemm=False)
 model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=WORDS, max_sequence_length=LENGTH).cuda()
 for step in range(STEPS):

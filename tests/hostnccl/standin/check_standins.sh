@@ -40,7 +40,8 @@ for i in 1 17 63 64 65 200 1000 $((size / 2)) $((size - 70)) $((size - 1)); do
 done
 for at in 32 40 58 60 62 $((size - 900)) $((size - 500)) $((size - 300)) $((size - 150)) $((size - 40)); do
     cp "$user" "$work/bad/libchanged$at.so"
-    printf '\377\377\377\377\377\377\377\377' | dd of="$work/bad/libchanged$at.so" bs=1 seek="$at" conv=notrunc 2>/dev/null
+    printf '\377\377\377\377\377\377\377\377' | dd of="$work/bad/libchanged$at.so" bs=1 seek="$at" conv=notrunc \
+        2>/dev/null
 done
 echo text >"$work/bad/libtext.so"
 code=0
