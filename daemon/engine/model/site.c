@@ -166,15 +166,17 @@ static bool site_comparable(const struct source *a, const struct source *b)
     if (!a->sites || !b->sites) {
         return false;
     }
-    size_t from = a->sites->stacks > COMMON_MAX ? a->sites->stacks - COMMON_MAX : 0;
-    for (size_t i = from; i < a->sites->stacks; i++) {
-        uint64_t site = a->sites->stack[i].depth > 0 ? identity(a->sites, (uint32_t)i + 1) : 0;
+    uint32_t tried = 0;
+    for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
+        uint64_t site = a->sites->stack[id - 1].depth > 0 ? identity(a->sites, (uint32_t)id) : 0;
+        tried += site != 0; /* the table has room for ids that were never defined */
         if (site != 0 && site_is_known(b, site)) {
             return true;
         }
     }
     return false;
 }
+
 /* The innermost frame alone, as a number. Its address, right behind the call, is exact; the frames around it may have
  * been guessed from words on the stack. */
 static uint64_t innermost(const struct site_table *t, uint32_t id)

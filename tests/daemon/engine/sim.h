@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #define SIM_COMMS 64u
-#define SIM_SITES 256u
+#define SIM_SITES 1024u
 #define S_        1000000000ull
 
 struct sim_event {

@@ -163,11 +163,16 @@ static void test_one_place_for_all_calls_says_nothing(void **state)
 static void test_a_barrier_in_a_branch_is_an_added_call(void **state)
 {
     (void)state;
+    /* From 2 on each rank has also called from a place of its own, whose number is far beyond those of the others. */
     for (size_t i = 1; i < SIZES; i++) {
-        for (uint32_t behind = 0; behind < 2; behind++) {
+        for (uint32_t behind = 0; behind < 4; behind++) {
             struct sim *sim = sim_new(sizes[i]);
             uint32_t w = sim_world(sim), last = sizes[i] - 1;
             for (uint32_t r = 0; r < sizes[i]; r++) {
+                if (behind >= 2) {
+                    sim->site = (uint16_t)(700 + r);
+                    sim_call(sim, r, sim_comm(sim, "own", &r, 1), AR, 8);
+                }
                 for (int k = 0; k < 5; k++) {
                     sim->site = 1;
                     sim_call(sim, r, w, AR, 512);
@@ -176,7 +181,7 @@ static void test_a_barrier_in_a_branch_is_an_added_call(void **state)
                     sim->site = 2;
                     sim_call(sim, r, w, AR, 1);
                 }
-                for (uint32_t k = 0; k < (behind ? 4 : r == last ? 0 : 1); k++) {
+                for (uint32_t k = 0; k < (behind % 2 ? 4 : r == last ? 0 : 1); k++) {
                     sim->site = (uint16_t)(3 + k);
                     sim_call(sim, r, w, AR, 600 + k);
                 }
@@ -184,7 +189,7 @@ static void test_a_barrier_in_a_branch_is_an_added_call(void **state)
                 sim_stuck(sim, r);
             }
             char want[64];
-            snprintf(want, sizeof(want), "%s call-added %u", behind ? "proven" : "suspected", last);
+            snprintf(want, sizeof(want), "%s call-added %u", behind % 2 ? "proven" : "suspected", last);
             sim_expect(sim, want);
             sim_destroy(&sim);
         }
