@@ -512,6 +512,7 @@ struct hostcuda_range {
     unsigned int flags;
     bool is_registered; /* the memory belongs to the program and is not freed */
     bool is_reserved;   /* pages of pages.c that no other process sees */
+    bool is_window;     /* hostnccl has put a shared file in the place of some pages, so pages tell nothing any more */
     bool is_mapped;     /* pages that other processes see */
     int file;           /* of mapped pages: the file under them, owned; negative: another process owns the memory */
     struct hostcuda_pool *pool; /* from which it was allocated, owned reference; NULL: none */
@@ -524,6 +525,9 @@ bool hostcuda_range_find(const void *address, size_t bytes, struct hostcuda_rang
  * result. Errors: those of share; cudaErrorInvalidValue when no range does. */
 cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struct hostcuda_range *range),
                                  struct hostcuda_range *copy);
+
+/* Notes that other processes will write to pages of this memory without a handle. Nothing where it is not known. */
+void hostcuda_range_set_window(const void *address, size_t bytes);
 
 /* Makes memory of another process known as memory of the calling thread's device, until it is removed, which unmaps it.
  * cudaErrorMemoryAllocation; cudaErrorInvalidValue when it is not known. */

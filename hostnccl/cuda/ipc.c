@@ -67,6 +67,9 @@ HOSTCUDA_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void
                    (range.is_mapped && range.file < 0))) { /* the last: the memory is another process's */
         error = cudaErrorInvalidValue;
     }
+    if (!error && range.is_window) {
+        return hostcuda_leave(hostcuda_unsupported("cudaIpcGetMemHandle", "peers have this memory as a window"));
+    }
     if (!error && !range.is_mapped) {
         error = hostcuda_device_drain(range.device);
     }

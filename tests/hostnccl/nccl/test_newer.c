@@ -69,6 +69,31 @@ static void case_put(struct rank *r)
     free(wait);
 }
 
+/* A window in device memory: the device's own fills and copies see what the peers write, and are seen by them. */
+static void case_device_window(struct rank *r)
+{
+    ncclWaitSignalDesc_t wait = {.opCnt = 1, .peer = (r->rank + 1) % r->n};
+    void *out = NULL, *copy = NULL;
+    char *in = pages(PART), *seen = malloc(PART);
+
+    memset(in, 5, PART);
+    CHECK(seen && cudaMalloc(&out, PART) == cudaSuccess && cudaMalloc(&copy, PART) == cudaSuccess);
+    ncclWindow_t from = shared(r, in, PART), to = shared(r, out, PART);
+    NCCL(ncclPutSignal(in, PART, ncclUint8, (r->rank + r->n - 1) % r->n, to, 0, 0, 0, 0, r->comm, r->stream));
+    NCCL(ncclWaitSignal(1, &wait, r->comm, r->stream));
+    CHECK(cudaMemcpyAsync(copy, out, PART, cudaMemcpyDeviceToDevice, r->stream) == cudaSuccess);
+    finish(r);
+    CHECK(cudaMemcpy(seen, copy, PART, cudaMemcpyDeviceToHost) == cudaSuccess && seen[0] == 5 && seen[PART - 1] == 5);
+    CHECK(cudaMemsetAsync(out, 0, PART, r->stream) == cudaSuccess);
+    finish(r);
+    CHECK(cudaMemcpy(seen, out, PART, cudaMemcpyDeviceToHost) == cudaSuccess && !seen[0] && !seen[PART - 1]);
+    meet(r, "looked");
+    NCCL(ncclCommWindowDeregister(r->comm, from));
+    NCCL(ncclCommWindowDeregister(r->comm, to));
+    CHECK(cudaFree(out) == cudaSuccess && cudaFree(copy) == cudaSuccess);
+    free(seen);
+}
+
 /* A put waits for nobody; a wait waits for as many signals as it names. */
 static void case_signals(struct rank *r)
 {
@@ -341,6 +366,7 @@ static void case_device(struct rank *r)
 
 static const struct rank_case CASES[] = {
     {"put", case_put, false},
+    {"device_window", case_device_window, false},
     {"signals", case_signals, false},
     {"pointers", case_pointers, false},
     {"reserved", case_reserved, false},
@@ -365,6 +391,7 @@ static const struct rank_case CASES[] = {
     }
 
 TEST(put, 1, 2, 3, 4, 8)
+TEST(device_window, 2, 3)
 TEST(signals, 2, 3)
 TEST(pointers, 2, 4)
 TEST(reserved, 2)
@@ -391,6 +418,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         ROW("a put is in the peer's window when its signal has come", put),
+        ROW("fills and copies of the device work on a window in its memory", device_window),
         ROW("the same between threads", put_of_threads),
         ROW("signals are counted, by index", signals),
         ROW("a peer's window is at the pointer that is given out", pointers),
