@@ -107,16 +107,25 @@ static int check_machine(struct rehearsal *r)
     return 0;
 }
 
-/* Makes our folder and opens the file of --json before the job starts. 0, or the exit code. */
+/* Makes our folder, with stand-ins for a wheel, and opens the file of --json before the job starts. 0, or the exit
+ * code. */
 static int prepare(struct rehearsal *r)
 {
     const char *base = getenv("TMPDIR");
+    char why[2 * PATH_MAX];
     snprintf(r->folder, sizeof(r->folder), "%s/rollcall-rehearsal-XXXXXX",
              base != NULL && base[0] != '\0' ? base : "/tmp");
     if (mkdtemp(r->folder) == NULL) {
         roll_say("cannot make a folder for the rehearsal (%s): %s", r->folder, strerror(errno));
         r->folder[0] = '\0';
         return ROLL_EXIT_UNREACHABLE;
+    }
+    if (roll_rehearse_write(r->place.hostnccl, r->o.command[0], r->folder, r->preload, sizeof(r->preload), why,
+                            sizeof(why)) != 0) {
+        roll_say("%s%s", why, r->force ? "; the job runs without them" : "");
+        if (!r->force) {
+            return ROLL_EXIT_UNREACHABLE;
+        }
     }
     if (r->json != NULL) {
         r->out = strcmp(r->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(r->json, "we");

@@ -44,6 +44,14 @@ int roll_rehearse_preload(const char *folder, char *out, size_t size);
  */
 size_t roll_rehearse_lacking(const char *command, const char *preload, char *out, size_t size);
 
+/*
+ * Where a CUDA wheel of PyTorch lies beside the interpreter `command`: writes stand-ins for the mathematics libraries
+ * that its packages want into the folder `into`, and adds them to `preload`, which has room for `size` bytes. 0, also
+ * without a wheel; else an error, with one line in `why`.
+ */
+int roll_rehearse_write(const char *folder, const char *command, const char *into, char *preload, size_t size,
+                        char *why, size_t why_size);
+
 /* the report (report.c, report_text.c) */
 
 /* What the launcher knows of one rank: the most host memory that its process had, 0 = unknown. */

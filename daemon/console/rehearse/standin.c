@@ -7,11 +7,13 @@
  * the loader in its middle.
  */
 #include "daemon/base/array.h"
+#include "daemon/base/file.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "trace/err.h"
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <gelf.h>
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* text and order */
@@ -68,12 +71,19 @@ static void names_fini(struct names *names)
     *names = (struct names){0};
 }
 
-/* Appends ":folder/name" or "folder/name". 0 or SIZE. */
-static int append(char *out, size_t size, const char *folder, const char *name)
+/* Appends ":entry" or "entry". 0 or SIZE. */
+static int append_entry(char *out, size_t size, const char *entry)
 {
     size_t used = strlen(out);
-    int n = snprintf(out + used, size - used, "%s%s/%s", used > 0 ? ":" : "", folder, name);
+    int n = snprintf(out + used, size - used, "%s%s", used > 0 ? ":" : "", entry);
     return n < 0 || (size_t)n >= size - used ? ROLL_E_SIZE : 0;
+}
+
+static int append(char *out, size_t size, const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return n < 0 || (size_t)n >= sizeof(path) ? ROLL_E_SIZE : append_entry(out, size, path);
 }
 
 int roll_rehearse_preload(const char *folder, char *out, size_t size)
@@ -100,6 +110,56 @@ int roll_rehearse_preload(const char *folder, char *out, size_t size)
         err = append(out, size, folder, found.name[i]);
     }
     names_fini(&found);
+    return err;
+}
+
+/* lists for LD_PRELOAD */
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* The next entry of a list with colons, copied; false at its end. */
+static bool next_entry(const char **list, char *out, size_t size)
+{
+    *list += strspn(*list, ":\n");
+    size_t length = strcspn(*list, ":\n");
+    snprintf(out, size, "%.*s", (int)length, *list);
+    *list += length;
+    return length > 0;
+}
+
+static bool holds_entry(const char *list, const char *wanted)
+{
+    char entry[PATH_MAX];
+    while (next_entry(&list, entry, sizeof(entry))) {
+        if (strcmp(entry, wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds the entries of `more` to a list. Where `more` names a CUDA runtime, those of other releases leave the list: one
+ * process has one. 0; SIZE or NOMEM: the list is as it was. */
+static int merge(char *list, size_t size, const char *more)
+{
+    char *out = calloc(1, size), entry[PATH_MAX];
+    bool has_runtime = strstr(more, "/libcudart.so.") != NULL;
+    int err = out != NULL ? 0 : ROLL_E_NOMEM;
+    for (const char *rest = list; err == 0 && next_entry(&rest, entry, sizeof(entry));) {
+        bool is_other = has_runtime && fnmatch("libcudart.so.*", base_of(entry), 0) == 0 && !holds_entry(more, entry);
+        err = is_other ? 0 : append_entry(out, size, entry);
+    }
+    for (const char *rest = more; err == 0 && next_entry(&rest, entry, sizeof(entry));) {
+        err = holds_entry(out, entry) ? 0 : append_entry(out, size, entry);
+    }
+    if (err == 0) {
+        snprintf(list, size, "%s", out);
+    }
+    free(out);
     return err;
 }
 
@@ -196,9 +256,8 @@ static size_t lacking_of(const char *library, const struct names *have, char *ou
         if (bsearch(&want.name[i], have->name, have->used, sizeof(*have->name), compare) != NULL) {
             continue;
         }
-        const char *base = strrchr(library, '/');
         if (lacking == 0) {
-            snprintf(out, size, "%s wants %s", base != NULL ? base + 1 : library, want.name[i]);
+            snprintf(out, size, "%s wants %s", base_of(library), want.name[i]);
         } else if (lacking < 3) {
             size_t used = strlen(out);
             snprintf(out + used, size - used, ", %s", want.name[i]);
@@ -233,4 +292,73 @@ size_t roll_rehearse_lacking(const char *command, const char *preload, char *out
     globfree(&libraries);
     names_fini(&have);
     return lacking;
+}
+
+/* the mathematics libraries */
+
+/* The folder of the packages beside the interpreter that is named, where a CUDA wheel of PyTorch is among them. */
+static bool find_packages(const char *command, char *out, size_t size)
+{
+    static const char library[] = "/torch/lib/libtorch_cuda.so";
+    char prefix[PATH_MAX], pattern[PATH_MAX + 64];
+    glob_t found = {0};
+    bool is_found = find_prefix(command, prefix, sizeof(prefix));
+    if (is_found) {
+        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages%s", prefix, library);
+        is_found = glob(pattern, 0, NULL, &found) == 0;
+    }
+    if (is_found) {
+        int length = (int)(strlen(found.gl_pathv[0]) - (sizeof(library) - 1));
+        is_found = snprintf(out, size, "%.*s", length, found.gl_pathv[0]) < (int)size;
+    }
+    globfree(&found);
+    return is_found;
+}
+
+/* Runs `standins`; what it prints goes into two files. Its exit code; -1: it did not run. */
+static int run_standins(char *const argv[], const char *said, const char *complained)
+{
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int out = open(said, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        int err = open(complained, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0) {
+            execv(argv[0], argv);
+        }
+        _exit(127);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int roll_rehearse_write(const char *folder, const char *command, const char *into, char *preload, size_t size,
+                        char *why, size_t why_size)
+{
+    enum { LACKING = 3 }; /* written; and what the program lacks may not be what the job uses */
+    char packages[PATH_MAX], program[PATH_MAX], said[PATH_MAX], complained[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    snprintf(program, sizeof(program), "%s/standins", folder);
+    if (access(program, X_OK) != 0 || !find_packages(command, packages, sizeof(packages))) {
+        return 0;
+    }
+    if (strpbrk(into, " :") != NULL) {
+        snprintf(why, why_size, "LD_PRELOAD cannot hold %s, which has a blank or a colon in it: set TMPDIR", into);
+        return ROLL_E_ARG;
+    }
+    snprintf(said, sizeof(said), "%s/preload", into);
+    snprintf(complained, sizeof(complained), "%s/complaints", into);
+    int code = run_standins((char *const[]){program, (char *)into, packages, NULL}, said, complained);
+    int err = code == 0 || code == LACKING ? roll_read_whole(said, size, &text, &bytes) : ROLL_E_NOTFOUND;
+    err = err == 0 ? merge(preload, size, text) : err;
+    free(text);
+    text = NULL;
+    if (err != 0) {
+        bool is_told = roll_read_whole(complained, why_size, &text, &bytes) == 0 && bytes > 0;
+        snprintf(why, why_size, "no stand-ins for the libraries of %s: %.*s", packages,
+                 is_told ? (int)strcspn(text, "\n") : 40, is_told ? text : "`standins` did not end well");
+        free(text);
+    }
+    return err;
 }

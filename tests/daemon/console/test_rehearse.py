@@ -182,18 +182,48 @@ class BadInput(Case):
         self.assert_one_line(r.stderr, "4096 ranks want 1048576 MiB at least")
         self.assertFalse(os.path.exists(ran))
 
-    def wheel(self, source):
-        """A virtual environment, as far as the command looks at one, with one library of PyTorch."""
+    def wheel(self, source, needs=None, script="echo ran"):
+        """A virtual environment, as far as the command looks at one, with one library of PyTorch, which needs a library
+        that is not there: its name without a version, its version, and its source."""
         libraries = self.path("venv/lib/python3.11/site-packages/torch/lib")
         os.makedirs(libraries)
         os.makedirs(self.path("venv/bin"))
         python = self.path("venv/bin/python")
         with open(python, "w") as f:
-            f.write("#!/bin/sh\necho ran\n")
+            f.write(f"#!/bin/sh\n{script}\n")
         os.chmod(python, stat.S_IRWXU)
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o",
-                        os.path.join(libraries, "libtorch_cuda.so")], input=source, text=True, check=True)
+        compiler, missing = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-"], []
+        if needs:
+            name, version, its_source = needs
+            missing = [self.path(f"{name}.{version}")]
+            subprocess.run([*compiler, "-o", missing[0], f"-Wl,-soname,{name}.{version}"], input=its_source, text=True,
+                           check=True)
+        subprocess.run([*compiler, "-o", os.path.join(libraries, "libtorch_cuda.so"), "-x", "none", *missing],
+                       input=source, text=True, check=True)
+        for path in missing:
+            os.unlink(path)
         return python
+
+    def test_a_wheel_gets_stand_ins_for_the_libraries_that_it_wants(self):
+        python = self.wheel("void cublasSgemm_v2(void); void f(void) { cublasSgemm_v2(); }",
+                            ("libcublas.so", "77", "void cublasSgemm_v2(void) { }"),
+                            "echo $LD_PRELOAD\nls $(echo $LD_PRELOAD | tr : ' ') | grep -c cublas")
+        temporary = self.path("temporary")
+        os.mkdir(temporary)
+        r = self.rollcall("rehearse", "--quiet", "--", python, env={"TMPDIR": temporary})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        preload, found = r.stdout.splitlines()
+        self.assertRegex(preload, r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2:"
+                                  r"(\S+:)?\S*/libhoststandin\.so:\S+/libcublas\.so\.77$")
+        self.assertEqual((found, os.listdir(temporary)), ("1", []))
+
+    def test_a_wheel_of_another_release_of_cuda(self):
+        python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
+                            ("libcudart.so", "7", "void cudaMalloc(void) { }"))
+        r = self.rollcall("rehearse", "--", python)
+        self.assertEqual((r.returncode, r.stdout), (3, ""))
+        self.assert_one_line(r.stderr, "libtorch_cuda.so wants libcudart.so.7, and there is none in")
+        self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
 
     def test_a_wheel_that_wants_what_no_stand_in_has(self):
         python = self.wheel("void ncclFlyToTheMoon(void), cudaMalloc(void), ncclAllReduce(void); void f(void) { "
