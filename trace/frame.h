@@ -44,7 +44,7 @@ enum roll_frame_type {
     ROLL_FRAME_PACK = 19,   /* trace files only: many frames in one, compressed; see docs/FRAME.md */
     ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: a fact that the agent saw and that is in no ring (docs/FRAME.md) */
     ROLL_FRAME_SIGHT = 21,  /* agent -> root, and root -> trace; payload: struct roll_frame_sight */
-    ROLL_FRAME_SETTINGS = 22, /* trace files only; payload: struct roll_frame_settings */
+    ROLL_FRAME_SETTINGS = 22, /* root -> agent, and trace files; payload: struct roll_frame_settings */
 };
 
 struct roll_frame_head {

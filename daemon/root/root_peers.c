@@ -235,8 +235,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     if (!s) {
         s = &peer->streams[peer->used++];
         *s = (struct roll_peer_stream){.stream = frame->head.stream, .run = run};
-        roll_remedy_resend(peer, run);
+        /* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
         roll_remedy_ask(peer, run);
+        roll_remedy_resend(peer, run);
         roll_run_tell_settings(run, peer, frame->head.stream);
         take_over(root, peer, frame->head.stream);
     }

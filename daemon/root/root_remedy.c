@@ -115,6 +115,10 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
     if (run->policy != ROLL_POLICY_AUTO || bit == 0 || !roll_verdict_is_finding(verdict)) {
         return;
     }
+    if (run->replaying) { /* somebody may have switched the remedy off since then: learn_all comes back to the verdict
+                           */
+        return;
+    }
     struct roll_control_change c = {.level = ROLL_LEVEL_JOB, .action = ROLL_ACTION_ON, .mask = bit};
     if (!(bit & roll_remedy_local()) && verdict->layer < ROLL_CONTROL_LAYERS) {
         c.level = ROLL_LEVEL_LAYER;
@@ -193,6 +197,22 @@ static unsigned learn_list(struct roll_run *run, enum roll_control_level level, 
     return n;
 }
 
+/* Says what was taken over from one agent, and tells it to all agents of the run. levels: how many were taken over. */
+static void tell_agents(roll_root_t *root, const struct roll_run *run, const struct roll_peer *from, unsigned levels)
+{
+    roll_log(ROLL_LOG_INFO, "root: %s.%u goes on as the agent on %s has it: policy %s, remedies switched on %u levels",
+             run->job, run->restart, from->host, roll_policy_name(run->policy), levels);
+    for (size_t i = 0; i < root->peers_used; i++) {
+        size_t ring = 0;
+        while (ring < root->peers[i]->used && root->peers[i]->streams[ring].run != run) {
+            ring++;
+        }
+        if (ring < root->peers[i]->used) {
+            roll_remedy_resend(root->peers[i], run);
+        }
+    }
+}
+
 static void learn_all(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer, const json_t *answer)
 {
     const char *name = json_string_value(json_object_get(answer, "policy"));
@@ -207,19 +227,8 @@ static void learn_all(roll_root_t *root, struct roll_run *run, const struct roll
     if (told) {
         set_policy(root, run, policy);
     }
-    if (!told && n == 0) {
-        return;
-    }
-    roll_log(ROLL_LOG_INFO, "root: %s.%u goes on as the agent on %s has it: policy %s, remedies switched on %u levels",
-             run->job, run->restart, peer->host, roll_policy_name(run->policy), n);
-    for (size_t i = 0; i < root->peers_used; i++) {
-        size_t ring = 0;
-        while (ring < root->peers[i]->used && root->peers[i]->streams[ring].run != run) {
-            ring++;
-        }
-        if (ring < root->peers[i]->used) {
-            roll_remedy_resend(root->peers[i], run);
-        }
+    if (told || n > 0) {
+        tell_agents(root, run, peer, n);
     }
     judge_again(root, run);
 }

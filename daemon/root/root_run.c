@@ -203,10 +203,12 @@ static void open_trace(roll_root_t *root, struct roll_run *run)
     }
     run->said = count > 0 ? said_before(root, run) : 0;
     bool whole = false;
+    run->replaying = true;
     for (size_t i = 0; i < count; i++) { /* behind a gap a segment repeats what is needed to read on */
         bool resume = whole && list[i].number > 1 && list[i].number == list[i - 1].number + 1;
         frames += replay(root, run, list[i].path, resume, &whole);
     }
+    run->replaying = false;
     run->said = 0;
     if (frames > 0) {
         roll_log(ROLL_LOG_INFO, "root: %s: continued from %s (%llu frames)", series, list[count - 1].path,

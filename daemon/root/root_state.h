@@ -48,6 +48,7 @@ struct roll_run {
     enum roll_policy policy;
     bool policy_set;
     bool switches_known; /* an agent has said what a predecessor of this root switched */
+    bool replaying;      /* the verdicts are those of a predecessor's trace */
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;  /* when time passes for its engine */

@@ -313,24 +313,27 @@ static void test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_swit
     roll_client_destroy(&client);
     assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
 
-    root = DAEMON("root.err", NULL, "--root", "--listen", where);
-    assert_true(root > 0);
-    client = harness_client(where);
-    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == 10));
-    bool same = false;
-    assert_true(HARNESS_UNTIL(({
-        reply = harness_ask(client, "{s:s}", "op", "status");
-        const char *policy = json_string_value(json_object_get(json_object_get(reply, "run"), "policy"));
-        same = strcmp(policy, "auto") == 0 && json_equal(json_object_get(reply, "remedies"), before);
-        json_decref(reply);
-        same;
-    })));
+    /* The first successor is told no policy, the second one the policy that holds. */
+    for (int told = 0; told < 2; told++) {
+        root = DAEMON("root.err", NULL, "--root", "--listen", where, told ? "--policy" : NULL, "auto");
+        assert_true(root > 0);
+        client = harness_client(where);
+        assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == 10));
+        bool same = false;
+        assert_true(HARNESS_UNTIL(({
+            reply = harness_ask(client, "{s:s}", "op", "status");
+            const char *policy = json_string_value(json_object_get(json_object_get(reply, "run"), "policy"));
+            same = strcmp(policy, "auto") == 0 && json_equal(json_object_get(reply, "remedies"), before);
+            json_decref(reply);
+            same;
+        })));
+        assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
+        assert_true(HARNESS_UNTIL((atomic_load(&page->auto_local) ^ roll_remedy_all()) == ROLL_REMEDY_PAD));
+        assert_int_equal(atomic_load(&page->layer[3].on), ROLL_REMEDY_FILL);
+        roll_client_destroy(&client);
+        assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+    }
     json_decref(before);
-    assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
-    assert_int_equal(atomic_load(&page->auto_local), roll_remedy_all() & ~(uint32_t)ROLL_REMEDY_PAD);
-    assert_int_equal(atomic_load(&page->layer[3].on), ROLL_REMEDY_FILL);
-    roll_client_destroy(&client);
-    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
 
     root = DAEMON("root.err", NULL, "--root", "--listen", where, "--policy", "advise"); /* overrules */
     assert_true(root > 0);
@@ -345,6 +348,55 @@ static void test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_swit
     harness_end(rank, SIGTERM);
     assert_int_equal(harness_end(agent, SIGTERM), 0);
     assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+/* Policy auto switches a remedy on, somebody switches the remedy off: so it stays, also when the next root reads the
+ * verdict in its predecessor's trace. */
+static void test_what_is_switched_off_stays_off_when_a_new_root_reads_the_old_verdicts(void **state)
+{
+    (void)state;
+    static struct synth rank[2];
+    char where[300];
+    snprintf(where, sizeof(where), "ipc://%s/sock", harness_dir());
+    const char *const options[] = {"rollcalld",           "--root", "--listen", where, "--policy", "auto", "--trace",
+                                   harness_path("trace"), NULL};
+    mkdir(harness_path("d"), 0700);
+    pid_t root = harness_daemon("root.err", NULL, options);
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
+    assert_true(root > 0 && agent > 0);
+    roll_client_t *client = harness_client(where);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(synth_open(&rank[r], harness_path("d"), "job", r, 2, 64), 0);
+        uint16_t comm = synth_comm(&rank[r], 0x1000);
+        synth_allreduce(&rank[r], &(struct synth_call){.comm = comm, .count = 8});
+        synth_tokens(&rank[r], comm, 100 + (uint64_t)r);
+    }
+    json_decref(harness_verdict(client, "moe-tokens-unequal"));
+    struct roll_control *page = NULL;
+    assert_int_equal(roll_control_open(harness_path("d/job.0.ctl"), false, 0, &page), 0);
+    assert_true(HARNESS_UNTIL(atomic_load(&page->layer[0].on) == ROLL_REMEDY_UNEVEN));
+    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "off", "remedy", "uneven",
+                            "level", "layer", "layer", 0));
+    assert_true(HARNESS_UNTIL(atomic_load(&page->layer[0].off) == ROLL_REMEDY_UNEVEN));
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+
+    root = harness_daemon("root.err", NULL, options);
+    assert_true(root > 0);
+    client = harness_client(where);
+    json_decref(harness_verdict(client, "moe-tokens-unequal"));
+    assert_true(harness_logged("root.err", "goes on as the agent"));
+    (void)harness_drained(client, "records");
+    assert_int_equal(atomic_load(&page->layer[0].on), 0);
+    assert_int_equal(atomic_load(&page->layer[0].off), ROLL_REMEDY_UNEVEN);
+    roll_client_destroy(&client);
+    roll_control_close(&page);
+    for (int r = 0; r < 2; r++) {
+        synth_finish(&rank[r]);
+        synth_close(&rank[r]);
+    }
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    harness_end(root, SIGTERM);
 }
 
 /* What the trace gives equals the lines of the NDJSON file, byte for byte. Returns the first verdict with `code`,
@@ -511,6 +563,7 @@ int main(void)
         TEST(test_remedies_and_policy_reach_the_control_page),
         TEST(test_a_remedy_is_switched_in_its_own_restart_only),
         TEST(test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_switched),
+        TEST(test_what_is_switched_off_stays_off_when_a_new_root_reads_the_old_verdicts),
         TEST(test_a_trace_gives_the_verdicts_of_the_live_run),
         TEST(test_a_trace_gives_them_also_where_patience_and_policy_are_not_the_default),
         TEST(test_two_jobs_on_one_root_are_kept_apart),
