@@ -132,6 +132,16 @@ static void member_called_from(struct member *m, uint32_t stream, uint16_t threa
     m->caller = thread;
 }
 
+int source_queue_open(struct source *s, uint32_t stream)
+{
+    if (stream < s->queues) {
+        return 0;
+    }
+    int rc = ROLL_GROW_ZERO(s->queue, s->queue_room, stream + 1u);
+    s->queues = rc == 0 ? stream + 1 : s->queues;
+    return rc;
+}
+
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     uint32_t stream = entry->rec.stream;
@@ -156,12 +166,9 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
             stream = i < t->joins ? t->joined[i].stream : stream;
         }
     }
-    if (stream >= s->queues) {
-        int rc = ROLL_GROW_ZERO(s->queue, s->queue_room, stream + 1u);
-        if (rc != 0) {
-            return rc;
-        }
-        s->queues = stream + 1;
+    int rc = source_queue_open(s, stream);
+    if (rc != 0) {
+        return rc;
     }
     struct queue *q = &s->queue[stream];
     struct member *m = source_member(s, entry->rec.comm);

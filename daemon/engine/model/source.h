@@ -266,6 +266,8 @@ uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32
 
 /* The thread with this id, which is made if it is new; NULL: there are too many. */
 struct thread *source_thread(struct source *s, uint16_t id);
+/* The queue of this stream is there to be used from now on. 0, NOMEM. */
+int source_queue_open(struct source *s, uint32_t stream);
 /* The call goes to the end of its stream's queue. 0, NOMEM. */
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 /* The group of this call has not been ended yet. */

@@ -135,7 +135,8 @@ void sweep_done(struct roll_engine *e, struct source *s, const struct roll_recor
 {
     uint64_t upto = roll_seal_ticket(rec->seal) + 1;
     s->completes = true;
-    if (rec->stream < s->queues) {
+    /* A stream may have no queue yet: its calls never wait there, like those of no elements. */
+    if (source_queue_open(s, rec->stream) == 0) {
         struct queue *q = &s->queue[rec->stream];
         q->done = upto > q->done ? upto : q->done;
         (void)queue_advance(e, s, q, upto);

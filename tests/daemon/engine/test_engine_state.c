@@ -180,6 +180,23 @@ static void test_a_group_completes_as_a_whole(void **state)
            "AllReduce of 24 float32 (sum) (complete on the device). Everything that it has issued could be matched.");
 }
 
+/* A call of no elements waits in no queue. The device says all the same that its group is over. */
+static void test_a_group_completes_on_a_stream_without_a_queue(void **state)
+{
+    (void)state;
+    uint32_t w;
+    for (uint16_t stream = 3; stream < 40; stream = (uint16_t)(stream * 2)) {
+        struct sim *sim = two_ranks(&w);
+        sim_group(sim, 0);
+        sim_call(sim, 0, w, AR, 0)->stream = stream;
+        sim_group_end(sim, 0);
+        struct roll_record end = sim->rank[0].event[sim->rank[0].events - 1].rec;
+        again(sim, 0, &end, ROLL_STATE_COMPLETE, stream);
+        expect(sim, "AllReduce of 0 float32 (sum) (complete on the device).");
+        assert_string_equal(state_word, "complete");
+    }
+}
+
 /* A communicator is named by its label, by its members where others have the label, and by its members alone where
  * there is none. */
 static void test_communicators_are_told_apart_by_who_is_in_them(void **state)
@@ -304,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_what_is_complete_on_the_device),
         cmocka_unit_test(test_completion_takes_what_is_before_it_along),
         cmocka_unit_test(test_a_group_completes_as_a_whole),
+        cmocka_unit_test(test_a_group_completes_on_a_stream_without_a_queue),
         cmocka_unit_test(test_communicators_are_told_apart_by_who_is_in_them),
         cmocka_unit_test(test_ranks_that_stand_alike_are_one_paragraph),
         cmocka_unit_test(test_why_names_the_finding_on_its_communicator),
