@@ -156,14 +156,16 @@ static void report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks)
         rank[i].peak_bytes = peak[i];
     }
     json_t *out = rank != NULL ? roll_rehearse_report(r->o.trace, r->folder, rank, ranks) : NULL;
-    if (out == NULL && !r->o.quiet) {
-        roll_say("no rank recorded a call, so there is nothing to report");
+    bool has_ranks = out != NULL && roll_json_int(out, "ranks", 0) > 0;
+    if (!has_ranks && !r->o.quiet) {
+        roll_say(out != NULL ? "no rank recorded a call, so there is nothing to report"
+                             : "not enough memory for the report");
     }
     if (out != NULL) {
         if (r->out != NULL && roll_json_line(out, r->out) != 0) {
             roll_say("--json: cannot write %s", r->json);
         }
-        if (!r->o.quiet) {
+        if (has_ranks && !r->o.quiet) {
             roll_rehearse_print(out, stderr);
             fflush(stderr);
         }

@@ -61,8 +61,8 @@ struct roll_rehearse_rank {
 
 /*
  * Reads the trace of the job in `trace` and what its processes noted about their devices in `notes` (a folder of
- * HOSTCUDA_REPORT). Returns one object "rollcall.rehearsal/1" (docs/REHEARSE.md), owned; NULL when out of memory or
- * when the trace holds no run.
+ * HOSTCUDA_REPORT). Returns one object "rollcall.rehearsal/1" (docs/REHEARSE.md), owned; without ranks where
+ * the trace holds no run. NULL: out of memory.
  */
 json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks);
 

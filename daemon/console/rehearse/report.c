@@ -492,7 +492,7 @@ json_t *roll_rehearse_report(const char *trace, const char *notes, const struct 
     json_t *report = NULL;
     r.feed = roll_feed_new(&config, NULL, 0);
     r.verdicts = json_array();
-    if (r.feed != NULL && r.verdicts != NULL && read_trace(&r, trace) == 0 && roll_feed_job(r.feed)[0] != '\0') {
+    if (r.feed != NULL && r.verdicts != NULL && read_trace(&r, trace) == 0) {
         report = report_json(&r, notes, rank, ranks);
     }
     for (size_t i = 0; i < r.rings; i++) {

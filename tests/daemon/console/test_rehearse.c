@@ -105,11 +105,16 @@ static void stand_ins_have_their_order(void **state)
     assert_int_equal(roll_rehearse_preload("/a folder", list, sizeof(list)), ROLL_E_ARG);
 }
 
-static void without_a_trace_there_is_no_report(void **state)
+static void without_a_trace_the_report_has_no_ranks(void **state)
 {
     const struct roll_rehearse_rank rank = {.peak_bytes = 1};
     (void)state;
-    assert_null(roll_rehearse_report(folder, folder, &rank, 1));
+    json_t *report = roll_rehearse_report(folder, folder, &rank, 1);
+    assert_non_null(report);
+    assert_int_equal(json_integer_value(json_object_get(report, "ranks")), 0);
+    assert_int_equal(json_array_size(json_object_get(report, "communicators")), 0);
+    assert_int_equal(json_array_size(json_object_get(report, "memory")), 1);
+    json_decref(report);
 }
 
 int main(void)
@@ -119,7 +124,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(free_memory_is_the_machines_or_the_groups, make_folder, remove_folder),
         cmocka_unit_test(an_interpreter_takes_more_than_a_program),
         cmocka_unit_test_setup_teardown(stand_ins_have_their_order, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(without_a_trace_there_is_no_report, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(without_a_trace_the_report_has_no_ranks, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

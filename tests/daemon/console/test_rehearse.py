@@ -142,9 +142,13 @@ class Rehearse(Case):
                          r"skip skip\n$")
 
     def test_a_job_without_calls_has_no_report(self):
-        r = self.rehearse("-n", "2", "--", "true")
+        r = self.rehearse("-n", "2", "--json", "-", "--", "true")
         self.assertEqual(r.returncode, 0)
         self.assertIn("nothing to report", r.stderr)
+        self.assertNotIn("Rehearsal of", r.stderr)
+        report = json.loads(r.stdout)
+        self.assertEqual((report["ranks"], report["calls"], report["communicators"], report["findings"]),
+                         (0, 0, [], []))
 
     def test_nothing_is_left_in_the_folder_for_temporary_files(self):
         r = self.rehearse("-n", "2", "--quiet", "--", JOB, env={"TMPDIR": self.tmp})
