@@ -64,6 +64,15 @@ static int open_file(struct series *s, bool resume)
     return err;
 }
 
+/* Goes past the segment at s->at, which cannot be opened. A moment ago it could, so its writer has removed it since. */
+static void skip_file(struct series *s, int err, struct reading *r)
+{
+    roll_say("%s: %s", s->file[s->at].path, roll_strerror(err));
+    *r->cut = true;
+    s->at++;
+    s->ended = s->at == s->files;
+}
+
 /* Reads the next frame of the series into s->frame, or sets s->ended. Returns NOMEM, else 0. */
 static int advance(struct series *s, struct reading *r)
 {
@@ -82,12 +91,9 @@ static int advance(struct series *s, struct reading *r)
             s->ended = true;
         } else {
             whole = whole && follows(&s->file[s->at - 1], &s->file[s->at]);
-            err = open_file(s, whole); /* the file could be read a moment ago, so its writer has removed it since */
+            err = open_file(s, whole);
             if (err) {
-                roll_say("%s: %s", s->file[s->at].path, roll_strerror(err));
-                *r->cut = true;
-                s->at++;
-                s->ended = s->at == s->files;
+                skip_file(s, err, r);
             }
         }
     }
@@ -103,7 +109,13 @@ static int begin(struct series *s, struct reading *r)
                  s->file[0].path);
     }
     int err = open_file(s, false);
-    return err ? err : advance(s, r);
+    if (err == ROLL_E_NOMEM) {
+        return err;
+    }
+    if (err) {
+        skip_file(s, err, r);
+    }
+    return advance(s, r);
 }
 
 /* Finds the run that the series is about, which its first ring or note says. */
