@@ -136,29 +136,6 @@ static cudaError_t sync_cuda(moe_device_t *device, int *error)
     return err != cudaSuccess ? err : cudaStreamSynchronize(device->stream);
 }
 
-int moe_scratch_get(moe_device_t *device, size_t bytes, void **out)
-{
-    struct moe_cuda_state *state = device->state;
-    *out = NULL;
-    if (bytes == 0) {
-        return 0;
-    }
-    cudaError_t err = cudaMallocFromPoolAsync(out, bytes, state->pool, device->stream);
-    if (err != cudaSuccess) {
-        cudaGetLastError();
-        *out = NULL;
-        return err == cudaErrorMemoryAllocation ? MOE_E_NOMEM : MOE_E_DEVICE;
-    }
-    return 0;
-}
-
-void moe_scratch_put(moe_device_t *device, void *memory)
-{
-    if (memory != NULL) {
-        cudaFreeAsync(memory, device->stream);
-    }
-}
-
 static int zero_cuda(moe_device_t *device, void *data, size_t bytes)
 {
     return bytes == 0 || cudaMemsetAsync(data, 0, bytes, device->stream) == cudaSuccess ? 0 : MOE_E_DEVICE;
