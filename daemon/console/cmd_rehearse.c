@@ -207,6 +207,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     uint64_t *peak = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*peak)) : NULL;
     code = code != 0 ? code : prepare(&r);
     if (code == 0 && peak != NULL) {
+        r.o.scratch = r.folder;
         r.o.trace = r.o.trace != NULL ? r.o.trace : r.folder;
         set_environment(&r);
         code = roll_run_launch(&r.o, &r.place, NULL, peak);

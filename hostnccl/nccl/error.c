@@ -35,6 +35,9 @@ static void read_settings(void)
     settings.peer_death_is_error = death && !strcmp(death, "error");
     settings.eager_bytes = eager ? strtoull(eager, NULL, 10) : 0;
     settings.program_order = order && !strcmp(order, "program");
+    if (data && *data && strcmp(data, "skip") != 0 && strcmp(data, "move") != 0) {
+        fprintf(stderr, "hostnccl: HOSTNCCL_DATA=%s is not move or skip; using move\n", data);
+    }
     settings.skips_data = data && !strcmp(data, "skip");
     settings.mismatch = mismatch && !strcmp(mismatch, "error")   ? HN_MISMATCH_ERROR
                         : mismatch && !strcmp(mismatch, "print") ? HN_MISMATCH_PRINT

@@ -30,6 +30,7 @@ struct roll_run_options {
     double grace_s;
     int bind;                      /* enum roll_bind_kind */
     const struct roll_bind *bound; /* the bindings that were picked */
+    const char *scratch;           /* a folder that goes as well when this program is killed; NULL = none */
     const char *behind;            /* libraries that come behind librollcall.so in LD_PRELOAD; NULL = none */
     char **command;
 };
@@ -65,8 +66,9 @@ struct roll_warden {
     pid_t pid;
     int fd;
 };
-/* Starts the warden, before any thread is started. dir is copied. 0 or ROLL_E_IO. */
-int roll_warden_start(struct roll_warden *warden, const char *dir);
+/* Starts the warden, before any thread is started. The names are copied; `scratch` (NULL = none) is removed whole. 0 or
+ * ROLL_E_IO. */
+int roll_warden_start(struct roll_warden *warden, const char *dir, const char *scratch);
 void roll_warden_guard_group(struct roll_warden *warden, pid_t group);
 void roll_warden_guard_daemon(struct roll_warden *warden, pid_t pid);
 /* Called when everything has ended in good order: the warden ends without doing anything. */

@@ -357,7 +357,7 @@ static void prepare(struct launcher *r)
     if (!r->o.quiet) {
         roll_say("bound by %s", r->bind.why);
     }
-    if (roll_warden_start(&r->warden, r->dir) != 0) {
+    if (roll_warden_start(&r->warden, r->dir, r->o.scratch) != 0) {
         roll_say("cannot start a helper process: %s; if `rollcall run` is killed with SIGKILL, %s stays",
                  strerror(errno), r->dir);
     }

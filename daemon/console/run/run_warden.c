@@ -5,6 +5,7 @@
  * is gone. PR_SET_PDEATHSIG was rejected: it reaches direct children only, is cleared by set-user-id programs, and
  * leaves nobody to remove the directory.
  */
+#include "daemon/console/file.h"
 #include "daemon/console/run/run.h"
 
 #include "trace/err.h"
@@ -62,7 +63,7 @@ static void end_all(const pid_t *target, size_t n)
     }
 }
 
-static _Noreturn void guard(int fd, const char *dir)
+static _Noreturn void guard(int fd, const char *dir, const char *scratch)
 {
     static pid_t target[GROUPS_MAX]; /* negative: process groups */
     size_t n = 0;
@@ -92,6 +93,9 @@ static _Noreturn void guard(int fd, const char *dir)
         gone(&daemon, 1, 200);
     }
     roll_run_dir_remove(dir);
+    if (scratch != NULL) {
+        roll_directory_remove(scratch);
+    }
     _exit(0);
 }
 
@@ -108,7 +112,7 @@ static void close_others(int keep)
     close_range((unsigned)keep + 1, ~0u, 0);
 }
 
-int roll_warden_start(struct roll_warden *w, const char *dir)
+int roll_warden_start(struct roll_warden *w, const char *dir, const char *scratch)
 {
     int pipe_fd[2];
     if (pipe2(pipe_fd, O_CLOEXEC) != 0) {
@@ -126,7 +130,7 @@ int roll_warden_start(struct roll_warden *w, const char *dir)
         signal(SIGTERM, SIG_IGN);
         close(pipe_fd[1]);
         close_others(pipe_fd[0]);
-        guard(pipe_fd[0], dir);
+        guard(pipe_fd[0], dir, scratch);
     }
     close(pipe_fd[0]);
     *w = (struct roll_warden){.pid = pid, .fd = pipe_fd[1]};

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from support import Case, ROLLCALL
+from support import Case, ROLLCALL, until
 
 JOB = os.environ["ROLL_TEST_REHEARSE_JOB"]
 
@@ -122,6 +122,10 @@ class Rehearse(Case):
         with open(out) as f:
             self.assertTrue(all(m["host_peak_bytes"] > 48 << 20 for m in json.load(f)["memory"]))
 
+    def test_a_setting_of_the_payloads_that_is_no_word(self):
+        r = self.rehearse("-n", "1", "--quiet", "--", JOB, env={"HOSTNCCL_DATA": "skp"})
+        self.assertEqual(r.stderr, "hostnccl: HOSTNCCL_DATA=skp is not move or skip; using move\n")
+
     def test_codes(self):
         self.assertEqual(self.rehearse("-n", "2", "--", JOB, "fails").returncode, 7)
         self.assertEqual(self.rehearse("--fail-on-finding", "-n", "2", "--", JOB).returncode, 0)
@@ -153,6 +157,17 @@ class Rehearse(Case):
     def test_nothing_is_left_in_the_folder_for_temporary_files(self):
         r = self.rehearse("-n", "2", "--quiet", "--", JOB, env={"TMPDIR": self.tmp})
         self.assertEqual((r.returncode, os.listdir(self.tmp)), (0, []))
+
+    def test_nothing_is_left_when_the_command_is_killed(self):
+        temporary = self.path("temporary")
+        os.mkdir(temporary)
+        p = subprocess.Popen([ROLLCALL, "rehearse", "-n", "2", "--quiet", "--", JOB, "sick"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, env=dict(self.env, TMPDIR=temporary))
+        self.started.append(p)
+        self.assertTrue(until(lambda: any(os.listdir(os.path.join(temporary, d)) for d in os.listdir(temporary))))
+        p.kill()
+        p.wait(60)
+        self.assertTrue(until(lambda: not os.listdir(temporary)))
 
     def test_a_trace_is_kept_where_it_is_wanted(self):
         kept = self.path("kept")
