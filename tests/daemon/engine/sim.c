@@ -160,7 +160,7 @@ struct roll_record *sim_call(struct sim *sim, uint32_t rank, uint32_t comm, enum
     struct sim_rank *r = &sim->rank[rank];
     assert_true(r->in_comm[comm] >= 0);
     struct roll_record *rec = sim_record(sim, rank, op, comm);
-    bool reduces = op == ROLL_OP_ALLREDUCE || op == ROLL_OP_REDUCE || op == ROLL_OP_REDUCESCATTER;
+    bool reduces = roll_op_has(op, ROLL_TRAIT_REDOP);
     rec->count = count;
     rec->dtype = ROLL_DTYPE_FLOAT32;
     rec->redop = reduces ? ROLL_RED_SUM : ROLL_RED_NONE;
