@@ -220,7 +220,7 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
     words_ranks(&w, &set[!side]);
     words_add(&w, " has not %s: ", side == 0 ? "received it" : "sent it");
     words_instead(&w, e, b, other);
-    words_add(&w, "; it has made %u such calls, and %u have been made here.", p->issued[!side], p->issued[side]);
+    words_add(&w, "; of the messages of this pair it has made %u, its partner %u.", p->issued[!side], p->issued[side]);
     if (itself) {
         (void)roll_rankset_copy(&v->culprits, &set[side]);
         words_add(&w, " A message to oneself needs both its send and its receive, in one group.");

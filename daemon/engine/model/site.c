@@ -168,8 +168,11 @@ static bool site_comparable(const struct source *a, const struct source *b)
     }
     uint32_t tried = 0;
     for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
-        uint64_t site = a->sites->stack[id - 1].depth > 0 ? identity(a->sites, (uint32_t)id) : 0;
-        tried += site != 0; /* the table has room for ids that were never defined */
+        if (a->sites->stack[id - 1].depth == 0) {
+            continue; /* the table has room for ids that were never defined */
+        }
+        uint64_t site = identity(a->sites, (uint32_t)id);
+        tried++;
         if (site != 0 && site_is_known(b, site)) {
             return true;
         }
