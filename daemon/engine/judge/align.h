@@ -65,8 +65,9 @@ struct told_side {
     uint32_t length, minors;
     enum roll_certainty certainty;
     struct roll_rankset minor;
-    bool named; /* the ranks were named as culprits */
-    bool used;  /* this side has been looked at in this round */
+    bool named;  /* the ranks were named as culprits */
+    bool used;   /* this side has been looked at in this round */
+    bool stands; /* a rank of it still differs, and nothing can be read of what the rank did instead */
 };
 
 /* A disagreement from the moment at which it is seen until nothing more can be learnt about it: align.c. */

@@ -129,6 +129,29 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
     (void)roll_rankset_copy(&t->minor, &f->minor);
 }
 
+/* The rank still differs from the majority, and nothing can be read of what it did instead: its calls may have left its
+ * log, because calls that all ranks have entered are kept no longer than there is room. */
+static bool is_unread(const struct judge *j, const struct align_guess *guess, uint32_t rank)
+{
+    const struct ballot *b = &j->d->ballot[rank];
+    return b->in && b->sig != j->vote.major && guess[rank].kind == ALIGN_UNKNOWN;
+}
+
+/* Notes which of the things said so far are about such a rank: they stand. */
+static void note_unread(struct judge *j, const struct align_guess *guess)
+{
+    for (uint32_t i = 0; i < j->d->sides; i++) {
+        j->d->side[i].stands = false;
+    }
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        uint32_t world = is_unread(j, guess, r) ? comm_world(j->e, j->c, r) : NO_SOURCE;
+        for (uint32_t i = 0; world != NO_SOURCE && i < j->d->sides; i++) {
+            struct told_side *t = &j->d->side[i];
+            t->stands = t->stands || roll_rankset_has(&t->minor, world);
+        }
+    }
+}
+
 /* Takes back what was said about ranks that turn out to be no minority, and about which there is nothing else to say.
  */
 static void take_back(struct judge *j, bool harmless)
@@ -138,7 +161,7 @@ static void take_back(struct judge *j, bool harmless)
     for (uint32_t i = 0; i < d->sides; i++) {
         if (is_another_story(&d->side[i], j->seq, harmless)) {
             d->beside = true;
-        } else if (!d->side[i].used && j->vote.decided) {
+        } else if (!d->side[i].used && !d->side[i].stands && j->vote.decided) {
             (void)say_withdraw(j->e, d->side[i].number, "the calls of the ranks that came later decide otherwise");
         }
     }
@@ -152,6 +175,7 @@ void align_tell(struct judge *j, struct align_guess *guess, struct line *line)
     for (uint32_t i = 0; i < j->d->sides; i++) {
         j->d->side[i].used = false;
     }
+    note_unread(j, guess);
     for (uint32_t r = 0; r < c->size; r++) {
         if (guess[r].kind == ALIGN_UNKNOWN) {
             continue;
