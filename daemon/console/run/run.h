@@ -128,7 +128,7 @@ int roll_run_code(int status);
 
 /* rings (run_watch.c) */
 
-/* The sum of all heads and the number of rings in dir, which grows when any rank makes a call. */
+/* A number that grows with the rings in dir, and when any of their ranks makes a call that is no poll. */
 uint64_t roll_run_progress(const char *dir);
 /* Writes the wait status into the ring of this process, when it has one. */
 void roll_run_note_exit(const char *dir, pid_t pid, int status);

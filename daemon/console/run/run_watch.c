@@ -6,6 +6,7 @@
  */
 #include "daemon/console/run/run.h"
 
+#include "trace/op.h"
 #include "trace/ring.h"
 
 #include <dirent.h>
@@ -36,16 +37,23 @@ static void each_ring(const char *dir, const char *suffix, bool writable, void (
     closedir(d);
 }
 
-static void add_head(struct roll_ring *ring, void *data)
+/* Adds the ticket behind the newest call of a ring. A host that polls has a record every second, and has not moved:
+ * PyTorch's watchdog polls for ever. */
+static void add_calls(struct roll_ring *ring, void *data)
 {
-    uint64_t *sum = data;
-    *sum += 1 + atomic_load_explicit(&ring->header->head, memory_order_relaxed);
+    uint64_t *sum = data, next = atomic_load_explicit(&ring->header->head, memory_order_acquire);
+    uint64_t oldest = next > ring->mask + 1 ? next - ring->mask - 1 : 0;
+    struct roll_record rec;
+    while (next > oldest && roll_ring_get(ring, next - 1, &rec) == 0 && roll_op_class(rec.op) == ROLL_CLASS_POLL) {
+        next--;
+    }
+    *sum += 1 + next;
 }
 
 uint64_t roll_run_progress(const char *dir)
 {
     uint64_t sum = 0;
-    each_ring(dir, ".ring", false, add_head, &sum);
+    each_ring(dir, ".ring", false, add_calls, &sum);
     return sum;
 }
 

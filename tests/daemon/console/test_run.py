@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from support import Case, DAEMON, END_S, ROLLCALL, marked, command_of, until
+from support import CATALOGUE, Case, DAEMON, END_S, ROLLCALL, marked, command_of, until
 
 
 class Codes(Case):
@@ -155,6 +155,12 @@ class Ends(Case):
         self.assertEqual(r.returncode, 124)
         self.assertIn("nothing has moved for 1 s", r.stderr)
         self.assertLess(time.monotonic() - begin, 60)
+
+    def test_timeout_ends_a_job_whose_hosts_only_poll(self):
+        self.need_nccl()
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--timeout", "3", "--", CATALOGUE, "poll-skipped", "sick")
+        self.assertEqual(r.returncode, 124, r.stderr)
+        self.assertIn("nothing has moved for 3 s", r.stderr)
 
     def test_timeout_spares_a_job_that_prints(self):
         r = self.rollcall("run", "--timeout", "3", "--", "sh", "-c", "for i in $(seq 20); do echo $i; sleep 0.2; done")
