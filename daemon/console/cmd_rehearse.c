@@ -142,6 +142,9 @@ static void set_environment(const struct rehearsal *r)
 {
     setenv("HOSTNCCL_DATA", "skip", 0);
     setenv("HOSTCUDA_KERNELS", "skip", 0);
+    /* PyTorch's cache hands out blocks that hold what their last user left, and no kernel writes them anew: counts that
+     * the ranks read back would differ. Fresh memory reads as zero on all of them. */
+    setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 0);
     setenv("HOSTCUDA_REPORT", r->folder, 1);
     if (r->memory != NULL) {
         setenv("HOSTCUDA_MEMORY", r->memory, 1);

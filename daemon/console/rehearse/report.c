@@ -475,7 +475,8 @@ static json_t *report_json(struct reading *r, const char *notes, const struct ro
     roll_engine_t *engine = roll_feed_engine(r->feed);
     uint64_t steps = r->first_step == ROLL_STEP_NONE ? 0 : (uint64_t)r->last_step - r->first_step + 1;
     struct roll_engine_summary s;
-    json_t *comms = comms_json(r, steps), *kernels = json_object();
+    json_t *comms = comms_json(r, steps);
+    json_t *kernels = json_pack("{s:i, s:i, s:i}", "skipped", 0, "run", 0, "refused", 0);
     roll_engine_summary(engine, &s);
     json_t *memory = memory_json(notes, rank, ranks, kernels);
     return json_pack("{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "schema", "rollcall.rehearsal/1", "job",

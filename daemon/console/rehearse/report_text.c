@@ -150,16 +150,20 @@ void roll_rehearse_print(const json_t *report, FILE *out)
         print_calls(comms, has_steps, out);
     }
     print_memory(json_object_get(report, "memory"), out);
-    if (json_object_size(kernels) > 0) {
-        fprintf(out, "Kernels: %lld skipped, %lld run on the host, %lld refused.\n",
-                (long long)roll_json_int(kernels, "skipped", 0), (long long)roll_json_int(kernels, "run", 0),
-                (long long)roll_json_int(kernels, "refused", 0));
+    long long skipped = roll_json_int(kernels, "skipped", 0), run = roll_json_int(kernels, "run", 0),
+              refused = roll_json_int(kernels, "refused", 0);
+    if (skipped + run + refused > 0) {
+        fprintf(out, "Kernels: %lld skipped, %lld run on the host, %lld refused.\n", skipped, run, refused);
     }
     if (has_steps) {
         fprintf(out, "Steps: %lld.\n", (long long)roll_json_int(report, "steps", 0));
     }
     int64_t findings = roll_json_int(report, "findings_count", 0);
     fprintf(out, findings > 0 ? "Findings: %lld\n" : "Findings: none\n", (long long)findings);
+    if (findings > 0 && skipped > 0) {
+        fprintf(out,
+                "What skipped kernels would have computed reads as zero: look whether a finding comes from that.\n");
+    }
     json_array_foreach(json_object_get(report, "findings"), i, finding)
     {
         roll_verdict_print_line(out, finding, false);

@@ -140,10 +140,10 @@ class Rehearse(Case):
 
     def test_stand_ins_are_preloaded_behind_rollcall(self):
         r = self.rollcall("rehearse", "-n", "1", "--quiet", "--", "sh", "-c",
-                          "echo $LD_PRELOAD $HOSTNCCL_DATA $HOSTCUDA_KERNELS")
+                          "echo $LD_PRELOAD $HOSTNCCL_DATA $HOSTCUDA_KERNELS $PYTORCH_NO_CUDA_MEMORY_CACHING")
         self.assertRegex(r.stdout,
                          r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2(:\S+)? "
-                         r"skip skip\n$")
+                         r"skip skip 1\n$")
 
     def test_a_job_without_calls_has_no_report(self):
         r = self.rehearse("-n", "2", "--json", "-", "--", "true")
