@@ -138,3 +138,18 @@ void scene_expect_after(struct sim *sim, uint64_t seconds, const char *findings)
     sim->patience_ns = seconds * S_;
     sim_expect(sim, findings);
 }
+
+struct sim *scene_two_wait(uint32_t *w)
+{
+    struct sim *sim = sim_new(3);
+    *w = sim_world(sim);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_call(sim, r, *w, ROLL_OP_ALLREDUCE, 512);
+        sim_sync(sim, r);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        sim_call(sim, r, *w, ROLL_OP_ALLREDUCE, 512);
+        sim_stuck(sim, r);
+    }
+    return sim;
+}

@@ -552,3 +552,12 @@ void sim_expect_at(const struct sim *sim, const char *findings, const char *file
         free(got);
     }
 }
+
+void sim_expect_with_notes(const struct sim *sim, const char *want)
+{
+    for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+        char *got = sim_run(sim, order, true, false);
+        assert_string_equal(got, want);
+        free(got);
+    }
+}

@@ -107,7 +107,9 @@ char *sim_run(const struct sim *sim, uint32_t order, bool notes, bool text);
 char *sim_run_all(const struct sim *sim, uint32_t order);
 void sim_expect_at(const struct sim *sim, const char *findings, const char *file, int line);
 #define sim_expect(sim, findings) sim_expect_at(sim, findings, __FILE__, __LINE__)
-#define SIM_ORDERS                9u
+/* The same of findings and notes together. */
+void sim_expect_with_notes(const struct sim *sim, const char *said);
+#define SIM_ORDERS 9u
 
 /* Signals and exit codes as wait statuses. */
 #define SIM_SIGNAL(n) (n)

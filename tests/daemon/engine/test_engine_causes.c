@@ -2,6 +2,7 @@
  * test_engine_causes.c: who is named, and that one cause gives one finding: consequences of a told cause, ends of a
  * job, votes in a circle, communicators taken down, returned waits.
  */
+#include "tests/daemon/engine/scenes.h"
 #include "tests/daemon/engine/story.h"
 
 #include <setjmp.h>
@@ -16,31 +17,6 @@
 #include <string.h>
 
 #define AR ROLL_OP_ALLREDUCE
-
-static void notes(const struct sim *sim, const char *want)
-{
-    for (uint32_t order = 0; order < SIM_ORDERS; order++) {
-        char *got = sim_run(sim, order, true, false);
-        assert_string_equal(got, want);
-        free(got);
-    }
-}
-
-/* Three ranks, the last of which does not come. */
-static struct sim *two_wait(uint32_t *w)
-{
-    struct sim *sim = sim_new(3);
-    *w = sim_world(sim);
-    for (uint32_t r = 0; r < 3; r++) {
-        sim_call(sim, r, *w, AR, 512);
-        sim_sync(sim, r);
-    }
-    for (uint32_t r = 0; r < 2; r++) {
-        sim_call(sim, r, *w, AR, 512);
-        sim_stuck(sim, r);
-    }
-    return sim;
-}
 
 /* All events of a scenario into an engine whose clock stands at `now`. */
 static roll_engine_t *engine_of(const struct sim *sim, uint64_t now)
@@ -97,7 +73,7 @@ static void test_watchdog_of_a_waiting_rank_is_a_consequence(void **state)
     (void)state;
     for (int cause = 0; cause < 3; cause++) { /* the last rank is stopped, dead, or busy */
         uint32_t w;
-        struct sim *sim = two_wait(&w);
+        struct sim *sim = scene_two_wait(&w);
         if (cause < 2) {
             sim_proc(sim, 2, cause ? ROLL_PROC_DEAD : ROLL_PROC_STOPPED,
                      cause ? SIM_SIGNAL(SIGKILL) : ROLL_EXIT_UNKNOWN);
@@ -116,11 +92,11 @@ static void test_exit_code_zero_is_a_good_end_however_it_came_about(void **state
 {
     (void)state;
     uint32_t w;
-    struct sim *sim = two_wait(&w);
+    struct sim *sim = scene_two_wait(&w);
     sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_EXIT(0));
     sim_expect(sim, "proven rank-finished 2");
     sim_destroy(&sim);
-    sim = two_wait(&w);
+    sim = scene_two_wait(&w);
     sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_EXIT(1));
     sim_expect(sim, "proven rank-dead 2");
     sim_destroy(&sim);
@@ -130,7 +106,7 @@ static void test_end_of_unknown_kind_is_told_after_a_second(void **state)
 {
     (void)state;
     uint32_t w;
-    struct sim *sim = two_wait(&w);
+    struct sim *sim = scene_two_wait(&w);
     sim_proc(sim, 2, ROLL_PROC_DEAD, ROLL_EXIT_UNKNOWN); /* a launcher may be ending all ranks one by one */
     sim->patience_ns = S_ * 9 / 10;
     sim_expect(sim, "");
@@ -147,7 +123,7 @@ static void test_waiters_are_named_however_late_the_exit_status_comes(void **sta
         for (uint64_t step_ms = 20; step_ms <= 200; step_ms += 60) {
             uint32_t w;
             uint64_t now = 1000 * S_;
-            struct sim *sim = two_wait(&w);
+            struct sim *sim = scene_two_wait(&w);
             roll_engine_t *e = engine_of(sim, now);
             for (uint32_t i = 0; i < 40; i++) {
                 roll_engine_tick(e, now += S_ / 50);
@@ -272,7 +248,7 @@ static void test_sequence_that_jumps_far_is_given_up_with_a_note(void **state)
     sim_call(sim, 0, w, AR, 64);
     sim_call(sim, 1, w, AR, 77);
     sim_stuck(sim, 1);
-    notes(sim, "note data-incomplete -");
+    sim_expect_with_notes(sim, "note data-incomplete -");
     sim_destroy(&sim);
 }
 

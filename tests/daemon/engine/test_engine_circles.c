@@ -33,6 +33,19 @@ static void expect_words(struct sim *sim, bool sick, const char *words)
     free(text);
 }
 
+/* A proven circle that names the last rank, of two ranks nobody; the healthy twin: nothing. */
+static void expect_circle(struct sim *sim, int sick, const char *words)
+{
+    if (!sick) {
+        sim_expect(sim, "");
+    } else if (sim->ranks == 2) {
+        sim_expect(sim, "proven circular-wait -");
+    } else {
+        expect_last(sim, "proven circular-wait");
+    }
+    expect_words(sim, sick, words);
+}
+
 static void test_opposite_order_with_host_waits_is_a_proven_circle(void **state)
 {
     (void)state;
@@ -53,14 +66,7 @@ static void test_opposite_order_with_host_waits_is_a_proven_circle(void **state)
                     sim_sync(sim, r);
                 }
             }
-            if (!sick) {
-                sim_expect(sim, "");
-            } else if (sizes[i] == 2) {
-                sim_expect(sim, "proven circular-wait -");
-            } else {
-                expect_last(sim, "proven circular-wait");
-            }
-            expect_words(sim, sick, "left out the call that another waits in");
+            expect_circle(sim, sick, "left out the call that another waits in");
             sim_destroy(&sim);
         }
     }
@@ -87,14 +93,7 @@ static void test_opposite_order_on_one_stream_is_a_proven_circle(void **state)
                     sim_sync(sim, r);
                 }
             }
-            if (!sick) {
-                sim_expect(sim, "");
-            } else if (sizes[i] == 2) {
-                sim_expect(sim, "proven circular-wait -");
-            } else {
-                expect_last(sim, "proven circular-wait");
-            }
-            expect_words(sim, sick, "They entered the communicators in opposite order");
+            expect_circle(sim, sick, "They entered the communicators in opposite order");
             sim_destroy(&sim);
         }
     }

@@ -2,6 +2,7 @@
  * test_engine_creations.c: communicators that are made and taken down: members that do not join, an abort and what
  * comes after it, a rank that is restarted, creations whose definition is not known.
  */
+#include "tests/daemon/engine/scenes.h"
 #include "tests/daemon/engine/story.h"
 
 #include <setjmp.h>
@@ -17,41 +18,16 @@
 
 #define AR ROLL_OP_ALLREDUCE
 
-static void notes(const struct sim *sim, const char *want)
-{
-    for (uint32_t order = 0; order < SIM_ORDERS; order++) {
-        char *got = sim_run(sim, order, true, false);
-        assert_string_equal(got, want);
-        free(got);
-    }
-}
-
-/* Three ranks, the last of which does not come. */
-static struct sim *two_wait(uint32_t *w)
-{
-    struct sim *sim = sim_new(3);
-    *w = sim_world(sim);
-    for (uint32_t r = 0; r < 3; r++) {
-        sim_call(sim, r, *w, AR, 512);
-        sim_sync(sim, r);
-    }
-    for (uint32_t r = 0; r < 2; r++) {
-        sim_call(sim, r, *w, AR, 512);
-        sim_stuck(sim, r);
-    }
-    return sim;
-}
-
 static void test_abort_takes_the_communicator_out_of_judgement(void **state)
 {
     (void)state;
     uint32_t w;
-    struct sim *sim = two_wait(&w);
+    struct sim *sim = scene_two_wait(&w);
     for (uint32_t r = 0; r < 3; r++) {
         sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
     }
     sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
-    notes(sim, "");
+    sim_expect_with_notes(sim, "");
     sim_destroy(&sim);
 }
 
@@ -59,7 +35,7 @@ static void test_abort_and_a_new_communicator_is_an_elastic_restart(void **state
 {
     (void)state;
     uint32_t w, rest[2] = {0, 1};
-    struct sim *sim = two_wait(&w);
+    struct sim *sim = scene_two_wait(&w);
     for (uint32_t r = 0; r < 2; r++) {
         sim_return(sim, r);
         sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
