@@ -66,6 +66,9 @@ struct hostcuda_launch_config {
     void **extra;     /* or packed, which twins do not understand */
 };
 
+/* Whether every launch of the kernel is an error. */
+bool hostcuda_is_refused(const struct hostcuda_function *function);
+
 /* Makes the work of a launch; *is_skipped: it does nothing. Otherwise as the policy says: cudaErrorNotSupported,
  * cudaErrorInvalidConfiguration, cudaErrorInvalidValue, cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_function *function,

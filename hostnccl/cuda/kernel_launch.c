@@ -58,20 +58,25 @@ static void *copy_arguments(const struct hostcuda_function *function, void **arg
     return block;
 }
 
+bool hostcuda_is_refused(const struct hostcuda_function *function)
+{
+    enum hostcuda_policy policy = hostcuda_policy();
+    return policy == HOSTCUDA_KERNELS_REFUSE || (policy == HOSTCUDA_KERNELS_OWN && !function->twin);
+}
+
 cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_function *function,
                                     const struct hostcuda_launch_config *config, bool *is_skipped)
 {
-    enum hostcuda_policy policy = hostcuda_policy();
     if (!is_possible(config)) {
         return cudaErrorInvalidConfiguration;
     }
     if (config->shared_bytes > (size_t)atomic_load(&function->dynamic_shared_bytes)) {
         return cudaErrorInvalidValue;
     }
-    if (policy == HOSTCUDA_KERNELS_REFUSE || (policy == HOSTCUDA_KERNELS_OWN && !function->twin)) {
+    if (hostcuda_is_refused(function)) {
         return refuse(function);
     }
-    *is_skipped = policy == HOSTCUDA_KERNELS_SKIP || !function->twin;
+    *is_skipped = hostcuda_policy() == HOSTCUDA_KERNELS_SKIP || !function->twin;
     struct hostcuda_kernel kernel = {.function = function,
                                      .grid = {config->grid.x, config->grid.y, config->grid.z},
                                      .threads = {config->threads.x, config->threads.y, config->threads.z},

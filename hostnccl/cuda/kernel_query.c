@@ -23,10 +23,14 @@ static int ask(enum cudaDeviceAttr attribute)
     return value;
 }
 
+/* Programs ask this to learn whether the device has code for the kernel, before they choose a way that needs it. */
 HOSTCUDA_EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *func)
 {
     struct hostcuda_function *function;
     cudaError_t error = attributes ? find(func, &function) : cudaErrorInvalidValue;
+    if (!error && hostcuda_is_refused(function)) {
+        error = cudaErrorNoKernelImageForDevice;
+    }
     if (!error) {
         int version = 10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor);
         memset(attributes, 0, sizeof(*attributes));

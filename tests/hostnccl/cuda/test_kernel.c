@@ -131,7 +131,10 @@ static void refuses_all(void)
 
 static void refuses_without_a_word(void)
 {
+    struct cudaFuncAttributes attributes;
     register_kernels(NULL);
+    expect(cudaFuncGetAttributes(&attributes, &stub_add) == cudaErrorNoKernelImageForDevice);
+    expect(cudaGetLastError() == cudaErrorNoKernelImageForDevice);
     expect(cudaLaunchKernel(&stub_add, ONE, WARP, NULL, 0, NULL) == cudaErrorNotSupported);
 }
 
