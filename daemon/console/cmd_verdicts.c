@@ -117,30 +117,46 @@ static void print_followed(const json_t *reply, bool json)
     fflush(stdout);
 }
 
-static void follow(roll_client_t *client, struct roll_tally *tally, bool json, bool colour)
+/* Subscribes, which does nothing at a root that has this subscriber already: a root that was started again meanwhile
+ * has not, and would stay silent for good. */
+static bool is_subscribed(roll_client_t *client, const struct roll_link_options *link, int64_t from)
 {
+    json_t *query = json_pack("{s:s, s:I}", "op", "subscribe", "from", (json_int_t)from), *reply = NULL;
+    if (query != NULL && link->job != NULL) {
+        json_object_set_new(query, "job", json_string(link->job));
+    }
+    bool is_done = query != NULL && roll_client_query(client, query, ROLL_CLIENT_TIMEOUT_MS, &reply) == 0 &&
+                   json_object_get(reply, "error") == NULL;
+    json_decref(reply);
+    return is_done;
+}
+
+static void follow(roll_client_t *client, const struct roll_link_options *link, int64_t from, struct roll_tally *tally,
+                   bool json, bool colour)
+{
+    enum { TRIES = 3 }; /* a root that is started again is back in some seconds */
     struct sigaction act = {.sa_handler = on_signal};
+    json_t *said = json_object();
+    int failed = 0;
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     while (!over && !ferror(stdout)) {
         json_t *verdict = NULL;
         int err = roll_client_next(client, 500, &verdict);
-        if (err == 0) {
+        if (err == 0 && roll_verdict_json_is_new(said, verdict)) {
             roll_tally_add_json(tally, verdict);
             print_one(verdict, NULL, json, colour);
-            json_decref(verdict);
-            continue;
         }
-        json_t *reply = NULL;
-        if (err != ROLL_E_TIMEOUT ||
-            roll_client_query(client, json_pack("{s:s}", "op", "status"), ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
-            if (!over) {
-                roll_say("the root %s has ended; no more verdicts will come", roll_client_endpoint(client));
-            }
+        json_decref(verdict);
+        failed = err == 0 || (err == ROLL_E_TIMEOUT && is_subscribed(client, link, from)) ? 0 : failed + 1;
+        if (failed == 1 && !over) {
+            roll_say("the root %s does not answer; waiting for it", roll_client_endpoint(client));
+        } else if (failed == TRIES) {
+            roll_say("the root %s has ended; no more verdicts will come", roll_client_endpoint(client));
             break;
         }
-        json_decref(reply);
     }
+    json_decref(said);
 }
 
 int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
@@ -176,7 +192,7 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
                          &reply);
     if (code == 0 && following) {
         print_followed(reply, json);
-        follow(client, &tally, json, colour);
+        follow(client, &link, from, &tally, json, colour);
     } else if (code == 0) {
         const json_t *list = json_object_get(reply, "verdicts");
         json_t *seen = json_object();

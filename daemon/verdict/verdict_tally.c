@@ -10,6 +10,7 @@
 
 #include "daemon/base/array.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,27 @@ const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *ver
         }
     }
     return NULL;
+}
+
+static const char *text_of(const json_t *verdict, const char *member)
+{
+    const char *text = json_string_value(json_object_get(verdict, member));
+    return text != NULL ? text : "";
+}
+
+bool roll_verdict_json_is_new(json_t *heard, const json_t *verdict)
+{
+    char key[512], words[512];
+    snprintf(key, sizeof(key), "%s.%u.%llu", job_of(verdict), restart_of(verdict),
+             (unsigned long long)number_of(verdict));
+    snprintf(words, sizeof(words), "%s %s %s", text_of(verdict, "code"), text_of(verdict, "certainty"),
+             text_of(verdict, "culprits_text"));
+    const char *before = json_string_value(json_object_get(heard, key));
+    bool is_known = before != NULL && strcmp(before, words) == 0;
+    if (!is_known) {
+        json_object_set_new(heard, key, json_string(words));
+    }
+    return !is_known;
 }
 
 /* The row of verdict `number` of this run; NULL = none. */

@@ -22,6 +22,13 @@ bool roll_verdict_json_is_finding(const json_t *verdict);
  * and `verdict` itself. Borrowed. */
 const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *verdict);
 
+/*
+ * Whether a pushed verdict has not been heard; then notes it. A root that was killed and started again tells its
+ * verdicts from the first one on: those of its trace, or, without a trace, what it finds in the rings. `heard` is an
+ * object of the caller, empty at first, that holds by job and number what each verdict said.
+ */
+bool roll_verdict_json_is_new(json_t *heard, const json_t *verdict);
+
 /* Counts findings that stand while verdicts of any number of runs pass by. Zero-initialised is valid. One thread at a
  * time. */
 struct roll_tally {

@@ -25,6 +25,7 @@
 #define NOTES_SHOWN 8 /* notes of one code that are printed: a large job has one for each rank and layer */
 #define DRAIN_MS    10000
 #define LATE_MS     1000 /* patience for verdicts that the root still sends after its answer */
+#define AGAIN_LOOKS 100  /* empty looks before the root is asked again whether it knows us: 5 s */
 #define LOOK_MS     50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
 
 struct roll_announcer {
@@ -37,6 +38,7 @@ struct roll_announcer {
     int done_fd;
     uint64_t seen; /* verdicts printed */
     struct roll_tally tally;
+    json_t *heard;   /* owned; what was heard, for roll_verdict_json_is_new */
     json_t *notes;   /* owned; number of notes of each code */
     json_t *summary; /* owned; NULL until the root has sent it */
 };
@@ -82,7 +84,9 @@ static bool announce_next(struct roll_announcer *a, roll_client_t *client, int t
     if (roll_client_next(client, timeout_ms, &verdict) != 0) {
         return false;
     }
-    announce(a, verdict);
+    if (roll_verdict_json_is_new(a->heard, verdict)) {
+        announce(a, verdict);
+    }
     json_decref(verdict);
     return true;
 }
@@ -121,11 +125,20 @@ static void last_word(struct roll_announcer *a, roll_client_t *client)
     json_decref(reply);
 }
 
+/* Subscribes to the verdicts of our job. A root that has the subscription does nothing; one that was killed and started
+ * again meanwhile has not. */
+static bool subscribe(const struct roll_announcer *a, roll_client_t *client)
+{
+    json_t *reply = NULL;
+    bool is_answered = roll_client_query(client, query(a, "subscribe"), ROLL_CLIENT_TIMEOUT_MS, &reply) == 0;
+    json_decref(reply);
+    return is_answered;
+}
+
 static void *run(void *arg)
 {
     struct roll_announcer *a = arg;
     roll_client_t *client = NULL;
-    json_t *reply = NULL;
     char why[512] = "";
     uint64_t one = 1;
 
@@ -133,13 +146,15 @@ static void *run(void *arg)
         roll_say("%s; the job runs on, its verdicts are not shown here", why);
         goto out;
     }
-    if (roll_client_query(client, query(a, "subscribe"), ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
+    if (!subscribe(a, client)) {
         roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
         goto out;
     }
-    json_decref(reply);
-    while (!atomic_load(&a->finish) && !atomic_load(&a->give_up)) {
-        announce_next(a, client, LOOK_MS);
+    for (int looks = 1; !atomic_load(&a->finish) && !atomic_load(&a->give_up); looks++) {
+        looks = announce_next(a, client, LOOK_MS) ? 0 : looks;
+        if (looks % AGAIN_LOOKS == 0 && looks > 0) {
+            (void)subscribe(a, client); /* nothing to do where the root is away: it is asked again */
+        }
     }
     if (!atomic_load(&a->give_up)) {
         last_word(a, client);
@@ -161,6 +176,7 @@ roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE
     snprintf(a->endpoint, sizeof(a->endpoint), "%s", endpoint);
     snprintf(a->job, sizeof(a->job), "%s", job);
     a->json = json;
+    a->heard = json_object();
     a->quiet = quiet;
     a->colour = roll_colour_wanted(STDERR_FILENO);
     a->done_fd = eventfd(0, EFD_CLOEXEC);
@@ -172,6 +188,7 @@ roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE
         if (a->done_fd >= 0) {
             close(a->done_fd);
         }
+        json_decref(a->heard);
         free(a);
         return NULL;
     }
@@ -217,5 +234,6 @@ void roll_announcer_destroy(roll_announcer_t **announcer)
     json_decref(a->summary);
     roll_tally_fini(&a->tally);
     json_decref(a->notes);
+    json_decref(a->heard);
     free(a);
 }

@@ -1,6 +1,8 @@
 """test_job.py: a real NCCL job: the verdict live, from the trace and from the raw rings; the consoles beside it."""
 import json
 import os
+import re
+import signal
 import subprocess
 import unittest
 
@@ -262,6 +264,68 @@ class Job(Case):
             self.assert_one_line(r.stderr, "--trace-")
         root.terminate()
         self.assertEqual(root.wait(300), 1)  # a root says by its code that there was a finding
+
+    def test_who_follows_hears_a_root_that_was_killed_and_started_again(self):
+        endpoint = f"ipc://{self.path('root')}"
+        command = [DAEMON, "--root", "--listen", endpoint, "--trace", self.path("trace")]
+        root = subprocess.Popen(command, env=self.env, stderr=subprocess.DEVNULL)
+        self.started.append(root)
+        self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
+        with open(self.path("heard"), "w") as heard:
+            follower = subprocess.Popen([ROLLCALL, "verdicts", "--follow", "--json", "--daemon", endpoint],
+                                        stdout=heard, stderr=subprocess.DEVNULL, env=self.env)
+        self.started.append(follower)
+
+        def findings():
+            return [(v["job"], v["number"]) for v in read(self.path("heard")) if v["certainty"] != "note"]
+
+        self.run_sick("--daemon", endpoint, enough=lambda said: bool(findings()))
+        before = findings()
+        follower.send_signal(signal.SIGSTOP)  # however long the root takes, the follower did not wait for it
+        root.kill()
+        root.wait()
+        os.unlink(self.path("root"))
+        root = subprocess.Popen(command, env=self.env, stderr=subprocess.DEVNULL)
+        self.started.append(root)
+        self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
+        follower.send_signal(signal.SIGCONT)
+        self.run_sick("--daemon", endpoint, enough=lambda said: len(findings()) > len(before))
+        after = findings()
+        self.assertEqual(after[:len(before)], before)
+        self.assertEqual(len(set(after)), len(after), "a verdict is told twice")
+        self.assertEqual(len({job for job, _ in after}), 2, after)
+        follower.terminate()
+        self.assertEqual(follower.wait(END_S), 1)
+        root.terminate()
+        root.wait(END_S)
+
+    def test_a_run_hears_a_root_that_was_killed_and_started_again(self):
+        endpoint = f"ipc://{self.path('root')}"
+        command = [DAEMON, "--root", "--listen", endpoint]
+        root = subprocess.Popen(command, env=self.env, stderr=subprocess.DEVNULL)
+        self.started.append(root)
+        self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
+        started, go = self.path("started"), self.path("go")
+        job = f"touch {started}.$RANK; until test -e {go}; do sleep 0.1; done; exec {CATALOGUE} skipped sick"
+
+        def root_again(said):
+            nonlocal root
+            if all(os.path.exists(f"{started}.{r}") for r in range(4)) and not os.path.exists(go):
+                root.kill()
+                root.wait()
+                os.unlink(self.path("root"))
+                root = subprocess.Popen(command, env=self.env, stderr=subprocess.DEVNULL)
+                self.started.append(root)
+                self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
+                with open(go, "w"):
+                    pass
+            return "call-skipped" in said
+
+        r = self.run_hung("--daemon", endpoint, command=["sh", "-c", job], enough=root_again)
+        self.assertEqual(r.returncode, TERMINATED, r.stderr)
+        self.assertEqual(len(re.findall(r"(?m)^PROVEN +call-skipped", r.stderr)), 1, r.stderr)
+        root.terminate()
+        root.wait(END_S)
 
     def test_two_jobs_on_one_root_hear_of_themselves_only(self):
         endpoint = f"ipc://{self.path('root')}"

@@ -114,13 +114,33 @@ static void a_list_says_which_verdict_ended_another(void **state)
     json_decref(list);
 }
 
+/* A root that was started again tells the same verdicts again, and may give their numbers to others. */
+static void a_verdict_is_new_once(void **state)
+{
+    (void)state;
+    json_t *heard = json_object(), *one = verdict(1, "suspected", NULL, 0), *other = verdict(1, "proven", NULL, 0),
+           *restarted = verdict(1, "suspected", NULL, 0), *next = verdict(2, "suspected", NULL, 0);
+    json_object_set_new(restarted, "restart", json_integer(1));
+    assert_true(roll_verdict_json_is_new(heard, one));
+    assert_true(roll_verdict_json_is_new(heard, next));
+    assert_true(roll_verdict_json_is_new(heard, restarted));
+    assert_false(roll_verdict_json_is_new(heard, one));
+    assert_false(roll_verdict_json_is_new(heard, next));
+    assert_true(roll_verdict_json_is_new(heard, other));
+    assert_false(roll_verdict_json_is_new(heard, other));
+    json_decref(heard);
+    json_decref(one);
+    json_decref(other);
+    json_decref(restarted);
+    json_decref(next);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_ended_is_not_counted),
-        cmocka_unit_test(typed_verdicts_count_like_their_json),
-        cmocka_unit_test(runs_do_not_meet),
-        cmocka_unit_test(a_list_says_which_verdict_ended_another),
+        cmocka_unit_test(what_ended_is_not_counted), cmocka_unit_test(typed_verdicts_count_like_their_json),
+        cmocka_unit_test(runs_do_not_meet),          cmocka_unit_test(a_list_says_which_verdict_ended_another),
+        cmocka_unit_test(a_verdict_is_new_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
