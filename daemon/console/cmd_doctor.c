@@ -241,7 +241,9 @@ static bool is_process(const char *text)
 int cmd_doctor(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_checkup c = {0};
+    bool hostnccl = false;
     const struct roll_option options[] = {
+        {"hostnccl", 0, ROLL_OPT_FLAG, NULL, "check COMMAND as `rollcall run --hostnccl` would start it", &hostnccl},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object a line", &c.json},
         {0},
     };
@@ -263,7 +265,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
     if (first < argc && is_process(argv[first])) {
         roll_checkup_process(&c, (uint32_t)strtoul(argv[first], NULL, 10));
     } else if (first < argc) {
-        roll_checkup_program(&c, &place, argv[first]);
+        roll_checkup_program(&c, &place, argv[first], hostnccl);
     }
     if (c.failed > 0) {
         return ROLL_EXIT_FINDING;

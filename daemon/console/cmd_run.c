@@ -3,6 +3,7 @@
  */
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
+#include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/run/run.h"
 #include "daemon/store/segment.h"
 
@@ -25,6 +26,7 @@ struct asked {
     const char *bind_name;
     bool audit;
     FILE *json;
+    char standins[8 * PATH_MAX]; /* a list for LD_PRELOAD */
 };
 
 /* Checks the trace options before the job starts: a daemon that refuses them would not watch the job. */
@@ -93,6 +95,12 @@ static int check(const struct roll_command *self, struct asked *r)
     if (o->hostnccl && r->place.hostnccl[0] == '\0') {
         roll_say("--hostnccl: the stand-in libraries were not found beside this program; build or install hostnccl");
         return ROLL_EXIT_UNREACHABLE;
+    }
+    /* A library that a program's RPATH would find does not count where one of its soname is loaded already. The other
+     * bindings find NCCL by themselves. */
+    if (o->hostnccl && (o->bind == ROLL_BIND_AUTO || o->bind == ROLL_BIND_PRELOAD) &&
+        roll_rehearse_preload(r->place.hostnccl, r->standins, sizeof(r->standins)) == 0) {
+        o->behind = r->standins;
     }
     if (o->json != NULL) {
         r->json = strcmp(o->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(o->json, "we");

@@ -25,7 +25,13 @@ void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_healt
 
 /* doctor_program.c: checks whether this command (found through PATH) is a program that rollcall can enter, and which
  * binding sees its NCCL. */
-void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command);
+/* hostnccl: with the stand-ins in front, as `rollcall run --hostnccl` puts them. */
+void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command, bool hostnccl);
+
+/* doctor_libraries.c: says which copies of NCCL and CUDA's libraries the command, which was studied, would use: its
+ * own, and those of the PyTorch wheel of an interpreter. */
+void roll_checkup_libraries(struct roll_checkup *c, const struct roll_place *place, const struct roll_study *study,
+                            const char *command, bool hostnccl);
 
 /* doctor_process.c: checks what rollcall sees of a running process. */
 void roll_checkup_process(struct roll_checkup *c, uint32_t pid);

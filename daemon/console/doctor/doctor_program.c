@@ -119,10 +119,10 @@ static void conclude(struct roll_checkup *c, const struct roll_study *s)
     }
 }
 
-void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command)
+void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command, bool hostnccl)
 {
     static struct roll_study s; /* large */
-    roll_study(command, NULL, &s);
+    roll_study(command, hostnccl ? place->hostnccl : NULL, &s);
     if (s.error != 0) {
         roll_checkup_say(c, "command", ROLL_HEALTH_FAIL, "%s: %s; give a program that can be run", command,
                          roll_strerror(s.error));
@@ -131,6 +131,7 @@ void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place
     say_command(c, &s);
     if (closed_because(&s) == NULL) {
         say_nccl(c, &s);
+        roll_checkup_libraries(c, place, &s, command, hostnccl);
         say_bindings(c, place, &s);
     }
     conclude(c, &s);

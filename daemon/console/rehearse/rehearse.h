@@ -44,6 +44,9 @@ int roll_rehearse_preload(const char *folder, char *out, size_t size);
  */
 size_t roll_rehearse_lacking(const char *command, const char *preload, char *out, size_t size);
 
+/* The library of the CUDA wheel of PyTorch (libtorch_cuda.so) that the command would use. False: there is none. */
+bool roll_rehearse_wheel(const char *command, char *out, size_t size);
+
 /*
  * Where a CUDA wheel of PyTorch lies beside the interpreter `command`: writes stand-ins for the mathematics libraries
  * that its packages want into the folder `into`, and adds them to `preload`, which has room for `size` bytes. 0, also

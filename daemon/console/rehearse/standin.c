@@ -315,6 +315,13 @@ static bool find_packages(const char *command, char *out, size_t size)
     return is_found;
 }
 
+bool roll_rehearse_wheel(const char *command, char *out, size_t size)
+{
+    char packages[PATH_MAX];
+    return find_packages(command, packages, sizeof(packages)) &&
+           snprintf(out, size, "%s/torch/lib/libtorch_cuda.so", packages) < (int)size;
+}
+
 /* Runs `standins`; what it prints goes into two files. Its exit code; -1: it did not run. */
 static int run_standins(char *const argv[], const char *said, const char *complained)
 {

@@ -153,8 +153,9 @@ static bool begins(const char *text, const char *with)
 }
 
 /* Adds one library of a program to the study. */
-static void study_library(struct roll_study *s, const char *path)
+static void study_library(void *to, const char *path)
 {
+    struct roll_study *s = to;
     struct roll_program p;
     const char *name = strrchr(path, '/') + 1;
     if (begins(name, "libnccl.so")) {
@@ -166,9 +167,27 @@ static void study_library(struct roll_study *s, const char *path)
     }
 }
 
-/* Lists the libraries of a program as ldd(1) does: the loader lists what it would load, and no code of the program
- * runs. */
-static void study_libraries(const char *first, struct roll_study *s)
+/* Becomes the loader, which lists instead of running. */
+static _Noreturn void list(const char *loader, const char *file, const struct roll_loading *with, int out)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(out, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
+    unsetenv("LD_PRELOAD");
+    unsetenv("LD_AUDIT");
+    if (with->path != NULL) {
+        roll_env_prepend("LD_LIBRARY_PATH", with->path);
+    }
+    if (with->preload != NULL) {
+        setenv("LD_PRELOAD", with->preload, 1);
+    }
+    execl(loader, loader, file, (char *)NULL);
+    _exit(127);
+}
+
+void roll_list_libraries(const char *loader, const char *file, const struct roll_loading *with,
+                         void (*visit)(void *to, const char *path), void *to)
 {
     int out[2];
     char *line = NULL;
@@ -178,17 +197,7 @@ static void study_libraries(const char *first, struct roll_study *s)
     }
     pid_t pid = fork();
     if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        dup2(out[1], STDOUT_FILENO);
-        dup2(null, STDERR_FILENO);
-        setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
-        unsetenv("LD_PRELOAD");
-        unsetenv("LD_AUDIT");
-        if (first != NULL) {
-            roll_env_prepend("LD_LIBRARY_PATH", first);
-        }
-        execl(s->path, s->path, (char *)NULL);
-        _exit(127);
+        list(loader, file, with, out[1]);
     }
     close(out[1]);
     FILE *f = fdopen(out[0], "r");
@@ -196,7 +205,7 @@ static void study_libraries(const char *first, struct roll_study *s)
         char *path = strchr(line, '/');
         if (path != NULL) {
             path[strcspn(path, " \n")] = '\0';
-            study_library(s, path);
+            visit(to, path);
         }
     }
     free(line);
@@ -209,6 +218,11 @@ static void study_libraries(const char *first, struct roll_study *s)
     }
 }
 
+bool roll_loader_lists(const char *loader)
+{
+    return strstr(loader, "/ld-linux") != NULL;
+}
+
 void roll_study(const char *command, const char *first, struct roll_study *s)
 {
     memset(s, 0, sizeof(*s));
@@ -216,10 +230,9 @@ void roll_study(const char *command, const char *first, struct roll_study *s)
     if (s->error == 0 && s->program.defines_nccl) {
         snprintf(s->holder, sizeof(s->holder), "%s", s->path);
     }
-    bool glibc = strstr(s->program.loader, "/ld-linux") !=
-                 NULL; /* loaders other than glibc's may run the program instead of listing */
-    if (s->error == 0 && s->program.dynamic && glibc && !s->program.other_machine && !s->program.elevated) {
-        study_libraries(first, s);
+    if (s->error == 0 && s->program.dynamic && roll_loader_lists(s->program.loader) && !s->program.other_machine &&
+        !s->program.elevated) {
+        roll_list_libraries(s->program.loader, s->path, &(struct roll_loading){.path = first}, study_library, s);
     }
 }
 

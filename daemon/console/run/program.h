@@ -19,6 +19,19 @@ struct roll_program {
 /* Reads the properties of a file. 0 or NOTFOUND, DENIED, IO. */
 int roll_program_inspect(const char *path, struct roll_program *out);
 
+/* Where a listing of libraries happens: what the job will have in front. NULL = nothing. Borrowed. */
+struct roll_loading {
+    const char *path;    /* of LD_LIBRARY_PATH */
+    const char *preload; /* of LD_PRELOAD */
+};
+/*
+ * Lists the libraries of a program, or of a library that `loader` would load, as ldd(1) does: the loader lists them,
+ * and no code of the file runs. Calls `visit` once for each, with its path; a library that is not found has none. For
+ * glibc's loader only: others may run the program instead of listing.
+ */
+void roll_list_libraries(const char *loader, const char *file, const struct roll_loading *with,
+                         void (*visit)(void *to, const char *path), void *to);
+
 #define ROLL_STUDY_NCCLS 4u
 
 /* A command, and the libraries that the loader brings in with it. */
@@ -41,5 +54,8 @@ void roll_study(const char *command, const char *first, struct roll_study *out);
 bool roll_nccl_release(const char *path, char *out, size_t size);
 /* Whether the NCCL in this file knows profiler plugins (2.23 and later). An unknown release counts as one that does. */
 bool roll_nccl_has_profiler(const char *path);
+
+/* Whether a loader is glibc's. */
+bool roll_loader_lists(const char *loader);
 
 #endif

@@ -102,7 +102,7 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
         /* The root of this run is ours; a rank must not start an agent for another. */
         unsetenv("ROLLCALL_DAEMON");
     }
-    if (o->behind != NULL) {
+    if (o->behind != NULL && (o->bound == NULL || !o->bound->plugin)) { /* a plugin is for an NCCL that is linked in */
         roll_env_prepend("LD_PRELOAD", o->behind);
     }
     if (place->preload[0] != '\0') {

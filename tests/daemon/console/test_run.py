@@ -1,4 +1,5 @@
 """test_run.py: `rollcall run` as a launcher: codes, signals, output, time limits, and nothing left behind."""
+import json
 import os
 import signal
 import subprocess
@@ -75,6 +76,29 @@ class Environment(Case):
         r = self.rollcall("run", "--hostnccl", "--", "sh", "-c", "echo $LD_LIBRARY_PATH $HOSTNCCL_DIR",
                           env={"LD_LIBRARY_PATH": "/x"})
         self.assertRegex(r.stdout, r"^\S+/hostnccl:/x \S+/hostnccl\n$", r.stderr)
+
+    def test_hostnccl_comes_before_what_a_program_brings(self):
+        bound, own = os.environ["ROLL_TEST_BOUND"], "21000\n"
+        self.assertEqual(self.rollcall("run", "--", bound).stdout, own)
+        r = self.rollcall("run", "--hostnccl", "--", bound)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(r.stdout, r"^\d+\n$")
+        self.assertNotEqual(r.stdout, own)
+
+    def test_doctor_says_which_copies_a_program_would_use(self):
+        def libraries(*options):
+            r = self.rollcall("doctor", "--json", *options, os.environ["ROLL_TEST_BOUND"])
+            self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+            return [c["text"] for c in map(json.loads, r.stdout.splitlines()) if c["check"] == "library"]
+
+        stand_in = " (stand-in, on host memory)"
+        self.assertEqual(libraries(), [os.path.join(os.path.dirname(os.environ["ROLL_TEST_BOUND"]), "bound",
+                                                    "libnccl.so.2")])
+        found = libraries("--hostnccl")
+        self.assertTrue(found and all(line.endswith(stand_in) for line in found), found)
+        self.assertEqual([os.path.dirname(line.removesuffix(stand_in).split(", release ")[0]) for line in found],
+                         [os.environ["ROLL_TEST_HOSTNCCL"]] * len(found))
+        self.assertEqual(["libnccl.so.2" in line for line in found].count(True), 1, found)
 
 
 class Output(Case):
