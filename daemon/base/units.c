@@ -4,6 +4,7 @@
 #include "daemon/base/units.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,4 +34,16 @@ bool roll_units_time(const char *text, uint64_t *out_ns)
     bool fits = scaled(text, "smhd", scale, &s) && s > 0 && s <= 36500 * 86400ull;
     *out_ns = fits ? s * 1000000000u : 0;
     return fits;
+}
+
+const char *roll_units_bytes_text(double bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    while (bytes >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, size, unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+    return out;
 }

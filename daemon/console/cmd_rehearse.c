@@ -28,11 +28,12 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv);
 struct rehearsal {
     struct roll_run_options o;
     struct roll_place place;
-    const char *json, *memory;
-    bool force;
+    const char *json, *memory, *save, *against;
+    bool force, fail_on_difference;
     char preload[PRELOAD_SIZE];
     char folder[PATH_MAX]; /* ours: the notes of the devices, and the trace where the user names no place; "" = none */
     FILE *out;             /* of --json; NULL = none */
+    struct roll_expected *before; /* of --against; owned; NULL = none */
 };
 
 static bool holds_trace(const char *folder)
@@ -65,6 +66,30 @@ static int check_options(const struct roll_command *self, struct rehearsal *r)
     }
     if (r->memory != NULL && (!roll_units_bytes(r->memory, &bytes) || bytes == 0)) {
         return roll_usage(self, "option '--memory %s': wants a size, like 80G", r->memory);
+    }
+    if (r->fail_on_difference && r->against == NULL) {
+        return roll_usage(self, "--fail-on-difference needs --against FILE");
+    }
+    return 0;
+}
+
+/* Reads what is compared with, and sees whether the file of --save can be written, before the job runs for nothing. 0,
+ * or the exit code. */
+static int check_files(struct rehearsal *r)
+{
+    char why[256], folder[PATH_MAX];
+    if (r->against != NULL && roll_expected_read(r->against, &r->before, why, sizeof(why)) != 0) {
+        roll_say("--against %s%s", r->against, why);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    if (r->save != NULL) {
+        snprintf(folder, sizeof(folder), "%s", r->save);
+        char *slash = strrchr(folder, '/');
+        snprintf(slash != NULL ? slash : folder, 2, "%s", slash == folder ? "/" : slash != NULL ? "" : ".");
+        if (access(folder, W_OK | X_OK) != 0) {
+            roll_say("--save: cannot write %s: %s", r->save, strerror(errno));
+            return ROLL_EXIT_UNREACHABLE;
+        }
     }
     return 0;
 }
@@ -152,17 +177,57 @@ static void set_environment(const struct rehearsal *r)
     unsetenv("ROLLCALL_DAEMON"); /* the trace that the report needs is that of a daemon of our own */
 }
 
-static void report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks)
+/* Keeps what a live job is expected to do, if the rehearsal went well. 0, or the exit code. */
+static int save(const struct rehearsal *r, const json_t *report, const struct roll_expected *expected, int code)
+{
+    const char *why = code != 0                                        ? "the job did not end well"
+                      : roll_json_int(report, "findings_count", 0) > 0 ? "there was a finding"
+                      : roll_json_int(report, "lost", 0) > 0           ? "records were lost"
+                      : expected == NULL                               ? "there were too many calls for it"
+                                                                       : NULL;
+    if (why != NULL) {
+        roll_say("--save: %s is not written, because %s", r->save, why);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    int err = roll_expected_write(expected, r->save);
+    if (err != 0) {
+        roll_say("--save: cannot write %s: %s", r->save,
+                 err == ROLL_E_SIZE    ? "it would be larger than 16 MiB: rehearse fewer steps"
+                 : err == ROLL_E_NOMEM ? "not enough memory"
+                                       : strerror(errno));
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    if (!r->o.quiet && !expected->repeats) {
+        roll_say("--save: nothing repeats in these calls, so a live job is compared up to their end only: rehearse "
+                 "three steps or more");
+    }
+    return 0;
+}
+
+/* Reports, keeps and compares. Returns the exit code, which was `code` so far: the job's own comes first. */
+static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int code)
 {
     struct roll_rehearse_rank *rank = calloc((size_t)ranks + 1, sizeof(*rank));
+    struct roll_expected *expected = NULL;
+    bool wants = r->save != NULL || r->before != NULL;
+    int own = 0;
     for (uint32_t i = 0; rank != NULL && i < ranks; i++) {
         rank[i].peak_bytes = peak[i];
     }
-    json_t *out = rank != NULL ? roll_rehearse_report(r->o.trace, r->folder, rank, ranks) : NULL;
+    json_t *out =
+        rank != NULL ? roll_rehearse_report(r->o.trace, r->folder, rank, ranks, wants ? &expected : NULL) : NULL;
     bool has_ranks = out != NULL && roll_json_int(out, "ranks", 0) > 0;
     if (!has_ranks && !r->o.quiet) {
         roll_say(out != NULL ? "no rank recorded a call, so there is nothing to report"
                              : "not enough memory for the report");
+    }
+    if (out != NULL && r->before != NULL && expected != NULL) {
+        json_t *difference = roll_expected_differ(r->before, expected);
+        own = r->fail_on_difference && roll_json_int(difference, "count", 0) > 0 ? ROLL_EXIT_FINDING : own;
+        json_object_set_new(out, "difference", difference);
+    } else if (r->before != NULL) {
+        roll_say("--against: there were too many calls, or too little memory, to compare with %s", r->against);
+        own = ROLL_EXIT_UNREACHABLE;
     }
     if (out != NULL) {
         if (r->out != NULL && roll_json_line(out, r->out) != 0) {
@@ -173,8 +238,14 @@ static void report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks)
             fflush(stderr);
         }
     }
+    if (r->save != NULL) {
+        int saved = out != NULL && has_ranks ? save(r, out, expected, code) : ROLL_EXIT_UNREACHABLE;
+        own = own != 0 ? own : saved;
+    }
+    roll_expected_destroy(&expected);
     json_decref(out);
     free(rank);
+    return code != 0 ? code : own;
 }
 
 int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
@@ -193,6 +264,12 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
         {"grace", 0, ROLL_OPT_SECONDS, "S", "between SIGTERM and SIGKILL; 5 when not given", &r.o.grace_s},
         {"fail-on-finding", 0, ROLL_OPT_FLAG, NULL, "code 1 when there was a finding and the job itself ended with 0",
          &r.o.fail_on_finding},
+        {"save", 0, ROLL_OPT_TEXT, "FILE", "keep what each rank does, for `rollcall run --expect` and --against",
+         &r.save},
+        {"against", 0, ROLL_OPT_TEXT, "FILE", "report what differs from the rehearsal that was saved there",
+         &r.against},
+        {"fail-on-difference", 0, ROLL_OPT_FLAG, NULL, "code 1 when something differs and the job itself ended with 0",
+         &r.fail_on_difference},
         {"force", 0, ROLL_OPT_FLAG, NULL, "also with a GPU, an unknown PyTorch or too little memory", &r.force},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
         {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the report", &r.o.quiet},
@@ -206,6 +283,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     r.o.command = argv + first;
     roll_place_find(&r.place);
     code = check_options(self, &r);
+    code = code != 0 ? code : check_files(&r);
     code = code != 0 ? code : check_machine(&r);
     uint64_t *peak = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*peak)) : NULL;
     code = code != 0 ? code : prepare(&r);
@@ -215,7 +293,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
         set_environment(&r);
         code = roll_run_launch(&r.o, &r.place, NULL, peak);
         if (code != 126 && code != 127) {
-            report(&r, peak, r.o.ranks);
+            code = report(&r, peak, r.o.ranks, code);
         }
     }
     if (r.out != NULL && fclose(r.out) != 0) {
@@ -224,6 +302,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     if (r.folder[0] != '\0') {
         roll_directory_remove(r.folder);
     }
+    roll_expected_destroy(&r.before);
     free(peak);
     return code;
 }

@@ -6,6 +6,8 @@
 #define ROLL_DAEMON_CONSOLE_REHEARSE_REHEARSE_H
 
 #include "daemon/console/place.h"
+#include "daemon/expect/expect.h"
+#include "daemon/feed/feed.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -65,9 +67,27 @@ struct roll_rehearse_rank {
 /*
  * Reads the trace of the job in `trace` and what its processes noted about their devices in `notes` (a folder of
  * HOSTCUDA_REPORT). Returns one object "rollcall.rehearsal/1" (docs/REHEARSE.md), owned; without ranks where
- * the trace holds no run. NULL: out of memory.
+ * the trace holds no run. NULL: out of memory. *expected (NULL: not wanted): what a live job is expected to do by this,
+ * owned; NULL where a rank made too many calls for that, or memory was short.
  */
-json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks);
+json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks,
+                             struct roll_expected **expected);
+
+/* the order of the calls (order.c), as the report reads them; `ring` numbers the rings from 0 */
+
+typedef struct roll_rehearse_order roll_rehearse_order_t;
+
+roll_rehearse_order_t *roll_rehearse_order_new(void); /* NULL: no memory */
+void roll_rehearse_order_destroy(roll_rehearse_order_t **order);
+/* A communicator as this ring defines it. 0, NOMEM. */
+int roll_rehearse_order_comm(roll_rehearse_order_t *order, size_t ring, uint64_t stream, uint32_t id,
+                             const struct roll_def_comm *def);
+/* The next call of this ring; calls of other kinds are left out. 0, NOMEM. */
+int roll_rehearse_order_call(roll_rehearse_order_t *order, size_t ring, const struct roll_record *rec);
+/* Makes what is expected of a live job; once, at the end. feed has been fed the same; report is that of
+ * roll_rehearse_report. 0; LIMIT: a rank made too many calls; NOMEM. */
+int roll_rehearse_order_expected(roll_rehearse_order_t *order, roll_feed_t *feed, const json_t *report,
+                                 struct roll_expected **out);
 
 /* Prints it for people. */
 void roll_rehearse_print(const json_t *report, FILE *out);

@@ -54,6 +54,7 @@ struct reading {
     size_t rings, room;
     json_t *verdicts; /* owned */
     struct roll_tally tally;
+    roll_rehearse_order_t *order;   /* owned */
     uint32_t first_step, last_step; /* of all ranks; ROLL_STEP_NONE while none was told */
 };
 
@@ -79,7 +80,7 @@ static struct local *local_of(struct ring *ring, uint32_t id)
     return id < ring->comms && ring->comm[id].def.key != 0 ? &ring->comm[id] : NULL;
 }
 
-static int note_def(struct ring *ring, const struct roll_def *def)
+static int note_def(struct reading *r, struct ring *ring, const struct roll_def *def)
 {
     if (def->type != ROLL_DEF_COMM || def->id > UINT16_MAX) {
         return 0;
@@ -92,10 +93,10 @@ static int note_def(struct ring *ring, const struct roll_def *def)
     memset(ring->comm + before, 0, (ring->room - before) * sizeof(*ring->comm));
     ring->comms = def->id + 1u > ring->comms ? def->id + 1u : ring->comms;
     ring->comm[def->id].def = def->comm.info;
-    return 0;
+    return roll_rehearse_order_comm(r->order, (size_t)(ring - r->ring), ring->stream, def->id, &def->comm.info);
 }
 
-static int note_defs(struct ring *ring, const struct roll_frame *frame)
+static int note_defs(struct reading *r, struct ring *ring, const struct roll_frame *frame)
 {
     size_t at = 0;
     int err = 0;
@@ -107,7 +108,7 @@ static int note_defs(struct ring *ring, const struct roll_frame *frame)
         }
         if (offset >= ring->defs_offset) {
             ring->defs_offset = frame->head.first + at;
-            err = note_def(ring, &def);
+            err = note_def(r, ring, &def);
         }
     }
     return err;
@@ -165,6 +166,7 @@ static int note_records(struct reading *r, struct ring *ring, const struct roll_
         if (roll_seal_state(rec.seal) != ROLL_STATE_EMPTY && ticket >= ring->next_ticket) {
             ring->next_ticket = ticket + 1;
             err = note_record(r, ring, &rec);
+            err = err == 0 ? roll_rehearse_order_call(r->order, (size_t)(ring - r->ring), &rec) : err;
         }
     }
     return err;
@@ -192,7 +194,7 @@ static int read_frame(struct reading *r, const struct roll_frame *frame)
         return ROLL_E_NOMEM;
     }
     if (ring != NULL && err == 0) {
-        err = frame->head.type == ROLL_FRAME_DEFS ? note_defs(ring, frame) : note_records(r, ring, frame);
+        err = frame->head.type == ROLL_FRAME_DEFS ? note_defs(r, ring, frame) : note_records(r, ring, frame);
     }
     int taken = take_verdicts(r);
     return err == ROLL_E_NOMEM ? err : taken; /* one bad frame must not cost the rest */
@@ -486,16 +488,25 @@ static json_t *report_json(struct reading *r, const char *notes, const struct ro
                      "memory", memory, "kernels", kernels, "findings", findings_json(r));
 }
 
-json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks)
+json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks,
+                             struct roll_expected **expected)
 {
     const struct roll_engine_config config = {0};
     struct reading r = {.first_step = ROLL_STEP_NONE, .last_step = ROLL_STEP_NONE};
     json_t *report = NULL;
     r.feed = roll_feed_new(&config, NULL, 0);
     r.verdicts = json_array();
-    if (r.feed != NULL && r.verdicts != NULL && read_trace(&r, trace) == 0) {
+    r.order = roll_rehearse_order_new();
+    if (r.feed != NULL && r.verdicts != NULL && r.order != NULL && read_trace(&r, trace) == 0) {
         report = report_json(&r, notes, rank, ranks);
     }
+    if (expected != NULL) {
+        *expected = NULL;
+    }
+    if (report != NULL && expected != NULL) {
+        (void)roll_rehearse_order_expected(r.order, r.feed, report, expected);
+    }
+    roll_rehearse_order_destroy(&r.order);
     for (size_t i = 0; i < r.rings; i++) {
         for (size_t k = 0; k < r.ring[i].comms; k++) {
             free(r.ring[i].comm[k].op);

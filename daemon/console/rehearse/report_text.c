@@ -1,6 +1,7 @@
 /*
  * report_text.c: the report of a rehearsal for people: three tables and the findings.
  */
+#include "daemon/base/units.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict/verdict_text.h"
@@ -8,19 +9,6 @@
 #include <stdio.h>
 
 #define ROWS_MOST 60 /* of a table; the JSON has all */
-
-/* "12 B", "3.4 MiB": for people. Returns out. */
-static const char *bytes_text(double bytes, char *out, size_t size)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    size_t unit = 0;
-    while (bytes >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(out, size, unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
-    return out;
-}
 
 static void print_table(struct roll_columns *table, FILE *out)
 {
@@ -77,12 +65,13 @@ static void add_call(struct roll_columns *table, const char *number, const json_
              roll_count_text(most, count, sizeof(count)));
     if (has_steps) {
         snprintf(step_calls, sizeof(step_calls), "%.4g", json_number_value(json_object_get(call, "calls_per_step")));
-        bytes_text(json_number_value(json_object_get(call, "bytes_per_step")), step_bytes, sizeof(step_bytes));
+        roll_units_bytes_text(json_number_value(json_object_get(call, "bytes_per_step")), step_bytes,
+                              sizeof(step_bytes));
     }
-    roll_columns_row(table,
-                     (const char *const[]){number, name_of(comm), roll_json_text(call, "op", ""), calls,
-                                           bytes_text((double)roll_json_int(call, "bytes", 0), bytes, sizeof(bytes)),
-                                           step_calls, step_bytes});
+    roll_columns_row(table, (const char *const[]){
+                                number, name_of(comm), roll_json_text(call, "op", ""), calls,
+                                roll_units_bytes_text((double)roll_json_int(call, "bytes", 0), bytes, sizeof(bytes)),
+                                step_calls, step_bytes});
 }
 
 /* Calls and bytes are those of one rank; where the ranks differ, of the one with the most. */
@@ -118,15 +107,16 @@ static void print_memory(const json_t *memory, FILE *out)
             snprintf(number, sizeof(number), "%d", (int)roll_json_int(rank, "rank", 0));
         }
         if (json_is_integer(json_object_get(rank, "host_peak_bytes"))) {
-            bytes_text((double)roll_json_int(rank, "host_peak_bytes", 0), host, sizeof(host));
+            roll_units_bytes_text((double)roll_json_int(rank, "host_peak_bytes", 0), host, sizeof(host));
         }
         json_array_foreach(json_object_get(rank, "devices"), k, device)
         {
             if (n < (int)sizeof(devices) - 80) {
-                n += snprintf(devices + n, sizeof(devices) - (size_t)n, "%s%d: %s of %s", n > 0 ? ", " : "",
-                              (int)roll_json_int(device, "device", 0),
-                              bytes_text((double)roll_json_int(device, "peak_bytes", 0), peak, sizeof(peak)),
-                              bytes_text((double)roll_json_int(device, "size_bytes", 0), size, sizeof(size)));
+                n +=
+                    snprintf(devices + n, sizeof(devices) - (size_t)n, "%s%d: %s of %s", n > 0 ? ", " : "",
+                             (int)roll_json_int(device, "device", 0),
+                             roll_units_bytes_text((double)roll_json_int(device, "peak_bytes", 0), peak, sizeof(peak)),
+                             roll_units_bytes_text((double)roll_json_int(device, "size_bytes", 0), size, sizeof(size)));
             }
         }
         roll_columns_row(&table, (const char *const[]){number, host, devices});
@@ -135,6 +125,26 @@ static void print_memory(const json_t *memory, FILE *out)
         print_table(&table, out);
     } else {
         roll_columns_fini(&table);
+    }
+}
+
+/* What differs from an earlier rehearsal, a line each. */
+static void print_difference(const json_t *difference, FILE *out)
+{
+    int64_t count = roll_json_int(difference, "count", 0);
+    size_t i;
+    json_t *change;
+    if (difference == NULL) {
+        return;
+    }
+    fprintf(out, count > 0 ? "Differences: %lld\n" : "Differences: none\n", (long long)count);
+    json_array_foreach(json_object_get(difference, "changes"), i, change)
+    {
+        if (i == ROWS_MOST) {
+            fprintf(out, "and %zu more: --json has them\n", (size_t)count - i);
+            break;
+        }
+        fprintf(out, "    %s\n", roll_json_text(change, "text", ""));
     }
 }
 
@@ -168,4 +178,5 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     {
         roll_verdict_print_line(out, finding, false);
     }
+    print_difference(json_object_get(report, "difference"), out);
 }

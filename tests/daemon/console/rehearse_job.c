@@ -2,7 +2,7 @@
  * rehearse_job.c: a job as a framework makes one, for the tests of `rollcall rehearse`: on the CUDA runtime and NCCL
  * alone. Three steps on a communicator of all ranks and one of two ranks each, with tensors of 64 MiB that are only
  * reserved. `sick`: in the second step the last rank leaves the sum of its gradients out. `fails`: the last rank ends
- * with 7 at its end.
+ * with 7 at its end. `larger`: the broadcast has twice the bytes. STEPS: another number of steps.
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -53,6 +53,7 @@ static ncclUniqueId meet(int rank)
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "healthy";
+    int steps = getenv("STEPS") != NULL ? number("STEPS") : 3, larger = strcmp(how, "larger") == 0;
     int rank = number("RANK"), size = number("WORLD_SIZE"), seen = -1;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t world, pair;
@@ -67,7 +68,7 @@ int main(int argc, char **argv)
     OK(ncclCommInitRankConfig(&world, size, meet(rank), rank, &config));
     config.commName = "pair";
     OK(ncclCommSplit(world, rank / 2, rank, &pair, &config));
-    for (int step = 0; step < 3; step++) {
+    for (int step = 0; step < steps; step++) {
         int count = rank + step;
         OK(cudaMemcpy(few, &count, sizeof(count), cudaMemcpyHostToDevice));
         OK(ncclAllReduce(few, few, 1, ncclInt, ncclMax, world, stream));
@@ -77,7 +78,7 @@ int main(int argc, char **argv)
         if (strcmp(how, "sick") != 0 || step != 1 || rank != size - 1) {
             OK(ncclAllReduce(weights, weights, BYTES / 4, ncclFloat, ncclSum, world, stream));
         }
-        OK(ncclBroadcast(weights, weights, BYTES / 8, ncclFloat, 0, pair, stream));
+        OK(ncclBroadcast(weights, weights, larger ? BYTES / 4 : BYTES / 8, ncclFloat, 0, pair, stream));
         OK(cudaStreamSynchronize(stream));
     }
     printf("rank %d of %d, local %d\n", rank, size, number("LOCAL_RANK"));

@@ -109,7 +109,7 @@ static void without_a_trace_the_report_has_no_ranks(void **state)
 {
     const struct roll_rehearse_rank rank = {.peak_bytes = 1};
     (void)state;
-    json_t *report = roll_rehearse_report(folder, folder, &rank, 1);
+    json_t *report = roll_rehearse_report(folder, folder, &rank, 1, NULL);
     assert_non_null(report);
     assert_int_equal(json_integer_value(json_object_get(report, "ranks")), 0);
     assert_int_equal(json_array_size(json_object_get(report, "communicators")), 0);

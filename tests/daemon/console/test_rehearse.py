@@ -178,11 +178,86 @@ class Rehearse(Case):
         self.assert_one_line(r.stderr, "a trace is there already")
 
 
+class Kept(Case):
+    """A rehearsal that is kept, and others that are compared with it."""
+
+    def rehearse(self, *args, **kwargs):
+        return self.rollcall("rehearse", "--timeout", "120", *args, **kwargs)
+
+    def keep(self, ranks, *how):
+        path = self.path("expected.rollcall")
+        r = self.rehearse("-n", str(ranks), "--quiet", "--save", path, "--", JOB, *how)
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        return path
+
+    def test_the_file_says_what_each_rank_does(self):
+        for ranks in (2, 3, 4):
+            with self.subTest(ranks=ranks), open(self.keep(ranks)) as f:
+                kept = json.load(f)
+                self.assertEqual((kept["schema"], kept["ranks"]), ("rollcall.expected/1", ranks))
+                world = kept["communicators"][0]
+                self.assertEqual((world["label"], world["members"]), ("world", [f"0-{ranks - 1}"]))
+                (members, sequence, nth), = world["does"]
+                self.assertEqual((members, nth), (f"0-{ranks - 1}", 0))
+                (times, calls), = kept["sequences"][sequence]
+                self.assertEqual((times, [kept["calls"][c] for c in calls]),
+                                 (3, [{"op": "AllReduce", "dtype": "int32", "redop": "max", "count": 1},
+                                      {"op": "AllReduce", "dtype": "float32", "redop": "sum", "count": 1 << 24}]))
+                pairs = [m for c in kept["communicators"] if c["label"] == "pair" for m in c["members"]]
+                self.assertEqual(sorted(pairs), sorted(["0-1", "2-3"][:ranks // 2] + ["2"] * (ranks % 2)))
+
+    def test_the_same_job_differs_in_nothing(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                kept = self.keep(ranks)
+                for steps in ("3", "7"):  # more steps are no difference
+                    r = self.rehearse("-n", str(ranks), "--against", kept, "--fail-on-difference", "--", JOB,
+                                      env={"STEPS": steps})
+                    self.assertEqual(r.returncode, 0, r.stderr)
+                    self.assertIn("\nDifferences: none\n", r.stderr)
+
+    def test_what_differs_is_told(self):
+        kept = self.keep(4)
+        report = self.path("report.json")
+        r = self.rehearse("-n", "4", "--against", kept, "--fail-on-difference", "--json", report, "--", JOB, "larger")
+        self.assertEqual(r.returncode, 1, r.stderr)
+        line = "pair: Broadcast: 1 calls, 64.0 MiB each time round (before 1, 32.0 MiB); ranks 0-3"
+        self.assertIn(f"\nDifferences: 1\n    {line}\n", r.stderr)
+        with open(report) as f:
+            self.assertEqual(json.load(f)["difference"],
+                             {"count": 1, "changes": [{"what": "calls", "communicator": "pair", "ranks": "0-3",
+                                                       "text": line}]})
+        self.assertEqual(self.rehearse("-n", "4", "--against", kept, "--", JOB, "larger").returncode, 0)
+        r = self.rehearse("-n", "2", "--against", kept, "--fail-on-difference", "--", JOB)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("    2 ranks (before 4)\n    world: 2 ranks, before 4; ranks 0-1\n", r.stderr)
+
+    def test_a_rehearsal_that_went_wrong_is_not_kept(self):
+        path = self.path("expected.rollcall")
+        r = self.rehearse("-n", "2", "--save", path, "--", JOB, "fails")
+        self.assertEqual(r.returncode, 7)
+        self.assertIn("is not written, because the job did not end well", r.stderr)
+        self.assertFalse(os.path.exists(path))
+
+    def test_files_that_cannot_be_read_or_written(self):
+        ran, bad = self.path("ran"), self.path("bad")
+        with open(bad, "w") as f:
+            f.write("{}")
+        for args, part in ((("--against", "/nonexistent"), "--against /nonexistent: there is no such file"),
+                           (("--against", bad), "no file of `rollcall rehearse --save`"),
+                           (("--save", "/nonexistent/file"), "--save: cannot write /nonexistent/file")):
+            r = self.rehearse(*args, "--", "touch", ran)
+            self.assertEqual(r.returncode, 3)
+            self.assert_one_line(r.stderr, part)
+        self.assertFalse(os.path.exists(ran))
+
+
 class BadInput(Case):
     def test_wrong_options(self):
         for args, part in ((("-n", "3", "--nodes", "2", "--", "true"), "--nodes 2"),
                            (("--nodes", "2", "--", "true"), "--nodes 2"),
                            (("--memory", "much", "--", "true"), "--memory much"),
+                           (("--fail-on-difference", "--", "true"), "needs --against"),
                            (("-n", "4097", "--", "true"), "-n 4097"), ((), "name the command")):
             r = self.rollcall("rehearse", *args)
             self.assertEqual(r.returncode, 2)
