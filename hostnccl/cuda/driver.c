@@ -107,6 +107,7 @@ static const struct {
     NAME(CUDA_ERROR_INVALID_IMAGE),
     NAME(CUDA_ERROR_INVALID_CONTEXT),
     NAME(CUDA_ERROR_NO_BINARY_FOR_GPU),
+    NAME(CUDA_ERROR_UNSUPPORTED_LIMIT),
     NAME(CUDA_ERROR_INVALID_PTX),
     NAME(CUDA_ERROR_OPERATING_SYSTEM),
     NAME(CUDA_ERROR_INVALID_HANDLE),
@@ -328,6 +329,17 @@ DRIVER_EXPORT CUresult cuCtxGetDevice(CUdevice *device)
     }
     CUresult result = DRIVER(cudaGetDevice(device));
     return !result && has_none ? CUDA_ERROR_INVALID_CONTEXT : result;
+}
+
+/* The limits have the runtime's numbers. */
+DRIVER_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    return has_none ? CUDA_ERROR_INVALID_CONTEXT : DRIVER(cudaDeviceSetLimit((enum cudaLimit)limit, value));
+}
+
+DRIVER_EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+    return has_none ? CUDA_ERROR_INVALID_CONTEXT : DRIVER(cudaDeviceGetLimit(value, (enum cudaLimit)limit));
 }
 
 DRIVER_EXPORT CUresult cuCtxSynchronize(void)

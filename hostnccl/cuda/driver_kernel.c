@@ -249,6 +249,20 @@ DRIVER_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, 
     return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared_bytes, 0);
 }
 
+DRIVER_EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config)
+{
+    if (!config) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    cudaLaunchConfig_t same = {.gridDim = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                               .blockDim = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                               .dynamicSmemBytes = config->sharedMemBytes,
+                               .stream = config->hStream,
+                               .attrs = (cudaLaunchAttribute *)config->attrs,
+                               .numAttrs = config->numAttrs};
+    return DRIVER(cudaOccupancyMaxActiveClusters(clusters, function, &same));
+}
+
 /* the compiler */
 
 static const char NO_LINKER[] = "there is no linker for device code here";

@@ -166,13 +166,25 @@ DRIVER_EXPORT CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, siz
 }
 
 /* A description of a tensor is read by kernels only; its 128 bytes are 0 here. Older headers do not have its types. */
-DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address);
-DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address)
+static CUresult describe(void *map, unsigned int least_rank, unsigned int rank)
 {
-    (void)type, (void)address;
-    if (!map || !rank || rank > 5) {
+    if (!map || rank < least_rank || rank > 5) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(map, 0, 128);
     return CUDA_SUCCESS;
+}
+
+DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address);
+DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address)
+{
+    (void)type, (void)address;
+    return describe(map, 1, rank);
+}
+
+DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address);
+DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address)
+{
+    (void)type, (void)address;
+    return describe(map, 3, rank); /* batch, at least one dimension in space, channels */
 }

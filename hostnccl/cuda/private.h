@@ -81,6 +81,9 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
     X(cudaPointerGetAttributes)                                                                                        \
     X(cudaDeviceGetPCIBusId)                                                                                           \
     X(cudaDeviceGetStreamPriorityRange)                                                                                \
+    X(cudaDeviceSetLimit)                                                                                              \
+    X(cudaDeviceGetLimit)                                                                                              \
+    X(cudaOccupancyMaxActiveClusters)                                                                                  \
     X(cudaMemcpy)                                                                                                      \
     X(cudaMemcpyAsync)                                                                                                 \
     X(cudaMemset)                                                                                                      \

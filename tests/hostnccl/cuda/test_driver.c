@@ -70,6 +70,40 @@ static void test_contexts_follow_the_device_of_the_thread(void **state)
     assert_driver(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease(1));
 }
 
+/* Programs (Triton among them) read a limit, raise it, and look whether it rose. */
+static void test_limits_are_kept_for_each_device(void **state)
+{
+    (void)state;
+    CUcontext first, second;
+    size_t stack = 0, heap = 0, l2 = 0;
+    int most = 0;
+    assert_done(cuDevicePrimaryCtxRetain(&first, 0));
+    assert_done(cuDevicePrimaryCtxRetain(&second, 1));
+    assert_done(cuCtxSetCurrent(second));
+    assert_done(cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE));
+    assert_int_equal(stack, 1024);
+    assert_done(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096));
+    assert_done(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 0));
+    assert_done(cuCtxGetLimit(&heap, CU_LIMIT_MALLOC_HEAP_SIZE));
+    assert_int_equal(heap, 0);
+    assert_success(cudaDeviceGetLimit(&stack, cudaLimitStackSize)); /* the runtime's are the same */
+    assert_int_equal(stack, 4096);
+    assert_done(cuDeviceGetAttribute(&most, (CUdevice_attribute)cudaDevAttrMaxPersistingL2CacheSize, 1));
+    assert_done(cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, SIZE_MAX));
+    assert_done(cuCtxGetLimit(&l2, CU_LIMIT_PERSISTING_L2_CACHE_SIZE));
+    assert_int_equal(l2, most);
+    assert_driver(CUDA_ERROR_UNSUPPORTED_LIMIT, cuCtxSetLimit(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 3));
+    assert_driver(CUDA_ERROR_INVALID_VALUE, cuCtxSetLimit((CUlimit)77, 3));
+    assert_driver(CUDA_ERROR_INVALID_VALUE, cuCtxGetLimit(NULL, CU_LIMIT_STACK_SIZE));
+    assert_done(cuCtxSetCurrent(NULL));
+    assert_driver(CUDA_ERROR_INVALID_CONTEXT, cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE));
+    assert_done(cuCtxSetCurrent(first));
+    assert_done(cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE));
+    assert_int_equal(stack, 1024);
+    assert_done(cuDevicePrimaryCtxRelease(0));
+    assert_done(cuDevicePrimaryCtxRelease(1));
+}
+
 static void test_errors_have_names_and_leave_the_last_error_of_the_runtime_alone(void **state)
 {
     (void)state;
@@ -347,6 +381,13 @@ static void test_a_registered_kernel_is_launched_and_captured(void **state)
     assert_done(cuStreamSynchronize(stream));
     assert_int_equal(*counter, 15);
     assert_driver(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+    CUlaunchConfig config = {
+        .gridDimX = 8, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 128, .blockDimY = 1, .blockDimZ = 1};
+    int clusters = 0, blocks = 0;
+    assert_done(cuOccupancyMaxActiveClusters(&clusters, function, &config));
+    assert_done(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 128, 0));
+    assert_true(blocks > 0 && clusters >= blocks); /* a cluster of one block */
+    assert_driver(CUDA_ERROR_INVALID_VALUE, cuOccupancyMaxActiveClusters(&clusters, function, NULL));
     assert_done(cuGraphExecDestroy(exec));
     assert_done(cuStreamDestroy(stream));
     assert_driver(CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadData(&module, "\177ELF and so on"));
@@ -359,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_driver_starts_and_knows_the_devices),
         cmocka_unit_test(test_contexts_follow_the_device_of_the_thread),
+        cmocka_unit_test(test_limits_are_kept_for_each_device),
         cmocka_unit_test(test_errors_have_names_and_leave_the_last_error_of_the_runtime_alone),
         cmocka_unit_test(test_words_are_written_and_awaited_in_order),
         cmocka_unit_test(test_every_condition_of_a_wait),
