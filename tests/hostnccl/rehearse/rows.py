@@ -34,6 +34,9 @@ TORCH = [
     Row("ddp", "ddp", steps=6),
     Row("ddp.skip", "ddp", ranks=(4,), steps=6, mistake="skip", culprit=1,
         says=(Said(("call-skipped",), (1,), ("proven", "suspected"), "AllReduce"),)),
+    Row("compiled", "compiled", ranks=(2,), needs="triton"),
+    Row("compiled.skip", "compiled", ranks=(4,), needs="triton", mistake="skip", culprit=1,
+        says=(Said(("call-skipped",), (1,), ("proven", "suspected"), "AllReduce"),)),
 ]
 
 MEGATRON = [
