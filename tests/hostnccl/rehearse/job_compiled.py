@@ -18,7 +18,8 @@ def scale(x, y, n, BLOCK: tl.constexpr):
 
 
 plan.start()
-layers = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128), torch.nn.Linear(128, 8))
+layers = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128),
+                             torch.nn.Linear(128, 8))
 model = torch.compile(DistributedDataParallel(layers.cuda()))
 optimizer = torch.optim.AdamW(model.parameters())
 for step in range(STEPS):
