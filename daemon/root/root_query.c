@@ -23,18 +23,25 @@
 #define DRAIN_MAX_MS 600000
 #define WHY_BYTES    4096
 
-static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
-{
-    struct roll_frame_head head = {.type = ROLL_FRAME_REPLY, .seq = seq};
-    if (json) {
-        roll_net_send_json(to->socket, to->id, to->bytes, &head, json);
-    }
-    json_decref(json);
-}
-
 static json_t *error(const char *text)
 {
     return json_pack("{s:s}", "error", text);
+}
+
+/* An answer that no message can hold is replaced by a word about it: the one who asked would wait for it in vain. */
+static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
+{
+    struct roll_frame_head head = {.type = ROLL_FRAME_REPLY, .seq = seq};
+    int err = json ? roll_net_send_json(to->socket, to->id, to->bytes, &head, json) : 0;
+    json_decref(json);
+    json_t *why = err == ROLL_E_SIZE || err == ROLL_E_NOMEM
+                      ? error(err == ROLL_E_SIZE ? "the answer is larger than a message may be: ask about less"
+                                                 : "there is no memory for the answer")
+                      : NULL;
+    if (why) {
+        roll_net_send_json(to->socket, to->id, to->bytes, &head, why);
+    }
+    json_decref(why);
 }
 
 /* why, verdicts */

@@ -23,6 +23,7 @@
 /* what the root is given */
 
 static uint64_t given, wanted;     /* verdicts that the feed gave, and is to give */
+static bool is_huge;               /* a verdict's JSON has 1.5 MiB */
 static uint64_t no_json, no_room;  /* the verdict with this number has no JSON, or no place in a list; 0 = none */
 static json_t *made[4 * VERDICTS]; /* all JSON that was made; each held here once */
 static size_t mades;
@@ -53,7 +54,13 @@ json_t *__wrap_roll_verdict_to_json(const struct roll_verdict_copy *copy)
         return NULL;
     }
     assert_true(mades < sizeof(made) / sizeof(*made));
-    return made[mades++] = json_incref(__real_roll_verdict_to_json(copy));
+    json_t *json = __real_roll_verdict_to_json(copy);
+    if (is_huge) {
+        static char words[(3u << 20) / 2];
+        memset(words, 'x', sizeof(words) - 1);
+        json_object_set_new(json, "text", json_string(words));
+    }
+    return made[mades++] = json_incref(json);
 }
 
 /* As the one of verdict_json.c, which does not pass through the wrapper above. */
@@ -88,6 +95,7 @@ static int set_up(void **state)
     struct here *h = calloc(1, sizeof(*h));
     char why[256] = "";
     given = wanted = no_json = no_room = mades = 0;
+    is_huge = false;
     snprintf(h->json, sizeof(h->json), "/tmp/roll_verdicts_XXXXXX");
     int fd = mkstemp(h->json);
     assert_true(fd >= 0);
@@ -118,11 +126,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* The console subscribes, and the root takes that. */
-static void subscribe(struct here *h)
+/* The console asks, and the root takes that. */
+static void ask(struct here *h, const char *op)
 {
     struct roll_frame_head head = {.type = ROLL_FRAME_QUERY, .seq = 1};
-    json_t *query = json_pack("{s:s}", "op", "subscribe");
+    json_t *query = json_pack("{s:s}", "op", op);
     assert_int_equal(roll_net_send_json(h->console, NULL, 0, &head, query), 0);
     json_decref(query);
     zmq_msg_t id, body;
@@ -197,7 +205,7 @@ static void what_was_written_and_sent_is_not_kept_as_json(void **state)
 {
     struct here *h = *state;
     char got[VERDICTS + 1];
-    subscribe(h);
+    ask(h, "subscribe");
     say_all(h);
     pushed(h, got);
     assert_string_equal(got, "1234");
@@ -211,7 +219,7 @@ static void json_that_cannot_be_made_holds_up_nobody(void **state)
 {
     struct here *h = *state;
     char got[VERDICTS + 1];
-    subscribe(h);
+    ask(h, "subscribe");
     no_json = 2;
     say_all(h);
     pushed(h, got);
@@ -228,13 +236,35 @@ static void a_verdict_that_cannot_be_kept_is_counted(void **state)
 {
     struct here *h = *state;
     char got[VERDICTS + 1];
-    subscribe(h);
+    ask(h, "subscribe");
     no_room = 3;
     say_all(h);
     pushed(h, got);
     assert_string_equal(got, "124");
     assert_int_equal(lines(h), VERDICTS);
     assert_int_equal(lost(h), 1);
+}
+
+/* Four verdicts of 1.5 MiB: no message holds them together. */
+static void an_answer_that_is_too_large_says_so(void **state)
+{
+    struct here *h = *state;
+    zmq_msg_t msg;
+    struct roll_frame frame;
+    say_all(h);
+    is_huge = true;
+    ask(h, "verdicts");
+    zmq_msg_init(&msg);
+    while (roll_net_recv(&msg, h->console) < 0) {
+        usleep(1000);
+    }
+    assert_int_equal(roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL), 0);
+    assert_int_equal(frame.head.type, ROLL_FRAME_REPLY);
+    json_t *answer = roll_net_json(&frame);
+    assert_string_equal(json_string_value(json_object_get(answer, "error")),
+                        "the answer is larger than a message may be: ask about less");
+    json_decref(answer);
+    zmq_msg_close(&msg);
 }
 
 static void a_file_that_is_full_is_counted(void **state)
@@ -258,6 +288,7 @@ int main(void)
         TEST(what_was_written_and_sent_is_not_kept_as_json),
         TEST(json_that_cannot_be_made_holds_up_nobody),
         TEST(a_verdict_that_cannot_be_kept_is_counted),
+        TEST(an_answer_that_is_too_large_says_so),
         TEST(a_file_that_is_full_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
