@@ -100,7 +100,8 @@ static int check_machine(struct rehearsal *r)
     const struct roll_run_options *o = &r->o;
     char what[1024];
     uint32_t ranks = o->ranks > 0 ? o->ranks : 1;
-    if (r->place.hostnccl[0] == '\0' || roll_rehearse_preload(r->place.hostnccl, r->preload, sizeof(r->preload)) != 0) {
+    if (r->place.hostnccl[0] == '\0' ||
+        roll_rehearse_preload(r->place.hostnccl, o->command[0], r->preload, sizeof(r->preload)) != 0) {
         roll_say(
             "the stand-in libraries were not found beside this program, or lie in a folder with a blank or a colon in "
             "its name; build or install hostnccl");

@@ -99,7 +99,7 @@ static int check(const struct roll_command *self, struct asked *r)
     /* A library that a program's RPATH would find does not count where one of its soname is loaded already. The other
      * bindings find NCCL by themselves. */
     if (o->hostnccl && (o->bind == ROLL_BIND_AUTO || o->bind == ROLL_BIND_PRELOAD) &&
-        roll_rehearse_preload(r->place.hostnccl, r->standins, sizeof(r->standins)) == 0) {
+        roll_rehearse_preload(r->place.hostnccl, o->command[0], r->standins, sizeof(r->standins)) == 0) {
         o->behind = r->standins;
     }
     if (o->json != NULL) {

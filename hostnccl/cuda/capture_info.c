@@ -105,12 +105,12 @@ cudaError_t hostcuda_capture_update(cudaStream_t handle, cudaGraphNode_t *nodes,
     return leave_query(stream, error);
 }
 
-#if CUDART_VERSION >= 13000
 /* The edges of all nodes here are plain ones, which is what no array of edges means. */
-HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                                     unsigned long long *id, cudaGraph_t *graph,
-                                                     const cudaGraphNode_t **dependencies,
-                                                     const cudaGraphEdgeData **edges, size_t *count)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaStreamGetCaptureInfo, _v3)(cudaStream_t stream,
+                                                                         enum cudaStreamCaptureStatus *status,
+                                                                         unsigned long long *id, cudaGraph_t *graph,
+                                                                         const cudaGraphNode_t **dependencies,
+                                                                         const cudaGraphEdgeData **edges, size_t *count)
 {
     cudaError_t error = edges && !dependencies ? hostcuda_leave(cudaErrorInvalidValue)
                                                : hostcuda_capture_info(stream, status, id, graph, dependencies, count);
@@ -120,9 +120,9 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum c
     return error;
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
-                                                                const cudaGraphEdgeData *edges, size_t count,
-                                                                unsigned int flags)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaStreamUpdateCaptureDependencies,
+                                          _v2)(cudaStream_t stream, cudaGraphNode_t *nodes,
+                                               const cudaGraphEdgeData *edges, size_t count, unsigned int flags)
 {
     for (size_t i = 0; edges && i < count; i++) {
         if (edges[i].from_port || edges[i].to_port || edges[i].type) {
@@ -131,7 +131,8 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t str
     }
     return hostcuda_capture_update(stream, nodes, count, flags);
 }
-#else
+
+#if CUDART_VERSION < 13000
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
                                                         unsigned long long *id, cudaGraph_t *graph,
                                                         const cudaGraphNode_t **dependencies, size_t *count)
@@ -144,17 +145,4 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t str
 {
     return hostcuda_capture_update(stream, nodes, count, flags);
 }
-#if CUDART_VERSION >= 12030
-HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                                        unsigned long long *id, cudaGraph_t *graph,
-                                                        const cudaGraphNode_t **dependencies,
-                                                        const cudaGraphEdgeData **edges, size_t *count)
-{
-    cudaError_t error = hostcuda_capture_info(stream, status, id, graph, dependencies, count);
-    if (!error && edges && *status == cudaStreamCaptureStatusActive) {
-        *edges = NULL;
-    }
-    return error;
-}
-#endif
 #endif

@@ -25,11 +25,8 @@ const struct hostcuda_private *driver_table(void)
     static _Atomic(const struct hostcuda_private *) known;
     const struct hostcuda_private *runtime = atomic_load(&known);
     if (!runtime) {
-        const void *found = NULL;
-        cudaUUID_t name;
-        memcpy(&name, HOSTCUDA_PRIVATE_ID, sizeof(name));
-        if (cudaGetExportTable(&found, &name) == cudaSuccess) {
-            runtime = found;
+        runtime = hostcuda_find();
+        if (runtime && runtime->is_started()) { /* else the program may still start the other one of two runtimes */
             atomic_store(&known, runtime);
         }
     }
@@ -184,14 +181,14 @@ DRIVER_EXPORT CUresult cuDeviceGetCount(int *count)
 
 DRIVER_EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 {
-    struct cudaDeviceProp properties;
+    struct hostcuda_about about;
     CUresult result = name && length > 0 ? check_device(device) : CUDA_ERROR_INVALID_VALUE;
     if (!result) {
-        result = DRIVER(cudaGetDeviceProperties(&properties, device));
+        result = DRIVER(device_about(device, &about));
     }
     if (!result) {
-        size_t bytes = strnlen(properties.name, (size_t)length - 1);
-        memcpy(name, properties.name, bytes);
+        size_t bytes = strnlen(about.name, (size_t)length - 1);
+        memcpy(name, about.name, bytes);
         name[bytes] = '\0';
     }
     return result;

@@ -17,10 +17,10 @@ DRIVER_EXPORT CUresult cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 
 DRIVER_EXPORT CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
-    struct cudaDeviceProp properties;
-    CUresult result = bytes ? DRIVER(cudaGetDeviceProperties(&properties, device)) : CUDA_ERROR_INVALID_VALUE;
+    struct hostcuda_about about;
+    CUresult result = bytes ? DRIVER(device_about(device, &about)) : CUDA_ERROR_INVALID_VALUE;
     if (!result) {
-        *bytes = properties.totalGlobalMem;
+        *bytes = about.total_bytes;
     }
     return result;
 }

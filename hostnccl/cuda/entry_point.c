@@ -47,7 +47,6 @@ static cudaError_t find(const char *symbol, void **function, unsigned int versio
     return (cudaError_t)failure;
 }
 
-#if CUDART_VERSION >= 12000
 HOSTCUDA_EXPORT cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
                                                     enum cudaDriverEntryPointQueryResult *result)
 {
@@ -81,4 +80,3 @@ HOSTCUDA_EXPORT cudaError_t cudaGetDriverEntryPointByVersion_ptsz(const char *sy
 {
     return hostcuda_leave(find(symbol, function, version, flags, true, result));
 }
-#endif

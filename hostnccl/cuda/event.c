@@ -334,3 +334,10 @@ HOSTCUDA_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, c
     }
     return hostcuda_leave(error);
 }
+
+#if CUDART_VERSION < 13000
+HOSTCUDA_EXPORT cudaError_t cudaEventElapsedTime_v2(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    return cudaEventElapsedTime(ms, start, end);
+}
+#endif

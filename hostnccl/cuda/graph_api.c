@@ -281,50 +281,52 @@ static void say_plain(cudaGraphEdgeData *edges, size_t count)
     }
 }
 
-#if CUDART_VERSION >= 13000
-HOSTCUDA_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes,
-                                                         cudaGraphEdgeData *edges, size_t *count)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphNodeGetDependencies, _v2)(cudaGraphNode_t node,
+                                                                             cudaGraphNode_t *nodes,
+                                                                             cudaGraphEdgeData *edges, size_t *count)
 {
     cudaError_t error = get_dependencies(node, nodes, count);
     say_plain(error ? NULL : edges, error ? 0 : *count);
     return error;
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t *nodes,
-                                                           cudaGraphEdgeData *edges, size_t *count)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphNodeGetDependentNodes, _v2)(cudaGraphNode_t node,
+                                                                               cudaGraphNode_t *nodes,
+                                                                               cudaGraphEdgeData *edges, size_t *count)
 {
     cudaError_t error = get_dependents(node, nodes, count);
     say_plain(error ? NULL : edges, error ? 0 : *count);
     return error;
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to,
-                                              cudaGraphEdgeData *edges, size_t *count)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphGetEdges, _v2)(cudaGraph_t graph, cudaGraphNode_t *from,
+                                                                  cudaGraphNode_t *to, cudaGraphEdgeData *edges,
+                                                                  size_t *count)
 {
     cudaError_t error = get_edges(graph, from, to, count);
     say_plain(error ? NULL : edges, error ? 0 : *count);
     return error;
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from,
-                                                     const cudaGraphNode_t *to, const cudaGraphEdgeData *edges,
-                                                     size_t count)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphAddDependencies, _v2)(cudaGraph_t graph, const cudaGraphNode_t *from,
+                                                                         const cudaGraphNode_t *to,
+                                                                         const cudaGraphEdgeData *edges, size_t count)
 {
     return is_plain(edges, count) ? change_edges(graph, from, to, count, add_edge)
                                   : hostcuda_leave(cudaErrorNotSupported);
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from,
-                                                        const cudaGraphNode_t *to, const cudaGraphEdgeData *edges,
-                                                        size_t count)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphRemoveDependencies,
+                                          _v2)(cudaGraph_t graph, const cudaGraphNode_t *from,
+                                               const cudaGraphNode_t *to, const cudaGraphEdgeData *edges, size_t count)
 {
     return is_plain(edges, count) ? change_edges(graph, from, to, count, remove_edge)
                                   : hostcuda_leave(cudaErrorInvalidValue);
 }
-#else
+
+#if CUDART_VERSION < 13000
 HOSTCUDA_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes, size_t *count)
 {
-    (void)say_plain, (void)is_plain;
     return get_dependencies(node, nodes, count);
 }
 

@@ -451,12 +451,19 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditiona
                                                "a kernel would set the condition, and no kernel runs"));
 }
 
-#if CUDART_VERSION >= 13000
-HOSTCUDA_EXPORT cudaError_t cudaGraphAddNode(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *before,
-                                             const cudaGraphEdgeData *edges, size_t count,
-                                             struct cudaGraphNodeParams *params)
+HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphAddNode, _v2)(cudaGraphNode_t *out, cudaGraph_t graph,
+                                                                 const cudaGraphNode_t *before,
+                                                                 const cudaGraphEdgeData *edges, size_t count,
+                                                                 struct cudaGraphNodeParams *params)
 {
     (void)out, (void)graph, (void)before, (void)edges, (void)count, (void)params;
     return hostcuda_leave(hostcuda_unsupported("cudaGraphAddNode", "use the call of the kind of node"));
+}
+
+#if CUDART_VERSION < 13000
+HOSTCUDA_EXPORT cudaError_t cudaGraphAddNode(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *before,
+                                             size_t count, struct cudaGraphNodeParams *params)
+{
+    return cudaGraphAddNode_v2(out, graph, before, NULL, count, params);
 }
 #endif

@@ -24,6 +24,13 @@
 
 #define HOSTCUDA_EXPORT __attribute__((visibility("default")))
 
+/* The name of the form with data of edges: the plain one in CUDA 13, one with a number in CUDA 12. */
+#if CUDART_VERSION >= 13000
+#define HOSTCUDA_FORM(name, number) name
+#else
+#define HOSTCUDA_FORM(name, number) name##number
+#endif
+
 enum {
     HOSTCUDA_DEVICES_DEFAULT = 8,
     HOSTCUDA_DEVICES_MAX = 64,
@@ -184,6 +191,15 @@ struct hostcuda_handle *hostcuda_handle_remove(enum hostcuda_handle_kind kind, c
 
 /* Gives a reference back. NULL is allowed. */
 void hostcuda_handle_put(struct hostcuda_handle *handle);
+
+/* properties.c */
+
+/* What the driver interface tells of a device; its layout is the same for every release of CUDA. */
+struct hostcuda_about {
+    char name[64], uuid[16];
+    size_t total_bytes;
+};
+cudaError_t hostcuda_about(int number, struct hostcuda_about *about);
 
 /* mark.c: points in time of streams */
 

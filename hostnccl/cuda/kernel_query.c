@@ -70,7 +70,6 @@ HOSTCUDA_EXPORT cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFunc
     return hostcuda_leave(error ? error : set_attribute(function, attribute, value));
 }
 
-#if CUDART_VERSION >= 12000
 /* Since CUDA 12.9; older headers do not declare it. */
 cudaError_t cudaKernelSetAttributeForDevice(struct CUkern_st *kernel, enum cudaFuncAttribute attribute, int value,
                                             int device);
@@ -84,7 +83,6 @@ HOSTCUDA_EXPORT cudaError_t cudaKernelSetAttributeForDevice(struct CUkern_st *ke
     }
     return hostcuda_leave(error ? error : set_attribute(function, attribute, value));
 }
-#endif
 
 HOSTCUDA_EXPORT cudaError_t cudaFuncSetCacheConfig(const void *func, enum cudaFuncCache config)
 {

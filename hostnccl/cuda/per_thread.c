@@ -6,7 +6,8 @@
 #include "hostnccl/cuda/hostcuda.h"
 
 /* PTSZ(call, parameters, arguments): the same call with 0 meaning the thread's own stream. */
-#define PTSZ(call, parameters, arguments)                                                                              \
+#define PTSZ(call, parameters, arguments) PTSZ_OF(call, parameters, arguments)
+#define PTSZ_OF(call, parameters, arguments)                                                                           \
     HOSTCUDA_EXPORT cudaError_t call##_ptsz parameters;                                                                \
     HOSTCUDA_EXPORT cudaError_t call##_ptsz parameters                                                                 \
     {                                                                                                                  \
@@ -54,25 +55,18 @@ PTSZ(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t s), (exec, OWN(s)))
 PTSZ(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t s), (exec, OWN(s)))
 PTSZ(cudaGraphInstantiateWithParams, (cudaGraphExec_t * exec, cudaGraph_t graph, cudaGraphInstantiateParams *params),
      (exec, graph, params))
-#if CUDART_VERSION >= 13000
-PTSZ(cudaStreamGetCaptureInfo,
+PTSZ(HOSTCUDA_FORM(cudaStreamGetCaptureInfo, _v3),
      (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
       const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *count),
      (OWN(s), status, id, graph, dependencies, edges, count))
-PTSZ(cudaStreamUpdateCaptureDependencies,
+PTSZ(HOSTCUDA_FORM(cudaStreamUpdateCaptureDependencies, _v2),
      (cudaStream_t s, cudaGraphNode_t *nodes, const cudaGraphEdgeData *edges, size_t count, unsigned int flags),
      (OWN(s), nodes, edges, count, flags))
-#else
+#if CUDART_VERSION < 13000
 PTSZ(cudaStreamUpdateCaptureDependencies, (cudaStream_t s, cudaGraphNode_t *nodes, size_t count, unsigned int flags),
      (OWN(s), nodes, count, flags))
 PTSZ(cudaStreamGetCaptureInfo_v2,
      (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
       const cudaGraphNode_t **dependencies, size_t *count),
      (OWN(s), status, id, graph, dependencies, count))
-#if CUDART_VERSION >= 12030
-PTSZ(cudaStreamGetCaptureInfo_v3,
-     (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
-      const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *count),
-     (OWN(s), status, id, graph, dependencies, edges, count))
-#endif
 #endif

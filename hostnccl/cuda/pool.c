@@ -122,9 +122,7 @@ HOSTCUDA_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct 
         return hostcuda_leave(cudaErrorInvalidDevice);
     }
     size_t most = 0;
-#if CUDART_VERSION >= 12020
     most = properties->maxSize;
-#endif
     return hostcuda_leave(make((struct hostcuda_pool **)pool, properties->location.id, most));
 }
 

@@ -89,6 +89,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUI
                                                 .stream_device = stream_device,
                                                 .is_reachable = is_reachable,
                                                 .is_started = is_started,
+                                                .device_about = hostcuda_about,
                                                 .quiet = quiet,
                                                 .error_text = cudaGetErrorString,
                                                 .fault_set = hostcuda_fault_set,

@@ -10,7 +10,7 @@
 #include "hostnccl/cuda/kernel.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
-#define HOSTCUDA_PRIVATE_ID "hostcuda table 5"
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 6"
 
 /* The vendor's header declares this function for the vendor's own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
@@ -26,7 +26,6 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
     X(cudaGetDeviceCount)                                                                                              \
     X(cudaGetDevice)                                                                                                   \
     X(cudaSetDevice)                                                                                                   \
-    X(cudaGetDeviceProperties)                                                                                         \
     X(cudaDeviceGetAttribute)                                                                                          \
     X(cudaDeviceSynchronize)                                                                                           \
     X(cudaMalloc)                                                                                                      \
@@ -78,7 +77,6 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
     X(cudaFuncSetCacheConfig)                                                                                          \
     X(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)                                                          \
     X(cudaMemGetInfo)                                                                                                  \
-    X(cudaPointerGetAttributes)                                                                                        \
     X(cudaDeviceGetPCIBusId)                                                                                           \
     X(cudaDeviceGetStreamPriorityRange)                                                                                \
     X(cudaDeviceSetLimit)                                                                                              \
@@ -118,6 +116,10 @@ struct hostcuda_private {
     /* Whether some call has started the runtime. */
     bool (*is_started)(void);
 
+    /* What a device is, as in its properties, whose layout is another one in every release. cudaErrorInvalidDevice,
+     * errors of the start. */
+    cudaError_t (*device_about)(int number, struct hostcuda_about *about);
+
     /* Says whether errors of this thread's calls become its last error from now on. */
     void (*quiet)(bool is_quiet);
 
@@ -144,5 +146,9 @@ struct hostcuda_private {
     HOSTCUDA_PASSED_ON(X)
 #undef X
 };
+
+/* find.c: the table of this process's runtime, which is loaded where there is none; NULL where it is not ours. Any
+ * thread. */
+const struct hostcuda_private *hostcuda_find(void);
 
 #endif

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PCI_BUS_FIRST = 0x10, PCI_DOMAIN = 0 };
+#define NAME "hostcuda"
+
+enum { PCI_BUS_FIRST = 0x10, PCI_DOMAIN = 0, CLOCK_KHZ = 1980000, MEMORY_CLOCK_KHZ = 2619000 };
 
 static int pci_bus(const struct hostcuda_device *device)
 {
@@ -23,10 +25,23 @@ static void make_uuid(const struct hostcuda_device *device, char bytes[16])
     bytes[15] = (char)device->physical;
 }
 
+cudaError_t hostcuda_about(int number, struct hostcuda_about *about)
+{
+    cudaError_t error = hostcuda_enter();
+    const struct hostcuda_device *device = error ? NULL : hostcuda_device_of(number);
+    if (!device) {
+        return hostcuda_leave(error ? error : cudaErrorInvalidDevice);
+    }
+    *about = (struct hostcuda_about){.total_bytes = device->total_bytes};
+    snprintf(about->name, sizeof(about->name), NAME);
+    make_uuid(device, about->uuid);
+    return cudaSuccess;
+}
+
 static void fill_properties(struct cudaDeviceProp *p, const struct hostcuda_device *device)
 {
     memset(p, 0, sizeof(*p));
-    snprintf(p->name, sizeof(p->name), "hostcuda");
+    snprintf(p->name, sizeof(p->name), NAME);
     make_uuid(device, p->uuid.bytes);
     p->totalGlobalMem = device->total_bytes;
     p->sharedMemPerBlock = 48 << 10;
@@ -72,6 +87,13 @@ static void fill_properties(struct cudaDeviceProp *p, const struct hostcuda_devi
 #if CUDART_VERSION >= 13000
     p->hostNumaId = -1;
     p->deviceNumaId = -1;
+#else
+    p->clockRate = CLOCK_KHZ;
+    p->memoryClockRate = MEMORY_CLOCK_KHZ;
+    p->deviceOverlap = 1;
+    p->computeMode = cudaComputeModeDefault;
+    p->singleToDoublePrecisionPerfRatio = 2;
+    p->cooperativeMultiDeviceLaunch = 1;
 #endif
 }
 
@@ -168,8 +190,8 @@ static const struct {
 static const struct {
     int attribute, value;
 } constants[] = {
-    {cudaDevAttrClockRate, 1980000},
-    {cudaDevAttrMemoryClockRate, 2619000},
+    {cudaDevAttrClockRate, CLOCK_KHZ},
+    {cudaDevAttrMemoryClockRate, MEMORY_CLOCK_KHZ},
     {cudaDevAttrKernelExecTimeout, 0},
     {cudaDevAttrComputeMode, cudaComputeModeDefault},
     {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},

@@ -10,6 +10,7 @@
  */
 #include "hostnccl/cuda/hostcuda.h"
 #include "hostnccl/cuda/kernel.h"
+#include "hostnccl/cuda/private.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ static const size_t MEMORY_DEFAULT = (size_t)80 << 30;
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static atomic_bool is_started;
 static atomic_bool is_forked;
+static bool is_second;    /* the runtime of another release is at work in this process */
 static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: no fault */
 static int device_count;
 static int fill_byte;
@@ -152,8 +154,27 @@ static void thread_end(void *value)
     }
 }
 
+/* The vendor's runtimes share a driver. These two would have devices, streams and memory of their own, and a handle of
+ * one is nothing to the other: so the second one refuses. */
+static bool another_has_started(void)
+{
+    const struct hostcuda_private *found = hostcuda_find();
+    if (!found || !found->is_started()) {
+        return false;
+    }
+    fprintf(stderr,
+            "hostcuda: this process uses the CUDA runtime of another release already, and can use only one "
+            "stand-in: calls of libcudart.so.%d fail\n",
+            CUDART_VERSION / 1000);
+    return true;
+}
+
 static void start(void)
 {
+    is_second = another_has_started();
+    if (is_second) {
+        return;
+    }
     int visible[HOSTCUDA_DEVICES_MAX];
     int physical = (int)hostcuda_env("HOSTCUDA_DEVICES", 0, HOSTCUDA_DEVICES_MAX, HOSTCUDA_DEVICES_DEFAULT);
     size_t bytes = hostcuda_env_bytes("HOSTCUDA_MEMORY", MEMORY_DEFAULT);
@@ -187,7 +208,7 @@ cudaError_t hostcuda_enter(void)
         return cudaErrorInitializationError;
     }
     pthread_once(&start_once, start);
-    return device_count ? cudaSuccess : cudaErrorNoDevice;
+    return device_count ? cudaSuccess : is_second ? cudaErrorSystemDriverMismatch : cudaErrorNoDevice;
 }
 
 cudaError_t hostcuda_enter_work(void)

@@ -1,11 +1,14 @@
 /*
- * cuda_runtime_api.h: the calls of the CUDA runtime that hostcuda offers, ABI of CUDA 13. See driver_types.h. A call
- * that is not here is not offered: a program that needs it fails when it is compiled or linked, not when it runs.
+ * cuda_runtime_api.h: the calls of the CUDA runtime that hostcuda offers, ABI of CUDA 13, or of CUDA 12 with
+ * -DCUDART_VERSION=12090. See driver_types.h. A call that is not here is not offered: a program that needs it fails
+ * when it is compiled or linked, not when it runs.
  */
 #ifndef HOSTNCCL_CUDA_RUNTIME_API_H
 #define HOSTNCCL_CUDA_RUNTIME_API_H
 
+#ifndef CUDART_VERSION
 #define CUDART_VERSION 13000
+#endif
 #define CUDARTAPI
 #define CUDART_CB
 
@@ -13,11 +16,18 @@
 
 /* With the thread's own default stream, these names stand for others. */
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#define cudaMemcpy                          cudaMemcpy_ptds
-#define cudaMemcpy2D                        cudaMemcpy2D_ptds
-#define cudaMemset                          cudaMemset_ptds
-#define cudaMemset2D                        cudaMemset2D_ptds
-#define cudaStreamGetCaptureInfo            cudaStreamGetCaptureInfo_ptsz
+#define cudaMemcpy   cudaMemcpy_ptds
+#define cudaMemcpy2D cudaMemcpy2D_ptds
+#define cudaMemset   cudaMemset_ptds
+#define cudaMemset2D cudaMemset2D_ptds
+#if CUDART_VERSION >= 13000
+#define cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_ptsz
+#else
+#define cudaStreamGetCaptureInfo               cudaStreamGetCaptureInfo_v2_ptsz
+#define cudaStreamGetCaptureInfo_v2            cudaStreamGetCaptureInfo_v2_ptsz
+#define cudaStreamGetCaptureInfo_v3            cudaStreamGetCaptureInfo_v3_ptsz
+#define cudaStreamUpdateCaptureDependencies_v2 cudaStreamUpdateCaptureDependencies_v2_ptsz
+#endif
 #define cudaStreamIsCapturing               cudaStreamIsCapturing_ptsz
 #define cudaStreamBeginCapture              cudaStreamBeginCapture_ptsz
 #define cudaStreamBeginCaptureToGraph       cudaStreamBeginCaptureToGraph_ptsz
@@ -53,6 +63,14 @@
 #define cudaMemcpyFromSymbol                cudaMemcpyFromSymbol_ptds
 #define cudaMemcpyToSymbolAsync             cudaMemcpyToSymbolAsync_ptsz
 #define cudaMemcpyFromSymbolAsync           cudaMemcpyFromSymbolAsync_ptsz
+#endif
+
+/* In CUDA 12 the plain names are those of forms that CUDA 11 had. */
+#if CUDART_VERSION < 13000
+#define cudaGetDeviceProperties cudaGetDeviceProperties_v2
+#ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
+#define cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v2
+#endif
 #endif
 
 /* Arguments that C++ may leave out. */
@@ -148,6 +166,7 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
                                           enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
+#if CUDART_VERSION >= 13000
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
                                      unsigned long long *id HOSTCUDA_DEFAULT(0), cudaGraph_t *graph HOSTCUDA_DEFAULT(0),
                                      const cudaGraphNode_t **dependencies HOSTCUDA_DEFAULT(0),
@@ -156,6 +175,24 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
 cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies,
                                                 const cudaGraphEdgeData *edges, size_t count,
                                                 unsigned int flags HOSTCUDA_DEFAULT(0));
+#else
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                        unsigned long long *id HOSTCUDA_DEFAULT(0),
+                                        cudaGraph_t *graph HOSTCUDA_DEFAULT(0),
+                                        const cudaGraphNode_t **dependencies HOSTCUDA_DEFAULT(0),
+                                        size_t *count HOSTCUDA_DEFAULT(0));
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count,
+                                                unsigned int flags HOSTCUDA_DEFAULT(0));
+cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                        unsigned long long *id HOSTCUDA_DEFAULT(0),
+                                        cudaGraph_t *graph HOSTCUDA_DEFAULT(0),
+                                        const cudaGraphNode_t **dependencies HOSTCUDA_DEFAULT(0),
+                                        const cudaGraphEdgeData **edges HOSTCUDA_DEFAULT(0),
+                                        size_t *count HOSTCUDA_DEFAULT(0));
+cudaError_t cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream, cudaGraphNode_t *dependencies,
+                                                   const cudaGraphEdgeData *edges, size_t count,
+                                                   unsigned int flags HOSTCUDA_DEFAULT(0));
+#endif
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 
 /* Graphs and their nodes. */
@@ -165,17 +202,49 @@ cudaError_t cudaGraphClone(cudaGraph_t *clone, cudaGraph_t original);
 cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *node, cudaGraphNode_t original, cudaGraph_t clone);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
 cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *edges,
                               size_t *count);
+#else
+cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, size_t *count);
+cudaError_t cudaGraphGetEdges_v2(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to,
+                                 cudaGraphEdgeData *edges, size_t *count);
+#endif
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes, cudaGraphEdgeData *edges,
                                          size_t *count);
+#else
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphNodeGetDependencies_v2(cudaGraphNode_t node, cudaGraphNode_t *nodes, cudaGraphEdgeData *edges,
+                                            size_t *count);
+#endif
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t *nodes, cudaGraphEdgeData *edges,
                                            size_t *count);
+#else
+cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphNodeGetDependentNodes_v2(cudaGraphNode_t node, cudaGraphNode_t *nodes, cudaGraphEdgeData *edges,
+                                              size_t *count);
+#endif
 cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type);
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
                                      const cudaGraphEdgeData *edges, size_t count);
+#else
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                     size_t count);
+cudaError_t cudaGraphAddDependencies_v2(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                        const cudaGraphEdgeData *edges, size_t count);
+#endif
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
                                         const cudaGraphEdgeData *edges, size_t count);
+#else
+cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                        size_t count);
+cudaError_t cudaGraphRemoveDependencies_v2(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                           const cudaGraphEdgeData *edges, size_t count);
+#endif
 cudaError_t cudaGraphDestroyNode(cudaGraphNode_t node);
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned int flags);
 cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
@@ -198,8 +267,15 @@ cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *node, cudaGraph_t graph, con
                                    size_t count, const struct cudaKernelNodeParams *params);
 cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, struct cudaKernelNodeParams *params);
 cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node, const struct cudaKernelNodeParams *params);
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
                              const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *params);
+#else
+cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                             size_t count, struct cudaGraphNodeParams *params);
+cudaError_t cudaGraphAddNode_v2(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *params);
+#endif
 cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle, cudaGraph_t graph,
                                              unsigned int value HOSTCUDA_DEFAULT(0),
                                              unsigned int flags HOSTCUDA_DEFAULT(0));
@@ -346,6 +422,9 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream HOST
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
+#if CUDART_VERSION < 13000
+cudaError_t cudaEventElapsedTime_v2(float *ms, cudaEvent_t start, cudaEvent_t end);
+#endif
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,8 @@
 /*
- * driver_types.h: the types of the CUDA runtime interface that hostcuda offers, ABI of CUDA 13. For machines without
- * the vendor's headers; where those are present they are used instead, and a test compares this file with them. Names,
- * values and layouts only: what each one means is the vendor's documentation.
+ * driver_types.h: the types of the CUDA runtime interface that hostcuda offers: ABI of CUDA 13, or of CUDA 12 where the
+ * compiler is told -DCUDART_VERSION=12090. For machines without the vendor's headers, and for the runtime of the other
+ * major release; where the vendor's headers are present they are used instead, and a test compares this file with them.
+ * Names, values and layouts only: what each one means is the vendor's documentation.
  */
 #ifndef HOSTNCCL_DRIVER_TYPES_H
 #define HOSTNCCL_DRIVER_TYPES_H
@@ -10,6 +11,10 @@
 #include <stddef.h>
 
 #include "vector_types.h"
+
+#ifndef CUDART_VERSION
+#define CUDART_VERSION 13000
+#endif
 
 /* Memory. */
 #define cudaHostAllocDefault       0x00
@@ -247,7 +252,9 @@ enum cudaDeviceP2PAttr {
     cudaDevP2PAttrAccessSupported = 2,
     cudaDevP2PAttrNativeAtomicSupported = 3,
     cudaDevP2PAttrCudaArrayAccessSupported = 4,
+#if CUDART_VERSION >= 13000
     cudaDevP2PAttrOnlyPartialNativeAtomicSupported = 5,
+#endif
 };
 
 /* Attributes of a device. */
@@ -374,9 +381,15 @@ enum cudaDeviceAttr {
     cudaDevAttrGpuPciSubsystemId = 140,
     cudaDevAttrHostNumaMemoryPoolsSupported = 142,
     cudaDevAttrHostNumaMultinodeIpcSupported = 143,
+#if CUDART_VERSION >= 13000
     cudaDevAttrHostMemoryPoolsSupported = 144,
     cudaDevAttrOnlyPartialHostNativeAtomicSupported = 147,
+#endif
+#if CUDART_VERSION >= 13000
     cudaDevAttrMax = 148,
+#else
+    cudaDevAttrMax = 144,
+#endif
 };
 
 /* How the nodes that a stream captures next depend on others. */
@@ -653,7 +666,9 @@ struct cudaPointerAttributes {
     int device;
     void *devicePointer;
     void *hostPointer;
+#if CUDART_VERSION >= 13000
     long reserved[8];
+#endif
 };
 
 /* Kernels. */
@@ -762,16 +777,31 @@ struct cudaDeviceProp {
     int maxThreadsPerBlock;
     int maxThreadsDim[3];
     int maxGridSize[3];
+#if CUDART_VERSION < 13000
+    int clockRate;
+#endif
     size_t totalConstMem;
     int major;
     int minor;
     size_t textureAlignment;
     size_t texturePitchAlignment;
+#if CUDART_VERSION < 13000
+    int deviceOverlap;
+#endif
     int multiProcessorCount;
+#if CUDART_VERSION < 13000
+    int kernelExecTimeoutEnabled;
+#endif
     int integrated;
     int canMapHostMemory;
+#if CUDART_VERSION < 13000
+    int computeMode;
+#endif
     int maxTexture1D;
     int maxTexture1DMipmap;
+#if CUDART_VERSION < 13000
+    int maxTexture1DLinear;
+#endif
     int maxTexture2D[2];
     int maxTexture2DMipmap[2];
     int maxTexture2DLinear[3];
@@ -798,6 +828,9 @@ struct cudaDeviceProp {
     int tccDriver;
     int asyncEngineCount;
     int unifiedAddressing;
+#if CUDART_VERSION < 13000
+    int memoryClockRate;
+#endif
     int memoryBusWidth;
     int l2CacheSize;
     int persistingL2CacheMaxSize;
@@ -811,11 +844,17 @@ struct cudaDeviceProp {
     int isMultiGpuBoard;
     int multiGpuBoardGroupID;
     int hostNativeAtomicSupported;
+#if CUDART_VERSION < 13000
+    int singleToDoublePrecisionPerfRatio;
+#endif
     int pageableMemoryAccess;
     int concurrentManagedAccess;
     int computePreemptionSupported;
     int canUseHostPointerForRegisteredMem;
     int cooperativeLaunch;
+#if CUDART_VERSION < 13000
+    int cooperativeMultiDeviceLaunch;
+#endif
     size_t sharedMemPerBlockOptin;
     int pageableMemoryAccessUsesHostPageTables;
     int directManagedMemAccessFromHost;
@@ -835,6 +874,7 @@ struct cudaDeviceProp {
     int ipcEventSupported;
     int clusterLaunch;
     int unifiedFunctionPointers;
+#if CUDART_VERSION >= 13000
     int deviceNumaConfig;
     int deviceNumaId;
     int mpsEnabled;
@@ -843,6 +883,9 @@ struct cudaDeviceProp {
     unsigned int gpuPciSubsystemID;
     int hostNumaMultinodeIpcSupported;
     int reserved[56];
+#else
+    int reserved[63];
+#endif
 };
 
 #endif

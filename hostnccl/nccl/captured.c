@@ -18,36 +18,15 @@
 
 #include "hostnccl/cuda/private.h"
 
-const struct hostcuda_private *hn_cuda(void)
-{
-    static _Atomic(const struct hostcuda_private *) known;
-    const struct hostcuda_private *table = atomic_load(&known);
-    cudaUUID_t name;
-
-    if (!table) {
-        const void *found = NULL;
-        memcpy(&name, HOSTCUDA_PRIVATE_ID, sizeof(name));
-        if (cudaGetExportTable(&found, &name) == cudaSuccess) {
-            table = found;
-            atomic_store(&known, table);
-        }
-    }
-    return table;
-}
-
 ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaError_t error;
 
     *graph = NULL;
-#if CUDART_VERSION >= 13000
-    error = cudaStreamGetCaptureInfo(stream, &status, NULL, graph, NULL, NULL, NULL);
-#else
-    error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, graph, NULL, NULL);
-#endif
+    error = hn_cuda()->capture_info(stream, &status, NULL, graph, NULL, NULL);
     if (error != cudaSuccess) {
-        return hn_fail(ncclUnhandledCudaError, "cudaStreamGetCaptureInfo: %s", cudaGetErrorString(error));
+        return hn_fail(ncclUnhandledCudaError, "cudaStreamGetCaptureInfo: %s", hn_cuda()->error_text(error));
     }
     if (status == cudaStreamCaptureStatusInvalidated) {
         return hn_fail(ncclUnhandledCudaError, "the capture of the stream is not valid any more");
@@ -141,11 +120,7 @@ cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph
     ncclComm_t comm = plan->comm;
     cudaUserObject_t object;
 
-    if (!table) {
-        hn_plan_free(plan);
-        return cudaErrorNotSupported;
-    }
-    cudaError_t error = cudaUserObjectCreate(&object, plan, forget, 1, cudaUserObjectNoDestructorSync);
+    cudaError_t error = table->cudaUserObjectCreate(&object, plan, forget, 1, cudaUserObjectNoDestructorSync);
     if (error != cudaSuccess) {
         hn_plan_free(plan);
         return error;
@@ -154,9 +129,9 @@ cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph
     comm->refs++;
     comm->graphs++;
     pthread_mutex_unlock(&comm->lock);
-    error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    error = table->cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
     if (error != cudaSuccess) {
-        (void)cudaUserObjectRelease(object, 1);
+        (void)table->cudaUserObjectRelease(object, 1);
         return error;
     }
     return table->launch_prepared(stream, &how, plan);

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hostnccl/cuda/private.h"
+
 ncclResult_t hn_comm_check(ncclComm_t comm, const char *call)
 {
     if (!comm) {
@@ -134,7 +136,7 @@ bool hn_comm_release(ncclComm_t comm)
     if (first) {
         hn_profiler_finalize(comm);
         if (comm->event) { /* destroyed here and not with the last reference, which a stream's worker may give up */
-            (void)cudaEventDestroy(comm->event);
+            (void)hn_cuda()->cudaEventDestroy(comm->event);
         }
         hn_comm_unref(comm);
     }

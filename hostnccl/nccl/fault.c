@@ -72,7 +72,7 @@ bool hn_faulted(void)
 {
     const struct hostcuda_private *cuda = hn_cuda();
 
-    return cuda && cuda->fault() != cudaSuccess;
+    return cuda && cuda->fault() != cudaSuccess; /* a call may come before any runtime */
 }
 
 int hn_fault(ncclComm_t comm, const char *what)
@@ -81,10 +81,6 @@ int hn_fault(ncclComm_t comm, const char *what)
     pthread_t thread;
 
     hn_debug("rank %d of %d: %s: a null buffer", comm->rank, comm->nranks, what);
-    if (!cuda) {
-        hn_comm_set_async(comm, hn_fail(ncclUnhandledCudaError, "%s: a null buffer", what));
-        return -1;
-    }
     if (cuda->fault_set(cudaErrorIllegalAddress) && !pthread_create(&thread, NULL, stop_all, NULL)) {
         pthread_detach(thread);
     }
@@ -94,6 +90,6 @@ int hn_fault(ncclComm_t comm, const char *what)
 ncclResult_t hn_fault_check(const char *call)
 {
     return hn_faulted() ? hn_fail(ncclUnhandledCudaError, "%s: Cuda failure %d '%s'", call, cudaErrorIllegalAddress,
-                                  cudaGetErrorString(cudaErrorIllegalAddress))
+                                  hn_cuda()->error_text(cudaErrorIllegalAddress))
                         : ncclSuccess;
 }

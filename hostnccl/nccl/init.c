@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "hostnccl/cuda/private.h"
+
 /* The contents of the 128 bytes of a unique id. */
 struct unique_id {
     char magic[8];
@@ -92,12 +94,15 @@ ncclResult_t hn_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t hash, c
     pthread_mutex_init(&comm->launch_lock, NULL);
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->idle, NULL);
-    cudaError_t err = cudaGetDevice(&comm->device);
-    ncclResult_t rc = hn_comm_allocate(comm);
-    if (err != cudaSuccess) {
-        rc = hn_fail(ncclUnhandledCudaError, "cudaGetDevice: %s", cudaGetErrorString(err));
+    ncclResult_t rc = hn_cuda_check();
+    if (rc == ncclSuccess) {
+        cudaError_t err = hn_cuda()->cudaGetDevice(&comm->device);
+        rc = hn_comm_allocate(comm);
+        if (err != cudaSuccess) {
+            rc = hn_fail(ncclUnhandledCudaError, "cudaGetDevice: %s", hn_cuda()->error_text(err));
+        }
+        hn_fault_watch(comm);
     }
-    hn_fault_watch(comm);
     if (rc != ncclSuccess) {
         hn_comm_unref(comm);
         return rc;
@@ -199,8 +204,12 @@ HN_API(ncclResult_t, ncclCommInitRankScalable, ncclComm_t *newcomm, int nranks, 
 static ncclResult_t check_devices(int ndev, const int *devlist)
 {
     int present = 0;
+    ncclResult_t rc = hn_cuda_check();
 
-    if (cudaGetDeviceCount(&present) != cudaSuccess) {
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    if (hn_cuda()->cudaGetDeviceCount(&present) != cudaSuccess) {
         return hn_fail(ncclUnhandledCudaError, "ncclCommInitAll: cudaGetDeviceCount failed");
     }
     for (int i = 0; i < ndev; i++) {
@@ -233,13 +242,13 @@ HN_API(ncclResult_t, ncclCommInitAll, ncclComm_t *comm, int ndev, const int *dev
     if (rc != ncclSuccess) {
         return hn_group_error(rc);
     }
-    (void)cudaGetDevice(&before);
+    (void)hn_cuda()->cudaGetDevice(&before);
     hn_group_start();
     for (int i = 0; i < ndev && rc == ncclSuccess; i++) {
-        (void)cudaSetDevice(devlist ? devlist[i] : i);
+        (void)hn_cuda()->cudaSetDevice(devlist ? devlist[i] : i);
         rc = hn_group_error(init_rank(&comm[i], ndev, i, 1, &id, NULL, "ncclCommInitAll"));
     }
     end = hn_group_end();
-    (void)cudaSetDevice(before);
+    (void)hn_cuda()->cudaSetDevice(before);
     return rc != ncclSuccess ? rc : end;
 }

@@ -239,9 +239,12 @@ ncclResult_t hn_admit(struct hn_plan *plan);
 /* captured.c: the graph that the stream is captured into, NULL when it is not captured. */
 ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph);
 
-/* captured.c: what hostcuda gives to this library; NULL on another CUDA runtime. */
+/* runtime.c: what hostcuda gives to this library; NULL on another CUDA runtime, so never where a communicator is. */
 struct hostcuda_private;
 const struct hostcuda_private *hn_cuda(void);
+
+/* runtime.c: for calls that need no communicator. ncclUnhandledCudaError where hn_cuda is NULL. */
+ncclResult_t hn_cuda_check(void);
 
 /* captured.c: adds a node to the graph that runs the plan at every launch. Takes the plan. Errors of CUDA. */
 cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph_t graph);

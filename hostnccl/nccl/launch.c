@@ -17,7 +17,7 @@
     do {                                                                                                               \
         cudaError_t cuda_error = (call);                                                                               \
         if (cuda_error != cudaSuccess) {                                                                               \
-            rc = hn_fail(ncclUnhandledCudaError, "%s: %s", #call, cudaGetErrorString(cuda_error));                     \
+            rc = hn_fail(ncclUnhandledCudaError, "%s: %s", #call, cuda->error_text(cuda_error));                       \
             goto out;                                                                                                  \
         }                                                                                                              \
     } while (0)
@@ -150,23 +150,22 @@ static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t 
     bool launched = false;
 
     if (nstreams > 1 && !event) {
-        CUDA_TRY(cudaEventCreateWithFlags(&comm->event, cudaEventDisableTiming));
+        CUDA_TRY(cuda->cudaEventCreateWithFlags(&comm->event, cudaEventDisableTiming));
         event = comm->event;
     }
     for (size_t i = 1; i < nstreams; i++) {
-        CUDA_TRY(cudaEventRecord(event, streams[i]));
-        CUDA_TRY(cudaStreamWaitEvent(streams[0], event, 0));
+        CUDA_TRY(cuda->cudaEventRecordWithFlags(event, streams[i], 0));
+        CUDA_TRY(cuda->cudaStreamWaitEvent(streams[0], event, 0));
     }
     launched = plan->graph != NULL; /* a captured plan counts as launched in any case: it has no place to give up */
     CUDA_TRY(plan->graph ? hn_capture_plan(plan, streams[0], plan->graph)
-             : cuda      ? cuda->launch_prepared(streams[0], &as_it_is, plan)
-                         : cudaLaunchHostFunc(streams[0], hn_plan_run, plan));
+                         : cuda->launch_prepared(streams[0], &as_it_is, plan));
     launched = true; /* the plan and the communicator may be gone after this */
     if (nstreams > 1) {
-        CUDA_TRY(cudaEventRecord(event, streams[0]));
+        CUDA_TRY(cuda->cudaEventRecordWithFlags(event, streams[0], 0));
     }
     for (size_t i = 1; i < nstreams; i++) {
-        CUDA_TRY(cudaStreamWaitEvent(streams[i], event, 0));
+        CUDA_TRY(cuda->cudaStreamWaitEvent(streams[i], event, 0));
     }
 out:
     if (!launched) {
@@ -187,9 +186,10 @@ ncclResult_t hn_launch(struct hn_plan *plan)
     int before = device;
     ncclResult_t rc;
 
-    (void)cudaGetDevice(&before);
+    (void)hn_cuda()->cudaGetDevice(&before);
     if (before != device) {
-        (void)cudaSetDevice(device); /* a null stream means the default stream of the communicator's device */
+        (void)hn_cuda()->cudaSetDevice(
+            device); /* a null stream means the default stream of the communicator's device */
     }
     /*
      * One launch at a time: tickets must have the order of the stream, or two plans of one stream would wait for each
@@ -209,7 +209,7 @@ ncclResult_t hn_launch(struct hn_plan *plan)
     hn_comm_unref(comm);
     free(streams);
     if (before != device) {
-        (void)cudaSetDevice(before);
+        (void)hn_cuda()->cudaSetDevice(before);
     }
     return rc;
 }

@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#include "hostnccl/cuda/private.h"
+
 struct hn_registration {
     struct hn_registration *next;
     void *buff;
@@ -17,22 +19,31 @@ struct hn_registration {
 HN_API(ncclResult_t, ncclMemAlloc, void **ptr, size_t size)
 {
     cudaError_t err;
+    ncclResult_t rc;
 
     if (!ptr || !size) {
         return hn_fail(ncclInvalidArgument, "ncclMemAlloc: %s", ptr ? "size is 0" : "ptr is NULL");
     }
-    err = cudaMalloc(ptr, size);
+    rc = hn_cuda_check();
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    err = hn_cuda()->cudaMalloc(ptr, size);
     return err == cudaSuccess
                ? ncclSuccess
-               : hn_fail(ncclUnhandledCudaError, "ncclMemAlloc of %zu bytes: %s", size, cudaGetErrorString(err));
+               : hn_fail(ncclUnhandledCudaError, "ncclMemAlloc of %zu bytes: %s", size, hn_cuda()->error_text(err));
 }
 
 HN_API(ncclResult_t, ncclMemFree, void *ptr)
 {
-    cudaError_t err = cudaFree(ptr);
+    ncclResult_t rc = hn_cuda_check();
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    cudaError_t err = hn_cuda()->cudaFree(ptr);
 
     return err == cudaSuccess ? ncclSuccess
-                              : hn_fail(ncclUnhandledCudaError, "ncclMemFree: %s", cudaGetErrorString(err));
+                              : hn_fail(ncclUnhandledCudaError, "ncclMemFree: %s", hn_cuda()->error_text(err));
 }
 
 void hn_registrations_free(ncclComm_t comm)

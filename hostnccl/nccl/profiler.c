@@ -19,6 +19,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "hostnccl/cuda/private.h"
+
 /* An event is told when one of these is in the mask: those below it need it as their parent. */
 #define WANT_PROXY     (HN_EVENT_PROXY_OP | HN_EVENT_PROXY_STEP | HN_EVENT_NET)
 #define WANT_COLL      (HN_EVENT_COLL | WANT_PROXY | HN_EVENT_KERNEL_CH)
@@ -186,7 +188,7 @@ static bool is_captured(cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
 
-    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
+    return hn_cuda()->cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
 static void group_call(ncclComm_t comm, bool captured, int depth)

@@ -198,9 +198,8 @@ static int make_file(ncclComm_t comm, uint64_t index, size_t size)
 static int share(ncclComm_t comm, uint64_t index, char *buff, size_t size)
 {
     int fd = make_file(comm, index, size);
-    const struct hostcuda_private *cuda = fd >= 0 ? hn_cuda() : NULL;
-    if (cuda) {
-        cuda->range_set_window(buff, size);
+    if (fd >= 0) {
+        hn_cuda()->range_set_window(buff, size);
     }
     void *mapped = fd < 0 || copy_touched(fd, buff, size)
                        ? MAP_FAILED

@@ -85,7 +85,7 @@ void roll_checkup_libraries(struct roll_checkup *c, const struct roll_place *pla
     if (!roll_loader_lists(loader) || study->program.other_machine || study->program.elevated) {
         return;
     }
-    if (hostnccl && roll_rehearse_preload(place->hostnccl, preload, sizeof(preload)) == 0) {
+    if (hostnccl && roll_rehearse_preload(place->hostnccl, command, preload, sizeof(preload)) == 0) {
         with.preload = preload;
     }
     roll_list_libraries(loader, study->path, &with, note, &listing);

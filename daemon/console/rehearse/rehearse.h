@@ -34,10 +34,11 @@ uint64_t roll_rehearse_free_bytes(const char *meminfo, const char *group);
 
 /*
  * The stand-ins as a list for LD_PRELOAD, in the order in which they have to be loaded: the runtime and the driver,
- * NCCL, then all others by name. `folder` is place.hostnccl. 0; NOTFOUND: no libnccl.so.2 there; SIZE; ARG: the path
- * holds a blank or a colon, which LD_PRELOAD cannot.
+ * NCCL, then all others by name. `folder` is place.hostnccl. Of several runtimes the list has one: that of the release
+ * of CUDA which the wheel beside `command`, or `command` itself, was made for, else the newest. 0; NOTFOUND: no
+ * libnccl.so.2 there; SIZE; ARG: the path holds a blank or a colon, which LD_PRELOAD cannot.
  */
-int roll_rehearse_preload(const char *folder, char *out, size_t size);
+int roll_rehearse_preload(const char *folder, const char *command, char *out, size_t size);
 
 /*
  * Compares what the libraries of the command's PyTorch wheel want with what the stand-ins of `preload` have. The wheel

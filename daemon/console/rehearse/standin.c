@@ -86,33 +86,6 @@ static int append(char *out, size_t size, const char *folder, const char *name)
     return n < 0 || (size_t)n >= sizeof(path) ? ROLL_E_SIZE : append_entry(out, size, path);
 }
 
-int roll_rehearse_preload(const char *folder, char *out, size_t size)
-{
-    struct names found = {0};
-    bool has_nccl = false;
-    int err = strpbrk(folder, " :") != NULL ? ROLL_E_ARG : 0;
-    DIR *d = err == 0 ? opendir(folder) : NULL;
-    out[0] = '\0';
-    for (struct dirent *e; d != NULL && err == 0 && (e = readdir(d)) != NULL;) {
-        if (fnmatch("lib*.so.*", e->d_name, 0) == 0) {
-            has_nccl = has_nccl || strcmp(e->d_name, "libnccl.so.2") == 0;
-            err = add_name(&found, e->d_name);
-        }
-    }
-    if (d != NULL) {
-        closedir(d);
-    }
-    err = err == 0 && !has_nccl ? ROLL_E_NOTFOUND : err;
-    if (err == 0) {
-        qsort(found.name, found.used, sizeof(*found.name), by_order);
-    }
-    for (size_t i = 0; i < found.used && err == 0; i++) {
-        err = append(out, size, folder, found.name[i]);
-    }
-    names_fini(&found);
-    return err;
-}
-
 /* lists for LD_PRELOAD */
 
 static const char *base_of(const char *path)
@@ -219,9 +192,8 @@ static int symbols_of(const char *path, bool is_defined, struct names *names)
     return err;
 }
 
-/* The folder above that of the interpreter, as the shell finds it; links are not followed, because a virtual
- * environment is one. False where there is none. */
-static bool find_prefix(const char *command, char *out, size_t size)
+/* The file that the shell would start; links are not followed. False where there is none. */
+static bool find_program(const char *command, char *out, size_t size)
 {
     char *paths = NULL, *rest = NULL;
     bool found = false;
@@ -236,6 +208,14 @@ static bool find_prefix(const char *command, char *out, size_t size)
         found = snprintf(out, size, "%s/%s", folder, command) < (int)size && access(out, X_OK) == 0;
     }
     free(paths);
+    return found;
+}
+
+/* The folder above that of the interpreter, as the shell finds it; links are not followed, because a virtual
+ * environment is one. False where there is none. */
+static bool find_prefix(const char *command, char *out, size_t size)
+{
+    bool found = find_program(command, out, size);
     for (int up = 0; up < 2 && found; up++) {
         char *slash = strrchr(out, '/');
         found = slash != NULL && slash != out;
@@ -294,8 +274,6 @@ size_t roll_rehearse_lacking(const char *command, const char *preload, char *out
     return lacking;
 }
 
-/* the mathematics libraries */
-
 /* The folder of the packages beside the interpreter that is named, where a CUDA wheel of PyTorch is among them. */
 static bool find_packages(const char *command, char *out, size_t size)
 {
@@ -320,6 +298,89 @@ bool roll_rehearse_wheel(const char *command, char *out, size_t size)
     char packages[PATH_MAX];
     return find_packages(command, packages, sizeof(packages)) &&
            snprintf(out, size, "%s/torch/lib/libtorch_cuda.so", packages) < (int)size;
+}
+
+/* the runtime */
+
+/* The CUDA runtime that a library or a program names as needed, "libcudart.so.12"; false: none. */
+static bool runtime_of(const char *path, char *out, size_t size)
+{
+    bool found = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    Elf *elf = fd >= 0 && elf_version(EV_CURRENT) != EV_NONE ? elf_begin(fd, ELF_C_READ, NULL) : NULL;
+    for (Elf_Scn *section = NULL; elf != NULL && !found && (section = elf_nextscn(elf, section)) != NULL;) {
+        GElf_Shdr header;
+        GElf_Dyn entry;
+        Elf_Data *data =
+            gelf_getshdr(section, &header) != NULL && header.sh_type == SHT_DYNAMIC ? elf_getdata(section, NULL) : NULL;
+        for (int i = 0; data != NULL && !found && gelf_getdyn(data, i, &entry) != NULL; i++) {
+            const char *name = entry.d_tag == DT_NEEDED ? elf_strptr(elf, header.sh_link, entry.d_un.d_val) : NULL;
+            found = name != NULL && fnmatch("libcudart.so.*", name, 0) == 0 && strlen(name) < size;
+            if (found) {
+                snprintf(out, size, "%s", name);
+            }
+        }
+    }
+    elf_end(elf);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return found;
+}
+
+/* One process has one runtime: that which the wheel beside the interpreter or the program itself names, else the newest
+ * one. The others leave the list. */
+static void keep_one_runtime(const char *command, struct names *found)
+{
+    char wanted[64] = "", path[PATH_MAX];
+    const char *kept = NULL;
+    if (roll_rehearse_wheel(command, path, sizeof(path)) || find_program(command, path, sizeof(path))) {
+        (void)runtime_of(path, wanted, sizeof(wanted));
+    }
+    for (size_t i = 0; i < found->used; i++) {
+        const char *name = found->name[i];
+        bool is_better = kept == NULL || (strcmp(kept, wanted) != 0 && strverscmp(name, kept) > 0);
+        if (fnmatch("libcudart.so.*", name, 0) == 0 && (strcmp(name, wanted) == 0 || is_better)) {
+            kept = name;
+        }
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < found->used; i++) {
+        if (found->name[i] != kept && fnmatch("libcudart.so.*", found->name[i], 0) == 0) {
+            free(found->name[i]);
+        } else {
+            found->name[used++] = found->name[i];
+        }
+    }
+    found->used = used;
+}
+
+int roll_rehearse_preload(const char *folder, const char *command, char *out, size_t size)
+{
+    struct names found = {0};
+    bool has_nccl = false;
+    int err = strpbrk(folder, " :") != NULL ? ROLL_E_ARG : 0;
+    DIR *d = err == 0 ? opendir(folder) : NULL;
+    out[0] = '\0';
+    for (struct dirent *e; d != NULL && err == 0 && (e = readdir(d)) != NULL;) {
+        if (fnmatch("lib*.so.*", e->d_name, 0) == 0) {
+            has_nccl = has_nccl || strcmp(e->d_name, "libnccl.so.2") == 0;
+            err = add_name(&found, e->d_name);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    err = err == 0 && !has_nccl ? ROLL_E_NOTFOUND : err;
+    if (err == 0) {
+        keep_one_runtime(command, &found);
+        qsort(found.name, found.used, sizeof(*found.name), by_order);
+    }
+    for (size_t i = 0; i < found.used && err == 0; i++) {
+        err = append(out, size, folder, found.name[i]);
+    }
+    names_fini(&found);
+    return err;
 }
 
 /* Runs `standins`; what it prints goes into two files. Its exit code; -1: it did not run. */

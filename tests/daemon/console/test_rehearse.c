@@ -39,9 +39,10 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    static const char *const names[] = {"nvidiactl",      "nvidia-uvm",      "nvidia0",      "meminfo",
-                                        "memory.max",     "memory.current",  "libnccl.so.2", "libnccl.so",
-                                        "libcublas.so.1", "libcudart.so.13", "libcuda.so.1", "hostcuda.7"};
+    static const char *const names[] = {"nvidiactl",      "nvidia-uvm",      "nvidia0",         "meminfo",
+                                        "memory.max",     "memory.current",  "libnccl.so.2",    "libnccl.so",
+                                        "libcublas.so.1", "libcudart.so.13", "libcudart.so.12", "libcudart.so.9",
+                                        "libcuda.so.1",   "hostcuda.7"};
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         unlink(path_of(names[i]));
@@ -90,19 +91,21 @@ static void stand_ins_have_their_order(void **state)
 {
     char list[1024], want[1024], first[128];
     (void)state;
-    assert_int_equal(roll_rehearse_preload(folder, list, sizeof(list)), ROLL_E_NOTFOUND);
+    assert_int_equal(roll_rehearse_preload(folder, "/nonexistent", list, sizeof(list)), ROLL_E_NOTFOUND);
     put("libnccl.so.2", "");
     put("libnccl.so", "");
     put("libcublas.so.1", "");
     put("libcudart.so.13", "");
+    put("libcudart.so.12", "");
+    put("libcudart.so.9", ""); /* a release is a number, not a word */
     put("libcuda.so.1", "");
-    assert_int_equal(roll_rehearse_preload(folder, list, sizeof(list)), 0);
+    assert_int_equal(roll_rehearse_preload(folder, "/nonexistent", list, sizeof(list)), 0);
     snprintf(first, sizeof(first), "%s", folder);
     snprintf(want, sizeof(want), "%s/libcudart.so.13:%s/libcuda.so.1:%s/libnccl.so.2:%s/libcublas.so.1", first, first,
              first, first);
     assert_string_equal(list, want);
-    assert_int_equal(roll_rehearse_preload(folder, list, 20), ROLL_E_SIZE);
-    assert_int_equal(roll_rehearse_preload("/a folder", list, sizeof(list)), ROLL_E_ARG);
+    assert_int_equal(roll_rehearse_preload(folder, "/nonexistent", list, 20), ROLL_E_SIZE);
+    assert_int_equal(roll_rehearse_preload("/a folder", "/nonexistent", list, sizeof(list)), ROLL_E_ARG);
 }
 
 static void without_a_trace_the_report_has_no_ranks(void **state)

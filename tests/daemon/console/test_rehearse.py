@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -280,8 +281,8 @@ class BadInput(Case):
         """A virtual environment, as far as the command looks at one, with one library of PyTorch, which needs a library
         that is not there: its name without a version, its version, and its source."""
         libraries = self.path("venv/lib/python3.11/site-packages/torch/lib")
-        os.makedirs(libraries)
-        os.makedirs(self.path("venv/bin"))
+        os.makedirs(libraries, exist_ok=True)
+        os.makedirs(self.path("venv/bin"), exist_ok=True)
         python = self.path("venv/bin/python")
         with open(python, "w") as f:
             f.write(f"#!/bin/sh\n{script}\n")
@@ -318,6 +319,31 @@ class BadInput(Case):
         self.assertEqual((r.returncode, r.stdout), (3, ""))
         self.assert_one_line(r.stderr, "libtorch_cuda.so wants libcudart.so.7, and there is none in")
         self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
+
+    def test_a_wheel_gets_the_runtime_of_its_release_of_cuda(self):
+        for release in ("12", "13"):
+            with self.subTest(release):
+                python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
+                                    ("libcudart.so", release, "void cudaMalloc(void) { }"), "echo $LD_PRELOAD")
+                r = self.rollcall("rehearse", "--quiet", "--", python)
+                self.assertEqual((r.returncode, re.findall(r"libcudart\.so\.\d+", r.stdout)),
+                                 (0, [f"libcudart.so.{release}"]), r.stderr)
+
+    def test_a_program_gets_the_runtime_that_it_names(self):
+        program = self.path("program")
+        for release in ("12", "13"):
+            with self.subTest(release):
+                runtime = self.path(f"libcudart.so.{release}")
+                subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-shared", "-o", runtime,
+                                f"-Wl,-soname,libcudart.so.{release}", "-x", "c", os.devnull], check=True)
+                subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-o", program, "-Wl,--no-as-needed",
+                                "-x", "c", "-", "-x", "none", runtime], text=True, check=True,
+                               input="#include <stdio.h>\n#include <stdlib.h>\n"
+                                     "int main(void) { puts(getenv(\"LD_PRELOAD\")); return 0; }")
+                os.unlink(runtime)
+                r = self.rollcall("rehearse", "--quiet", "--", program)
+                self.assertEqual((r.returncode, re.findall(r"libcudart\.so\.\d+", r.stdout)),
+                                 (0, [f"libcudart.so.{release}"]), r.stderr)
 
     def test_a_wheel_that_wants_what_no_stand_in_has(self):
         python = self.wheel("void ncclFlyToTheMoon(void), cudaMalloc(void), ncclAllReduce(void); void f(void) { "

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <typeinfo>
 
+#ifndef ABI_RUNTIME_ALONE // of CUDA 12 the runtime is compared, since only that is there for two releases
 #include <cuda.h>
 #include <cuda_profiler_api.h>
+#endif
 #include <cuda_runtime_api.h>
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // the vendor's view of some of what is there

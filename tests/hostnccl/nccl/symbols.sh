@@ -43,7 +43,7 @@ for name in ncclBroadcast ncclGetUniqueId ncclCommGetAsyncError; do
 done
 readelf -dW "$library" > "$dir/dynamic"
 grep -q 'SONAME.*\[libnccl.so.2\]' "$dir/dynamic" || fail "SONAME is not libnccl.so.2"
-grep -q 'NEEDED.*\[libcudart.so' "$dir/dynamic" || fail "does not need libcudart"
+grep -q 'NEEDED.*\[libcudart.so' "$dir/dynamic" && fail "needs one release of libcudart, and must work beside either"
 grep -qF '[$ORIGIN]' "$dir/dynamic" || fail "RUNPATH is not \$ORIGIN"
 grep -qE 'SYMBOLIC|VERDEF' "$dir/dynamic" && fail "is bound symbolically or has symbol versions"
 echo "symbols: $(wc -l < "$dir/names") functions, each weak with a strong alias; $# header(s) agree"

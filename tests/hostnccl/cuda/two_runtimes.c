@@ -1,0 +1,99 @@
+/*
+ * two_runtimes.c: arguments FIRST [SECOND]: NCCL and the driver interface work beside the runtime of either release of
+ * CUDA, which they find by themselves; the second runtime of a process refuses, and harms nobody. FIRST "none": NCCL is
+ * loaded before any runtime. Everything is found by name, as a Python program finds it.
+ */
+#include <dlfcn.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check(int is_so, const char *what)
+{
+    if (!is_so) {
+        fprintf(stderr, "two_runtimes: not so: %s\n", what);
+        exit(1);
+    }
+}
+#define CHECK(is_so) check((is_so) != 0, #is_so)
+
+static void *library(const char *name)
+{
+    void *found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!found) {
+        fprintf(stderr, "two_runtimes: %s\n", dlerror());
+        exit(1);
+    }
+    return found;
+}
+
+static void get(void *from, const char *name, void *function, size_t bytes)
+{
+    void *found = dlsym(from, name);
+    check(found != NULL, name);
+    memcpy(function, &found, bytes);
+}
+#define GET(from, type, name, ...)                                                                                     \
+    type (*name)(__VA_ARGS__);                                                                                         \
+    get(from, #name, &name, sizeof(name))
+
+static void work(void *runtime)
+{
+    enum { COUNT = 1024, FROM_DEVICE = 2, TO_DEVICE = 1 };
+    static float sent[COUNT], received[COUNT];
+    void *nccl = library("libnccl.so.2"), *driver = library("libcuda.so.1"), *memory = NULL, *stream = NULL;
+    ncclComm_t comm;
+    int version = 0, theirs = 0, count = 0;
+    GET(runtime, int, cudaMalloc, void **, size_t);
+    GET(runtime, int, cudaStreamCreate, void **);
+    GET(runtime, int, cudaStreamSynchronize, void *);
+    GET(runtime, int, cudaMemcpy, void *, const void *, size_t, int);
+    GET(runtime, int, cudaRuntimeGetVersion, int *);
+    GET(nccl, int, ncclCommInitAll, ncclComm_t *, int, const int *);
+    GET(nccl, int, ncclAllReduce, const void *, void *, size_t, int, int, ncclComm_t, void *);
+    GET(nccl, int, ncclCommDestroy, ncclComm_t);
+    GET(driver, int, cuInit, unsigned int);
+    GET(driver, int, cuDeviceGetCount, int *);
+    GET(driver, int, cuDriverGetVersion, int *);
+    for (int i = 0; i < COUNT; i++) {
+        sent[i] = (float)i;
+    }
+    CHECK(!cudaMalloc(&memory, sizeof(sent)) && !cudaStreamCreate(&stream));
+    CHECK(!cudaMemcpy(memory, sent, sizeof(sent), TO_DEVICE));
+    CHECK(!ncclCommInitAll(&comm, 1, NULL));
+    CHECK(!ncclAllReduce(memory, memory, COUNT, ncclFloat, ncclSum, comm, stream));
+    CHECK(!cudaStreamSynchronize(stream));
+    CHECK(!cudaMemcpy(received, memory, sizeof(received), FROM_DEVICE));
+    CHECK(!memcmp(sent, received, sizeof(sent)));
+    CHECK(!ncclCommDestroy(comm));
+    CHECK(!cuInit(0) && !cuDeviceGetCount(&count) && count == 8);
+    CHECK(!cudaRuntimeGetVersion(&version) && !cuDriverGetVersion(&theirs) && version == theirs);
+}
+
+int main(int argc, char *argv[])
+{
+    if (argc < 2) {
+        return 2;
+    }
+    if (!strcmp(argv[1], "none")) {
+        void *nccl = library("libnccl.so.2"), *memory = NULL;
+        GET(nccl, int, ncclMemAlloc, void **, size_t);
+        GET(nccl, int, ncclMemFree, void *);
+        CHECK(!ncclMemAlloc(&memory, 4096) && !ncclMemFree(memory));
+        return 0;
+    }
+    void *first = library(argv[1]), *second = argc > 2 ? library(argv[2]) : NULL;
+    work(first);
+    if (second) {
+        enum { SYSTEM_DRIVER_MISMATCH = 803 };
+        int count = 0;
+        void *memory = NULL;
+        GET(second, int, cudaGetDeviceCount, int *);
+        GET(second, int, cudaMalloc, void **, size_t);
+        CHECK(cudaMalloc(&memory, 16) == SYSTEM_DRIVER_MISMATCH && !memory);
+        CHECK(cudaGetDeviceCount(&count) == SYSTEM_DRIVER_MISMATCH);
+        work(first);
+    }
+    return 0;
+}
