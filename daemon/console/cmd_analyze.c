@@ -7,6 +7,7 @@
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
 #include "daemon/console/text.h"
+#include "daemon/expect/expect.h"
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/verdict/verdict_text.h"
@@ -106,11 +107,15 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)
 {
     bool json = false;
-    const char *policy = NULL;
+    const char *policy = NULL, *expect = NULL;
+    struct roll_expected *expected = NULL;
+    char why[256];
     struct roll_engine_config config = {0};
     const struct roll_option options[] = {
         {"policy", 0, ROLL_OPT_TEXT, "POLICY",
          "judge as under this policy, not the one of the trace: observe, advise, auto", &policy},
+        {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
+         &expect},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line, then one rollcall.summary/1", &json},
         {0},
     };
@@ -125,8 +130,15 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     if (policy && roll_policy_by_name(policy, &config.policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", policy);
     }
+    if (expect && roll_expected_read(expect, &expected, why, sizeof(why)) != 0) {
+        roll_say("--expect %s%s", expect, why);
+        return ROLL_EXIT_UNREACHABLE;
+    }
     roll_analysis_t *a = roll_analysis_new(&config, policy != NULL);
     int err = a == NULL ? ROLL_E_NOMEM : 0;
+    if (a != NULL) {
+        roll_analysis_expect(a, expected);
+    }
     bool colour = roll_colour_wanted(STDOUT_FILENO);
     for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {
         err = roll_analysis_add(a, argv[i]);
@@ -134,6 +146,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     if (err == ROLL_E_NOMEM || roll_analysis_finish(a) == ROLL_E_NOMEM) {
         roll_say("%s", roll_strerror(ROLL_E_NOMEM));
         roll_analysis_destroy(&a);
+        roll_expected_destroy(&expected);
         return ROLL_EXIT_UNREACHABLE;
     }
     uint64_t lost = print_verdicts(a, json, colour);
@@ -144,6 +157,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     struct roll_analysis_summary s;
     roll_analysis_summary(a, &s);
     roll_analysis_destroy(&a);
+    roll_expected_destroy(&expected);
     lost += s.verdicts_lost;
     if (lost > 0) {
         roll_say("%" PRIu64 " of the verdicts could not be shown: there is no memory", lost);

@@ -5,6 +5,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/run/run.h"
+#include "daemon/expect/expect.h"
 #include "daemon/store/segment.h"
 
 #include "trace/remedy.h"
@@ -88,6 +89,10 @@ static int check(const struct roll_command *self, struct asked *r)
         return roll_usage(self, "--http belongs to the root daemon; %s is already running: start it with that",
                           o->daemon);
     }
+    if (o->daemon != NULL && o->expect != NULL) {
+        return roll_usage(self, "--expect belongs to the root daemon; %s is already running: start it with that",
+                          o->daemon);
+    }
     code = check_trace(self, o);
     if (code != 0) {
         return code;
@@ -101,6 +106,15 @@ static int check(const struct roll_command *self, struct asked *r)
     if (o->hostnccl && (o->bind == ROLL_BIND_AUTO || o->bind == ROLL_BIND_PRELOAD) &&
         roll_rehearse_preload(r->place.hostnccl, o->command[0], r->standins, sizeof(r->standins)) == 0) {
         o->behind = r->standins;
+    }
+    if (o->expect != NULL) { /* the daemon reads it again: here it is only seen whether it can be */
+        struct roll_expected *expected;
+        char why[256];
+        if (roll_expected_read(o->expect, &expected, why, sizeof(why)) != 0) {
+            roll_say("--expect %s%s", o->expect, why);
+            return ROLL_EXIT_UNREACHABLE;
+        }
+        roll_expected_destroy(&expected);
     }
     if (o->json != NULL) {
         r->json = strcmp(o->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(o->json, "we");
@@ -142,6 +156,8 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          &r.o.fail_on_finding},
         {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT",
          "a root that runs already; default ROLLCALL_DAEMON, else one of our own", &r.o.daemon},
+        {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
+         &r.o.expect},
         {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve Prometheus metrics there", &r.o.http},
         {"stacks", 0, ROLL_OPT_TEXT, "WHEN",
          "auto: take the stacks of the ranks that others wait for; ask (default): only by `rollcall stacks`",

@@ -34,6 +34,11 @@ void roll_engine_set(roll_engine_t *e, const struct roll_engine_config *config)
     e->config.policy = config->policy;
 }
 
+void roll_engine_expect(roll_engine_t *e, const struct roll_expected *expected)
+{
+    e->expected = expected;
+}
+
 void roll_engine_settings(const roll_engine_t *e, struct roll_engine_config *out)
 {
     *out = e->config;

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 typedef struct roll_engine roll_engine_t;
+struct roll_expected;
 
 struct roll_engine_config {
     uint64_t stall_ns;       /* after this time an incomplete operation is looked into; 0 = 500 ms */
@@ -97,6 +98,10 @@ void roll_engine_set(roll_engine_t *engine, const struct roll_engine_config *con
 /* How the engine is set, with its own numbers in the place of zeros. */
 void roll_engine_settings(const roll_engine_t *engine, struct roll_engine_config *out);
 void roll_engine_destroy(roll_engine_t **engine);
+
+/* What was rehearsed of this job (daemon/engine/expected.h), before the first record; NULL: nothing. Borrowed for the
+ * life of the engine. */
+void roll_engine_expect(roll_engine_t *engine, const struct roll_expected *expected);
 
 /* Opens a new source. *source: its number, from 0. Errors: NOMEM, LIMIT. */
 int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint32_t *source);

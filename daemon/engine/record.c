@@ -218,6 +218,9 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
         refused_fresh(e, m, entry);
         return 0;
     }
+    if (e->expected) {
+        rehearsed_call(e, s, m, rec, ticket);
+    }
     bool captured = (rec->flags & ROLL_FLAG_CAPTURED) != 0;
     int rc = meet_collective(e, m, entry, ticket);
     if (lowered_op(rec->op) && rec->count != 0 && entry->index != COLL_REFUSED) {
@@ -244,6 +247,9 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     struct member *m = source_member(s, rec->comm);
     if (m && (!call_failed(rec) || rec->group != 0)) {
         m->comm->p2p++;
+        if (e->expected) {
+            rehearsed_call(e, s, m, rec, ticket);
+        }
         int rc = meet_message(e, m, entry, ticket);
         return rc == 0 && entry->pair ? source_queue_push(e, s, entry, ticket) : rc;
     }

@@ -7,6 +7,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/node_facts.h"
 #include "daemon/base/log.h"
+#include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"
 #include "daemon/rollcalld/place.h"
 #include "daemon/root/root.h"
@@ -39,6 +40,7 @@ struct daemon {
     bool have_server_keys, have_client_keys;
     int agent_lock, root_lock;
     roll_root_t *root;
+    struct roll_expected *expected; /* of --expect; NULL = none */
     char ipc[4096 + 16];
     pthread_t thread;
     bool threaded;
@@ -158,6 +160,7 @@ static int make_root(struct daemon *d)
                                   .trace_age_ns = o->trace_age_ns,
                                   .json_path = o->json,
                                   .http = o->http,
+                                  .expected = d->expected,
                                   .stacks_auto = o->stacks_auto,
                                   .stall_ns = o->stall_ns,
                                   .suspect_ns = o->suspect_ns,
@@ -294,6 +297,7 @@ static void take_down(struct daemon *d)
         pthread_join(d->thread, NULL);
     }
     roll_root_destroy(&d->root);
+    roll_expected_destroy(&d->expected); /* the engines of the root borrow it */
     roll_curve_zap_destroy(&d->zap);
     if (d->context) {
         zmq_ctx_term(d->context);
@@ -309,6 +313,17 @@ static void take_down(struct daemon *d)
     if (d->o.own_dir && ours) {
         roll_place_remove(d->o.dir);
     }
+}
+
+/* Before this process goes to the background, so that whoever started it is told. */
+static bool read_expected(struct daemon *d)
+{
+    char why[256];
+    if (roll_expected_read(d->o.expect, &d->expected, why, sizeof(why)) != 0) {
+        fprintf(stderr, "rollcalld: --expect %s%s\n", d->o.expect, why);
+        return false;
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -329,6 +344,9 @@ int main(int argc, char **argv)
     set_up_process();
     if (d.o.dir[0] && roll_place_dir(d.o.dir, sizeof(d.o.dir), d.why, sizeof(d.why)) != 0) {
         fprintf(stderr, "rollcalld: %s\n", d.why);
+        return EXIT_CANNOT;
+    }
+    if (d.o.expect && !read_expected(&d)) {
         return EXIT_CANNOT;
     }
     if (d.o.detach && roll_place_detach(d.o.ready_fd) != 0) {

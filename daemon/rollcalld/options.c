@@ -189,8 +189,8 @@ static int check(struct roll_options *o)
     if (!agent && o->connect) {
         return usage("--connect is for --agent");
     }
-    if (agent && (o->listens || o->json || o->http)) {
-        return usage("--listen, --json and --http belong to the root, not to --agent");
+    if (agent && (o->listens || o->json || o->http || o->expect)) {
+        return usage("--listen, --json, --http and --expect belong to the root, not to --agent");
     }
     if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
         return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR");
@@ -271,6 +271,7 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
         {"trace-age", 0, ROLL_OPT_OWN, "TIME", "remove segments older than TIME (s, m, h, d; default: never)",
          &(struct roll_option_own){take_age, &out->trace_age_ns, "not a time, like 90s, 12h or 7d"}},
         {"json", 0, ROLL_OPT_ANY, "FILE", "append verdicts to FILE, one JSON object a line", &out->json},
+        {"expect", 0, ROLL_OPT_ANY, "FILE", "note where the job leaves what was rehearsed", &out->expect},
         {"http", 0, ROLL_OPT_ANY, "ADDR:PORT", "serve Prometheus metrics (loopback only)", &out->http},
         {"curve-dir", 0, ROLL_OPT_ANY, "DIR", "keys made by rollcall keygen, for tcp (default: ROLLCALL_CURVE_DIR)",
          &out->curve_dir},

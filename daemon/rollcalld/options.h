@@ -17,6 +17,7 @@ struct roll_options {
     bool policy_set;
     enum roll_policy policy;
     const char *trace, *json, *http, *curve_dir;
+    const char *expect;                                /* a file of `rollcall rehearse --save`; NULL = none */
     uint64_t trace_segment, trace_limit, trace_age_ns; /* 0 = default, none, never */
     bool insecure, detach, if_none, own_dir;
     unsigned linger_s;

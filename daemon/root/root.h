@@ -16,6 +16,8 @@
 
 #define ROLL_ROOT_LISTEN_MAX 8
 
+struct roll_expected;
+
 struct roll_root_options {
     void *context; /* ZeroMQ; borrowed */
     const char *listen[ROLL_ROOT_LISTEN_MAX];
@@ -25,10 +27,12 @@ struct roll_root_options {
     enum roll_policy policy;
     const char *trace_dir; /* NULL = no trace */
     uint64_t trace_segment, trace_limit,
-        trace_age_ns;               /* limits of segments (daemon/store/segment.h); 0 = default, none, never */
-    const char *json_path;          /* NULL = no NDJSON */
-    const char *http;               /* NULL = no metrics */
-    uint64_t stall_ns, suspect_ns;  /* 0 = the engine's own */
+        trace_age_ns;              /* limits of segments (daemon/store/segment.h); 0 = default, none, never */
+    const char *json_path;         /* NULL = no NDJSON */
+    const char *http;              /* NULL = no metrics */
+    uint64_t stall_ns, suspect_ns; /* 0 = the engine's own */
+    const struct roll_expected
+        *expected;                  /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
     bool stacks_auto;               /* take the stacks of each verdict's culprits */
     unsigned linger_s;              /* end so long after the last live rank; 0 = never */
     pid_t parent;                   /* while this process lives the linger time does not run; 0 = none */

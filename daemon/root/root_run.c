@@ -282,6 +282,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
         roll_run_destroy(&run);
         return ROLL_E_NOMEM;
     }
+    roll_engine_expect(roll_feed_engine(run->feed), root->o.expected);
     roll_symbols_warm(roll_feed_symbols(run->feed));
     roll_feed_clock_init(&run->clock, root->o.stall_ns, roll_mono_ns());
     run->since_ns = roll_real_ns();

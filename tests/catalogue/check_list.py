@@ -45,6 +45,7 @@ ELSEWHERE = {
     "data-incomplete": ("a ring that overflows depends on who is faster, the rank or its agent",
                         "tests/daemon/engine/test_engine_causes.c"),
     "attached-unseen": ("needs a process whose calls go past the interposer", "tests/daemon/console/test_bind.py"),
+    "rehearsal-left": ("needs a rehearsal that was kept", "tests/daemon/engine/test_engine_rehearsed.c"),
     "agent-silent": ("needs an agent that is stopped while its ranks work", "tests/daemon/check_silent.py"),
 }
 

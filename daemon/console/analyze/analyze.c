@@ -35,6 +35,7 @@ struct analyzed_run {
 
 struct roll_analysis {
     struct roll_engine_config config;
+    const struct roll_expected *expected; /* borrowed; NULL = none */
     bool policy_fixed;
     struct analyzed_run *run; /* owned */
     size_t runs, run_room, files, unreadable;
@@ -51,6 +52,11 @@ roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool
         a->policy_fixed = policy_fixed;
     }
     return a;
+}
+
+void roll_analysis_expect(roll_analysis_t *a, const struct roll_expected *expected)
+{
+    a->expected = expected;
 }
 
 void roll_analysis_destroy(roll_analysis_t **analysis)
@@ -93,6 +99,7 @@ static struct analyzed_run *run_of(roll_analysis_t *a, const char *job, uint32_t
     if (a->policy_fixed) {
         roll_feed_fix_policy(r->feed);
     }
+    roll_engine_expect(roll_feed_engine(r->feed), a->expected);
     a->runs++;
     return r;
 }

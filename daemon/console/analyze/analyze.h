@@ -17,6 +17,8 @@ typedef struct roll_analysis roll_analysis_t;
 
 /* policy_fixed: judged as under the policy of `config`, whatever a trace says; else a trace's own policy holds. */
 roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed);
+/* What was rehearsed of the jobs (borrowed for the life of the analysis); before the first roll_analysis_add. */
+void roll_analysis_expect(roll_analysis_t *analysis, const struct roll_expected *expected);
 void roll_analysis_destroy(roll_analysis_t **analysis);
 
 /*

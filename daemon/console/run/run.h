@@ -25,6 +25,7 @@ struct roll_run_options {
     const char *on_mismatch; /* report, error or abort; NULL = not given */
     const char *stacks;      /* "auto" or "ask"; NULL = not given */
     const char *json, *trace, *http, *daemon;
+    const char *expect;                                  /* a file of `rollcall rehearse --save`; NULL = none */
     const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
     double timeout_s;                                    /* 0 = none */
     double grace_s;

@@ -64,6 +64,10 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
             argv[n++] = "--stacks";
             argv[n++] = o->stacks;
         }
+        if (o->expect != NULL) {
+            argv[n++] = "--expect";
+            argv[n++] = o->expect;
+        }
         if (o->http != NULL) {
             argv[n++] = "--http";
             argv[n++] = o->http;

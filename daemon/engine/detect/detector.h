@@ -75,6 +75,13 @@ uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct 
 /* A send and a receive that meet belong to one exchange, so the two members' counts of exchanges are made equal. place:
  * what outside_exchange returned for the call of m; 0 = none. */
 void outside_meet(struct member *m, struct member *other, struct node *n, uint32_t place);
+/* detect_rehearsed.c */
+/* The next call of a member, where a rehearsal is known (e->expected); before the call is matched. */
+void rehearsed_call(struct roll_engine *e, const struct source *s, struct member *m, const struct roll_record *rec,
+                    uint64_t ticket);
+/* How the call of a member with this ticket stands to what was rehearsed. */
+enum rehearsed rehearsed_of(const struct member *m, uint64_t ticket);
+
 /* detect_dtype.c: notes that the members moved equally many bytes in this collective, but with different datatypes;
  * once per place. */
 void dtype_note(struct roll_engine *e, struct comm *c, uint32_t seq);

@@ -36,7 +36,8 @@ static bool ask_block(struct roll_engine *e, const struct block *b, enum ask who
     return false;
 }
 
-const struct judge_ask detectors_ask = {.disagree = ask_disagree, .block = ask_block, .end_is_told = refused_end};
+const struct judge_ask detectors_ask = {
+    .disagree = ask_disagree, .block = ask_block, .end_is_told = refused_end, .rehearsed = rehearsed_of};
 
 bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index)
 {

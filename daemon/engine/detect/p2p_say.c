@@ -25,6 +25,16 @@ static void two_sides(struct roll_engine *e, struct roll_verdict *v, const struc
     }
 }
 
+/* Which of the two calls is not the one that was rehearsed, where the other one is; 2: that is not known. */
+static unsigned odd_end(const struct pair *p, const uint64_t ticket[2])
+{
+    enum rehearsed send = rehearsed_of(&p->comm->member[p->end[0]], ticket[0]),
+                   receive = rehearsed_of(&p->comm->member[p->end[1]], ticket[1]);
+    return send == REHEARSED_LEAVES && receive == REHEARSED_FITS   ? 0
+           : send == REHEARSED_FITS && receive == REHEARSED_LEAVES ? 1
+                                                                   : 2;
+}
+
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven)
 {
     struct comm *c = p->comm;
@@ -39,7 +49,9 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
     }
     comm_mute_at(e, c, end_source(e, p, 0), &end[0]->rec);
     comm_explained(e, c);
-    struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, proven ? ROLL_PROVEN : ROLL_SUSPECTED);
+    unsigned odd = odd_end(p, ticket);
+    bool certain = proven && odd == 2;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, certain ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;
     }
@@ -58,8 +70,16 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
     }
     words_add(&w, ", message %u between them on ", index);
     words_comm(&w, c);
+    words_add(&w, ". NCCL does not check this: it hangs or truncates. Two calls alone do not say which of them is "
+                  "wrong");
     words_add(&w,
-              ". NCCL does not check this: it hangs or truncates. Two calls alone do not say which of them is wrong.");
+              odd == 2 ? "."
+                       : "; it is the rehearsal that does: rank %u does here what was rehearsed, rank %u does "
+                         "not.",
+              odd == 2 ? 0 : roll_rankset_at(&set[!odd], 0), odd == 2 ? 0 : roll_rankset_at(&set[odd], 0));
+    if (odd != 2) {
+        (void)roll_rankset_copy(&v->culprits, &set[odd]);
+    }
     if (p2p_bytes(&end[0]->rec) == 0 || p2p_bytes(&end[1]->rec) == 0) {
         words_add(&w, " An empty message is a message: the side that is one ahead has probably left it out.");
     }

@@ -96,10 +96,67 @@ static bool is_better(const struct judge *j, const struct told_side *t, const st
     return !same || (minors != t->minors && !nameless) || f->certainty != t->certainty || t->named == f->tie;
 }
 
+/* All these members stand so to what was rehearsed, with their calls at the place. */
+static bool all_stand(const struct judge *j, const struct roll_rankset *ranks, enum rehearsed how)
+{
+    uint32_t seen = 0;
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        const struct member *m = &j->c->member[r];
+        uint32_t world = comm_world(j->e, j->c, r);
+        if (world == NO_SOURCE || !roll_rankset_has(ranks, world)) {
+            continue;
+        }
+        uint64_t ticket = source_ticket_of(j->e->source[m->source], m, j->seq);
+        if (ticket == NO_TICKET || j->e->ask->rehearsed(m, ticket) != how) {
+            return false;
+        }
+        seen++;
+    }
+    return seen > 0;
+}
+
+/* The other side is wrong: what it did is the reverse. */
+static void turn(struct finding *f)
+{
+    struct roll_rankset minor = f->minor;
+    const struct source *source = f->minor_source;
+    uint64_t ticket = f->minor_ticket;
+    f->minor = f->major;
+    f->minor_source = f->major_source;
+    f->minor_ticket = f->major_ticket;
+    f->major = minor;
+    f->major_source = source;
+    f->major_ticket = ticket;
+    uint32_t skip = f->open & ALIGN_BIT(ALIGN_SKIP), add = f->open & ALIGN_BIT(ALIGN_ADD);
+    f->open &= ~(ALIGN_BIT(ALIGN_SKIP) | ALIGN_BIT(ALIGN_ADD));
+    f->open |= (skip ? ALIGN_BIT(ALIGN_ADD) : 0) | (add ? ALIGN_BIT(ALIGN_SKIP) : 0);
+    f->kind = f->kind == ALIGN_SKIP ? ALIGN_ADD : f->kind == ALIGN_ADD ? ALIGN_SKIP : f->kind;
+}
+
+/* Nobody has a majority: where one side does what was rehearsed and the other does not, the other is named. What is
+ * certain stays so, that the calls differ; who is wrong is suspected, because a rehearsal may be of another program. */
+static void ask_rehearsal(const struct judge *j, struct finding *f)
+{
+    if (!j->e->expected || !f->tie || f->kind == ALIGN_ZERO || f->kind == ALIGN_GROUP) {
+        return;
+    }
+    bool minor = all_stand(j, &f->minor, REHEARSED_LEAVES) && all_stand(j, &f->major, REHEARSED_FITS);
+    bool major = !minor && all_stand(j, &f->major, REHEARSED_LEAVES) && all_stand(j, &f->minor, REHEARSED_FITS);
+    if (major) {
+        turn(f);
+    }
+    if (minor || major) {
+        f->tie = false;
+        f->rehearsed = true;
+        f->certainty = ROLL_SUSPECTED;
+    }
+}
+
 /* Has a finding told, unless what was said before says as much. */
 static void speak(struct judge *j, struct finding *f, uint64_t sig)
 {
     struct dispute *d = j->d;
+    ask_rehearsal(j, f);
     struct told_side *t = said_before(d, f);
     uint64_t number = 0;
     if (t) {

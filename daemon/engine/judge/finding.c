@@ -80,6 +80,17 @@ static void name_sides(struct roll_verdict *v, const struct finding *f, struct w
     if (f->tie) { /* each side waits, in its own call, for the other */
         (void)roll_rankset_union(&v->waiting, &f->minor);
     }
+    if (f->rehearsed) {
+        (void)roll_rankset_copy(&v->culprits, &f->minor);
+        words_add(w, f->wait > 0 ? " Not all members have come to this place" : " The vote is a tie");
+        words_add(w, "; it is the rehearsal that says who is right: ");
+        words_ranks(w, &f->major);
+        words_add(w, roll_rankset_count(&f->major) == 1 ? " does here what was rehearsed, "
+                                                        : " do here what was rehearsed, ");
+        words_ranks(w, &f->minor);
+        words_add(w, roll_rankset_count(&f->minor) == 1 ? " does not." : " do not.");
+        return;
+    }
     if (!f->tie) {
         (void)roll_rankset_copy(&v->culprits, &f->minor);
     } else if (f->wait > 0) {

@@ -97,6 +97,7 @@ struct finding {
     uint32_t length;  /* calls skipped, added or reordered */
     uint32_t overlap; /* calls that agree afterwards */
     bool tie;         /* there is no majority: `minor` and `major` only say which side is which */
+    bool rehearsed;   /* only the rehearsal says who is right: there is no majority */
     bool by_history;  /* only the communicator's history says who is right; the others are stuck elsewhere */
     bool harmless;    /* the mistake may be one that hangs nothing: nothing is silenced for it */
     enum roll_certainty certainty; /* PROVEN: the vote and the kind are both decided; else SUSPECTED */
@@ -220,6 +221,12 @@ enum ask {
     ASK_END,     /* those that know about the end of a process or a member */
     ASK_CREATION /* those that know about a circle which leads through the creation of a communicator */
 };
+/* How a call stands to what was rehearsed. */
+enum rehearsed {
+    REHEARSED_UNKNOWN = 0,
+    REHEARSED_FITS,
+    REHEARSED_LEAVES /* its rank did what was rehearsed up to this call, which is another one */
+};
 /* The answers come from the floor above: detectors.c fills the table in, and engine.c hands it in. */
 struct judge_ask {
     /* Ranks disagree at one place. True: that has been said now, or was known. */
@@ -228,6 +235,8 @@ struct judge_ask {
     bool (*block)(struct roll_engine *e, const struct block *b, enum ask whom);
     /* The end of this process has been told, whoever waits for it: with the error that came before the end. */
     bool (*end_is_told)(const struct source *s);
+    /* How the call of a member with this ticket stands to what was rehearsed. */
+    enum rehearsed (*rehearsed)(const struct member *m, uint64_t ticket);
 };
 
 /* doubt.c: suspicions that come to nothing */

@@ -2,10 +2,12 @@
  * rehearse_job.c: a job as a framework makes one, for the tests of `rollcall rehearse`: on the CUDA runtime and NCCL
  * alone. Three steps on a communicator of all ranks and one of two ranks each, with tensors of 64 MiB that are only
  * reserved. `sick`: in the second step the last rank leaves the sum of its gradients out. `fails`: the last rank ends
- * with 7 at its end. `larger`: the broadcast has twice the bytes. STEPS: another number of steps.
+ * with 7 at its end. `larger`: the broadcast has twice the bytes. `shorter`: in the second step the last
+ * rank sums up half of its gradients. STEPS: another number of steps.
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +78,8 @@ int main(int argc, char **argv)
         OK(cudaMemcpy(&seen, few, sizeof(seen), cudaMemcpyDeviceToHost));
         OK(seen != size - 1 + step); /* short payloads are moved: a job may steer by them */
         if (strcmp(how, "sick") != 0 || step != 1 || rank != size - 1) {
-            OK(ncclAllReduce(weights, weights, BYTES / 4, ncclFloat, ncclSum, world, stream));
+            bool shorter = strcmp(how, "shorter") == 0 && step == 1 && rank == size - 1;
+            OK(ncclAllReduce(weights, weights, shorter ? BYTES / 8 : BYTES / 4, ncclFloat, ncclSum, world, stream));
         }
         OK(ncclBroadcast(weights, weights, larger ? BYTES / 4 : BYTES / 8, ncclFloat, 0, pair, stream));
         OK(cudaStreamSynchronize(stream));

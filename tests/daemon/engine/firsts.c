@@ -5,6 +5,7 @@
  * they do. The file is long because it is one table, at its end, with the scenes that its rows name: a code's row and
  * its scene are read together, and no part of the table is an idea of its own.
  */
+#include "daemon/engine/expected.h"
 #include "tests/daemon/engine/faults.h"
 
 #include <signal.h>
@@ -740,6 +741,15 @@ static void is_heard_again(struct story *t, int kind)
     comes_after_all(t, kind);
 }
 
+/* What was rehearsed had one rank. */
+static void is_not_rehearsed(struct story *t, int kind)
+{
+    static const struct roll_expected rehearsed = {.ranks = 1};
+    (void)kind;
+    roll_engine_expect(t->e, &rehearsed);
+    story_pass(t, S_);
+}
+
 #define ROW(NAME) ROLL_VERDICT_##NAME
 const struct first firsts[] = {
     {ROW(OP_MISMATCH), "an argument", SAME, bends, OP, "proven op-mismatch L", NULL, NULL, NULL},
@@ -828,5 +838,6 @@ const struct first firsts[] = {
     {ROW(DATA_INCOMPLETE), "goes on", SAME, loses_records, 0, "note data-incomplete L", NULL, NULL, NULL},
     {ROW(ATTACHED_UNSEEN), "goes on", SAME, is_unseen, 0, "note attached-unseen -", NULL, NULL, NULL},
     {ROW(AGENT_SILENT), "is heard again", SAME, is_not_heard, 0, "note agent-silent -", is_heard_again, NULL, NULL},
+    {ROW(REHEARSAL_LEFT), "goes on", SAME, is_not_rehearsed, 0, "note rehearsal-left -", NULL, NULL, NULL},
 };
 const size_t first_count = sizeof(firsts) / sizeof(firsts[0]);

@@ -505,6 +505,7 @@ static char *run_order(const struct sim *sim, uint32_t order, bool notes, bool t
 {
     roll_engine_t *e = roll_engine_new(&sim->config);
     assert_non_null(e);
+    roll_engine_expect(e, sim->expected);
     uint64_t now = START_NS;
     roll_engine_tick(e, now);
     feed_all(sim, e, order, &now);

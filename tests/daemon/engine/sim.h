@@ -52,11 +52,12 @@ struct sim {
     } comm[SIM_COMMS];
     uint32_t comms;
     struct roll_engine_config config;
-    bool finish;           /* call roll_engine_finish after the last tick */
-    uint64_t patience_ns;  /* time that passes after the last event; default 10 s */
-    bool skip_last_source; /* the last rank is never seen */
-    uint16_t site;         /* the place in the program of the calls that follow; 0 = not known */
-    uint16_t helper;       /* the place of the function that makes these calls; 0 = none */
+    const struct roll_expected *expected; /* what was rehearsed; NULL: nothing */
+    bool finish;                          /* call roll_engine_finish after the last tick */
+    uint64_t patience_ns;                 /* time that passes after the last event; default 10 s */
+    bool skip_last_source;                /* the last rank is never seen */
+    uint16_t site;                        /* the place in the program of the calls that follow; 0 = not known */
+    uint16_t helper;                      /* the place of the function that makes these calls; 0 = none */
 };
 
 struct sim *sim_new(uint32_t ranks);
