@@ -8,6 +8,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
 #include "daemon/console/rehearse/rehearse.h"
+#include "daemon/console/rehearse/steered.h"
 #include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
 
@@ -28,6 +29,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv);
 struct rehearsal {
     struct roll_run_options o;
     struct roll_place place;
+    struct roll_steering steering;
     const char *json, *memory, *save, *against;
     bool force, fail_on_difference;
     char preload[PRELOAD_SIZE];
@@ -70,7 +72,8 @@ static int check_options(const struct roll_command *self, struct rehearsal *r)
     if (r->fail_on_difference && r->against == NULL) {
         return roll_usage(self, "--fail-on-difference needs --against FILE");
     }
-    return 0;
+    char why[256];
+    return roll_steering_check(&r->steering, why, sizeof(why)) == 0 ? 0 : roll_usage(self, "%s", why);
 }
 
 /* Reads what is compared with, and sees whether the file of --save can be written, before the job runs for nothing. 0,
@@ -166,7 +169,7 @@ static int prepare(struct rehearsal *r)
 /* What the stand-ins read. A variable that the user has set stays. */
 static void set_environment(const struct rehearsal *r)
 {
-    setenv("HOSTNCCL_DATA", "skip", 0);
+    roll_steering_apply(&r->steering);
     setenv("HOSTCUDA_KERNELS", "skip", 0);
     /* PyTorch's cache hands out blocks that hold what their last user left, and no kernel writes them anew: counts that
      * the ranks read back would differ. Fresh memory reads as zero on all of them. */
@@ -222,6 +225,10 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
         roll_say(out != NULL ? "no rank recorded a call, so there is nothing to report"
                              : "not enough memory for the report");
     }
+    json_t *steered = out != NULL ? roll_steered_json(r->folder) : NULL;
+    if (steered != NULL) {
+        json_object_set_new(out, "steered", steered);
+    }
     if (out != NULL && r->before != NULL && expected != NULL) {
         json_t *difference = roll_expected_differ(r->before, expected);
         own = r->fail_on_difference && roll_json_int(difference, "count", 0) > 0 ? ROLL_EXIT_FINDING : own;
@@ -252,11 +259,17 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
 int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
 {
     static struct rehearsal r; /* large */
-    r = (struct rehearsal){.o = {.grace_s = 5, .hostnccl = true, .bind = ROLL_BIND_PRELOAD, .behind = r.preload}};
+    r = (struct rehearsal){
+        .o = {.grace_s = 5, .hostnccl = true, .python_stacks = true, .bind = ROLL_BIND_PRELOAD, .behind = r.preload}};
     const struct roll_option options[] = {
         {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N ranks here (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
         {"nodes", 0, ROLL_OPT_COUNT, "N", "the ranks believe that they are spread over N nodes", &r.o.nodes},
         {"memory", 0, ROLL_OPT_TEXT, "SIZE", "memory of each device (K, M, G; see docs/HOSTCUDA.md)", &r.memory},
+        {"steps", 0, ROLL_OPT_COUNT, "K", "end a PyTorch job when K training steps are over", &r.steering.steps},
+        {"compute", 0, ROLL_OPT_TEXT, "SIZE", "PyTorch's operations on tensors up to SIZE are computed; 64K, off",
+         &r.steering.compute},
+        {"values", 0, ROLL_OPT_TEXT, "WHAT", "what nobody computed reads as: zero, random:SEED[,same|,different]",
+         &r.steering.values},
         {"json", 0, ROLL_OPT_TEXT, "FILE", "the report as one rollcall.rehearsal/1 object; - is standard output",
          &r.json},
         {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep everything recorded, for `rollcall analyze`", &r.o.trace},

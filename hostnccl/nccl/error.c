@@ -25,6 +25,27 @@ static bool flag(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
+/* The shortest payload that HOSTNCCL_DATA leaves out; 0: none is. */
+static uint32_t read_data(const char *value)
+{
+    char *end = NULL;
+
+    if (!value || !*value || !strcmp(value, "move")) {
+        return 0;
+    }
+    if (!strcmp(value, "skip")) {
+        return HN_SMALL_BYTES + 1;
+    }
+    if (!strncmp(value, "skip:", 5) && value[5] >= '0' && value[5] <= '9') {
+        unsigned long long moved = strtoull(value + 5, &end, 10);
+        if (!*end && moved < UINT32_MAX) {
+            return (uint32_t)moved + 1;
+        }
+    }
+    fprintf(stderr, "hostnccl: HOSTNCCL_DATA=%s is not move, skip or skip:BYTES; using move\n", value);
+    return 0;
+}
+
 static void read_settings(void)
 {
     const char *mismatch = getenv("HOSTNCCL_ON_MISMATCH"), *death = getenv("HOSTNCCL_PEER_DEATH");
@@ -35,10 +56,7 @@ static void read_settings(void)
     settings.peer_death_is_error = death && !strcmp(death, "error");
     settings.eager_bytes = eager ? strtoull(eager, NULL, 10) : 0;
     settings.program_order = order && !strcmp(order, "program");
-    if (data && *data && strcmp(data, "skip") != 0 && strcmp(data, "move") != 0) {
-        fprintf(stderr, "hostnccl: HOSTNCCL_DATA=%s is not move or skip; using move\n", data);
-    }
-    settings.skips_data = data && !strcmp(data, "skip");
+    settings.left_out_bytes = read_data(data);
     settings.mismatch = mismatch && !strcmp(mismatch, "error")   ? HN_MISMATCH_ERROR
                         : mismatch && !strcmp(mismatch, "print") ? HN_MISMATCH_PRINT
                                                                  : HN_MISMATCH_HANG;
@@ -52,7 +70,9 @@ const struct hn_settings *hn_settings_get(void)
 
 bool hn_leaves_out(size_t bytes)
 {
-    return bytes > HN_SMALL_BYTES && hn_settings_get()->skips_data;
+    uint32_t least = hn_settings_get()->left_out_bytes;
+
+    return least > 0 && bytes >= least;
 }
 
 ncclResult_t hn_fail(ncclResult_t code, const char *format, ...)

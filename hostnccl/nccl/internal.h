@@ -162,12 +162,13 @@ struct hn_settings {
                            none */
     bool program_order; /* plans of a group are launched in the order in which the program named the communicators, and
                            not by their hashes */
-    bool skips_data;    /* payloads of more than HN_SMALL_BYTES are left out */
+    uint32_t left_out_bytes; /* payloads of at least so many bytes are left out; 0: none is */
     enum hn_mismatch mismatch;
 };
 const struct hn_settings *hn_settings_get(void);
 
-/* Counts, flags and metadata are this short, and a program steers by them: they are moved whatever the setting. */
+/* Counts, flags and metadata are this short, and a program steers by them: they are moved unless somebody asks for a
+ * shorter limit. */
 enum { HN_SMALL_BYTES = 4096 };
 
 /* Whether HOSTNCCL_DATA=skip leaves out a payload of this length. A collective's length is the size that its call

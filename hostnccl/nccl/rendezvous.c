@@ -38,15 +38,17 @@ static ncclResult_t join(ncclComm_t comm)
 {
     char dir[256] = "?";
     uint32_t n = (uint32_t)comm->nranks, expected = 0;
-    bool skips = hn_settings_get()->skips_data;
-    int rc = hn_map_open(&comm->map, comm->hash, n, skips);
+    uint32_t left_out = hn_settings_get()->left_out_bytes;
+    int rc = hn_map_open(&comm->map, comm->hash, n, left_out);
 
     if (rc == -2) {
         return wait_for_ever(comm);
     }
     if (rc == -3) { /* one rank would wait for bytes that the other leaves out */
-        return hn_fail(ncclInvalidUsage, "HOSTNCCL_DATA is %s here, and not on the first rank of the communicator",
-                       skips ? "skip" : "not skip");
+        return hn_fail(ncclInvalidUsage,
+                       "HOSTNCCL_DATA leaves out other payloads here (%u bytes and more; 0: none) than "
+                       "on the first rank of the communicator",
+                       left_out);
     }
     if (rc) {
         int err = errno;

@@ -140,7 +140,7 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
         return hn_fault(comm, "a receive");
     }
     if (len) {
-        bool left_out = hn_settings_get()->skips_data && atomic_load(&ch->skipped_seq) == op->seq;
+        bool left_out = hn_settings_get()->left_out_bytes > 0 && atomic_load(&ch->skipped_seq) == op->seq;
         if (!left_out) {
             copy_out((char *)op->buf + op->moved, ring, comm->map.window,
                      op->base + op->moved - atomic_load(&ch->origin), len);

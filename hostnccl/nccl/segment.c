@@ -166,13 +166,13 @@ static int allocate(int fd, size_t at, size_t size)
 }
 
 /* Makes the file under its final name. Returns its descriptor, or -1 with errno (EEXIST: another rank was first). */
-static int create_file(const struct hn_map *map, bool skips_data, const char *dir, const char *path)
+static int create_file(const struct hn_map *map, uint32_t left_out_bytes, const char *dir, const char *path)
 {
     struct hn_segment head = {.magic = SEGMENT_MAGIC,
                               .name = map->name,
                               .version = SEGMENT_VERSION,
                               .nranks = map->nranks,
-                              .skips_data = skips_data};
+                              .left_out_bytes = left_out_bytes};
     char self[64];
     int err;
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -215,7 +215,7 @@ static int open_file(const char *path)
     return fd;
 }
 
-static int check_header(const struct hn_map *map, bool skips_data)
+static int check_header(const struct hn_map *map, uint32_t left_out_bytes)
 {
     struct hn_segment head;
 
@@ -224,10 +224,10 @@ static int check_header(const struct hn_map *map, bool skips_data)
         errno = EINVAL;
         return -1;
     }
-    return head.nranks != map->nranks ? -2 : head.skips_data != skips_data ? -3 : 0;
+    return head.nranks != map->nranks ? -2 : head.left_out_bytes != left_out_bytes ? -3 : 0;
 }
 
-int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, bool skips_data)
+int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, uint32_t left_out_bytes)
 {
     char dir[PATH_MAX], path[PATH_MAX];
     void *base;
@@ -244,7 +244,7 @@ int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, bool skips_d
             break;
         }
         remove_stale(dir);
-        map->fd = create_file(map, skips_data, dir, path);
+        map->fd = create_file(map, left_out_bytes, dir, path);
         if (map->fd >= 0) { /* once more by its name: /proc/PID/maps of every rank then shows it */
             int named = open_file(path);
             if (named >= 0) {
@@ -260,7 +260,7 @@ int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, bool skips_d
     if (map->fd < 0) {
         return -1;
     }
-    rc = check_header(map, skips_data);
+    rc = check_header(map, left_out_bytes);
     if (rc) {
         goto out;
     }

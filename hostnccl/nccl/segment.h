@@ -62,7 +62,7 @@ struct hn_segment {
     uint64_t name;
     uint32_t version;
     uint32_t nranks;
-    uint32_t skips_data;      /* as the first rank has it; all ranks must agree */
+    uint32_t left_out_bytes;  /* as the first rank has it; all ranks must agree */
     _Atomic uint32_t joining; /* ranks that have claimed their place */
     struct hn_word attached;  /* set to nranks by the last rank to come, after it removed the name */
 };
@@ -81,9 +81,9 @@ struct hn_map {
 
 /*
  * Makes or opens the segment `name` and maps it. 0, -1 with errno, -2: it exists for another number of ranks, -3: its
- * first rank says otherwise about `skips_data`.
+ * first rank says otherwise about `left_out_bytes`.
  */
-int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, bool skips_data);
+int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, uint32_t left_out_bytes);
 
 /* Removes the name: no further process can attach, and nothing stays behind, whatever happens to the processes. */
 void hn_map_unlink(const struct hn_map *map);

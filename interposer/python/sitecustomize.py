@@ -1,5 +1,6 @@
 """sitecustomize.py: put before a job's programs by `rollcall run --python-stacks`: their Python stacks can be asked for
-by signal.
+by signal. Also by `rollcall rehearse`, for which it starts the package rollcall.rehearse beside it (docs/REHEARSE.md)
+where ROLLCALL_REHEARSE is 1.
 
 Registers CPython's own dumper (faulthandler), which needs no GIL, and announces it in ROLLCALL_DIR/PID.pystacks;
 docs/STACKS.md describes the file. For interpreters from 3.13 on, whose dumper cannot be found from C, and for any
@@ -42,6 +43,15 @@ def _announce():
     return file  # faulthandler holds the descriptor, somebody must hold the object
 
 
+def _rehearse():
+    import os
+
+    if os.environ.get("ROLLCALL_REHEARSE") == "1":
+        import rollcall.rehearse
+
+        rollcall.rehearse.enable()
+
+
 def _hidden():
     """Runs the sitecustomize that this one stands before."""
     import os
@@ -61,4 +71,10 @@ try:
     _file = _announce()
 except Exception:
     _file = None
+try:
+    _rehearse()
+except Exception as why:
+    import sys
+
+    print(f"rollcall: nothing is computed on the host: {type(why).__name__}: {why}", file=sys.stderr)
 _hidden()

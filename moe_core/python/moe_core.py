@@ -32,6 +32,7 @@ file belongs to, else what the loader finds.
 import copy
 import ctypes
 import os
+import sys
 import weakref
 from ctypes import (POINTER, Structure, byref, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_uint8, c_uint16, c_uint32, c_void_p)
@@ -758,6 +759,7 @@ class MoELayer(torch.nn.Module):
         """Where in training the next forwards are, for what the library reports: an observer compares the ranks by
         step, microbatch and layer. Without it every forward is a step of its own."""
         self._step = (step, microbatch)
+        _tell_rehearsal(step)
 
     def _next_step(self):
         step = CStep(*(self._step or (self._counted, 0)))
@@ -871,6 +873,14 @@ def begin_step(device, step, microbatch=0, phase="forward", tokens=0):
     """Tells an observer (rollcall) which part of a training step begins: a key of PHASE, and with how many tokens of
     this rank."""
     device.lib.moe_step_report(byref(CStep(step, microbatch)), _number(PHASE, "phase", phase), tokens)
+    _tell_rehearsal(step)
+
+
+def _tell_rehearsal(step):
+    """`rollcall rehearse --steps` ends the job when so many steps are over, and learns of them here."""
+    rehearsal = sys.modules.get("rollcall.rehearse")
+    if rehearsal is not None:
+        rehearsal.begin_step(step)
 
 
 def update_expert_bias(layers, comm, rate):

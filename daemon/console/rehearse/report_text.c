@@ -3,6 +3,7 @@
  */
 #include "daemon/base/units.h"
 #include "daemon/console/rehearse/rehearse.h"
+#include "daemon/console/rehearse/steered.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict/verdict_text.h"
 
@@ -168,6 +169,7 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     if (has_steps) {
         fprintf(out, "Steps: %lld.\n", (long long)roll_json_int(report, "steps", 0));
     }
+    roll_steered_print(json_object_get(report, "steered"), out);
     int64_t findings = roll_json_int(report, "findings_count", 0);
     fprintf(out, findings > 0 ? "Findings: %lld\n" : "Findings: none\n", (long long)findings);
     if (findings > 0 && skipped > 0) {

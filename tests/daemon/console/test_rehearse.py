@@ -125,7 +125,7 @@ class Rehearse(Case):
 
     def test_a_setting_of_the_payloads_that_is_no_word(self):
         r = self.rehearse("-n", "1", "--quiet", "--", JOB, env={"HOSTNCCL_DATA": "skp"})
-        self.assertEqual(r.stderr, "hostnccl: HOSTNCCL_DATA=skp is not move or skip; using move\n")
+        self.assertEqual(r.stderr, "hostnccl: HOSTNCCL_DATA=skp is not move, skip or skip:BYTES; using move\n")
 
     def test_codes(self):
         self.assertEqual(self.rehearse("-n", "2", "--", JOB, "fails").returncode, 7)
@@ -144,7 +144,7 @@ class Rehearse(Case):
                           "echo $LD_PRELOAD $HOSTNCCL_DATA $HOSTCUDA_KERNELS $PYTORCH_NO_CUDA_MEMORY_CACHING")
         self.assertRegex(r.stdout,
                          r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2(:\S+)? "
-                         r"skip skip 1\n$")
+                         r"skip:65536 skip 1\n$")
 
     def test_a_job_without_calls_has_no_report(self):
         r = self.rehearse("-n", "2", "--json", "-", "--", "true")

@@ -124,26 +124,37 @@ static int result_of(const struct rank *r, enum operation what)
     }
 }
 
-/* 4096 bytes are moved, one more is not. */
-static void case_small(struct rank *r)
+/* Payloads of `most` bytes are moved, one more is not. */
+static void check_limit(struct rank *r, size_t most)
 {
-    const size_t room = (size_t)(SMALL + 1) * (size_t)r->n;
+    const size_t room = (most + 1) * (size_t)r->n;
     char *in = malloc(room), *out = malloc(room);
 
     CHECK(in && out);
     memset(in, r->rank + 1, room);
     for (enum operation what = 0; what < LAST; what++) {
         memset(out, 0, room);
-        call(r, what, in, out, SMALL);
+        call(r, what, in, out, most);
         finish(r);
-        CHECK(out[0] == result_of(r, what) && out[SMALL - 1] == out[0]);
+        CHECK(out[0] == result_of(r, what) && out[most - 1] == out[0]);
         memset(out, 0, room);
-        call(r, what, in, out, SMALL + 1);
+        call(r, what, in, out, most + 1);
         finish(r);
-        CHECK(out[0] == 0 && out[SMALL] == 0);
+        CHECK(out[0] == 0 && out[most] == 0);
     }
     free(in);
     free(out);
+}
+
+static void case_small(struct rank *r)
+{
+    check_limit(r, SMALL);
+}
+
+/* With HOSTNCCL_DATA=skip:100000. */
+static void case_own_limit(struct rank *r)
+{
+    check_limit(r, 100000);
 }
 
 /* Short messages between long ones find their places in the pair's buffer. */
@@ -367,7 +378,7 @@ static void case_settings_differ(struct rank *r)
             sleep_ms(2);
         }
         NCCL_IS(ncclInvalidUsage, ncclCommInitRank(&r->comm, r->n, r->id, r->rank));
-        CHECK(strstr(ncclGetLastError(NULL), "HOSTNCCL_DATA is not skip here") != NULL);
+        CHECK(strstr(ncclGetLastError(NULL), "HOSTNCCL_DATA leaves out other payloads here (0 bytes and more") != NULL);
         tell(r, "refused");
         return;
     }
@@ -379,6 +390,7 @@ static void case_settings_differ(struct rank *r)
 static const struct rank_case CASES[] = {
     {"untouched", case_untouched, false},
     {"small", case_small, false},
+    {"own_limit", case_own_limit, false},
     {"mixed", case_mixed, false},
     {"waits", case_waits, false},
     {"missing", case_missing, false},
@@ -398,18 +410,20 @@ static const struct rank_case CASES[] = {
     {0},
 };
 
-#define TEST(name, ...)                                                                                                \
+#define TEST(name, ...) TEST_WITH(name, "HOSTNCCL_DATA=skip", __VA_ARGS__)
+#define TEST_WITH(name, setting, ...)                                                                                  \
     static void test_##name(void **state)                                                                              \
     {                                                                                                                  \
         static const int counts[] = {__VA_ARGS__};                                                                     \
         (void)state;                                                                                                   \
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {                                              \
-            ranks_run(#name, counts[i], 30, "HOSTNCCL_DATA=skip");                                                     \
+            ranks_run(#name, counts[i], 30, setting);                                                                  \
         }                                                                                                              \
     }
 
 TEST(untouched, 2, 4)
 TEST(small, 2, 3)
+TEST_WITH(own_limit, "HOSTNCCL_DATA=skip:100000", 2, 3)
 TEST(mixed, 2)
 TEST(waits, 2, 3)
 TEST(missing, 3)
@@ -437,6 +451,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         ROW("long payloads touch no page of any buffer", untouched),
         ROW("payloads of up to 4 KiB arrive", small),
+        ROW("the limit is what the setting says", own_limit),
         ROW("short messages arrive between long ones", mixed),
         ROW("early ranks wait for late ones", waits),
         ROW("a rank that does not come: the others hang", missing),

@@ -1,0 +1,355 @@
+/*
+ * steered.c: the settings of the Python package rollcall.rehearse, and its notes as a part of the report: how much was
+ * computed on the host, and which lines of the job read back values that nobody computed.
+ *
+ * Each process has a file of lines (hostnccl/python/rollcall/rehearse/notes.py describes them), which is right at every
+ * moment. They are written by the job, so a line that cannot be read is passed over.
+ */
+#include "daemon/console/rehearse/steered.h"
+#include "daemon/base/array.h"
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+#include "daemon/base/units.h"
+#include "daemon/console/text.h"
+#include "trace/err.h"
+#include "trace/rankset.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMPUTE_BYTES   (64u * 1024u) /* rollcall.rehearse.settings.DEFAULT_BYTES */
+#define SMALL_BYTES     4096u         /* what hostnccl moves in any case */
+#define NOTES_MOST      (16u << 20)   /* of one process */
+#define ROWS_MOST       20            /* of the table; the JSON has all */
+#define OPERATIONS_MOST 5             /* that failed, in the text */
+
+/* the settings */
+
+/* Whether a text is "random:" and a number, with ",same" or ",different" or nothing behind. */
+static bool is_random(const char *text)
+{
+    if (strncmp(text, "random:", 7) != 0) {
+        return false;
+    }
+    const char *rest = text + 7 + strspn(text + 7, "0123456789");
+    return rest > text + 7 && (*rest == '\0' || strcmp(rest, ",same") == 0 || strcmp(rest, ",different") == 0);
+}
+
+int roll_steering_check(const struct roll_steering *s, char *why, size_t size)
+{
+    uint64_t bytes;
+    if (s->compute != NULL && strcmp(s->compute, "off") != 0 && !roll_units_bytes(s->compute, &bytes)) {
+        snprintf(why, size, "option '--compute %s': wants a size, like 64K, or off", s->compute);
+        return ROLL_E_ARG;
+    }
+    if (s->values != NULL && strcmp(s->values, "zero") != 0 && !is_random(s->values)) {
+        snprintf(why, size, "option '--values %s': wants zero, or random:SEED with ,same or ,different", s->values);
+        return ROLL_E_ARG;
+    }
+    return 0;
+}
+
+void roll_steering_apply(const struct roll_steering *s)
+{
+    char text[64];
+    uint64_t bytes = COMPUTE_BYTES;
+    const char *compute = s->compute != NULL ? s->compute : getenv("ROLLCALL_REHEARSE_COMPUTE");
+    setenv("ROLLCALL_REHEARSE", "1", 0);
+    if (compute != NULL && (strcmp(compute, "off") == 0 || !roll_units_bytes(compute, &bytes))) {
+        bytes = 0;
+    }
+    if (s->compute != NULL) {
+        snprintf(text, sizeof(text), "%" PRIu64, bytes);
+        setenv("ROLLCALL_REHEARSE_COMPUTE", strcmp(s->compute, "off") == 0 ? "off" : text, 1);
+    }
+    if (s->values != NULL) {
+        setenv("ROLLCALL_REHEARSE_VALUES", s->values, 1);
+    }
+    if (s->steps > 0) {
+        snprintf(text, sizeof(text), "%" PRIu32, s->steps);
+        setenv("ROLLCALL_REHEARSE_STEPS", text, 1);
+    }
+    /* A count that was computed must reach its peers: else they would wait for other sizes than this rank sends. */
+    bytes = bytes < SMALL_BYTES ? SMALL_BYTES : bytes > UINT32_MAX - 2 ? UINT32_MAX - 2 : bytes;
+    snprintf(text, sizeof(text), "skip:%" PRIu64, bytes);
+    setenv("HOSTNCCL_DATA", text, 0);
+}
+
+/* the notes */
+
+/* One line of the job at which values were read back: of all ranks together. */
+struct read {
+    char value[16], how[16];
+    char *file, *function; /* owned */
+    unsigned line;
+    uint64_t reads;
+    struct roll_rankset ranks;
+};
+
+struct steered {
+    struct read *read; /* owned */
+    size_t reads, room;
+    json_t *index;      /* owned: text of a line -> its place in `read` */
+    json_t *operations; /* owned: word -> number */
+    json_t *failed;     /* owned: operation -> number */
+    json_t *totals;     /* owned: value -> number of reads */
+    char values[64];
+    uint64_t size_bytes, processes;
+    uint64_t steps, told; /* after which processes stopped; that are over; the most of any */
+    struct roll_rankset stopped;
+};
+
+static void add_to(json_t *numbers, const char *name, uint64_t by)
+{
+    json_t *before = json_object_get(numbers, name);
+    json_object_set_new(numbers, name, json_integer(json_integer_value(before) + (json_int_t)by));
+}
+
+/* Bytes beyond ASCII and control characters become '?': the text is a key of JSON, and goes to a terminal. */
+static void make_plain(char *text)
+{
+    for (; *text != '\0'; text++) {
+        *text = *text == '\t' || isprint((unsigned char)*text) ? *text : '?';
+    }
+}
+
+/* A line `read VALUE HOW NUMBER LINE FILE<tab>FUNCTION`. 0 or NOMEM. */
+static int add_read(struct steered *s, const char *text, int64_t rank)
+{
+    char value[16], how[16], key[2 * PATH_MAX];
+    uint64_t number;
+    unsigned line;
+    int at = 0;
+    if (sscanf(text, "read %15s %15s %" SCNu64 " %u %n", value, how, &number, &line, &at) != 4 || at == 0) {
+        return 0;
+    }
+    const char *tab = strchr(text + at, '\t');
+    size_t length = tab != NULL ? (size_t)(tab - text) - (size_t)at : strlen(text + at);
+    snprintf(key, sizeof(key), "%s %s %u %s", value, how, line, text + at);
+    json_t *place = json_object_get(s->index, key);
+    if (place == NULL) {
+        if (ROLL_GROW(s->read, s->room, s->reads + 1) != 0) {
+            return ROLL_E_NOMEM;
+        }
+        struct read *new = &s->read[s->reads];
+        *new = (struct read){.line = line, .file = strndup(text + at, length), .function = strdup(tab ? tab + 1 : "")};
+        snprintf(new->value, sizeof(new->value), "%s", value);
+        snprintf(new->how, sizeof(new->how), "%s", how);
+        place = json_integer((json_int_t)s->reads++);
+        if (new->file == NULL || new->function == NULL || json_object_set_new(s->index, key, place) != 0) {
+            return ROLL_E_NOMEM;
+        }
+    }
+    struct read *read = &s->read[json_integer_value(place)];
+    read->reads += number;
+    add_to(s->totals, value, number);
+    return rank >= 0 ? roll_rankset_add(&read->ranks, (uint32_t)rank) : 0;
+}
+
+static int add_process(struct steered *s, const char *path)
+{
+    char *text = NULL, *rest = NULL, word[64];
+    size_t bytes = 0;
+    int64_t rank = -1;
+    uint64_t number;
+    int at = 0, err = 0;
+    if (roll_read_whole(path, NOTES_MOST, &text, &bytes) != 0) {
+        return 0;
+    }
+    s->processes++;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL && err == 0; line = strtok_r(NULL, "\n", &rest)) {
+        make_plain(line);
+        if (sscanf(line, "rank %" SCNu64, &number) == 1) {
+            rank = number <= INT32_MAX ? (int64_t)number : -1;
+        } else if (sscanf(line, "ops %63s %" SCNu64, word, &number) == 2) {
+            add_to(s->operations, word, number);
+        } else if (sscanf(line, "failed %" SCNu64 " %n", &number, &at) == 1) {
+            add_to(s->failed, line + at, number);
+        } else if (sscanf(line, "stopped %" SCNu64, &number) == 1) {
+            s->steps = number > s->steps ? number : s->steps;
+            err = rank >= 0 ? roll_rankset_add(&s->stopped, (uint32_t)rank) : 0;
+        } else if (sscanf(line, "step %" SCNu64, &number) == 1) {
+            s->told = number > s->told ? number : s->told;
+        } else if (sscanf(line, "size %" SCNu64, &number) == 1) {
+            s->size_bytes = number;
+        } else if (sscanf(line, "values %63s", word) == 1) {
+            snprintf(s->values, sizeof(s->values), "%s", word);
+        } else {
+            err = add_read(s, line, rank);
+        }
+    }
+    free(text);
+    return err;
+}
+
+/* Whether nobody computed a value, or not all of what it was made of. */
+static bool is_doubtful(const char *value)
+{
+    return strcmp(value, "skipped") == 0 || strcmp(value, "partly") == 0 || strcmp(value, "random") == 0;
+}
+
+/* What nobody computed comes first, and of that what was read most often. */
+static int by_doubt(const void *a, const void *b)
+{
+    const struct read *x = a, *y = b;
+    int doubt = (int)is_doubtful(y->value) - (int)is_doubtful(x->value);
+    int often = (x->reads < y->reads) - (x->reads > y->reads);
+    int name = strcmp(x->file, y->file);
+    return doubt != 0 ? doubt : often != 0 ? often : name != 0 ? name : (x->line > y->line) - (x->line < y->line);
+}
+
+static json_t *steered_json(struct steered *s)
+{
+    json_t *at = json_array(), *failed = json_array();
+    const char *name;
+    json_t *number;
+    qsort(s->read, s->reads, sizeof(*s->read), by_doubt);
+    for (size_t i = 0; i < s->reads; i++) {
+        const struct read *r = &s->read[i];
+        json_array_append_new(at, json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:o}", "value", r->value, "how", r->how, "file",
+                                            r->file, "line", (int)r->line, "function", r->function, "reads",
+                                            (json_int_t)r->reads, "ranks", roll_ranks_text_json(&r->ranks)));
+    }
+    json_object_foreach(s->failed, name, number)
+    {
+        json_array_append_new(failed, json_pack("{s:s,s:O}", "operation", name, "count", number));
+    }
+    json_t *stopped = roll_rankset_count(&s->stopped) > 0 ? json_pack("{s:I,s:o}", "steps", (json_int_t)s->steps,
+                                                                      "ranks", roll_ranks_text_json(&s->stopped))
+                                                          : json_null();
+    return json_pack("{s:I,s:I,s:s,s:O,s:o,s:O,s:o,s:o,s:o}", "processes", (json_int_t)s->processes, "size_bytes",
+                     (json_int_t)s->size_bytes, "values", s->values, "operations", s->operations, "failed", failed,
+                     "reads", s->totals, "read_at", at, "steps",
+                     s->told > 0 ? json_integer((json_int_t)s->told) : json_null(), "stopped", stopped);
+}
+
+json_t *roll_steered_json(const char *notes)
+{
+    static const char *const words[] = {"computed", "left", "failed", "captured"};
+    struct steered s = {
+        .index = json_object(), .operations = json_object(), .failed = json_object(), .totals = json_object()};
+    char pattern[PATH_MAX];
+    glob_t files = {0};
+    int err = 0;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        add_to(s.operations, words[i], 0);
+    }
+    snprintf(pattern, sizeof(pattern), "%s/steered.*", notes);
+    (void)glob(pattern, 0, NULL, &files);
+    for (size_t i = 0; i < files.gl_pathc && err == 0; i++) {
+        err = add_process(&s, files.gl_pathv[i]);
+    }
+    globfree(&files);
+    json_t *out = err == 0 && s.processes > 0 ? steered_json(&s) : NULL;
+    for (size_t i = 0; i < s.reads; i++) {
+        free(s.read[i].file);
+        free(s.read[i].function);
+        roll_rankset_fini(&s.read[i].ranks);
+    }
+    free(s.read);
+    roll_rankset_fini(&s.stopped);
+    json_decref(s.index);
+    json_decref(s.operations);
+    json_decref(s.failed);
+    json_decref(s.totals);
+    return out;
+}
+
+/* the text */
+
+static long long number_of(const json_t *object, const char *name)
+{
+    return (long long)json_integer_value(json_object_get(object, name));
+}
+
+static void print_operations(const json_t *steered, FILE *out)
+{
+    const json_t *operations = json_object_get(steered, "operations"), *failed = json_object_get(steered, "failed");
+    long long captured = number_of(operations, "captured"), refused = number_of(operations, "failed");
+    size_t i;
+    json_t *one;
+    fprintf(out, "Operations on CUDA tensors: %lld computed on the host (up to %lld bytes each), %lld left out",
+            number_of(operations, "computed"), number_of(steered, "size_bytes"), number_of(operations, "left"));
+    if (captured > 0) {
+        fprintf(out, ", %lld captured in graphs", captured);
+    }
+    if (refused > 0) {
+        fprintf(out, ", %lld that the host cannot compute", refused);
+        json_array_foreach(failed, i, one)
+        {
+            fprintf(out, "%s%s", i == 0 ? " (" : ", ",
+                    i < OPERATIONS_MOST ? json_string_value(json_object_get(one, "operation")) : "...");
+            if (i == OPERATIONS_MOST) {
+                break;
+            }
+        }
+        fprintf(out, json_array_size(failed) > 0 ? ")" : "");
+    }
+    fprintf(out, ".\n");
+}
+
+static void print_reads(const json_t *steered, FILE *out)
+{
+    struct roll_columns table = {.columns = 5, .right = 1};
+    size_t i, rows = 0, doubtful = 0;
+    json_t *one;
+    char line[1024], reads[24], at[512];
+    roll_columns_row(&table, (const char *const[]){"READS", "RANKS", "VALUE", "HOW", "READ BACK AT"});
+    json_array_foreach(json_object_get(steered, "read_at"), i, one)
+    {
+        const char *value = json_string_value(json_object_get(one, "value"));
+        if (!is_doubtful(value) || ++doubtful > ROWS_MOST) {
+            continue;
+        }
+        const char *file = json_string_value(json_object_get(one, "file")), *base = strrchr(file, '/');
+        snprintf(reads, sizeof(reads), "%lld", number_of(one, "reads"));
+        snprintf(at, sizeof(at), "%s:%lld %s", base != NULL ? base + 1 : file, number_of(one, "line"),
+                 json_string_value(json_object_get(one, "function")));
+        roll_columns_row(&table, (const char *const[]){reads, json_string_value(json_object_get(one, "ranks")), value,
+                                                       json_string_value(json_object_get(one, "how")), at});
+    }
+    rows = roll_columns_rows(&table);
+    if (doubtful > 0) {
+        fprintf(out,
+                "\nBranches steered by values that nobody computed (docs/REHEARSE.md, \"Values that steer\"):\n\n");
+        for (i = 0; i < rows; i++) {
+            roll_columns_line(&table, i, 0, line, sizeof(line));
+            fprintf(out, "%s\n", line);
+        }
+        if (doubtful > ROWS_MOST) {
+            fprintf(out, "and %zu more: --json has them\n", doubtful - ROWS_MOST);
+        }
+        fputc('\n', out);
+    }
+    roll_columns_fini(&table);
+}
+
+void roll_steered_print(const json_t *steered, FILE *out)
+{
+    const json_t *reads = json_object_get(steered, "reads"), *stopped = json_object_get(steered, "stopped");
+    const char *name;
+    json_t *number;
+    bool is_first = true;
+    if (!json_is_object(steered)) {
+        return;
+    }
+    if (json_object_size(reads) > 0 || number_of(json_object_get(steered, "operations"), "computed") > 0) {
+        print_operations(steered, out);
+        fprintf(out, "Values that the host read back: ");
+        json_object_foreach((json_t *)reads, name, number)
+        {
+            fprintf(out, "%s%lld %s", is_first ? "" : ", ", (long long)json_integer_value(number), name);
+            is_first = false;
+        }
+        fprintf(out, is_first ? "none.\n" : ".\n");
+        print_reads(steered, out);
+    }
+    if (json_is_object(stopped)) {
+        fprintf(out, "Stopped after %lld steps: ranks %s.\n", number_of(stopped, "steps"),
+                json_string_value(json_object_get(stopped, "ranks")));
+    }
+}

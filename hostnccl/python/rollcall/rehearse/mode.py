@@ -1,0 +1,698 @@
+"""mode.py: the dispatch mode: an operation whose CUDA tensors are all small is computed on the host as well.
+
+PyTorch's own operation runs as ever (its checks, allocations and launches are those of the job; the kernels are
+skipped), and then the host computes the same operation over the same memory and writes what the kernel would have
+written. No shadow tensors: the device's memory is the host's, so views and operations in place are right by
+themselves. What simpler ways were rejected: host tensors beside the device's (every copy, view and collective would
+have to be followed), and host functions in the stream (PyTorch frees device memory with the interpreter's lock held,
+and cudaFree waits for the stream: a host function that needs that lock would never run). So the host waits for the
+current stream before it computes, as with CUDA_LAUNCH_BLOCKING.
+
+The mode belongs to a thread; the autograd engine's threads take it over from the backward that they work for, and
+start.py hands it to threads that Python starts. For each storage the mode notes where its bytes come from (origin.py):
+on the storage's own object, which lives as long as the storage."""
+import threading
+
+import torch
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rollcall.rehearse import forms, memory, notes, numbers, origin, settings, sites
+
+devices = set()        # indices on which something was seen
+_here = threading.local()
+_rng_lock = threading.RLock()
+_is_said = False       # the settings stand in the notes
+
+# Operations whose first argument is overwritten whole: what it held does not matter.
+OVERWRITES = frozenset("aten::" + name for name in (
+    "copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_",
+    "log_normal_", "cauchy_", "eye.out", "arange.start_out"))
+INDEXED = frozenset("aten::" + name for name in ("index", "index_put_", "index_put", "_index_put_impl_"))
+WITH_BETA = frozenset("aten::" + name for name in ("addmm", "addmv", "addr", "addbmm", "baddbmm"))
+# Metadata only, or not ours to do twice.
+LEFT_ALONE = frozenset("aten::" + name for name in (
+    "set_", "resize_", "resize_as_", "record_stream", "detach_", "requires_grad_", "_pin_memory", "pin_memory",
+    "is_pinned", "_has_compatible_shallow_copy_type", "rename_", "_coalesced_", "squeeze_", "unsqueeze_", "transpose_",
+    "t_", "swapdims_", "swapaxes_", "as_strided_", "lift_fresh", "_cudnn_init_dropout_state", "is_same_size"))
+FRESH_MAKERS = frozenset("aten::" + name for name in (
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
+ZERO_MAKERS = frozenset("aten::" + name for name in ("zeros", "zeros_like", "new_zeros", "zero_"))
+SHORT_FLOATS = frozenset(getattr(torch, name) for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+                         if hasattr(torch, name))
+HOST_NAMESPACES = ("aten::", "fsdp::", "prims::", "torchvision::")  # others may have a kernel that does anything
+COPIES = frozenset("aten::" + name for name in ("copy_", "clone", "_to_copy", "_copy_from"))
+
+
+def _flat(values):
+    """The tensors among arguments or results; lists are one deep."""
+    found = []
+    for v in values:
+        if isinstance(v, torch.Tensor):
+            found.append(v)
+        elif isinstance(v, (list, tuple)):
+            found += [x for x in v if isinstance(x, torch.Tensor)]
+    return found
+
+
+def _results(out):
+    return _flat(out) if isinstance(out, (list, tuple)) else _flat((out,))
+
+
+def _map(value, change):
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(x, torch.Tensor) for x in value):
+        return type(value)(change(x) if isinstance(x, torch.Tensor) else x for x in value) \
+            if type(value) in (list, tuple) else [change(x) if isinstance(x, torch.Tensor) else x for x in value]
+    return value
+
+
+def _bytes(t):
+    return t.numel() * t.element_size()
+
+
+# origins
+
+
+def _parts(t, state=None):
+    """The states of the storage of `t`, made with `state` where there are none; None without a storage."""
+    try:
+        storage = t.untyped_storage()
+        parts = storage.__dict__.get("_rollcall_parts")
+        if parts is None and state is not None:
+            parts = storage._rollcall_parts = origin.Parts(state)
+        return parts
+    except (NotImplementedError, RuntimeError, AttributeError):
+        return None
+
+
+def state_of(t):
+    if t.numel() == 0:
+        return origin.COMPUTED
+    parts = _parts(t)
+    return origin.UNKNOWN if parts is None else parts.get(*memory.span(t))
+
+
+def _mark(t, state):
+    parts = _parts(t, state)
+    if parts is None or t.numel() == 0:
+        return
+    first, end = memory.span(t)
+    if end - first == _bytes(t):
+        parts.set(first, end, state, t.untyped_storage().nbytes())
+    else:
+        parts.touch(first, end, state, t.untyped_storage().nbytes())
+
+
+_plain_types = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer} if hasattr(torch.nn, "Buffer") else \
+    {torch.Tensor, torch.nn.Parameter}
+
+
+def _is_plain_type(t):
+    """Whether the operations of a subclass are those of every tensor."""
+    return t in _plain_types or getattr(t, "__torch_dispatch__", None) in (
+        torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl)
+
+
+class _Way:
+    """What is known of an operation from its schema, once."""
+
+    def __init__(self, func):
+        schema = func._schema
+        self.name = schema.name
+        self.full = func.name()
+        self.is_c10d = schema.name.startswith(("c10d::", "_c10d_functional::"))
+        self.arguments = [a.name for a in schema.arguments]
+        self.written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        reads = [a for a in schema.arguments if a.alias_info is not None and not a.alias_info.is_write]
+        self.is_view = bool(reads) and not self.written
+        self.is_plain = self.is_view or schema.name in LEFT_ALONE or \
+            (not schema.name.startswith(HOST_NAMESPACES) and not self.is_c10d and not schema.returns)
+        tags = func.tags
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        self.is_shaped = torch.Tag.dynamic_output_shape in tags
+        self.is_scalar = torch.Tag.data_dependent_output in tags
+        self.is_foreach = schema.name.startswith(("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd",
+                                                  "aten::_fused_adagrad", "aten::_amp_foreach_non_finite"))
+        # An argument that is written and not read: what it held is no reason to distrust the result.
+        overwrites = self.full in OVERWRITES or schema.name in OVERWRITES
+        self.unread = {a.name for a in schema.arguments if a.name in self.written and a.kwarg_only}
+        if overwrites and self.arguments:
+            self.unread.add(self.arguments[0])
+        self.has_indices = schema.name in INDEXED
+        self.has_host = schema.name.startswith(HOST_NAMESPACES)  # until PyTorch says that it has no such kernel
+
+    def named(self, args, kwargs):
+        return list(zip(self.arguments, args)) + list(kwargs.items())
+
+
+class HostValues(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.ways = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        for t in types:
+            if t is not torch.Tensor and not _is_plain_type(t):
+                return NotImplemented  # a subclass takes itself apart, and its parts come here
+        way = self.ways.get(func)
+        if way is None:
+            way = self.ways[func] = _Way(func)
+        if way.is_plain:
+            return func(*args, **kwargs)
+        cuda = [t for t in _flat(args) if t.is_cuda]
+        if kwargs:
+            cuda += [t for t in _flat(kwargs.values()) if t.is_cuda]
+        target = kwargs.get("device")
+        to_cuda = target is not None and getattr(target, "type", None) == "cuda"
+        if way.is_c10d:
+            return _collective(func, way, args, kwargs) if memory.is_hostcuda() else func(*args, **kwargs)
+        if (not cuda and not to_cuda) or not memory.is_hostcuda():
+            return func(*args, **kwargs)
+        _say_settings()
+        return _operation(func, way, args, kwargs, cuda)
+
+
+def _say_settings():
+    global _is_said
+    if not _is_said or notes._pid != notes.os.getpid():
+        _is_said = True
+        s = settings.now
+        notes.say(f"size {s.bytes}")
+        notes.say("values zero" if s.seed is None else f"values random:{s.seed},{'same' if s.is_same else 'different'}")
+
+
+def _is_small(tensors):
+    limit = settings.now.bytes
+    return all(_bytes(t) <= limit for t in tensors)
+
+
+def _device_of(cuda, kwargs):
+    index = cuda[0].device.index if cuda else kwargs["device"].index
+    index = torch.cuda.current_device() if index is None else index
+    devices.add(index)
+    return index
+
+
+# collectives
+
+
+def _collective(func, way, args, kwargs):
+    """Passed on untouched. What comes from other ranks is as good as what this rank gives them; a payload that is left
+    out leaves what was there."""
+    given, taken = [], []
+    for name, value in way.named(args, kwargs):
+        (taken if name.startswith("output") else given).extend(t for t in _flat_deep(value) if t.is_cuda)
+    states = {id(t): state_of(t) for t in given + taken}
+    out = func(*args, **kwargs)
+    if way.name == "_c10d_functional::wait_tensor":
+        return out
+    taken += [t for t in _flat_deep(out) if t.is_cuda and id(t) not in states]
+    arrives = origin.of_result([s for s in (states[id(t)] for t in given) if s != origin.FRESH])
+    # hostnccl moves payloads up to the size that the mode computes; of a gather or scatter the shorter side counts.
+    most = min((max((_bytes(t) for t in side), default=0) for side in (given, taken) if side), default=0)
+    for t in given + taken:
+        before = states.get(id(t), origin.FRESH)
+        is_given = any(t is g for g in given)
+        if is_given and taken:
+            continue  # only read
+        if most <= settings.now.bytes:
+            _mark(t, arrives)
+        elif "alltoall" in way.name or "all_to_all" in way.name:
+            _mark(t, origin.UNKNOWN)  # made of messages, of which some may be short enough
+        elif is_given and before != origin.FRESH:
+            _mark(t, max(before, origin.PARTLY))  # its own part is there, that of the others is not
+        else:
+            _mark(t, origin.SKIPPED)
+    return out
+
+
+def _flat_deep(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for v in value for t in _flat_deep(v)] if isinstance(value, (list, tuple)) else []
+
+
+# values that are read back
+
+
+def _supply(t, kind):
+    """Before the host reads `t`: a hook or seeded numbers replace what nobody computed. Notes the read."""
+    site = sites.of_caller()
+    state = state_of(t)
+    hook = sites.hook_of(site) if sites.has_hooks() else None
+    if hook is not None and memory.is_readable(t):
+        host = memory.host(t)
+        read = Read(site, kind, t, host, origin.WORDS[state])
+        value = hook(read)
+        if value is not None:
+            host.copy_(torch.as_tensor(value))
+            state = origin.SUPPLIED
+            _mark(t, state)
+    elif _fill(t, state, site):
+        state = origin.RANDOM
+    _count_read(origin.WORDS[state], kind, site)
+
+
+def _count_read(word, kind, site):
+    key = (site, kind)
+    Read.counts[key] = Read.counts.get(key, 0) + 1
+    notes.read(word, kind, site)
+
+
+class Read:
+    """What a hook of value_at is given."""
+    counts = {}
+
+    def __init__(self, site, kind, t, host, word):
+        self.file, self.line, self.function = site
+        self.kind, self.origin = kind, word
+        self.shape, self.dtype, self.rank = tuple(t.shape), t.dtype, settings.rank()
+        self.count = Read.counts.get((site, kind), 0)
+        self.value = host.clone()
+
+
+def _fill(t, state, site=None):
+    """--values random: small memory that nobody computed gets seeded numbers, once. The stream has been waited for."""
+    s = settings.now
+    if s.seed is None or not origin.is_missing(state) or not memory.is_readable(t) or not _is_small((t,)):
+        return False
+    numbers.fill(torch, memory.host(t), s.seed, s.is_same, settings.rank(), site or sites.of_caller())
+    _mark(t, origin.RANDOM)
+    return True
+
+
+# what is left out
+
+
+def _is_whole_copy(to, source):
+    """Whether PyTorch copies these with one call of the CUDA runtime, which is real, and not with a kernel."""
+    return to.dtype == source.dtype and to.shape == source.shape and \
+        (to.is_contiguous() and source.is_contiguous() or
+         (to.stride() == source.stride() and memory.span(to)[1] - memory.span(to)[0] == _bytes(to)))
+
+
+def _left_out(func, way, args, kwargs, cuda):
+    """The operation as the stand-in does it, and what that makes of the memory."""
+    out = func(*args, **kwargs)
+    written = [t for name, value in way.named(args, kwargs) if name in way.written
+               for t in _flat((value,)) if t.is_cuda]
+    made = [t for t in _results(out) if t.is_cuda and not any(t is w for w in written)]
+    for t in made + written:
+        state = origin.SKIPPED
+        if way.name in ZERO_MAKERS and memory.span(t)[1] - memory.span(t)[0] == _bytes(t) and memory.is_readable(t) \
+                and memory.zero(t):
+            state = origin.COMPUTED
+        elif way.name in COPIES:
+            source = args[1] if way.name == "aten::copy_" else args[0]
+            state = state_of(source) if _is_whole_copy(t, source) else origin.SKIPPED
+        _mark(t, state)
+    return out
+
+
+# computing
+
+
+def _operation(func, way, args, kwargs, cuda):
+    index = _device_of(cuda, kwargs)
+    if torch.cuda.is_current_stream_capturing():
+        notes.op("captured")  # the host may not wait here, and a graph would not compute it again
+        return _left_out(func, way, args, kwargs, cuda)
+    if way.is_scalar:
+        return _answer(func, way, args, kwargs, cuda, index)
+    if way.name in COPIES:
+        source, to_host = _copy_of(way, args, kwargs)
+        if to_host:
+            return _copy_to_host(func, args, kwargs, source, index)
+        if not source.is_cuda:
+            return _copy_to_device(func, args, kwargs, source, index)
+    if way.name in FRESH_MAKERS:
+        out = func(*args, **kwargs)
+        for t in _results(out):
+            _mark(t, origin.FRESH)
+        return out
+    is_shaped = way.is_shaped
+    if way.has_indices:
+        args, is_shaped = _without_masks(way, args, index), False
+        cuda = [t for t in _flat(args) if t.is_cuda]
+    if way.name == "aten::masked_select" and not _is_small(cuda) and _is_small((args[1],)):
+        return _select_some(args, index)
+    if way.is_foreach and not _is_small(cuda):
+        return _each(func, way, args, kwargs, index)
+    if not way.has_host or settings.now.bytes == 0 or not _is_small(cuda) or \
+            not all(memory.is_readable(t) for t in cuda):
+        notes.op("left")
+        if is_shaped:
+            _read_shape(cuda, index)
+        return _left_out(func, way, args, kwargs, cuda)
+    return _compute(func, way, args, kwargs, cuda, is_shaped, index)
+
+
+def _compute(func, way, args, kwargs, cuda, is_shaped, index):
+    named = way.named(args, kwargs)
+    written = [t for name, value in named if name in way.written for t in _flat((value,)) if t.is_cuda]
+    read = [t for name, value in named if name not in way.unread for t in _flat((value,)) if t.is_cuda]
+    if way.name in forms.TABLE:
+        read = [t for name, value in named if name in forms.READ for t in _flat((value,)) if t.is_cuda]
+    if way.name in WITH_BETA and kwargs.get("beta", 1) == 0:
+        read = [t for t in read if t is not args[0]]  # what it holds does not matter then, and may be anything
+    if written:
+        return _in_place(func, way, args, kwargs, written, read, index)
+    if is_shaped:
+        return _shaped(func, way, args, kwargs, cuda, read, index)
+    out = func(*args, **kwargs)
+    if not _is_small([t for t in _results(out) if t.is_cuda]):
+        notes.op("left")
+        for t in _results(out):
+            _mark(t, origin.SKIPPED)
+        return out
+    memory.wait(index)
+    states = _ready(read)
+    _write(way, out, _on_host(func, way, args, kwargs, {}), _state_after(way, states), ())
+    return out
+
+
+def _state_after(way, states):
+    return states[0] if way.name in COPIES and len(states) == 1 else origin.of_result(states)
+
+
+def _ready(read):
+    """The states of what an operation reads, after --values random."""
+    states = []
+    for t in read:
+        state = state_of(t)
+        states.append(origin.RANDOM if _fill(t, state) else state)
+    return states
+
+
+def _on_host(func, way, args, kwargs, instead):
+    """The operation on host tensors over the same memory; `instead` has those that stand for a tensor, by id. Returns
+    its results in a list; None where the host cannot. What the host cannot do with short floats is tried with long
+    ones: some of its kernels have no short ones, and others want statistics in another type than the device's."""
+    form = forms.TABLE.get(way.name)
+    if form is not None:
+        func = form
+    why = None
+    for is_long in (False, True):
+        if is_long and not any(t.dtype in SHORT_FLOATS for t in _flat(args) if t.is_cuda):
+            break
+        try:
+            return _run_on_host(func, way, args, kwargs, instead, is_long)
+        except Exception as error:  # an index out of range, say: told by its name and number in the report
+            why = error
+    if isinstance(why, NotImplementedError):
+        way.has_host = False  # PyTorch has no such kernel for the host, and says so before it has done anything
+    _failed(way)
+    return None
+
+
+def _run_on_host(func, way, args, kwargs, instead, is_long):
+    hosts = {}  # an argument that comes twice is the same host tensor twice
+
+    def change(t):
+        if not t.is_cuda:
+            return t
+        if id(t) not in hosts:
+            h = instead.get(id(t))
+            h = memory.host(t) if h is None else h
+            hosts[id(t)] = h.float() if is_long and h.dtype in SHORT_FLOATS else h
+        return hosts[id(t)]
+
+    host_args = [_map(a, change) for a in args]
+    host_kwargs = {name: _map(value, change) for name, value in kwargs.items()}
+    if getattr(host_kwargs.get("device"), "type", None) == "cuda":
+        host_kwargs["device"] = torch.device("cpu")
+    host_kwargs.pop("pin_memory", None)
+    if way.is_random:
+        out = _with_seed(func, host_args, host_kwargs, args, kwargs)
+    else:
+        out = func(*host_args, **host_kwargs)
+    for key, h in instead.items():
+        if key in hosts and hosts[key] is not h:
+            h.copy_(hosts[key])
+    # A result that is an argument is the tensor that stands for it.
+    back = {id(h): instead[key] for key, h in hosts.items() if key in instead}
+    return [back.get(id(r), r) for r in (_results(out) if not isinstance(out, forms.Results) else out)]
+
+
+def _failed(way):
+    notes.op("failed")
+    notes.failed(way.full)
+
+
+def _generator_of(args, kwargs):
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Generator) and value.device.type == "cuda":
+            return value
+    return torch.cuda.default_generators[torch.cuda.current_device()]
+
+
+def _with_seed(func, host_args, host_kwargs, args, kwargs):
+    """The device's generator says where its numbers stand; the host's begins there, and is put back afterwards: the
+    job's own numbers on the host are those of a run without the mode."""
+    g = _generator_of(args, kwargs)
+    place = numbers.key(g.initial_seed() & ((1 << 63) - 1), True, None, ("", 0, ""), g.get_offset())
+    host_args = [None if isinstance(a, torch.Generator) else a for a in host_args]
+    host_kwargs = {n: None if isinstance(v, torch.Generator) else v for n, v in host_kwargs.items()}
+    with _rng_lock:
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(place)
+        try:
+            return func(*host_args, **host_kwargs)
+        finally:
+            torch.set_rng_state(before)
+
+
+def _write(way, out, results, state, written):
+    """Writes what the host computed into the memory of what the device made, but for `written`."""
+    made = _results(out)
+    if results is not None and way.name in forms.TABLE:
+        results = results + [None] * (len(made) - len(results))
+    fits = results is not None and len(results) == len(made) and all(
+        r is None or m.shape == r.shape for m, r in zip(made, results) if m.is_cuda)
+    if results is not None and not fits:
+        _failed(way)
+    for i, m in enumerate(made):
+        if not m.is_cuda or any(m is w for w in written):
+            continue
+        is_there = fits and results[i] is not None
+        if is_there and memory.is_readable(m):
+            memory.host(m).copy_(results[i])
+        _mark(m, state if is_there else origin.SKIPPED)
+    if fits:
+        notes.op("computed")
+
+
+def _in_place(func, way, args, kwargs, written, read, index):
+    """The host computes on copies first, because a part of the device's operation may be a real copy or fill."""
+    memory.wait(index)
+    state = _state_after(way, _ready(read))
+    copies = {id(t): memory.host(t).clone() for t in written}
+    results = _on_host(func, way, args, kwargs, dict(copies))
+    out = func(*args, **kwargs)
+    memory.wait(index)
+    for t in written:
+        if results is not None and copies[id(t)].shape == t.shape:
+            memory.host(t).copy_(copies[id(t)])
+        _mark(t, state if results is not None else origin.SKIPPED)
+    if all(any(m is w for w in written) for m in _results(out)):
+        if results is not None:
+            notes.op("computed")
+    else:
+        _write(way, out, results, state, written)
+    return out
+
+
+def _each(func, way, args, kwargs, index):
+    """An operation on lists, of which some tensors are too long: those of the same place in all lists are left out."""
+    lists = [a for a in args if isinstance(a, (list, tuple)) and a and isinstance(a[0], torch.Tensor)]
+    out = func(*args, **kwargs)
+    if settings.now.bytes == 0 or not lists or not all(
+            _is_small([t]) for a in args if isinstance(a, torch.Tensor) for t in (a,)):
+        notes.op("left")
+        return _spoil_each(way, out, args, kwargs, range(len(lists[0]) if lists else 0))
+    n = len(lists[0])
+    chosen = [i for i in range(n) if all(_is_small((x[i],)) and memory.is_readable(x[i]) and x[i].is_cuda
+                                         for x in lists if len(x) == n)]
+    left = sorted(set(range(n)) - set(chosen))
+    memory.wait(index)
+    if chosen:
+        def some(a):
+            return [a[i] for i in chosen] if isinstance(a, (list, tuple)) and len(a) == n else a
+
+        part_args, part_kwargs = [some(a) for a in args], {name: some(v) for name, v in kwargs.items()}
+        named = way.named(part_args, part_kwargs)
+        written = [t for name, v in named if name in way.written for t in _flat((v,)) if t.is_cuda]
+        read = [t for _, v in named for t in _flat((v,)) if t.is_cuda]
+        state = origin.of_result(_ready(read))
+        # In place at once: no kernel has run, and the device's operation on lists copies nothing.
+        results = _on_host(func, way, part_args, part_kwargs, {})
+        for t in written:
+            single = not any(t is x for a in part_args if isinstance(a, list) for x in a)
+            _mark(t, origin.SKIPPED if results is None else max(state, origin.PARTLY) if single else state)
+        if results is not None:
+            made = _results(out)
+            if made and not written and len(made) == n == len(results) + len(left):
+                _write(way, [made[i] for i in chosen], results, state, ())
+            else:
+                notes.op("computed")
+    return _spoil_each(way, out, args, kwargs, left)
+
+
+def _spoil_each(way, out, args, kwargs, left):
+    for name, value in way.named(args, kwargs):
+        if name in way.written and isinstance(value, (list, tuple)):
+            for i in left:
+                if i < len(value):
+                    _mark(value[i], origin.SKIPPED)
+    made = _results(out)
+    if not way.written:
+        for i in left:
+            if i < len(made):
+                _mark(made[i], origin.SKIPPED)
+    return out
+
+
+# values that the host asks for
+
+
+def _answer(func, way, args, kwargs, cuda, index):
+    """An operation whose result is a number of the host."""
+    memory.wait(index)
+    for t in cuda:
+        _supply(t, "item" if way.name == "aten::_local_scalar_dense" else "equal")
+    if way.name != "aten::_local_scalar_dense" and settings.now.bytes and _is_small(cuda) and \
+            all(memory.is_readable(t) for t in cuda):
+        host = {id(t): memory.host(t) for t in cuda}
+        return func(*[_map(a, lambda t: host.get(id(t), t)) for a in args], **kwargs)
+    return func(*args, **kwargs)
+
+
+def _copy_of(way, args, kwargs):
+    """(source, whether the host receives it)."""
+    if way.name == "aten::copy_":
+        return args[1], not args[0].is_cuda
+    device = kwargs.get("device")
+    return args[0], args[0].is_cuda and device is not None and device.type == "cpu"
+
+
+def _copy_to_host(func, args, kwargs, source, index):
+    memory.wait(index)
+    _supply(source, "copy")
+    out = func(*args, **kwargs)
+    if memory.is_readable(source) and source.numel() and not _is_whole_copy(out, source):
+        torch.cuda.current_stream(index).synchronize()
+        out.copy_(memory.host(source))  # on the device a kernel would have brought it into this form
+    return out
+
+
+def _copy_to_device(func, args, kwargs, source, index):
+    out = func(*args, **kwargs)
+    if not out.is_cuda:
+        return out
+    if memory.is_readable(out) and not _is_whole_copy(out, source):
+        memory.wait(index)
+        memory.host(out).copy_(source)
+    _mark(out, origin.COPIED)
+    return out
+
+
+def _read_shape(tensors, index):
+    memory.wait(index)
+    for t in tensors:
+        _supply(t, "shape")
+
+
+def _shaped(func, way, args, kwargs, cuda, read, index):
+    """The shape of the result depends on values. The device's operation would read a count that no kernel has
+    written, so it is left out; its result is made here."""
+    _read_shape(cuda, index)
+    states = _ready(read)
+    results = _on_host(func, way, args, kwargs, {})
+    if results is None:
+        return _left_out(func, way, args, kwargs, cuda)
+    made = []
+    for r in results:
+        m = torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=cuda[0].device)
+        memory.host(m).copy_(r)
+        _mark(m, origin.of_result(states))
+        made.append(m)
+    notes.op("computed")
+    return made[0] if len(made) == 1 and len(func._schema.returns) == 1 else tuple(made)
+
+
+def _without_masks(way, args, index):
+    """Masks among the indices become indices, computed by the host: the device's operation would count what a mask
+    selects with a kernel."""
+    at = way.arguments.index("indices")
+    masks = [i for i in args[at] if i is not None and i.is_cuda and i.dtype in (torch.bool, torch.uint8)]
+    if not masks or settings.now.bytes == 0 or not _is_small(masks) or not all(memory.is_readable(m) for m in masks):
+        if masks:
+            _read_shape(masks, index)
+        return args
+    _read_shape(masks, index)
+    indices = []
+    for i in args[at]:
+        if not any(i is m for m in masks):
+            indices.append(i)
+            continue
+        state = _state_after(way, [state_of(i)])
+        for place in memory.host(i).to(torch.bool).nonzero(as_tuple=True):
+            one = place.to(i.device)
+            _mark(one, state)
+            indices.append(one)
+    return (*args[:at], indices, *args[at + 1:])
+
+
+def _select_some(args, index):
+    """Of a long tensor the rows that a short mask selects: as many as that, and nobody computed them."""
+    source, mask = args
+    _read_shape((mask,), index)
+    count = int(memory.host(mask).expand(torch.broadcast_shapes(mask.shape, source.shape)).sum())
+    out = torch.empty(count, dtype=source.dtype, device=source.device)
+    _mark(out, origin.SKIPPED)
+    notes.op("left")
+    return out
+
+
+# the mode of this thread
+
+
+def is_here():
+    return getattr(_here, "mode", None) is not None
+
+
+def _follow_printing():
+    """PyTorch prints a tensor outside all modes, where nothing would be computed: a short one is printed from the
+    host."""
+    module = torch._tensor_str
+    plain = getattr(module, "_tensor_str", None)
+    if plain is None or hasattr(plain, "_rollcall"):
+        return
+
+    def of_host(self, indent):
+        if is_here() and self.is_cuda and _is_small((self,)) and memory.is_hostcuda() and memory.is_readable(self):
+            memory.wait(self.device.index)
+            self = memory.host(self.detach()).clone()
+        return plain(self, indent)
+
+    of_host._rollcall = True
+    module._tensor_str = of_host
+
+
+def push():
+    _follow_printing()
+    if not is_here():
+        _here.mode = HostValues()
+        _python_dispatch._push_mode(_here.mode)
+
+
+def pop():
+    if is_here():
+        stack = _python_dispatch._get_current_dispatch_mode_stack()
+        if not stack or stack[-1] is not _here.mode:
+            raise RuntimeError("rollcall.rehearse.disable() inside another dispatch mode")
+        _python_dispatch._pop_mode()
+        _here.mode = None

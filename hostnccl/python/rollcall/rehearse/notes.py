@@ -1,0 +1,139 @@
+"""notes.py: what a process tells the report of the rehearsal. Needs no PyTorch.
+
+In the folder of HOSTCUDA_REPORT each process that had a reason to say something has a file `steered.PID`:
+
+    rank 3                                       the variable RANK, where it is set
+    size 65536                                   tensors up to so many bytes are computed; also: values TEXT, steps K
+    ops computed 00000000000000000123            operations: computed, left out, failed, captured
+    failed 00000000000000000002 aten.foo.default
+    read skipped item 00000000000000000012 17 router.py    origin, kind, how often, line, path; see below
+    step 00000000000000000003                    steps that are over
+    stopped 00000000000000000003                 the process stopped itself after so many steps
+
+A line of a read goes on with the function, behind a tab. Numbers have a fixed width and are overwritten in place, so
+the file is right at every moment, also when the process is killed. Only the counters of operations are written in
+bundles, because they change with every operation: up to BUNDLE of them are lost then."""
+import atexit
+import os
+import threading
+
+DIGITS = 20
+BUNDLE = 256
+LINES_MOST = 4096  # reading lines of one process; what comes beyond counts under one line
+
+_lock = threading.RLock()
+_file = None   # descriptor
+_pid = None    # whose it is
+_end = 0
+_at = {}       # key -> [offset of the number, number]
+_ops = {}      # not yet written: word -> number
+
+
+def _begin():
+    """Opens the file of this process. A child of fork has its own, and none of its parent's numbers."""
+    global _file, _pid, _end
+    if _pid == os.getpid():
+        return
+    _pid, _end, _file = os.getpid(), 0, None
+    _at.clear()
+    _ops.clear()
+    folder = os.environ.get("HOSTCUDA_REPORT", "")
+    if not folder:
+        return
+    try:
+        _file = os.open(os.path.join(folder, f"steered.{_pid}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
+                        0o600)
+    except OSError:
+        return  # the job comes first; the report then lacks this process
+    rank = os.environ.get("RANK", "")
+    if rank.isdigit():
+        _line(f"rank {rank}\n")
+
+
+def _line(text):
+    global _end
+    data = text.encode("utf-8", "replace")
+    at = _end
+    if _file is not None:
+        try:
+            os.pwrite(_file, data, at)
+        except OSError:
+            pass  # a full disk costs the report, not the job
+    _end += len(data)
+    return at
+
+
+def say(text):
+    """A line without a number that changes."""
+    with _lock:
+        _begin()
+        _line(text.replace("\n", " ") + "\n")
+
+
+def _number(before, by, behind, is_set=False):
+    key = (before, behind)
+    place = _at.get(key)
+    if place is None:
+        at = _line(f"{before} {0:0{DIGITS}d}{behind}\n") + len(before.encode("utf-8", "replace")) + 1
+        place = _at[key] = [at, 0]
+    place[1] = by if is_set else place[1] + by
+    if _file is not None:
+        try:
+            os.pwrite(_file, b"%0*d" % (DIGITS, place[1]), place[0])
+        except OSError:
+            pass
+    return place[1]
+
+
+def add(before, behind="", by=1):
+    with _lock:
+        _begin()
+        return _number(before, by, behind)
+
+
+def put(before, number):
+    with _lock:
+        _begin()
+        _number(before, number, "", True)
+
+
+def _clean(text):
+    return text.replace("\n", " ").replace("\t", " ")
+
+
+def read(origin, kind, site):
+    """A read-back. Returns how many there were before at this place."""
+    file, line, function = site
+    with _lock:
+        _begin()
+        behind = f" {line} {_clean(file)}\t{_clean(function)}"
+        if (f"read {origin} {kind}", behind) not in _at and len(_at) >= LINES_MOST:
+            behind = " 0 (other lines)\t"
+        return _number(f"read {origin} {kind}", 1, behind) - 1
+
+
+def failed(name):
+    add("failed", f" {_clean(name)}")
+
+
+def op(word):
+    """One more operation of this kind. Not atomic between threads on purpose: an operation more or less is no loss, and
+    a lock on each would be."""
+    if _pid != os.getpid():
+        with _lock:
+            _begin()
+    n = _ops.get(word, 0) + 1
+    _ops[word] = n
+    if n >= BUNDLE:
+        flush()
+
+
+def flush():
+    with _lock:
+        if _pid != os.getpid():
+            return
+        for word in list(_ops):
+            _number(f"ops {word}", _ops.pop(word), "")
+
+
+atexit.register(flush)

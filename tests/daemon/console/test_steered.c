@@ -1,0 +1,167 @@
+/* test_steered.c: the notes of rollcall.rehearse as a part of a rehearsal's report, and the options that set it. */
+#include "daemon/console/rehearse/steered.h"
+#include "trace/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+
+static void put(const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof(folder), "/tmp/rollcall-test-XXXXXX");
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    static const char *const names[] = {"steered.1", "steered.2", "steered.3"};
+    char path[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    return rmdir(folder);
+}
+
+static void ranks_are_folded_and_doubt_comes_first(void **state)
+{
+    char *text = NULL;
+    size_t size = 0;
+    (void)state;
+    put("steered.1", "rank 0\nsize 65536\nvalues zero\nread computed item 00000000000000000009 3 /j/a.py\tf\n"
+                     "read skipped item 00000000000000000002 7 /j/a b.py\tg\nops computed 00000000000000000005\n"
+                     "failed 00000000000000000001 aten::foo\nops failed 00000000000000000001\n");
+    put("steered.2", "rank 1\nsize 65536\nvalues zero\nread skipped item 00000000000000000003 7 /j/a b.py\tg\n"
+                     "ops computed 00000000000000000006\nstep 00000000000000000004\nstopped 00000000000000000004\n");
+    json_t *s = roll_steered_json(folder);
+    assert_non_null(s);
+    char *out = json_dumps(s, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(
+        out, "{\"failed\":[{\"count\":1,\"operation\":\"aten::foo\"}],\"operations\":{\"captured\":0,\"computed\":11,"
+             "\"failed\":1,\"left\":0},\"processes\":2,\"read_at\":[{\"file\":\"/j/a b.py\",\"function\":\"g\","
+             "\"how\":\"item\",\"line\":7,\"ranks\":\"0-1\",\"reads\":5,\"value\":\"skipped\"},{\"file\":\"/j/a.py\","
+             "\"function\":\"f\",\"how\":\"item\",\"line\":3,\"ranks\":\"0\",\"reads\":9,\"value\":\"computed\"}],"
+             "\"reads\":{\"computed\":9,\"skipped\":5},\"size_bytes\":65536,\"steps\":4,\"stopped\":{\"ranks\":\"1\","
+             "\"steps\":4},\"values\":\"zero\"}");
+    free(out);
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    roll_steered_print(s, f);
+    fclose(f);
+    assert_string_equal(text,
+                        "Operations on CUDA tensors: 11 computed on the host (up to 65536 bytes each), 0 left out, "
+                        "1 that the host cannot compute (aten::foo).\n"
+                        "Values that the host read back: 9 computed, 5 skipped.\n\n"
+                        "Branches steered by values that nobody computed (docs/REHEARSE.md, \"Values that "
+                        "steer\"):\n\n"
+                        "READS  RANKS  VALUE    HOW   READ BACK AT\n"
+                        "    5  0-1    skipped  item  a b.py:7 g\n\n"
+                        "Stopped after 4 steps: ranks 1.\n");
+    free(text);
+    json_decref(s);
+}
+
+static void notes_that_are_torn_or_odd_are_passed_over(void **state)
+{
+    (void)state;
+    assert_null(roll_steered_json(folder));
+    assert_null(roll_steered_json("/nonexistent"));
+    put("steered.1", "rank 99999999999999999999\nread\nread x\nread skipped item 0000\nread skipped item 1 2 ");
+    put("steered.2", "rank -1\n\xff\xfe\x1b[2J\nstopped\nops\nread p\xff item 00000000000000000001 2 \x1b\xff\tf\n");
+    put("steered.3", "");
+    json_t *s = roll_steered_json(folder);
+    assert_non_null(s);
+    json_t *at = json_object_get(s, "read_at");
+    for (size_t i = 0; i < json_array_size(at); i++) {
+        for (const char *c = json_string_value(json_object_get(json_array_get(at, i), "file")); *c != '\0'; c++) {
+            assert_true(*c >= ' ' && *c < 127);
+        }
+    }
+    assert_true(json_is_null(json_object_get(s, "stopped")));
+    roll_steered_print(s, stderr);
+    roll_steered_print(NULL, stderr);
+    json_decref(s);
+}
+
+static void options_are_checked(void **state)
+{
+    static const struct {
+        struct roll_steering s;
+        int err;
+    } cases[] = {
+        {{0}, 0},
+        {{.compute = "64K"}, 0},
+        {{.compute = "off", .values = "zero", .steps = 3}, 0},
+        {{.values = "random:7"}, 0},
+        {{.values = "random:7,same"}, 0},
+        {{.values = "random:7,different"}, 0},
+        {{.compute = "much"}, ROLL_E_ARG},
+        {{.values = "random"}, ROLL_E_ARG},
+        {{.values = "random:"}, ROLL_E_ARG},
+        {{.values = "random:x"}, ROLL_E_ARG},
+        {{.values = "random:7,alike"}, ROLL_E_ARG},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char why[256] = "";
+        assert_int_equal(roll_steering_check(&cases[i].s, why, sizeof(why)), cases[i].err);
+        assert_true((why[0] != '\0') == (cases[i].err != 0));
+    }
+}
+
+static void check_variables(const struct roll_steering *s, const char *compute, const char *data)
+{
+    unsetenv("HOSTNCCL_DATA");
+    roll_steering_apply(s);
+    const char *is = getenv("ROLLCALL_REHEARSE_COMPUTE");
+    assert_string_equal(is != NULL ? is : "", compute);
+    assert_string_equal(getenv("HOSTNCCL_DATA"), data);
+}
+
+static void what_is_computed_is_moved(void **state)
+{
+    (void)state;
+    check_variables(&(struct roll_steering){0}, "", "skip:65536");
+    check_variables(&(struct roll_steering){.compute = "1M"}, "1048576", "skip:1048576");
+    check_variables(&(struct roll_steering){.compute = "0"}, "0", "skip:4096");
+    check_variables(&(struct roll_steering){.compute = "100G"}, "107374182400", "skip:4294967293");
+    check_variables(&(struct roll_steering){.compute = "off"}, "off", "skip:4096");
+    check_variables(&(struct roll_steering){0}, "off", "skip:4096"); /* by the environment */
+    setenv("HOSTNCCL_DATA", "move", 1);
+    roll_steering_apply(&(struct roll_steering){.steps = 3, .values = "random:1"});
+    assert_string_equal(getenv("HOSTNCCL_DATA"), "move");
+    assert_string_equal(getenv("ROLLCALL_REHEARSE_STEPS"), "3");
+    assert_string_equal(getenv("ROLLCALL_REHEARSE_VALUES"), "random:1");
+    assert_string_equal(getenv("ROLLCALL_REHEARSE"), "1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ranks_are_folded_and_doubt_comes_first, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(notes_that_are_torn_or_odd_are_passed_over, make_folder, remove_folder),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(what_is_computed_is_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
