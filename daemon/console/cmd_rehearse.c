@@ -25,6 +25,8 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv);
 
 #define RANKS_MAX    4096
 #define PRELOAD_SIZE (64 * 1024)
+#define MEMORY_LEAST (64u << 20) /* a device of less could not hold the context that CUDA makes on it */
+#define START_S      120         /* how much longer than --timeout nothing may move while frameworks are imported */
 
 struct rehearsal {
     struct roll_run_options o;
@@ -66,8 +68,8 @@ static int check_options(const struct roll_command *self, struct rehearsal *r)
         return roll_usage(self, "option '--trace %s': a trace is there already, and the report is made of one run",
                           o->trace);
     }
-    if (r->memory != NULL && (!roll_units_bytes(r->memory, &bytes) || bytes == 0)) {
-        return roll_usage(self, "option '--memory %s': wants a size, like 80G", r->memory);
+    if (r->memory != NULL && (!roll_units_bytes(r->memory, &bytes) || bytes < MEMORY_LEAST)) {
+        return roll_usage(self, "option '--memory %s': wants the size of a device, from 64M, like 80G", r->memory);
     }
     if (r->fail_on_difference && r->against == NULL) {
         return roll_usage(self, "--fail-on-difference needs --against FILE");
@@ -175,8 +177,11 @@ static void set_environment(const struct rehearsal *r)
      * the ranks read back would differ. Fresh memory reads as zero on all of them. */
     setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 0);
     setenv("HOSTCUDA_REPORT", r->folder, 1);
-    if (r->memory != NULL) {
-        setenv("HOSTCUDA_MEMORY", r->memory, 1);
+    uint64_t bytes;
+    if (r->memory != NULL && roll_units_bytes(r->memory, &bytes)) {
+        char text[32]; /* as a number: the stand-in knows fewer letters */
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
+        setenv("HOSTCUDA_MEMORY", text, 1);
     }
     unsetenv("ROLLCALL_DAEMON"); /* the trace that the report needs is that of a daemon of our own */
 }
@@ -184,11 +189,11 @@ static void set_environment(const struct rehearsal *r)
 /* Keeps what a live job is expected to do, if the rehearsal went well. 0, or the exit code. */
 static int save(const struct rehearsal *r, const json_t *report, const struct roll_expected *expected, int code)
 {
-    const char *why = code != 0                                        ? "the job did not end well"
-                      : roll_json_int(report, "findings_count", 0) > 0 ? "there was a finding"
-                      : roll_json_int(report, "lost", 0) > 0           ? "records were lost"
-                      : expected == NULL                               ? "there were too many calls for it"
-                                                                       : NULL;
+    const char *why = roll_json_int(report, "findings_count", 0) > 0 ? "there was a finding"
+                      : code != 0                                    ? "the job did not end well"
+                      : roll_json_int(report, "lost", 0) > 0         ? "records were lost"
+                      : expected == NULL                             ? "there were too many calls for it"
+                                                                     : NULL;
     if (why != NULL) {
         roll_say("--save: %s is not written, because %s", r->save, why);
         return ROLL_EXIT_UNREACHABLE;
@@ -208,6 +213,23 @@ static int save(const struct rehearsal *r, const json_t *report, const struct ro
     return 0;
 }
 
+/* Why there is no report. */
+static void say_nothing(const json_t *report, const struct roll_rehearse_rank *rank, uint32_t ranks)
+{
+    uint32_t i = 0;
+    while (rank != NULL && i < ranks && (!rank[i].has_ended || rank[i].status == 0)) {
+        i++;
+    }
+    if (report == NULL) {
+        roll_say("not enough memory for the report");
+    } else if (rank != NULL && i < ranks) {
+        roll_say("no rank recorded a call, so there is nothing to report; rank %u ended with code %d", i,
+                 roll_run_code(rank[i].status));
+    } else {
+        roll_say("no rank recorded a call, so there is nothing to report");
+    }
+}
+
 /* Reports, keeps and compares. Returns the exit code, which was `code` so far: the job's own comes first. */
 static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int code)
 {
@@ -217,13 +239,14 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
     int own = 0;
     for (uint32_t i = 0; rank != NULL && i < ranks; i++) {
         rank[i].peak_bytes = peak[i];
+        rank[i].has_ended = r->o.status[i] != ROLL_EXIT_UNKNOWN;
+        rank[i].status = r->o.status[i];
     }
     json_t *out =
         rank != NULL ? roll_rehearse_report(r->o.trace, r->folder, rank, ranks, wants ? &expected : NULL) : NULL;
     bool has_ranks = out != NULL && roll_json_int(out, "ranks", 0) > 0;
     if (!has_ranks && !r->o.quiet) {
-        roll_say(out != NULL ? "no rank recorded a call, so there is nothing to report"
-                             : "not enough memory for the report");
+        say_nothing(out, rank, ranks);
     }
     json_t *steered = out != NULL ? roll_steered_json(r->folder) : NULL;
     if (steered != NULL) {
@@ -259,8 +282,12 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
 int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
 {
     static struct rehearsal r; /* large */
-    r = (struct rehearsal){
-        .o = {.grace_s = 5, .hostnccl = true, .python_stacks = true, .bind = ROLL_BIND_PRELOAD, .behind = r.preload}};
+    r = (struct rehearsal){.o = {.grace_s = 5,
+                                 .start_s = START_S,
+                                 .hostnccl = true,
+                                 .python_stacks = true,
+                                 .bind = ROLL_BIND_PRELOAD,
+                                 .behind = r.preload}};
     const struct roll_option options[] = {
         {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N ranks here (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
         {"nodes", 0, ROLL_OPT_COUNT, "N", "the ranks believe that they are spread over N nodes", &r.o.nodes},
@@ -300,8 +327,12 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     code = code != 0 ? code : check_files(&r);
     code = code != 0 ? code : check_machine(&r);
     uint64_t *peak = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*peak)) : NULL;
+    r.o.status = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*r.o.status)) : NULL;
+    for (uint32_t i = 0; r.o.status != NULL && i < r.o.ranks; i++) {
+        r.o.status[i] = ROLL_EXIT_UNKNOWN;
+    }
     code = code != 0 ? code : prepare(&r);
-    if (code == 0 && peak != NULL) {
+    if (code == 0 && peak != NULL && r.o.status != NULL) {
         r.o.scratch = r.folder;
         r.o.trace = r.o.trace != NULL ? r.o.trace : r.folder;
         set_environment(&r);
@@ -318,5 +349,6 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     }
     roll_expected_destroy(&r.before);
     free(peak);
+    free(r.o.status);
     return code;
 }

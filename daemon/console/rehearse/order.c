@@ -6,8 +6,8 @@
  * data: how many there are, to whom and how long. Such messages, and those of a communicator on which a rehearsal saw
  * none, are no part of what is expected.
  */
+#include "daemon/console/rehearse/order.h"
 #include "daemon/base/array.h"
-#include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/text.h"
 #include "trace/op.h"
 
@@ -16,39 +16,6 @@
 #include <string.h>
 
 #define CALLS_MOST (1u << 22) /* of one rank: 32 MiB */
-
-/* One call of a rank. */
-struct made {
-    uint32_t call;
-    uint16_t comm;
-    bool message;
-};
-
-/* A communicator, as one rank has it. */
-struct local {
-    struct roll_def_comm def;
-    uint32_t group; /* the group of its newest message, and how many each way there were in it */
-    uint16_t thread;
-    uint32_t sends, receives;
-    bool exchanges; /* there were several in one group */
-    uint32_t messages;
-};
-
-struct ring {
-    uint64_t stream;
-    uint32_t world;     /* rank in the job; NONE: not known */
-    struct local *comm; /* owned; by the rank's own id */
-    size_t comms;
-    struct made *made; /* owned */
-    size_t mades, room;
-};
-
-struct roll_rehearse_order {
-    struct roll_expect_build build;
-    struct ring *ring; /* owned */
-    size_t rings;
-    bool cut; /* a rank made more calls than are kept */
-};
 
 roll_rehearse_order_t *roll_rehearse_order_new(void)
 {
@@ -100,10 +67,41 @@ static void note_message(struct local *comm, const struct roll_record *rec)
     comm->messages++;
 }
 
+static bool is_call(const struct roll_record *rec)
+{
+    return roll_expected_counts(rec) ||
+           (rec->count == 0 && (roll_op_class(rec->op) == ROLL_CLASS_COLL || roll_op_class(rec->op) == ROLL_CLASS_P2P));
+}
+
+static bool is_wait(const struct roll_record *rec)
+{
+    return rec->op == ROLL_OP_DEVICE_SYNC || (rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0);
+}
+
+/* Notes that the host waits for a stream, behind some call: what is on that stream is over then. */
+static int note_wait(struct roll_rehearse_order *o, struct ring *r, const struct roll_record *rec)
+{
+    const struct made wait = {ROLL_EXPECTED_NONE, 0, rec->op == ROLL_OP_DEVICE_SYNC ? 0 : rec->stream, false, false};
+    bool again =
+        r->mades > 0 && r->made[r->mades - 1].call == ROLL_EXPECTED_NONE && r->made[r->mades - 1].stream == wait.stream;
+    if (r->mades == 0 || again || r->mades == CALLS_MOST) {
+        o->cut = o->cut || r->mades == CALLS_MOST;
+        return 0;
+    }
+    int err = ROLL_GROW(r->made, r->room, r->mades + 1);
+    if (err == 0) {
+        r->made[r->mades++] = wait;
+    }
+    return err;
+}
+
 int roll_rehearse_order_call(roll_rehearse_order_t *o, size_t ring, const struct roll_record *rec)
 {
     struct ring *r = ring < o->rings ? &o->ring[ring] : NULL;
-    if (r == NULL || rec->comm >= r->comms || r->comm[rec->comm].def.key == 0 || !roll_expected_counts(rec)) {
+    if (r != NULL && is_wait(rec)) {
+        return note_wait(o, r, rec);
+    }
+    if (r == NULL || rec->comm >= r->comms || r->comm[rec->comm].def.key == 0 || !is_call(rec)) {
         return 0;
     }
     if (r->mades == CALLS_MOST) {
@@ -119,7 +117,7 @@ int roll_rehearse_order_call(roll_rehearse_order_t *o, size_t ring, const struct
         return err;
     }
     bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
-    r->made[r->mades++] = (struct made){id, rec->comm, message};
+    r->made[r->mades++] = (struct made){id, rec->comm, rec->stream, message, rec->count == 0};
     if (message) {
         note_message(comm, rec);
     }
@@ -214,7 +212,9 @@ static int sequence_of(struct roll_rehearse_order *o, const struct ring *r, uint
         return ROLL_E_NOMEM;
     }
     for (size_t i = 0; i < r->mades; i++) {
-        if (r->made[i].comm == id && (messages || !r->made[i].message)) {
+        const struct made *made = &r->made[i];
+        bool counts = made->call != ROLL_EXPECTED_NONE && !made->empty && (messages || !made->message);
+        if (counts && made->comm == id) {
             call[calls++] = r->made[i].call;
         }
     }

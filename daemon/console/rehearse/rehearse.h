@@ -60,9 +60,11 @@ int roll_rehearse_write(const char *folder, const char *command, const char *int
 
 /* the report (report.c, report_text.c) */
 
-/* What the launcher knows of one rank: the most host memory that its process had, 0 = unknown. */
+/* What the launcher knows of one rank: the most host memory that its process had, 0 = unknown; and how it ended. */
 struct roll_rehearse_rank {
     uint64_t peak_bytes;
+    bool has_ended; /* by itself, and not because the job was ended */
+    int status;     /* wait status */
 };
 
 /*
@@ -85,6 +87,16 @@ int roll_rehearse_order_comm(roll_rehearse_order_t *order, size_t ring, uint64_t
                              const struct roll_def_comm *def);
 /* The next call of this ring; calls of other kinds are left out. 0, NOMEM. */
 int roll_rehearse_order_call(roll_rehearse_order_t *order, size_t ring, const struct roll_record *rec);
+/* Finds the step of each rank, behind the last call; what repeats in all of its calls (step.c). */
+void roll_rehearse_order_learn(roll_rehearse_order_t *order);
+/* How often the step was found on the rank on which it was most often; 0: nothing repeats. */
+uint32_t roll_rehearse_order_steps(const roll_rehearse_order_t *order);
+/* The calls and bytes of one such step of a ring, with one operation on the communicator that it knows as `comm`. */
+void roll_rehearse_order_step(const roll_rehearse_order_t *order, size_t ring, uint32_t comm, unsigned op,
+                              uint64_t *calls, uint64_t *bytes);
+/* The order of a step on one rank, and which communicators may have calls in flight together, owned; NULL: no step.
+ * comms: of the report, which numbers them. */
+json_t *roll_rehearse_order_json(const roll_rehearse_order_t *order, roll_feed_t *feed, const json_t *comms);
 /* Makes what is expected of a live job; once, at the end. feed has been fed the same; report is that of
  * roll_rehearse_report. 0; LIMIT: a rank made too many calls; NOMEM. */
 int roll_rehearse_order_expected(roll_rehearse_order_t *order, roll_feed_t *feed, const json_t *report,

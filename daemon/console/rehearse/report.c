@@ -21,6 +21,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 struct count {
     uint64_t calls, bytes;           /* of the whole job */
@@ -54,7 +55,9 @@ struct reading {
     size_t rings, room;
     json_t *verdicts; /* owned */
     struct roll_tally tally;
-    roll_rehearse_order_t *order;   /* owned */
+    roll_rehearse_order_t *order;          /* owned */
+    const struct roll_rehearse_rank *rank; /* borrowed */
+    size_t ranks;
     uint32_t first_step, last_step; /* of all ranks; ROLL_STEP_NONE while none was told */
 };
 
@@ -310,7 +313,7 @@ static void made_text(struct reading *r, uint64_t key, char *out, size_t size)
 static json_t *op_json(const struct reading *r, uint64_t key, unsigned op, uint64_t steps)
 {
     struct count most = {0};
-    uint64_t least = UINT64_MAX;
+    uint64_t least = UINT64_MAX, learned_calls = 0, learned_bytes = 0;
     for (size_t i = 0; i < r->rings; i++) {
         for (size_t k = 0; k < r->ring[i].comms; k++) {
             const struct local *comm = &r->ring[i].comm[k];
@@ -319,7 +322,10 @@ static json_t *op_json(const struct reading *r, uint64_t key, unsigned op, uint6
             }
             struct count count = comm->op != NULL ? comm->op[op] : (struct count){0};
             least = count.calls < least ? count.calls : least;
-            most = count.calls > most.calls ? count : most;
+            if (count.calls > most.calls) {
+                most = count;
+                roll_rehearse_order_step(r->order, i, (uint32_t)k, op, &learned_calls, &learned_bytes);
+            }
         }
     }
     if (most.calls == 0) {
@@ -330,6 +336,9 @@ static json_t *op_json(const struct reading *r, uint64_t key, unsigned op, uint6
     if (steps > 0) {
         json_object_set_new(out, "calls_per_step", json_real((double)most.step_calls / (double)steps));
         json_object_set_new(out, "bytes_per_step", json_real((double)most.step_bytes / (double)steps));
+    } else if (roll_rehearse_order_steps(r->order) > 1) {
+        json_object_set_new(out, "calls_per_step", json_real((double)learned_calls));
+        json_object_set_new(out, "bytes_per_step", json_real((double)learned_bytes));
     }
     return out;
 }
@@ -472,27 +481,77 @@ static json_t *findings_json(const struct reading *r)
     return findings;
 }
 
+/* One way in which processes ended, and which ranks did. */
+static void add_end(json_t *list, uint32_t world, int status)
+{
+    const char *how = WIFSIGNALED(status) ? "signal" : "code";
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one)
+    {
+        if (roll_json_int(one, how, -1) == number) {
+            json_array_append_new(json_object_get(one, "ranks"), json_integer(world));
+            return;
+        }
+    }
+    json_array_append_new(list, json_pack("{s:[i],s:i}", "ranks", (int)world, how, number));
+}
+
+/* The ranks that did not end with 0: as the launcher saw it, else as their rings tell. */
+static json_t *ended_json(const struct reading *r)
+{
+    json_t *list = json_array();
+    struct roll_view_source view;
+    for (size_t i = 0; i < r->ranks; i++) {
+        if (r->rank[i].has_ended && r->rank[i].status != 0) {
+            add_end(list, (uint32_t)i, r->rank[i].status);
+        }
+    }
+    for (uint32_t i = 0; r->ranks == 0 && roll_engine_source(roll_feed_engine(r->feed), i, &view); i++) {
+        if (view.exit_status != ROLL_EXIT_UNKNOWN && view.exit_status != 0) {
+            add_end(list, (uint32_t)view.info.world_rank, view.exit_status);
+        }
+    }
+    return list;
+}
+
 static json_t *report_json(struct reading *r, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks)
 {
     roll_engine_t *engine = roll_feed_engine(r->feed);
     uint64_t steps = r->first_step == ROLL_STEP_NONE ? 0 : (uint64_t)r->last_step - r->first_step + 1;
     struct roll_engine_summary s;
+    roll_rehearse_order_learn(r->order);
+    uint32_t learned = roll_rehearse_order_steps(r->order);
     json_t *comms = comms_json(r, steps);
+    json_t *order = roll_rehearse_order_json(r->order, r->feed, comms);
     json_t *kernels = json_pack("{s:i, s:i, s:i}", "skipped", 0, "run", 0, "refused", 0);
     roll_engine_summary(engine, &s);
     json_t *memory = memory_json(notes, rank, ranks, kernels);
-    return json_pack("{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "schema", "rollcall.rehearsal/1", "job",
-                     roll_feed_job(r->feed), "ranks", (json_int_t)s.sources, "calls", (json_int_t)s.calls, "steps",
-                     steps > 0 ? json_integer((json_int_t)steps) : json_null(), "findings_count",
-                     (json_int_t)roll_tally_findings(&r->tally), "lost", (json_int_t)s.lost, "communicators", comms,
-                     "memory", memory, "kernels", kernels, "findings", findings_json(r));
+    json_t *out = json_pack("{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "schema", "rollcall.rehearsal/1", "job",
+                            roll_feed_job(r->feed), "ranks", (json_int_t)s.sources, "calls", (json_int_t)s.calls,
+                            "steps", steps > 0 ? json_integer((json_int_t)steps) : json_null(), "findings_count",
+                            (json_int_t)roll_tally_findings(&r->tally), "lost", (json_int_t)s.lost, "communicators",
+                            comms, "memory", memory, "kernels", kernels, "findings", findings_json(r));
+    if (steps == 0 && learned > 1) {
+        json_object_set_new(out, "steps_learned", json_integer(learned));
+    }
+    if (order != NULL) {
+        json_object_set_new(out, "order", order);
+    }
+    json_t *ended = ended_json(r);
+    if (json_array_size(ended) > 0) {
+        json_object_set(out, "ended", ended);
+    }
+    json_decref(ended);
+    return out;
 }
 
 json_t *roll_rehearse_report(const char *trace, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks,
                              struct roll_expected **expected)
 {
     const struct roll_engine_config config = {0};
-    struct reading r = {.first_step = ROLL_STEP_NONE, .last_step = ROLL_STEP_NONE};
+    struct reading r = {.first_step = ROLL_STEP_NONE, .last_step = ROLL_STEP_NONE, .rank = rank, .ranks = ranks};
     json_t *report = NULL;
     r.feed = roll_feed_new(&config, NULL, 0);
     r.verdicts = json_array();

@@ -1,22 +1,34 @@
 /*
  * report_text.c: the report of a rehearsal for people: three tables and the findings.
  */
+#include "daemon/base/text.h"
 #include "daemon/base/units.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/rehearse/steered.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict/verdict_text.h"
+#include "trace/rankset.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
 
 #define ROWS_MOST 60 /* of a table; the JSON has all */
 
+/* The columns of the terminal; 0: it is none, and lines may have any width. */
+static size_t width_of(FILE *out)
+{
+    struct winsize size = {0};
+    return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 static void print_table(struct roll_columns *table, FILE *out)
 {
-    size_t rows = roll_columns_rows(table);
+    size_t rows = roll_columns_rows(table), width = width_of(out);
     char line[1024];
     for (size_t i = 0; i < rows && i <= ROWS_MOST; i++) {
-        roll_columns_line(table, i, 0, line, sizeof(line));
+        roll_columns_line(table, i, width, line, sizeof(line));
         fprintf(out, "%s\n", line);
     }
     if (rows > ROWS_MOST + 1) {
@@ -42,7 +54,7 @@ static const char *number_text(size_t i, char out[24])
 
 static void print_communicators(const json_t *comms, FILE *out)
 {
-    struct roll_columns table = {.columns = 4, .right = 1};
+    struct roll_columns table = {.columns = 4, .right = 1, .shrink = 4};
     size_t i;
     json_t *comm;
     char number[24];
@@ -78,7 +90,7 @@ static void add_call(struct roll_columns *table, const char *number, const json_
 /* Calls and bytes are those of one rank; where the ranks differ, of the one with the most. */
 static void print_calls(const json_t *comms, bool has_steps, FILE *out)
 {
-    struct roll_columns table = {.columns = has_steps ? 7 : 5, .right = 1 | 8 | 16 | 32 | 64};
+    struct roll_columns table = {.columns = has_steps ? 7 : 5, .right = 1 | 8 | 16 | 32 | 64, .shrink = 2};
     size_t i, k;
     json_t *comm, *call;
     char number[24];
@@ -96,7 +108,7 @@ static void print_calls(const json_t *comms, bool has_steps, FILE *out)
 
 static void print_memory(const json_t *memory, FILE *out)
 {
-    struct roll_columns table = {.columns = 3};
+    struct roll_columns table = {.columns = 3, .shrink = 3};
     size_t i, k;
     json_t *rank, *device;
     roll_columns_row(&table, (const char *const[]){"RANK", "HOST MEMORY", "DEVICE MEMORY"});
@@ -133,7 +145,7 @@ static void print_memory(const json_t *memory, FILE *out)
 static void print_difference(const json_t *difference, FILE *out)
 {
     int64_t count = roll_json_int(difference, "count", 0);
-    size_t i;
+    size_t i, width = width_of(out) > 0 ? width_of(out) : SIZE_MAX / 2;
     json_t *change;
     if (difference == NULL) {
         return;
@@ -145,14 +157,92 @@ static void print_difference(const json_t *difference, FILE *out)
             fprintf(out, "and %zu more: --json has them\n", (size_t)count - i);
             break;
         }
-        fprintf(out, "    %s\n", roll_json_text(change, "text", ""));
+        fputs("    ", out);
+        roll_text_wrap(roll_json_text(change, "text", ""), 4, width, out);
+    }
+}
+
+/* One line of words for people, broken to the terminal's width. */
+static void print_words(const char *text, FILE *out)
+{
+    size_t width = width_of(out);
+    roll_text_wrap(text, 0, width > 0 ? width : SIZE_MAX / 2, out);
+}
+
+#define ORDER_MOST 24 /* calls of a step that are printed; the JSON has all */
+
+/* The order of a step over the communicators, which have the numbers of the tables. */
+static void print_order(const json_t *order, FILE *out)
+{
+    const json_t *calls = json_object_get(order, "calls"), *together = json_object_get(order, "together");
+    char text[4096];
+    size_t used, i, n = json_array_size(calls);
+    json_t *one;
+    if (order == NULL) {
+        return;
+    }
+    used = (size_t)snprintf(text, sizeof(text), "A step of rank %lld:", (long long)roll_json_int(order, "rank", 0));
+    json_array_foreach(calls, i, one)
+    {
+        if (i < ORDER_MOST && used < sizeof(text) - 128) {
+            long long times = (long long)roll_json_int(one, "calls", 1);
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     times > 1 ? "%s #%lld %.40s x%lld" : "%s #%lld %.40s", i > 0 ? "," : "",
+                                     (long long)roll_json_int(one, "communicator", 0), roll_json_text(one, "op", ""),
+                                     times);
+        }
+    }
+    snprintf(text + used, sizeof(text) - used, n > ORDER_MOST ? ", and so on: --json has all %zu." : ".", n);
+    print_words(text, out);
+    used = (size_t)snprintf(text, sizeof(text), "In flight together (other streams, no host waits between):");
+    json_array_foreach(together, i, one)
+    {
+        if (i < ORDER_MOST) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s #%lld and #%lld", i > 0 ? "," : "",
+                                     (long long)json_integer_value(json_array_get(one, 0)),
+                                     (long long)json_integer_value(json_array_get(one, 1)));
+        }
+    }
+    snprintf(text + used, sizeof(text) - used, "%s", i == 0 ? " none." : i > ORDER_MOST ? ", ..." : ".");
+    print_words(text, out);
+}
+
+/* Which ranks did not end with 0, a line for each way. */
+static void print_ended(const json_t *ended, FILE *out)
+{
+    size_t i, k;
+    json_t *one, *rank;
+    json_array_foreach((json_t *)ended, i, one)
+    {
+        struct roll_rankset set = {0};
+        char ranks[128], text[256];
+        int64_t signal = roll_json_int(one, "signal", 0);
+        json_array_foreach(json_object_get(one, "ranks"), k, rank)
+        {
+            (void)roll_rankset_add(&set, (uint32_t)json_integer_value(rank));
+        }
+        roll_rankset_format(&set, ranks, sizeof(ranks));
+        const char *many = roll_rankset_count(&set) > 1 ? "Ranks" : "Rank";
+        if (signal > 0) {
+            const char *name = sigabbrev_np((int)signal);
+            snprintf(text, sizeof(text), "%s %s ended by signal %" PRId64 " (SIG%s).", many, ranks, signal,
+                     name != NULL ? name : "?");
+        } else {
+            snprintf(text, sizeof(text), "%s %s ended with code %" PRId64 ".", many, ranks,
+                     roll_json_int(one, "code", 0));
+        }
+        print_words(text, out);
+        roll_rankset_fini(&set);
     }
 }
 
 void roll_rehearse_print(const json_t *report, FILE *out)
 {
     const json_t *comms = json_object_get(report, "communicators"), *kernels = json_object_get(report, "kernels");
-    bool has_steps = json_is_integer(json_object_get(report, "steps"));
+    bool tells_steps = json_is_integer(json_object_get(report, "steps"));
+    int64_t learned = roll_json_int(report, "steps_learned", 0);
+    bool has_steps = tells_steps || learned > 0;
+    char text[256];
     size_t i;
     json_t *finding;
     fprintf(out, "\nRehearsal of %s\n\n", roll_json_text(report, "job", "?"));
@@ -166,9 +256,17 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     if (skipped + run + refused > 0) {
         fprintf(out, "Kernels: %lld skipped, %lld run on the host, %lld refused.\n", skipped, run, refused);
     }
-    if (has_steps) {
+    if (tells_steps) {
         fprintf(out, "Steps: %lld.\n", (long long)roll_json_int(report, "steps", 0));
+    } else if (learned > 0) {
+        snprintf(text, sizeof(text),
+                 "Steps: the job tells none; its calls repeat %" PRId64
+                 " times, and one repetition is taken for a step.",
+                 learned);
+        print_words(text, out);
     }
+    print_order(json_object_get(report, "order"), out);
+    print_ended(json_object_get(report, "ended"), out);
     roll_steered_print(json_object_get(report, "steered"), out);
     int64_t findings = roll_json_int(report, "findings_count", 0);
     fprintf(out, findings > 0 ? "Findings: %lld\n" : "Findings: none\n", (long long)findings);

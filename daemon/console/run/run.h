@@ -31,8 +31,10 @@ struct roll_run_options {
     double grace_s;
     int bind;                      /* enum roll_bind_kind */
     const struct roll_bind *bound; /* the bindings that were picked */
-    const char *scratch;           /* a folder that goes as well when this program is killed; NULL = none */
-    const char *behind;            /* libraries that come behind librollcall.so in LD_PRELOAD; NULL = none */
+    double start_s;                /* so much longer may nothing move before each rank has made its first call */
+    int *status; /* receives the wait status of each of `ranks` that ended by itself; NULL = not wanted. Borrowed */
+    const char *scratch; /* a folder that goes as well when this program is killed; NULL = none */
+    const char *behind;  /* libraries that come behind librollcall.so in LD_PRELOAD; NULL = none */
     char **command;
 };
 
@@ -129,8 +131,9 @@ int roll_run_code(int status);
 
 /* rings (run_watch.c) */
 
-/* A number that grows with the rings in dir, and when any of their ranks makes a call that is no poll. */
-uint64_t roll_run_progress(const char *dir);
+/* *sum: a number that grows with the rings in dir, and when any of their ranks makes a call that is no poll. True: each
+ * of `ranks` (0: as many as the rings say) has made a call. */
+bool roll_run_progress(const char *dir, uint32_t ranks, uint64_t *sum);
 /* Writes the wait status into the ring of this process, when it has one. */
 void roll_run_note_exit(const char *dir, pid_t pid, int status);
 

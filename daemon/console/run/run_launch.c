@@ -111,6 +111,9 @@ static void reap(struct launcher *r)
             r->warden.pid = 0;
         } else if ((rank = roll_run_job_reaped(&r->job, pid, status)) >= 0) {
             note_peak(r, rank, &usage);
+            if (r->o.status != NULL && r->asked == 0) {
+                r->o.status[rank] = status;
+            }
             roll_run_note_exit(r->dir, pid, status);
         }
     }
@@ -176,7 +179,10 @@ static int watch_time(struct launcher *r)
         }
     }
     if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
-        uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress = roll_run_progress(r->dir);
+        uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress;
+        if (!roll_run_progress(r->dir, r->o.ranks, &progress)) { /* a framework is imported for half a minute */
+            limit += (uint64_t)(r->o.start_s * 1000);
+        }
         uint64_t step = limit / 8 < 20 ? 20 : limit / 8 > 500 ? 500 : limit / 8;
         if (progress != r->progress || r->output != r->job.output) {
             r->progress = progress;
@@ -184,7 +190,11 @@ static int watch_time(struct launcher *r)
             r->moved_at = now;
         }
         if (now - r->moved_at >= limit) {
-            roll_say("nothing has moved for %g s (--timeout): ending the job", r->o.timeout_s);
+            bool starting = limit > (uint64_t)(r->o.timeout_s * 1000);
+            roll_say(starting ? "nothing has moved for %g s, and not all ranks have made a first call (--timeout): "
+                                "ending the job"
+                              : "nothing has moved for %g s (--timeout): ending the job",
+                     (double)limit / 1000);
             r->timed_out = true;
             say_who_waits(r);
             end_job(r, SIGTERM);

@@ -37,24 +37,34 @@ static void each_ring(const char *dir, const char *suffix, bool writable, void (
     closedir(d);
 }
 
+/* How far the ranks have come. */
+struct progress {
+    uint64_t sum;
+    int32_t begun, world; /* rings with a call; ranks of the job, as far as that is known */
+};
+
 /* Adds the ticket behind the newest call of a ring. A host that polls has a record every second, and has not moved:
  * PyTorch's watchdog polls for ever. */
 static void add_calls(struct roll_ring *ring, void *data)
 {
-    uint64_t *sum = data, next = atomic_load_explicit(&ring->header->head, memory_order_acquire);
+    struct progress *p = data;
+    uint64_t next = atomic_load_explicit(&ring->header->head, memory_order_acquire);
     uint64_t oldest = next > ring->mask + 1 ? next - ring->mask - 1 : 0;
     struct roll_record rec;
     while (next > oldest && roll_ring_get(ring, next - 1, &rec) == 0 && roll_op_class(rec.op) == ROLL_CLASS_POLL) {
         next--;
     }
-    *sum += 1 + next;
+    p->sum += 1 + next;
+    p->begun += next > 0;
+    p->world = ring->header->world_size > p->world ? ring->header->world_size : p->world;
 }
 
-uint64_t roll_run_progress(const char *dir)
+bool roll_run_progress(const char *dir, uint32_t ranks, uint64_t *sum)
 {
-    uint64_t sum = 0;
-    each_ring(dir, ".ring", false, add_calls, &sum);
-    return sum;
+    struct progress p = {.world = ranks > 0 ? (int32_t)ranks : 1};
+    each_ring(dir, ".ring", false, add_calls, &p);
+    *sum = p.sum;
+    return p.begun >= p.world;
 }
 
 static void set_exit(struct roll_ring *ring, void *data)

@@ -3,10 +3,14 @@
  * alone. Three steps on a communicator of all ranks and one of two ranks each, with tensors of 64 MiB that are only
  * reserved. `sick`: in the second step the last rank leaves the sum of its gradients out. `fails`: the last rank ends
  * with 7 at its end. `larger`: the broadcast has twice the bytes. `shorter`: in the second step the last
- * rank sums up half of its gradients. STEPS: another number of steps.
+ * rank sums up half of its gradients. `redop`: it takes the largest
+ * instead of the sum. `crashes`: it does so in the second step. `beside`:
+ * the sum and the broadcast are on different streams. STEPS: another number of steps. LATE: seconds before the first
+ * call.
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,11 +63,14 @@ int main(int argc, char **argv)
     int rank = number("RANK"), size = number("WORLD_SIZE"), seen = -1;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t world, pair;
-    cudaStream_t stream;
+    cudaStream_t stream, other;
     void *weights, *few;
 
     OK(cudaSetDevice(number("LOCAL_RANK")));
     OK(cudaStreamCreate(&stream));
+    OK(cudaStreamCreate(&other));
+    other = strcmp(how, "beside") == 0 ? other : stream;
+    sleep((unsigned)number("LATE"));
     OK(cudaMalloc(&weights, BYTES));
     OK(cudaMalloc(&few, sizeof(int) * FEW));
     config.commName = "world";
@@ -72,16 +79,23 @@ int main(int argc, char **argv)
     OK(ncclCommSplit(world, rank / 2, rank, &pair, &config));
     for (int step = 0; step < steps; step++) {
         int count = rank + step;
+        if (strcmp(how, "crashes") == 0 && step == 1 && rank == size - 1) {
+            signal(SIGSEGV, SIG_DFL);
+            raise(SIGSEGV);
+        }
         OK(cudaMemcpy(few, &count, sizeof(count), cudaMemcpyHostToDevice));
         OK(ncclAllReduce(few, few, 1, ncclInt, ncclMax, world, stream));
         OK(cudaStreamSynchronize(stream));
         OK(cudaMemcpy(&seen, few, sizeof(seen), cudaMemcpyDeviceToHost));
         OK(seen != size - 1 + step); /* short payloads are moved: a job may steer by them */
         if (strcmp(how, "sick") != 0 || step != 1 || rank != size - 1) {
+            bool largest = strcmp(how, "redop") == 0 && rank == size - 1;
             bool shorter = strcmp(how, "shorter") == 0 && step == 1 && rank == size - 1;
-            OK(ncclAllReduce(weights, weights, shorter ? BYTES / 8 : BYTES / 4, ncclFloat, ncclSum, world, stream));
+            OK(ncclAllReduce(weights, weights, shorter ? BYTES / 8 : BYTES / 4, ncclFloat, largest ? ncclMax : ncclSum,
+                             world, stream));
         }
-        OK(ncclBroadcast(weights, weights, larger ? BYTES / 4 : BYTES / 8, ncclFloat, 0, pair, stream));
+        OK(ncclBroadcast(weights, weights, larger ? BYTES / 4 : BYTES / 8, ncclFloat, 0, pair, other));
+        OK(cudaStreamSynchronize(other));
         OK(cudaStreamSynchronize(stream));
     }
     printf("rank %d of %d, local %d\n", rank, size, number("LOCAL_RANK"));

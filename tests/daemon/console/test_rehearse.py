@@ -1,13 +1,16 @@
 """test_rehearse.py: `rollcall rehearse` with a program on the CUDA runtime and NCCL: its report as a terminal shows it,
 its codes, and what keeps it from starting."""
+import fcntl
 import json
 import os
 import pty
 import re
 import shlex
 import stat
+import struct
 import subprocess
 import sys
+import termios
 import unittest
 
 from support import Case, ROLLCALL, until
@@ -21,13 +24,16 @@ Rehearsal of JOB
 1  world         {all}    CommInit at rehearse_job.c:N main
 {pairs}
 
-#  COMMUNICATOR  OPERATION  CALLS     BYTES
-1  world         AllReduce      6   192 MiB
+#  COMMUNICATOR  OPERATION  CALLS     BYTES  CALLS/STEP  BYTES/STEP
+1  world         AllReduce      6   192 MiB           2    64.0 MiB
 {calls}
 
 RANK  HOST MEMORY  DEVICE MEMORY
 {memory}
 
+Steps: the job tells none; its calls repeat 3 times, and one repetition is taken for a step.
+A step of rank 0: #1 AllReduce x2, #2 Broadcast.
+In flight together (other streams, no host waits between): none.
 Findings: none
 """
 
@@ -38,7 +44,7 @@ def pairs(ranks):
     for i in range(ranks // 2):
         of = f"{2 * i}-{2 * i + 1}"
         made.append(f"{i + 2}  pair          {of}    CommSplit of world, color {i} at rehearse_job.c:N main")
-        calls.append(f"{i + 2}  pair          Broadcast      3  96.0 MiB")
+        calls.append(f"{i + 2}  pair          Broadcast      3  96.0 MiB           1    32.0 MiB")
     return "\n".join(made), "\n".join(calls)
 
 
@@ -53,9 +59,10 @@ class Rehearse(Case):
     def rehearse(self, *args, **kwargs):
         return self.rollcall("rehearse", "--timeout", "120", *args, **kwargs)
 
-    def in_terminal(self, *args):
+    def in_terminal(self, *args, columns=0):
         """What a terminal shows of standard error, and the exit code."""
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         p = subprocess.Popen([ROLLCALL, "rehearse", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=theirs, env=self.env)
         self.started.append(p)
@@ -102,13 +109,74 @@ class Rehearse(Case):
         self.assertEqual([(c["label"], c["ranks"], c["size"], c["seen"]) for c in report["communicators"]],
                          [("world", "0-3", 4, 4), ("pair", "0-1", 2, 2), ("pair", "2-3", 2, 2)])
         self.assertEqual([c["calls"] for c in report["communicators"][:2]],
-                         [[{"op": "AllReduce", "calls": 6, "calls_least": 6, "bytes": (3 << 26) + 12}],
-                          [{"op": "Broadcast", "calls": 3, "calls_least": 3, "bytes": 3 << 25}]])
+                         [[{"op": "AllReduce", "calls": 6, "calls_least": 6, "bytes": (3 << 26) + 12,
+                            "calls_per_step": 2, "bytes_per_step": (1 << 26) + 4}],
+                          [{"op": "Broadcast", "calls": 3, "calls_least": 3, "bytes": 3 << 25, "calls_per_step": 1,
+                            "bytes_per_step": 1 << 25}]])
+        self.assertEqual((report["steps_learned"], report["order"]),
+                         (3, {"rank": 0, "calls": [{"communicator": 1, "op": "AllReduce", "calls": 2},
+                                                   {"communicator": 2, "op": "Broadcast", "calls": 1}],
+                              "together": []}))
         self.assertRegex(report["communicators"][2]["made"],
                          r"^CommSplit of world, color 1 at rehearse_job\.c:\d+ main$")
         self.assertEqual([m["rank"] for m in report["memory"]], [0, 1, 2, 3])
         # Two tensors of 64 MiB would show: payloads are left out, and what is only reserved stays so.
         self.assertTrue(all(0 < m["host_peak_bytes"] < 48 << 20 for m in report["memory"]), report["memory"])
+
+    def test_tables_fit_the_terminal(self):
+        kept = self.path("kept")
+        self.assertEqual(self.rehearse("-n", "4", "--quiet", "--save", kept, "--", JOB).returncode, 0)
+        for columns in (60, 80):
+            with self.subTest(columns=columns):
+                shown, code = self.in_terminal("-n", "4", "--against", kept, "--", JOB, "larger", columns=columns)
+                lines = shown.replace("\r\n", "\n").split("\nRehearsal of ")[1].splitlines()
+                self.assertEqual(code, 0, shown)
+                self.assertIn("Differences: 1", lines)
+                self.assertEqual([line for line in lines if len(line) > columns], [])
+                self.assertTrue(any(line.endswith("\u2026") for line in lines) or columns == 80, shown)
+
+    def test_steps_that_the_job_tells(self):
+        train = os.environ["ROLL_TEST_MOE_TRAIN"]
+        if not train:
+            self.skipTest("moe_train is not built")
+        out = self.path("report.json")
+        r = self.rehearse("-n", "2", "--json", out, "--", train, "--steps", "4", "--layers", "2",
+                          env={"HOSTNCCL_DATA": "move"})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(out) as f:
+            report = json.load(f)
+        self.assertEqual((report["steps"], report.get("steps_learned")), (4, None))
+        self.assertIn("\nSteps: 4.\n", r.stderr)
+        calls = {(c["label"], call["op"]): call for c in report["communicators"] for call in c["calls"]}
+        # The counts of the tokens, once in each layer and step; what was learnt would say so, too.
+        of = calls["ep", "AllGather"]
+        self.assertEqual((of["calls"], of["calls_per_step"]), (8, 2))
+        self.assertAlmostEqual(of["bytes_per_step"], of["bytes"] / 4)
+
+    def test_calls_that_may_be_in_flight_together(self):
+        out = self.path("report.json")
+        r = self.rehearse("-n", "2", "--json", out, "--", JOB, "beside")
+        with open(out) as f:
+            self.assertEqual(json.load(f)["order"]["together"], [[1, 2]], r.stderr)
+        self.assertIn("\nIn flight together (other streams, no host waits between): #1 and #2.\n", r.stderr)
+
+    def test_how_ranks_ended_is_told(self):
+        for how, line, code in (("fails", "Rank 2 ended with code 7.", 7),
+                                ("crashes", "Rank 2 ended by signal 11 (SIGSEGV).", 124)):
+            with self.subTest(how=how):
+                out = self.path("report.json")
+                r = self.rollcall("rehearse", "-n", "3", "--timeout", "8", "--json", out, "--", JOB, how)
+                self.assertEqual(r.returncode, code, r.stderr)
+                self.assertIn(f"\n{line}\n", r.stderr)
+                with open(out) as f:
+                    end, = json.load(f)["ended"]
+                    self.assertEqual(end, {"ranks": [2], **({"code": 7} if how == "fails" else {"signal": 11})})
+        r = self.rehearse("-n", "2", "--", "sh", "-c", "exit 3")
+        self.assertIn("nothing to report; rank 0 ended with code 3\n", r.stderr)
+
+    def test_what_comes_before_the_first_call_has_longer(self):
+        r = self.rollcall("rehearse", "-n", "2", "--timeout", "5", "--quiet", "--", JOB, env={"LATE": "8"})
+        self.assertEqual(r.returncode, 0, r.stderr)
 
     def test_the_json_has_the_findings(self):
         r = self.rehearse("-n", "2", "--timeout", "5", "--quiet", "--json", "-", "--", JOB, "sick")
@@ -258,6 +326,7 @@ class BadInput(Case):
         for args, part in ((("-n", "3", "--nodes", "2", "--", "true"), "--nodes 2"),
                            (("--nodes", "2", "--", "true"), "--nodes 2"),
                            (("--memory", "much", "--", "true"), "--memory much"),
+                           (("--memory", "1M", "--", "true"), "--memory 1M': wants the size of a device, from 64M"),
                            (("--fail-on-difference", "--", "true"), "needs --against"),
                            (("-n", "4097", "--", "true"), "-n 4097"), ((), "name the command")):
             r = self.rollcall("rehearse", *args)
