@@ -32,7 +32,7 @@ struct rehearsal {
     struct roll_run_options o;
     struct roll_place place;
     struct roll_steering steering;
-    const char *json, *memory, *save, *against;
+    const char *json, *memory, *save, *against, *zygote;
     bool force, fail_on_difference;
     char preload[PRELOAD_SIZE];
     char folder[PATH_MAX]; /* ours: the notes of the devices, and the trace where the user names no place; "" = none */
@@ -74,6 +74,9 @@ static int check_options(const struct roll_command *self, struct rehearsal *r)
     if (r->fail_on_difference && r->against == NULL) {
         return roll_usage(self, "--fail-on-difference needs --against FILE");
     }
+    if (r->zygote != NULL && strcmp(r->zygote, "none") != 0 && (o->ranks == 0 || roll_python_script(o->command) < 0)) {
+        return roll_usage(self, "option '--zygote %s': wants -n and a command like python SCRIPT", r->zygote);
+    }
     char why[256];
     return roll_steering_check(&r->steering, why, sizeof(why)) == 0 ? 0 : roll_usage(self, "%s", why);
 }
@@ -99,12 +102,40 @@ static int check_files(struct rehearsal *r)
     return 0;
 }
 
+/* Picks what the ranks import once for all of them: what the user says, else PyTorch where it is there. */
+static void pick_zygote(struct rehearsal *r)
+{
+    bool is_python = r->o.ranks > 1 && roll_python_script(r->o.command) >= 0 && r->place.zygote[0] != '\0';
+    if (r->zygote != NULL) {
+        r->o.zygote = strcmp(r->zygote, "none") != 0 && r->place.zygote[0] != '\0' ? r->zygote : NULL;
+    } else if (is_python && roll_rehearse_has_wheel(r->o.command[0])) {
+        r->o.zygote = "torch";
+    }
+}
+
+static int check_memory(const struct rehearsal *r)
+{
+    uint32_t ranks = r->o.ranks > 0 ? r->o.ranks : 1;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned ending = processors < 1 ? 1 : processors < ranks ? (unsigned)processors : ranks;
+    struct roll_rehearse_cost cost =
+        roll_rehearse_cost(roll_rehearse_has_wheel(r->o.command[0]), r->o.zygote != NULL, ending);
+    uint64_t most = roll_rehearse_free_bytes("/proc/meminfo", "/sys/fs/cgroup");
+    uint64_t fit = most > cost.all_bytes ? (most - cost.all_bytes) / cost.rank_bytes : 0;
+    if (fit < ranks) {
+        roll_say("%u ranks want %llu MiB at least, and %llu MiB are free: start at most %llu (-n), or --force", ranks,
+                 (unsigned long long)((cost.all_bytes + cost.rank_bytes * ranks) >> 20),
+                 (unsigned long long)(most >> 20), (unsigned long long)fit);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return 0;
+}
+
 /* What keeps the rehearsal from starting, one line each. 0, or the exit code. */
 static int check_machine(struct rehearsal *r)
 {
     const struct roll_run_options *o = &r->o;
     char what[1024];
-    uint32_t ranks = o->ranks > 0 ? o->ranks : 1;
     if (r->place.hostnccl[0] == '\0' ||
         roll_rehearse_preload(r->place.hostnccl, o->command[0], r->preload, sizeof(r->preload)) != 0) {
         roll_say(
@@ -127,15 +158,7 @@ static int check_machine(struct rehearsal *r)
                  what, lacking > 3 ? ", ..." : "", lacking);
         return ROLL_EXIT_UNREACHABLE;
     }
-    uint64_t each = roll_rehearse_rank_bytes(o->command[0]),
-             most = roll_rehearse_free_bytes("/proc/meminfo", "/sys/fs/cgroup");
-    if (most / each < ranks) {
-        roll_say("%u ranks want %llu MiB at least, and %llu MiB are free: start at most %llu (-n), or --force", ranks,
-                 (unsigned long long)(each * ranks >> 20), (unsigned long long)(most >> 20),
-                 (unsigned long long)(most / each));
-        return ROLL_EXIT_UNREACHABLE;
-    }
-    return 0;
+    return check_memory(r);
 }
 
 /* Makes our folder, with stand-ins for a wheel, and opens the file of --json before the job starts. 0, or the exit
@@ -177,6 +200,10 @@ static void set_environment(const struct rehearsal *r)
      * the ranks read back would differ. Fresh memory reads as zero on all of them. */
     setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 0);
     setenv("HOSTCUDA_REPORT", r->folder, 1);
+    if (r->o.ranks > 1) {
+        /* As torchrun does: the ranks share the processors, and each would start a thread for every one of them. */
+        setenv("OMP_NUM_THREADS", "1", 0);
+    }
     uint64_t bytes;
     if (r->memory != NULL && roll_units_bytes(r->memory, &bytes)) {
         char text[32]; /* as a number: the stand-in knows fewer letters */
@@ -297,6 +324,9 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
          &r.steering.compute},
         {"values", 0, ROLL_OPT_TEXT, "WHAT", "what nobody computed reads as: zero, random:SEED[,same|,different]",
          &r.steering.values},
+        {"zygote", 0, ROLL_OPT_TEXT, "MODULES",
+         "import these once for all ranks of a Python job; none: in each rank (default: torch, where it is there)",
+         &r.zygote},
         {"json", 0, ROLL_OPT_TEXT, "FILE", "the report as one rollcall.rehearsal/1 object; - is standard output",
          &r.json},
         {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep everything recorded, for `rollcall analyze`", &r.o.trace},
@@ -325,6 +355,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     roll_place_find(&r.place);
     code = check_options(self, &r);
     code = code != 0 ? code : check_files(&r);
+    pick_zygote(&r);
     code = code != 0 ? code : check_machine(&r);
     uint64_t *peak = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*peak)) : NULL;
     r.o.status = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*r.o.status)) : NULL;

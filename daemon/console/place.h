@@ -13,6 +13,7 @@ struct roll_place {
     char python[PATH_MAX];   /* the directory of the helper for `run --python-stacks` */
     char audit[PATH_MAX];    /* librollcall_audit.so */
     char fronts[PATH_MAX];   /* the directory of the fronts, one folder for each release */
+    char zygote[PATH_MAX];   /* the script that forks the ranks of a rehearsal */
     char hostnccl[PATH_MAX]; /* the directory of the stand-in libnccl.so.2 and libcudart */
 };
 

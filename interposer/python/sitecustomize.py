@@ -67,10 +67,25 @@ def _hidden():
         spec.loader.exec_module(module)
 
 
-try:
-    _file = _announce()
-except Exception:
-    _file = None
+def _start():
+    try:
+        return _announce()
+    except Exception:
+        return None
+
+
+def _announce_or_leave():
+    """A process that becomes several ranks (zygote.py) leaves the announcement to them."""
+    import os
+    import sys
+
+    if os.environ.get("ROLLCALL_ZYGOTE"):
+        sys._rollcall_announce = _start
+        return None
+    return _start()
+
+
+_file = _announce_or_leave()
 try:
     _rehearse()
 except Exception as why:

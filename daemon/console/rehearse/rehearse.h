@@ -20,11 +20,13 @@
 /* Whether a folder of devices ("/dev") holds a GPU of NVIDIA; then `out` is its path. */
 bool roll_rehearse_gpu(const char *devices, char *out, size_t size);
 
-/*
- * Bytes that a rank of this command takes at least, by what is known of its kind: an interpreter with a framework, or
- * any other program. A guess that refuses only what cannot end well.
- */
-uint64_t roll_rehearse_rank_bytes(const char *command);
+/* What a job takes at least: for all ranks together, and for each. A guess that refuses only what cannot end well. */
+struct roll_rehearse_cost {
+    uint64_t all_bytes, rank_bytes;
+};
+/* has_framework: the ranks are Python interpreters with a framework in them. is_shared: they are forked from
+ * interpreters that have imported it; then as many ranks as there are processors end at one time. */
+struct roll_rehearse_cost roll_rehearse_cost(bool has_framework, bool is_shared, unsigned processors);
 
 /* Bytes that can be had on this machine, or in the control group (folder of memory.max and memory.current) if that is
  * less; UINT64_MAX when nothing tells. */
@@ -57,6 +59,9 @@ bool roll_rehearse_wheel(const char *command, char *out, size_t size);
  */
 int roll_rehearse_write(const char *folder, const char *command, const char *into, char *preload, size_t size,
                         char *why, size_t why_size);
+
+/* Whether a CUDA wheel of PyTorch lies beside the interpreter `command`. */
+bool roll_rehearse_has_wheel(const char *command);
 
 /* the report (report.c, report_text.c) */
 

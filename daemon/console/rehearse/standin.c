@@ -430,3 +430,9 @@ int roll_rehearse_write(const char *folder, const char *command, const char *int
     }
     return err;
 }
+
+bool roll_rehearse_has_wheel(const char *command)
+{
+    char packages[PATH_MAX];
+    return find_packages(command, packages, sizeof(packages));
+}

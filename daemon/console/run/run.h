@@ -35,6 +35,7 @@ struct roll_run_options {
     int *status; /* receives the wait status of each of `ranks` that ended by itself; NULL = not wanted. Borrowed */
     const char *scratch; /* a folder that goes as well when this program is killed; NULL = none */
     const char *behind;  /* libraries that come behind librollcall.so in LD_PRELOAD; NULL = none */
+    const char *zygote;  /* Python modules that are imported once for all ranks; NULL = by each rank */
     char **command;
 };
 
@@ -89,6 +90,16 @@ int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_
 /* Ends the daemon: SIGTERM, after a moment SIGKILL; reaps it. */
 void roll_run_daemon_stop(struct roll_run_daemon *daemon);
 
+/* between fork and exec (run_child.c) */
+
+/*
+ * Runs in a child: a process group of its own, guarded by the warden, the environment of all ranks, the program. `port`
+ * is for MASTER_PORT. What exec says is written to error_fd (-1 = nowhere).
+ */
+_Noreturn void roll_run_become(const struct roll_run_options *options, const struct roll_place *place, const char *dir,
+                               const sigset_t *mask, struct roll_warden *warden, int port, char *const command[],
+                               int error_fd);
+
 /* the ranks (run_ranks.c) */
 
 struct roll_run_output {
@@ -128,6 +139,33 @@ void roll_run_job_fini(struct roll_run_job *job);
 void roll_env_prepend(const char *name, const char *first);
 /* The exit code that a shell gives for a wait status. */
 int roll_run_code(int status);
+
+/* interpreters that become ranks (run_zygote.c) */
+
+#define ROLL_ZYGOTES_MAX 2u
+struct roll_zygote {
+    pid_t pid;
+    int fd;
+};
+struct roll_zygotes {
+    struct roll_zygote zygote[ROLL_ZYGOTES_MAX];
+    unsigned count; /* 0 = each rank is a program of its own */
+    bool is_bad;
+};
+/* Where the script begins (or -m, or -c) in a command that is a Python interpreter with its options; -1: it is none, or
+ * the script is not named. */
+int roll_python_script(char *const command[]);
+/* Starts zygotes that import options->zygote, and waits until they have. When they cannot fork ranks, one line says why
+ * and all->count is 0; so it is, without a line, when a signal asks this program to stop. */
+void roll_zygotes_start(struct roll_zygotes *all, const struct roll_run_options *options,
+                        const struct roll_place *place, const char *dir, const sigset_t *mask,
+                        struct roll_warden *warden, int port);
+/* Forks a rank with these variables ("RANK=0 LOCAL_RANK=0") and these pipes for its output (-1 = ours). 0 or an error.
+ */
+int roll_zygote_fork(struct roll_zygotes *all, uint32_t rank, const char *variables, const int out[2],
+                     struct roll_warden *warden, pid_t *pid);
+/* Ends the zygotes and reaps them. Their ranks become children of this process. */
+void roll_zygotes_end(struct roll_zygotes *all);
 
 /* rings (run_watch.c) */
 

@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,147 +47,93 @@ static int free_port(void)
     return port;
 }
 
-static void set_number(const char *name, uint32_t value)
+/* The variables that tell a rank which one it is, as "RANK=0 LOCAL_RANK=0"; "" where there are none. */
+static void rank_variables(const struct roll_run_options *o, uint32_t rank, char *out, size_t size)
 {
-    char text[16];
-    snprintf(text, sizeof(text), "%u", value);
-    setenv(name, text, 1);
-}
-
-/* Runs in the child: sets the variables of this rank. Those that all ranks share were set before. */
-static void set_rank(const struct roll_run_options *o, uint32_t rank, int port)
-{
-    if (o->ranks == 0) {
-        return;
-    }
-    set_number("RANK", rank);
     uint32_t local = o->nodes > 1 ? o->ranks / o->nodes : o->ranks;
-    set_number("LOCAL_RANK", rank % local);
-    set_number("WORLD_SIZE", o->ranks);
-    set_number("LOCAL_WORLD_SIZE", local);
-    if (o->nodes > 1) {
-        set_number("GROUP_RANK", rank / local);
-        set_number("GROUP_WORLD_SIZE", o->nodes);
-    }
-    if (getenv("MASTER_ADDR") == NULL) {
-        setenv("MASTER_ADDR", "127.0.0.1", 1);
-    }
-    if (getenv("MASTER_PORT") == NULL) {
-        set_number("MASTER_PORT", (uint32_t)port);
-    }
-}
-
-static void set_common(const struct roll_run_options *o, const struct roll_place *place, const char *dir)
-{
-    char path[PATH_MAX];
-    if (dir[0] != '\0') {
-        setenv("ROLLCALL_DIR", dir, 1);
-    }
-    if (place->daemon[0] != '\0') {
-        setenv("ROLLCALL_BIN", place->daemon, 1);
-    }
-    if (o->policy != NULL) {
-        setenv("ROLLCALL_POLICY", o->policy, 1);
-    }
-    if (o->on_mismatch != NULL) {
-        setenv("ROLLCALL_ON_MISMATCH", o->on_mismatch, 1);
-    }
-    if (o->quiet) {
-        setenv("ROLLCALL_QUIET", "1", 1);
-    }
-    if (o->daemon != NULL) {
-        setenv("ROLLCALL_DAEMON", o->daemon, 1);
-    } else {
-        /* The root of this run is ours; a rank must not start an agent for another. */
-        unsetenv("ROLLCALL_DAEMON");
-    }
-    if (o->behind != NULL && (o->bound == NULL || !o->bound->plugin)) { /* a plugin is for an NCCL that is linked in */
-        roll_env_prepend("LD_PRELOAD", o->behind);
-    }
-    if (place->preload[0] != '\0') {
-        roll_env_prepend("LD_PRELOAD", place->preload);
-        roll_bind_apply(o->bound, place);
-    }
-    if (o->python_stacks && place->python[0] != '\0') {
-        roll_env_prepend("PYTHONPATH", place->python);
-    }
-    if (o->hostnccl) {
-        roll_env_prepend("LD_LIBRARY_PATH", place->hostnccl);
-        if (dir[0] != '\0') {
-            /* This directory is made here, because the ranks meet in it before the library has seen it. */
-            snprintf(path, sizeof(path), "%s/hostnccl", dir);
-            mkdir(path, 0700);
-            setenv("HOSTNCCL_DIR", path, 0);
-        }
-    }
-}
-
-static _Noreturn void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir,
-                            const sigset_t *mask, uint32_t rank, int port, const int out[2], int error_fd,
-                            struct roll_warden *warden)
-{
-    setpgid(0, 0);
-    roll_warden_guard_group(warden,
-                            getpid()); /* before the job's program runs, because we may be killed at any moment */
+    out[0] = '\0';
     if (o->ranks > 0) {
-        int null = open("/dev/null", O_RDONLY);
-        dup2(null, STDIN_FILENO);
-        close(null);
-    }
-    for (int i = 0; i < 2; i++) {
-        if (out[i] >= 0) {
-            dup2(out[i], 1 + i);
+        int n = snprintf(out, size, "RANK=%u LOCAL_RANK=%u", rank, rank % local);
+        if (o->nodes > 1) {
+            snprintf(out + n, size - (size_t)n, " GROUP_RANK=%u", rank / local);
         }
     }
-    set_common(o, place, dir);
-    set_rank(o, rank, port);
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGTTOU, SIG_DFL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    execvp(o->command[0], o->command);
-    int code = errno;
-    ssize_t n = write(error_fd, &code, sizeof(code));
-    (void)n;
-    _exit(code == ENOENT ? 127 : 126);
+}
+
+static void set_variables(char *list)
+{
+    for (char *rest = NULL, *at = strtok_r(list, " ", &rest); at != NULL; at = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(at, '=');
+        *value = '\0';
+        setenv(at, value + 1, 1);
+    }
+}
+
+/* Starts a program as a rank. 0, or errno. */
+static int exec_rank(struct roll_run_rank *r, uint32_t i, const struct roll_run_options *o,
+                     const struct roll_place *place, const char *dir, const sigset_t *mask, int port, const int out[2],
+                     struct roll_warden *warden)
+{
+    int error_fd[2], code = 0;
+    if (pipe2(error_fd, O_CLOEXEC) != 0) {
+        return errno;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        char variables[128];
+        for (int k = 0; k < 2; k++) {
+            if (out[k] >= 0) {
+                dup2(out[k], 1 + k);
+            }
+        }
+        rank_variables(o, i, variables, sizeof(variables));
+        set_variables(variables);
+        roll_run_become(o, place, dir, mask, warden, port, o->command, error_fd[1]);
+    }
+    if (pid < 0) {
+        code = errno;
+    } else {
+        setpgid(pid, pid); /* the child does this too; whichever comes first, no signal can miss the group */
+    }
+    close(error_fd[1]);
+    if (pid > 0 && read(error_fd[0], &code, sizeof(code)) != (ssize_t)sizeof(code)) {
+        code = 0;
+    }
+    close(error_fd[0]);
+    if (pid > 0 && code != 0) {
+        waitpid(pid, NULL, 0);
+    }
+    r->pid = code == 0 ? pid : 0;
+    return code;
+}
+
+/* Forks a rank from a zygote. 0, or errno. */
+static int fork_rank(struct roll_run_rank *r, uint32_t i, const struct roll_run_options *o,
+                     struct roll_zygotes *zygotes, const int out[2], struct roll_warden *warden)
+{
+    char variables[128];
+    rank_variables(o, i, variables, sizeof(variables));
+    return roll_zygote_fork(zygotes, i, variables, out, warden, &r->pid) == 0 ? 0 : EAGAIN;
 }
 
 static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_run_options *o,
                       const struct roll_place *place, const char *dir, const sigset_t *mask, int port,
-                      struct roll_warden *warden)
+                      struct roll_zygotes *zygotes, struct roll_warden *warden)
 {
     struct roll_run_rank *r = &job->rank[i];
-    int error_fd[2] = {-1, -1}, pipe_fd[2][2] = {{-1, -1}, {-1, -1}}, code = 0, err = 0;
+    int pipe_fd[2][2] = {{-1, -1}, {-1, -1}}, code = 0, err = 0;
     bool piped = o->prefix || o->timeout_s > 0;
 
-    if (pipe2(error_fd, O_CLOEXEC) != 0) {
-        code = errno;
-        goto out;
-    }
     for (int k = 0; piped && k < 2; k++) {
         if (pipe2(pipe_fd[k], O_CLOEXEC) != 0) {
             code = errno;
             goto out;
         }
     }
-    r->pid = fork();
-    if (r->pid < 0) {
-        code = errno;
-        r->pid = 0;
-        goto out;
-    }
-    if (r->pid == 0) {
-        int out[2] = {pipe_fd[0][1], pipe_fd[1][1]};
-        child(o, place, dir, mask, i, port, out, error_fd[1], warden);
-    }
-    setpgid(r->pid, r->pid); /* the child does this too; whichever comes first, no signal can miss the group */
-    close(error_fd[1]);
-    error_fd[1] = -1;
-    if (read(error_fd[0], &code, sizeof(code)) != (ssize_t)sizeof(code)) {
-        code = 0;
-    }
+    int out[2] = {pipe_fd[0][1], pipe_fd[1][1]};
+    code = zygotes->count > 0 ? fork_rank(r, i, o, zygotes, out, warden)
+                              : exec_rank(r, i, o, place, dir, mask, port, out, warden);
     if (code != 0) {
-        waitpid(r->pid, NULL, 0);
-        r->pid = 0;
         goto out;
     }
     r->alive = true;
@@ -204,9 +149,6 @@ out:
             if (pipe_fd[k][e] >= 0) {
                 close(pipe_fd[k][e]);
             }
-        }
-        if (error_fd[k] >= 0) {
-            close(error_fd[k]);
         }
     }
     if (code != 0) {
@@ -228,12 +170,17 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
         job->rank[i].out[0] = (struct roll_run_output){.fd = -1, .to = STDOUT_FILENO};
         job->rank[i].out[1] = (struct roll_run_output){.fd = -1, .to = STDERR_FILENO};
     }
-    int port = free_port();
-    for (uint32_t i = 0; i < job->count; i++) {
-        int err = start_rank(job, i, o, place, dir, mask, port, warden);
-        if (err != 0) {
-            return err;
-        }
+    struct roll_zygotes zygotes = {.count = 0};
+    int port = free_port(), err = 0;
+    if (o->zygote != NULL) {
+        roll_zygotes_start(&zygotes, o, place, dir, mask, warden, port);
+    }
+    for (uint32_t i = 0; i < job->count && err == 0; i++) {
+        err = start_rank(job, i, o, place, dir, mask, port, &zygotes, warden);
+    }
+    roll_zygotes_end(&zygotes);
+    if (err != 0) {
+        return err;
     }
     if (o->ranks == 0 && isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
         /* A single command may read the terminal (a debugger, a prompt), so it gets the foreground, as in a shell.
