@@ -208,8 +208,7 @@ static int read_kind(struct reader *r, const json_t *kind)
     if (!number(json_object_get(kind, "size"), 1, r->build.x->ranks, &size)) {
         return wrong(r, "communicators");
     }
-    struct roll_expected_comm comm = {.label = (char *)text_of(kind, "label"),
-                                      .role = (char *)text_of(kind, "role"),
+    struct roll_expected_comm comm = {.role = (char *)text_of(kind, "role"),
                                       .made = (char *)text_of(kind, "made"),
                                       .size = (uint32_t)size,
                                       .messages = json_is_true(json_object_get(kind, "messages"))};
@@ -224,7 +223,9 @@ static int read_kind(struct reader *r, const json_t *kind)
         if (err == 0 && r->build.x->members + size > MEMBERS_MOST) {
             err = wrong(r, "communicators");
         }
-        err = err == 0 ? read_members(r, members, member, comm.size) : err;
+        comm.label = (char *)json_string_value(json_array_get(members, 0));
+        err = err == 0 && comm.label == NULL ? wrong(r, "communicators") : err;
+        err = err == 0 ? read_members(r, json_array_get(members, 1), member, comm.size) : err;
         if (err == 0 && roll_expect_comm(&r->build, &comm, member) != 0) {
             err = wrong(r, "communicators");
         }

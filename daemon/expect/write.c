@@ -2,8 +2,9 @@
  * write.c: an expectation as a file: one JSON object, a line for each call, sequence and kind of communicators, so that
  * the file can be kept beside the program and its changes can be read.
  *
- * What is equal is written once: calls and sequences by number, communicators by kind (the same label, size, origin and
- * calls) with a list of their members. The file of 16,384 ranks is then a few MB.
+ * What is equal is written once: calls and sequences by number, communicators by kind (the same size, origin and calls)
+ * with a list of their labels and members; PyTorch gives each communicator a label of its own. The file of 16,384 ranks
+ * is then a few MB.
  */
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
@@ -66,7 +67,7 @@ static json_t *sequence_json(const struct roll_expected *x, const struct roll_ex
     return out;
 }
 
-/* The members of a communicator: a folded text where their order is that of the job, else one by one. */
+/* The label of a communicator and its members: a folded text where their order is that of the job, else one by one. */
 static json_t *members_json(const struct roll_expected *x, const struct roll_expected_comm *comm)
 {
     const struct roll_expected_member *m = &x->member[comm->first];
@@ -85,7 +86,7 @@ static json_t *members_json(const struct roll_expected *x, const struct roll_exp
         }
     }
     roll_rankset_fini(&set);
-    return out;
+    return json_pack("[o,o]", roll_text_to_json(comm->label), out);
 }
 
 /* Which ranks of the communicator do what. */
@@ -130,9 +131,8 @@ struct group {
 
 static json_t *common_json(const struct roll_expected *x, const struct roll_expected_comm *comm)
 {
-    return json_pack("{s:o,s:s,s:o,s:i,s:b,s:o}", "label", roll_text_to_json(comm->label), "role", comm->role, "made",
-                     roll_text_to_json(comm->made), "size", (int)comm->size, "messages", (int)comm->messages, "does",
-                     does_json(x, comm));
+    return json_pack("{s:s,s:o,s:i,s:b,s:o}", "role", comm->role, "made", roll_text_to_json(comm->made), "size",
+                     (int)comm->size, "messages", (int)comm->messages, "does", does_json(x, comm));
 }
 
 static int put_comms(const struct roll_expected *x, FILE *out)

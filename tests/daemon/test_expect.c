@@ -72,6 +72,7 @@ struct shape {
     uint32_t ranks, group, steps;
     uint64_t elements; /* of the sum in each step */
     bool without_split, without_barrier;
+    bool labels; /* each group has a label of its own, as PyTorch's have */
 };
 
 static uint32_t call(struct roll_expect_build *b, enum roll_op op, uint64_t count, int32_t peer)
@@ -112,7 +113,12 @@ static struct roll_expected *build(const struct shape *shape)
     const struct roll_expected_comm all = {.label = "world", .role = "dp", .made = "CommInit", .size = shape->ranks};
     assert_int_equal(roll_expect_comm(&b, &all, member), 0);
     for (uint32_t g = 0; !shape->without_split && g < shape->ranks / shape->group; g++) {
-        const struct roll_expected_comm comm = {.label = "tp", .role = "tp", .made = "CommSplit", .size = shape->group};
+        char label[16] = "tp";
+        if (shape->labels) {
+            snprintf(label, sizeof(label), "%u", g + 17);
+        }
+        const struct roll_expected_comm comm = {
+            .label = label, .role = "tp", .made = "CommSplit", .size = shape->group};
         for (uint32_t i = 0; i < shape->group; i++) {
             member[i] = (struct roll_expected_member){g * shape->group + i, tp, 0};
         }
@@ -170,17 +176,22 @@ static void a_file_holds_what_was_built(void **state)
 
 static void sixteen_thousand_ranks_are_few_bytes(void **state)
 {
-    struct roll_expected *x = build(&(struct shape){.ranks = 16384, .group = 8, .steps = 10, .elements = 4096}), *y;
-    struct stat st;
-    char why[128];
     (void)state;
-    assert_int_equal(roll_expected_write(x, path), 0);
-    assert_int_equal(stat(path, &st), 0);
-    assert_in_range(st.st_size, 1000, 100000);
-    assert_int_equal(roll_expected_read(path, &y, why, sizeof(why)), 0);
-    assert_int_equal(y->members, 2 * 16384);
-    roll_expected_destroy(&x);
-    roll_expected_destroy(&y);
+    for (int labels = 0; labels < 2; labels++) {
+        struct roll_expected *x = build(&(struct shape){
+                                 .ranks = 16384, .group = 2, .steps = 10, .elements = 4096, .labels = labels == 1}),
+                             *y;
+        struct stat st;
+        char why[128];
+        assert_int_equal(roll_expected_write(x, path), 0);
+        assert_int_equal(stat(path, &st), 0);
+        assert_in_range(st.st_size, 1000, 300000);
+        assert_int_equal(roll_expected_read(path, &y, why, sizeof(why)), 0);
+        assert_int_equal(y->members, 2 * 16384);
+        assert_string_equal(y->comm[2].label, labels == 1 ? "18" : "tp");
+        roll_expected_destroy(&x);
+        roll_expected_destroy(&y);
+    }
 }
 
 /* The texts of what differs, one a line. */
@@ -270,10 +281,13 @@ static void bad_files_are_refused_with_a_reason(void **state)
         {HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,\"does\":[[\"0-1\",0,0],[\"1\",0,0]]}]}",
          "\"communicators\""},
         {HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,\"does\":[[\"0-1\",0,0]],"
-                   "\"members\":[\"0-2\"]}]}",
+                   "\"members\":[[\"x\",\"0-2\"]]}]}",
          "\"communicators\""},
         {HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,\"does\":[[\"0-1\",0,0]],"
-                   "\"members\":[[0,7]]}]}",
+                   "\"members\":[[\"x\",[0,7]]]}]}",
+         "\"communicators\""},
+        {HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,\"does\":[[\"0-1\",0,0]],"
+                   "\"members\":[\"0-1\"]}]}",
          "\"communicators\""},
         {HEAD CALL "\"sequences\":[],\"communicators\":[],\"memory\":[[\"0-1\",1],[\"1\",1]]}", "\"memory\""},
     };
