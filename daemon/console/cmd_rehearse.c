@@ -9,12 +9,14 @@
 #include "daemon/console/file.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/rehearse/steered.h"
+#include "daemon/console/run/program.h"
 #include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
 
 #include "trace/err.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +34,9 @@ struct rehearsal {
     struct roll_run_options o;
     struct roll_place place;
     struct roll_steering steering;
-    const char *json, *memory, *save, *against, *zygote;
+    const char *json, *memory, *save, *against, *zygote, *python;
+    char interpreter[PATH_MAX]; /* of the job, as far as the command tells */
+    bool has_wheel;
     bool force, fail_on_difference;
     char preload[PRELOAD_SIZE];
     char folder[PATH_MAX]; /* ours: the notes of the devices, and the trace where the user names no place; "" = none */
@@ -102,13 +106,46 @@ static int check_files(struct rehearsal *r)
     return 0;
 }
 
+/* Finds the interpreter of the job, and whether it has a CUDA wheel of PyTorch. 0, or the exit code. */
+static int find_python(struct rehearsal *r)
+{
+    char packages[PATH_MAX];
+    if (r->python != NULL) {
+        snprintf(r->interpreter, sizeof(r->interpreter), "%s", r->python);
+    } else if (!roll_rehearse_interpreter(r->o.command, r->interpreter, sizeof(r->interpreter))) {
+        snprintf(r->interpreter, sizeof(r->interpreter), "%s", r->o.command[0]);
+    }
+    r->has_wheel = roll_rehearse_packages(r->interpreter, packages, sizeof(packages));
+    if (r->python != NULL && !r->has_wheel) {
+        roll_say("--python: %s has no PyTorch for CUDA", r->python);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return 0;
+}
+
+/* Says what a job that has failed may have lacked. A program that is started as it is needs no wheel; a script does, as
+ * far as anybody knows. */
+static void say_no_wheel(const struct rehearsal *r)
+{
+    char path[PATH_MAX];
+    struct roll_program program;
+    bool is_script = fnmatch("*python*", r->interpreter, 0) == 0 || fnmatch("*sh", r->o.command[0], 0) == 0 ||
+                     (roll_program_find(r->o.command[0], path, sizeof(path)) &&
+                      roll_program_inspect(path, &program) == 0 && program.script);
+    if (!r->has_wheel && is_script) {
+        roll_say("no PyTorch for CUDA was found for this command (looked at %s), so nothing stood in for cuBLAS, cuDNN "
+                 "and the like: if the job wanted one of them, name its interpreter with --python",
+                 r->interpreter);
+    }
+}
+
 /* Picks what the ranks import once for all of them: what the user says, else PyTorch where it is there. */
 static void pick_zygote(struct rehearsal *r)
 {
     bool is_python = r->o.ranks > 1 && roll_python_script(r->o.command) >= 0 && r->place.zygote[0] != '\0';
     if (r->zygote != NULL) {
         r->o.zygote = strcmp(r->zygote, "none") != 0 && r->place.zygote[0] != '\0' ? r->zygote : NULL;
-    } else if (is_python && roll_rehearse_has_wheel(r->o.command[0])) {
+    } else if (is_python && r->has_wheel) {
         r->o.zygote = "torch";
     }
 }
@@ -118,8 +155,7 @@ static int check_memory(const struct rehearsal *r)
     uint32_t ranks = r->o.ranks > 0 ? r->o.ranks : 1;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned ending = processors < 1 ? 1 : processors < ranks ? (unsigned)processors : ranks;
-    struct roll_rehearse_cost cost =
-        roll_rehearse_cost(roll_rehearse_has_wheel(r->o.command[0]), r->o.zygote != NULL, ending);
+    struct roll_rehearse_cost cost = roll_rehearse_cost(r->has_wheel, r->o.zygote != NULL, ending);
     uint64_t most = roll_rehearse_free_bytes("/proc/meminfo", "/sys/fs/cgroup");
     uint64_t fit = most > cost.all_bytes ? (most - cost.all_bytes) / cost.rank_bytes : 0;
     if (fit < ranks) {
@@ -134,10 +170,9 @@ static int check_memory(const struct rehearsal *r)
 /* What keeps the rehearsal from starting, one line each. 0, or the exit code. */
 static int check_machine(struct rehearsal *r)
 {
-    const struct roll_run_options *o = &r->o;
     char what[1024];
     if (r->place.hostnccl[0] == '\0' ||
-        roll_rehearse_preload(r->place.hostnccl, o->command[0], r->preload, sizeof(r->preload)) != 0) {
+        roll_rehearse_preload(r->place.hostnccl, r->interpreter, r->preload, sizeof(r->preload)) != 0) {
         roll_say(
             "the stand-in libraries were not found beside this program, or lie in a folder with a blank or a colon in "
             "its name; build or install hostnccl");
@@ -151,7 +186,7 @@ static int check_machine(struct rehearsal *r)
                  what);
         return ROLL_EXIT_UNREACHABLE;
     }
-    size_t lacking = roll_rehearse_lacking(o->command[0], r->preload, what, sizeof(what));
+    size_t lacking = roll_rehearse_lacking(r->interpreter, r->preload, what, sizeof(what));
     if (lacking > 0) {
         roll_say("this release of PyTorch is not known here: %s%s, which no stand-in has (%zu in all); --force tries "
                  "it all the same",
@@ -174,7 +209,7 @@ static int prepare(struct rehearsal *r)
         r->folder[0] = '\0';
         return ROLL_EXIT_UNREACHABLE;
     }
-    if (roll_rehearse_write(r->place.hostnccl, r->o.command[0], r->folder, r->preload, sizeof(r->preload), why,
+    if (roll_rehearse_write(r->place.hostnccl, r->interpreter, r->folder, r->preload, sizeof(r->preload), why,
                             sizeof(why)) != 0) {
         roll_say("%s%s", why, r->force ? "; the job runs without them" : "");
         if (!r->force) {
@@ -274,6 +309,9 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
     bool has_ranks = out != NULL && roll_json_int(out, "ranks", 0) > 0;
     if (!has_ranks && !r->o.quiet) {
         say_nothing(out, rank, ranks);
+        if (code != 0) {
+            say_no_wheel(r);
+        }
     }
     json_t *steered = out != NULL ? roll_steered_json(r->folder) : NULL;
     if (steered != NULL) {
@@ -324,6 +362,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
          &r.steering.compute},
         {"values", 0, ROLL_OPT_TEXT, "WHAT", "what nobody computed reads as: zero, random:SEED[,same|,different]",
          &r.steering.values},
+        {"python", 0, ROLL_OPT_TEXT, "FILE", "the interpreter of the job, where the command does not tell", &r.python},
         {"zygote", 0, ROLL_OPT_TEXT, "MODULES",
          "import these once for all ranks of a Python job; none: in each rank (default: torch, where it is there)",
          &r.zygote},
@@ -355,6 +394,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     roll_place_find(&r.place);
     code = check_options(self, &r);
     code = code != 0 ? code : check_files(&r);
+    code = code != 0 ? code : find_python(&r);
     pick_zygote(&r);
     code = code != 0 ? code : check_machine(&r);
     uint64_t *peak = code == 0 ? calloc((size_t)r.o.ranks + 1, sizeof(*peak)) : NULL;

@@ -32,6 +32,27 @@ struct roll_rehearse_cost roll_rehearse_cost(bool has_framework, bool is_shared,
  * less; UINT64_MAX when nothing tells. */
 uint64_t roll_rehearse_free_bytes(const char *meminfo, const char *group);
 
+/* the interpreter and its PyTorch (wheel.c) */
+
+/* The file that the shell would start for this command; links are not followed. False where there is none. */
+bool roll_program_find(const char *command, char *out, size_t size);
+
+/*
+ * The Python interpreter that a command comes to (ended by NULL): named, behind `env` and programs that start programs,
+ * in the first line of a script, or, for a shell script, that of the environment which is active. A program that is no
+ * interpreter is its own answer. False where nothing tells.
+ */
+bool roll_rehearse_interpreter(char *const command[], char *out, size_t size);
+
+/*
+ * The folder of an interpreter's packages, where a CUDA wheel of PyTorch is among them. Where it does not lie beside
+ * the interpreter, the interpreter is run and asked, without PyTorch, and given 20 s. False: there is none.
+ */
+bool roll_rehearse_packages(const char *interpreter, char *out, size_t size);
+
+/* The library of that wheel (libtorch_cuda.so). False: there is none. */
+bool roll_rehearse_wheel(const char *interpreter, char *out, size_t size);
+
 /* the libraries (standin.c) */
 
 /*
@@ -44,13 +65,10 @@ int roll_rehearse_preload(const char *folder, const char *command, char *out, si
 
 /*
  * Compares what the libraries of the command's PyTorch wheel want with what the stand-ins of `preload` have. The wheel
- * is looked for beside the interpreter `command`, which is not run. Returns the number of functions that no stand-in
+ * is that of the interpreter `command`; nothing of it runs. Returns the number of functions that no stand-in
  * has (0 also where there is no wheel); then `out` names the library and the first of them.
  */
 size_t roll_rehearse_lacking(const char *command, const char *preload, char *out, size_t size);
-
-/* The library of the CUDA wheel of PyTorch (libtorch_cuda.so) that the command would use. False: there is none. */
-bool roll_rehearse_wheel(const char *command, char *out, size_t size);
 
 /*
  * Where a CUDA wheel of PyTorch lies beside the interpreter `command`: writes stand-ins for the mathematics libraries
@@ -59,9 +77,6 @@ bool roll_rehearse_wheel(const char *command, char *out, size_t size);
  */
 int roll_rehearse_write(const char *folder, const char *command, const char *into, char *preload, size_t size,
                         char *why, size_t why_size);
-
-/* Whether a CUDA wheel of PyTorch lies beside the interpreter `command`. */
-bool roll_rehearse_has_wheel(const char *command);
 
 /* the report (report.c, report_text.c) */
 

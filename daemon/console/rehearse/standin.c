@@ -192,40 +192,6 @@ static int symbols_of(const char *path, bool is_defined, struct names *names)
     return err;
 }
 
-/* The file that the shell would start; links are not followed. False where there is none. */
-static bool find_program(const char *command, char *out, size_t size)
-{
-    char *paths = NULL, *rest = NULL;
-    bool found = false;
-    if (strchr(command, '/') != NULL) {
-        found = snprintf(out, size, "%s", command) < (int)size && access(out, X_OK) == 0;
-    } else {
-        const char *list = getenv("PATH");
-        paths = strdup(list != NULL ? list : "");
-    }
-    for (char *folder = paths != NULL ? strtok_r(paths, ":", &rest) : NULL; folder != NULL && !found;
-         folder = strtok_r(NULL, ":", &rest)) {
-        found = snprintf(out, size, "%s/%s", folder, command) < (int)size && access(out, X_OK) == 0;
-    }
-    free(paths);
-    return found;
-}
-
-/* The folder above that of the interpreter, as the shell finds it; links are not followed, because a virtual
- * environment is one. False where there is none. */
-static bool find_prefix(const char *command, char *out, size_t size)
-{
-    bool found = find_program(command, out, size);
-    for (int up = 0; up < 2 && found; up++) {
-        char *slash = strrchr(out, '/');
-        found = slash != NULL && slash != out;
-        if (found) {
-            *slash = '\0';
-        }
-    }
-    return found;
-}
-
 /* Finds what a wheel's library wants and `have` lacks; notes the first of it. */
 static size_t lacking_of(const char *library, const struct names *have, char *out, size_t size)
 {
@@ -250,7 +216,7 @@ static size_t lacking_of(const char *library, const struct names *have, char *ou
 
 size_t roll_rehearse_lacking(const char *command, const char *preload, char *out, size_t size)
 {
-    char prefix[PATH_MAX], pattern[PATH_MAX + 64];
+    char packages[PATH_MAX], pattern[PATH_MAX + 64];
     struct names have = {0};
     size_t lacking = 0;
     glob_t libraries = {0};
@@ -261,9 +227,9 @@ size_t roll_rehearse_lacking(const char *command, const char *preload, char *out
         (void)symbols_of(path, true, &have);
     }
     free(list);
-    if (have.used > 0 && find_prefix(command, prefix, sizeof(prefix))) {
+    if (have.used > 0 && roll_rehearse_packages(command, packages, sizeof(packages))) {
         qsort(have.name, have.used, sizeof(*have.name), compare);
-        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages/torch/lib/lib*.so", prefix);
+        snprintf(pattern, sizeof(pattern), "%s/torch/lib/lib*.so", packages);
         (void)glob(pattern, 0, NULL, &libraries);
     }
     for (size_t i = 0; i < libraries.gl_pathc && lacking == 0; i++) {
@@ -272,32 +238,6 @@ size_t roll_rehearse_lacking(const char *command, const char *preload, char *out
     globfree(&libraries);
     names_fini(&have);
     return lacking;
-}
-
-/* The folder of the packages beside the interpreter that is named, where a CUDA wheel of PyTorch is among them. */
-static bool find_packages(const char *command, char *out, size_t size)
-{
-    static const char library[] = "/torch/lib/libtorch_cuda.so";
-    char prefix[PATH_MAX], pattern[PATH_MAX + 64];
-    glob_t found = {0};
-    bool is_found = find_prefix(command, prefix, sizeof(prefix));
-    if (is_found) {
-        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages%s", prefix, library);
-        is_found = glob(pattern, 0, NULL, &found) == 0;
-    }
-    if (is_found) {
-        int length = (int)(strlen(found.gl_pathv[0]) - (sizeof(library) - 1));
-        is_found = snprintf(out, size, "%.*s", length, found.gl_pathv[0]) < (int)size;
-    }
-    globfree(&found);
-    return is_found;
-}
-
-bool roll_rehearse_wheel(const char *command, char *out, size_t size)
-{
-    char packages[PATH_MAX];
-    return find_packages(command, packages, sizeof(packages)) &&
-           snprintf(out, size, "%s/torch/lib/libtorch_cuda.so", packages) < (int)size;
 }
 
 /* the runtime */
@@ -334,7 +274,7 @@ static void keep_one_runtime(const char *command, struct names *found)
 {
     char wanted[64] = "", path[PATH_MAX];
     const char *kept = NULL;
-    if (roll_rehearse_wheel(command, path, sizeof(path)) || find_program(command, path, sizeof(path))) {
+    if (roll_rehearse_wheel(command, path, sizeof(path)) || roll_program_find(command, path, sizeof(path))) {
         (void)runtime_of(path, wanted, sizeof(wanted));
     }
     for (size_t i = 0; i < found->used; i++) {
@@ -408,7 +348,7 @@ int roll_rehearse_write(const char *folder, const char *command, const char *int
     char packages[PATH_MAX], program[PATH_MAX], said[PATH_MAX], complained[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     snprintf(program, sizeof(program), "%s/standins", folder);
-    if (access(program, X_OK) != 0 || !find_packages(command, packages, sizeof(packages))) {
+    if (access(program, X_OK) != 0 || !roll_rehearse_packages(command, packages, sizeof(packages))) {
         return 0;
     }
     if (strpbrk(into, " :") != NULL) {
@@ -429,10 +369,4 @@ int roll_rehearse_write(const char *folder, const char *command, const char *int
         free(text);
     }
     return err;
-}
-
-bool roll_rehearse_has_wheel(const char *command)
-{
-    char packages[PATH_MAX];
-    return find_packages(command, packages, sizeof(packages));
 }

@@ -382,6 +382,54 @@ class BadInput(Case):
                                   r"(\S+:)?\S*/libhoststandin\.so:\S+/libcublas\.so\.77$")
         self.assertEqual((found, os.listdir(temporary)), ("1", []))
 
+    def test_the_interpreter_is_found_behind_what_starts_it(self):
+        python = self.wheel("void cublasSgemm_v2(void); void f(void) { cublasSgemm_v2(); }",
+                            ("libcublas.so", "77", "void cublasSgemm_v2(void) { }"), "echo $LD_PRELOAD")
+        environment, elsewhere = self.path("venv"), self.path("elsewhere")
+
+        def program(name, text):
+            path = self.path(name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as f:
+                f.write(text)
+            os.chmod(path, stat.S_IRWXU)
+            return path
+
+        run = program("run.sh", 'echo $LD_PRELOAD\n')
+        train = program("train.py", f"#!{python}\n")
+        named = program("named.py", "#!/usr/bin/env -S python -u\n")
+        asked = program("asked/bin/python3.11", '#!/bin/sh\ncase "$2" in *find_spec*) echo '
+                        f'{environment}/lib/python3.11/site-packages/torch;; *) echo $LD_PRELOAD;; esac\n')
+        program("bin/uv", "#!/bin/sh\necho $LD_PRELOAD\n")
+        os.makedirs(os.path.join(elsewhere, "below"))
+        os.symlink(environment, os.path.join(elsewhere, ".venv"))
+        path = {"PATH": f"{environment}/bin:{os.environ['PATH']}"}
+        bare = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
+        for command, env, found in (
+                ((python,), bare, True), (("python",), path, True), (("env", "-u", "X", "A=1", python), bare, True),
+                (("nice", "-n", "1", "env", "python"), path, True), ((train,), bare, True), ((named,), path, True),
+                (("sh", run), {**bare, "VIRTUAL_ENV": environment}, True), (("sh", run), bare, False),
+                (("sh", run), {**bare, "CONDA_PREFIX": environment}, True), (("sh", run), path, True),
+                ((asked, "job.py"), bare, True), (("uv", "run", "job.py"), {**bare, "PATH": self.path("bin") +
+                                                                           ":/usr/bin:/bin"}, True)):
+            with self.subTest(command=command, env=env):
+                r = self.rollcall("rehearse", "--quiet", "--", *command, env=env, cwd=os.path.join(elsewhere, "below"))
+                self.assertEqual((r.returncode, "/libcublas.so.77" in r.stdout), (0, found), r.stdout + r.stderr)
+        r = self.rollcall("rehearse", "--quiet", "--python", python, "--", "sh", run, env=bare)
+        self.assertIn("/libcublas.so.77", r.stdout)
+
+    def test_an_interpreter_that_is_not_found(self):
+        bare = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
+        r = self.rollcall("rehearse", "-n", "1", "--", "sh", "-c", "exit 5", env=bare)
+        self.assertEqual(r.returncode, 5)
+        self.assertIn("no PyTorch for CUDA was found for this command (looked at sh), so nothing stood in", r.stderr)
+        for command, code in (("true", 0), ("false", 1)):
+            r = self.rollcall("rehearse", "-n", "1", "--", command, env=bare)
+            self.assertEqual((r.returncode, "no PyTorch" in r.stderr), (code, False))
+        r = self.rollcall("rehearse", "--python", "/bin/true", "--", "true")
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "--python: /bin/true has no PyTorch for CUDA")
+
     def test_a_wheel_of_another_release_of_cuda(self):
         python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
                             ("libcudart.so", "7", "void cudaMalloc(void) { }"))
