@@ -14,6 +14,8 @@ on the storage's own object, which lives as long as the storage."""
 import threading
 
 import torch
+import torch._subclasses.fake_tensor
+import torch._subclasses.functional_tensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -105,6 +107,9 @@ def _mark(t, state):
         parts.touch(first, end, state, t.untyped_storage().nbytes())
 
 
+FAKE_TYPES = frozenset(getattr(module, name) for module, name in (
+    (torch._subclasses.fake_tensor, "FakeTensor"), (torch._subclasses.functional_tensor, "FunctionalTensor"))
+    if hasattr(module, name))
 _plain_types = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer} if hasattr(torch.nn, "Buffer") else \
     {torch.Tensor, torch.nn.Parameter}
 
@@ -155,6 +160,8 @@ class HostValues(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         for t in types:
+            if t in FAKE_TYPES:
+                return func(*args, **kwargs)  # shapes without numbers
             if t is not torch.Tensor and not _is_plain_type(t):
                 return NotImplemented  # a subclass takes itself apart, and its parts come here
         way = self.ways.get(func)

@@ -96,6 +96,13 @@ def check_router_sick():
              "call-skipped" in (found[0]["code"], *found[0]["may_be"]), "not one finding that names rank 2")
 
 
+def check_sharded():
+    run = Run("sharded", 2)
+    run.is_healthy()
+    run.want(sorted(run.lines) == ["rank 0 as on the host", "rank 1 as on the host"], "losses differ")
+    run.want(run.steered["operations"]["failed"] == 0, "the host could not compute an operation")
+
+
 def check_values():
     def told(*options):
         run = Run("values", 2, *options)
