@@ -2,10 +2,10 @@
 """Values that steer (docs/REHEARSE.md): real PyTorch jobs whose way depends on what their kernels compute, with and
 without the dispatch mode of rollcall.rehearse.
 
-usage: check_steered.py BUILD_DIR TEST      a function check_TEST of this file
+usage: check_steered.py BUILD_DIR [old.]TEST      a function check_TEST of this file
 
 ROLL_REHEARSE_PYTHON names the interpreter of an environment with a CUDA wheel of torch (for megatron with
-megatron-core); without it the test is skipped (exit 77).
+megatron-core); without it the test is skipped (exit 77). ROLL_REHEARSE_PYTHON_OLD does so for old.TEST.
 """
 import json
 import os
@@ -16,7 +16,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TIMEOUT_S = 1500  # only a hang reaches it
-BUILD, TEST = os.path.abspath(sys.argv[1]), sys.argv[2]
+BUILD, TEST = os.path.abspath(sys.argv[1]), sys.argv[2].removeprefix("old.")
+VARIABLE = "ROLL_REHEARSE_PYTHON" + ("_OLD" if TEST != sys.argv[2] else "")
 
 
 def skip(why):
@@ -156,13 +157,15 @@ def check_megatron():
     run.want(any("moe_utils.py" in r["file"] for r in run.reads("computed")), "megatron-core's own reads")
 
 
-PYTHON = os.environ.get("ROLL_REHEARSE_PYTHON")
+PYTHON = os.environ.get(VARIABLE)
 if not PYTHON:
-    skip("ROLL_REHEARSE_PYTHON does not name a Python with a CUDA wheel of torch")
+    skip(f"{VARIABLE} does not name a Python with a CUDA wheel of torch")
 place = subprocess.run([PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"], capture_output=True,
                        text=True).stdout.strip()
 if not place or not os.path.exists(os.path.join(place, "torch", "lib", "libtorch_cuda.so")):
     skip(f"{PYTHON} has no torch with CUDA")
+if TEST == "sharded" and not os.path.isdir(os.path.join(place, "torch", "distributed", "fsdp", "_fully_shard")):
+    skip("this release of torch has no FSDP2 where the job looks for it")
 if TEST == "megatron" and not os.path.isdir(os.path.join(place, "megatron", "core")):
     skip(f"{PYTHON} has no megatron-core")
 globals()[f"check_{TEST}"]()
