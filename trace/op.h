@@ -79,19 +79,23 @@ static inline enum roll_op_class roll_op_class(unsigned op)
     return op < ROLL_OP_LIMIT ? (enum roll_op_class)roll_op_classes[op] : ROLL_CLASS_NONE;
 }
 
-/* What NCCL does with a collective: the columns of op.def. */
+/* What NCCL does with a collective, and what a wait waits for: the columns of op.def. */
 enum roll_op_trait {
     ROLL_TRAIT_ROOT = 1,
     ROLL_TRAIT_REDOP = 2,
     ROLL_TRAIT_BYTES = 4,
     ROLL_TRAIT_MEETS = 8,
     ROLL_TRAIT_LOWERED = 16,
+    ROLL_TRAIT_ALL = 32,
+    ROLL_TRAIT_MAY = 64,
 };
 #define R_ROOT    ROLL_TRAIT_ROOT
 #define R_REDOP   ROLL_TRAIT_REDOP
 #define R_BYTES   ROLL_TRAIT_BYTES
 #define R_MEETS   ROLL_TRAIT_MEETS
 #define R_LOWERED ROLL_TRAIT_LOWERED
+#define S_ALL     ROLL_TRAIT_ALL
+#define S_MAY     ROLL_TRAIT_MAY
 /* The operations that have one of these traits, a bit for each id. A constant where `traits` is one: a look into a
  * table cost the engine 2 % of its time. Operations with traits have ids below 64: op.c asserts that. */
 static inline uint64_t roll_ops_with(unsigned traits)

@@ -150,11 +150,27 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     return 0;
 }
 
+/* The threads of a rank take turns, or are inside calls at the same time. A call that has not returned lasts on. */
+static void note_turn(struct source *s, const struct roll_record *rec)
+{
+    uint32_t now = s->thread_last + 1;
+    if (s->turn != now && s->turn != 0) {
+        s->overlaps = s->overlaps || s->thread[s->turn - 1].inside != 0 || rec->enter_ns < s->turn_until;
+        s->turns++;
+    }
+    s->turn = now;
+    s->turn_until = rec->enter_ns + rec->call_ns;
+}
+
 /* Notes which thread has made the call, and whether the thread is inside it. class: that of the operation, which is
  * looked up once for every record. */
 static void note_thread(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t ticket,
                         enum roll_op_class class)
 {
+    /* A thread that only frees and copies is none of those that make the rank's calls. */
+    if (roll_op_has(rec->op, ROLL_TRAIT_MAY) && !source_thread_known(s, rec->thread)) {
+        return;
+    }
     struct thread *t = source_thread(s, rec->thread);
     if (!t) {
         return;
@@ -168,6 +184,9 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
     } else {
         t->since = e->clock;
         t->calm = e->calm;
+    }
+    if (!poll && rec->op != ROLL_OP_COMM_ASYNC) {
+        note_turn(s, rec);
     }
     t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
     t->polls = poll;
@@ -348,6 +367,7 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     for (uint32_t i = 0; i < s->threads; i++) {
         if (s->thread[i].inside == ticket + 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             s->thread[i].inside = 0;
+            s->turn_until = s->turn == i + 1 ? rec->enter_ns + rec->call_ns : s->turn_until;
             if (class == ROLL_CLASS_SYNC || (class == ROLL_CLASS_POLL && rec->result == 0)) {
                 stuck_returned(e, s, rec, s->thread[i].since);
             }

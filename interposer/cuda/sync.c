@@ -1,7 +1,10 @@
 /*
  * sync.c: the CUDA runtime's host waits: where a rank's host is blocked, and on which stream.
  *
- * A host that polls waits as well; poll.h has the loops of queries.
+ * A host that polls waits as well; poll.h has the loops of queries. So does a host that frees memory, and one that
+ * copies to or from host memory: the runtime lets work end first. Nobody can see from outside whether such a call had
+ * to wait, so it is recorded as one that may (S_MAY in trace/op.def). Copies that cannot wait are left out: those of
+ * device memory, and asynchronous ones to the device.
  *
  * Waits are recorded only while there is a session, that is, in processes that use NCCL. cudaEventRecord is wrapped for
  * one reason: to know which stream an event wait is about. The waits of an application that has the CUDA runtime linked
@@ -17,6 +20,12 @@ enum wait_function {
     STREAM_SYNC_PTSZ,
     EVENT_SYNC,
     DEVICE_SYNC,
+    FREE,
+    FREE_HOST,
+    MEMCPY,
+    MEMCPY_PTDS,
+    MEMCPY_ASYNC,
+    MEMCPY_ASYNC_PTSZ,
     EVENT_RECORD,
     EVENT_RECORD_PTSZ,
     EVENT_RECORD_FLAGS,
@@ -32,6 +41,12 @@ static const char *const names[WAIT_FUNCTIONS] = {
     [STREAM_SYNC_PTSZ] = "cudaStreamSynchronize_ptsz",
     [EVENT_SYNC] = "cudaEventSynchronize",
     [DEVICE_SYNC] = "cudaDeviceSynchronize",
+    [FREE] = "cudaFree",
+    [FREE_HOST] = "cudaFreeHost",
+    [MEMCPY] = "cudaMemcpy",
+    [MEMCPY_PTDS] = "cudaMemcpy_ptds",
+    [MEMCPY_ASYNC] = "cudaMemcpyAsync",
+    [MEMCPY_ASYNC_PTSZ] = "cudaMemcpyAsync_ptsz",
     [EVENT_RECORD] = "cudaEventRecord",
     [EVENT_RECORD_PTSZ] = "cudaEventRecord_ptsz",
     [EVENT_RECORD_FLAGS] = "cudaEventRecordWithFlags",
@@ -52,6 +67,9 @@ static roll_function_t real_of(enum wait_function which)
     return real;
 }
 
+/* How many records of waits there are. */
+static _Atomic uint64_t wait_records;
+
 /* Enters a wait. `place`: that of the event waited for, 0 where there is no event or its place is not known. */
 static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uint64_t place,
                        uintptr_t pc, const uintptr_t *frame)
@@ -62,6 +80,7 @@ static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op
                              .op = op,
                              .dtype = ROLL_DTYPE_NONE,
                              .redop = ROLL_RED_NONE};
+    atomic_fetch_add_explicit(&wait_records, 1, memory_order_relaxed);
     roll_enter_fill(t, call, &fill, pc, frame);
     roll_enter_end(t);
 }
@@ -151,6 +170,105 @@ ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
     roll_leave(t, &call, wait_result(result));
     return result;
 }
+
+/*
+ * Enters a call in which the host may wait. False: it is not recorded. Such calls come by the hundred where a model is
+ * freed, and a reader remembers only so many records. So one is recorded where something else than waits has been
+ * recorded since the thread's last one of its kind, else there is nothing new for which the host could wait. That
+ * another thread's wait is counted a moment late does no harm.
+ */
+static bool enter_may(struct roll_thread *t, struct roll_call *call, uint8_t op, cudaStream_t stream, bool per_thread,
+                      uintptr_t pc, const uintptr_t *frame)
+{
+    uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
+    uint64_t others = head - atomic_load_explicit(&wait_records, memory_order_relaxed) + 1;
+    uint64_t *behind = op == ROLL_OP_FREE ? &t->freed_behind : &t->copied_behind;
+    roll_enter_begin(t);
+    uint16_t id = op == ROLL_OP_FREE ? 0 : roll_stream_id(t, stream, per_thread);
+    if (*behind == others && (op == ROLL_OP_FREE || t->copied_stream == id)) {
+        roll_enter_end(t);
+        t->depth = 0;
+        return false;
+    }
+    *behind = others;
+    t->copied_stream = op == ROLL_OP_FREE ? t->copied_stream : id;
+    enter_wait(t, call, op, id, 0, pc, frame);
+    return true;
+}
+
+#define FREE_WRAPPER(name, which)                                                                                      \
+    ROLL_EXPORT cudaError_t name(void *memory);                                                                        \
+    ROLL_OWN(name)                                                                                                     \
+    ROLL_EXPORT cudaError_t name(void *memory)                                                                         \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(void *);                                                                         \
+        struct roll_thread *t = &roll_thread_self;                                                                     \
+        struct roll_call call;                                                                                         \
+        real_t real = (real_t)real_of(which);                                                                          \
+        if (real == NULL) {                                                                                            \
+            return NO_RUNTIME;                                                                                         \
+        }                                                                                                              \
+        if (memory == NULL || !roll_wanted(t) ||                                                                       \
+            !enter_may(t, &call, ROLL_OP_FREE, NULL, false, ROLL_PC, ROLL_FRAME)) {                                    \
+            return real(memory);                                                                                       \
+        }                                                                                                              \
+        cudaError_t result = real(memory);                                                                             \
+        roll_leave(t, &call, wait_result(result));                                                                     \
+        return result;                                                                                                 \
+    }
+FREE_WRAPPER(cudaFree, FREE)
+FREE_WRAPPER(cudaFreeHost, FREE_HOST)
+
+/* cudaMemcpyKind: the two directions of which a host memory is the target, or the source. */
+#define HOST_TO_DEVICE 1
+#define DEVICE_TO_HOST 2
+
+/* A copy waits for its stream, which for a synchronous one is stream 0. */
+#define MEMCPY_WRAPPER(name, which, per_thread)                                                                        \
+    ROLL_EXPORT cudaError_t name(void *to, const void *from, size_t bytes, int kind);                                  \
+    ROLL_OWN(name)                                                                                                     \
+    ROLL_EXPORT cudaError_t name(void *to, const void *from, size_t bytes, int kind)                                   \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(void *, const void *, size_t, int);                                              \
+        struct roll_thread *t = &roll_thread_self;                                                                     \
+        struct roll_call call;                                                                                         \
+        real_t real = (real_t)real_of(which);                                                                          \
+        if (real == NULL) {                                                                                            \
+            return NO_RUNTIME;                                                                                         \
+        }                                                                                                              \
+        if ((kind != HOST_TO_DEVICE && kind != DEVICE_TO_HOST) || !roll_wanted(t) ||                                   \
+            !enter_may(t, &call, ROLL_OP_COPY, NULL, per_thread, ROLL_PC, ROLL_FRAME)) {                               \
+            return real(to, from, bytes, kind);                                                                        \
+        }                                                                                                              \
+        cudaError_t result = real(to, from, bytes, kind);                                                              \
+        roll_leave(t, &call, wait_result(result));                                                                     \
+        return result;                                                                                                 \
+    }
+MEMCPY_WRAPPER(cudaMemcpy, MEMCPY, false)
+MEMCPY_WRAPPER(cudaMemcpy_ptds, MEMCPY_PTDS, true)
+
+#define MEMCPY_ASYNC_WRAPPER(name, which, per_thread)                                                                  \
+    ROLL_EXPORT cudaError_t name(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream);             \
+    ROLL_OWN(name)                                                                                                     \
+    ROLL_EXPORT cudaError_t name(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream)              \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(void *, const void *, size_t, int, cudaStream_t);                                \
+        struct roll_thread *t = &roll_thread_self;                                                                     \
+        struct roll_call call;                                                                                         \
+        real_t real = (real_t)real_of(which);                                                                          \
+        if (real == NULL) {                                                                                            \
+            return NO_RUNTIME;                                                                                         \
+        }                                                                                                              \
+        if (kind != DEVICE_TO_HOST || !roll_wanted(t) ||                                                               \
+            !enter_may(t, &call, ROLL_OP_COPY, stream, per_thread, ROLL_PC, ROLL_FRAME)) {                             \
+            return real(to, from, bytes, kind, stream);                                                                \
+        }                                                                                                              \
+        cudaError_t result = real(to, from, bytes, kind, stream);                                                      \
+        roll_leave(t, &call, wait_result(result));                                                                     \
+        return result;                                                                                                 \
+    }
+MEMCPY_ASYNC_WRAPPER(cudaMemcpyAsync, MEMCPY_ASYNC, false)
+MEMCPY_ASYNC_WRAPPER(cudaMemcpyAsync_ptsz, MEMCPY_ASYNC_PTSZ, true)
 
 /* Notes the stream that an event is recorded on. This writes no record and counts as no call. */
 static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)

@@ -91,6 +91,11 @@ struct roll_thread {
     uint64_t dense_head;
     uint32_t dense_skipped;
 
+    /* Frees and copies (sync.c): how many records other than waits there were when the thread's last free and its last
+     * copy were recorded, and the stream of that copy. */
+    uint64_t freed_behind, copied_behind;
+    uint16_t copied_stream;
+
     struct {
         uint64_t handle;
         uint32_t id;

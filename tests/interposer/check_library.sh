@@ -28,6 +28,7 @@ ours='
 nccl[A-Z][A-Za-z0-9]*
 cuda(Stream|Event|Device)(Synchronize|Query)(_ptsz)?
 cudaEventRecord(WithFlags)?(_ptsz)?
+cuda(Free(Host)?|Memcpy(_ptds|Async(_ptsz)?)?)
 cu(da)?(StreamBeginCapture|StreamEndCapture|Graph|Get(DriverEntryPoint|ProcAddress))[A-Za-z0-9_]*
 dlsym
 roll_(front_function|audit_answer)

@@ -307,6 +307,39 @@ static int odd_functions(void)
     return 0;
 }
 
+/* Calls in which a host may wait. The fake runtime adds up what it gets. */
+static int may_wait(void)
+{
+    typedef int (*free_t)(void *);
+    typedef int (*copy_t)(void *, const void *, size_t, int);
+    typedef int (*queue_t)(void *, const void *, size_t, int, void *);
+    free_t release = (free_t)dlsym(RTLD_DEFAULT, "cudaFree");
+    free_t release_host = (free_t)dlsym(RTLD_DEFAULT, "cudaFreeHost");
+    copy_t copy = (copy_t)dlsym(RTLD_DEFAULT, "cudaMemcpy");
+    copy_t copy_own = (copy_t)dlsym(RTLD_DEFAULT, "cudaMemcpy_ptds");
+    queue_t queue = (queue_t)dlsym(RTLD_DEFAULT, "cudaMemcpyAsync");
+    queue_t queue_own = (queue_t)dlsym(RTLD_DEFAULT, "cudaMemcpyAsync_ptsz");
+    free_t stream = (free_t)dlsym(RTLD_DEFAULT, "cudaStreamSynchronize");
+    void *a = (void *)1000, *b = (void *)100;
+    CHECK(release != NULL && release_host != NULL && copy != NULL && copy_own != NULL && queue != NULL &&
+          queue_own != NULL);
+    CHECK(release(a) == 1040); /* before there is a session */
+    CHECK(new_comm(0, 2) != NULL);
+    CHECK(release(NULL) == 40); /* waits for nothing */
+    CHECK(release(a) == 1040);
+    CHECK(stream(STREAM(1)) == 31);
+    CHECK(release_host(a) == 1041); /* nothing but waits has been recorded since the other one */
+    CHECK(new_comm(0, 2) != NULL);
+    CHECK(release_host(a) == 1041);
+    CHECK(copy(a, b, 10, 3) == 1000 + 200 + 30 + 12 + 42); /* within the device */
+    CHECK(copy(a, b, 10, 1) == 1000 + 200 + 30 + 4 + 42);
+    CHECK(copy_own(a, b, 10, 2) == 1000 + 200 + 30 + 8 + 43);
+    CHECK(queue(a, b, 10, 1, STREAM(1)) == (int)(1000 + 200 + 30 + 4 + 44 + 5 * (uintptr_t)STREAM(1)));
+    CHECK(queue(a, b, 10, 2, STREAM(1)) == (int)(1000 + 200 + 30 + 8 + 44 + 5 * (uintptr_t)STREAM(1)));
+    CHECK(queue_own(a, b, 10, 2, NULL) == 1000 + 200 + 30 + 8 + 45);
+    return 0;
+}
+
 /* Waits, by every function that the interposer knows. */
 static int waits(void)
 {
@@ -589,6 +622,7 @@ static const struct {
     {"callsites", callsites},
     {"odd", odd_functions},
     {"waits", waits},
+    {"may_wait", may_wait},
     {"polls", polls},
     {"moe", moe},
     {"agent", starts_agent},

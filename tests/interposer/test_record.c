@@ -298,6 +298,34 @@ static void test_waits_are_recorded_with_their_stream(void **state)
     job_end(&job);
 }
 
+static void test_calls_in_which_a_host_may_wait_are_recorded(void **state)
+{
+    (void)state;
+    struct job job;
+    struct dump dump;
+    job_begin(&job);
+    job_run(&job, "ROLL_TEST_JOB", "may_wait", NULL);
+    JOB_SUCCEEDED(&job);
+    dump_open(&job, &dump);
+    static const struct {
+        uint8_t op;
+        uint64_t stream;
+    } want[] = {
+        {ROLL_OP_FREE, 0}, {ROLL_OP_STREAM_SYNC, 0x7010}, {ROLL_OP_COMM_INIT, 0}, {ROLL_OP_FREE, 0}, {ROLL_OP_COPY, 1},
+        {ROLL_OP_COPY, 2}, {ROLL_OP_COPY, 0x7010},        {ROLL_OP_COPY, 2}};
+    assert_int_equal(dump.count, 1 + sizeof(want) / sizeof(want[0]));
+    for (size_t i = 1; i < dump.count; i++) {
+        const struct roll_record *rec = &dump.records[i];
+        assert_int_equal(rec->op, want[i - 1].op);
+        uint64_t stream = rec->stream <= 1 ? rec->stream : dump_def(&dump, ROLL_DEF_STREAM, rec->stream)->stream.handle;
+        assert_int_equal(stream, want[i - 1].stream);
+        assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
+        assert_true(rec->callsite != 0);
+    }
+    dump_close(&dump);
+    job_end(&job);
+}
+
 /* Checks the records of one loop, from dump.records[*at] on, and how the loop ended. */
 static void expect_loop(const struct dump *dump, size_t *at, uint8_t op, uint64_t place, uint8_t result)
 {
@@ -395,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_groups_are_numbered_and_closed_by_one_record),
         cmocka_unit_test(test_children_get_the_key_that_every_member_computes),
         cmocka_unit_test(test_waits_are_recorded_with_their_stream),
+        cmocka_unit_test(test_calls_in_which_a_host_may_wait_are_recorded),
         cmocka_unit_test(test_loops_of_polls_are_told_by_a_record_now_and_then),
         cmocka_unit_test(test_call_sites_lead_to_the_calling_functions),
     };

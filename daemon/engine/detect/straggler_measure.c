@@ -20,7 +20,8 @@ static bool is_nccl(const struct roll_record *rec)
 /* The host, in any of its threads, has come back from a wait that covers the call. */
 static bool is_wait_for(const struct roll_record *wait, const struct roll_record *call)
 {
-    bool returned = roll_op_class(wait->op) == ROLL_CLASS_SYNC && roll_seal_state(wait->seal) >= ROLL_STATE_RETURNED;
+    bool returned = roll_op_class(wait->op) == ROLL_CLASS_SYNC && !roll_op_has(wait->op, ROLL_TRAIT_MAY) &&
+                    roll_seal_state(wait->seal) >= ROLL_STATE_RETURNED;
     bool behind = wait->op != ROLL_OP_EVENT_SYNC || roll_seal_ticket(call->seal) + 1 < wait->count;
     return returned && behind && wait->result == 0 &&
            (wait->op == ROLL_OP_DEVICE_SYNC || (wait->stream != 0 && wait->stream == call->stream));

@@ -45,7 +45,7 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
             ticket + 1 >= wait->count) {
             return false; /* the event was recorded before the call */
         }
-        if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op != ROLL_OP_STREAM_SYNC && wait->stream == 0)) {
+        if (roll_op_has(wait->op, ROLL_TRAIT_ALL) || (wait->op != ROLL_OP_STREAM_SYNC && wait->stream == 0)) {
             return true;
         }
         return wait->stream == call->stream || !stream_used(k, s, ticket, wait_ticket, wait->stream);
@@ -78,6 +78,10 @@ bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_r
             (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) {
             continue;
         }
+        if (roll_op_has(entry->rec.op, ROLL_TRAIT_MAY)) {
+            *perhaps = *perhaps || stuck_covers(k, s, &entry->rec, t, call, ticket);
+            continue;
+        }
         bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
         /* The place at which the event was recorded is known: source_wait. */
         bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1;
@@ -91,7 +95,7 @@ bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_r
 
 bool stuck_is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket)
 {
-    bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || !is_wait(wait);
+    bool all = roll_op_has(wait->op, ROLL_TRAIT_ALL) || wait->stream == 0 || !is_wait(wait);
     for (uint32_t i = 0; i < s->queues; i++) {
         if (s->queue[i].head != 0 && s->queue[i].head <= wait_ticket + 1 && (all || i == wait->stream)) {
             return true;

@@ -64,7 +64,8 @@ static bool is_good_wait(const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
     return (class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) && rec->op != ROLL_OP_COMM_QUERY &&
-           roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
+           !roll_op_has(rec->op, ROLL_TRAIT_MAY) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
+           rec->result == 0;
 }
 
 /*

@@ -188,7 +188,7 @@ bool source_held_by(const struct roll_engine *e, const struct source *s, const s
     for (uint32_t i = 0; i < s->threads; i++) {
         const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
         bool wait = in && roll_op_class(in->rec.op) == ROLL_CLASS_SYNC;
-        bool other = wait && in->rec.op != ROLL_OP_DEVICE_SYNC && in->rec.stream < s->queues &&
+        bool other = wait && !roll_op_has(in->rec.op, ROLL_TRAIT_ALL) && in->rec.stream < s->queues &&
                      &s->queue[in->rec.stream] != q && s->queue[in->rec.stream].head != 0;
         if (in && !other) {
             return true;

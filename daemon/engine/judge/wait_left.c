@@ -42,7 +42,7 @@ static uint64_t other_side(const struct source *o, const struct member *om, cons
  * covers all calls before it. */
 static bool came_back_from(struct came_back *b, const struct roll_record *rec)
 {
-    bool wait = roll_op_class(rec->op) == ROLL_CLASS_SYNC;
+    bool wait = roll_op_class(rec->op) == ROLL_CLASS_SYNC && !roll_op_has(rec->op, ROLL_TRAIT_MAY);
     bool done = rec->op == ROLL_OP_STREAM_QUERY && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
     if ((!wait && !done) || rec->result != 0) {
         return true;
@@ -72,7 +72,7 @@ static bool is_covered(struct came_back *b, const struct roll_record *rec)
 bool left_visit(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto)
 {
     struct came_back back = {0};
-    bool any = false, device = wait->op == ROLL_OP_DEVICE_SYNC;
+    bool any = false, device = roll_op_has(wait->op, ROLL_TRAIT_ALL);
     uint64_t floor = upto > t->log_mask ? upto - t->log_mask : 0;
     for (uint64_t ticket = upto; walk->e->ended + walk->e->aborts > 0 && !any && ticket-- > floor;) {
         const struct entry *entry = source_entry(t, ticket);

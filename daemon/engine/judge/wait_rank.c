@@ -77,8 +77,8 @@ bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait
 {
     for (uint32_t k = 0; k < s->queues; k++) {
         const struct queue *q = &s->queue[k];
-        bool here =
-            wait->op == ROLL_OP_DEVICE_SYNC || k == wait->stream || queue_holds_stream(s, q, wait->stream, inside);
+        bool here = roll_op_has(wait->op, ROLL_TRAIT_ALL) || k == wait->stream ||
+                    queue_holds_stream(s, q, wait->stream, inside);
         if (q->head != 0 && q->head <= inside && here) {
             return true;
         }
@@ -102,12 +102,19 @@ bool rank_has_passed(const struct walk *walk, const struct source *t)
 
 /*
  * Other threads of t could go on, but the thread that has made all calls of t on the communicator of m is inside
- * another call, and nothing has come from t for a while: probably that is why t has not made its call. Which thread
- * would have made it is not known, so such a link is soft.
+ * another call, or the threads of t hand over to each other and the one whose turn it is is inside a call; and nothing
+ * has come from t for a while: probably that is why t has not made its call. Which thread would have made it is not
+ * known, so such a link is soft.
  */
 bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t)
 {
-    if (!m || m->caller == 0 || m->many_callers || source_blocked(e, t) || !source_quiet(e, t, e->config.stall_ns)) {
+    if (source_blocked(e, t) || !source_quiet(e, t, e->config.stall_ns)) {
+        return false;
+    }
+    if (source_hands_over(t)) {
+        return true;
+    }
+    if (!m || m->caller == 0 || m->many_callers) {
         return false;
     }
     for (uint32_t i = 0; i < t->threads; i++) {

@@ -99,8 +99,9 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
         for (uint32_t k = 0; k < t->queues; k++) {
             struct queue *q = &t->queue[k];
             bool here = class == ROLL_CLASS_GROUP || (k == stream && !(wait.vague && stream == 0));
-            here = here || in->rec.op == ROLL_OP_DEVICE_SYNC;
-            here = here || (in->rec.op == ROLL_OP_STREAM_SYNC && queue_holds_stream(t, q, stream, t->thread[i].inside));
+            here = here || roll_op_has(in->rec.op, ROLL_TRAIT_ALL);
+            bool named = in->rec.op == ROLL_OP_STREAM_SYNC || in->rec.op == ROLL_OP_COPY;
+            here = here || (named && queue_holds_stream(t, q, stream, t->thread[i].inside));
             if (in->rec.op == ROLL_OP_COMM_QUERY) {
                 const struct entry *head = q->head ? source_entry(t, q->head - 1) : NULL;
                 here = head && head->rec.comm == in->rec.comm;

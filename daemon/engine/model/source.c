@@ -14,6 +14,7 @@
 
 #define LOG_MIN       256u
 #define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
+#define TURNS_MIN     3u    /* forward, backward, forward, backward: a habit, and no thread that took over for good */
 #define POLLS_MIN     4u    /* polls that make a loop */
 #define POLL_GAP_MS   125u  /* between two polls of a loop, on average; a host that asks less often does other things */
 #define POLL_FRESH_NS 600000000u /* three times what passes between two records of a loop (interposer/cuda/poll.c) */
@@ -36,6 +37,22 @@ struct thread *source_thread(struct source *s, uint16_t id)
     s->thread_last = s->threads++;
     s->thread[s->thread_last] = (struct thread){.id = id};
     return &s->thread[s->thread_last];
+}
+
+bool source_thread_known(const struct source *s, uint16_t id)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].id == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool source_hands_over(const struct source *s)
+{
+    const struct thread *t = s->turn != 0 ? &s->thread[s->turn - 1] : NULL;
+    return t && t->inside != 0 && !t->polls && s->turns >= TURNS_MIN && !s->overlaps && !s->many_threads;
 }
 
 /* A call is evidence until all others have answered it, even when its own host has left it long ago (sweep.c). */
