@@ -28,4 +28,4 @@ def sick(step, kind):
 
 
 def done(step):
-    print(f"rank {rank} step {step}", flush=True)
+    print(f"rank {rank} step {step}\n", end="", flush=True)  # one piece: all ranks write to one pipe

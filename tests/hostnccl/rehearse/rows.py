@@ -41,8 +41,26 @@ TORCH = [
         says=(Said(("call-skipped",), (1,), ("proven", "suspected"), "AllReduce"),)),
 ]
 
+
+def megatron(name, layout="", ranks=(4,), mistake="", says=(), **more):
+    # The mistakes are seen without the values of a rehearsal: what the ranks exchange is empty then.
+    env = {"MEGATRON": layout, **({"ROLLCALL_REHEARSE": "0"} if mistake else {})}
+    return Row("megatron_moe" + name, "megatron_moe", ranks=ranks, needs="megatron.core", env=env, mistake=mistake,
+               culprit=1, says=says, **more)
+
+
+# The exchange that a rank leaves out is empty on all ranks: it shows as a circle where the rank goes on to its next
+# forward, and as a missing exchange where the rank ends.
 MEGATRON = [
-    Row("megatron_moe", "megatron_moe", steps=2, needs="megatron.core", alone=False),
+    megatron("", ranks=(2, 4), alone=False),
+    megatron(".pp", "pp=2 ep=2", alone=False),
+    megatron(".experts", mistake="experts",
+             says=(Said(("circular-wait",), (1,), ("suspected", "proven"), "AllGather"),)),
+    megatron(".experts_end", "steps=3", mistake="experts", says=(Said(("alltoallv-mismatch",), (1,)),)),
+    megatron(".unequal", "capacity=1", mistake="capacity",
+             says=(Said(("count-mismatch",), (1,), ("suspected", "proven"), "AlltoAll"),)),
+    megatron(".item", mistake="item",
+             says=(Said(("call-added",), (1,), ("suspected", "proven"), "AllReduce"),)),
 ]
 
 ROWS = TORCH + MEGATRON
