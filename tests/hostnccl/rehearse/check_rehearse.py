@@ -2,7 +2,7 @@
 """The real PyTorch, with CUDA and without a GPU, under `rollcall rehearse`: what is said about a sick job, that nothing
 is said about a healthy one, and that neither notices us.
 
-usage: check_rehearse.py --list
+usage: check_rehearse.py --list | --list-compared
        check_rehearse.py BUILD_DIR NAME.RANKS      one test of rows.py
 
 Healthy: the ranks run to their end, each is recorded, nothing is found; the same job without rollcall, on the same
@@ -72,8 +72,9 @@ class Job:
         self.report_path = os.path.join(work, "report.json")
         culprit = row.culprit % ranks
         sick = {"MISTAKE": row.mistake, "CULPRIT": str(culprit)} if row.mistake else {}
-        environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", **row.env, **sick,
-                           **dict(env))
+        # Unbuffered, Python writes a line and its end one after the other, and other ranks' lines come between.
+        environment = dict(os.environ, PYTHONUNBUFFERED="", PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
+                           **row.env, **sick, **dict(env))
         command = [os.path.join(build, "bin", "rollcall"), "rehearse", "-n", str(ranks), "--json", self.report_path,
                    "--force", "--", python, *(("-c", ALONE) if alone else ()),
                    os.path.join(HERE, f"job_{row.script}.py")]
@@ -179,6 +180,9 @@ def check_sick(job, row, ranks):
 def main():
     if sys.argv[1:] == ["--list"]:
         print(*(name for name, _, _ in rows.tests()), sep=";", end="")
+        return
+    if sys.argv[1:] == ["--list-compared"]:
+        print(*rows.compared(), sep=";", end="")
         return
     build, test = os.path.abspath(sys.argv[1]), sys.argv[2]
     name = test.removeprefix(OLD)

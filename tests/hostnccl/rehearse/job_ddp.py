@@ -1,22 +1,39 @@
 """DistributedDataParallel over PyTorch's own NCCL process group, on CUDA tensors. Kernels are skipped: the numbers mean
-nothing, the calls are real."""
+nothing, the calls are real. One rank can do what MISTAKE says in one step."""
 import plan
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 6
-plan.start()
+device = plan.start()
 layers = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
-model = DistributedDataParallel(layers.cuda())
+model = DistributedDataParallel(layers.to(device))
 optimizer = torch.optim.AdamW(model.parameters())
-for step in range(STEPS):
-    loss = model(torch.empty(16, 64, device="cuda")).sum()
+
+
+def batches():
+    for step in range(STEPS):
+        if plan.sick(step, "loader_ends"):
+            return
+        yield step, torch.empty(16, 64, device=device)
+
+
+for step, batch in batches():
+    plan.harm(step, "killed")
+    plan.harm(step, "stopped")
+    loss = model(batch).sum()
     loss.backward()
     optimizer.step()
-    if not plan.sick(step, "skip"):
+    if plan.sick(step, "add"):
+        dist.all_reduce(torch.zeros(3, device=device))
+    if plan.sick(step, "barrier"):
+        dist.barrier()
+    if plan.sick(step, "resize"):
+        dist.all_reduce(torch.zeros(7, device=device))
+    elif not plan.sick(step, "skip"):
         dist.all_reduce(loss.detach())
     loss.item()
     optimizer.zero_grad()
     plan.done(step)
-dist.destroy_process_group()
+plan.end()

@@ -28,17 +28,62 @@ class Row:
     culprit: int = -1  # the last rank where negative
     says: tuple = ()  # of Said, in any order; a sick job's, and no other finding
     alone: bool = True  # a healthy job also runs without rollcall, and must do the same
+    compared: str = ""  # of a sick job: it is a row of docs/COMPARED.md, with these words for the mistake
 
+
+# PyTorch is left alone, as on a cluster: nothing is computed.
+PLAIN = {"ROLLCALL_REHEARSE_COMPUTE": "off"}
+
+# A job that hangs makes no further call, so which mistake it was may stay open: UNSURE.
+UNSURE = ("proven", "suspected")
+
+
+def sick(script, mistake, codes, words, culprits=(2,), certainty=("proven",), op="", **more):
+    """A sick job at four ranks, of which rank 2 makes the mistake."""
+    return Row(f"{script}.{mistake}", script, ranks=(4,), mistake=mistake, culprit=2,
+               says=(Said(codes, culprits, certainty, op),), compared=words, **more)
+
+
+SICK = [
+    sick("ddp", "skip", ("call-skipped",), "leaves out the reduction of the loss", certainty=UNSURE, op="AllReduce"),
+    sick("ddp", "add", ("call-added",), "makes a reduction more", certainty=UNSURE, op="AllReduce"),
+    sick("ddp", "resize", ("count-mismatch",), "reduces 7 elements where the others reduce 1", certainty=UNSURE,
+         op="AllReduce"),
+    sick("ddp", "barrier", ("call-added",), "has a barrier in a branch", certainty=UNSURE, op="AllReduce"),
+    sick("ddp", "loader_ends", ("call-skipped", "rank-finished"), "has fewer batches, and leaves the loop"),
+    sick("ddp", "killed", ("rank-dead",), "is killed (SIGKILL)"),
+    sick("ddp", "stopped", ("rank-stopped",), "is stopped (SIGSTOP)", op="AllReduce"),
+    sick("groups", "order", ("circular-wait",), "uses two groups in the other order", op="AllReduce"),
+    sick("fsdp2", "skip_forward", ("call-skipped",), "leaves out the forward of a module", certainty=UNSURE,
+         op="AllGather", env=PLAIN),
+    sick("fsdp2", "skip", ("call-skipped",), "leaves out the reduction of the loss", certainty=UNSURE, op="AllReduce",
+         env=PLAIN),
+    sick("tensor_parallel", "skip", ("call-skipped",), "does not gather a tensor that is cut among all ranks",
+         certainty=UNSURE, env={"TENSOR_PARALLEL": "4", **PLAIN}),
+    # Of two ranks that part, nobody can say who is right.
+    sick("tensor_parallel", "skip_of_two", ("sequence-tie",), "the same, in a group of ranks 2 and 3", culprits=(),
+         certainty=UNSURE, env=PLAIN),
+    sick("pipeline", "skip", ("crossed-wait", "p2p-unmatched"), "leaves out a step of the schedule", certainty=UNSURE),
+]
 
 TORCH = [
     Row("ddp", "ddp", steps=6),
-    Row("ddp.skip", "ddp", ranks=(4,), steps=6, mistake="skip", culprit=1,
-        says=(Said(("call-skipped",), (1,), ("proven", "suspected"), "AllReduce"),)),
+    Row("ddp_no_sync", "ddp_more", env={"DDP_KIND": "no_sync", **PLAIN}),
+    Row("ddp_zero1", "ddp_more", env={"DDP_KIND": "zero1", **PLAIN}),
+    Row("ddp_static", "ddp_more", env={"DDP_KIND": "static", **PLAIN}),
+    Row("fsdp2", "fsdp2", env=PLAIN),
+    Row("tensor_parallel", "tensor_parallel", env=PLAIN),
+    Row("tensor_parallel_whole", "tensor_parallel", ranks=(4,), env={"TENSOR_PARALLEL": "4", **PLAIN}),
+    Row("pipeline_1f1b", "pipeline", env={"SCHEDULE": "1F1B", **PLAIN}),
+    Row("pipeline_gpipe", "pipeline", env={"SCHEDULE": "GPipe", **PLAIN}),
+    Row("calls", "calls", steps=3),
+    *SICK,
+    Row("ddp.stopped_of_two", "ddp", ranks=(2,), mistake="stopped", says=(Said(("rank-stopped",), (1,)),)),
+    Row("ddp.skip_of_two", "ddp", ranks=(2,), mistake="skip", says=(Said(("call-skipped",), (), UNSURE),)),
     # Where small operations are computed on the host torch.compile leaves functions as they are.
     Row("compiled", "compiled", ranks=(2,), needs="triton", env={"ROLLCALL_REHEARSE_COMPUTE": "off"}),
     Row("compiled.skip", "compiled", ranks=(4,), needs="triton", mistake="skip", culprit=1,
-        env={"ROLLCALL_REHEARSE_COMPUTE": "off"},
-        says=(Said(("call-skipped",), (1,), ("proven", "suspected"), "AllReduce"),)),
+        env={"ROLLCALL_REHEARSE_COMPUTE": "off"}, says=(Said(("call-skipped",), (1,), UNSURE, "AllReduce"),)),
 ]
 
 
@@ -69,3 +114,8 @@ ROWS = TORCH + MEGATRON
 def tests():
     """The tests as (name, row, ranks)."""
     return [(f"{row.name}.{n}", row, n) for row in ROWS for n in row.ranks]
+
+
+def compared():
+    """The names of the rows of docs/COMPARED.md."""
+    return [row.name for row in ROWS if row.compared]
