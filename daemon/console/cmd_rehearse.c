@@ -234,6 +234,10 @@ static void set_environment(const struct rehearsal *r)
     /* PyTorch's cache hands out blocks that hold what their last user left, and no kernel writes them anew: counts that
      * the ranks read back would differ. Fresh memory reads as zero on all of them. */
     setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 0);
+    char path[PATH_MAX], release[32];
+    if (roll_rehearse_nccl(r->interpreter, path, sizeof(path)) && roll_nccl_release(path, release, sizeof(release))) {
+        setenv("HOSTNCCL_VERSION", release, 0);
+    }
     setenv("HOSTCUDA_REPORT", r->folder, 1);
     if (r->o.ranks > 1) {
         /* As torchrun does: the ranks share the processors, and each would start a thread for every one of them. */

@@ -194,13 +194,28 @@ DRIVER_EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     return result;
 }
 
+DRIVER_EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    struct hostcuda_about about;
+    CUresult result = uuid ? check_device(device) : CUDA_ERROR_INVALID_VALUE;
+    if (!result) {
+        result = DRIVER(device_about(device, &about));
+    }
+    if (!result) {
+        memcpy(uuid, about.uuid, sizeof(about.uuid));
+    }
+    return result;
+}
+
 DRIVER_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     CUresult result = value ? check_device(device) : CUDA_ERROR_INVALID_VALUE;
     if (result) {
         return result;
     }
-    switch (attribute) { /* attributes of the driver interface alone follow what driver_memory_op.c offers */
+    switch (attribute) { /* attributes of the driver interface alone follow what the files of the driver offer */
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
         *value = 1;

@@ -28,4 +28,17 @@ CUresult driver_leave(cudaError_t error);
 /* The result of a call of the runtime. */
 #define DRIVER(call) (driver_ready() ? driver_leave(driver_enter()->call) : CUDA_ERROR_NOT_INITIALIZED)
 
+/* driver_refused.c */
+#define REFUSED(name, version, why) DRIVER_EXPORT CUresult name(void);
+#include "hostnccl/cuda/driver_refused.def"
+#undef REFUSED
+
+/* driver_memory.c: older headers do not have the types. */
+DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address);
+DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address);
+
+/* Since CUDA 12.8; older headers do not declare them. */
+DRIVER_EXPORT CUresult cuLogsRegisterCallback(void *callback, void *data, void **handle);
+DRIVER_EXPORT CUresult cuLogsUnregisterCallback(void *handle);
+
 #endif

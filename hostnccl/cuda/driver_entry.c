@@ -69,6 +69,12 @@ PTSZ(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAP
      (exec, graph, params))
 PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream s), (exec, OWN(s)))
 PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream s), (exec, OWN(s)))
+PTSZ(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream s), (dst, src, bytes, OWN(s)))
+PTSZ(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream s), (dst, src, bytes, OWN(s)))
+PTSZ(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream s), (dst, src, bytes, OWN(s)))
+PTSZ(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream s), (dst, value, count, OWN(s)))
+PTSZ(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count, CUstream s), (dst, value, count, OWN(s)))
+PTSZ(cuMemsetD32Async, (CUdeviceptr dst, unsigned int value, size_t count, CUstream s), (dst, value, count, OWN(s)))
 PTSZ(cuLaunchKernel,
      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
       unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream s, void **arguments,

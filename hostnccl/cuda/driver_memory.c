@@ -175,14 +175,12 @@ static CUresult describe(void *map, unsigned int least_rank, unsigned int rank)
     return CUDA_SUCCESS;
 }
 
-DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address);
 DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address)
 {
     (void)type, (void)address;
     return describe(map, 1, rank);
 }
 
-DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address);
 DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address)
 {
     (void)type, (void)address;

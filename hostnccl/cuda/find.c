@@ -42,8 +42,13 @@ static const struct hostcuda_private *look(int mode)
     return best;
 }
 
+const struct hostcuda_private *hostcuda_find_loaded(void)
+{
+    return look(RTLD_LAZY | RTLD_NOLOAD);
+}
+
 const struct hostcuda_private *hostcuda_find(void)
 {
-    const struct hostcuda_private *found = look(RTLD_LAZY | RTLD_NOLOAD);
+    const struct hostcuda_private *found = hostcuda_find_loaded();
     return found ? found : look(RTLD_LAZY);
 }

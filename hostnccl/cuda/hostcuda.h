@@ -38,12 +38,14 @@ enum {
     HOSTCUDA_PRIORITY_GREATEST = -5,
     HOSTCUDA_PITCH_ALIGN = 512,
     HOSTCUDA_MALLOC_ALIGN = 256,
+    HOSTCUDA_VIRTUAL_GRANULE = 2 << 20,
 };
 
 struct hostcuda_capture;
 struct hostcuda_event;
 struct hostcuda_function;
 struct hostcuda_graph;
+struct hostcuda_memory;
 struct hostcuda_node;
 struct hostcuda_pool;
 struct hostcuda_stream;
@@ -104,6 +106,9 @@ void hostcuda_thread_ends_with_streams(void);
 
 /* Number of visible devices; 0 before hostcuda_enter. */
 int hostcuda_device_count(void);
+
+/* Number of devices before CUDA_VISIBLE_DEVICES; 0 before hostcuda_enter. */
+int hostcuda_physical_count(void);
 
 /* The device with that number; NULL out of range. Borrowed. */
 struct hostcuda_device *hostcuda_device_of(int number);
@@ -171,6 +176,7 @@ enum hostcuda_handle_kind {
     HOSTCUDA_KERNEL,
     HOSTCUDA_LIBRARY,
     HOSTCUDA_POOL,
+    HOSTCUDA_MEMORY,
     HOSTCUDA_HANDLE_KINDS
 };
 
@@ -196,10 +202,15 @@ void hostcuda_handle_put(struct hostcuda_handle *handle);
 
 /* What the driver interface tells of a device; its layout is the same for every release of CUDA. */
 struct hostcuda_about {
-    char name[64], uuid[16];
-    size_t total_bytes;
+    char name[64], uuid[16], bus[32]; /* the place on the bus as text */
+    int physical;                     /* number before CUDA_VISIBLE_DEVICES */
+    int major, minor;
+    size_t total_bytes, used_bytes; /* used by this process */
 };
 cudaError_t hostcuda_about(int number, struct hostcuda_about *about);
+
+/* The same by the number before CUDA_VISIBLE_DEVICES, also of a device that is not visible. */
+cudaError_t hostcuda_about_physical(int physical, struct hostcuda_about *about);
 
 /* mark.c: points in time of streams */
 
@@ -529,6 +540,7 @@ struct hostcuda_range {
     bool is_registered; /* the memory belongs to the program and is not freed */
     bool is_reserved;   /* pages of pages.c that no other process sees */
     bool is_window;     /* hostnccl has put a shared file in the place of some pages, so pages tell nothing any more */
+    bool is_virtual;    /* addresses of virtual.c, with memory at some of them */
     bool is_mapped;     /* pages that other processes see */
     int file;           /* of mapped pages: the file under them, owned; negative: another process owns the memory */
     struct hostcuda_pool *pool; /* from which it was allocated, owned reference; NULL: none */
@@ -549,6 +561,30 @@ void hostcuda_range_set_window(const void *address, size_t bytes);
  * cudaErrorMemoryAllocation; cudaErrorInvalidValue when it is not known. */
 cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes);
 cudaError_t hostcuda_range_remove_mapped(const void *memory);
+
+/* The same for addresses of virtual.c, which stay when the range is removed; `device` is that of the memory. */
+cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device);
+
+/* Counts memory of a device that is not in the table; false: the device has no room. */
+bool hostcuda_bytes_take(int device, size_t bytes);
+void hostcuda_bytes_give(int device, size_t bytes);
+
+/* virtual.c: addresses and memory apart. Sizes are multiples of HOSTCUDA_VIRTUAL_GRANULE. All return
+ * cudaErrorInvalidValue for what is not known or does not fit, cudaErrorMemoryAllocation, cudaErrorOperatingSystem. */
+cudaError_t hostcuda_virtual_reserve(void **out, size_t bytes, size_t alignment);
+cudaError_t hostcuda_virtual_free(void *memory, size_t bytes);
+cudaError_t hostcuda_virtual_create(struct hostcuda_memory **out, size_t bytes, int device, bool is_shared);
+cudaError_t hostcuda_virtual_release(struct hostcuda_memory *memory);
+cudaError_t hostcuda_virtual_retain(struct hostcuda_memory **out,
+                                    const void *at); /* one more handle of what lies there */
+cudaError_t hostcuda_virtual_about(struct hostcuda_memory *memory, int *device, bool *is_shared);
+cudaError_t hostcuda_virtual_map(void *at, size_t bytes, size_t offset, struct hostcuda_memory *handle);
+cudaError_t hostcuda_virtual_unmap(void *at, size_t bytes);
+cudaError_t hostcuda_virtual_access(void *at, size_t bytes, bool can_read, bool can_write);
+
+/* `file` belongs to the caller in both. */
+cudaError_t hostcuda_virtual_export(int *file, struct hostcuda_memory *handle);
+cudaError_t hostcuda_virtual_import(struct hostcuda_memory **out, int file);
 
 /* Frees everything that belongs to a device; for cudaDeviceReset. */
 void hostcuda_memory_reset(int device);

@@ -134,7 +134,7 @@ HOSTCUDA_EXPORT cudaError_t cudaIpcCloseMemHandle(void *memory)
     struct hostcuda_range range;
     cudaError_t error = hostcuda_enter_work();
     if (!error && (!hostcuda_range_find(memory, 1, &range) || range.start != (uintptr_t)memory || !range.is_mapped ||
-                   range.file >= 0)) {
+                   range.is_virtual || range.file >= 0)) {
         error = cudaErrorInvalidValue;
     }
     if (!error) {

@@ -13,7 +13,9 @@ enum { NAMES = 1024, SLOTS_FIRST = 1024, SHARED_DEFAULT_BYTES = 48 << 10 };
 
 /* A file of device code; its address is what the program calls a handle. */
 struct module {
-    void *unused; /* the program's type is a pointer to pointers */
+    const void **hosts; /* owned: what it registered, so that its end need not look at what the others have */
+    size_t count, room;
+    bool is_whole; /* hosts has them all; else memory was short */
 };
 
 struct slot {
@@ -56,6 +58,25 @@ static struct slot *slot_of(const void *host)
     return &slots[at];
 }
 
+/* Frees a slot, and moves those behind it that would not be found any more. */
+static void remove_slot(struct slot *slot)
+{
+    size_t mask = slot_count - 1, hole = (size_t)(slot - slots), at = hole;
+    used_count--;
+    for (;;) {
+        at = (at + 1) & mask;
+        if (!slots[at].host) {
+            slots[hole] = (struct slot){0};
+            return;
+        }
+        size_t from_home = (at - place_of(slots[at].host, slot_count)) & mask;
+        if (from_home >= ((at - hole) & mask)) {
+            slots[hole] = slots[at];
+            hole = at;
+        }
+    }
+}
+
 /* Makes a table of `count` slots, a power of two, without those of one module. False without memory. */
 static bool rebuild(size_t count, const struct module *without)
 {
@@ -75,6 +96,40 @@ static bool rebuild(size_t count, const struct module *without)
         }
     }
     free(old);
+    return true;
+}
+
+/* Notes what a module registered. */
+static void note_host(struct module *module, const void *host)
+{
+    if (module->count == module->room) {
+        size_t room = module->room ? 2 * module->room : 16;
+        const void **grown = realloc(module->hosts, room * sizeof(*grown));
+        if (!grown) {
+            module->is_whole = false;
+            return;
+        }
+        module->hosts = grown;
+        module->room = room;
+    }
+    module->hosts[module->count++] = host;
+}
+
+/* Forgets the kernels of a module; false: some may be left. */
+static bool forget_kernels(struct module *module)
+{
+    if (!slots) {
+        return true;
+    }
+    if (!module->is_whole) {
+        return rebuild(slot_count, module);
+    }
+    for (size_t i = 0; i < module->count; i++) {
+        struct slot *slot = slot_of(module->hosts[i]);
+        if (slot->host && slot->module == module) {
+            remove_slot(slot);
+        }
+    }
     return true;
 }
 
@@ -184,7 +239,11 @@ HOSTCUDA_EXPORT void __cudaRegisterManagedVar(void **handle, void **host, char *
 HOSTCUDA_EXPORT void **__cudaRegisterFatBinary(void *image)
 {
     (void)image;
-    return (void **)calloc(1, sizeof(struct module));
+    struct module *module = calloc(1, sizeof(*module));
+    if (module) {
+        module->is_whole = true;
+    }
+    return (void **)module;
 }
 
 HOSTCUDA_EXPORT void __cudaRegisterFatBinaryEnd(void **handle)
@@ -204,6 +263,9 @@ HOSTCUDA_EXPORT void __cudaRegisterFunction(void **handle, const char *host, cha
         struct slot *slot = slot_of(host);
         used_count += slot->host ? 0 : 1;
         *slot = (struct slot){.host = host, .name = name, .module = (struct module *)handle};
+        if (handle) {
+            note_host((struct module *)handle, host);
+        }
     }
     pthread_mutex_unlock(&lock);
 }
@@ -244,7 +306,7 @@ HOSTCUDA_EXPORT void __cudaUnregisterFatBinary(void **handle)
         return;
     }
     pthread_mutex_lock(&lock);
-    bool is_gone = !slots || rebuild(slot_count, module);
+    bool is_gone = forget_kernels(module);
     for (struct variable **at = &variables; *at;) {
         struct variable *variable = *at;
         if (variable->module == module) { /* its memory stays: work that uses it may still be queued */
@@ -256,6 +318,7 @@ HOSTCUDA_EXPORT void __cudaUnregisterFatBinary(void **handle)
     }
     pthread_mutex_unlock(&lock);
     if (is_gone) { /* else slots still name the module */
+        free(module->hosts);
         free(module);
     }
 }

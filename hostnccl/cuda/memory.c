@@ -55,7 +55,7 @@ static bool table_add(struct hostcuda_range *range)
     return taken;
 }
 
-/* Whether another process owns the memory. */
+/* Whether another process owns the memory, or virtual.c: whoever frees it is wrong. */
 static bool is_foreign(const struct hostcuda_range *range)
 {
     return range->is_mapped && range->file < 0;
@@ -109,6 +109,16 @@ static bool reserve(struct hostcuda_device *on, size_t bytes)
     return true;
 }
 
+bool hostcuda_bytes_take(int device, size_t bytes)
+{
+    return reserve(hostcuda_device_of(device), bytes);
+}
+
+void hostcuda_bytes_give(int device, size_t bytes)
+{
+    atomic_fetch_sub(&hostcuda_device_of(device)->used_bytes, bytes);
+}
+
 /* Fills fresh memory as HOSTCUDA_FILL says, to expose the use of memory that was never written. */
 static void fill_fresh(void *memory, size_t bytes)
 {
@@ -127,9 +137,9 @@ static void release(struct hostcuda_range *range)
     if (range->is_mapped && range->file >= 0) {
         close(range->file);
     }
-    if (range->is_reserved || range->is_mapped) {
+    if ((range->is_reserved || range->is_mapped) && !range->is_virtual) {
         hostcuda_pages_release((void *)range->start, bytes);
-    } else if (!range->is_registered) {
+    } else if (!range->is_registered && !range->is_virtual) {
         free((void *)range->start);
     }
     free(range);
@@ -504,7 +514,7 @@ cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struc
     return error;
 }
 
-cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes)
+static cudaError_t add_foreign(void *memory, size_t bytes, int device, bool is_virtual)
 {
     struct hostcuda_range *range = malloc(sizeof(*range));
     if (!range) {
@@ -513,7 +523,8 @@ cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes)
     *range = (struct hostcuda_range){.start = (uintptr_t)memory,
                                      .end = (uintptr_t)memory + bytes,
                                      .type = cudaMemoryTypeDevice,
-                                     .device = hostcuda_self()->device,
+                                     .device = device,
+                                     .is_virtual = is_virtual,
                                      .is_mapped = true,
                                      .file = -1};
     if (!table_add(range)) {
@@ -521,6 +532,16 @@ cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes)
         return cudaErrorMemoryAllocation;
     }
     return cudaSuccess;
+}
+
+cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes)
+{
+    return add_foreign(memory, bytes, hostcuda_self()->device, false);
+}
+
+cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device)
+{
+    return add_foreign(memory, bytes, device, true);
 }
 
 cudaError_t hostcuda_range_remove_mapped(const void *memory)
@@ -560,7 +581,7 @@ static void sweep_node(const void *node, VISIT visit, int depth)
 {
     (void)depth;
     struct hostcuda_range *range = *(struct hostcuda_range *const *)node;
-    if ((visit == postorder || visit == leaf) && !sweep.found && range->device == sweep.device) {
+    if ((visit == postorder || visit == leaf) && !sweep.found && range->device == sweep.device && !range->is_virtual) {
         sweep.found = range;
     }
 }

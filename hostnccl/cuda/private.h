@@ -79,6 +79,10 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
     X(cudaMemGetInfo)                                                                                                  \
     X(cudaDeviceGetPCIBusId)                                                                                           \
     X(cudaDeviceGetStreamPriorityRange)                                                                                \
+    X(cudaLibraryLoadData)                                                                                             \
+    X(cudaLibraryLoadFromFile)                                                                                         \
+    X(cudaLibraryUnload)                                                                                               \
+    X(cudaLibraryGetKernel)                                                                                            \
     X(cudaDeviceSetLimit)                                                                                              \
     X(cudaDeviceGetLimit)                                                                                              \
     X(cudaOccupancyMaxActiveClusters)                                                                                  \
@@ -119,6 +123,7 @@ struct hostcuda_private {
     /* What a device is, as in its properties, whose layout is another one in every release. cudaErrorInvalidDevice,
      * errors of the start. */
     cudaError_t (*device_about)(int number, struct hostcuda_about *about);
+    cudaError_t (*physical_about)(int physical, struct hostcuda_about *about);
 
     /* Says whether errors of this thread's calls become its last error from now on. */
     void (*quiet)(bool is_quiet);
@@ -142,6 +147,21 @@ struct hostcuda_private {
     bool (*image_has)(enum hostcuda_image kind, const void *image, const char *name);
     cudaError_t (*fill)(void *dst, unsigned int value, unsigned int element, size_t count, cudaStream_t stream);
 
+    /* See hostcuda.h. */
+    struct {
+        __typeof__(&hostcuda_virtual_reserve) reserve;
+        __typeof__(&hostcuda_virtual_free) free;
+        __typeof__(&hostcuda_virtual_create) create;
+        __typeof__(&hostcuda_virtual_release) release;
+        __typeof__(&hostcuda_virtual_retain) retain;
+        __typeof__(&hostcuda_virtual_about) about;
+        __typeof__(&hostcuda_virtual_map) map;
+        __typeof__(&hostcuda_virtual_unmap) unmap;
+        __typeof__(&hostcuda_virtual_access) access;
+        __typeof__(&hostcuda_virtual_export) export;
+        __typeof__(&hostcuda_virtual_import) import;
+    } virtual;
+
 #define X(name) __typeof__(&name) name;
     HOSTCUDA_PASSED_ON(X)
 #undef X
@@ -150,5 +170,8 @@ struct hostcuda_private {
 /* find.c: the table of this process's runtime, which is loaded where there is none; NULL where it is not ours. Any
  * thread. */
 const struct hostcuda_private *hostcuda_find(void);
+
+/* The same, without loading one. */
+const struct hostcuda_private *hostcuda_find_loaded(void);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define NAME "hostcuda"
 
-enum { PCI_BUS_FIRST = 0x10, PCI_DOMAIN = 0, CLOCK_KHZ = 1980000, MEMORY_CLOCK_KHZ = 2619000 };
+enum { PCI_BUS_FIRST = 0x10, PCI_DOMAIN = 0, MAJOR = 9, MINOR = 0, CLOCK_KHZ = 1980000, MEMORY_CLOCK_KHZ = 2619000 };
 
 static int pci_bus(const struct hostcuda_device *device)
 {
@@ -25,6 +25,18 @@ static void make_uuid(const struct hostcuda_device *device, char bytes[16])
     bytes[15] = (char)device->physical;
 }
 
+static void describe(const struct hostcuda_device *device, struct hostcuda_about *about)
+{
+    *about = (struct hostcuda_about){.physical = device->physical,
+                                     .major = MAJOR,
+                                     .minor = MINOR,
+                                     .total_bytes = device->total_bytes,
+                                     .used_bytes = atomic_load(&device->used_bytes)};
+    snprintf(about->name, sizeof(about->name), NAME);
+    snprintf(about->bus, sizeof(about->bus), "%08x:%02x:00.0", (unsigned int)PCI_DOMAIN, (unsigned int)pci_bus(device));
+    make_uuid(device, about->uuid);
+}
+
 cudaError_t hostcuda_about(int number, struct hostcuda_about *about)
 {
     cudaError_t error = hostcuda_enter();
@@ -32,9 +44,22 @@ cudaError_t hostcuda_about(int number, struct hostcuda_about *about)
     if (!device) {
         return hostcuda_leave(error ? error : cudaErrorInvalidDevice);
     }
-    *about = (struct hostcuda_about){.total_bytes = device->total_bytes};
-    snprintf(about->name, sizeof(about->name), NAME);
-    make_uuid(device, about->uuid);
+    describe(device, about);
+    return cudaSuccess;
+}
+
+cudaError_t hostcuda_about_physical(int physical, struct hostcuda_about *about)
+{
+    cudaError_t error = hostcuda_enter();
+    if (error || physical < 0 || physical >= hostcuda_physical_count()) {
+        return hostcuda_leave(error ? error : cudaErrorInvalidDevice);
+    }
+    struct hostcuda_device unseen = {.physical = physical, .total_bytes = hostcuda_device_of(0)->total_bytes};
+    const struct hostcuda_device *device = &unseen;
+    for (int d = 0; d < hostcuda_device_count(); d++) {
+        device = hostcuda_device_of(d)->physical == physical ? hostcuda_device_of(d) : device;
+    }
+    describe(device, about);
     return cudaSuccess;
 }
 
@@ -54,8 +79,8 @@ static void fill_properties(struct cudaDeviceProp *p, const struct hostcuda_devi
     p->maxGridSize[0] = 0x7fffffff;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
     p->totalConstMem = 64 << 10;
-    p->major = 9;
-    p->minor = 0;
+    p->major = MAJOR;
+    p->minor = MINOR;
     p->textureAlignment = 512;
     p->texturePitchAlignment = 32;
     p->multiProcessorCount = 132;

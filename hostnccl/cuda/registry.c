@@ -23,6 +23,7 @@ static struct {
     [HOSTCUDA_KERNEL] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
     [HOSTCUDA_LIBRARY] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
     [HOSTCUDA_POOL] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_MEMORY] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
 };
 
 static int compare(const void *a, const void *b)

@@ -27,7 +27,7 @@ static atomic_bool is_started;
 static atomic_bool is_forked;
 static bool is_second;    /* the runtime of another release is at work in this process */
 static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: no fault */
-static int device_count;
+static int device_count, physical_count;
 static int fill_byte;
 static enum hostcuda_policy policy;
 static struct hostcuda_device devices[HOSTCUDA_DEVICES_MAX];
@@ -194,6 +194,7 @@ static void start(void)
     pthread_key_create(&thread_key, thread_end);
     pthread_atfork(NULL, NULL, forget_in_child);
     device_count = count;
+    physical_count = physical;
     atomic_store(&is_started, true);
 }
 
@@ -244,6 +245,11 @@ void hostcuda_thread_ends_with_streams(void)
 int hostcuda_device_count(void)
 {
     return device_count;
+}
+
+int hostcuda_physical_count(void)
+{
+    return physical_count;
 }
 
 struct hostcuda_device *hostcuda_device_of(int number)

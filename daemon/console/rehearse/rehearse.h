@@ -53,6 +53,9 @@ bool roll_rehearse_packages(const char *interpreter, char *out, size_t size);
 /* The library of that wheel (libtorch_cuda.so). False: there is none. */
 bool roll_rehearse_wheel(const char *interpreter, char *out, size_t size);
 
+/* Finds the NCCL that lies beside such a wheel, which the job uses on a machine with GPUs. */
+bool roll_rehearse_nccl(const char *command, char *out, size_t size);
+
 /* the libraries (standin.c) */
 
 /*

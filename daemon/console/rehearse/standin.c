@@ -319,6 +319,12 @@ int roll_rehearse_preload(const char *folder, const char *command, char *out, si
     for (size_t i = 0; i < found.used && err == 0; i++) {
         err = append(out, size, folder, found.name[i]);
     }
+    /* A folder of its own keeps a program that is only linked against the stand-ins from finding GPUs there. */
+    char nvml[PATH_MAX];
+    if (err == 0 && snprintf(nvml, sizeof(nvml), "%s/nvml/libnvidia-ml.so.1", folder) < (int)sizeof(nvml) &&
+        access(nvml, R_OK) == 0) {
+        err = append_entry(out, size, nvml);
+    }
     names_fini(&found);
     return err;
 }

@@ -185,6 +185,13 @@ bool roll_rehearse_wheel(const char *command, char *out, size_t size)
            snprintf(out, size, "%s%s", packages, library) < (int)size;
 }
 
+bool roll_rehearse_nccl(const char *command, char *out, size_t size)
+{
+    char packages[PATH_MAX];
+    return roll_rehearse_packages(command, packages, sizeof(packages)) &&
+           snprintf(out, size, "%s/nvidia/nccl/lib/libnccl.so.2", packages) < (int)size && access(out, R_OK) == 0;
+}
+
 /* which interpreter */
 
 /* The interpreter that the first line of a script names: "#!/venv/bin/python", "#!/usr/bin/env -S python3 -u". */

@@ -76,6 +76,39 @@ static void refuses_what_a_gpu_would(void)
     expect(cudaLaunchKernel(&stub_add, ONE, WARP, NULL, 0, NULL) == cudaErrorInvalidDeviceFunction);
 }
 
+/* As when a process of a framework ends: each of many modules goes by itself, and takes its own kernels only. */
+static void modules_go_one_by_one(void)
+{
+    enum { MODULES = 300, KERNELS = 40 };
+    static char stubs[MODULES][KERNELS][16];
+    static void **modules[MODULES];
+    setenv("HOSTCUDA_KERNELS", "skip", 1);
+    for (int m = 0; m < MODULES; m++) {
+        modules[m] = __cudaRegisterFatBinary(NULL);
+        for (int k = 0; k < KERNELS; k++) {
+            __cudaRegisterFunction(modules[m], stubs[m][k], NULL, "kernel", -1, NULL, NULL, NULL, NULL, NULL);
+        }
+    }
+    /* the same address again, for the last module: then it is no kernel of the first one any more */
+    __cudaRegisterFunction(modules[MODULES - 1], stubs[0][0], NULL, "kernel", -1, NULL, NULL, NULL, NULL, NULL);
+    for (int first = 0; first < 3; first++) { /* every third, so that neighbours stay and go */
+        for (int m = first; m < MODULES; m += 3) {
+            if (m != MODULES - 1) {
+                __cudaUnregisterFatBinary(modules[m]);
+            }
+        }
+        for (int m = 0; m < MODULES; m++) {
+            bool is_there = m % 3 > first || m == MODULES - 1;
+            for (int k = 0; k < KERNELS; k++) {
+                cudaError_t got = cudaLaunchKernel(stubs[m][k], ONE, WARP, NULL, 0, NULL);
+                expect(got == (is_there || (m == 0 && k == 0) ? cudaSuccess : cudaErrorInvalidDeviceFunction));
+            }
+        }
+    }
+    __cudaUnregisterFatBinary(modules[MODULES - 1]);
+    expect(cudaLaunchKernel(stubs[0][0], ONE, WARP, NULL, 0, NULL) == cudaErrorInvalidDeviceFunction);
+}
+
 static void captures_what_it_skips(void)
 {
     char report[4096];
@@ -235,6 +268,7 @@ static void test_a_skipped_launch_is_checked_and_counted(void **state)
     assert_string_equal(text, "");
     run_child(refuses_what_a_gpu_would, text, sizeof(text));
     run_child(captures_what_it_skips, text, sizeof(text));
+    run_child(modules_go_one_by_one, text, sizeof(text));
     run_child(keeps_what_stands_between_the_brackets, text, sizeof(text));
 }
 

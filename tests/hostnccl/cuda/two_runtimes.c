@@ -68,6 +68,23 @@ static void work(void *runtime)
     CHECK(!memcmp(sent, received, sizeof(sent)));
     CHECK(!ncclCommDestroy(comm));
     CHECK(!cuInit(0) && !cuDeviceGetCount(&count) && count == 8);
+    unsigned gpus = 0;
+    void *nvml = library("libnvidia-ml.so.1"), *gpu = NULL, *same = NULL;
+    unsigned long long bytes[3] = {0};
+    char uuid[96];
+    GET(nvml, int, nvmlInit_v2, void);
+    GET(nvml, int, nvmlDeviceGetCount_v2, unsigned *);
+    GET(nvml, int, nvmlDeviceGetHandleByIndex_v2, unsigned, void **);
+    GET(nvml, int, nvmlDeviceGetHandleByPciBusId_v2, const char *, void **);
+    GET(nvml, int, nvmlDeviceGetHandleByUUID, const char *, void **);
+    GET(nvml, int, nvmlDeviceGetUUID, void *, char *, unsigned);
+    GET(nvml, int, nvmlDeviceGetMemoryInfo, void *, unsigned long long *);
+    CHECK(!nvmlInit_v2() && !nvmlDeviceGetCount_v2(&gpus) && gpus == 8);
+    CHECK(!nvmlDeviceGetHandleByIndex_v2(0, &gpu) && !nvmlDeviceGetMemoryInfo(gpu, bytes));
+    CHECK(bytes[2] >= sizeof(sent) && bytes[0] == bytes[1] + bytes[2]);
+    CHECK(!nvmlDeviceGetUUID(gpu, uuid, sizeof(uuid)) && !nvmlDeviceGetHandleByUUID(uuid, &same) && same == gpu);
+    CHECK(!nvmlDeviceGetHandleByPciBusId_v2("0000:10:00.0", &same) && same == gpu);
+    CHECK(nvmlDeviceGetHandleByPciBusId_v2("0000:99:00.0", &same) && nvmlDeviceGetHandleByIndex_v2(8, &same));
     CHECK(!cudaRuntimeGetVersion(&version) && !cuDriverGetVersion(&theirs) && version == theirs);
 }
 
@@ -80,6 +97,10 @@ int main(int argc, char *argv[])
         void *nccl = library("libnccl.so.2"), *memory = NULL;
         GET(nccl, int, ncclMemAlloc, void **, size_t);
         GET(nccl, int, ncclMemFree, void *);
+        GET(nccl, int, ncclGetVersion, int *);
+        const char *wanted = getenv("WANTED_VERSION");
+        int version = 0;
+        CHECK(!ncclGetVersion(&version) && (!wanted || version == atoi(wanted)));
         CHECK(!ncclMemAlloc(&memory, 4096) && !ncclMemFree(memory));
         return 0;
     }
