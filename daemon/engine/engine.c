@@ -115,6 +115,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     }
     doubts_free(e);
     free(e->source);
+    free(e->stirred);
     free(e->newest);
     free(e->comm);
     roll_map_fini(&e->comm_at);
@@ -134,6 +135,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
         return ROLL_E_LIMIT;
     }
     int rc = ROLL_GROW(e->source, e->source_room, e->sources + 1u);
+    rc = rc == 0 ? ROLL_GROW_ZERO(e->stirred, e->stirred_room, e->sources / 64 + 1u) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -146,6 +148,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     snprintf(s->exe, sizeof(s->exe), "%s", info->exe ? info->exe : "");
     s->info.host = s->host;
     s->info.exe = s->exe;
+    s->number = e->sources;
     s->world = info->world_rank >= 0 ? (uint32_t)info->world_rank : e->sources;
     s->proc = ROLL_PROC_RUNNING;
     s->exit_status = ROLL_EXIT_UNKNOWN;
@@ -206,6 +209,7 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
         e->ended += source_alive(s) && (state == ROLL_PROC_DEAD || state == ROLL_PROC_FINISHED);
         e->enrolled += !source_alive(s); /* a process that was taken for ended by mistake is back */
         s->proc = state;
+        source_stir(e, source);
         s->proc_ns = e->clock;
         source_news(e, s);
         e->sight_changed = true;

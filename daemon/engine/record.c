@@ -471,6 +471,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         int one = fresh_record(e, source, &recs[i], ticket);
         rc = rc ? rc : one;
     }
+    source_stir(e, source);
     e->dirty = true;
     return rc;
 }
@@ -485,6 +486,7 @@ int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t
         return 0;
     }
     source_gap(s, first + count);
+    source_stir(e, source);
     count_lost(e, source, count);
     return 0;
 }

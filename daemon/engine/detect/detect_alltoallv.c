@@ -316,6 +316,7 @@ static struct progress settle(struct roll_engine *e, struct p2p_case *k)
         uint64_t age = e->clock - k->odd[i].since;
         if (state == TAKEN_OUT) {
             k->odd[i].pair->said = false;
+            pair_stir(k->odd[i].pair);
             continue;
         }
         p.open += state == OPEN;
@@ -344,6 +345,7 @@ static void drop_open(struct roll_engine *e, struct p2p_case *k)
             k->odd[left++] = k->odd[i];
         } else {
             k->odd[i].pair->said = false;
+            pair_stir(k->odd[i].pair);
         }
     }
     k->count = left;
@@ -367,6 +369,7 @@ static void alltoallv_tick(struct roll_engine *e)
         }
         for (uint32_t i = 0; i < k->count; i++) {
             k->odd[i].pair->said = false; /* the communicator is muted now */
+            pair_stir(k->odd[i].pair);
         }
         *at = k->next;
         free(k->odd);

@@ -84,6 +84,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
         lowered_note(m, &entry->rec, false);
     }
     entry->index = COLL_REFUSED;
+    member_stir(m);
     m->next = seq;
     m->group = 0;
     m->thread = NO_THREAD; /* whether the call before this one is in one group with the next call is not known */

@@ -36,6 +36,7 @@ void align_drop(struct roll_engine *e, struct comm *c)
     c->dispute = NULL;
     c->held = NO_SEQ;
     e->held_comms--;
+    comm_stir(c);
 }
 
 static void forget_side(struct dispute *d, uint32_t i)
@@ -89,6 +90,7 @@ static bool take_up_later(struct roll_engine *e, struct comm *c)
     }
     if (place >= c->base) {
         comm_slot(c, place)->held = false;
+        comm_stir(c);
     }
     for (uint32_t seq = place + 1 > c->base ? place + 1 : c->base; seq < later; seq++) {
         if (comm_slot(c, seq)->variant != 0 &&
@@ -207,6 +209,7 @@ void align_step(struct roll_engine *e, struct comm *c)
         if (c->held >= c->base) {
             /* From here on the slot may get complete, if the mistake hangs nothing. */
             comm_slot(c, c->held)->held = false;
+            comm_stir(c);
         }
         if (is_settled(&j, guess)) {
             close_dispute(e, c, j.vote.major);
@@ -310,6 +313,7 @@ void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq)
     struct slot *s = comm_slot(c, seq);
     if (c->held != seq) {
         s->held = s->held && s->variant != 0;
+        comm_stir(c);
         return;
     }
     if (s->variant != 0) {

@@ -33,6 +33,7 @@ void comm_give_up(struct roll_engine *e, struct comm *c)
         slot_release(e, comm_slot(c, seq));
     }
     c->base = c->high;
+    comm_stir(c);
     if (!c->overflow && !c->muted && !c->aborted) {
         tell_window(e, c);
     }
@@ -94,7 +95,8 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
     }
     s->safe = source_log_needed(s, ticket);
     if (!source_log_fits(s, ticket)) {
-        sweep(e);
+        source_stir(e, s->number);
+        sweep_stirred(e);
         s->safe = source_log_needed(s, ticket);
     }
     while (rc == 0 && !source_log_fits(s, ticket)) {
@@ -146,6 +148,7 @@ int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index)
         if (!pair_fits(p, index)) {
             comm_give_up(e, p->comm);
             p->unsure = true;
+            comm_stir(p->comm);
             return 0;
         }
     }

@@ -112,6 +112,7 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     }
     silence_trouble(e);
     c->muted = true;
+    comm_stir(c);
     c->mute_seq = seq;
     /* The call is known by now, so a later time than that of the job is damaged. */
     c->mute_ns = wall <= e->trouble_wall ? wall : e->trouble_wall + 1;

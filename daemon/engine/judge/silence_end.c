@@ -16,6 +16,7 @@ static void unmute(struct roll_engine *e, struct comm *c)
     for (uint32_t i = 0; c->pair && i <= c->pair_mask; i++) {
         if (c->pair[i]) {
             c->pair[i]->said = false;
+            pair_stir(c->pair[i]);
         }
     }
     align_resume(e, c);

@@ -344,11 +344,15 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
 
 void waits_look(struct roll_engine *e)
 {
-    if (e->dirty) {
+    bool is_early = !e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8;
+    if (e->dirty && is_early) {
+        sweep_stirred(e);
+        e->dirty = false;
+    } else if (e->dirty) {
         sweep(e);
     }
     doubts_look(e);
-    if (!e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8) {
+    if (is_early) {
         return;
     }
     struct block *found;

@@ -34,6 +34,7 @@ static void skip_unknown(struct member *m, uint32_t seq)
         comm_slot(c, i)->arrived++;
         comm_slot(c, i)->ready++;
     }
+    comm_stir(c);
     m->from = seq;
     if (seq > c->max_from) {
         c->max_from = seq;
@@ -100,7 +101,7 @@ int match_collective(struct roll_engine *e, const struct member *m, const struct
 void match_ready(struct member *m, uint32_t seq)
 {
     struct comm *c = m->comm;
-    if (seq >= c->base && seq < c->high) {
-        comm_slot(c, seq)->ready++;
+    if (seq >= c->base && seq < c->high && ++comm_slot(c, seq)->ready == c->size) {
+        comm_stir(c);
     }
 }

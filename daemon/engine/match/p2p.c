@@ -38,8 +38,10 @@ void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
     p->calls[side] = entry->rec.seq;
     entry->pair = NULL;
     entry->index = COLL_REFUSED;
+    member_stir(m);
     if (placed && (p->issued[side] != index + 1 || index - p->base > p->mask)) {
         p->unsure = true;
+        pair_stir(p);
     }
     if (!placed || p->unsure) {
         return;
@@ -56,6 +58,7 @@ void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
         n->bytes = p2p_bytes(&left->rec); /* a call that is made again is compared with the other side */
     } else {
         p->unsure = true;
+        pair_stir(p);
     }
 }
 
@@ -112,7 +115,8 @@ int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry
         take_back(e, m, p, &entry->rec);
     }
     if (entry->rec.seq != p->calls[side]) {
-        p->unsure = true; /* calls before this one are not known, so nobody knows which message meets which */
+        p->unsure = true;
+        pair_stir(p); /* calls before this one are not known, so nobody knows which message meets which */
     }
     p->calls[side] = entry->rec.seq + 1;
     p->gaps[side] = m->gaps;
@@ -149,7 +153,11 @@ void p2p_ready(struct entry *entry)
 {
     struct pair *p = entry->pair;
     if (p && entry->index - p->base <= p->mask) {
-        p2p_node(p, entry->index)->ready |= (uint8_t)(1u << p2p_side(&entry->rec));
+        uint8_t *ready = &p2p_node(p, entry->index)->ready;
+        *ready |= (uint8_t)(1u << p2p_side(&entry->rec));
+        if (*ready == 3) {
+            pair_stir(p);
+        }
         pair_advance(p);
     }
 }

@@ -103,7 +103,7 @@ struct half {
 };
 
 struct comm {
-    const struct roll_engine *engine;
+    struct roll_engine *engine;
     uint32_t id; /* the number of this communicator in the engine */
 
     /* what its definition says */

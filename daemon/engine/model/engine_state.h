@@ -91,16 +91,49 @@ struct roll_engine {
     uint64_t wall_records; /* records that had come by then */
     uint32_t visit;        /* stall analysis: number of the run */
     uint64_t effort; /* members and log entries that analyses have looked at; tests count them to see their bounds */
-    uint32_t held_comms;                           /* communicators with a disagreement that is being judged */
-    uint32_t muted_comms;                          /* communicators that are silent: silence.c */
-    uint32_t ended;                                /* processes that have ended, one way or another */
-    uint32_t aborts;                               /* members that have aborted their communicator */
-    bool mute_fresh;                               /* a communicator has been silenced since silence_settle ran */
-    bool finishing;                                /* no more input will come: roll_engine_finish */
-    bool dirty;                                    /* calls may have become complete since the last sweep */
+    uint32_t held_comms;  /* communicators with a disagreement that is being judged */
+    uint32_t muted_comms; /* communicators that are silent: silence.c */
+    uint32_t ended;       /* processes that have ended, one way or another */
+    uint32_t aborts;      /* members that have aborted their communicator */
+    bool mute_fresh;      /* a communicator has been silenced since silence_settle ran */
+    bool finishing;       /* no more input will come: roll_engine_finish */
+    bool dirty;           /* calls may have become complete since the last whole sweep */
+    uint64_t *stirred; /* a bit for each source whose calls may have become complete since it was looked at: sweep.c */
+    size_t stirred_room;
+    uint32_t stirs;                                /* how many bits are set */
     struct doubt *doubt;                           /* suspicions that may still come to nothing, oldest first */
     struct roll_rankset view_members, view_behind; /* roll_engine_comm lends them */
     void **state;                                  /* what detectors keep of the run: detect/state.h */
 };
+
+/* Calls of the source with this number may have become complete. */
+static inline void source_stir(struct roll_engine *e, uint32_t source)
+{
+    uint64_t bit = 1ull << source % 64;
+    e->stirs += (e->stirred[source / 64] & bit) == 0;
+    e->stirred[source / 64] |= bit;
+}
+
+static inline void member_stir(const struct member *m)
+{
+    if (m->source != NO_SOURCE) {
+        source_stir(m->comm->engine, m->source);
+    }
+}
+
+/* Messages of both sides of this pair may have become complete. */
+static inline void pair_stir(const struct pair *p)
+{
+    member_stir(&p->comm->member[p->end[0]]);
+    member_stir(&p->comm->member[p->end[1]]);
+}
+
+/* Calls of all members of this communicator may have become complete. */
+static inline void comm_stir(const struct comm *c)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        member_stir(&c->member[r]);
+    }
+}
 
 #endif

@@ -89,6 +89,7 @@ struct captured {
 struct source {
     struct roll_source_info info;
     char host[ROLL_NAME_BYTES], exe[128];
+    uint32_t number;     /* its place in the engine's list of sources */
     uint32_t world;      /* rank in the job */
     uint32_t generation; /* how many processes of the same rank came before this one */
     int64_t offset;      /* wall clock minus the clock of the records: roll_engine_clock */

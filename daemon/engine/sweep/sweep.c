@@ -3,9 +3,13 @@
  *
  * A call is ready when everything before it on its stream is complete, and it is complete when it is ready on every
  * member. So the heads of all stream queues are counted as ready, complete calls leave their queues, and the next heads
- * follow, until nothing moves. While a job goes on, each round moves every rank by at least one call, so the cost is
- * constant per record. The sweep is done when a log is full and before a stall is judged. To do it with each record was
- * rejected: the fast path only appends.
+ * follow, until nothing moves. To do it with each record was rejected: the fast path only appends.
+ *
+ * A rank whose queues have been looked at moves again only when it makes a call, when a call that it waits in is
+ * answered, or when what is judged of a communicator changes; whoever brings that about stirs the rank (source_stir and
+ * its like). A sweep looks at stirred ranks only, so its cost follows the records, however far the ranks are apart: to
+ * look at all ranks whenever a log is full took minutes where this takes seconds (16,384 ranks, 256 calls apart). The
+ * sweep right before a stall is judged looks at all ranks all the same.
  *
  * The time that a device needs is not modelled: a call that could run has run. The reverse is seen: when a host comes
  * back from waiting for a stream, all earlier calls on the stream are over on that rank, whatever other ranks have
@@ -60,6 +64,7 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
         entry->index = COLL_READY;
         if (lowered_root(m, &entry->rec) && entry->rec.seq >= m->comm->base && entry->rec.seq < m->comm->high) {
             comm_slot(m->comm, entry->rec.seq)->root_ready = true;
+            comm_stir(m->comm);
         }
         if (entry->rec.seq == m->comm->base) {
             comm_advance(e, m->comm);
@@ -143,17 +148,38 @@ void sweep_done(struct roll_engine *e, struct source *s, const struct roll_recor
     }
 }
 
+/* Takes the complete calls out of all queues of a source. True: some queue has moved. */
+static bool source_advance(struct roll_engine *e, struct source *s)
+{
+    bool moved = false;
+    for (uint32_t k = 0; k < s->queues; k++) {
+        moved = (s->queue[k].head != 0 && queue_advance(e, s, &s->queue[k], 0)) || moved;
+    }
+    return moved;
+}
+
+void sweep_stirred(struct roll_engine *e)
+{
+    for (uint32_t word = 0; e->stirs > 0; word = (word + 1) * 64 < e->sources ? word + 1 : 0) {
+        while (e->stirred[word] != 0) {
+            uint32_t bit = (uint32_t)__builtin_ctzll(e->stirred[word]);
+            e->stirred[word] &= e->stirred[word] - 1;
+            e->stirs--;
+            while (source_advance(e, e->source[word * 64 + bit])) {
+            }
+        }
+    }
+}
+
 void sweep(struct roll_engine *e)
 {
     bool moved = true;
     while (moved) {
         moved = false;
         for (uint32_t i = 0; i < e->sources; i++) {
-            struct source *s = e->source[i];
-            for (uint32_t k = 0; k < s->queues; k++) {
-                moved = (s->queue[k].head != 0 && queue_advance(e, s, &s->queue[k], 0)) || moved;
-            }
+            moved = source_advance(e, e->source[i]) || moved;
         }
     }
+    sweep_stirred(e); /* empties the list */
     e->dirty = false;
 }

@@ -8,6 +8,8 @@
 
 /* Takes all complete calls out of the queues of all ranks. */
 void sweep(struct roll_engine *e);
+/* The same for the ranks that were stirred, which as a rule are all that can move. */
+void sweep_stirred(struct roll_engine *e);
 /* NCCL keeps the calls of one communicator in order, whatever their streams: the other queue in which an earlier call
  * on the communicator stands, for which this call waits; NULL: the call has its turn. */
 struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket);
