@@ -10,14 +10,15 @@
 #include <string.h>
 
 #define RANKS_MOST   (1u << 20)
-#define MEMBERS_MOST (1u << 24) /* of all communicators together */
+#define MEMBERS_MOST (1u << 24)   /* of all communicators together */
+#define TEXT_MOST    (256u << 20) /* likewise: each communicator gets a copy of what the file says once of its kind */
 
 /* What is read, and where it stopped to make sense. */
 struct reader {
     struct roll_expect_build build;
-    uint32_t *call, *sequence; /* owned: what the numbers of the file became */
-    size_t calls, sequences;
-    const char *what; /* the member that is wrong; NULL: none */
+    uint32_t *call, *sequence;     /* owned: what the numbers of the file became */
+    size_t calls, sequences, text; /* text: bytes of the communicators' names */
+    const char *what;              /* the member that is wrong; NULL: none */
 };
 
 static int wrong(struct reader *r, const char *what)
@@ -205,7 +206,8 @@ static int read_kind(struct reader *r, const json_t *kind)
     uint64_t size;
     size_t i;
     json_t *members;
-    if (!number(json_object_get(kind, "size"), 1, r->build.x->ranks, &size)) {
+    /* A kind without communicators would take time and say nothing. */
+    if (!number(json_object_get(kind, "size"), 1, r->build.x->ranks, &size) || json_array_size(of) == 0) {
         return wrong(r, "communicators");
     }
     struct roll_expected_comm comm = {.role = (char *)text_of(kind, "role"),
@@ -225,6 +227,8 @@ static int read_kind(struct reader *r, const json_t *kind)
         }
         comm.label = (char *)json_string_value(json_array_get(members, 0));
         err = err == 0 && comm.label == NULL ? wrong(r, "communicators") : err;
+        r->text += err == 0 ? strlen(comm.label) + strlen(comm.role) + strlen(comm.made) : 0;
+        err = err == 0 && r->text > TEXT_MOST ? wrong(r, "communicators") : err;
         err = err == 0 ? read_members(r, json_array_get(members, 1), member, comm.size) : err;
         if (err == 0 && roll_expect_comm(&r->build, &comm, member) != 0) {
             err = wrong(r, "communicators");

@@ -107,8 +107,9 @@ void hostcuda_thread_ends_with_streams(void);
 /* Number of visible devices; 0 before hostcuda_enter. */
 int hostcuda_device_count(void);
 
-/* Number of devices before CUDA_VISIBLE_DEVICES; 0 before hostcuda_enter. */
+/* Number of devices before CUDA_VISIBLE_DEVICES, and the memory of each. These start nothing. */
 int hostcuda_physical_count(void);
+size_t hostcuda_physical_bytes(void);
 
 /* The device with that number; NULL out of range. Borrowed. */
 struct hostcuda_device *hostcuda_device_of(int number);
@@ -209,7 +210,9 @@ struct hostcuda_about {
 };
 cudaError_t hostcuda_about(int number, struct hostcuda_about *about);
 
-/* The same by the number before CUDA_VISIBLE_DEVICES, also of a device that is not visible. */
+/* The same by the number before CUDA_VISIBLE_DEVICES, also of a device that is not visible. It does not start the
+ * runtime: NVML may be asked before a fork, or before the program chooses its devices, and before it has chosen one of
+ * two runtimes. */
 cudaError_t hostcuda_about_physical(int physical, struct hostcuda_about *about);
 
 /* mark.c: points in time of streams */

@@ -50,11 +50,10 @@ cudaError_t hostcuda_about(int number, struct hostcuda_about *about)
 
 cudaError_t hostcuda_about_physical(int physical, struct hostcuda_about *about)
 {
-    cudaError_t error = hostcuda_enter();
-    if (error || physical < 0 || physical >= hostcuda_physical_count()) {
-        return hostcuda_leave(error ? error : cudaErrorInvalidDevice);
+    if (physical < 0 || physical >= hostcuda_physical_count()) {
+        return hostcuda_leave(cudaErrorInvalidDevice);
     }
-    struct hostcuda_device unseen = {.physical = physical, .total_bytes = hostcuda_device_of(0)->total_bytes};
+    struct hostcuda_device unseen = {.physical = physical, .total_bytes = hostcuda_physical_bytes()};
     const struct hostcuda_device *device = &unseen;
     for (int d = 0; d < hostcuda_device_count(); d++) {
         device = hostcuda_device_of(d)->physical == physical ? hostcuda_device_of(d) : device;

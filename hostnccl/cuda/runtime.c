@@ -27,7 +27,10 @@ static atomic_bool is_started;
 static atomic_bool is_forked;
 static bool is_second;    /* the runtime of another release is at work in this process */
 static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: no fault */
-static int device_count, physical_count;
+static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
+static _Atomic int device_count; /* others ask for it before they have started the runtime */
+static int physical_count;
+static size_t device_bytes;
 static int fill_byte;
 static enum hostcuda_policy policy;
 static struct hostcuda_device devices[HOSTCUDA_DEVICES_MAX];
@@ -169,6 +172,12 @@ static bool another_has_started(void)
     return true;
 }
 
+static void read_machine(void)
+{
+    physical_count = (int)hostcuda_env("HOSTCUDA_DEVICES", 0, HOSTCUDA_DEVICES_MAX, HOSTCUDA_DEVICES_DEFAULT);
+    device_bytes = hostcuda_env_bytes("HOSTCUDA_MEMORY", MEMORY_DEFAULT);
+}
+
 static void start(void)
 {
     is_second = another_has_started();
@@ -176,14 +185,12 @@ static void start(void)
         return;
     }
     int visible[HOSTCUDA_DEVICES_MAX];
-    int physical = (int)hostcuda_env("HOSTCUDA_DEVICES", 0, HOSTCUDA_DEVICES_MAX, HOSTCUDA_DEVICES_DEFAULT);
-    size_t bytes = hostcuda_env_bytes("HOSTCUDA_MEMORY", MEMORY_DEFAULT);
-    int count = visible_devices(physical, visible);
+    int count = visible_devices(hostcuda_physical_count(), visible);
     fill_byte = getenv("HOSTCUDA_FILL") ? (int)hostcuda_env("HOSTCUDA_FILL", 0, 255, 255) : -1;
 
     for (int d = 0; d < count; d++) {
         devices[d].physical = visible[d];
-        devices[d].total_bytes = bytes;
+        devices[d].total_bytes = device_bytes;
         pthread_mutex_init(&devices[d].order, NULL);
     }
     policy = read_policy();
@@ -194,7 +201,6 @@ static void start(void)
     pthread_key_create(&thread_key, thread_end);
     pthread_atfork(NULL, NULL, forget_in_child);
     device_count = count;
-    physical_count = physical;
     atomic_store(&is_started, true);
 }
 
@@ -249,7 +255,14 @@ int hostcuda_device_count(void)
 
 int hostcuda_physical_count(void)
 {
+    pthread_once(&machine_once, read_machine);
     return physical_count;
+}
+
+size_t hostcuda_physical_bytes(void)
+{
+    pthread_once(&machine_once, read_machine);
+    return device_bytes;
 }
 
 struct hostcuda_device *hostcuda_device_of(int number)

@@ -289,6 +289,8 @@ static void bad_files_are_refused_with_a_reason(void **state)
         {HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,\"does\":[[\"0-1\",0,0]],"
                    "\"members\":[\"0-1\"]}]}",
          "\"communicators\""},
+        {HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,\"does\":[[\"0-1\",0,0]]}]}",
+         "\"communicators\""},
         {HEAD CALL "\"sequences\":[],\"communicators\":[],\"memory\":[[\"0-1\",1],[\"1\",1]]}", "\"memory\""},
     };
     char why[256];
@@ -307,6 +309,32 @@ static void bad_files_are_refused_with_a_reason(void **state)
     assert_string_equal(why, ": there is no such file");
 }
 
+/* What a kind says of itself is copied for each of its communicators: a file of a few megabytes must not take the
+ * memory of the machine. */
+static void a_small_file_takes_little_memory(void **state)
+{
+    enum { NAME = 4 << 20, COMMS = 100 };
+    (void)state;
+    char *text = malloc(NAME + 4096);
+    assert_non_null(text);
+    size_t used = (size_t)sprintf(text, "%s",
+                                  HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":1,"
+                                            "\"does\":[[\"0\",0,0]],\"role\":\"");
+    memset(&text[used], 'x', NAME);
+    used += NAME;
+    used += (size_t)sprintf(&text[used], "\",\"members\":[");
+    for (int i = 0; i < COMMS; i++) {
+        used += (size_t)sprintf(&text[used], "%s[\"\",\"0\"]", i > 0 ? "," : "");
+    }
+    used += (size_t)sprintf(&text[used], "]}]}");
+    struct roll_expected *x;
+    char why[256];
+    assert_int_not_equal(roll_expected_parse(text, used, &x, why, sizeof(why)), 0);
+    assert_null(x);
+    assert_non_null(strstr(why, "\"communicators\""));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +345,7 @@ int main(void)
         cmocka_unit_test(what_has_changed_is_told),
         cmocka_unit_test(a_count_that_varies_has_none),
         cmocka_unit_test(bad_files_are_refused_with_a_reason),
+        cmocka_unit_test(a_small_file_takes_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static bool sum_up(const struct source *s, struct stretch *x, const struct roll_
         bool own = entry->rec.thread == call->thread || entry->rec.thread == first->thread;
         if (class == ROLL_CLASS_SYNC && busy && own) {
             others += ns;
-            busy = false;
+            busy = roll_op_has(entry->rec.op, ROLL_TRAIT_MAY); /* a copy may have left the wait to what comes next */
         } else if (class != ROLL_CLASS_MOE && own) {
             inside[entry->rec.op] += ns;
         }

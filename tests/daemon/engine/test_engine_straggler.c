@@ -315,6 +315,26 @@ static void test_waits_behind_other_calls_are_not_its_own(void **state)
 }
 
 /* All come at the same time; some write a log before they wait, and so seem to be let go later than they are. */
+/* A loss is copied to the host before the host waits for it: the copy comes back at once, and the wait behind it is for
+ * others as well. */
+static void test_waits_behind_a_copy_are_not_its_own(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 2);
+    for (uint32_t i = 0; i < 200; i++) {
+        uint64_t work[2] = {100 * MS, 150 * MS};
+        for (uint32_t r = 0; r < 2; r++) {
+            record(&j, r, ROLL_OP_ALLGATHER, j.free[r] + MS, 5000, 64);
+            record(&j, r, ROLL_OP_COPY, j.free[r] + MS + 6000, 5000, 0);
+            record(&j, r, ROLL_OP_STREAM_SYNC, j.free[r] + 2 * MS, work[r] - 50 * MS, 0);
+        }
+        step(&j, work, false);
+    }
+    assert_string_equal(said(&j), "");
+    roll_engine_destroy(&j.e);
+}
+
 static void test_a_wait_that_comes_late_proves_nothing(void **state)
 {
     (void)state;
@@ -522,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_hosts_that_run_ahead_are_not_judged),
         cmocka_unit_test(test_stages_of_a_pipeline_wait_by_design),
         cmocka_unit_test(test_waits_behind_other_calls_are_not_its_own),
+        cmocka_unit_test(test_waits_behind_a_copy_are_not_its_own),
         cmocka_unit_test(test_a_wait_that_comes_late_proves_nothing),
         cmocka_unit_test(test_where_ranks_are_starved_nobody_is_judged),
         cmocka_unit_test(test_one_that_recovers_and_another_after_it),

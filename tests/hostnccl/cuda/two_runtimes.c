@@ -1,13 +1,17 @@
 /*
  * two_runtimes.c: arguments FIRST [SECOND]: NCCL and the driver interface work beside the runtime of either release of
  * CUDA, which they find by themselves; the second runtime of a process refuses, and harms nobody. FIRST "none": NCCL is
- * loaded before any runtime. Everything is found by name, as a Python program finds it.
+ * loaded before any runtime. FIRST "nvml": a program asks NVML how many GPUs there are, then chooses one and forks, and
+ * its child uses the runtime SECOND, though the other one is loaded, too. Everything is found by name, as a Python
+ * program finds it.
  */
 #include <dlfcn.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void check(int is_so, const char *what)
 {
@@ -88,10 +92,39 @@ static void work(void *runtime)
     CHECK(!cudaRuntimeGetVersion(&version) && !cuDriverGetVersion(&theirs) && version == theirs);
 }
 
+/* NVML starts nothing that a fork would leave behind, and decides neither about devices nor about the runtime. */
+static void ask_nvml_and_fork(const char *name)
+{
+    void *runtime = library(name), *memory = NULL;
+    void *nvml = library("libnvidia-ml.so.1"), *gpu = NULL;
+    unsigned gpus = 0;
+    unsigned long long bytes[3] = {0};
+    int count = 0, status = 0;
+    library("libcudart.so.13");
+    GET(nvml, int, nvmlInit_v2, void);
+    GET(nvml, int, nvmlDeviceGetCount_v2, unsigned *);
+    GET(nvml, int, nvmlDeviceGetHandleByIndex_v2, unsigned, void **);
+    GET(nvml, int, nvmlDeviceGetMemoryInfo, void *, unsigned long long *);
+    GET(runtime, int, cudaMalloc, void **, size_t);
+    GET(runtime, int, cudaGetDeviceCount, int *);
+    CHECK(!nvmlInit_v2() && !nvmlDeviceGetCount_v2(&gpus) && gpus == 8);
+    CHECK(!nvmlDeviceGetHandleByIndex_v2(7, &gpu) && !nvmlDeviceGetMemoryInfo(gpu, bytes) && bytes[0] > 0);
+    CHECK(!setenv("CUDA_VISIBLE_DEVICES", "2", 1));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    CHECK(!cudaMalloc(&memory, 4096) && memory);
+    CHECK(!cudaGetDeviceCount(&count) && count == 1);
+    CHECK(child == 0 || (waitpid(child, &status, 0) == child && status == 0));
+}
+
 int main(int argc, char *argv[])
 {
     if (argc < 2) {
         return 2;
+    }
+    if (!strcmp(argv[1], "nvml") && argc > 2) {
+        ask_nvml_and_fork(argv[2]);
+        return 0;
     }
     if (!strcmp(argv[1], "none")) {
         void *nccl = library("libnccl.so.2"), *memory = NULL;
