@@ -93,6 +93,11 @@ void rehearsed_call(struct roll_engine *e, const struct source *s, struct member
             r->stand = REHEARSED_OFF;
             return;
         }
+        if (r->crowded) { /* the place where the member was may be one that was dropped */
+            lose_step(r);
+            r->since = UINT64_MAX;
+            return;
+        }
         const struct rehearsed_left left = {.ticket = ticket, .calls = r->calls, .want = want, .came = came};
         r->last = ticket + 1;
         lose_step(r);

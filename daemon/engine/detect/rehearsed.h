@@ -8,7 +8,7 @@
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/expected.h"
 
-#define REHEARSED_CURSORS 4u
+#define REHEARSED_CURSORS 8u
 #define REHEARSED_LEFTS   4u
 
 /* Behind which call of a sequence a rank is: behind `at` calls of this part. */
@@ -41,6 +41,7 @@ struct rehearsed_member {
     uint64_t since;                                /* the ticket from which on it is in step */
     struct rehearsed_cursor at[REHEARSED_CURSORS]; /* in step: where it may be */
     uint32_t cursors;
+    bool crowded;                  /* there were more places than that: that none fits proves nothing */
     struct rehearsed_cursor again; /* out of step: where it would be if its last `fits` calls were a repetition */
     uint32_t fits, fails, pause;   /* pause: calls that are let pass before the next try */
 

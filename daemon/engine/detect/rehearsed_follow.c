@@ -4,13 +4,15 @@
  * A sequence is a row of parts, some of which repeat any number of times. Behind a repetition the rank may begin it
  * anew or go on to what follows, and both may begin alike; so it may be at several places for some calls. A rank that
  * has left falls in step again when it has made all calls of one repetition in their order, from any of them on:
- * nothing less says where it is, because the layers of a model look alike.
+ * nothing less says where it is, because the layers of a model look alike. It may then be in other parts as well that
+ * hold the same calls: a repetition of one call says little.
  */
 #include "daemon/engine/detect/rehearsed.h"
 
 #include <string.h>
 
 #define TRIES_AT_ONCE 8u  /* searches for a place to begin, before they become rare */
+#define LOOKED_BACK   64u /* calls, to tell places from each other */
 #define PAUSE_MOST    12u /* as a power of two of calls */
 
 /* Communicators of the same label, size and place that the rank had before this one. */
@@ -78,6 +80,21 @@ static uint32_t following(const struct roll_expected *x, const struct roll_expec
     return n;
 }
 
+/* Adds a place where the member may be, once. */
+static void add_place(struct rehearsed_member *r, struct rehearsed_cursor *next, uint32_t *used,
+                      struct rehearsed_cursor place)
+{
+    for (uint32_t i = 0; i < *used; i++) {
+        if (next[i].part == place.part && next[i].at == place.at) {
+            return;
+        }
+    }
+    r->crowded = r->crowded || *used == REHEARSED_CURSORS;
+    if (*used < REHEARSED_CURSORS) {
+        next[(*used)++] = place;
+    }
+}
+
 bool rehearsed_follow(const struct roll_expected *x, struct rehearsed_member *r, const struct roll_expected_call *came,
                       uint32_t *want)
 {
@@ -90,8 +107,8 @@ bool rehearsed_follow(const struct roll_expected *x, struct rehearsed_member *r,
         for (uint32_t k = 0; k < n; k++) {
             const struct roll_expected_call *call = call_at(x, s, may[k]);
             *want = *want == ROLL_EXPECTED_NONE ? (uint32_t)(call - x->call) : *want;
-            if (used < REHEARSED_CURSORS && roll_expected_fits(call, came)) {
-                next[used++] = (struct rehearsed_cursor){may[k].part, may[k].at + 1};
+            if (roll_expected_fits(call, came)) {
+                add_place(r, next, &used, (struct rehearsed_cursor){may[k].part, may[k].at + 1});
             }
         }
     }
@@ -101,6 +118,34 @@ bool rehearsed_follow(const struct roll_expected *x, struct rehearsed_member *r,
     memcpy(r->at, next, used * sizeof(*next));
     r->cursors = used;
     return true;
+}
+
+/* The calls that end at a place of another part are those that the member has just made, as far as both can be looked
+ * back. */
+static bool ends_alike(const struct roll_expected *x, const struct roll_expected_sequence *s,
+                       const struct rehearsed_member *r, uint32_t part, uint32_t at)
+{
+    uint32_t unit = x->part[s->first + r->again.part].calls;
+    for (uint32_t back = 0; back <= at && back < unit && back < LOOKED_BACK; back++) {
+        uint32_t mine = (r->again.at - 1 + unit - back) % unit;
+        if (!roll_expected_fits(call_at(x, s, (struct rehearsed_cursor){part, at - back}),
+                                call_at(x, s, (struct rehearsed_cursor){r->again.part, mine}))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A member that falls in step may as well be in other parts with such calls: a unit of one call says little. */
+static void add_alike(const struct roll_expected *x, const struct roll_expected_sequence *s, struct rehearsed_member *r)
+{
+    for (uint32_t p = 0; p < s->parts; p++) {
+        for (uint32_t i = 0; p != r->again.part && i < x->part[s->first + p].calls; i++) {
+            if (ends_alike(x, s, r, p, i)) {
+                add_place(r, r->at, &r->cursors, (struct rehearsed_cursor){p, i + 1});
+            }
+        }
+    }
 }
 
 /* Looks for the first call like this one among those that repeat. */
@@ -143,6 +188,8 @@ bool rehearsed_again(const struct roll_expected *x, struct rehearsed_member *r, 
     }
     r->at[0] = r->again;
     r->cursors = 1;
+    r->crowded = false;
+    add_alike(x, s, r);
     r->fits = r->fails = r->pause = 0;
     return true;
 }

@@ -2,6 +2,7 @@
  * test_engine_rehearsed.c: a job beside what was rehearsed of it: where it leaves that, what a tie is told as then, and
  * the same jobs that do what was rehearsed.
  */
+#include "daemon/engine/detect/rehearsed.h"
 #include "daemon/expect/expect.h"
 #include "tests/daemon/engine/sim.h"
 
@@ -282,6 +283,73 @@ static void lost_records_are_no_difference(void **state)
     roll_expected_destroy(&x);
 }
 
+/* Of a rank in the midst of a job one call says little about where it is: here it may be a warm-up or a step. */
+static void one_call_does_not_say_where_a_rank_is(void **state)
+{
+    struct roll_expected *x = NULL;
+    (void)state;
+    for (int live = 0; live < 2; live++) {
+        struct sim *sim = sim_new(2);
+        uint32_t w = sim_world(sim);
+        for (int i = 0; i < 4; i++) {
+            sim_all(sim, w, AR, 8);
+        }
+        for (int step = 0; step < (live ? 12 : 3); step++) {
+            if (live && step == 5) {
+                sim_lose(sim, 1, 3);
+            }
+            sim_all(sim, w, AR, 8);
+            sim_all(sim, w, AG, 2);
+            sim_all(sim, w, ROLL_OP_BROADCAST, 3);
+        }
+        if (!live) {
+            x = rehearsed(sim);
+        } else {
+            sim->expected = x;
+            char *said = sim_run(sim, 0, true, false);
+            assert_null(strstr(said, "rehearsal-left"));
+            free(said);
+        }
+        sim_destroy(&sim);
+    }
+    roll_expected_destroy(&x);
+}
+
+/* A rank may be at several places for some calls, and come to one of them in two ways. */
+static void many_places_are_no_difference(void **state)
+{
+    static const struct {
+        const char *calls;
+        uint32_t times;
+    } parts[] = {{"1100", 1}, {"01", 3}, {"0101", 1}, {"0", 1}, {"1001", 3}, {"01", 3}};
+    enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
+    struct roll_expected_call call[2] = {{.count = 10, .op = AR}, {.count = 11, .op = AR}};
+    struct roll_expected_part part[PARTS];
+    struct roll_expected_sequence sequence = {0, PARTS};
+    uint32_t item[64], n = 0;
+    (void)state;
+    for (size_t p = 0; p < PARTS; p++) {
+        part[p] = (struct roll_expected_part){n, (uint32_t)strlen(parts[p].calls), parts[p].times};
+        for (uint32_t k = 0; k < part[p].calls; k++) {
+            item[n++] = (uint32_t)(parts[p].calls[k] - '0');
+        }
+    }
+    const struct roll_expected x = {.call = call, .item = item, .part = part, .sequence = &sequence};
+    for (uint32_t turns = 0; turns < 125; turns++) { /* how often each loop is made */
+        struct rehearsed_member r = {.stand = REHEARSED_IN_STEP, .cursors = 1};
+        uint32_t left = turns, want;
+        for (size_t p = 0; p < PARTS; p++) {
+            uint32_t times = parts[p].times > 1 ? left % 5 + 1 : 1;
+            left = parts[p].times > 1 ? left / 5 : left;
+            for (uint32_t t = 0; t < times; t++) {
+                for (uint32_t k = 0; k < part[p].calls; k++) {
+                    assert_true(rehearsed_follow(&x, &r, &call[item[part[p].first + k]], &want));
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +364,8 @@ int main(void)
         cmocka_unit_test(namesakes_are_known_by_their_order),
         cmocka_unit_test(a_short_rehearsal_says_nothing_about_what_follows),
         cmocka_unit_test(lost_records_are_no_difference),
+        cmocka_unit_test(one_call_does_not_say_where_a_rank_is),
+        cmocka_unit_test(many_places_are_no_difference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
