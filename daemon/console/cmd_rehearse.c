@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <glob.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,26 @@ struct rehearsal {
     FILE *out;             /* of --json; NULL = none */
     struct roll_expected *before; /* of --against; owned; NULL = none */
 };
+
+static volatile sig_atomic_t asked; /* the signal that asks this program to end; 0 = none */
+
+static void on_signal(int number)
+{
+    asked = number;
+}
+
+/* A signal must not leave our folder behind, so it is noted where nobody else takes it: before the job and after it. A
+ * second one ends the program at once. The ranks have their own handling, because exec takes handlers away. */
+static void note_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        struct sigaction act = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, before;
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+            sigaction(numbers[i], &act, NULL);
+        }
+    }
+}
 
 static bool holds_trace(const char *folder)
 {
@@ -216,9 +237,9 @@ static int prepare(struct rehearsal *r)
             return ROLL_EXIT_UNREACHABLE;
         }
     }
-    if (r->json != NULL) {
+    if (r->json != NULL && asked == 0) {
         r->out = strcmp(r->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(r->json, "we");
-        if (r->out == NULL) {
+        if (r->out == NULL && asked == 0) {
             roll_say("--json: cannot write %s: %s", r->json, strerror(errno));
             return ROLL_EXIT_UNREACHABLE;
         }
@@ -406,7 +427,11 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     for (uint32_t i = 0; r.o.status != NULL && i < r.o.ranks; i++) {
         r.o.status[i] = ROLL_EXIT_UNKNOWN;
     }
-    code = code != 0 ? code : prepare(&r);
+    if (code == 0) {
+        note_signals();
+        code = prepare(&r);
+        code = asked != 0 ? 128 + (int)asked : code;
+    }
     if (code == 0 && peak != NULL && r.o.status != NULL) {
         r.o.scratch = r.folder;
         r.o.trace = r.o.trace != NULL ? r.o.trace : r.folder;
@@ -415,6 +440,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
         if (code != 126 && code != 127) {
             code = report(&r, peak, r.o.ranks, code);
         }
+        code = asked != 0 ? 128 + (int)asked : code; /* while the report was made */
     }
     if (r.out != NULL && fclose(r.out) != 0) {
         roll_say("--json: cannot write %s: %s", r.json, strerror(errno));

@@ -165,8 +165,9 @@ def become_rank(variables, outputs, job):
         raise SystemExit(1) from None
 
 
-def fork_rank(link, variables, outputs):
-    """Forks a rank that waits until rollcall knows of it. Returns whether this is the rank."""
+def fork_rank(link, life, variables, outputs):
+    """Forks a rank that waits until rollcall knows of it, and until this process, which alone holds the writing end of
+    the pipe `life`, has ended. Returns whether this is the rank."""
     hold, release = os.pipe()
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -175,11 +176,16 @@ def fork_rank(link, variables, outputs):
     if pid == 0:
         link.close()
         os.close(release)
+        os.close(life[1])
         os.setpgid(0, 0)
         if os.read(hold, 1) != b"g":
             os._exit(1)
         os.close(hold)
-        while os.getppid() == parent:  # a rank may ask for a signal at its parent's end, and means its launcher's
+        # A rank may ask for a signal at its parent's end, and means its launcher's. It sleeps until then: many ranks
+        # that look would take the processor from the one that forks.
+        os.read(life[0], 1)
+        os.close(life[0])
+        while os.getppid() == parent:  # a process lets go of its files a moment before it ends
             time.sleep(0.001)
         return True
     os.close(hold)
@@ -217,6 +223,7 @@ def main(argv):
     sys.stdout.flush()
     sys.stderr.flush()
     link.send(b"ready")
+    life = os.pipe()
     while True:
         try:
             message, outputs, _, _ = socket.recv_fds(link, 4096, 2)
@@ -224,7 +231,7 @@ def main(argv):
             message = b""
         if not message:
             os._exit(0)
-        if fork_rank(link, message.decode(), outputs):
+        if fork_rank(link, life, message.decode(), outputs):
             become_rank(message.decode(), outputs, job)
             return
 

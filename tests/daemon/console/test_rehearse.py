@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shlex
+import signal
 import stat
 import struct
 import subprocess
@@ -52,6 +53,11 @@ def plain(text):
     text = re.sub(r"Rehearsal of \S+", "Rehearsal of JOB", text.replace("\r\n", "\n"))
     text = re.sub(r"rehearse_job\.c:\d+", "rehearse_job.c:N", text)
     return re.sub(r"^(\d+) +[\d.]+ MiB.*$", r"\1 MEMORY", text, flags=re.M)
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        return f.read().rsplit(")", 1)[1].split()[0]
 
 
 class Rehearse(Case):
@@ -470,6 +476,23 @@ class BadInput(Case):
         self.assertEqual((r.returncode, r.stdout), (3, ""))
         self.assert_one_line(r.stderr, "libtorch_cuda.so wants ncclFlyToTheMoon, which no stand-in has (1 in all)")
         self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
+
+    def test_a_signal_before_the_job_starts_leaves_no_folder(self):
+        pipe, temporary = self.path("report"), self.path("temporary")
+        os.mkfifo(pipe)
+        os.mkdir(temporary)
+        p = subprocess.Popen([ROLLCALL, "rehearse", "--json", pipe, "--", JOB], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                             env=dict(self.env, TMPDIR=temporary))
+        try:
+            # It sleeps until somebody reads its report.
+            self.assertTrue(until(lambda: os.listdir(temporary) and state(p.pid) == "S"))
+            p.send_signal(signal.SIGINT)
+            told = p.communicate(timeout=60)[1]
+        finally:
+            p.kill()
+            p.wait()
+        self.assertEqual((p.returncode, told, os.listdir(temporary)), (130, "", []))
 
     def test_a_wheel_that_is_known(self):
         python = self.wheel("void cudaMalloc(void), ncclPutSignal(void); void f(void) { cudaMalloc(); ncclPutSignal(); "

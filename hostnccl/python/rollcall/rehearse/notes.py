@@ -136,4 +136,11 @@ def flush():
             _number(f"ops {word}", _ops.pop(word), "")
 
 
+def _after_fork():
+    """Another thread may have held the lock, and does not live in the child."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 atexit.register(flush)

@@ -79,6 +79,12 @@ def _after_step(optimizer, args, kwargs):
         _one_more()
 
 
+def _on_built(optimizer):
+    _built.add(optimizer)
+    if settings.now.steps and _over == 0:
+        notes.put("step", 0)  # this process takes part: those that have stopped wait for it, also before its first step
+
+
 def follow():
     """Called once PyTorch is there."""
     global _follows
@@ -92,7 +98,7 @@ def follow():
 
     def init(self, *args, **kwargs):
         build(self, *args, **kwargs)
-        _built.add(self)
+        _on_built(self)
 
     init.__wrapped__ = build
     module.Optimizer.__init__ = init
@@ -121,26 +127,34 @@ def _is_alive(pid):
         return False
 
 
-def _still_at_work(folder):
-    """Whether a process that has told of a step has neither stopped nor ended."""
+def _still_at_work(folder, away):
+    """Whether a process that has told of a step (0: it will take some) has neither stopped nor ended. `away`: the notes
+    of those that have, which are read no more: each of many ranks looks into the notes of all others."""
     for path in glob.glob(os.path.join(glob.escape(folder), "steered.*")):
+        if path in away:
+            continue
         pid = path.rsplit(".", 1)[1]
         try:
             with open(path, encoding="utf-8", errors="replace") as f:
                 words = {line.split(" ", 1)[0] for line in f}
         except OSError:
             continue
-        if "step" in words and "stopped" not in words and pid.isdigit() and _is_alive(int(pid)):
+        is_away = "stopped" in words or not pid.isdigit() or not _is_alive(int(pid))
+        if is_away:
+            away.add(path)
+        elif "step" in words:
             return True
     return False
 
 
 def _meet():
     folder, end = os.environ.get("HOSTCUDA_REPORT", ""), time.monotonic() + MEET_S
+    away, pause = set(), 0.01
     while folder and time.monotonic() < end:
-        if not _still_at_work(folder):
+        if not _still_at_work(folder, away):
             return
-        time.sleep(0.02)
+        pause = min(2 * pause, 0.5)  # whoever is waited for wants the processor
+        time.sleep(pause)
 
 
 def stop():

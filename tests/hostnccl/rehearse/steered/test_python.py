@@ -133,6 +133,28 @@ class Notes(unittest.TestCase):
                              "ops left 00000000000000000256\n")
             self.assertEqual(list(texts.values()), ["rank 3\nread copied copy 00000000000000000001 1 x.py\tg\n"])
 
+    def test_a_child_is_not_held_up_by_a_lock_of_its_parent(self):
+        with tempfile.TemporaryDirectory() as folder:
+            told = python("""
+                import os, threading
+                from rollcall.rehearse import notes
+                has_lock, may_leave = threading.Event(), threading.Event()
+                def hold():
+                    with notes._lock:
+                        has_lock.set()
+                        may_leave.wait()
+                thread = threading.Thread(target=hold)
+                thread.start()
+                has_lock.wait()
+                child = os.fork()
+                if child == 0:
+                    os._exit(0 if notes._lock.acquire(blocking=False) else 1)
+                print(os.waitpid(child, 0)[1])
+                may_leave.set()
+                thread.join()
+                """, HOSTCUDA_REPORT=folder)
+            self.assertEqual(told.splitlines()[-1], "0")
+
     def test_many_lines_count_under_one(self):
         with tempfile.TemporaryDirectory() as folder:
             python("""
@@ -193,16 +215,39 @@ class Steps(unittest.TestCase):
                     notes.put("stopped", 2)
                     os._exit(0)
                 os.read(has_begun[0], 1)
-                assert steps._still_at_work(os.environ["HOSTCUDA_REPORT"])
+                away = set()
+                assert steps._still_at_work(os.environ["HOSTCUDA_REPORT"], away) and not away
                 notes.put("step", 2)
                 os.write(may_stop[1], b"x")
                 try:
                     steps._over = 2
                     steps.stop()
                 except SystemExit as e:
-                    print("exit", e.code, steps._still_at_work(os.environ["HOSTCUDA_REPORT"]))
+                    print("exit", e.code, steps._still_at_work(os.environ["HOSTCUDA_REPORT"], away), len(away))
                 """, HOSTCUDA_REPORT=folder)
-            self.assertEqual(told, "exit 0 False\n")
+            self.assertEqual(told, "exit 0 False 2\n")
+
+    def test_a_rank_waits_for_those_that_have_not_ended_a_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            told = python("""
+                import os
+                from rollcall.rehearse import notes, steps
+                has_built, may_end = os.pipe(), os.pipe()
+                class O: pass
+                if os.fork() == 0:
+                    optimizer = O()
+                    steps._on_built(optimizer)
+                    os.write(has_built[1], b"x")
+                    os.read(may_end[0], 1)
+                    os._exit(0)
+                os.close(has_built[1])
+                os.read(has_built[0], 1)
+                print(steps._still_at_work(os.environ["HOSTCUDA_REPORT"], set()))
+                os.write(may_end[1], b"x")
+                os.wait()
+                print(steps._still_at_work(os.environ["HOSTCUDA_REPORT"], set()))
+                """, HOSTCUDA_REPORT=folder, ROLLCALL_REHEARSE_STEPS="1")
+            self.assertEqual(told, "True\nFalse\n")
 
 
 class Start(unittest.TestCase):
