@@ -57,10 +57,11 @@ def find_python(row, variable):
     python = os.environ.get(variable)
     if not python:
         skip(f"{variable} does not name a Python with a CUDA wheel of torch")
-    place = ask(python, "import sysconfig; print(sysconfig.get_path('platlib'))")
-    if not place or not os.path.exists(os.path.join(place, "torch", "lib", "libtorch_cuda.so")):
+    found = "from importlib.util import find_spec as f; s = f({!r}); print(s.origin or '' if s else '')"
+    torch = ask(python, found.format("torch"))
+    if not torch or not os.path.exists(os.path.join(os.path.dirname(torch), "lib", "libtorch_cuda.so")):
         skip(f"{python} has no torch with CUDA")
-    if not os.path.exists(os.path.join(place, *row.needs.split("."))):
+    if not ask(python, found.format(row.needs)):
         skip(f"{python} has no {row.needs}")
     return python
 

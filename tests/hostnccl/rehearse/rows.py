@@ -98,6 +98,9 @@ def megatron(name, layout="", ranks=(4,), mistake="", says=(), **more):
 # forward, and as a missing exchange where the rank ends.
 MEGATRON = [
     megatron("", ranks=(2, 4), alone=False),
+    megatron(".allgather", "dispatcher=allgather", ranks=(2, 4), alone=False),
+    megatron(".grouped", "experts=grouped", alone=False),
+    megatron(".capacity", "capacity=1", alone=False),
     megatron(".pp", "pp=2 ep=2", alone=False),
     megatron(".experts", mistake="experts",
              says=(Said(("circular-wait",), (1,), ("suspected", "proven"), "AllGather"),)),
@@ -108,7 +111,18 @@ MEGATRON = [
              says=(Said(("call-added",), (1,), ("suspected", "proven"), "AllReduce"),)),
 ]
 
-ROWS = TORCH + MEGATRON
+# Frameworks above PyTorch, where the interpreter has them.
+ABOVE = [
+    Row("accelerate", "accelerate", ranks=(2,), needs="accelerate"),
+    sick("accelerate", "skip", ("call-skipped",), "", certainty=UNSURE, needs="accelerate"),
+    Row("trainer", "trainer", ranks=(2,), needs="transformers", alone=False),
+    sick("trainer", "skip", ("call-skipped",), "", certainty=UNSURE, op="AllReduce", needs="transformers"),
+    Row("deepspeed_zero1", "deepspeed", ranks=(2,), needs="deepspeed", env={"STAGE": "1"}, alone=False),
+    sick("deepspeed", "skip", ("call-skipped",), "", certainty=UNSURE, needs="deepspeed"),
+    Row("deepspeed_zero3", "deepspeed", ranks=(2,), needs="deepspeed", env={"STAGE": "3"}, alone=False),
+]
+
+ROWS = TORCH + MEGATRON + ABOVE
 
 
 def tests():
