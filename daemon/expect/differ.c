@@ -29,6 +29,7 @@ void roll_expected_sums(const struct roll_expected *x, uint32_t sequence, struct
             struct roll_expected_sum *sum = &sums[call->op];
             *(part->times > 1 ? &sum->each_calls : &sum->once_calls) += 1;
             *(part->times > 1 ? &sum->each_bytes : &sum->once_bytes) += bytes;
+            *(part->times > 1 ? &sum->each_vary : &sum->once_vary) |= call->count == ROLL_EXPECTED_ANY;
         }
     }
 }
@@ -168,17 +169,33 @@ static void tell_alone(struct differ *d, const uint32_t *partner, const bool *st
 
 /* calls */
 
-static void amount_text(char *out, size_t size, uint64_t calls, uint64_t bytes, uint64_t old_calls, uint64_t old_bytes,
-                        const char *when)
+/* Calls of which no count is kept have no bytes to tell; beside others they make it at least so many. */
+static void bytes_text(char *out, size_t size, uint64_t bytes, bool vary, bool is_exact)
 {
-    char now[32], before[32];
-    roll_units_bytes_text((double)bytes, now, sizeof(now));
-    roll_units_bytes_text((double)old_bytes, before, sizeof(before));
-    if (calls == old_calls && strcmp(now, before) == 0) { /* too little for rounded numbers to show it */
-        snprintf(now, sizeof(now), "%" PRIu64 " B", bytes);
-        snprintf(before, sizeof(before), "%" PRIu64 " B", old_bytes);
+    char text[32];
+    snprintf(text, sizeof(text), "%" PRIu64 " B", bytes);
+    if (!is_exact) {
+        roll_units_bytes_text((double)bytes, text, sizeof(text));
     }
-    snprintf(out, size, "%" PRIu64 " calls, %s %s (before %" PRIu64 ", %s)", calls, now, when, old_calls, before);
+    snprintf(out, size, "%s%s", vary && bytes == 0 ? "of varying size" : text, vary && bytes > 0 ? " and more" : "");
+}
+
+static void amount_text(char *out, size_t size, const struct roll_expected_sum *now,
+                        const struct roll_expected_sum *old, bool is_each)
+{
+    uint64_t calls = is_each ? now->each_calls : now->once_calls, before = is_each ? old->each_calls : old->once_calls;
+    uint64_t bytes = is_each ? now->each_bytes : now->once_bytes,
+             old_bytes = is_each ? old->each_bytes : old->once_bytes;
+    bool vary = is_each ? now->each_vary : now->once_vary, old_vary = is_each ? old->each_vary : old->once_vary;
+    char a[48], b[48];
+    bytes_text(a, sizeof(a), bytes, vary, false);
+    bytes_text(b, sizeof(b), old_bytes, old_vary, false);
+    if (calls == before && strcmp(a, b) == 0) { /* too little for rounded numbers to show it */
+        bytes_text(a, sizeof(a), bytes, vary, true);
+        bytes_text(b, sizeof(b), old_bytes, old_vary, true);
+    }
+    snprintf(out, size, "%" PRIu64 " calls, %s %s (before %" PRIu64 ", %s)", calls, a,
+             is_each ? "each time round" : "once", before, b);
 }
 
 static bool same_calls(const struct differ *d, uint32_t old, uint32_t now)
@@ -202,7 +219,7 @@ static json_t *differ_sequences(struct differ *d, uint32_t old, uint32_t now)
 {
     static struct roll_expected_sum before[ROLL_OP_LIMIT], after[ROLL_OP_LIMIT]; /* large; one thread */
     json_t *out = json_array();
-    char text[256], amount[160];
+    char text[256], amount[192];
     if (same_calls(d, old, now)) {
         return out;
     }
@@ -211,13 +228,12 @@ static json_t *differ_sequences(struct differ *d, uint32_t old, uint32_t now)
     for (unsigned op = 0; op < ROLL_OP_LIMIT; op++) {
         const struct roll_expected_sum *a = &before[op], *b = &after[op];
         if (a->each_calls != b->each_calls || a->each_bytes != b->each_bytes) {
-            amount_text(amount, sizeof(amount), b->each_calls, b->each_bytes, a->each_calls, a->each_bytes,
-                        "each time round");
+            amount_text(amount, sizeof(amount), b, a, true);
             snprintf(text, sizeof(text), "%s: %s", roll_op_name(op), amount);
             json_array_append_new(out, json_pack("[s,s]", "calls", text));
         }
         if (a->once_calls != b->once_calls || a->once_bytes != b->once_bytes) {
-            amount_text(amount, sizeof(amount), b->once_calls, b->once_bytes, a->once_calls, a->once_bytes, "once");
+            amount_text(amount, sizeof(amount), b, a, false);
             snprintf(text, sizeof(text), "%s: %s", roll_op_name(op), amount);
             json_array_append_new(out, json_pack("[s,s]", "calls", text));
         }

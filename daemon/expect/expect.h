@@ -9,6 +9,7 @@
 #include "daemon/engine/expected.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -84,6 +85,7 @@ json_t *roll_expected_differ(const struct roll_expected *old, const struct roll_
  * those that do. A count that differs from time to time has no bytes. */
 struct roll_expected_sum {
     uint64_t once_calls, once_bytes, each_calls, each_bytes;
+    bool once_vary, each_vary; /* some of these calls have no bytes */
 };
 void roll_expected_sums(const struct roll_expected *expected, uint32_t sequence,
                         struct roll_expected_sum sums[ROLL_OP_LIMIT]);

@@ -162,8 +162,8 @@ static void want_own(struct own *own, const char *soname, const char *symbol, co
         snprintf(path, sizeof(path), "%s/%s", folder, soname);
         if (library_read(path, add_definition, own)) {
             fprintf(stderr,
-                    "standins: %s wants %s, and there is none in %s: this build of rollcall is for another release of "
-                    "CUDA\n",
+                    "standins: %s wants %s, and there is none in %s: rollcall was built in part, or for another "
+                    "release of CUDA\n",
                     by, soname, folder);
             exit(1);
         }

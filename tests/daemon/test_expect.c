@@ -72,6 +72,7 @@ struct shape {
     uint32_t ranks, group, steps;
     uint64_t elements; /* of the sum in each step */
     bool without_split, without_barrier;
+    bool varies; /* the sum of each step has one element more */
     bool labels; /* each group has a label of its own, as PyTorch's have */
 };
 
@@ -95,7 +96,7 @@ static struct roll_expected *build(const struct shape *shape)
     b.x->steps = shape->steps;
     made[n++] = call(&b, ROLL_OP_BROADCAST, 7, 0);
     for (uint32_t i = 0; i < shape->steps; i++) {
-        made[n++] = call(&b, ROLL_OP_ALLREDUCE, shape->elements, -1);
+        made[n++] = call(&b, ROLL_OP_ALLREDUCE, shape->elements + (shape->varies ? i : 0), -1);
         made[n++] = call(&b, ROLL_OP_ALLREDUCE, 1, -1);
     }
     if (!shape->without_barrier) {
@@ -228,6 +229,11 @@ static void what_has_changed_is_told(void **state)
     now.without_barrier = true;
     assert_string_equal(differences(&old, &now),
                         "calls world: AllReduce: 0 calls, 0 B once (before 1, 8 B); ranks 0-7\n");
+    struct shape plain = now;
+    now.varies = true; /* no count is kept, so there are no bytes to tell */
+    assert_string_equal(differences(&plain, &now),
+                        "calls world: AllReduce: 1 calls, of varying size each time round (before 2, 4.0 KiB); "
+                        "ranks 0-7\n");
     now = old;
     now.without_split = true;
     assert_string_equal(differences(&old, &now), "communicator-gone tp: 4 communicators of 2 ranks: gone; ranks 0-7\n");

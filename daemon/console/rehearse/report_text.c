@@ -271,8 +271,10 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     int64_t findings = roll_json_int(report, "findings_count", 0);
     fprintf(out, findings > 0 ? "Findings: %lld\n" : "Findings: none\n", (long long)findings);
     if (findings > 0 && skipped > 0) {
-        fprintf(out,
-                "What skipped kernels would have computed reads as zero: look whether a finding comes from that.\n");
+        fprintf(out, roll_steered_is_computed(json_object_get(report, "steered"))
+                         ? "All values that the host read back through PyTorch were computed.\n"
+                         : "What skipped kernels would have computed reads as zero: look whether a finding comes from "
+                           "that.\n");
     }
     json_array_foreach(json_object_get(report, "findings"), i, finding)
     {

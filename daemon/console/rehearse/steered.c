@@ -314,8 +314,8 @@ static void print_reads(const json_t *steered, FILE *out)
     }
     rows = roll_columns_rows(&table);
     if (doubtful > 0) {
-        fprintf(out,
-                "\nBranches steered by values that nobody computed (docs/REHEARSE.md, \"Values that steer\"):\n\n");
+        fprintf(out, "\nRead back, and nobody computed it: a branch on it is the rehearsal's own (docs/REHEARSE.md, "
+                     "\"Values that steer\"):\n\n");
         for (i = 0; i < rows; i++) {
             roll_columns_line(&table, i, 0, line, sizeof(line));
             fprintf(out, "%s\n", line);
@@ -326,6 +326,20 @@ static void print_reads(const json_t *steered, FILE *out)
         fputc('\n', out);
     }
     roll_columns_fini(&table);
+}
+
+bool roll_steered_is_computed(const json_t *steered)
+{
+    const json_t *reads = json_object_get(steered, "reads");
+    const char *name;
+    json_t *number;
+    json_object_foreach((json_t *)reads, name, number)
+    {
+        if (strcmp(name, "computed") != 0 && strcmp(name, "copied") != 0 && strcmp(name, "supplied") != 0) {
+            return false;
+        }
+    }
+    return json_object_size(reads) > 0;
 }
 
 void roll_steered_print(const json_t *steered, FILE *out)

@@ -6,6 +6,7 @@
 #define ROLL_DAEMON_CONSOLE_REHEARSE_STEERED_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +30,9 @@ void roll_steering_apply(const struct roll_steering *s);
 /* Reads the notes `steered.PID` in a folder. The member "steered" of the report (docs/REHEARSE.md), owned; NULL when no
  * process wrote any, or out of memory. */
 json_t *roll_steered_json(const char *notes);
+
+/* Whether PyTorch read values back, and each came from the host, a computation or a hook. */
+bool roll_steered_is_computed(const json_t *steered);
 
 /* Prints it for people; nothing for NULL. */
 void roll_steered_print(const json_t *steered, FILE *out);

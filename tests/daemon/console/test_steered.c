@@ -72,12 +72,18 @@ static void ranks_are_folded_and_doubt_comes_first(void **state)
                         "Operations on CUDA tensors: 11 computed on the host (up to 65536 bytes each), 0 left out, "
                         "1 that the host cannot compute (aten::foo).\n"
                         "Values that the host read back: 9 computed, 5 skipped.\n\n"
-                        "Branches steered by values that nobody computed (docs/REHEARSE.md, \"Values that "
-                        "steer\"):\n\n"
+                        "Read back, and nobody computed it: a branch on it is the rehearsal's own (docs/REHEARSE.md, "
+                        "\"Values that steer\"):\n\n"
                         "READS  RANKS  VALUE    HOW   READ BACK AT\n"
                         "    5  0-1    skipped  item  a b.py:7 g\n\n"
                         "Stopped after 4 steps: ranks 1.\n");
     free(text);
+    assert_false(roll_steered_is_computed(s));
+    json_object_del(json_object_get(s, "reads"), "skipped");
+    assert_true(roll_steered_is_computed(s));
+    json_object_set_new(json_object_get(s, "reads"), "unknown", json_integer(1));
+    assert_false(roll_steered_is_computed(s));
+    assert_false(roll_steered_is_computed(NULL));
     json_decref(s);
 }
 
