@@ -166,7 +166,7 @@ DRIVER_EXPORT CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, siz
 }
 
 /* A description of a tensor is read by kernels only; its 128 bytes are 0 here. Older headers do not have its types. */
-static CUresult describe(void *map, unsigned int least_rank, unsigned int rank)
+static int describe(void *map, unsigned int least_rank, unsigned int rank)
 {
     if (!map || rank < least_rank || rank > 5) {
         return CUDA_ERROR_INVALID_VALUE;
