@@ -5,6 +5,7 @@
  */
 #include "tests/hostnccl/nccl/harness.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static int x[64], y[64];
@@ -121,15 +122,28 @@ static void case_receive_of_nothing(struct rank *r)
     }
 }
 
+/*
+ * A stream whose work waits at a gate takes calls behind the one that will fault, however fast the fault is: a call
+ * that came after it would be refused.
+ */
+static void wait_at_gate(void *gate)
+{
+    while (!atomic_load((atomic_bool *)gate)) {
+        sleep_ms(1);
+    }
+}
+
 static void case_to_itself(struct rank *r)
 {
+    static atomic_bool gate;
+
+    CUDA(cudaLaunchHostFunc(r->stream, wait_at_gate, &gate));
     NCCL(ncclGroupStart());
     NCCL(ncclSend(odd(r) ? nothing : x, 4, ncclInt, r->rank, r->comm, r->stream));
     NCCL(ncclRecv(y, 4, ncclInt, r->rank, r->comm, r->stream));
     NCCL(ncclGroupEnd());
-    ncclResult_t behind = ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream);
-    CHECK(behind == ncclSuccess ||
-          (odd(r) && behind == ncclUnhandledCudaError)); /* refused when the fault was faster */
+    NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream));
+    atomic_store(&gate, true);
     faults(r);
 }
 
@@ -155,6 +169,7 @@ static void note(void *arg)
 static void case_everything_stops(struct rank *r)
 {
     static volatile int ran;
+    static atomic_bool gate;
     ncclComm_t second;
     cudaStream_t other;
 
@@ -168,8 +183,10 @@ static void case_everything_stops(struct rank *r)
         return;
     }
     NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, second, other)); /* no other rank calls it */
+    CUDA(cudaLaunchHostFunc(r->stream, wait_at_gate, &gate));
     NCCL(ncclAllReduce(nothing, y, 4, ncclInt, ncclSum, r->comm, r->stream));
-    (void)cudaLaunchHostFunc(r->stream, note, (void *)(uintptr_t)&ran); /* refused when the fault was faster */
+    CUDA(cudaLaunchHostFunc(r->stream, note, (void *)(uintptr_t)&ran));
+    atomic_store(&gate, true);
     CHECK(cudaStreamSynchronize(other) == cudaErrorIllegalAddress);
     CHECK(cudaStreamSynchronize(r->stream) == cudaErrorIllegalAddress);
     CHECK(!ran);
