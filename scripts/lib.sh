@@ -5,12 +5,14 @@ jobs=$(nproc)
 logs=$root/build/logs
 mkdir -p "$logs"
 
+log_of() { printf '%s/%s.log' "$logs" "$(printf '%s' "$1" | tr -cs 'a-zA-Z0-9' '-')"; } # NAME of a step
+
 # step NAME COMMAND...: runs it with its output in a log; one line when it is done; the log's end when it failed.
 # On a terminal the line counts the seconds while it runs; elsewhere a line a minute says that it still runs.
 step() {
     local name=$1 log start pid now last=0
     shift
-    log=$logs/$(printf '%s' "$name" | tr -cs 'a-zA-Z0-9' '-').log
+    log=$(log_of "$name")
     start=$SECONDS
     "$@" >"$log" 2>&1 </dev/null &
     pid=$!
@@ -36,6 +38,23 @@ step() {
         printf '\n'
     fi
     return "$rc"
+}
+
+# what_failed LOG [LINES]: what the tests that failed printed, the last LINES (30) of each, out of ctest's log.
+what_failed() {
+    awk -v keep="${2:-30}" '
+        function tell(   i) {
+            if (failed) {
+                print head
+                for (i = n > keep ? n - keep : 0; i < n; i++) { print "    " line[i] }
+            }
+            failed = n = 0
+        }
+        /^ *Start +[0-9]+: / { tell(); next }
+        /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / { tell(); head = $0; failed = /\*\*\*(Failed|Timeout|Exception|Not Run)/; next }
+        /^[0-9]+% tests passed/ { exit }
+        NF { line[n++] = $0 }
+        END { tell() }' "$1"
 }
 
 configure_and_build() { # PRESET [TARGET...]
