@@ -428,6 +428,9 @@ bool hostcuda_stream_is_busy(struct hostcuda_stream *stream);
 /* Sleeps until every stream of the device has run what was enqueued before the call. */
 cudaError_t hostcuda_device_drain(int device);
 
+/* The same, for so long at most, for a caller whom the work of the device may wait for. */
+void hostcuda_device_settle(int device, unsigned int at_most_ms);
+
 /* handle.c: which stream a handle means */
 
 /*
@@ -542,7 +545,6 @@ struct hostcuda_range {
     unsigned int flags;
     bool is_registered; /* the memory belongs to the program and is not freed */
     bool is_reserved;   /* pages of pages.c that no other process sees */
-    bool is_window;     /* hostnccl has put a shared file in the place of some pages, so pages tell nothing any more */
     bool is_virtual;    /* addresses of virtual.c, with memory at some of them */
     bool is_mapped;     /* pages that other processes see */
     int file;           /* of mapped pages: the file under them, owned; negative: another process owns the memory */
@@ -557,9 +559,6 @@ bool hostcuda_range_find(const void *address, size_t bytes, struct hostcuda_rang
 cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struct hostcuda_range *range),
                                  struct hostcuda_range *copy);
 
-/* Notes that other processes will write to pages of this memory without a handle. Nothing where it is not known. */
-void hostcuda_range_set_window(const void *address, size_t bytes);
-
 /* Makes memory of another process known as memory of the calling thread's device, until it is removed, which unmaps it.
  * cudaErrorMemoryAllocation; cudaErrorInvalidValue when it is not known. */
 cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes);
@@ -571,6 +570,21 @@ cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device);
 /* Counts memory of a device that is not in the table; false: the device has no room. */
 bool hostcuda_bytes_take(int device, size_t bytes);
 void hostcuda_bytes_give(int device, size_t bytes);
+
+/* A piece of a file of this process that lies somewhere in memory; `file` is borrowed. */
+struct hostcuda_piece {
+    int file;
+    off_t at;
+    size_t bytes;
+};
+
+/*
+ * ipc.c: the files under device memory, in the order of the addresses, so that another process can map the same bytes;
+ * memory that has none gets one, in its place and with its content. *out is owned by the caller; *count is 0 where this
+ * is no memory of a device. Errors: cudaErrorInvalidValue when the bytes lie in no single allocation, or at addresses
+ * without memory; cudaErrorNotSupported for memory that belongs to another process; those of memory and of files.
+ */
+cudaError_t hostcuda_pieces_of(const void *at, size_t bytes, struct hostcuda_piece **out, size_t *count);
 
 /* virtual.c: addresses and memory apart. Sizes are multiples of HOSTCUDA_VIRTUAL_GRANULE. All return
  * cudaErrorInvalidValue for what is not known or does not fit, cudaErrorMemoryAllocation, cudaErrorOperatingSystem. */
@@ -584,6 +598,9 @@ cudaError_t hostcuda_virtual_about(struct hostcuda_memory *memory, int *device, 
 cudaError_t hostcuda_virtual_map(void *at, size_t bytes, size_t offset, struct hostcuda_memory *handle);
 cudaError_t hostcuda_virtual_unmap(void *at, size_t bytes);
 cudaError_t hostcuda_virtual_access(void *at, size_t bytes, bool can_read, bool can_write);
+
+/* The second half of hostcuda_pieces_of, for addresses of virtual.c. */
+cudaError_t hostcuda_virtual_pieces(const void *at, size_t bytes, struct hostcuda_piece **out, size_t *count);
 
 /* `file` belongs to the caller in both. */
 cudaError_t hostcuda_virtual_export(int *file, struct hostcuda_memory *handle);

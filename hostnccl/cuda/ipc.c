@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -58,6 +59,40 @@ static cudaError_t share(struct hostcuda_range *range)
     return cudaSuccess;
 }
 
+cudaError_t hostcuda_pieces_of(const void *at, size_t bytes, struct hostcuda_piece **out, size_t *count)
+{
+    /* What runs meanwhile may write to pages that are being moved. It may also be a collective that waits for a rank
+     * which registers first, so that the wait has an end. */
+    enum { SETTLE_MS = 1000 };
+    struct hostcuda_range range;
+    *out = NULL;
+    *count = 0;
+    if (!hostcuda_range_find(at, 1, &range) || range.type == cudaMemoryTypeHost) {
+        return cudaSuccess;
+    }
+    if (range.is_virtual) {
+        return hostcuda_virtual_pieces(at, bytes, out, count);
+    }
+    if (bytes > range.end - (uintptr_t)at) {
+        return cudaErrorInvalidValue;
+    }
+    if (range.is_mapped && range.file < 0) {
+        return cudaErrorNotSupported;
+    }
+    if (!range.is_mapped) {
+        hostcuda_device_settle(range.device, SETTLE_MS);
+    }
+    cudaError_t error = hostcuda_range_share(at, share, &range);
+    struct hostcuda_piece *piece = error ? NULL : malloc(sizeof(*piece));
+    if (!piece) {
+        return error ? error : cudaErrorMemoryAllocation;
+    }
+    *piece = (struct hostcuda_piece){.file = range.file, .at = (off_t)((uintptr_t)at - range.start), .bytes = bytes};
+    *out = piece;
+    *count = 1;
+    return cudaSuccess;
+}
+
 HOSTCUDA_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
 {
     struct hostcuda_range range;
@@ -66,9 +101,6 @@ HOSTCUDA_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void
     if (!error && (!hostcuda_range_find(memory, 1, &range) || range.type != cudaMemoryTypeDevice || range.pool ||
                    (range.is_mapped && range.file < 0))) { /* the last: the memory is another process's */
         error = cudaErrorInvalidValue;
-    }
-    if (!error && range.is_window) {
-        return hostcuda_leave(hostcuda_unsupported("cudaIpcGetMemHandle", "peers have this memory as a window"));
     }
     if (!error && !range.is_mapped) {
         error = hostcuda_device_drain(range.device);

@@ -561,17 +561,6 @@ cudaError_t hostcuda_range_remove_mapped(const void *memory)
     return cudaSuccess;
 }
 
-void hostcuda_range_set_window(const void *address, size_t bytes)
-{
-    uintptr_t start = (uintptr_t)address;
-    pthread_rwlock_wrlock(&table_lock);
-    struct hostcuda_range *found = lookup(start, start + bytes);
-    if (found) {
-        found->is_window = true;
-    }
-    pthread_rwlock_unlock(&table_lock);
-}
-
 static struct {
     int device;
     struct hostcuda_range *found;

@@ -96,7 +96,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUI
                                                 .fault_set = hostcuda_fault_set,
                                                 .fault = hostcuda_fault,
                                                 .range_find = hostcuda_range_find,
-                                                .range_set_window = hostcuda_range_set_window,
+                                                .pieces_of = hostcuda_pieces_of,
                                                 .unsupported = hostcuda_unsupported,
                                                 .policy = hostcuda_policy,
                                                 .function_named = hostcuda_function_named,

@@ -10,7 +10,7 @@
 #include "hostnccl/cuda/kernel.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
-#define HOSTCUDA_PRIVATE_ID "hostcuda table 6"
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 7"
 
 /* The vendor's header declares this function for the vendor's own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
@@ -136,7 +136,7 @@ struct hostcuda_private {
 
     /* See hostcuda.h and kernel.h. */
     bool (*range_find)(const void *address, size_t bytes, struct hostcuda_range *range);
-    void (*range_set_window)(const void *address, size_t bytes);
+    __typeof__(&hostcuda_pieces_of) pieces_of;
     cudaError_t (*unsupported)(const char *call, const char *why);
     enum hostcuda_policy (*policy)(void);
     struct hostcuda_function *(*function_named)(const char *name);

@@ -13,6 +13,7 @@
 #include "hostnccl/cuda/hostcuda.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 enum { WORKER_STACK_BYTES = 2 << 20 };
 
@@ -421,7 +422,8 @@ bool hostcuda_stream_is_idle(struct hostcuda_stream *stream)
     return !busy;
 }
 
-cudaError_t hostcuda_device_drain(int device)
+/* A mark behind everything that was enqueued on the device. Returns owned. */
+static cudaError_t mark_device(int device, struct hostcuda_mark **out)
 {
     struct hostcuda_device *on = hostcuda_device_of(device);
     struct hostcuda_mark *mark = hostcuda_mark_new();
@@ -435,9 +437,35 @@ cudaError_t hostcuda_device_drain(int device)
     }
     pthread_mutex_unlock(&on->order);
     hostcuda_mark_close(mark);
-    if (!error) {
-        hostcuda_mark_wait(mark);
+    if (error) {
+        hostcuda_mark_put(mark);
+        return error;
+    }
+    *out = mark;
+    return cudaSuccess;
+}
+
+cudaError_t hostcuda_device_drain(int device)
+{
+    struct hostcuda_mark *mark;
+    cudaError_t error = mark_device(device, &mark);
+    if (error) {
+        return error;
+    }
+    hostcuda_mark_wait(mark);
+    hostcuda_mark_put(mark);
+    return hostcuda_fault();
+}
+
+void hostcuda_device_settle(int device, unsigned int at_most_ms)
+{
+    struct hostcuda_mark *mark;
+    const struct timespec a_millisecond = {.tv_nsec = 1000000};
+    if (mark_device(device, &mark)) {
+        return;
+    }
+    for (unsigned int i = 0; i < at_most_ms && !hostcuda_mark_reached(mark); i++) {
+        nanosleep(&a_millisecond, NULL);
     }
     hostcuda_mark_put(mark);
-    return error ? error : hostcuda_fault();
 }

@@ -8,6 +8,10 @@
  *
  * To the table of memory.c addresses with something mapped are one piece of device memory, because a tensor may span
  * many of these mappings. A copy to addresses of it where nothing lies is a fault, as on a device.
+ *
+ * Reservations, and the mappings of each, are arrays in the order of their addresses: a framework that grows a piece of
+ * memory by 2 MiB has ten thousands of mappings, and adds at the end. A tree was rejected: most calls want the
+ * neighbours too, and moving 40,000 entries costs less than what the kernel does for the mapping.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -33,19 +37,19 @@ struct hostcuda_memory {
 };
 
 struct mapping {
-    struct mapping *next;
     uintptr_t start, end;
     struct hostcuda_memory *memory; /* owned reference */
 };
 
 struct reservation {
-    struct reservation *next;
     uintptr_t start, end;
-    struct mapping *mappings;
+    struct mapping *mappings; /* owned, ascending */
+    size_t count, room;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static struct reservation *reservations;
+static struct reservation **reservations;                /* owned, ascending */
+static size_t reservation_count, reservation_room;
 static int common_file = -1;
 static off_t common_end;
 
@@ -54,13 +58,56 @@ static cudaError_t enter(void)
     return hostcuda_enter_work();
 }
 
+/* The place of the first reservation that ends behind the address. */
+static size_t reservation_at(uintptr_t address)
+{
+    size_t low = 0, high = reservation_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (reservations[middle]->end > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
 static struct reservation *reservation_of(uintptr_t start, size_t bytes)
 {
-    struct reservation *r = reservations;
-    while (r && (start < r->start || start >= r->end || bytes > r->end - start)) {
-        r = r->next;
+    size_t at = reservation_at(start);
+    struct reservation *r = at < reservation_count ? reservations[at] : NULL;
+    return r && start >= r->start && bytes <= r->end - start ? r : NULL;
+}
+
+/* The place of the first mapping that ends behind the address. */
+static size_t mapping_at(const struct reservation *r, uintptr_t address)
+{
+    size_t low = 0, high = r->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (r->mappings[middle].end > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
     }
-    return r;
+    return low;
+}
+
+/* Room for one more element, by doubling; false without memory. */
+static bool make_room(void **array, size_t *room, size_t count, size_t element)
+{
+    if (count < *room) {
+        return true;
+    }
+    size_t more = *room ? *room * 2 : 16;
+    void *grown = reallocarray(*array, more, element);
+    if (grown) {
+        *array = grown;
+        *room = more;
+    }
+    return grown != NULL;
 }
 
 static bool is_aligned(uintptr_t address, size_t bytes)
@@ -101,9 +148,20 @@ cudaError_t hostcuda_virtual_reserve(void **out, size_t bytes, size_t alignment)
     }
     *r = (struct reservation){.start = (uintptr_t)memory, .end = (uintptr_t)memory + bytes};
     pthread_mutex_lock(&lock);
-    r->next = reservations;
-    reservations = r;
+    bool has_room =
+        make_room((void **)&reservations, &reservation_room, reservation_count, sizeof(struct reservation *));
+    if (has_room) {
+        size_t at = reservation_at(r->start);
+        memmove(reservations + at + 1, reservations + at, (reservation_count - at) * sizeof(struct reservation *));
+        reservations[at] = r;
+        reservation_count++;
+    }
     pthread_mutex_unlock(&lock);
+    if (!has_room) {
+        munmap(memory, bytes);
+        free(r);
+        return hostcuda_leave(cudaErrorMemoryAllocation);
+    }
     *out = memory;
     return cudaSuccess;
 }
@@ -116,16 +174,17 @@ cudaError_t hostcuda_virtual_free(void *memory, size_t bytes)
         return hostcuda_leave(error);
     }
     pthread_mutex_lock(&lock);
-    for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
-        if ((*at)->start == (uintptr_t)memory && (*at)->end - (*at)->start == bytes && !(*at)->mappings) {
-            found = *at;
-            *at = found->next;
-            break;
-        }
+    size_t at = reservation_at((uintptr_t)memory);
+    struct reservation *r = at < reservation_count ? reservations[at] : NULL;
+    if (r && r->start == (uintptr_t)memory && r->end - r->start == bytes && !r->count) {
+        found = r;
+        reservation_count--;
+        memmove(reservations + at, reservations + at + 1, (reservation_count - at) * sizeof(struct reservation *));
     }
     pthread_mutex_unlock(&lock);
     if (found) {
         munmap(memory, bytes);
+        free(found->mappings);
         free(found);
     }
     return hostcuda_leave(found ? cudaSuccess : cudaErrorInvalidValue);
@@ -241,41 +300,31 @@ cudaError_t hostcuda_virtual_about(struct hostcuda_memory *memory, int *device, 
 
 /* mappings */
 
-static bool overlaps(const struct reservation *r, uintptr_t start, uintptr_t end)
-{
-    for (const struct mapping *m = r->mappings; m; m = m->next) {
-        if (m->start < end && start < m->end) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* With the lock held. Takes the reference to the memory on success. */
 static cudaError_t map_locked(uintptr_t start, size_t bytes, struct hostcuda_memory *memory)
 {
     struct reservation *r = reservation_of(start, bytes);
-    if (!r || overlaps(r, start, start + bytes)) {
+    size_t at = r ? mapping_at(r, start) : 0;
+    if (!r || (at < r->count && r->mappings[at].start < start + bytes)) {
         return cudaErrorInvalidValue;
     }
-    struct mapping *m = calloc(1, sizeof(*m));
-    cudaError_t error = !m            ? cudaErrorMemoryAllocation
-                        : r->mappings ? cudaSuccess
-                                      : hostcuda_range_add_virtual((void *)r->start, r->end - r->start, memory->device);
+    cudaError_t error = !make_room((void **)&r->mappings, &r->room, r->count, sizeof(*r->mappings))
+                            ? cudaErrorMemoryAllocation
+                        : r->count ? cudaSuccess
+                                   : hostcuda_range_add_virtual((void *)r->start, r->end - r->start, memory->device);
     if (error) {
-        free(m);
         return error;
     }
     if (mmap((void *)start, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, memory->file, memory->at) ==
         MAP_FAILED) {
-        if (!r->mappings) {
+        if (!r->count) {
             (void)hostcuda_range_remove_mapped((void *)r->start);
         }
-        free(m);
         return cudaErrorMemoryAllocation;
     }
-    *m = (struct mapping){.next = r->mappings, .start = start, .end = start + bytes, .memory = memory};
-    r->mappings = m;
+    memmove(r->mappings + at + 1, r->mappings + at, (r->count - at) * sizeof(*r->mappings));
+    r->mappings[at] = (struct mapping){.start = start, .end = start + bytes, .memory = memory};
+    r->count++;
     return cudaSuccess;
 }
 
@@ -302,10 +351,11 @@ cudaError_t hostcuda_virtual_map(void *at, size_t bytes, size_t offset, struct h
 static size_t mapped_in(const struct reservation *r, uintptr_t start, uintptr_t end, bool is_whole)
 {
     size_t bytes = 0;
-    for (const struct mapping *m = r->mappings; m; m = m->next) {
+    for (size_t i = mapping_at(r, start); i < r->count && r->mappings[i].start < end; i++) {
+        const struct mapping *m = &r->mappings[i];
         if (m->start >= start && m->end <= end) {
             bytes += m->end - m->start;
-        } else if (!is_whole && m->start < end && start < m->end) {
+        } else if (!is_whole) {
             bytes += (m->end < end ? m->end : end) - (m->start > start ? m->start : start);
         }
     }
@@ -323,27 +373,59 @@ static cudaError_t unmap_locked(uintptr_t start, size_t bytes)
         MAP_FAILED) {
         return cudaErrorOperatingSystem;
     }
-    for (struct mapping **at = &r->mappings; *at;) {
-        struct mapping *m = *at;
-        if (m->start >= start && m->end <= start + bytes) {
-            *at = m->next;
-            hostcuda_handle_put(&m->memory->handle);
-            free(m);
-        } else {
-            at = &m->next;
-        }
+    size_t first = mapping_at(r, start), behind = first;
+    while (behind < r->count && r->mappings[behind].end <= start + bytes) {
+        hostcuda_handle_put(&r->mappings[behind++].memory->handle);
     }
-    return r->mappings ? cudaSuccess : hostcuda_range_remove_mapped((void *)r->start);
+    memmove(r->mappings + first, r->mappings + behind, (r->count - behind) * sizeof(*r->mappings));
+    r->count -= behind - first;
+    return r->count ? cudaSuccess : hostcuda_range_remove_mapped((void *)r->start);
 }
 
 static struct mapping *mapping_of(uintptr_t address)
 {
     struct reservation *r = reservation_of(address, 1);
-    struct mapping *m = r ? r->mappings : NULL;
-    while (m && (address < m->start || address >= m->end)) {
-        m = m->next;
+    size_t at = r ? mapping_at(r, address) : 0;
+    return r && at < r->count && r->mappings[at].start <= address ? &r->mappings[at] : NULL;
+}
+
+/*
+ * The pieces of files that lie at [at, at + bytes), in order; neighbours that are neighbours in their file as well are
+ * one piece. cudaErrorInvalidValue where something is not mapped.
+ */
+cudaError_t hostcuda_virtual_pieces(const void *at, size_t bytes, struct hostcuda_piece **out, size_t *count)
+{
+    uintptr_t start = (uintptr_t)at, end = start + bytes;
+    struct hostcuda_piece *pieces = NULL;
+    size_t n = 0, room = 0;
+    cudaError_t error = cudaSuccess;
+    pthread_mutex_lock(&lock);
+    const struct reservation *r = reservation_of(start, bytes);
+    if (!r || mapped_in(r, start, end, false) != bytes) {
+        error = cudaErrorInvalidValue;
     }
-    return m;
+    for (size_t i = error ? 0 : mapping_at(r, start); !error && i < r->count && r->mappings[i].start < end; i++) {
+        const struct mapping *m = &r->mappings[i];
+        uintptr_t from = m->start > start ? m->start : start, to = m->end < end ? m->end : end;
+        struct hostcuda_piece piece = {
+            .file = m->memory->file, .at = m->memory->at + (off_t)(from - m->start), .bytes = to - from};
+        struct hostcuda_piece *last = n ? &pieces[n - 1] : NULL;
+        if (last && last->file == piece.file && last->at + (off_t)last->bytes == piece.at) {
+            last->bytes += piece.bytes;
+        } else if (make_room((void **)&pieces, &room, n, sizeof(*pieces))) {
+            pieces[n++] = piece;
+        } else {
+            error = cudaErrorMemoryAllocation;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (error) {
+        free(pieces);
+        return error;
+    }
+    *out = pieces;
+    *count = n;
+    return cudaSuccess;
 }
 
 /* Memory whose last handle was released, and which still lies somewhere, gets a handle again. */

@@ -18,8 +18,7 @@ enum { SPARSE_LEAST_BYTES = 64 << 10 };
 static bool is_sparse(const void *address, size_t bytes)
 {
     struct hostcuda_range range;
-    return bytes >= SPARSE_LEAST_BYTES && hostcuda_range_find(address, bytes, &range) && range.is_reserved &&
-           !range.is_window;
+    return bytes >= SPARSE_LEAST_BYTES && hostcuda_range_find(address, bytes, &range) && range.is_reserved;
 }
 
 /* One run of bytes. The sides may overlap. */

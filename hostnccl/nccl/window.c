@@ -2,13 +2,15 @@
  * window.c: registered memory of every rank, which the others reach.
  *
  * Registering is a collective call: it waits for all ranks, as in NCCL. With NCCL_WIN_COLL_SYMMETRIC the memory really
- * becomes shared: each rank makes a file in the directory of the segments, moves into it what the pages hold, and puts
- * a mapping of the file in their place, at the same addresses; so the program's pointers stay valid, and what a peer
- * writes is there. Then each rank maps the files of the others, and the files lose their names: a job that is killed
- * later leaves nothing, and what a job leaves that is killed in between is removed like a segment (segment.c), by its
- * lock. Pages that nobody has touched stay untouched, because a large window may only be reserved.
+ * becomes shared, in its place: device memory has files under it, or gets one (hostcuda's ipc.c and virtual.c), and
+ * what else lies at these addresses, other mappings of the same memory and other processes that have it by a handle,
+ * keeps seeing what is written. For memory of the host a file is made, which takes what the pages hold and is mapped in
+ * their place. Each rank writes down which pieces of which of its files its window is, in the directory of the
+ * segments; the others map these pieces one behind the other, by /proc/PID/fd, and the lists lose their names: a job
+ * that is killed later leaves nothing, and what a job leaves that is killed in between is removed like a segment
+ * (segment.c), by its lock. Pages that nobody has touched stay untouched, because a large window may only be reserved.
  * Rejected: carrying a put in a buffer until its target waits for the signal, because a put waits for nobody and the
- * buffer would need any size.
+ * buffer would need any size. A new file over device memory: whoever had the memory before would be cut off in silence.
  */
 #include "hostnccl/nccl/window.h"
 #include "hostnccl/cuda/private.h"
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PAGE = NCCL_WIN_REQUIRED_ALIGNMENT, EXCHANGE_WINDOW = 2, EXCHANGE_MAPPED = 3, LOOKED_AT = 512 };
@@ -32,6 +35,24 @@ struct part {
     size_t size;
 };
 
+/* What a rank tells the others of its part. */
+struct told {
+    int64_t pid, file;
+    uint64_t inode; /* tells the file from a later one with the same number */
+    uint64_t at, bytes;
+};
+
+/* Host memory that lies in a file of ours, as long as a window of it lives. */
+struct host_part {
+    struct host_part *next;
+    uintptr_t start, end;
+    int file;
+    int windows;
+};
+
+static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct host_part *host_parts; /* guarded by host_lock, with what it leads to */
+
 struct hn_window {
     struct hn_window *next;
     ncclComm_t comm; /* no reference: a window does not outlive its communicator */
@@ -39,6 +60,7 @@ struct hn_window {
     size_t size;
     struct part *parts; /* one per rank; NULL: nothing is shared */
     int nparts;
+    struct host_part *host; /* one of its windows is this one; NULL: device memory, or nothing is shared */
 };
 
 static size_t round_page(size_t n)
@@ -46,8 +68,28 @@ static size_t round_page(size_t n)
     return (n + PAGE - 1) / PAGE * PAGE;
 }
 
+/* Ends a window of host memory; the memory stays in the file, whose descriptor is closed with the last window. */
+static void host_part_put(struct host_part *h)
+{
+    if (!h) {
+        return;
+    }
+    pthread_mutex_lock(&host_lock);
+    if (--h->windows == 0) {
+        struct host_part **at = &host_parts;
+        while (*at != h) {
+            at = &(*at)->next;
+        }
+        *at = h->next;
+        close(h->file);
+        free(h);
+    }
+    pthread_mutex_unlock(&host_lock);
+}
+
 static void window_free(struct hn_window *w)
 {
+    host_part_put(w->host);
     for (int r = 0; w->parts && r < w->nparts; r++) {
         if (r != w->comm->rank && w->parts[r].base) {
             munmap(w->parts[r].base, round_page(w->parts[r].size));
@@ -131,7 +173,7 @@ ncclResult_t hn_window_of_peer(ncclWindow_t window, int peer, char **base, size_
     return ncclSuccess;
 }
 
-/* The file of a rank's part of the window that is registered in host exchange `index`. */
+/* The list of a rank's part of the window that is registered in host exchange `index`. */
 static int part_path(char *buf, size_t size, ncclComm_t comm, uint64_t index, int rank)
 {
     if (hn_segment_dir(buf, size)) {
@@ -171,18 +213,21 @@ static int copy_touched(int fd, const char *from, size_t size)
     return rc;
 }
 
-/* Makes the file of this rank's part, locked before it has a name. Returns its descriptor, or -1 with errno. */
-static int make_file(ncclComm_t comm, uint64_t index, size_t size)
+/* Makes the list of this rank's part, locked before it has a name. Returns its descriptor, or -1 with errno. */
+static int make_list(ncclComm_t comm, uint64_t index, const struct told *told, size_t count)
 {
     char dir[PATH_MAX], path[PATH_MAX], self[64];
     bool is_named = !hn_segment_dir(dir, sizeof(dir)) && !part_path(path, sizeof(path), comm, index, comm->rank);
     int fd = is_named ? open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+    ssize_t bytes = (ssize_t)(count * sizeof(*told));
 
     if (fd < 0) {
         return -1;
     }
     snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-    if (flock(fd, LOCK_SH) || ftruncate(fd, (off_t)size) || linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW)) {
+    errno = ENOSPC; /* of a write that is cut short */
+    if (flock(fd, LOCK_SH) || write(fd, told, (size_t)bytes) != bytes ||
+        linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW)) {
         int err = errno;
         close(fd);
         errno = err;
@@ -191,17 +236,12 @@ static int make_file(ncclComm_t comm, uint64_t index, size_t size)
     return fd;
 }
 
-/*
- * Puts a mapping of a new file in the place of the buffer's pages. Returns the file's descriptor, which holds its lock;
- * or -1 with errno: then the buffer is as it was.
- */
-static int share(ncclComm_t comm, uint64_t index, char *buff, size_t size)
+/* Puts a mapping of a new file in the place of pages of the host. Returns its descriptor; -1 with errno: the pages are
+ * as they were. */
+static int move_to_file(char *buff, size_t size)
 {
-    int fd = make_file(comm, index, size);
-    if (fd >= 0) {
-        hn_cuda()->range_set_window(buff, size);
-    }
-    void *mapped = fd < 0 || copy_touched(fd, buff, size)
+    int fd = memfd_create("hostnccl", MFD_CLOEXEC);
+    void *mapped = fd < 0 || ftruncate(fd, (off_t)size) || copy_touched(fd, buff, size)
                        ? MAP_FAILED
                        : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
@@ -219,16 +259,151 @@ static int share(ncclComm_t comm, uint64_t index, char *buff, size_t size)
     return -1;
 }
 
+/* With host_lock held. The part that holds the pages, which is made where none of them is in one; NULL with errno,
+ * EBUSY where some of them are. */
+static struct host_part *host_part_of(char *buff, size_t size)
+{
+    uintptr_t start = (uintptr_t)buff, end = start + size;
+    struct host_part *h = host_parts;
+
+    while (h && (h->end <= start || end <= h->start)) {
+        h = h->next;
+    }
+    if (h) {
+        errno = EBUSY;
+        return start >= h->start && end <= h->end ? h : NULL;
+    }
+    h = calloc(1, sizeof(*h));
+    if (!h) {
+        return NULL;
+    }
+    *h = (struct host_part){.next = host_parts, .start = start, .end = end, .file = move_to_file(buff, size)};
+    if (h->file < 0) {
+        int err = errno;
+        free(h);
+        errno = err;
+        return NULL;
+    }
+    host_parts = h;
+    return h;
+}
+
+/* The one piece of a window of host memory. */
+static ncclResult_t share_host(struct hn_window *w, struct hostcuda_piece *piece)
+{
+    int err = 0;
+
+    pthread_mutex_lock(&host_lock);
+    w->host = host_part_of(w->buff, round_page(w->size));
+    if (w->host) {
+        w->host->windows++;
+        *piece = (struct hostcuda_piece){
+            .file = w->host->file, .at = (off_t)((uintptr_t)w->buff - w->host->start), .bytes = w->size};
+    } else {
+        err = errno;
+    }
+    pthread_mutex_unlock(&host_lock);
+    if (err == EBUSY) {
+        return hn_fail(ncclInvalidUsage,
+                       "the window's %zu bytes at %p overlap a window of host memory that ends "
+                       "elsewhere",
+                       w->size, w->buff);
+    }
+    return err ? hn_fail(ncclSystemError, "cannot share the window's %zu bytes: %s", w->size, strerror(err))
+               : ncclSuccess;
+}
+
+/* Shares the window's memory and writes the list of its pieces, of which *fd holds the lock. */
+static ncclResult_t share(struct hn_window *w, uint64_t index, int *fd)
+{
+    struct hostcuda_piece *pieces = NULL, host;
+    struct told *told;
+    struct stat about;
+    size_t count = 0;
+    cudaError_t err = hn_cuda()->pieces_of(w->buff, w->size, &pieces, &count);
+    ncclResult_t rc = ncclSuccess;
+
+    if (err == cudaErrorNotSupported) {
+        return hn_fail(ncclInvalidUsage, "the window's memory at %p is another process's (cudaIpcOpenMemHandle)",
+                       w->buff);
+    }
+    if (err != cudaSuccess) {
+        return hn_fail(err == cudaErrorInvalidValue ? ncclInvalidArgument : ncclSystemError,
+                       "cannot share the window's %zu bytes at %p, which must lie in one allocation: %s", w->size,
+                       w->buff, hn_cuda()->error_text(err));
+    }
+    if (!count) {
+        rc = share_host(w, &host);
+        count = 1;
+    }
+    told = calloc(count, sizeof(*told));
+    for (size_t i = 0; rc == ncclSuccess && told && i < count; i++) {
+        const struct hostcuda_piece *piece = pieces ? &pieces[i] : &host;
+        if (fstat(piece->file, &about)) {
+            rc = hn_fail(ncclSystemError, "cannot share the window: %s", strerror(errno));
+        }
+        told[i] = (struct told){.pid = getpid(),
+                                .file = piece->file,
+                                .inode = about.st_ino,
+                                .at = (uint64_t)piece->at,
+                                .bytes = round_page(piece->bytes)};
+    }
+    if (rc == ncclSuccess && (!told || (*fd = make_list(w->comm, index, told, count)) < 0)) {
+        rc = hn_fail(ncclSystemError, "cannot share the window's %zu bytes: %s", w->size, strerror(errno));
+    }
+    free(told);
+    free(pieces);
+    return rc;
+}
+
+/* Maps one piece of another rank's memory at an address. False with errno. */
+static bool map_piece(char *at, const struct told *piece)
+{
+    char path[64];
+    struct stat about;
+
+    snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)piece->pid, (long long)piece->file);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    errno = ESTALE;
+    bool is_mapped = !fstat(fd, &about) && about.st_ino == piece->inode &&
+                     mmap(at, (size_t)piece->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd,
+                          (off_t)piece->at) != MAP_FAILED;
+    int err = errno;
+    close(fd);
+    errno = err;
+    return is_mapped;
+}
+
+/* Maps the pieces of another rank's part one behind the other. NULL with errno. */
 static void *map_peer(ncclComm_t comm, uint64_t index, int rank, size_t size)
 {
     char path[PATH_MAX];
-    int fd = part_path(path, sizeof(path), comm, index, rank) ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    void *mapped = fd < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    struct told piece;
+    size_t done = 0;
+    int list = part_path(path, sizeof(path), comm, index, rank) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    char *base =
+        list < 0 ? MAP_FAILED : mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    bool is_good = base != MAP_FAILED;
 
-    if (fd >= 0) {
-        close(fd);
+    while (is_good && done < size) {
+        errno = EPROTO;
+        is_good = read(list, &piece, sizeof(piece)) == (ssize_t)sizeof(piece) && piece.bytes &&
+                  piece.bytes <= size - done && piece.bytes % PAGE == 0 && piece.at % PAGE == 0 &&
+                  map_piece(base + done, &piece);
+        done += is_good ? (size_t)piece.bytes : 0;
     }
-    return mapped == MAP_FAILED ? NULL : mapped;
+    int err = errno;
+    if (!is_good && base != MAP_FAILED) {
+        munmap(base, size);
+    }
+    if (list >= 0) {
+        close(list);
+    }
+    errno = err;
+    return is_good ? base : NULL;
 }
 
 struct window_args {
@@ -276,8 +451,8 @@ static ncclResult_t exchange(const struct window_args *a, struct hn_window *w)
     if (!all) {
         return hn_fail(ncclSystemError, "out of memory");
     }
-    if (a->is_shared && (fd = share(comm, index, a->buff, round_page(a->size))) < 0) {
-        own = hn_fail(ncclSystemError, "cannot share the window's %zu bytes: %s", a->size, strerror(errno));
+    if (a->is_shared) {
+        own = share(w, index, &fd);
     }
     mine[3] = own != ncclSuccess;
     ncclResult_t rc = hn_exchange(comm, mine, all);

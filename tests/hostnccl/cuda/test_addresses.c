@@ -184,6 +184,49 @@ static void test_what_does_not_fit_is_refused(void **state)
     assert_int_equal(cuMemAddressFree(base, 2 * PIECE), CUDA_SUCCESS);
 }
 
+/* Hundreds of pieces come and go in an order that is none; each stays where it is, with what it holds. */
+static void test_many_pieces_in_any_order(void **state)
+{
+    (void)state;
+    enum { GRANULE = 2 << 20, SLOTS = 300, TURNS = 2000 };
+    static CUmemGenericAllocationHandle held[SLOTS];
+    CUdeviceptr base[2] = {reserve((size_t)SLOTS / 2 * GRANULE), reserve((size_t)SLOTS / 2 * GRANULE)};
+    size_t before = free_bytes(), count = 0;
+    unsigned int dice = 1;
+    for (int turn = 0; turn < TURNS; turn++) {
+        dice = dice * 1103515245 + 12345;
+        size_t slot = dice / 65536 % SLOTS;
+        CUdeviceptr here = base[slot % 2] + slot / 2 * GRANULE;
+        int number = (int)slot, seen = 0;
+        if (held[slot]) {
+            assert_success(cudaMemcpy(&seen, at(here, 64), sizeof(seen), cudaMemcpyDeviceToHost));
+            assert_int_equal(seen, number);
+            assert_int_equal(cuMemMap(here, GRANULE, 0, held[slot], 0), CUDA_ERROR_INVALID_VALUE);
+            assert_int_equal(cuMemUnmap(here, GRANULE), CUDA_SUCCESS);
+            assert_int_equal(cuMemRelease(held[slot]), CUDA_SUCCESS);
+            held[slot] = 0;
+            count--;
+        } else {
+            assert_int_equal(cuMemUnmap(here, GRANULE), CUDA_ERROR_INVALID_VALUE);
+            held[slot] = create(GRANULE, CU_MEM_HANDLE_TYPE_NONE);
+            map(here, GRANULE, held[slot]);
+            assert_success(cudaMemcpy(at(here, 64), &number, sizeof(number), cudaMemcpyHostToDevice));
+            count++;
+        }
+        assert_int_equal(before - free_bytes(), count * GRANULE);
+    }
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        if (held[slot]) {
+            assert_int_equal(cuMemUnmap(base[slot % 2] + slot / 2 * GRANULE, GRANULE), CUDA_SUCCESS);
+            assert_int_equal(cuMemRelease(held[slot]), CUDA_SUCCESS);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cuMemAddressFree(base[i], (size_t)SLOTS / 2 * GRANULE), CUDA_SUCCESS);
+    }
+    assert_int_equal(free_bytes(), before);
+}
+
 static void test_libraries_and_their_kernels(void **state)
 {
     (void)state;
@@ -227,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_memory_grows_piece_by_piece),
         cmocka_unit_test(test_one_memory_at_two_addresses_and_behind_a_descriptor),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
+        cmocka_unit_test(test_many_pieces_in_any_order),
         cmocka_unit_test(test_libraries_and_their_kernels),
     };
     return cmocka_run_group_tests(tests, start, NULL);
