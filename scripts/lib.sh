@@ -51,7 +51,9 @@ what_failed() {
             failed = n = 0
         }
         /^ *Start +[0-9]+: / { tell(); next }
-        /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / { tell(); head = $0; failed = /\*\*\*(Failed|Timeout|Exception|Not Run)/; next }
+        /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
+            tell(); head = $0; failed = /\*\*\*(Failed|Timeout|Exception|Not Run)/; next
+        }
         /^[0-9]+% tests passed/ { exit }
         NF { line[n++] = $0 }
         END { tell() }' "$1"
