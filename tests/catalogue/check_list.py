@@ -27,6 +27,8 @@ ELSEWHERE = {
                      "the ranks got", "tests/daemon/engine/test_engine_sequence.c"),
     "collective-stuck": ("it is told after 20 s at the earliest, longer than a program of the catalogue runs",
                          "tests/daemon/engine/test_engine_stuck.c"),
+    "rank-stuck": ("it is told after 20 s at the earliest, longer than a program of the catalogue runs",
+                   "tests/daemon/check_lone.py"),
     "straggler": ("it measures a pace over dozens of calls, and no test here may depend on that of the machine",
                   "tests/daemon/engine/firsts.c"),
     "moe-zero-tokens": (MOE, "tests/daemon/engine/test_engine_moe.c"),

@@ -176,6 +176,7 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     if (v->certainty == ROLL_SUSPECTED) {
         doubt_add(e, v->number, b);
     }
+    stuck_lone_taken(e, v, &b->absent);
     struct words w = {.used = 0};
     words_wait(&w, b->waiting);
     words_add(&w, ", in ");

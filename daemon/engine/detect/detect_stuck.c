@@ -24,14 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Patience for the creation of a communicator, in units of suspect_ns: thousands of ranks take minutes. */
-#define CREATION 24u
-
-struct stuck_comm {
-    uint64_t looked_ns; /* patience clock at which the creation was looked at last, plus one */
-};
-STATE_OF_COMM(stuck)
-
 /*
  * The host of s has returned in good order from a wait that a verdict was said about. When the last host of that
  * verdict has returned, the call was slow, and the verdict is withdrawn. Where a member has aborted the communicator,
@@ -125,7 +117,7 @@ static bool all_inside(struct stuck *k, const struct source *s)
         const struct source *os = o->source == NO_SOURCE ? NULL : e->source[o->source];
         const struct entry *own = os && os->init ? source_entry(os, os->init - 1) : NULL;
         if (!own || source_member(os, own->rec.comm) != o || os->proc != ROLL_PROC_RUNNING || os->unheard ||
-            e->calm - os->init_calm < CREATION * e->config.suspect_ns) {
+            e->calm - os->init_calm < STUCK_CREATION * e->config.suspect_ns) {
             return false;
         }
         (void)roll_rankset_add(&k->in, os->world);
@@ -141,7 +133,7 @@ static void look_at_creation(struct stuck *run, struct source *s)
     struct roll_engine *e = run->e;
     const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
     const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
-    if (!m || entry->rec.op != ROLL_OP_COMM_INIT || e->calm - s->init_calm < CREATION * e->config.suspect_ns ||
+    if (!m || entry->rec.op != ROLL_OP_COMM_INIT || e->calm - s->init_calm < STUCK_CREATION * e->config.suspect_ns ||
         m->comm->open || m->comm->size < 2) {
         return;
     }
@@ -188,17 +180,21 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
     if (e->dirty) {
         sweep(e);
     }
+    k->stands = false;
     bool found = stuck_find(k, s, t, &ticket) || (!k->stands && stuck_find_last(k, s, t, &ticket));
     if (found && k->ripe && !stuck_is_troubled(k) && can_be_marked(e)) {
         mark_told(k, stuck_say(k, calls_behind(k, s, t, ticket)));
+        stuck_of_engine(e)->said++;
     }
     k->lax = false;
+    stuck_lone_note(k, s, t, found || k->stands);
 }
 
 static void stuck_tick(struct roll_engine *e)
 {
     struct stuck_engine *own = stuck_of_engine(e);
     stuck_case_tick(e);
+    stuck_lone_returned(e);
     if (e->finishing || e->clock - own->run_ns < e->config.stall_ns / 2) {
         return;
     }
@@ -218,6 +214,7 @@ static void stuck_tick(struct roll_engine *e)
         }
     }
     own->next = n < e->sources ? from + n : 0;
+    stuck_lone_tell(&k);
     own->work = k.work;
     stuck_fini(&k);
 }

@@ -6,6 +6,7 @@
  *   stuck_find.c       the search for a call in which all members stand
  *   stuck_stand.c      how one rank stands to one call
  *   stuck_wait.c       how long the waits of a host have lasted so far, and how long one must last to count
+ *   stuck_lone.c       a rank that stays in a call of its own, and nobody waits for it
  *   stuck_trouble.c    whether another trouble may be the reason
  *   stuck_say.c        the texts of the verdicts
  *   stuck_facts.c      what the nodes report about a call that has been told
@@ -23,6 +24,19 @@
 #define STUCK_UNUSUAL  12u        /* patience at any other place: the first step, a new phase */
 #define STUCK_WORK_MAX (1u << 20) /* log entries that all searches of one tick may look at together */
 #define STUCK_SITES    64u
+#define STUCK_CREATION 24u /* patience for the creation of a communicator: thousands of ranks take minutes */
+#define STUCK_LONES    16u /* different findings about lone ranks that may stand at once: more of them are noise */
+
+/* A finding about ranks that stay in calls of their own: stuck_lone.c. */
+struct stuck_lone {
+    uint64_t key;        /* the place of the program */
+    uint64_t number;     /* the verdict that stands; 0 = the place is free */
+    uint32_t ranks;      /* how many of its ranks have not come back */
+    uint32_t said;       /* how many the verdict names */
+    uint64_t changed_ns; /* patience clock at which one of them last came back */
+    bool kept;           /* one of them has come back in no good order: the verdict is not withdrawn */
+    uint64_t by;         /* a later finding that may be why the ranks are there; 0 = none */
+};
 
 struct stuck_engine {
     uint64_t run_ns;  /* patience clock of the last run */
@@ -32,6 +46,11 @@ struct stuck_engine {
     /* Index of the source that was found waiting when all waiters of a verdict were last looked through. */
     uint32_t waiter;
     struct stuck_case *asked; /* the verdict about which the nodes are asked: stuck_facts.c; NULL = none; owned */
+    struct stuck_lone lone[STUCK_LONES];
+    uint32_t lones;  /* how many of them have a verdict */
+    uint32_t founds; /* how many findings there were when they were last held against these */
+    uint32_t said;   /* how often a call in which all stand has been told */
+    uint32_t held;   /* how often when that was last held against these */
 };
 STATE_OF_ENGINE(stuck)
 
@@ -41,16 +60,29 @@ struct stuck_source {
     uint64_t longest_ns;
     /* Ticket + 1 and length of the last wait that was too long for its record to say how long. */
     uint64_t long_wait, long_ns;
-    uint64_t told;     /* ticket + 1 of the newest wait that a verdict has been said about */
-    uint64_t verdict;  /* number of the verdict of which that wait is a part; 0 = none */
-    uint64_t clear;    /* the host is known to have left all calls before this ticket */
-    uint64_t asked_ns; /* patience clock of the last answer of stuck_stands, plus one; 0 = none */
-    bool stands;       /* the last answer of stuck_stands */
+    uint64_t told;       /* ticket + 1 of the newest wait that a verdict has been said about */
+    uint64_t verdict;    /* number of the verdict of which that wait is a part; 0 = none */
+    uint64_t clear;      /* the host is known to have left all calls before this ticket */
+    uint64_t asked_ns;   /* patience clock of the last answer of stuck_stands, plus one; 0 = none */
+    bool stands;         /* the last answer of stuck_stands */
+    uint32_t lone;       /* 1 + index of the finding in stuck_engine.lone of which the rank is a part; 0 = of none */
+    uint64_t lone_at;    /* ticket + 1 of the call in which the rank was last seen to stay alone */
+    uint64_t lone_ns;    /* patience clock at that moment, plus one; 0 = never */
+    uint64_t lone_since; /* patience clock at which the host was seen to be inside that call */
     struct {
         uint32_t key, count;
     } site[STUCK_SITES]; /* by call site and operation; a new site displaces an old one with the same index */
 };
 STATE_OF_SOURCE(stuck)
+
+/* What the detector keeps of a communicator. */
+struct stuck_comm {
+    uint64_t looked_ns;   /* patience clock at which its creation was looked at last, plus one */
+    uint64_t awaited_ns;  /* patience clock at which it was last found that members wait in a call, plus one */
+    uint32_t awaited_seq; /* the newest such call */
+    uint64_t split_ns;    /* patience clock at which members were last found inside a split of it, plus one */
+};
+STATE_OF_COMM(stuck)
 
 /* A call under examination: whether all its members stand in it. */
 struct stuck {
@@ -72,7 +104,7 @@ struct stuck {
     uint64_t since;       /* patience clock at which the last of the waits began */
     uint64_t longest_ns;  /* the longest wait of these ranks so far */
     /* The source that is asked about is inside a wait: then others may be in waits that an incomplete call explains
-     * (stuck_stand.c). */
+     * (stuck_stand.c). Of lone ranks: they are in calls of several communicators. */
     bool loose;
     bool lax;    /* a wait that has returned may have been for the call, and does not count: see stuck_find_last */
     bool known;  /* all members that stand in the call learn completion */
@@ -81,6 +113,11 @@ struct stuck {
     /* The search is for stuck_stands: a rank that is stuck for a reason that has been told does not count as standing.
      */
     bool asked;
+    uint64_t by; /* stuck_is_troubled: the verdict in whose call a rank stands on which those of a lone one depend */
+    bool awaited_known; /* what ranks wait for in this run has been looked up: the communicators bear it, and `awaited`
+                         */
+    bool awaited_all;   /* it is not known for whom some rank waits */
+    struct roll_rankset awaited; /* world ranks for whose messages others wait */
 };
 
 /* stuck_wait.c */
@@ -160,10 +197,22 @@ uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
 void stuck_fini(struct stuck *k);
 uint32_t stuck_work(struct roll_engine *e); /* the log entries that may still be looked at in this tick */
 
+/* stuck_lone.c */
+/* Looks whether s, whose thread t is inside a call, stays there for itself, and notes the answer. together: it stands
+ * in a call with all other members of a communicator. */
+void stuck_lone_note(struct stuck *run, struct source *s, const struct thread *t, bool together);
+/* Says the verdicts about the ranks that were noted and whose patience has run out. */
+void stuck_lone_tell(struct stuck *run);
+/* Withdraws the verdicts about ranks that have all come back. Asked in each tick. */
+void stuck_lone_returned(struct roll_engine *e);
+
 /* stuck_trouble.c */
 /* True: something else that the records show is wrong with what the ranks of *k depend on, and they may wait for that.
  */
 bool stuck_is_troubled(struct stuck *k);
+/* The number of a finding that stands, that was made after k->first_since or shortly before, and that is about a
+ * communicator of the source with this index, or names its rank; 0: there is none. */
+uint64_t stuck_found_by(const struct stuck *k, uint32_t source);
 
 /* stuck_say.c */
 /* Says the verdict about the call of *k. behind: how many calls behind it may be meant as well. Returns the number of

@@ -339,5 +339,6 @@ void stuck_fini(struct stuck *k)
     roll_rankset_fini(&k->in);
     roll_rankset_fini(&k->left);
     roll_rankset_fini(&k->away);
+    roll_rankset_fini(&k->awaited);
     free(k->seen);
 }

@@ -93,6 +93,7 @@ uint64_t stuck_say(struct stuck *k, uint32_t behind)
         say_side(v, k->first, index, &k->left, &k->rec);
     }
     (void)roll_rankset_copy(&v->waiting, &k->in);
+    stuck_lone_taken(e, v, &k->in);
     struct words w = {.used = 0};
     words_add(&w, "Everyone has arrived and nothing completes. All members of ");
     words_comm(&w, k->comm);

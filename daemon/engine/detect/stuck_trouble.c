@@ -150,10 +150,27 @@ static bool is_recent(const struct stuck *k, const struct found *f)
     return f->number != 0 && f->clock + k->e->config.suspect_ns >= k->first_since && say_stands(k->e, f->number);
 }
 
+uint64_t stuck_found_by(const struct stuck *k, uint32_t source)
+{
+    const struct roll_engine *e = k->e;
+    for (uint32_t i = 0; i < FOUND_KEPT; i++) {
+        const struct found *f = &e->found[i];
+        bool found = is_recent(k, f) && roll_rankset_has(&f->ranks, e->source[source]->world);
+        for (uint32_t n = 0; is_recent(k, f) && n <= ROLL_VERDICT_SIDES && !found; n++) {
+            const struct comm *c = f->comm_key[n] != 0 ? comm_find(e, f->comm_key[n]) : NULL;
+            found = c && comm_member_of(c, source);
+        }
+        if (found) {
+            return f->number;
+        }
+    }
+    return 0;
+}
+
 static bool is_any(const struct stuck *k)
 {
     const struct roll_engine *e = k->e;
-    bool any = e->lost > 0;
+    bool any = e->lost > 0 || (!k->comm && stuck_of_engine(e)->said > 0);
     for (uint32_t i = 0; i < FOUND_KEPT && !any; i++) {
         any = is_recent(k, &e->found[i]);
     }
@@ -186,14 +203,17 @@ static void need_comm(struct search *x, const struct comm *c)
     }
 }
 
-static bool is_over(const struct source *s, const struct covered *w, const struct entry *entry, uint64_t ticket)
+/* own: what the device has completed of another stream says nothing about the streams of a group, and the end of a
+ * communicator may be what the rank is inside. */
+static bool is_over(const struct source *s, const struct covered *w, const struct entry *entry, uint64_t ticket,
+                    bool own)
 {
     const struct roll_record *rec = &entry->rec;
     const struct member *m = source_member(s, rec->comm);
-    bool over = !m || m->ended != 0 || m->gone || roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE ||
+    bool over = !m || m->ended != 0 || (m->gone && !own) || roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE ||
                 is_covered(w, rec->stream, ticket);
     for (uint32_t i = 0; s->completes && !over && i < s->queues; i++) {
-        over = (i == rec->stream || rec->group != 0) && s->queue[i].done > ticket;
+        over = (i == rec->stream || (rec->group != 0 && !own)) && s->queue[i].done > ticket;
     }
     return over;
 }
@@ -235,7 +255,7 @@ static bool look_at_source(struct search *x, const struct source *s)
                 break;
             }
             cover(&w, &entry->rec);
-        } else if (stuck_is_call(&entry->rec) && !refused_call(entry) && !is_over(s, &w, entry, ticket)) {
+        } else if (stuck_is_call(&entry->rec) && !refused_call(entry) && !is_over(s, &w, entry, ticket, !x->k->comm)) {
             const struct comm *c = source_member(s, entry->rec.comm)->comm;
             if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL) {
                 need_comm(x, c);
@@ -278,7 +298,9 @@ static bool search(struct search *x)
             need_source(x, i);
         }
     }
-    x->comm[k->comm->id] = true;
+    if (k->comm) {
+        x->comm[k->comm->id] = true;
+    }
     while (x->done < x->todos) {
         if (!look_at_source(x, e->source[x->todo[x->done++]]) || k->work == 0) {
             return true;
@@ -294,7 +316,11 @@ static bool search(struct search *x)
             return true;
         }
     }
-    return false;
+    for (uint32_t i = 0; !k->comm && i < e->sources && k->by == 0; i++) {
+        const struct stuck_source *w = x->source[i] ? stuck_of_source(e->source[i]) : NULL;
+        k->by = w ? w->verdict : 0;
+    }
+    return k->by != 0;
 }
 
 bool stuck_is_troubled(struct stuck *k)

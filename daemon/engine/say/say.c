@@ -299,7 +299,8 @@ static void capitals(char *text)
 /* Ranks may wait for what this verdict says: it is no note, and no mistake that hangs nothing. */
 static bool may_hang(const struct roll_verdict *v)
 {
-    return v->certainty != ROLL_NOTE && v->code != ROLL_VERDICT_COLLECTIVE_STUCK && v->code != ROLL_VERDICT_STRAGGLER &&
+    return v->certainty != ROLL_NOTE && v->code != ROLL_VERDICT_COLLECTIVE_STUCK &&
+           v->code != ROLL_VERDICT_RANK_STUCK && v->code != ROLL_VERDICT_STRAGGLER &&
            v->code != ROLL_VERDICT_REDOP_MISMATCH;
 }
 

@@ -544,6 +544,21 @@ static void is_stuck(struct story *t, int kind)
     story_pass(t, 25 * S_);
 }
 
+/* The last rank is in a wait of its own, and nobody waits for it. */
+static void stays_alone(struct story *t, int kind)
+{
+    (void)kind;
+    t->sim->site = 6;
+    sim_stuck(t->sim, LAST)->stream = 9;
+    story_pass(t, 65 * S_);
+}
+
+static void returns_alone(struct story *t, int kind)
+{
+    (void)kind;
+    story_return(t, LAST);
+}
+
 /* Steps of 100 ms; the last rank takes 40 ms longer. */
 static void lags(struct story *t, int kind)
 {
@@ -804,6 +819,9 @@ const struct first firsts[] = {
     {ROW(RANK_STOPPED), "others of the job", APART, does_not_come, STOPPED, "proven rank-stopped L", NULL, NULL, NULL},
     {ROW(COLLECTIVE_STUCK), "comes to its end", SAME, is_stuck, 0, "suspected collective-stuck -", all_return,
      "withdrawn collective-stuck", NULL},
+    {ROW(RANK_STUCK), "comes back", SAME, stays_alone, 0, "suspected rank-stuck L", returns_alone,
+     "withdrawn rank-stuck", NULL},
+    {ROW(RANK_STUCK), "others of the job", APART, stays_alone, 0, "suspected rank-stuck L", NULL, NULL, NULL},
     {ROW(STRAGGLER), "slow", SAME, lags, 0, "note straggler L; suspected straggler L", NULL, NULL, NULL},
     {ROW(MOE_ZERO_TOKENS), "goes on", SAME, has_no_tokens, 0, "note moe-zero-tokens L", NULL, NULL, NULL},
     {ROW(MOE_GEMM_SKIPPED), "goes on", SAME, has_no_tokens, 1, "note moe-gemm-skipped L", NULL, NULL, NULL},
