@@ -146,7 +146,7 @@ void stuck_polled(struct source *s, uint64_t ticket);
  * others wait for it. */
 bool stuck_stands(struct roll_engine *e, const struct source *s);
 
-/* stuck_lone.c: verdict v says more about these ranks than the findings that they stay in calls of their own
+/* stuck_leave.c: verdict v says more about these ranks than the findings that they stay in calls of their own
  * (rank-stuck), and takes the place of those that name no other rank. */
 void stuck_lone_taken(struct roll_engine *e, struct roll_verdict *v, const struct roll_rankset *ranks);
 

@@ -7,6 +7,7 @@
  *   stuck_stand.c      how one rank stands to one call
  *   stuck_wait.c       how long the waits of a host have lasted so far, and how long one must last to count
  *   stuck_lone.c       a rank that stays in a call of its own, and nobody waits for it
+ *   stuck_leave.c      how ranks leave the finding about that
  *   stuck_trouble.c    whether another trouble may be the reason
  *   stuck_say.c        the texts of the verdicts
  *   stuck_facts.c      what the nodes report about a call that has been told
@@ -205,6 +206,12 @@ void stuck_lone_note(struct stuck *run, struct source *s, const struct thread *t
 void stuck_lone_tell(struct stuck *run);
 /* Withdraws the verdicts about ranks that have all come back. Asked in each tick. */
 void stuck_lone_returned(struct roll_engine *e);
+
+/* stuck_leave.c */
+/* The rank is no part of its finding, which is returned, any more. */
+struct stuck_lone *stuck_lone_leave(struct roll_engine *e, struct stuck_source *w);
+/* The finding has no ranks left: its place is free. */
+void stuck_lone_close(struct roll_engine *e, struct stuck_lone *l);
 
 /* stuck_trouble.c */
 /* True: something else that the records show is wrong with what the ranks of *k depend on, and they may wait for that.

@@ -367,23 +367,6 @@ void stuck_lone_tell(struct stuck *run)
 
 /* what becomes of it */
 
-/* The rank is no part of its finding any more. */
-static struct stuck_lone *lone_leave(struct roll_engine *e, struct stuck_source *w)
-{
-    struct stuck_lone *l = &stuck_of_engine(e)->lone[w->lone - 1];
-    w->lone = 0;
-    w->lone_ns = 0;
-    l->ranks -= l->ranks > 0;
-    l->changed_ns = e->clock;
-    return l;
-}
-
-static void lone_close(struct roll_engine *e, struct stuck_lone *l)
-{
-    stuck_of_engine(e)->lones--;
-    *l = (struct stuck_lone){.number = 0};
-}
-
 /* The host has left the call for another reason than that the call was over: its process has ended, the call has
  * failed, or a communicator was aborted, which releases the hosts as well. */
 static bool left_badly(const struct source *s, const struct stuck_source *w)
@@ -437,7 +420,7 @@ static void lone_look(struct roll_engine *e, const struct source *s, struct stuc
     if (back && took > w->longest_ns) {
         w->longest_ns = took; /* the next wait gets five times that */
     }
-    struct stuck_lone *l = lone_leave(e, w);
+    struct stuck_lone *l = stuck_lone_leave(e, w);
     l->kept = l->kept || badly;
     l->by = by != 0 ? by : l->by;
 }
@@ -457,7 +440,7 @@ static void lone_end(struct roll_engine *e, struct stuck_lone *l)
     if (!l->kept) {
         (void)say_withdraw(e, l->number, why);
     }
-    lone_close(e, l);
+    stuck_lone_close(e, l);
 }
 
 void stuck_lone_returned(struct roll_engine *e)
@@ -481,19 +464,6 @@ void stuck_lone_returned(struct roll_engine *e)
             lone_say(&run, l, l->key, false);
             own->work = run.work;
             stuck_fini(&run);
-        }
-    }
-}
-
-void stuck_lone_taken(struct roll_engine *e, struct roll_verdict *v, const struct roll_rankset *ranks)
-{
-    struct stuck_engine *own = stuck_of_engine(e);
-    for (uint32_t i = 0; i < e->sources && own->lones > 0; i++) {
-        struct stuck_source *w = roll_rankset_has(ranks, e->source[i]->world) ? stuck_of_source(e->source[i]) : NULL;
-        struct stuck_lone *l = w && w->lone != 0 ? lone_leave(e, w) : NULL;
-        if (l && l->ranks == 0) {
-            say_supersedes(e, v, l->number);
-            lone_close(e, l);
         }
     }
 }
