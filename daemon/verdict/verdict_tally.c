@@ -10,7 +10,6 @@
 
 #include "daemon/base/array.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,16 +81,19 @@ static const char *text_of(const json_t *verdict, const char *member)
 
 bool roll_verdict_json_is_new(json_t *heard, const json_t *verdict)
 {
-    char key[512], words[512];
-    snprintf(key, sizeof(key), "%s.%u.%llu", job_of(verdict), restart_of(verdict),
-             (unsigned long long)number_of(verdict));
-    snprintf(words, sizeof(words), "%s %s %s", text_of(verdict, "code"), text_of(verdict, "certainty"),
-             text_of(verdict, "culprits_text"));
-    const char *before = json_string_value(json_object_get(heard, key));
-    bool is_known = before != NULL && strcmp(before, words) == 0;
-    if (!is_known) {
-        json_object_set_new(heard, key, json_string(words));
+    /* Both are as long as they have to be: the name of a job is the site's, and thousands of ranks take long to list.
+     */
+    json_t *key =
+        json_sprintf("%s.%u.%llu", job_of(verdict), restart_of(verdict), (unsigned long long)number_of(verdict));
+    json_t *words = json_sprintf("%s %s %s", text_of(verdict, "code"), text_of(verdict, "certainty"),
+                                 text_of(verdict, "culprits_text"));
+    const json_t *before = key != NULL ? json_object_get(heard, json_string_value(key)) : NULL;
+    bool is_known = before != NULL && json_equal(before, words);
+    if (!is_known && key != NULL && words != NULL) {
+        json_object_set(heard, json_string_value(key), words);
     }
+    json_decref(key);
+    json_decref(words);
     return !is_known;
 }
 

@@ -6,6 +6,8 @@
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/verdict/verdict_tally.h"
 
+#include <string.h>
+
 static json_t *verdict(int number, const char *certainty, const char *way, int earlier)
 {
     json_t *v = json_pack("{s:s, s:i, s:i, s:s, s:n, s:n, s:n}", "job", "j", "restart", 0, "number", number,
@@ -135,12 +137,40 @@ static void a_verdict_is_new_once(void **state)
     json_decref(next);
 }
 
+/* What differs in two verdicts may stand behind a long name, or behind many ranks. */
+static void long_names_and_many_ranks_are_read_to_their_end(void **state)
+{
+    (void)state;
+    char job[700], ranks[700];
+    memset(job, 'j', sizeof(job));
+    memset(ranks, '1', sizeof(ranks));
+    job[sizeof(job) - 1] = ranks[sizeof(ranks) - 1] = '\0';
+    json_t *heard = json_object(), *one = verdict(1, "suspected", NULL, 0), *next = verdict(2, "suspected", NULL, 0),
+           *fuller = NULL;
+    json_object_set_new(one, "job", json_string(job));
+    json_object_set_new(next, "job", json_string(job));
+    json_object_set_new(one, "culprits_text", json_string(ranks));
+    json_object_set_new(next, "culprits_text", json_string(ranks));
+    assert_true(roll_verdict_json_is_new(heard, one));
+    assert_true(roll_verdict_json_is_new(heard, next));
+    fuller = json_copy(one);
+    ranks[sizeof(ranks) - 2] = '2';
+    json_object_set_new(fuller, "culprits_text", json_string(ranks));
+    assert_true(roll_verdict_json_is_new(heard, fuller));
+    assert_false(roll_verdict_json_is_new(heard, fuller));
+    assert_false(roll_verdict_json_is_new(heard, next));
+    json_decref(heard);
+    json_decref(one);
+    json_decref(next);
+    json_decref(fuller);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_ended_is_not_counted), cmocka_unit_test(typed_verdicts_count_like_their_json),
         cmocka_unit_test(runs_do_not_meet),          cmocka_unit_test(a_list_says_which_verdict_ended_another),
-        cmocka_unit_test(a_verdict_is_new_once),
+        cmocka_unit_test(a_verdict_is_new_once),     cmocka_unit_test(long_names_and_many_ranks_are_read_to_their_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
