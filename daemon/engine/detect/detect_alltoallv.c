@@ -250,6 +250,28 @@ static void words_who(struct words *w, const struct roll_engine *e, const struct
     }
 }
 
+/*
+ * The trouble begins where the last of the two ends has come: its wall clock is the place of the silence. An end that
+ * came early was rejected: what its peer had made meanwhile, and had come back from, counted as beyond the trouble.
+ */
+static void mute(struct roll_engine *e, const struct p2p_case *k)
+{
+    const struct source *last = NULL;
+    const struct roll_record *rec = NULL;
+    for (uint32_t i = 0; i < k->count; i++) {
+        for (unsigned side = 0; side < 2; side++) {
+            const struct source *s = end_source(e, k->odd[i].pair, side);
+            const struct roll_record *own = &end_entry(e, &k->odd[i], side)->rec;
+            if (!last || source_wall(s, own) > source_wall(last, rec)) {
+                last = s;
+                rec = own;
+            }
+        }
+    }
+    comm_mute_at(e, k->comm, last, rec);
+    comm_explained(e, k->comm);
+}
+
 static void tell(struct roll_engine *e, struct p2p_case *k, bool proven)
 {
     struct comm *c = k->comm;
@@ -261,8 +283,7 @@ static void tell(struct roll_engine *e, struct p2p_case *k, bool proven)
         p2p_say_bytes(e, k->odd[0].pair, k->odd[0].index, k->odd[0].ticket, proven);
         return;
     }
-    comm_mute_at(e, c, end_source(e, k->odd[0].pair, 0), &end_entry(e, &k->odd[0], 0)->rec);
-    comm_explained(e, c);
+    mute(e, k);
     struct roll_verdict *v = say(e, ROLL_VERDICT_ALLTOALLV_MISMATCH, proven ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;

@@ -47,7 +47,9 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
         comm_explained(e, c);
         return;
     }
-    comm_mute_at(e, c, end_source(e, p, 0), &end[0]->rec);
+    const struct source *from = end_source(e, p, 0), *to = end_source(e, p, 1);
+    bool later = source_wall(to, &end[1]->rec) > source_wall(from, &end[0]->rec);
+    comm_mute_at(e, c, later ? to : from, &end[later]->rec); /* the trouble begins when both have come */
     comm_explained(e, c);
     unsigned odd = odd_end(p, ticket);
     bool certain = proven && odd == 2;
