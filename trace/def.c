@@ -87,11 +87,17 @@ static int decode_callsite(const uint8_t *body, size_t bytes, struct roll_def *o
         return ROLL_E_SIZE;
     }
     memcpy(&info, body, sizeof(info));
-    if (info.depth > ROLL_CALLSITE_DEPTH || info.depth * sizeof(uint64_t) > bytes - sizeof(info)) {
+    if (info.depth > ROLL_CALLSITE_DEPTH || info.lines > ROLL_CALLSITE_LINES) {
+        return ROLL_E_SIZE;
+    }
+    size_t pcs = info.depth * sizeof(out->callsite.pc[0]), lines = info.lines * sizeof(out->callsite.line[0]);
+    if (pcs + lines > bytes - sizeof(info)) {
         return ROLL_E_SIZE;
     }
     out->callsite.depth = info.depth;
-    memcpy(out->callsite.pc, body + sizeof(info), info.depth * sizeof(uint64_t));
+    out->callsite.lines = info.lines;
+    memcpy(out->callsite.pc, body + sizeof(info), pcs);
+    memcpy(out->callsite.line, body + sizeof(info) + pcs, lines);
     return ROLL_OK;
 }
 
@@ -171,11 +177,40 @@ static int decode_graph(const uint8_t *body, size_t bytes, struct roll_def *out)
     return ROLL_OK;
 }
 
+static int decode_source(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_source info;
+    if (bytes < sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(&info, body, sizeof(info));
+    if (info.path_bytes > bytes - sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    out->source.path = (const char *)body + sizeof(info);
+    out->source.path_bytes = info.path_bytes;
+    return ROLL_OK;
+}
+
+static int decode_line(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_line *info = &out->line.info;
+    if (bytes < sizeof(*info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(info, body, sizeof(*info));
+    if (info->function_bytes > bytes - sizeof(*info)) {
+        return ROLL_E_SIZE;
+    }
+    out->line.function = (const char *)body + sizeof(*info);
+    return ROLL_OK;
+}
+
 typedef int body_decoder(const uint8_t *body, size_t bytes, struct roll_def *out);
 static body_decoder *const body_decoders[] = {
     [ROLL_DEF_COMM] = decode_comm,     [ROLL_DEF_CALLSITE] = decode_callsite, [ROLL_DEF_MODULE] = decode_module,
     [ROLL_DEF_STREAM] = decode_stream, [ROLL_DEF_THREAD] = decode_thread,     [ROLL_DEF_LAYER] = decode_layer,
-    [ROLL_DEF_GRAPH] = decode_graph,
+    [ROLL_DEF_GRAPH] = decode_graph,   [ROLL_DEF_SOURCE] = decode_source,     [ROLL_DEF_LINE] = decode_line,
 };
 
 /* Fewer bytes than a head are the unused end of an area when they are zero, else the beginning of a cut entry. */

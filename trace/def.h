@@ -13,12 +13,14 @@
 
 enum roll_def_type {
     ROLL_DEF_COMM = 1,     /* struct roll_def_comm + label */
-    ROLL_DEF_CALLSITE = 2, /* struct roll_def_callsite + pcs */
+    ROLL_DEF_CALLSITE = 2, /* struct roll_def_callsite + pcs + lines */
     ROLL_DEF_MODULE = 3,   /* struct roll_def_module + path */
     ROLL_DEF_STREAM = 4,   /* struct roll_def_stream */
     ROLL_DEF_THREAD = 5,   /* struct roll_def_thread + name */
     ROLL_DEF_LAYER = 6,    /* struct roll_def_layer + name */
     ROLL_DEF_GRAPH = 7,    /* struct roll_def_graph + parts */
+    ROLL_DEF_SOURCE = 8,   /* struct roll_def_source + path */
+    ROLL_DEF_LINE = 9,     /* struct roll_def_line + function */
 };
 
 struct roll_def_head {
@@ -55,10 +57,35 @@ struct roll_def_comm {
 
 struct roll_def_callsite {
     uint32_t depth; /* number of return addresses, innermost first, <= ROLL_CALLSITE_DEPTH */
-    uint32_t reserved;
+    uint32_t lines; /* number of frames of an interpreted language, innermost first, <= ROLL_CALLSITE_LINES */
     /* depth x uint64_t: return addresses */
+    /* lines x struct roll_callsite_line */
 };
 #define ROLL_CALLSITE_DEPTH 8u
+#define ROLL_CALLSITE_LINES 8u
+
+/* A frame of an interpreted language (Python) at a call site. */
+struct roll_callsite_line {
+    uint32_t line;   /* id of the line's definition */
+    uint32_t folded; /* frames of libraries that were left out between the frame before (further in) and this one */
+};
+
+/* A file of source code. */
+struct roll_def_source {
+    uint32_t path_bytes;
+    uint32_t reserved;
+    /* path_bytes bytes, not terminated */
+};
+
+/* A line of an interpreted language, as frames at call sites name it. */
+struct roll_def_line {
+    uint32_t source; /* id of the file's definition */
+    uint32_t line;   /* from 1; 0 = unknown */
+    uint32_t flags;  /* ROLL_DEF_LINE_LIBRARY */
+    uint32_t function_bytes;
+    /* function_bytes bytes: qualified name of the function, not terminated */
+};
+#define ROLL_DEF_LINE_LIBRARY 1u /* the line is a library's, by the rule that the user may set */
 
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
@@ -115,8 +142,9 @@ struct roll_def {
             const char *label; /* not terminated; info.label_bytes */
         } comm;
         struct {
-            uint32_t depth;
+            uint32_t depth, lines;
             uint64_t pc[ROLL_CALLSITE_DEPTH];
+            struct roll_callsite_line line[ROLL_CALLSITE_LINES];
         } callsite;
         struct {
             struct roll_def_module info;
@@ -136,6 +164,14 @@ struct roll_def {
             struct roll_def_graph info;
             struct roll_graph_part part[ROLL_GRAPH_PARTS];
         } graph;
+        struct {
+            const char *path; /* not terminated */
+            uint32_t path_bytes;
+        } source;
+        struct {
+            struct roll_def_line info;
+            const char *function; /* not terminated; info.function_bytes */
+        } line;
     };
 };
 

@@ -182,7 +182,8 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
         graph_define(e->source[source], def);
         return 0;
     }
-    if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE) {
+    if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE || def->type == ROLL_DEF_SOURCE ||
+        def->type == ROLL_DEF_LINE) {
         return site_define(e->source[source], def);
     }
     if (def->type != ROLL_DEF_COMM) {

@@ -5,8 +5,8 @@
 #define ROLL_DAEMON_STACK_PYTHON_H
 
 #include "daemon/stack/module.h"
-#include "daemon/stack/python_layout.h"
 #include "daemon/stack/text_pool.h"
+#include "trace/python_layout.h"
 
 #define ROLL_PY_THREADS_MAX 1024u
 #define ROLL_PY_CHAIN_MAX   4096u /* frames followed */

@@ -11,6 +11,7 @@
 #include "daemon/base/clock.h"
 #include "trace/err.h"
 #include "trace/pystacks.h"
+#include "trace/python_layout.h"
 
 #include <ctype.h>
 #include <errno.h>

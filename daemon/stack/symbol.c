@@ -12,6 +12,7 @@
 #include "daemon/base/map.h"
 #include "daemon/stack/symbol_file.h"
 #include "daemon/stack/symbol_warm.h"
+#include "daemon/stack/text_pool.h"
 #include "trace/err.h"
 
 #include <stdbool.h>
@@ -23,10 +24,19 @@ struct module {
     struct roll_symbol_file *file; /* borrowed from the table */
 };
 
+/* A line of Python. Texts are the table's. */
+struct line {
+    const char *file, *function; /* NULL: never defined */
+    uint32_t number;
+    bool library;
+};
+
 struct callsite {
     uint32_t depth; /* return addresses; 0 = never defined */
+    uint32_t lines;
     bool resolved;
     uint64_t pc[ROLL_CALLSITE_DEPTH];
+    struct roll_callsite_line line[ROLL_CALLSITE_LINES];
     size_t frames;
     struct roll_symbol_frame *frame; /* owned; strings belong to the files and the table */
 };
@@ -37,6 +47,10 @@ struct ring_defs {
     size_t modules, module_room;
     struct callsite *callsite; /* by id */
     size_t callsite_room;
+    const char **source; /* paths by id; the texts are the table's */
+    size_t source_room;
+    struct line *line; /* by id */
+    size_t line_room;
 };
 
 struct roll_symbols {
@@ -46,6 +60,7 @@ struct roll_symbols {
     struct roll_symbol_file **file;
     size_t files, file_room;
     roll_symbol_warm_t *warm; /* NULL: names are looked up when they are shown */
+    struct roll_text_pool pool;
 };
 
 roll_symbols_t *roll_symbols_new(void)
@@ -60,6 +75,8 @@ static void ring_fini(struct ring_defs *ring)
     }
     free(ring->callsite);
     free(ring->module);
+    free(ring->source);
+    free(ring->line);
 }
 
 void roll_symbols_destroy(roll_symbols_t **symbols)
@@ -76,6 +93,7 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
         roll_symbol_file_destroy(&table->file[i]);
     }
     roll_map_fini(&table->index);
+    roll_text_pool_fini(&table->pool);
     free(table->ring);
     free(table->file);
     free(table);
@@ -147,20 +165,51 @@ static int define_callsite(struct ring_defs *ring, const struct roll_def *def)
     if (def->id > UINT16_MAX || def->callsite.depth > ROLL_CALLSITE_DEPTH) {
         return ROLL_OK; /* no record can refer to it */
     }
-    if (def->id >= ring->callsite_room) {
-        size_t before = ring->callsite_room;
-        int err = ROLL_GROW(ring->callsite, ring->callsite_room, (size_t)def->id + 1);
-        if (err != 0) {
-            return err;
-        }
-        memset(ring->callsite + before, 0, (ring->callsite_room - before) * sizeof(*ring->callsite));
+    int err = ROLL_GROW_ZERO(ring->callsite, ring->callsite_room, (size_t)def->id + 1);
+    if (err != 0) {
+        return err;
     }
     struct callsite *site = &ring->callsite[def->id];
     if (site->depth == 0) { /* ids are never reused: a second definition is the first one, sent again */
         site->depth = def->callsite.depth;
         memcpy(site->pc, def->callsite.pc, site->depth * sizeof(site->pc[0]));
+        site->lines = def->callsite.lines;
+        memcpy(site->line, def->callsite.line, site->lines * sizeof(site->line[0]));
     }
     return ROLL_OK;
+}
+
+/* A text that is not terminated, kept in the table. */
+static const char *keep(struct roll_symbols *table, const char *text, uint32_t bytes)
+{
+    char copy[ROLL_DEF_MAX_BYTES + 1];
+    uint32_t n = bytes < ROLL_DEF_MAX_BYTES ? bytes : ROLL_DEF_MAX_BYTES;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return roll_text_keep(&table->pool, copy);
+}
+
+static int define_source(struct roll_symbols *table, struct ring_defs *ring, const struct roll_def *def)
+{
+    int err = ROLL_GROW_ZERO(ring->source, ring->source_room, (size_t)def->id + 1);
+    if (err == 0 && ring->source[def->id] == NULL) {
+        ring->source[def->id] = keep(table, def->source.path, def->source.path_bytes);
+    }
+    return err;
+}
+
+static int define_line(struct roll_symbols *table, struct ring_defs *ring, const struct roll_def *def)
+{
+    const struct roll_def_line *info = &def->line.info;
+    int err = ROLL_GROW_ZERO(ring->line, ring->line_room, (size_t)def->id + 1);
+    if (err == 0 && ring->line[def->id].function == NULL) {
+        bool known = info->source < ring->source_room && ring->source[info->source] != NULL;
+        ring->line[def->id] = (struct line){.file = known ? ring->source[info->source] : "",
+                                            .function = keep(table, def->line.function, info->function_bytes),
+                                            .number = info->line,
+                                            .library = (info->flags & ROLL_DEF_LINE_LIBRARY) != 0};
+    }
+    return err;
 }
 
 static const struct module *find_module(const struct ring_defs *ring, uint64_t pc)
@@ -200,21 +249,31 @@ static void warm_up(struct roll_symbols *table, const struct ring_defs *ring, co
 
 int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct roll_def *def)
 {
-    if (def->type != ROLL_DEF_MODULE && def->type != ROLL_DEF_CALLSITE) {
+    static const bool wanted[] = {
+        [ROLL_DEF_MODULE] = true, [ROLL_DEF_CALLSITE] = true, [ROLL_DEF_SOURCE] = true, [ROLL_DEF_LINE] = true};
+    struct ring_defs *into = NULL;
+    int err = 0;
+    if ((size_t)def->type >= sizeof(wanted) / sizeof(wanted[0]) || !wanted[def->type]) {
         return ROLL_OK;
     }
-    struct ring_defs *into = get_ring(symbols, epoch);
+    into = get_ring(symbols, epoch);
     if (into == NULL) {
         return ROLL_E_NOMEM;
     }
-    if (def->type == ROLL_DEF_MODULE) {
+    switch (def->type) {
+    case ROLL_DEF_MODULE:
         return define_module(symbols, into, def);
+    case ROLL_DEF_SOURCE:
+        return define_source(symbols, into, def);
+    case ROLL_DEF_LINE:
+        return define_line(symbols, into, def);
+    default:
+        err = define_callsite(into, def);
+        if (err == ROLL_OK) {
+            warm_up(symbols, into, def);
+        }
+        return err;
     }
-    int err = define_callsite(into, def);
-    if (err == ROLL_OK) {
-        warm_up(symbols, into, def);
-    }
-    return err;
 }
 
 /* call sites */
@@ -234,10 +293,29 @@ static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, struct roll_
     return roll_symbol_file_frames(module->file, call - module->bias, out, max);
 }
 
+static size_t resolve_lines(const struct ring_defs *ring, const struct callsite *site, struct roll_symbol_frame *out)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < site->lines; i++) {
+        uint32_t id = site->line[i].line;
+        const struct line *line = id < ring->line_room ? &ring->line[id] : NULL;
+        if (line != NULL && line->function != NULL) {
+            out[n++] = (struct roll_symbol_frame){.function = line->function,
+                                                  .file = line->file,
+                                                  .line = line->number,
+                                                  .module = "",
+                                                  .python = true,
+                                                  .library = line->library,
+                                                  .folded = site->line[i].folded};
+        }
+    }
+    return n;
+}
+
 static void resolve(const struct ring_defs *ring, struct callsite *site)
 {
     struct roll_symbol_frame frames[ROLL_SYMBOL_FRAMES];
-    size_t used = 0;
+    size_t used = resolve_lines(ring, site, frames);
     for (uint32_t i = 0; i < site->depth && used < ROLL_SYMBOL_FRAMES; i++) {
         used += resolve_pc(ring, site->pc[i], frames + used, ROLL_SYMBOL_FRAMES - used);
     }

@@ -1,5 +1,6 @@
 /*
- * symbol.h: names for call sites: function, file and line from the addresses that a rank recorded.
+ * symbol.h: names for call sites: function, file and line from the addresses that a rank recorded, and the lines of
+ * Python that it recorded by name.
  *
  * It works without the process: modules are found by path and accepted only with the build id that the rank noted, so a
  * rebuilt program gives module and offset, never a wrong line. Nothing is fetched over a network. One thread per table.
@@ -9,20 +10,24 @@
 
 #include "trace/def.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct roll_symbols roll_symbols_t;
 
-#define ROLL_SYMBOL_FRAMES 16 /* frames kept per call site, inlined ones included */
+#define ROLL_SYMBOL_FRAMES 24 /* frames kept per call site, inlined ones included */
 
-/* One frame of a call site, innermost first. Strings are owned by the table and live as long as it does. */
+/* One frame of a call site: those of Python, innermost first, then the native ones behind them, likewise. Strings are
+ * owned by the table and live as long as it does. */
 struct roll_symbol_frame {
-    const char *function; /* demangled; "" when unknown */
-    const char *file;     /* as in the debug information; "" when unknown */
+    const char *function; /* demangled; qualified in Python; "" when unknown */
+    const char *file;     /* as in the debug information; as Python names it; "" when unknown */
     unsigned line;        /* of the call; 0 when unknown */
     const char *module;   /* path of the program or library; "" when unknown */
     uint64_t offset;      /* address in the module's own numbering; the absolute address when the module is unknown */
+    bool python, library; /* a line of Python, and one of a library's */
+    uint32_t folded;      /* of Python: frames of libraries left out between the frame before and this one */
 };
 
 /* NULL when out of memory. */
@@ -36,7 +41,8 @@ void roll_symbols_destroy(roll_symbols_t **symbols);
  */
 void roll_symbols_warm(roll_symbols_t *symbols);
 
-/* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE and CALLSITE matter. 0 or NOMEM. */
+/* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE, CALLSITE, SOURCE and LINE matter. 0
+ * or NOMEM. */
 int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct roll_def *def);
 
 /*

@@ -35,31 +35,3 @@ void roll_text_pool_fini(struct roll_text_pool *pool)
     roll_map_fini(&pool->index);
     *pool = (struct roll_text_pool){0};
 }
-
-size_t roll_put_utf8(char *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        if (c >= 0xd800 && c < 0xe000) { /* half of a surrogate pair, from a file name that is no valid text */
-            out[0] = '?';
-            return 1;
-        }
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 63));
-        out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | (c >> 18 & 7));
-    out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63));
-    out[3] = (char)(0x80 | (c & 63));
-    return 4;
-}

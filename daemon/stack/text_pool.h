@@ -17,9 +17,6 @@ struct roll_text_pool {
 
 /* The pool's copy of a text (UTF-8 or not); "" when out of memory. Borrowed until fini. */
 const char *roll_text_keep(struct roll_text_pool *pool, const char *text);
-/* One character as UTF-8, at most 4 bytes, not terminated; control characters and half pairs become `?`. Returns the
- * bytes. Pure. */
-size_t roll_put_utf8(char *out, uint32_t character);
 void roll_text_pool_fini(struct roll_text_pool *pool);
 
 #endif

@@ -41,7 +41,8 @@ static bool is_site(const struct roll_verdict_site *site, const struct roll_symb
     for (size_t i = 0; same && i < n; i++) {
         const struct roll_symbol_frame *one = &site->frame[i];
         same = alike(one->function, frame[i].function) && alike(one->file, frame[i].file) &&
-               alike(one->module, frame[i].module) && one->line == frame[i].line && one->offset == frame[i].offset;
+               alike(one->module, frame[i].module) && one->line == frame[i].line && one->offset == frame[i].offset &&
+               one->python == frame[i].python;
     }
     return same;
 }
@@ -65,11 +66,10 @@ static int note_site(struct roll_verdict_copy *copy, const struct roll_symbol_fr
     }
     char *room = (char *)(own + n);
     for (size_t i = 0; i < n; i++) {
-        own[i] = (struct roll_symbol_frame){.function = put(&room, frame[i].function),
-                                            .file = put(&room, frame[i].file),
-                                            .line = frame[i].line,
-                                            .module = put(&room, frame[i].module),
-                                            .offset = frame[i].offset};
+        own[i] = frame[i];
+        own[i].function = put(&room, frame[i].function);
+        own[i].file = put(&room, frame[i].file);
+        own[i].module = put(&room, frame[i].module);
     }
     *index = (int)copy->sites;
     copy->site[copy->sites++] = (struct roll_verdict_site){.frame = own, .frames = n};

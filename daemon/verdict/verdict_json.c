@@ -40,10 +40,17 @@ static json_t *frames_to_json(const struct roll_verdict_site *site)
     const struct roll_symbol_frame *frame = site->frame;
     json_t *array = json_array();
     for (size_t i = 0; i < site->frames; i++) {
-        json_array_append_new(array, json_pack("{s:o, s:o, s:o, s:o, s:I}", "function", text_or_null(frame[i].function),
-                                               "file", text_or_null(frame[i].file), "line",
-                                               number_or_null(frame[i].line > 0, frame[i].line), "module",
-                                               text_or_null(frame[i].module), "offset", (json_int_t)frame[i].offset));
+        json_t *one = json_pack("{s:s, s:o, s:o, s:o}", "language", frame[i].python ? "python" : "native", "function",
+                                text_or_null(frame[i].function), "file", text_or_null(frame[i].file), "line",
+                                number_or_null(frame[i].line > 0, frame[i].line));
+        if (frame[i].python) {
+            json_object_set_new(one, "library", json_boolean(frame[i].library));
+            json_object_set_new(one, "folded", json_integer((json_int_t)frame[i].folded));
+        } else {
+            json_object_set_new(one, "module", text_or_null(frame[i].module));
+            json_object_set_new(one, "offset", json_integer((json_int_t)frame[i].offset));
+        }
+        json_array_append_new(array, one);
     }
     return array;
 }

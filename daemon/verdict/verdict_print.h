@@ -54,5 +54,8 @@ void roll_printer_ranks(char out[64], const char *text);
 /* verdict_sides.c */
 /* Prints the evidence of a verdict: what each side called, and from where. */
 void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict);
+/* The frames of a call site that say where the call was made: the user's lines of Python; else Python's, of libraries;
+ * else the native ones. Returned owned. */
+json_t *roll_printer_telling(const json_t *frames);
 
 #endif

@@ -285,6 +285,28 @@ static bool same_place(const json_t *verdict, size_t index)
     return false;
 }
 
+static bool is_native(const json_t *frame)
+{
+    return strcmp(roll_member_text(frame, "language"), "python") != 0;
+}
+
+json_t *roll_printer_telling(const json_t *frames)
+{
+    json_t *own = json_array(), *python = json_array(), *native = json_array();
+    for (size_t i = 0; i < json_array_size(frames); i++) {
+        json_t *frame = json_array_get(frames, i);
+        json_array_append(is_native(frame) ? native : python, frame);
+        if (!is_native(frame) && !json_is_true(json_object_get(frame, "library"))) {
+            json_array_append(own, frame);
+        }
+    }
+    json_t *best = json_incref(json_array_size(own) > 0 ? own : json_array_size(python) > 0 ? python : native);
+    json_decref(own);
+    json_decref(python);
+    json_decref(native);
+    return best;
+}
+
 static void print_side(const struct roll_printer *p, const json_t *verdict, size_t index, size_t column)
 {
     const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
@@ -313,8 +335,10 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
         roll_printer_paint(p, ROLL_PLAIN);
         return;
     }
-    for (size_t i = 0; i < n && i <= CALLERS; i++) {
-        if (i > 0 && strncmp(roll_member_text(json_array_get(frames, i), "function"), "__libc_start", 12) == 0) {
+    json_t *telling = roll_printer_telling(frames);
+    for (size_t i = 0; i < json_array_size(telling) && i <= CALLERS; i++) {
+        const json_t *frame = json_array_get(telling, i);
+        if (i > 0 && strncmp(roll_member_text(frame, "function"), "__libc_start", 12) == 0) {
             break; /* the frames that call main tell nobody anything */
         }
         if (i == 0 && at > column) {
@@ -324,10 +348,11 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
         roll_printer_pad(p, at, column);
         roll_printer_paint(p, i > 0 ? ROLL_DIM : "");
         fputs(i > 0 ? "from " : "", p->out);
-        put_frame(p, json_array_get(frames, i));
+        put_frame(p, frame);
         roll_printer_paint(p, i > 0 ? ROLL_PLAIN : "");
         at = 0;
     }
+    json_decref(telling);
 }
 
 void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict)

@@ -147,13 +147,15 @@ static void print_made(const struct roll_printer *p, const json_t *verdict)
     if (roll_member_number(comm, "callsite", &site)) {
         const json_t *frames =
             json_object_get(json_array_get(json_object_get(verdict, "callsites"), (size_t)site), "frames");
-        const json_t *frame = json_array_get(frames, 0);
+        json_t *telling = roll_printer_telling(frames);
+        const json_t *frame = json_array_get(telling, 0);
         roll_line_add(&text, *roll_member_text(frame, "function") ? ", in %.80s" : "%.0s",
                       roll_member_text(frame, "function"));
         if (roll_member_number(frame, "line", &line) && *roll_member_text(frame, "file") != '\0') {
             const char *slash = strrchr(roll_member_text(frame, "file"), '/');
             roll_line_add(&text, " %.80s:%" PRId64, slash ? slash + 1 : roll_member_text(frame, "file"), line);
         }
+        json_decref(telling);
     }
     roll_printer_gutter(p, "", "");
     roll_printer_wrap(p, text.bytes);

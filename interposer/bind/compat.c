@@ -34,6 +34,7 @@ ROLL_BIND(dladdr1);
 ROLL_BIND(pthread_getattr_np);
 ROLL_BIND(pthread_attr_getstack);
 ROLL_BIND(pthread_attr_destroy);
+ROLL_BIND(pthread_getspecific);
 #endif
 #pragma weak dlvsym
 #pragma weak dlopen
@@ -43,6 +44,7 @@ ROLL_BIND(pthread_attr_destroy);
 #pragma weak pthread_getattr_np
 #pragma weak pthread_attr_getstack
 #pragma weak pthread_attr_destroy
+#pragma weak pthread_getspecific
 
 extern void *__libc_stack_end;
 
@@ -117,6 +119,11 @@ const char *roll_symbol_of(const void *address)
     struct link_map *map = NULL;
     bool found = &dladdr1 != NULL && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0;
     return found ? info.dli_sname : NULL;
+}
+
+roll_specific_t roll_specific(void)
+{
+    return &pthread_getspecific;
 }
 
 void roll_dlerror_clear(void)

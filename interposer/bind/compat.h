@@ -34,6 +34,10 @@ void *roll_dlsym_within(const struct link_map *map, const char *name);
 /* Forgets the text that a failed lookup has left for dlerror. */
 void roll_dlerror_clear(void);
 
+/* libc's pthread_getspecific; NULL where the process has none. */
+typedef void *(*roll_specific_t)(unsigned key);
+roll_specific_t roll_specific(void);
+
 /* Bounds of the calling thread's stack; false when unknown. Not on any hot path: may allocate inside libc. */
 int roll_stack_bounds(uintptr_t *low, uintptr_t *high);
 

@@ -1,6 +1,6 @@
 /*
  * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that no thread has used
- * lately.
+ * lately. A call site is its return addresses and the lines of Python behind them (pysite.h).
  *
  * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
  * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random
@@ -11,6 +11,8 @@
 #include "interposer/record/callsite.h"
 
 #include "interposer/record/pydump.h"
+#include "interposer/record/pysite.h"
+#include "interposer/record/pystack.h"
 #include "interposer/record/session.h"
 #include "trace/ident.h"
 
@@ -21,7 +23,7 @@
 #define SITE_LIMIT (SITES / 4 * 3)
 
 static struct {
-    uint64_t hash; /* of the addresses kept; 0 = free */
+    uint64_t hash; /* of the addresses and lines kept; 0 = free */
     uint32_t id;
 } sites[SITES];
 _Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS] __attribute__((aligned(64)));
@@ -33,15 +35,21 @@ void roll_callsite_lost(void)
     atomic_fetch_add_explicit(&roll_session->ring.header->losses[ROLL_LOSS_CALLSITE], 1, memory_order_relaxed);
 }
 
-static uint32_t append(const uintptr_t *pc, uint32_t depth)
+/* What a definition holds behind its head. */
+struct place {
+    uint32_t depth, lines;
+    uint64_t pc[ROLL_CALLSITE_DEPTH];
+    struct roll_callsite_line line[ROLL_CALLSITE_LINES];
+};
+
+static uint32_t append(const struct place *p)
 {
-    struct roll_def_callsite def = {.depth = depth};
-    uint64_t pcs[ROLL_CALLSITE_DEPTH];
-    for (uint32_t i = 0; i < depth; i++) {
-        pcs[i] = pc[i];
-    }
-    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), pcs,
-                        depth * sizeof(pcs[0])) != 0) {
+    struct roll_def_callsite def = {.depth = p->depth, .lines = p->lines};
+    uint8_t tail[sizeof(p->pc) + sizeof(p->line)];
+    size_t pcs = p->depth * sizeof(p->pc[0]), lines = p->lines * sizeof(p->line[0]);
+    memcpy(tail, p->pc, pcs);
+    memcpy(tail + pcs, p->line, lines);
+    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), tail, pcs + lines) != 0) {
         full = true;
         return 0;
     }
@@ -51,19 +59,22 @@ static uint32_t append(const uintptr_t *pc, uint32_t depth)
 
 static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
 {
-    uint32_t kept = 1;
+    struct place p = {.depth = 1, .pc = {pc[0]}};
     roll_module_define(pc[0], false);
-    while (kept < depth && roll_module_define(pc[kept], true)) {
-        kept++;
+    while (p.depth < depth && roll_module_define(pc[p.depth], true)) {
+        p.pc[p.depth] = pc[p.depth];
+        p.depth++;
     }
-    uint64_t hash = roll_hash64(kept, pc, kept * sizeof(pc[0]));
+    p.lines = full ? 0 : roll_pysite_lines(p.line);
+    uint64_t hash = roll_hash64(p.depth, p.pc, p.depth * sizeof(p.pc[0]));
+    hash = roll_hash64(hash, p.line, p.lines * sizeof(p.line[0]));
     hash += hash == 0;
     for (uint32_t i = 0, at = (uint32_t)hash & (SITES - 1); i < SITES; i++, at = (at + 1) & (SITES - 1)) {
         if (sites[at].hash == hash) {
             return sites[at].id;
         }
         if (sites[at].hash == 0) {
-            uint32_t id = full || known >= SITE_LIMIT ? 0 : append(pc, kept);
+            uint32_t id = full || known >= SITE_LIMIT ? 0 : append(&p);
             if (id != 0) {
                 sites[at].hash = hash;
                 sites[at].id = id;
@@ -105,6 +116,10 @@ uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth
     uint32_t id = 0;
     if (!find_shared(hash, &id)) {
         pthread_mutex_lock(&roll_lock);
+        if (atomic_load_explicit(&roll_pystack_ready, memory_order_relaxed) == 0) {
+            roll_pystack_find();
+            hash = roll_pystack_mix(hash); /* as the next call of this thread will come */
+        }
         id = intern_locked(pc, depth);
         keep_shared(hash, id);
         pthread_mutex_unlock(&roll_lock);

@@ -1,9 +1,10 @@
 /*
- * callsite.h: who called: the return addresses above a wrapper, as a small id.
+ * callsite.h: who called: the return addresses above a wrapper and the Python frames behind them, as a small id.
  */
 #ifndef ROLL_INTERPOSER_RECORD_CALLSITE_H
 #define ROLL_INTERPOSER_RECORD_CALLSITE_H
 
+#include "interposer/record/pystack.h"
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"
 #include "trace/def.h"
@@ -53,7 +54,7 @@ static inline uint16_t roll_callsite(struct roll_thread *t, uintptr_t pc, const 
             at = next;
         }
     }
-    hash ^= hash >> 32;
+    hash = roll_pystack_mix(hash ^ hash >> 32);
     const _Atomic uint64_t *bucket = roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)];
     for (unsigned way = 0; way < ROLL_CALLSITE_WAYS; way++) {
         uint64_t word = atomic_load_explicit(&bucket[way], memory_order_relaxed);

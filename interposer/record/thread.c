@@ -5,6 +5,7 @@
 #include "interposer/record/thread.h"
 
 #include "interposer/bind/compat.h"
+#include "interposer/record/pystack.h"
 #include "interposer/record/session.h"
 #include "trace/def.h"
 
@@ -34,5 +35,9 @@ void roll_thread_attach(struct roll_thread *t)
     if (id <= UINT16_MAX) {
         roll_def_append(&roll_session->ring, ROLL_DEF_THREAD, t->id, &def, sizeof(def), name, def.name_bytes);
     }
+    /* A thread whose calls all stand at known call sites asks for none, and so would never look for its Python. */
+    pthread_mutex_lock(&roll_lock);
+    roll_pystack_find();
+    pthread_mutex_unlock(&roll_lock);
     errno = saved;
 }

@@ -11,6 +11,7 @@
 /* Each adds members to `out` (borrowed) and lines to `table` (borrowed). 0, or a negative error with one line on
  * stderr. */
 int roll_bench_record(json_t *out, FILE *table);  /* recording one collective in the rank, over the bare call */
+int roll_bench_python(json_t *out, FILE *table);  /* what the lines of Python cost a recorded call */
 int roll_bench_binding(json_t *out, FILE *table); /* one call: needed, looked up, through the auditor */
 int roll_bench_compare(json_t *out, FILE *table); /* fail-fast: what the compare adds to a call */
 int roll_bench_graph(json_t *out, FILE *table);   /* launches of graphs, completion: in the rank, on a fake driver */

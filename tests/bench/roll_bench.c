@@ -17,6 +17,7 @@ static const struct {
     int (*run)(json_t *out, FILE *table);
 } parts[] = {
     {"record", "recording one collective in the rank, over the bare call", roll_bench_record},
+    {"python", "the lines of Python that a recorded call notes", roll_bench_python},
     {"binding", "the same call needed, looked up and through the auditor; one lookup", roll_bench_binding},
     {"compare", "what fail-fast adds to a call, 8 ranks on the node", roll_bench_compare},
     {"graph", "launches of CUDA graphs, and learning completion, in the rank", roll_bench_graph},

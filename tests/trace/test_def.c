@@ -34,12 +34,23 @@ static void append_one_of_each(struct roll_ring *ring)
     struct roll_def_stream stream = {.handle = 0xdead};
     struct roll_def_thread thread = {.tid = 77, .name_bytes = 4};
     struct roll_def_layer layer = {.name_bytes = 3};
+    struct roll_def_source source = {.path_bytes = 6};
+    struct roll_def_line line = {.source = 1, .line = 48, .flags = ROLL_DEF_LINE_LIBRARY, .function_bytes = 7};
+    struct roll_def_callsite with_lines = {.depth = 1, .lines = 2};
+    struct {
+        uint64_t pc;
+        struct roll_callsite_line line[2];
+    } place = {0x3000, {{1, 0}, {2, 5}}};
     assert_int_equal(roll_def_append(ring, ROLL_DEF_COMM, 1, &comm, sizeof(comm), "dp-ep", 5), 0);
     assert_int_equal(roll_def_append(ring, ROLL_DEF_CALLSITE, 1, &site, sizeof(site), pcs, sizeof(pcs)), 0);
     assert_int_equal(roll_def_append(ring, ROLL_DEF_MODULE, 1, &module, sizeof(module), "/bin/true", 9), 0);
     assert_int_equal(roll_def_append(ring, ROLL_DEF_STREAM, 2, &stream, sizeof(stream), NULL, 0), 0);
     assert_int_equal(roll_def_append(ring, ROLL_DEF_THREAD, 1, &thread, sizeof(thread), "main", 4), 0);
     assert_int_equal(roll_def_append(ring, ROLL_DEF_LAYER, 9, &layer, sizeof(layer), "moe", 3), 0);
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_SOURCE, 1, &source, sizeof(source), "job.py", 6), 0);
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_LINE, 1, &line, sizeof(line), "metrics", 7), 0);
+    assert_int_equal(
+        roll_def_append(ring, ROLL_DEF_CALLSITE, 2, &with_lines, sizeof(with_lines), &place, sizeof(place)), 0);
 }
 
 static void every_type_goes_in_and_comes_out(void **state)
@@ -69,6 +80,18 @@ static void every_type_goes_in_and_comes_out(void **state)
     assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), 0);
     assert_int_equal(def.id, 9);
     assert_memory_equal(def.layer.name, "moe", 3);
+    assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), 0);
+    assert_int_equal(def.source.path_bytes, 6);
+    assert_memory_equal(def.source.path, "job.py", 6);
+    assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), 0);
+    assert_int_equal(def.line.info.line, 48);
+    assert_int_equal(def.line.info.flags, ROLL_DEF_LINE_LIBRARY);
+    assert_memory_equal(def.line.function, "metrics", 7);
+    assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), 0);
+    assert_int_equal(def.callsite.pc[0], 0x3000);
+    assert_int_equal(def.callsite.lines, 2);
+    assert_int_equal(def.callsite.line[1].line, 2);
+    assert_int_equal(def.callsite.line[1].folded, 5);
     size_t end = offset;
     assert_int_equal(end, atomic_load(&ring.header->defs_used));
     assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), ROLL_E_NOTFOUND);
@@ -210,7 +233,7 @@ static void a_log_cut_anywhere_is_valid_up_to_its_last_whole_entry(void **state)
     size_t bytes = atomic_load(&ring.header->defs_used);
     unsigned entries;
     assert_int_equal(walk(ring.defs, bytes, &entries), 0);
-    assert_int_equal(entries, 6);
+    assert_int_equal(entries, 9);
     unsigned whole = 0;
     for (size_t cut = 0; cut < bytes; cut++) {
         /* An exact copy on the heap, so that a sanitizer sees a read beyond its end. */
@@ -222,7 +245,7 @@ static void a_log_cut_anywhere_is_valid_up_to_its_last_whole_entry(void **state)
         whole += err == 0;
         free(copy);
     }
-    assert_int_equal(whole, 6); /* the empty one and the ends of five entries */
+    assert_int_equal(whole, 9); /* the empty one and the ends of eight entries */
     roll_ring_close(&ring);
 }
 
@@ -268,6 +291,12 @@ static void malformed_entries_are_refused(void **state)
 #undef COMM
     assert_int_equal(decode_changed(16, 9, &s, sizeof(s), ROLL_DEF_CALLSITE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 8, &s, sizeof(s), ROLL_DEF_CALLSITE), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16 + 4, 9, &s, sizeof(s), ROLL_DEF_CALLSITE), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16 + 4, 3, &s, sizeof(s), ROLL_DEF_CALLSITE), ROLL_E_SIZE);
+    struct roll_def_source f = {.path_bytes = 1};
+    struct roll_def_line l = {.function_bytes = 1};
+    assert_int_equal(decode_changed(16, 1000, &f, sizeof(f), ROLL_DEF_SOURCE), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16 + 12, 1000, &l, sizeof(l), ROLL_DEF_LINE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 24, 21, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 48, 1000, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 7, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_CORRUPT);

@@ -100,7 +100,8 @@ static const struct roll_dump_field record_fields[] = {
 
 static const char *def_name(unsigned type)
 {
-    static const char *const names[] = {"?", "comm", "callsite", "module", "stream", "thread", "layer", "graph"};
+    static const char *const names[] = {"?",      "comm",  "callsite", "module", "stream",
+                                        "thread", "layer", "graph",    "source", "line"};
     return type < COUNT(names) ? names[type] : "?";
 }
 
@@ -144,6 +145,7 @@ static const struct roll_dump_field module_fields[] = {
 static const struct roll_dump_field callsite_fields[] = {
     DEF_HEAD,
     {"depth", 16, 4, ROLL_DUMP_UINT, NULL},
+    {"lines", 20, 4, ROLL_DUMP_UINT, NULL},
     {"pc[0]", 24, 8, ROLL_DUMP_HEX, NULL},
     {"pc[1]", 32, 8, ROLL_DUMP_HEX, NULL},
     {"pc[2]", 40, 8, ROLL_DUMP_HEX, NULL},
@@ -166,7 +168,22 @@ static const struct roll_dump_field graph_fields[] = {
     BODY(G, parts, ROLL_DUMP_UINT),
 };
 #undef G
+static const struct roll_dump_field source_fields[] = {DEF_HEAD, {"path_bytes", 16, 4, ROLL_DUMP_UINT, NULL}};
+#define L struct roll_def_line
+static const struct roll_dump_field line_fields[] = {
+    DEF_HEAD,
+    BODY(L, source, ROLL_DUMP_UINT),
+    BODY(L, line, ROLL_DUMP_UINT),
+    BODY(L, flags, ROLL_DUMP_HEX),
+    BODY(L, function_bytes, ROLL_DUMP_UINT),
+};
+#undef L
 static const struct roll_dump_field other_fields[] = {DEF_HEAD};
+/* The lines of a call site stand behind its addresses. */
+static const char *const line_names[ROLL_CALLSITE_LINES] = {"line[0]", "line[1]", "line[2]", "line[3]",
+                                                            "line[4]", "line[5]", "line[6]", "line[7]"};
+static const char *const folded_names[ROLL_CALLSITE_LINES] = {"folded[0]", "folded[1]", "folded[2]", "folded[3]",
+                                                              "folded[4]", "folded[5]", "folded[6]", "folded[7]"};
 
 /* For each type of definition: its fixed fields. The text behind them, if any, becomes one more field. */
 static const struct {
@@ -182,12 +199,14 @@ static const struct {
     [ROLL_DEF_THREAD] = {thread_fields, COUNT(thread_fields), 16 + sizeof(struct roll_def_thread), "name"},
     [ROLL_DEF_LAYER] = {layer_fields, COUNT(layer_fields), 16 + sizeof(struct roll_def_layer), "name"},
     [ROLL_DEF_GRAPH] = {graph_fields, COUNT(graph_fields), 0, NULL},
+    [ROLL_DEF_SOURCE] = {source_fields, COUNT(source_fields), 16 + sizeof(struct roll_def_source), "path"},
+    [ROLL_DEF_LINE] = {line_fields, COUNT(line_fields), 16 + sizeof(struct roll_def_line), "function"},
 };
 
 static void dump_def(struct roll_dump *d, uint64_t offset, const uint8_t *entry, size_t bytes,
                      const struct roll_def *def)
 {
-    struct roll_dump_field fields[ROLL_CALLSITE_DEPTH + 16];
+    struct roll_dump_field fields[ROLL_CALLSITE_DEPTH + 2 * ROLL_CALLSITE_LINES + 16];
     size_t n = COUNT(other_fields);
     char title[96];
     const struct roll_dump_field *from = other_fields;
@@ -199,6 +218,11 @@ static void dump_def(struct roll_dump *d, uint64_t offset, const uint8_t *entry,
     memcpy(fields, from, n * sizeof(*fields));
     if (def->type == ROLL_DEF_CALLSITE) {
         n -= ROLL_CALLSITE_DEPTH - def->callsite.depth;
+        for (uint16_t i = 0; i < def->callsite.lines; i++) {
+            uint16_t at = (uint16_t)(24 + def->callsite.depth * 8 + i * sizeof(struct roll_callsite_line));
+            fields[n++] = (struct roll_dump_field){line_names[i], at, 4, ROLL_DUMP_UINT, NULL};
+            fields[n++] = (struct roll_dump_field){folded_names[i], (uint16_t)(at + 4), 4, ROLL_DUMP_UINT, NULL};
+        }
     }
     if (from != other_fields && def_tables[def->type].text_at != 0 && bytes > def_tables[def->type].text_at) {
         uint16_t at = def_tables[def->type].text_at;

@@ -6,7 +6,6 @@
 #define ROLL_DAEMON_CONSOLE_REHEARSE_REHEARSE_H
 
 #include "daemon/console/place.h"
-#include "daemon/console/rehearse/steered.h"
 #include "daemon/expect/expect.h"
 #include "daemon/feed/feed.h"
 
@@ -67,10 +66,6 @@ bool roll_rehearse_nccl(const char *command, char *out, size_t size);
  */
 int roll_rehearse_preload(const char *folder, const char *command, char *out, size_t size);
 
-/* The CUDA runtime that the wheel beside an interpreter was made for, "libcudart.so.12". False: no wheel, or it names
- * none. */
-bool roll_rehearse_runtime(const char *command, char *out, size_t size);
-
 /*
  * Compares what the libraries of the command's PyTorch wheel want with what the stand-ins of `preload` have. The wheel
  * is that of the interpreter `command`; nothing of it runs. Returns the number of functions that no stand-in
@@ -115,18 +110,13 @@ int roll_rehearse_order_comm(roll_rehearse_order_t *order, size_t ring, uint64_t
                              const struct roll_def_comm *def);
 /* The next call of this ring; calls of other kinds are left out. 0, NOMEM. */
 int roll_rehearse_order_call(roll_rehearse_order_t *order, size_t ring, const struct roll_record *rec);
-/* Finds the step of each rank, behind the last call: as its process told, else what repeats in its calls (step.c). 0,
- * NOMEM. */
-int roll_rehearse_order_learn(roll_rehearse_order_t *order, roll_feed_t *feed, const struct roll_steered_steps *told,
-                              size_t tolds);
-/* How many steps the processes told of; 0: none. */
-uint64_t roll_rehearse_order_told(const roll_rehearse_order_t *order);
+/* Finds the step of each rank, behind the last call; what repeats in all of its calls (step.c). */
+void roll_rehearse_order_learn(roll_rehearse_order_t *order);
 /* How often the step was found on the rank on which it was most often; 0: nothing repeats. */
 uint32_t roll_rehearse_order_steps(const roll_rehearse_order_t *order);
-/* The calls and bytes of one such step of a ring, with one operation on the communicator that it knows as `comm`: the
- * mean where steps are told. */
+/* The calls and bytes of one such step of a ring, with one operation on the communicator that it knows as `comm`. */
 void roll_rehearse_order_step(const roll_rehearse_order_t *order, size_t ring, uint32_t comm, unsigned op,
-                              double *calls, double *bytes);
+                              uint64_t *calls, uint64_t *bytes);
 /* The order of a step on one rank, and which communicators may have calls in flight together, owned; NULL: no step.
  * comms: of the report, which numbers them. */
 json_t *roll_rehearse_order_json(const roll_rehearse_order_t *order, roll_feed_t *feed, const json_t *comms);

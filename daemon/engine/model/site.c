@@ -5,7 +5,9 @@
  * Addresses differ from process to process; module (by build id, else by file name) and offset do not. The whole
  * recorded stack counts, and not the innermost frame alone: a program that makes all its calls through one helper has
  * one innermost frame and many callers. The numbers are worked out when ranks disagree, so the path of a record does
- * not pass here. Symbols and lines were rejected: they need files, and the engine has none.
+ * not pass here. Symbols and lines of native code were rejected: they need files, and the engine has none. Lines of
+ * Python come with the definitions: they are exact, and count with the innermost return address as the near place of a
+ * call.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/source.h"
@@ -18,8 +20,9 @@
 #define COMMON_MAX  512u /* of a rank's sites the newest that are tried as common to two ranks */
 
 struct stack {
-    uint32_t depth;
+    uint32_t depth, lines;
     uint64_t pc[ROLL_CALLSITE_DEPTH];
+    struct roll_callsite_line line[ROLL_CALLSITE_LINES];
 };
 
 struct module {
@@ -32,6 +35,8 @@ struct site_table {
     struct module *module; /* in the order of their definitions */
     uint32_t modules;
     size_t module_room;
+    uint64_t *source, *line; /* identities by id; 0: not defined */
+    size_t sources, lines;
 };
 
 static uint64_t mix(uint64_t h, uint64_t value)
@@ -48,19 +53,22 @@ static uint64_t mix_bytes(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-/* A module is known by its build id, which depends on its contents; else by the last part of its path, because the
- * folders before that part need not be the same on every host. */
-static uint64_t module_identity(const struct roll_def_module *info, const char *path)
+/* The last part of a path: the folders before it need not be the same on every host. */
+static uint64_t mix_base(uint64_t h, const char *path, uint32_t bytes)
 {
-    uint32_t bytes = info->build_id_bytes;
-    if (bytes > 0 && bytes <= sizeof(info->build_id)) {
-        return mix_bytes(1, info->build_id, bytes);
-    }
-    uint32_t from = info->path_bytes;
+    uint32_t from = bytes;
     while (from > 0 && path[from - 1] != '/') {
         from--;
     }
-    return mix_bytes(2, path + from, info->path_bytes - from);
+    return mix_bytes(h, path + from, bytes - from);
+}
+
+/* A module is known by its build id, which depends on its contents; else by its file's name. */
+static uint64_t module_identity(const struct roll_def_module *info, const char *path)
+{
+    uint32_t bytes = info->build_id_bytes;
+    return bytes > 0 && bytes <= sizeof(info->build_id) ? mix_bytes(1, info->build_id, bytes)
+                                                        : mix_base(2, path, info->path_bytes);
 }
 
 static int add_stack(struct site_table *t, const struct roll_def *def)
@@ -74,8 +82,30 @@ static int add_stack(struct site_table *t, const struct roll_def *def)
     }
     struct stack *s = &t->stack[def->id - 1];
     s->depth = def->callsite.depth;
+    s->lines = def->callsite.lines;
     memcpy(s->pc, def->callsite.pc, s->depth * sizeof(s->pc[0]));
+    memcpy(s->line, def->callsite.line, s->lines * sizeof(s->line[0]));
     return 0;
+}
+
+static int add_source(struct site_table *t, const struct roll_def *def)
+{
+    int rc = def->id <= SITES_MAX ? ROLL_GROW_ZERO(t->source, t->sources, (size_t)def->id + 1) : 0;
+    if (rc == 0 && def->id <= SITES_MAX) {
+        t->source[def->id] = mix_base(3, def->source.path, def->source.path_bytes) | 1;
+    }
+    return rc;
+}
+
+static int add_line(struct site_table *t, const struct roll_def *def)
+{
+    const struct roll_def_line *info = &def->line.info;
+    int rc = def->id <= SITES_MAX ? ROLL_GROW_ZERO(t->line, t->lines, (size_t)def->id + 1) : 0;
+    if (rc == 0 && def->id <= SITES_MAX) {
+        uint64_t source = info->source < t->sources ? t->source[info->source] : 0;
+        t->line[def->id] = mix_bytes(mix(source, info->line), def->line.function, info->function_bytes) | 1;
+    }
+    return rc;
 }
 
 static int add_module(struct site_table *t, const struct roll_def *def)
@@ -103,7 +133,16 @@ int site_define(struct source *s, const struct roll_def *def)
             return ROLL_E_NOMEM;
         }
     }
-    return def->type == ROLL_DEF_MODULE ? add_module(s->sites, def) : add_stack(s->sites, def);
+    switch (def->type) {
+    case ROLL_DEF_MODULE:
+        return add_module(s->sites, def);
+    case ROLL_DEF_SOURCE:
+        return add_source(s->sites, def);
+    case ROLL_DEF_LINE:
+        return add_line(s->sites, def);
+    default:
+        return add_stack(s->sites, def);
+    }
 }
 
 void site_forget(struct source *s)
@@ -111,6 +150,8 @@ void site_forget(struct source *s)
     if (s->sites) {
         free(s->sites->stack);
         free(s->sites->module);
+        free(s->sites->source);
+        free(s->sites->line);
         free(s->sites);
         s->sites = NULL;
     }
@@ -127,6 +168,15 @@ static const struct module *module_of(const struct site_table *t, uint64_t pc)
     return NULL;
 }
 
+static uint64_t mix_lines(uint64_t h, const struct site_table *t, const struct stack *stack)
+{
+    for (uint32_t i = 0; i < stack->lines; i++) {
+        uint32_t id = stack->line[i].line;
+        h = mix(mix(h, id < t->lines ? t->line[id] : 0), stack->line[i].folded);
+    }
+    return h;
+}
+
 static uint64_t identity(const struct site_table *t, uint32_t id)
 {
     const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
@@ -141,7 +191,7 @@ static uint64_t identity(const struct site_table *t, uint32_t id)
         }
         h = mix(mix(h, module->identity), stack->pc[i] - module->bias);
     }
-    return stack && stack->depth > 0 ? h | 1 : 0;
+    return stack && stack->depth > 0 ? mix_lines(h, t, stack) | 1 : 0;
 }
 
 uint64_t site_of(const struct source *s, const struct roll_record *rec)
@@ -159,36 +209,48 @@ bool site_is_known(const struct source *s, uint64_t site)
     return false;
 }
 
-/* Some site is common to two ranks. None may be where stacks were walked through code without frame pointers, which
- * gives other addresses on each rank: then sites of the two cannot be compared. */
-static bool site_comparable(const struct source *a, const struct source *b)
+/* The near place of a call: the innermost frame, whose address, right behind the call, is exact, and the lines of
+ * Python, which are exact as well. The other native frames may have been guessed from words on the stack. */
+static uint64_t near(const struct site_table *t, uint32_t id)
 {
-    if (!a->sites || !b->sites) {
-        return false;
-    }
-    uint32_t tried = 0;
-    for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
-        if (a->sites->stack[id - 1].depth == 0) {
-            continue; /* the table has room for ids that were never defined */
-        }
-        uint64_t site = identity(a->sites, (uint32_t)id);
-        tried++;
-        if (site != 0 && site_is_known(b, site)) {
+    const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
+    const struct module *module = stack && stack->depth > 0 ? module_of(t, stack->pc[0]) : NULL;
+    return module ? mix_lines(mix(mix(1, module->identity), stack->pc[0] - module->bias), t, stack) | 1 : 0;
+}
+
+static bool near_is_known(const struct site_table *t, uint64_t place)
+{
+    for (size_t i = t->stacks; i > 0; i--) {
+        if (t->stack[i - 1].lines > 0 && near(t, (uint32_t)i) == place) {
             return true;
         }
     }
     return false;
 }
 
-/* The innermost frame alone, as a number. Its address, right behind the call, is exact; the frames around it may have
- * been guessed from words on the stack. */
-static uint64_t innermost(const struct site_table *t, uint32_t id)
+/* Some site (near: some near place with a line) is common to two ranks. */
+static bool some_is_common(const struct source *a, const struct source *b, bool near_place)
 {
-    const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
-    const struct module *module = stack && stack->depth > 0 ? module_of(t, stack->pc[0]) : NULL;
-    return module ? mix(mix(1, module->identity), stack->pc[0] - module->bias) | 1 : 0;
+    uint32_t tried = 0;
+    for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
+        const struct stack *stack = &a->sites->stack[id - 1];
+        if (stack->depth == 0 || (near_place && stack->lines == 0)) {
+            continue; /* the table has room for ids that were never defined */
+        }
+        uint64_t site = near_place ? near(a->sites, (uint32_t)id) : identity(a->sites, (uint32_t)id);
+        tried++;
+        if (site != 0 && (near_place ? near_is_known(b->sites, site) : site_is_known(b, site))) {
+            return true;
+        }
+    }
+    return false;
 }
 
+/*
+ * Where stacks were walked through code without frame pointers, they have other addresses on each rank, and no site is
+ * common: then sites of the two cannot be compared, but for their lines of Python. Where some site is common, callers
+ * could be walked, and two stacks that part behind a common line are two calls of one native function.
+ */
 enum site_relation site_compare(const struct source *a, const struct roll_record *of_a, const struct source *b,
                                 const struct roll_record *of_b)
 {
@@ -199,9 +261,12 @@ enum site_relation site_compare(const struct source *a, const struct roll_record
     if (full_a == full_b) {
         return SITE_SAME;
     }
-    bool elsewhere = innermost(a->sites, of_a->callsite) != innermost(b->sites, of_b->callsite);
-    if (elsewhere ? site_comparable(a, b) : site_is_known(a, full_b) || site_is_known(b, full_a)) {
+    if (near(a->sites, of_a->callsite) != near(b->sites, of_b->callsite)) {
+        return some_is_common(a, b, false) || some_is_common(a, b, true) ? SITE_OTHER : SITE_UNKNOWN;
+    }
+    if (site_is_known(a, full_b) || site_is_known(b, full_a)) {
         return SITE_OTHER;
     }
-    return SITE_UNKNOWN;
+    bool line = a->sites->stack[of_a->callsite - 1].lines > 0;
+    return line && !some_is_common(a, b, false) ? SITE_SAME : SITE_UNKNOWN;
 }

@@ -58,6 +58,8 @@ struct sim {
     bool skip_last_source;                /* the last rank is never seen */
     uint16_t site;                        /* the place in the program of the calls that follow; 0 = not known */
     uint16_t helper;                      /* the place of the function that makes these calls; 0 = none */
+    bool guessed; /* behind that function, words of the stack that are no callers: others on each rank */
+    bool python;  /* the place is a line of Python, too */
 };
 
 struct sim *sim_new(uint32_t ranks);

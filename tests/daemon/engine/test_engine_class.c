@@ -159,6 +159,56 @@ static void test_one_place_for_all_calls_says_nothing(void **state)
     }
 }
 
+/* A binding makes all calls, and its callers cannot be walked: only lines of Python tell the places apart. */
+static void test_lines_of_python_tell_places_apart(void **state)
+{
+    (void)state;
+    for (int python = 0; python < 2; python++) {
+        for (size_t i = 1; i < SIZES; i++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), last = sizes[i] - 1;
+            sim->helper = 9;
+            sim->guessed = true;
+            sim->python = python;
+            for (uint32_t r = 0; r < sizes[i]; r++) {
+                for (uint16_t k = 0; k < 6; k++) {
+                    sim->site = k + 1;
+                    sim_call(sim, r, w, AR, 100u * (k + 1u) + (r == last && k == 5));
+                }
+                sim->site = 50;
+                sim_stuck(sim, r);
+            }
+            char want[64];
+            snprintf(want, sizeof(want), "%s count-mismatch %u", python ? "proven" : "suspected", last);
+            sim_expect(sim, want);
+            sim_destroy(&sim);
+        }
+    }
+}
+
+/* The last rank reduces at another line of Python, and its peers' line is one that it knows: no wrong argument. */
+static void test_another_line_of_python_is_another_call(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    sim->helper = 9;
+    sim->guessed = true;
+    sim->python = true;
+    for (uint32_t r = 0; r < 4; r++) {
+        for (uint16_t k = 0; k < 6; k++) {
+            sim->site = k + 1;
+            if (!(r == 3 && k == 4)) {
+                sim_call(sim, r, w, AR, 100u * (k + 1u));
+            }
+        }
+        sim->site = 50;
+        sim_stuck(sim, r);
+    }
+    sim_expect(sim, "suspected call-skipped 3");
+    sim_destroy(&sim);
+}
+
 /* PyTorch's watchdog polls for ever: its records push those of the calls that differ out of the rank's log. */
 static void test_a_verdict_stands_when_its_calls_have_left_the_log(void **state)
 {
@@ -427,6 +477,8 @@ int main(void)
         cmocka_unit_test(test_with_nothing_behind_it_a_class_is_only_suspected),
         cmocka_unit_test(test_call_sites_say_which_call_it_is),
         cmocka_unit_test(test_one_place_for_all_calls_says_nothing),
+        cmocka_unit_test(test_lines_of_python_tell_places_apart),
+        cmocka_unit_test(test_another_line_of_python_is_another_call),
         cmocka_unit_test(test_a_verdict_stands_when_its_calls_have_left_the_log),
         cmocka_unit_test(test_a_barrier_in_a_branch_is_an_added_call),
         cmocka_unit_test(test_the_other_arm_of_a_branch_is_a_wrong_argument),

@@ -2,8 +2,8 @@
  */
 #include "tests/trace/cmocka_all.h"
 
-#include "daemon/stack/python_layout.h"
 #include "trace/err.h"
+#include "trace/python_layout.h"
 
 #include <stdlib.h>
 #include <string.h>

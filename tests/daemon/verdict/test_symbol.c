@@ -354,6 +354,43 @@ static void names_read_ahead_are_the_names(void **state)
     }
 }
 
+/* Lines of Python come first, as they were defined; a line that was never defined is left out; ids are a ring's own. */
+static void lines_of_python_stand_first(void **state)
+{
+    (void)state;
+    roll_symbols_t *symbols = roll_symbols_new();
+    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
+    struct roll_def source = {.type = ROLL_DEF_SOURCE, .id = 3, .source = {"/x/job.pyJUNK", 9}};
+    struct roll_def own = {.type = ROLL_DEF_LINE, .id = 1};
+    struct roll_def library = {.type = ROLL_DEF_LINE, .id = 70};
+    struct roll_def site = {.type = ROLL_DEF_CALLSITE,
+                            .id = 5,
+                            .callsite = {.depth = 1, .lines = 3, .pc = {0x123}, .line = {{70, 0}, {9, 2}, {1, 4}}}};
+    own.line.info = (struct roll_def_line){.source = 3, .line = 48, .function_bytes = 7};
+    own.line.function = "metricsJUNK";
+    library.line.info = (struct roll_def_line){.source = 99, .line = 7, .flags = 1, .function_bytes = 10};
+    library.line.function = "all_reduce";
+    assert_int_equal(roll_symbols_define(symbols, 7, &source), 0);
+    assert_int_equal(roll_symbols_define(symbols, 7, &own), 0);
+    assert_int_equal(roll_symbols_define(symbols, 7, &library), 0);
+    assert_int_equal(roll_symbols_define(symbols, 7, &site), 0);
+    assert_int_equal(roll_symbols_define(symbols, 8, &site), 0);
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 5, frame, ROLL_SYMBOL_FRAMES), 3);
+    assert_string_equal(frame[0].function, "all_reduce");
+    assert_string_equal(frame[0].file, "");
+    assert_true(frame[0].python && frame[0].library);
+    assert_string_equal(frame[1].function, "metrics");
+    assert_string_equal(frame[1].file, "/x/job.py");
+    assert_int_equal(frame[1].line, 48);
+    assert_int_equal(frame[1].folded, 4);
+    assert_true(frame[1].python && !frame[1].library);
+    assert_false(frame[2].python);
+    assert_int_equal(frame[2].offset, 0x122);
+    assert_int_equal(roll_symbols_callsite(symbols, 8, 5, frame, ROLL_SYMBOL_FRAMES), 1);
+    assert_false(frame[0].python);
+    roll_symbols_destroy(&symbols);
+}
+
 int main(void)
 {
     /* rollcalld has the C++ runtime through libzmq; here it is asked for. */
@@ -361,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_has_function_file_and_line),
         cmocka_unit_test(names_read_ahead_are_the_names),
+        cmocka_unit_test(lines_of_python_stand_first),
         cmocka_unit_test(an_inlined_call_shows_both_functions),
         cmocka_unit_test(lines_are_found_without_the_table_of_units),
         cmocka_unit_test(without_debug_information_the_symbol_remains),

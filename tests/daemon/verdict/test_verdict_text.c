@@ -147,6 +147,30 @@ static void a_call_that_was_the_last_is_said_to_be(void **state)
     json_decref(json);
 }
 
+/* The user's lines of Python, where there are any; else those of libraries; native frames only where there is nothing
+ * else. */
+static void lines_of_python_go_before_native_frames(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        json_t *json = load();
+        json_t *frames = json_object_get(json_array_get(json_object_get(json, "callsites"), 0), "frames");
+        json_array_insert_new(frames, 0,
+                              json_pack("{s:s, s:s, s:s, s:i, s:b, s:i}", "language", "python", "function", "train",
+                                        "file", "/w/job.py", "line", 72, "library", !own, "folded", 5));
+        json_array_insert_new(frames, 0,
+                              json_pack("{s:s, s:s, s:s, s:i, s:b, s:i}", "language", "python", "function",
+                                        "all_reduce", "file", "/t/c10d.py", "line", 9, "library", 1, "folded", 0));
+        char *text = print(json, false, 0);
+        const char *want = own ? "sum  (inside)   train  job.py:72\n0-2,4-7"
+                               : "sum  (inside)   all_reduce  c10d.py:9\n"
+                                 "                                                    from train  job.py:72\n0-2,4-7";
+        assert_non_null(strstr(text, want));
+        free(text);
+        json_decref(json);
+    }
+}
+
 static void reports_of_moe_core_are_put_in_words(void **state)
 {
     (void)state;
@@ -401,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
         cmocka_unit_test(calls_that_make_communicators_are_put_in_words),
         cmocka_unit_test(a_call_that_was_the_last_is_said_to_be),
+        cmocka_unit_test(lines_of_python_go_before_native_frames),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
         cmocka_unit_test(products_seen_from_outside_are_put_in_words),
         cmocka_unit_test(a_note_fits_in_one_line),

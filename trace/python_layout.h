@@ -2,8 +2,8 @@
  * python_layout.h: where CPython keeps what a stack consists of, for 3.9 to 3.14, and how it encodes line numbers.
  * Pure.
  */
-#ifndef ROLL_DAEMON_STACK_PYTHON_LAYOUT_H
-#define ROLL_DAEMON_STACK_PYTHON_LAYOUT_H
+#ifndef ROLL_TRACE_PYTHON_LAYOUT_H
+#define ROLL_TRACE_PYTHON_LAYOUT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +54,9 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
 
 /* The line of the instruction at byte `at` of the code, from its line table; 0 when it has none. Bounded by `bytes`. */
 unsigned roll_py_line(enum roll_py_lines form, const uint8_t *table, size_t bytes, unsigned first_line, unsigned at);
+
+/* One character as UTF-8, at most 4 bytes, not terminated; control characters and half pairs become `?`. Returns the
+ * bytes. Pure. */
+size_t roll_put_utf8(char *out, uint32_t character);
 
 #endif

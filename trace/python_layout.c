@@ -5,7 +5,7 @@
  * builds differ and are refused by the reader's checks). From 3.13 on an interpreter carries its offsets, in an order
  * that changed with 3.14: only the places of the words in that table stand here.
  */
-#include "daemon/stack/python_layout.h"
+#include "trace/python_layout.h"
 
 #include "trace/err.h"
 
@@ -239,4 +239,34 @@ unsigned roll_py_line(enum roll_py_lines form, const uint8_t *table, size_t byte
     default:
         return locations_line(table, bytes, first_line, at);
     }
+}
+
+/* text */
+
+size_t roll_put_utf8(char *out, uint32_t c)
+{
+    if (c < 0x80) {
+        out[0] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 63));
+        return 2;
+    }
+    if (c < 0x10000) {
+        if (c >= 0xd800 && c < 0xe000) { /* half of a surrogate pair, from a file name that is no valid text */
+            out[0] = '?';
+            return 1;
+        }
+        out[0] = (char)(0xe0 | c >> 12);
+        out[1] = (char)(0x80 | (c >> 6 & 63));
+        out[2] = (char)(0x80 | (c & 63));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | (c >> 18 & 7));
+    out[1] = (char)(0x80 | (c >> 12 & 63));
+    out[2] = (char)(0x80 | (c >> 6 & 63));
+    out[3] = (char)(0x80 | (c & 63));
+    return 4;
 }

@@ -1,0 +1,132 @@
+/*
+ * pysite.c: makes definitions of Python frames, off the hot path: a call site is new.
+ *
+ * The line is worked out here, in the rank, because nobody else can later: code objects go away, and processes do. That
+ * costs a microsecond per new line, once. Which files are libraries is a rule on their paths
+ * (ROLLCALL_PYTHON_LIBRARIES), because nothing else tells a user's module from an installed one.
+ */
+#include "interposer/record/pysite.h"
+
+#include "interposer/record/pystack.h"
+#include "interposer/record/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LINES        16384u /* powers of two */
+#define FILES        2048u
+#define ID_MAX       UINT16_MAX
+#define PATH_MAXIMUM 1024u
+#define NAME_MAXIMUM 256u
+#define RULE_BYTES   1024u
+
+static const char DEFAULT_RULE[] =
+    "/site-packages/:/dist-packages/:/lib/python3:/rollcall/rehearse/:/rollcall/moe/:<frozen ";
+
+struct entry {
+    uint64_t hash; /* 0 = free */
+    uint32_t id;   /* 0: no room was left to define it */
+    bool library;
+};
+static struct entry lines[LINES], files[FILES];
+static uint32_t known_lines, known_files;
+
+/* The place of a hash in a table, or a free one; NULL when the table is full. */
+static struct entry *place(struct entry *table, uint32_t size, uint64_t hash)
+{
+    for (uint32_t i = 0, at = (uint32_t)hash & (size - 1); i < size / 4 * 3; i++, at = (at + 1) & (size - 1)) {
+        if (table[at].hash == hash || table[at].hash == 0) {
+            return &table[at];
+        }
+    }
+    return NULL;
+}
+
+/* Whether a path holds one of the parts that the rule lists, which colons separate. */
+static bool is_library(const char *path)
+{
+    const char *rule = getenv("ROLLCALL_PYTHON_LIBRARIES");
+    rule = rule != NULL ? rule : DEFAULT_RULE;
+    while (*rule != '\0') {
+        size_t bytes = strcspn(rule, ":");
+        if (bytes > 0 && memmem(path, strlen(path), rule, bytes) != NULL) {
+            return true;
+        }
+        rule += bytes + (rule[bytes] == ':');
+    }
+    return false;
+}
+
+static const struct entry *define_file(const char *path)
+{
+    size_t bytes = strlen(path);
+    uint64_t hash = roll_hash64(1, path, bytes) | 1;
+    struct entry *e = place(files, FILES, hash);
+    if (e != NULL && e->hash == 0) {
+        struct roll_def_source def = {.path_bytes = (uint32_t)bytes};
+        *e = (struct entry){.hash = hash, .library = is_library(path)};
+        if (roll_def_append(&roll_session->ring, ROLL_DEF_SOURCE, known_files + 1, &def, sizeof(def), path, bytes) ==
+            0) {
+            e->id = ++known_files;
+        }
+    }
+    return e;
+}
+
+static void append_line(struct entry *e, const struct roll_pyframe *frame)
+{
+    char path[PATH_MAXIMUM], function[NAME_MAXIMUM];
+    uint32_t line;
+    const struct entry *file = NULL;
+    if (known_lines == ID_MAX || !roll_pystack_describe(frame, path, sizeof(path), function, sizeof(function), &line) ||
+        (file = define_file(path)) == NULL || file->id == 0) {
+        return;
+    }
+    struct roll_def_line def = {.source = file->id,
+                                .line = line,
+                                .flags = file->library ? ROLL_DEF_LINE_LIBRARY : 0,
+                                .function_bytes = (uint32_t)strlen(function)};
+    e->library = file->library;
+    if (roll_def_append(&roll_session->ring, ROLL_DEF_LINE, known_lines + 1, &def, sizeof(def), function,
+                        def.function_bytes) == 0) {
+        e->id = ++known_lines;
+    }
+}
+
+/* The line of a frame, defined where it is new; NULL when it cannot be. */
+static const struct entry *define_line(const struct roll_pyframe *frame)
+{
+    uint64_t hash = roll_pystack_identity(frame) | 1;
+    struct entry *e = place(lines, LINES, hash);
+    if (e != NULL && e->hash == 0) {
+        e->hash = hash;
+        append_line(e, frame);
+    }
+    return e != NULL && e->id != 0 ? e : NULL;
+}
+
+uint32_t roll_pysite_lines(struct roll_callsite_line out[ROLL_CALLSITE_LINES])
+{
+    struct roll_pyframe frame[ROLL_PYSTACK_DEPTH];
+    const struct entry *line[ROLL_PYSTACK_DEPTH];
+    uint32_t n = roll_pystack_read(frame, ROLL_PYSTACK_DEPTH), kept = 0, folded = 0, last_own = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        line[i] = define_line(&frame[i]);
+        if (line[i] == NULL) {
+            n = i; /* what lies further out is not known to be called from there */
+        } else if (!line[i]->library) {
+            last_own = i + 1;
+        }
+    }
+    bool fold = last_own > 0;
+    n = fold ? last_own : n;
+    for (uint32_t i = 0; i < n && kept < ROLL_CALLSITE_LINES; i++) {
+        if (fold && i > 0 && line[i]->library && line[i - 1]->library) {
+            folded++;
+            continue;
+        }
+        out[kept++] = (struct roll_callsite_line){.line = line[i]->id, .folded = folded};
+        folded = 0;
+    }
+    return kept;
+}

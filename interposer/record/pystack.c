@@ -1,0 +1,432 @@
+/*
+ * pystack.c: finds the interpreter of this process once, then follows frames; see pystack.h.
+ *
+ * How a thread comes to its own state: CPython to 3.13 keeps that in a key of pthread_getspecific, 3.14 in a
+ * thread-local variable. Neither is exported. So when a thread with Python is first seen, its state is found in the
+ * interpreter's list of threads, and then the key, or the word of the interpreter's thread-local block, that holds just
+ * that state. Keeping the state's address per thread was rejected: states are freed and made anew while a thread lives
+ * (PyGILState_Release), and nothing would tell.
+ */
+#include "interposer/record/pystack.h"
+
+#include "interposer/bind/compat.h"
+#include "interposer/record/clock.h"
+#include "trace/err.h"
+#include "trace/python_layout.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define KEYS        1024u /* PTHREAD_KEYS_MAX of glibc */
+#define TLS_MAX     65536u
+#define INTERPS     64u
+#define THREADS     65536u
+#define PROBED      200u /* frames that the first use judges */
+#define RETRY_NS    10000000u
+#define LINES_BYTES (1u << 20)
+#define CODE_BYTES  (1u << 24)
+#define TAGS        ((uintptr_t)7) /* low bits of a pointer to an object, which are no part of the address */
+#define MAIN_AFTER  8u             /* in the runtime, the first interpreter made stands behind the newest one */
+
+_Atomic uint32_t roll_pystack_ready;
+
+/* Constant once roll_pystack_ready is set. */
+static struct {
+    struct roll_py_layout layout;
+    uintptr_t runtime, main; /* _PyRuntime, and its main interpreter: 0 there once Python has ended */
+    uintptr_t code_type, text_type;
+    roll_specific_t specific; /* NULL: the state is in the thread-local block */
+    unsigned key;
+    size_t tls_module, tls_offset;
+} py;
+static bool judged;       /* found, or never to be read. Under roll_lock */
+static uint64_t retry_ns; /* not asked for again before. Under roll_lock */
+
+typedef struct {
+    unsigned long int module, offset;
+} tls_index;
+extern void *__tls_get_addr(tls_index *);
+#pragma weak __tls_get_addr
+
+/* plain loads */
+
+static inline uintptr_t word_at(uintptr_t at)
+{
+    return *(const uintptr_t *)at;
+}
+
+static inline uint32_t half_at(uintptr_t at)
+{
+    return *(const uint32_t *)at;
+}
+
+static inline uintptr_t this_state(void)
+{
+    if (word_at(py.runtime + py.layout.interpreters + MAIN_AFTER) != py.main) {
+        return 0; /* Python has ended, and its key may be somebody else's by now */
+    }
+    if (py.specific != NULL) {
+        return (uintptr_t)py.specific(py.key);
+    }
+    return word_at((uintptr_t)__tls_get_addr(&(tls_index){py.tls_module, py.tls_offset}));
+}
+
+static inline uintptr_t innermost(uintptr_t state)
+{
+    uintptr_t frame = state != 0 ? word_at(state + py.layout.thread_frame) : 0;
+    return frame != 0 && py.layout.cframe_frame != ROLL_PY_NONE ? word_at(frame + py.layout.cframe_frame) : frame;
+}
+
+/* Whether a frame stands for C code that called into the interpreter. */
+static inline bool is_shim(uintptr_t frame)
+{
+    return *(const uint8_t *)(frame + py.layout.frame_owner) >= py.layout.owner_shim;
+}
+
+static inline struct roll_pyframe frame_at(uintptr_t frame, bool pointers)
+{
+    uintptr_t at = frame + py.layout.frame_at;
+    return (struct roll_pyframe){.code = word_at(frame + py.layout.frame_code) & ~TAGS,
+                                 .at = pointers ? word_at(at) : half_at(at)};
+}
+
+uint32_t roll_pystack_read(struct roll_pyframe *out, uint32_t max)
+{
+    uint32_t n = 0;
+    if (atomic_load_explicit(&roll_pystack_ready, memory_order_acquire) == 0) {
+        return 0;
+    }
+    bool pointers = py.layout.at == ROLL_PY_AT_POINTER;
+    uintptr_t frame = innermost(this_state());
+    for (uint32_t hops = 0; frame != 0 && n < max && hops < ROLL_PYSTACK_DEPTH; hops++) {
+        if (!pointers || !is_shim(frame)) {
+            out[n++] = frame_at(frame, pointers);
+        }
+        frame = word_at(frame + py.layout.frame_previous);
+    }
+    return n;
+}
+
+/* The two halves of a product: one multiplication mixes two words well. */
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    __uint128_t product = (__uint128_t)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/*
+ * Mixes a frame into a hash. Where it stands is its code object and a place in that; the address, size and beginning of
+ * the line table tell code objects apart that had one address one after the other.
+ */
+static inline uint64_t mix_frame(uint64_t hash, struct roll_pyframe f)
+{
+    uintptr_t lines = word_at(f.code + py.layout.code_lines);
+    uint64_t size = word_at(lines + py.layout.bytes_size), begin = word_at(lines + py.layout.bytes_data);
+    return fold(f.code ^ lines << 12 ^ size << 48 ^ UINT64_C(0x9e3779b97f4a7c15), ((f.at << 8) + begin) ^ hash);
+}
+
+uint64_t roll_pystack_identity(const struct roll_pyframe *frame)
+{
+    return mix_frame(UINT64_C(0xff51afd7ed558ccd), *frame);
+}
+
+/* Compiled once for each form of frames: 3.9 and 3.10 have no shims, and count where later versions point. */
+static inline __attribute__((always_inline)) uint64_t mix_chain(uint64_t hash, uintptr_t frame, bool pointers)
+{
+    for (uint32_t hops = 0; frame != 0 && hops < ROLL_PYSTACK_DEPTH; hops++) {
+        if (!pointers || !is_shim(frame)) {
+            hash = mix_frame(hash, frame_at(frame, pointers));
+        }
+        frame = word_at(frame + py.layout.frame_previous);
+    }
+    return hash;
+}
+
+uint64_t roll_pystack_mix_frames(uint64_t hash)
+{
+    uintptr_t frame = innermost(this_state());
+    return py.layout.at == ROLL_PY_AT_POINTER ? mix_chain(hash, frame, true) : mix_chain(hash, frame, false);
+}
+
+/* what a frame stands for */
+
+/* A str as UTF-8, terminated; of one that is too long, the end or the beginning. */
+static bool put_text(uintptr_t object, char *out, size_t bytes, bool end)
+{
+    const struct roll_py_layout *l = &py.layout;
+    if (object == 0 || word_at(object + l->object_type) != py.text_type) {
+        return false;
+    }
+    uintptr_t length = word_at(object + l->text_length);
+    uint32_t state = half_at(object + l->text_state);
+    unsigned kind = state >> l->text_kind_bit & 7;
+    bool compact = state >> (l->text_kind_bit + 3) & 1, ascii = state >> (l->text_kind_bit + 4) & 1;
+    if (!compact || (kind != 1 && kind != 2 && kind != 4)) {
+        return false;
+    }
+    size_t room = (bytes - 1) / (ascii ? 1 : 4), chars = length < room ? (size_t)length : room, used = 0;
+    const uint8_t *data = (const uint8_t *)(object + (ascii ? l->text_ascii : l->text_wide));
+    data += end ? (length - chars) * kind : 0;
+    for (size_t i = 0; i < chars; i++) {
+        uint32_t c = 0;
+        memcpy(&c, data + i * kind, kind); /* little-endian */
+        used += roll_put_utf8(out + used, c);
+    }
+    out[used] = '\0';
+    return true;
+}
+
+/* Where in its code, in bytes, a frame stands; UINT32_MAX: before the first instruction. */
+static uint32_t byte_of(const struct roll_pyframe *frame)
+{
+    uint64_t byte = frame->at;
+    if (py.layout.at == ROLL_PY_AT_UNIT) {
+        byte = (uint64_t)(int64_t)(int32_t)frame->at * 2;
+    } else if (py.layout.at == ROLL_PY_AT_BYTE) {
+        byte = (uint64_t)(int64_t)(int32_t)frame->at;
+    } else {
+        byte = frame->at - (frame->code + py.layout.code_bytes);
+    }
+    return byte < CODE_BYTES ? (uint32_t)byte : UINT32_MAX;
+}
+
+bool roll_pystack_describe(const struct roll_pyframe *frame, char *file, size_t file_bytes, char *function,
+                           size_t function_bytes, uint32_t *line)
+{
+    const struct roll_py_layout *l = &py.layout;
+    uint32_t name = l->code_qualname != ROLL_PY_NONE ? l->code_qualname : l->code_name;
+    uint32_t first = half_at(frame->code + l->code_firstline), byte = byte_of(frame);
+    uintptr_t lines = word_at(frame->code + l->code_lines);
+    *line = first;
+    if (byte != UINT32_MAX && lines != 0) {
+        uintptr_t bytes = word_at(lines + l->bytes_size);
+        *line = bytes <= LINES_BYTES
+                    ? roll_py_line(l->lines, (const uint8_t *)(lines + l->bytes_data), (size_t)bytes, first, byte)
+                    : 0;
+    }
+    return put_text(word_at(frame->code + l->code_file), file, file_bytes, true) &&
+           put_text(word_at(frame->code + name), function, function_bytes, false);
+}
+
+/* finding the interpreter: every read may lead nowhere */
+
+static bool peek(uintptr_t at, void *out, size_t bytes)
+{
+    struct iovec to = {out, bytes}, from = {(void *)at, bytes};
+    return at != 0 && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)bytes;
+}
+
+static uintptr_t peek_word(uintptr_t at)
+{
+    uintptr_t word = 0;
+    return peek(at, &word, sizeof(word)) ? word : 0;
+}
+
+/* Versions that do not say their layout: the names that they export tell them apart. */
+static unsigned minor_by_names(void)
+{
+    const void *version = roll_dlsym(RTLD_DEFAULT, "Py_Version");
+    uint32_t hex = 0;
+    if (version != NULL && peek((uintptr_t)version, &hex, sizeof(hex))) {
+        return hex >> 16 & 0xff;
+    }
+    return roll_dlsym(RTLD_DEFAULT, "PyIter_Send") != NULL              ? 10
+           : roll_dlsym(RTLD_DEFAULT, "PyThreadState_GetFrame") != NULL ? 9
+                                                                        : 0;
+}
+
+static bool choose_layout(void)
+{
+    uint64_t words[ROLL_PY_OFFSET_WORDS];
+    if (!peek(py.runtime, words, sizeof(words))) {
+        return false;
+    }
+    int err = roll_py_layout_read(words, ROLL_PY_OFFSET_WORDS, &py.layout);
+    if (err == ROLL_E_MAGIC) {
+        const struct roll_py_layout *known = roll_py_layout_known(minor_by_names());
+        if (known != NULL) {
+            py.layout = *known;
+            err = 0;
+        }
+    }
+    /* Without the interpreter's lock another thread may change what a free-threaded build shows of this one. */
+    return err == 0 && !py.layout.free_threaded;
+}
+
+/* This thread's state in the interpreters' lists, which other threads may change meanwhile; 0: none. */
+static uintptr_t listed_state(void)
+{
+    const struct roll_py_layout *l = &py.layout;
+    uintptr_t self = (uintptr_t)pthread_self(), interp = peek_word(py.runtime + l->interpreters);
+    for (unsigned i = 0; interp != 0 && i < INTERPS; i++) {
+        uintptr_t state = peek_word(interp + l->interp_threads);
+        for (unsigned n = 0; state != 0 && n < THREADS; n++) {
+            if (peek_word(state + l->thread_ident) == self) {
+                return state;
+            }
+            state = peek_word(state + l->thread_next);
+        }
+        interp = peek_word(interp + l->interp_next);
+    }
+    return 0;
+}
+
+struct tls_search {
+    uintptr_t runtime, state;
+    unsigned found;
+    size_t module, offset;
+};
+
+static int search_tls(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct tls_search *s = arg;
+    const ElfW(Phdr) *tls = NULL;
+    bool holds = false;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + ph->p_vaddr;
+        holds = holds || (ph->p_type == PT_LOAD && s->runtime - start < ph->p_memsz);
+        tls = ph->p_type == PT_TLS ? ph : tls;
+    }
+    if (!holds || tls == NULL || size < sizeof(*info) || info->dlpi_tls_data == NULL) {
+        return holds;
+    }
+    for (size_t at = 0; at + sizeof(uintptr_t) <= tls->p_memsz && at < TLS_MAX; at += sizeof(uintptr_t)) {
+        if (word_at((uintptr_t)info->dlpi_tls_data + at) == s->state) {
+            s->found++;
+            s->offset = at;
+        }
+    }
+    s->module = info->dlpi_tls_modid;
+    return 1;
+}
+
+/* Finds where a thread keeps its state, by the state of this one. */
+static bool find_place(uintptr_t state)
+{
+    py.specific = roll_specific();
+    for (py.key = 0; py.specific != NULL && py.key < KEYS; py.key++) {
+        if ((uintptr_t)py.specific(py.key) == state) {
+            return true;
+        }
+    }
+    /* A second word holds the state of a thread that has the interpreter's lock: then a later call will show which. */
+    struct tls_search search = {.runtime = py.runtime, .state = state};
+    dl_iterate_phdr(search_tls, &search);
+    py.specific = NULL;
+    py.tls_module = search.module;
+    py.tls_offset = search.offset;
+    return search.found == 1 && &__tls_get_addr != NULL;
+}
+
+/* Whether a frame's code is code, with a file, a name and a place in it. */
+static bool frame_is_sound(uintptr_t frame)
+{
+    const struct roll_py_layout *l = &py.layout;
+    uint8_t data[ROLL_PY_FRAME_BYTES], byte;
+    uintptr_t code, at, type;
+    if (!peek(frame, data, sizeof(data))) {
+        return false;
+    }
+    memcpy(&code, data + l->frame_code, sizeof(code));
+    memcpy(&at, data + l->frame_at, sizeof(at));
+    code &= ~TAGS;
+    type = peek_word(code + l->object_type);
+    uintptr_t file = peek_word(code + l->code_file), name = peek_word(code + l->code_name);
+    uintptr_t lines = peek_word(code + l->code_lines), bytes = peek_word(lines + l->bytes_size);
+    bool within = l->at != ROLL_PY_AT_POINTER || at - (code + l->code_bytes) + 2 * sizeof(uint64_t) < CODE_BYTES;
+    return type == py.code_type && within && peek_word(file + l->object_type) == py.text_type &&
+           peek_word(name + l->object_type) == py.text_type && bytes > 0 && bytes < LINES_BYTES &&
+           peek(lines + l->bytes_data + bytes - 1, &byte, 1);
+}
+
+/* Follows the chain of this thread: every frame must be sound. */
+static bool chain_is_sound(uintptr_t state)
+{
+    const struct roll_py_layout *l = &py.layout;
+    uintptr_t frame = peek_word(state + l->thread_frame);
+    unsigned seen = 0;
+    if (frame != 0 && l->cframe_frame != ROLL_PY_NONE) {
+        frame = peek_word(frame + l->cframe_frame);
+    }
+    for (unsigned hops = 0; frame != 0 && hops < PROBED; hops++) {
+        uint8_t owner = 0;
+        if (l->frame_owner != ROLL_PY_NONE && !peek(frame + l->frame_owner, &owner, 1)) {
+            return false;
+        }
+        bool shim = l->frame_owner != ROLL_PY_NONE && owner >= l->owner_shim;
+        if (!shim && !frame_is_sound(frame)) {
+            return false;
+        }
+        seen += !shim;
+        if (!peek(frame + l->frame_previous, &frame, sizeof(frame))) {
+            return false;
+        }
+    }
+    return seen > 0;
+}
+
+static int count_loaded(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    *(unsigned long long *)arg = size >= sizeof(*info) ? info->dlpi_adds : 0;
+    return 1;
+}
+
+/* Whether there is an interpreter. A program may load it late; the loader is asked for its names only when it has
+ * loaded something since, because a lookup that fails takes memory. */
+static bool find_runtime(void)
+{
+    static unsigned long long loaded;
+    unsigned long long now = 0;
+    dl_iterate_phdr(count_loaded, &now);
+    if (py.runtime == 0 && (now == 0 || now != loaded)) {
+        loaded = now;
+        py.runtime = (uintptr_t)roll_dlsym(RTLD_DEFAULT, "_PyRuntime");
+        if (py.runtime == 0) {
+            roll_dlerror_clear();
+        }
+    }
+    return py.runtime != 0;
+}
+
+static void find(void)
+{
+    if (!find_runtime()) {
+        return;
+    }
+    py.code_type = (uintptr_t)roll_dlsym(RTLD_DEFAULT, "PyCode_Type");
+    py.text_type = (uintptr_t)roll_dlsym(RTLD_DEFAULT, "PyUnicode_Type");
+    if (!choose_layout() || py.code_type == 0 || py.text_type == 0) {
+        judged = true;
+        return;
+    }
+    py.main = peek_word(py.runtime + py.layout.interpreters + MAIN_AFTER);
+    uintptr_t state = py.main != 0 ? listed_state() : 0;
+    if (state == 0 || peek_word(state + py.layout.thread_frame) == 0) {
+        return; /* a thread that has run no Python yet */
+    }
+    if (!chain_is_sound(state)) {
+        judged = true;
+        return;
+    }
+    if (find_place(state)) {
+        judged = true;
+        atomic_store_explicit(&roll_pystack_ready, 1, memory_order_release);
+    }
+}
+
+void roll_pystack_find(void)
+{
+    int saved = errno;
+    uint64_t now = judged ? 0 : roll_clock_monotonic();
+    if (!judged && now >= retry_ns) {
+        find();
+        retry_ns = now + RETRY_NS;
+    }
+    errno = saved;
+}

@@ -1,0 +1,109 @@
+"""test_sites.py: the lines of Python that the preload records at a call, against what the interpreter itself says, with
+every CPython from 3.9 on that this machine has."""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = os.path.join(HERE, "program_sites.py")
+ROLLCALL, PRELOAD, FAKE = os.environ["ROLL_BIN"], os.environ["ROLL_TEST_PRELOAD"], os.environ["ROLL_TEST_FAKE"]
+STRESS = int(os.environ.get("ROLL_TEST_CALLS", "30000"))
+KEPT, NAME, PATH = 8, 255, 1023  # lines of a call site; bytes of a name and of a path
+
+
+def interpreters():
+    """One of each version: from PATH, and where pyenv keeps them."""
+    roots = [os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions", "*", "bin")]
+    places = os.environ.get("PATH", "").split(":") + [p for root in roots for p in glob.glob(root)]
+    found = {}
+    for minor in range(9, 15):
+        for place in places:
+            path = os.path.join(place, f"python3.{minor}")
+            if os.access(path, os.X_OK) and "shims" not in place:
+                found.setdefault(minor, path)
+    return found
+
+
+FOUND = interpreters()
+
+
+def cut(frame):
+    """A frame as it is kept: of a long name the beginning, of a long path the end."""
+    function, file, line = frame
+    file = file if file.isascii() else file[-(PATH // 4):]
+    shown = "".join(c if c.isascii() else "?" * len(c.encode()) for c in file)  # as `rollcall dump` shows texts
+    return [function[:NAME], shown[-PATH:], line]
+
+
+class Sites(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="rollcall-sites-", dir="/dev/shm")
+
+    def tearDown(self):
+        shutil.rmtree(self.dir)
+
+    def run_program(self, python, *arguments, **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_"))}
+        env.update(LD_PRELOAD=PRELOAD, LD_LIBRARY_PATH=FAKE, ROLLCALL_DIR=self.dir, RANK="0", WORLD_SIZE="1",
+                   PYTHONDONTWRITEBYTECODE="1", ROLLCALL_PYTHON_LIBRARIES="", **more)
+        for name in os.listdir(self.dir):
+            os.unlink(os.path.join(self.dir, name))
+        p = subprocess.run([python, PROGRAM, *arguments], env=env, capture_output=True, text=True, timeout=600)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        rings = glob.glob(os.path.join(self.dir, "*.ring"))
+        self.assertEqual(len(rings), 1)
+        return [json.loads(line) for line in p.stdout.splitlines()], rings[0]
+
+    def recorded(self, ring):
+        """The calls of a ring, in their order: [(count, [[function, file, line]...], [folded...])]."""
+        out = subprocess.run([ROLLCALL, "dump", "--json", ring], capture_output=True, text=True, check=True).stdout
+        defs, calls = {}, []
+        for line in out.splitlines():
+            one = json.loads(line)
+            fields = {k: v["name"] if k in ("type", "op") else v for k, v in one.get("fields", {}).items()}
+            if one["kind"] == "definition":
+                defs[fields["type"], fields["id"]] = fields
+            elif one["kind"] == "record" and fields["op"] == "AllReduce":
+                calls.append(fields)
+        told = []
+        for call in sorted(calls, key=lambda c: c["count"]):
+            site, frames, folded = defs.get(("callsite", call["callsite"]), {"lines": 0}), [], []
+            for i in range(site["lines"]):
+                at = defs["line", site[f"line[{i}]"]]
+                frames.append([at["function"], defs["source", at["source"]]["path"], at["line"]])
+                folded.append(site[f"folded[{i}]"])
+            told.append((call["count"], frames, folded))
+        return told
+
+    def test_every_frame_of_every_interpreter(self):
+        self.assertTrue(FOUND, "no CPython from 3.9 on is installed")
+        for minor in range(9, 15):
+            if minor not in FOUND:
+                print(f"left out: CPython 3.{minor} is not installed", file=sys.stderr)
+                continue
+            with self.subTest(minor=minor):
+                python = FOUND[minor]
+                lets = subprocess.run([python, "-c", "import greenlet"], capture_output=True).returncode == 0
+                truth, ring = self.run_program(python, *(["greenlet"] if lets else []))
+                self.assertGreater(len(truth), 70)
+                for (count, frames, folded), frames_of_python in zip(self.recorded(ring), truth):
+                    want = [cut(f) for f in frames_of_python][:KEPT]
+                    self.assertEqual(frames, want, f"call {count} of CPython 3.{minor}")
+                    self.assertEqual(folded, [0] * len(frames))
+                self.assertEqual(len(self.recorded(ring)), len(truth))
+
+    def test_calls_without_end_leave_no_fault(self):
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                _, ring = self.run_program(python, "stress", str(STRESS))
+                frames = self.recorded(ring)[-1][1]
+                self.assertEqual(frames[0][0], "plain")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
