@@ -105,6 +105,23 @@ void rehearsed_call(struct roll_engine *e, const struct source *s, struct member
     }
 }
 
+/* Somewhere in what was rehearsed for this member stands such a call. */
+static bool is_known(const struct roll_expected *x, const struct rehearsed_member *r, const struct member *m,
+                     const struct roll_record *rec)
+{
+    const struct roll_expected_sequence *s = &x->sequence[r->sequence];
+    struct roll_expected_call came = roll_expected_of(rec, (uint32_t)m->rank, m->comm->size);
+    for (uint32_t p = 0; p < s->parts; p++) {
+        const struct roll_expected_part *part = &x->part[s->first + p];
+        for (uint32_t i = 0; i < part->calls; i++) {
+            if (roll_expected_fits(&x->call[x->item[part->first + i]], &came)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 enum rehearsed rehearsed_of(const struct member *m, uint64_t ticket)
 {
     const struct rehearsed_member *r = rehearsed_of_member(m);
@@ -112,7 +129,9 @@ enum rehearsed rehearsed_of(const struct member *m, uint64_t ticket)
         return REHEARSED_UNKNOWN;
     }
     if (r->last == ticket + 1) {
-        return REHEARSED_LEAVES;
+        const struct roll_engine *e = m->comm->engine;
+        const struct entry *entry = source_entry(e->source[m->source], ticket);
+        return entry && is_known(e->expected, r, m, &entry->rec) ? REHEARSED_LEAVES : REHEARSED_UNHEARD;
     }
     bool before = r->last != 0 && ticket + 1 < r->last;
     return ticket >= r->since && (before || r->stand == REHEARSED_IN_STEP) ? REHEARSED_FITS : REHEARSED_UNKNOWN;

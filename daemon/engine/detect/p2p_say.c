@@ -30,9 +30,9 @@ static unsigned odd_end(const struct pair *p, const uint64_t ticket[2])
 {
     enum rehearsed send = rehearsed_of(&p->comm->member[p->end[0]], ticket[0]),
                    receive = rehearsed_of(&p->comm->member[p->end[1]], ticket[1]);
-    return send == REHEARSED_LEAVES && receive == REHEARSED_FITS   ? 0
-           : send == REHEARSED_FITS && receive == REHEARSED_LEAVES ? 1
-                                                                   : 2;
+    bool send_leaves = send == REHEARSED_LEAVES || send == REHEARSED_UNHEARD;
+    bool receive_leaves = receive == REHEARSED_LEAVES || receive == REHEARSED_UNHEARD;
+    return send_leaves && receive == REHEARSED_FITS ? 0 : send == REHEARSED_FITS && receive_leaves ? 1 : 2;
 }
 
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven)
@@ -202,6 +202,28 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
     say_text(e, v, "%s", w.text);
 }
 
+/* Who is wrong by the rehearsal where one rank waits in a message (entry, with this ticket) and its partner in another
+ * call of the circle: 0 the sender, 1 the receiver; 2: the rehearsal does not say. */
+static unsigned rehearsed_end(const struct roll_engine *e, const struct block *b, const struct entry *entry,
+                              uint64_t ticket)
+{
+    const struct pair *p = entry->pair;
+    unsigned side = p2p_side(&entry->rec);
+    const struct member *mine = &p->comm->member[p->end[side]], *theirs = &p->comm->member[p->end[!side]];
+    enum rehearsed waits = e->expected ? rehearsed_of(mine, ticket) : REHEARSED_UNKNOWN;
+    for (uint32_t i = 0; waits != REHEARSED_UNKNOWN && i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        const struct entry *at = source_entry(s, b->step[i].ticket);
+        if (s == e->source[theirs->source] && at && source_member(s, at->rec.comm) == theirs) {
+            enum rehearsed other = rehearsed_of(theirs, b->step[i].ticket);
+            return waits == REHEARSED_FITS && other == REHEARSED_LEAVES   ? !side
+                   : waits == REHEARSED_LEAVES && other == REHEARSED_FITS ? side
+                                                                          : 2;
+        }
+    }
+    return 2;
+}
+
 void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struct source *s, uint64_t ticket,
                        bool mixed)
 {
@@ -217,7 +239,10 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
     if (other == NO_SOURCE || !say_once(e, say_key(code, c->key, 1, c->era))) {
         return;
     }
-    struct roll_verdict *v = say(e, code, ROLL_PROVEN);
+    bool itself = p->end[0] == p->end[1];
+    bool adds = !itself && exchange_adds(e, c, p->end[side]);
+    unsigned odd = itself || adds ? 2 : rehearsed_end(e, b, entry, ticket);
+    struct roll_verdict *v = say(e, code, odd == 2 ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;
     }
@@ -227,8 +252,6 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
     end[side] = entry;
     two_sides(e, v, p, end, set);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
-    bool itself = p->end[0] == p->end[1];
-    bool adds = !itself && exchange_adds(e, c, p->end[side]);
     struct words w = {.used = 0};
     if (code == ROLL_VERDICT_ALLTOALLV_MISMATCH) {
         words_add(&w, "In an all-to-all-v ");
@@ -250,6 +273,13 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
         (void)roll_rankset_copy(&v->culprits, &set[side]);
         words_add(&w, " All messages without partner are rank %u's: it makes calls that none of its partners makes.",
                   s->world);
+    } else if (odd != 2) {
+        (void)roll_rankset_copy(&v->culprits, &set[odd]);
+        words_add(&w, " The calls alone do not say which side is wrong; it is the rehearsal that does: ");
+        words_ranks(&w, &set[!odd]);
+        words_add(&w, " does here what was rehearsed, ");
+        words_ranks(&w, &set[odd]);
+        words_add(&w, " does not. Suspected: the rehearsal may have been of another program.");
     } else {
         words_add(&w,
                   " The calls alone do not say which side is wrong: one is missing there, or one is too many here.");

@@ -96,8 +96,8 @@ static bool is_better(const struct judge *j, const struct told_side *t, const st
     return !same || (minors != t->minors && !nameless) || f->certainty != t->certainty || t->named == f->tie;
 }
 
-/* All these members stand so to what was rehearsed, with their calls at the place. */
-static bool all_stand(const struct judge *j, const struct roll_rankset *ranks, enum rehearsed how)
+/* All these members stand so to what was rehearsed, with their calls at the place: `how`, or `too`. */
+static bool all_stand(const struct judge *j, const struct roll_rankset *ranks, enum rehearsed how, enum rehearsed too)
 {
     uint32_t seen = 0;
     for (uint32_t r = 0; r < j->c->size; r++) {
@@ -107,7 +107,8 @@ static bool all_stand(const struct judge *j, const struct roll_rankset *ranks, e
             continue;
         }
         uint64_t ticket = source_ticket_of(j->e->source[m->source], m, j->seq);
-        if (ticket == NO_TICKET || j->e->ask->rehearsed(m, ticket) != how) {
+        enum rehearsed stands = ticket == NO_TICKET ? REHEARSED_UNKNOWN : j->e->ask->rehearsed(m, ticket);
+        if (stands == REHEARSED_UNKNOWN || (stands != how && stands != too)) {
             return false;
         }
         seen++;
@@ -133,15 +134,26 @@ static void turn(struct finding *f)
     f->kind = f->kind == ALIGN_SKIP ? ALIGN_ADD : f->kind == ALIGN_ADD ? ALIGN_SKIP : f->kind;
 }
 
-/* Nobody has a majority: where one side does what was rehearsed and the other does not, the other is named. What is
- * certain stays so, that the calls differ; who is wrong is suspected, because a rehearsal may be of another program. */
+/*
+ * Nobody has a majority: where one side does what was rehearsed and the other does not, the other is named. What is
+ * certain stays so, that the calls differ; who is wrong is suspected, because a rehearsal may be of another program.
+ *
+ * A call that was rehearsed nowhere says nothing where a call may have been left out or added, and no later call
+ * agrees: the rank that makes a checkpoint's barrier, to which the rehearsal did not come, leaves what was rehearsed,
+ * and the rank that leaves the barrier out goes on as rehearsed.
+ */
 static void ask_rehearsal(const struct judge *j, struct finding *f)
 {
     if (!j->e->expected || !f->tie || f->kind == ALIGN_ZERO || f->kind == ALIGN_GROUP) {
         return;
     }
-    bool minor = all_stand(j, &f->minor, REHEARSED_LEAVES) && all_stand(j, &f->major, REHEARSED_FITS);
-    bool major = !minor && all_stand(j, &f->major, REHEARSED_LEAVES) && all_stand(j, &f->minor, REHEARSED_FITS);
+    bool open = (f->open & (ALIGN_BIT(ALIGN_SKIP) | ALIGN_BIT(ALIGN_ADD))) != 0;
+    bool shift = f->kind == ALIGN_SKIP || f->kind == ALIGN_ADD || (open && f->overlap == 0);
+    enum rehearsed too = shift ? REHEARSED_LEAVES : REHEARSED_UNHEARD;
+    bool minor =
+        all_stand(j, &f->minor, REHEARSED_LEAVES, too) && all_stand(j, &f->major, REHEARSED_FITS, REHEARSED_FITS);
+    bool major = !minor && all_stand(j, &f->major, REHEARSED_LEAVES, too) &&
+                 all_stand(j, &f->minor, REHEARSED_FITS, REHEARSED_FITS);
     if (major) {
         turn(f);
     }

@@ -225,7 +225,8 @@ enum ask {
 enum rehearsed {
     REHEARSED_UNKNOWN = 0,
     REHEARSED_FITS,
-    REHEARSED_LEAVES /* its rank did what was rehearsed up to this call, which is another one */
+    REHEARSED_LEAVES,  /* its rank did what was rehearsed up to this call, which is another one */
+    REHEARSED_UNHEARD, /* the same, and no such call was rehearsed on the communicator at all */
 };
 /* The answers come from the floor above: detectors.c fills the table in, and engine.c hands it in. */
 struct judge_ask {
