@@ -18,10 +18,12 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int cmd_rehearse(const struct roll_command *self, int argc, char **argv);
@@ -116,7 +118,12 @@ static int check_files(struct rehearsal *r)
         return ROLL_EXIT_UNREACHABLE;
     }
     if (r->save != NULL) {
+        struct stat st;
         snprintf(folder, sizeof(folder), "%s", r->save);
+        if (stat(r->save, &st) == 0 && S_ISDIR(st.st_mode)) {
+            roll_say("--save: cannot write %s: it is a folder; name a file in it", r->save);
+            return ROLL_EXIT_UNREACHABLE;
+        }
         char *slash = strrchr(folder, '/');
         snprintf(slash != NULL ? slash : folder, 2, "%s", slash == folder ? "/" : slash != NULL ? "" : ".");
         if (access(folder, W_OK | X_OK) != 0) {
@@ -293,6 +300,13 @@ static int save(const struct rehearsal *r, const json_t *report, const struct ro
                                        : strerror(errno));
         return ROLL_EXIT_UNREACHABLE;
     }
+    struct stat st;
+    char size[32];
+    if (!r->o.quiet && stat(r->save, &st) == 0) {
+        roll_say("saved %s: %s, %u ranks, %" PRIu64 " calls", r->save,
+                 roll_units_bytes_text((double)st.st_size, size, sizeof(size)), expected->ranks,
+                 (uint64_t)roll_json_int(report, "calls", 0));
+    }
     if (!r->o.quiet && !expected->repeats) {
         roll_say("--save: nothing repeats in these calls, so a live job is compared up to their end only: rehearse "
                  "three steps or more");
@@ -337,6 +351,9 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
         if (code != 0) {
             say_no_wheel(r);
         }
+    }
+    if (out != NULL) {
+        json_object_set_new(out, "code", json_integer(code));
     }
     json_t *steered = out != NULL ? roll_steered_json(r->folder) : NULL;
     if (steered != NULL) {

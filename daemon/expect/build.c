@@ -123,56 +123,38 @@ int roll_expect_parts(struct roll_expect_build *b, const uint32_t *call, const s
     return err;
 }
 
-static uint64_t covered(const struct roll_expected_part *part, size_t parts)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < parts; i++) {
-        n += part[i].times > 1 ? (uint64_t)part[i].calls * part[i].times : 0;
-    }
-    return n;
-}
-
 /* Where a unit has other counts from time to time, the first of its calls gets none: it is the one that is kept. */
-static void loosen(uint32_t *call, const uint32_t *kind, const struct roll_expected_part *part, size_t parts)
+static int loosen(struct roll_expect_build *b, uint32_t *call, const struct roll_expected_part *part, size_t parts)
 {
+    int err = 0;
     for (size_t i = 0; i < parts; i++) {
-        for (uint32_t k = 0; k < part[i].calls; k++) {
+        for (uint32_t k = 0; k < part[i].calls && err == 0; k++) {
             uint32_t at = part[i].first + k;
             bool varies = false;
             for (uint32_t t = 1; t < part[i].times; t++) {
                 varies = varies || call[at + t * part[i].calls] != call[at];
             }
-            call[at] = varies ? kind[at] : call[at];
+            struct roll_expected_call without = b->x->call[call[at]];
+            without.count = ROLL_EXPECTED_ANY;
+            err = varies ? roll_expect_call(b, &without, &call[at]) : 0;
         }
     }
+    return err;
 }
 
 /* Finds what repeats in a sequence, and adds it. */
 static int learn(struct roll_expect_build *b, const uint32_t *call, size_t calls, uint32_t *id)
 {
-    struct roll_expected_part *exact = NULL, *loose = NULL;
-    size_t exacts = 0, looses = 0;
-    uint32_t *kind = calloc(calls + 1, sizeof(*kind)), *copy = calloc(calls + 1, sizeof(*copy));
-    int err = kind != NULL && copy != NULL ? roll_repeats_find(call, calls, &exact, &exacts) : ROLL_E_NOMEM;
-    if (err == 0 && covered(exact, exacts) * 2 < calls) {
-        /* Little repeats to the letter. Amounts that follow the data differ from step to step: without them? */
-        for (size_t i = 0; i < calls && err == 0; i++) {
-            struct roll_expected_call without = b->x->call[call[i]];
-            without.count = ROLL_EXPECTED_ANY;
-            err = roll_expect_call(b, &without, &kind[i]);
-        }
-        err = err == 0 ? roll_repeats_find(kind, calls, &loose, &looses) : err;
-    }
-    if (err == 0 && covered(loose, looses) > covered(exact, exacts)) {
+    struct roll_expected_part *part = NULL;
+    size_t parts = 0;
+    uint32_t *copy = calloc(calls + 1, sizeof(*copy));
+    int err = copy != NULL ? roll_repeats_learn(b->x->call, call, NULL, calls, &part, &parts) : ROLL_E_NOMEM;
+    if (err == 0) {
         memcpy(copy, call, calls * sizeof(*copy));
-        loosen(copy, kind, loose, looses);
-        err = roll_expect_parts(b, copy, loose, looses, id);
-    } else if (err == 0) {
-        err = roll_expect_parts(b, call, exact, exacts, id);
+        err = loosen(b, copy, part, parts);
     }
-    free(exact);
-    free(loose);
-    free(kind);
+    err = err == 0 ? roll_expect_parts(b, copy, part, parts, id) : err;
+    free(part);
     free(copy);
     return err;
 }

@@ -58,6 +58,15 @@ void roll_expected_destroy(struct roll_expected **expected);
  */
 int roll_repeats_find(const uint32_t *id, size_t n, struct roll_expected_part **part, size_t *parts);
 
+/*
+ * The same of calls, which have their numbers in `call` and stand in the table `calls`. Calls of other communicators
+ * are other calls: `comm` (NULL: there is one). Where the amounts follow the data, repetitions that are equal but for
+ * them are taken; then the calls of a part are not the same each time round. Where the same calls come again to the
+ * letter, they are taken, though less is covered by that. 0, NOMEM, LIMIT.
+ */
+int roll_repeats_learn(const struct roll_expected_call *calls, const uint32_t *call, const uint16_t *comm, size_t n,
+                       struct roll_expected_part **part, size_t *parts);
+
 /* the file (write.c, read.c): docs/REHEARSE.md describes it */
 
 #define ROLL_EXPECTED_SCHEMA "rollcall.expected/1"
@@ -80,6 +89,14 @@ int roll_expected_parse(const char *text, size_t bytes, struct roll_expected **o
  * "ranks"), `ranks`, `communicator` and a line of `text` for people; docs/REHEARSE.md.
  */
 json_t *roll_expected_differ(const struct roll_expected *old, const struct roll_expected *now);
+
+/*
+ * Whether two sequences are those of one job, with other numbers of steps (rounds.c): the same calls before, between
+ * and behind what repeats, and each repetition made any number of times. The last time round may end early: of a job
+ * that evaluates each third step, seven steps are two rounds and a third of one. An effort is bounded: false then.
+ */
+bool roll_expected_same_rounds(const struct roll_expected *old, uint32_t a, const struct roll_expected *now,
+                               uint32_t b);
 
 /* How often and with how many bytes a sequence makes an operation: in the parts that do not repeat, and once through
  * those that do. A count that differs from time to time has no bytes. */

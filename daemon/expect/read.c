@@ -139,6 +139,13 @@ static int read_sequences(struct reader *r, const json_t *array)
     return err;
 }
 
+/* A set of ranks. */
+static int read_set(struct reader *r, const char *text, const char *what, struct roll_rankset *set)
+{
+    int err = text != NULL ? roll_rankset_parse(text, set) : ROLL_E_ARG;
+    return err == 0 || err == ROLL_E_NOMEM ? err : wrong(r, what);
+}
+
 /* Fills in what the members do, by their rank on the communicator. */
 static int read_does(struct reader *r, const json_t *does, struct roll_expected_member *member, uint32_t size)
 {
@@ -151,8 +158,8 @@ static int read_does(struct reader *r, const json_t *does, struct roll_expected_
         struct roll_rankset set = {0};
         const char *text = json_string_value(json_array_get(one, 0));
         uint64_t sequence, nth;
-        if (err == 0 && (text == NULL || roll_rankset_parse(text, &set) != 0 || r->sequences == 0 ||
-                         !number(json_array_get(one, 1), 0, r->sequences - 1, &sequence) ||
+        err = err == 0 ? read_set(r, text, "communicators", &set) : err;
+        if (err == 0 && (r->sequences == 0 || !number(json_array_get(one, 1), 0, r->sequences - 1, &sequence) ||
                          !number(json_array_get(one, 2), 0, RANKS_MOST, &nth))) {
             err = wrong(r, "communicators");
         }
@@ -181,14 +188,15 @@ static int read_members(struct reader *r, const json_t *members, struct roll_exp
     int err = 0;
     if (json_is_string(members)) {
         struct roll_rankset set = {0};
-        bool fits = roll_rankset_parse(json_string_value(members), &set) == 0 && roll_rankset_count(&set) == size;
-        for (size_t k = 0; fits && k < set.used; k++) {
+        err = read_set(r, json_string_value(members), "communicators", &set);
+        err = err == 0 && roll_rankset_count(&set) != size ? wrong(r, "communicators") : err;
+        for (size_t k = 0; err == 0 && k < set.used; k++) {
             for (uint32_t rank = set.range[k].first; rank <= set.range[k].last; rank++) {
                 member[used++].world = rank;
             }
         }
         roll_rankset_fini(&set);
-        return fits ? 0 : wrong(r, "communicators");
+        return err;
     }
     if (json_array_size(members) != size) {
         return wrong(r, "communicators");
@@ -230,8 +238,9 @@ static int read_kind(struct reader *r, const json_t *kind)
         r->text += err == 0 ? strlen(comm.label) + strlen(comm.role) + strlen(comm.made) : 0;
         err = err == 0 && r->text > TEXT_MOST ? wrong(r, "communicators") : err;
         err = err == 0 ? read_members(r, json_array_get(members, 1), member, comm.size) : err;
-        if (err == 0 && roll_expect_comm(&r->build, &comm, member) != 0) {
-            err = wrong(r, "communicators");
+        if (err == 0) {
+            err = roll_expect_comm(&r->build, &comm, member);
+            err = err == 0 || err == ROLL_E_NOMEM ? err : wrong(r, "communicators");
         }
     }
     free(member);
@@ -248,10 +257,8 @@ static int read_memory(struct reader *r, const json_t *memory)
         struct roll_rankset set = {0};
         const char *text = json_string_value(json_array_get(one, 0));
         uint64_t bytes;
-        if (err == 0 && (text == NULL || roll_rankset_parse(text, &set) != 0 ||
-                         !number(json_array_get(one, 1), 1, INT64_MAX, &bytes))) {
-            err = wrong(r, "memory");
-        }
+        err = err == 0 ? read_set(r, text, "memory", &set) : err;
+        err = err == 0 && !number(json_array_get(one, 1), 1, INT64_MAX, &bytes) ? wrong(r, "memory") : err;
         for (size_t k = 0; err == 0 && k < set.used; k++) {
             for (uint32_t rank = set.range[k].first; rank <= set.range[k].last && err == 0; rank++) {
                 bool once = rank < r->build.x->ranks && r->build.x->device_bytes[rank] == 0;

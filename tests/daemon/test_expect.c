@@ -265,6 +265,158 @@ static void a_count_that_varies_has_none(void **state)
     roll_expect_drop(&b);
 }
 
+/* What a rank of a job does on one communicator, as text: w a warm-up call, b a parameter that is sent round, m a
+ * micro-step, s the rest of a step, e an evaluation, c a checkpoint. */
+struct course {
+    uint32_t steps, every, micro, broadcasts; /* evaluates behind each `every`-th step; 0: never */
+    bool warm_up, first_differs, checkpoint;
+    uint64_t elements;
+};
+
+static struct roll_expected *course(const struct course *c)
+{
+    struct roll_expect_build b;
+    struct roll_expected *x;
+    uint32_t made[1024], n = 0, sequence;
+    assert_int_equal(roll_expect_begin(&b, 1), 0);
+    for (uint32_t i = 0; i < c->broadcasts; i++) {
+        made[n++] = call(&b, ROLL_OP_BROADCAST, 100 + 7 * (i % 11), 0); /* neighbours may be alike */
+    }
+    for (uint32_t i = 0; c->warm_up && i < 3; i++) {
+        made[n++] = call(&b, ROLL_OP_ALLREDUCE, 1, -1);
+    }
+    for (uint32_t i = 1; i <= c->steps; i++) {
+        for (uint32_t k = 0; k < c->micro; k++) {
+            made[n++] = call(&b, ROLL_OP_ALLGATHER, 512, -1);
+            made[n++] = call(&b, ROLL_OP_REDUCESCATTER, 512, -1);
+        }
+        made[n++] = call(&b, ROLL_OP_ALLREDUCE, c->elements, -1);
+        if (c->first_differs && i == 1) {
+            made[n++] = call(&b, ROLL_OP_ALLREDUCE, 77, -1);
+        }
+        if (c->every > 0 && i % c->every == 0) {
+            made[n++] = call(&b, ROLL_OP_ALLREDUCE, 2, -1);
+            made[n++] = call(&b, ROLL_OP_ALLREDUCE, 3, -1);
+        }
+    }
+    for (uint32_t i = 0; c->checkpoint && i < 4; i++) {
+        made[n++] = call(&b, ROLL_OP_ALLGATHER, 64 + i, -1);
+    }
+    assert_int_equal(roll_expect_sequence(&b, made, n, &sequence), 0);
+    const struct roll_expected_comm comm = {.label = "dp", .role = "dp", .made = "CommInit", .size = 1};
+    const struct roll_expected_member member = {0, sequence, 0};
+    assert_int_equal(roll_expect_comm(&b, &comm, &member), 0);
+    assert_int_equal(roll_expect_end(&b, &x), 0);
+    return x;
+}
+
+static size_t changes(const struct course *old, const struct course *now)
+{
+    struct roll_expected *x = course(old), *y = course(now);
+    json_t *difference = roll_expected_differ(x, y);
+    size_t count = (size_t)json_integer_value(json_object_get(difference, "count"));
+    json_decref(difference);
+    roll_expected_destroy(&x);
+    roll_expected_destroy(&y);
+    return count;
+}
+
+static const struct course courses[] = {
+    {.every = 0, .elements = 1000},
+    {.every = 2, .elements = 1000},
+    {.every = 3, .elements = 1000},
+    {.every = 2, .elements = 1000, .broadcasts = 20},
+    {.every = 3, .elements = 1000, .broadcasts = 20, .checkpoint = true},
+    {.every = 2, .elements = 1000, .warm_up = true, .checkpoint = true},
+    {.every = 3, .elements = 1000, .warm_up = true, .first_differs = true, .broadcasts = 40},
+    {.every = 0, .elements = 1000, .micro = 4, .warm_up = true, .checkpoint = true},
+    {.every = 2, .elements = 1000, .micro = 4, .checkpoint = true, .broadcasts = 12},
+    {.every = 3, .elements = 1000, .micro = 4, .first_differs = true, .checkpoint = true},
+    {.every = 5, .elements = 1000, .micro = 1, .broadcasts = 30, .checkpoint = true},
+};
+
+static void another_number_of_steps_is_no_difference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); i++) {
+        struct course old = courses[i], now = courses[i];
+        uint32_t least = (old.every > 1 ? 2 * old.every : 3) + old.first_differs;
+        for (old.steps = least; old.steps < least + 8; old.steps++) {
+            for (now.steps = least; now.steps < least + 8; now.steps++) {
+                if (changes(&old, &now) != 0) {
+                    fail_msg("case %zu: %u steps, then %u", i, old.steps, now.steps);
+                }
+            }
+        }
+    }
+}
+
+static void another_job_differs_whatever_its_number_of_steps(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); i++) {
+        struct course old = courses[i];
+        uint32_t least = (old.every > 1 ? 2 * old.every : 3) + old.first_differs;
+        old.steps = least;
+        for (uint32_t steps = least; steps < least + 8; steps++) {
+            struct course now[6];
+            for (size_t k = 0; k < 6; k++) {
+                now[k] = courses[i];
+                now[k].steps = steps;
+            }
+            now[0].elements++;
+            now[1].micro++;
+            now[2].checkpoint = !now[2].checkpoint;
+            now[3].warm_up = !now[3].warm_up;
+            now[4].every = now[4].every == 0 ? 2 : now[4].every == 2 ? 3 : 2;
+            now[5].every = now[5].every == 0 ? 3 : 0;
+            for (size_t k = 0; k < 6; k++) {
+                if (changes(&old, &now[k]) == 0) {
+                    fail_msg("case %zu: %u steps, then %u of job %zu", i, old.steps, steps, k);
+                }
+            }
+        }
+    }
+}
+
+/* The parameters that are sent round in the beginning are no steps, and keep their sizes. */
+static void the_beginning_does_not_loosen_the_rest(void **state)
+{
+    const struct course c = {.steps = 3, .elements = 1000, .broadcasts = 60};
+    (void)state;
+    struct roll_expected *x = course(&c);
+    for (uint32_t i = 0; i < x->calls; i++) {
+        assert_true(x->call[i].count != ROLL_EXPECTED_ANY);
+    }
+    assert_true(x->repeats);
+    roll_expected_destroy(&x);
+}
+
+/* Where the amounts do follow the data, they alone have no count. */
+static void a_beginning_keeps_its_sizes_where_steps_vary(void **state)
+{
+    struct roll_expect_build b;
+    uint32_t made[64], n = 0, sequence, loose = 0;
+    (void)state;
+    assert_int_equal(roll_expect_begin(&b, 2), 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        made[n++] = call(&b, ROLL_OP_BROADCAST, 100 + 7 * (i % 11), 0);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        made[n++] = call(&b, ROLL_OP_ALLGATHER, 5 + i, -1);
+        made[n++] = call(&b, ROLL_OP_ALLREDUCE, 9, -1);
+    }
+    assert_int_equal(roll_expect_sequence(&b, made, n, &sequence), 0);
+    assert_int_equal(b.x->sequence[sequence].parts, 2);
+    const struct roll_expected_part *part = &b.x->part[b.x->sequence[sequence].first];
+    assert_true(part[0].calls == 20 && part[0].times == 1 && part[1].calls == 2 && part[1].times == 4);
+    for (uint32_t i = 0; i < b.x->items; i++) {
+        loose += b.x->call[b.x->item[i]].count == ROLL_EXPECTED_ANY;
+    }
+    assert_int_equal(loose, 1);
+    roll_expect_drop(&b);
+}
+
 static void bad_files_are_refused_with_a_reason(void **state)
 {
 #define HEAD "{\"schema\":\"rollcall.expected/1\",\"ranks\":2,\"steps\":0,"
@@ -315,6 +467,32 @@ static void bad_files_are_refused_with_a_reason(void **state)
     assert_string_equal(why, ": there is no such file");
 }
 
+static bool no_memory;
+
+/* In place of libc's, for what keeps texts. */
+char *strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *out = no_memory ? NULL : malloc(bytes);
+    return out != NULL ? memcpy(out, text, bytes) : NULL;
+}
+
+static void short_memory_is_no_damage(void **state)
+{
+    static const char text[] = HEAD CALL "\"sequences\":[[[1,[0]]]],\"communicators\":[{\"size\":2,"
+                                         "\"does\":[[\"0-1\",0,0]],\"members\":[[\"x\",\"0-1\"]]}]}";
+    struct roll_expected *x;
+    char why[256];
+    (void)state;
+    no_memory = true;
+    int err = roll_expected_parse(text, sizeof(text) - 1, &x, why, sizeof(why));
+    no_memory = false;
+    assert_int_equal(err, ROLL_E_NOMEM);
+    assert_string_equal(why, ": not enough memory for it");
+    assert_int_equal(roll_expected_parse(text, sizeof(text) - 1, &x, why, sizeof(why)), 0);
+    roll_expected_destroy(&x);
+}
+
 /* What a kind says of itself is copied for each of its communicators: a file of a few megabytes must not take the
  * memory of the machine. */
 static void a_small_file_takes_little_memory(void **state)
@@ -350,7 +528,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(sixteen_thousand_ranks_are_few_bytes, make_path, remove_path),
         cmocka_unit_test(what_has_changed_is_told),
         cmocka_unit_test(a_count_that_varies_has_none),
+        cmocka_unit_test(another_number_of_steps_is_no_difference),
+        cmocka_unit_test(another_job_differs_whatever_its_number_of_steps),
+        cmocka_unit_test(the_beginning_does_not_loosen_the_rest),
+        cmocka_unit_test(a_beginning_keeps_its_sizes_where_steps_vary),
         cmocka_unit_test(bad_files_are_refused_with_a_reason),
+        cmocka_unit_test(short_memory_is_no_damage),
         cmocka_unit_test(a_small_file_takes_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

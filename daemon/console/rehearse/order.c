@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS_MOST (1u << 22) /* of one rank: 32 MiB */
+#define CALLS_MOST (1u << 22) /* of one rank: 64 MiB */
 
 roll_rehearse_order_t *roll_rehearse_order_new(void)
 {
@@ -31,11 +31,16 @@ void roll_rehearse_order_destroy(roll_rehearse_order_t **order)
     struct roll_rehearse_order *o = *order;
     *order = NULL;
     for (size_t i = 0; o != NULL && i < o->rings; i++) {
+        for (size_t k = 0; k < o->ring[i].comms; k++) {
+            free(o->ring[i].comm[k].step);
+        }
         free(o->ring[i].comm);
         free(o->ring[i].made);
     }
     if (o != NULL) {
         free(o->ring);
+        free(o->searched);
+        roll_map_fini(&o->searched_at);
         roll_expect_drop(&o->build);
     }
     free(o);
@@ -78,10 +83,20 @@ static bool is_wait(const struct roll_record *rec)
     return rec->op == ROLL_OP_DEVICE_SYNC || (rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0);
 }
 
+/* When a call was made, from the first one of its rank on. */
+static uint32_t since_first(struct ring *r, const struct roll_record *rec)
+{
+    r->first_ns = r->mades == 0 ? rec->enter_ns : r->first_ns;
+    uint64_t us = rec->enter_ns > r->first_ns ? (rec->enter_ns - r->first_ns) / 1000 : 0;
+    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
 /* Notes that the host waits for a stream, behind some call: what is on that stream is over then. */
 static int note_wait(struct roll_rehearse_order *o, struct ring *r, const struct roll_record *rec)
 {
-    const struct made wait = {ROLL_EXPECTED_NONE, 0, rec->op == ROLL_OP_DEVICE_SYNC ? 0 : rec->stream, false, false};
+    const struct made wait = {.call = ROLL_EXPECTED_NONE,
+                              .stream = rec->op == ROLL_OP_DEVICE_SYNC ? 0 : rec->stream,
+                              .at_us = r->mades > 0 ? since_first(r, rec) : 0};
     bool again =
         r->mades > 0 && r->made[r->mades - 1].call == ROLL_EXPECTED_NONE && r->made[r->mades - 1].stream == wait.stream;
     if (r->mades == 0 || again || r->mades == CALLS_MOST) {
@@ -117,7 +132,8 @@ int roll_rehearse_order_call(roll_rehearse_order_t *o, size_t ring, const struct
         return err;
     }
     bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
-    r->made[r->mades++] = (struct made){id, rec->comm, rec->stream, message, rec->count == 0};
+    uint32_t at_us = since_first(r, rec);
+    r->made[r->mades++] = (struct made){id, rec->comm, rec->stream, message, rec->count == 0, at_us};
     if (message) {
         note_message(comm, rec);
     }
@@ -126,6 +142,7 @@ int roll_rehearse_order_call(roll_rehearse_order_t *o, size_t ring, const struct
 
 /* the ranks */
 
+/* Of each ring the rank in the job. */
 static void find_worlds(struct roll_rehearse_order *o, roll_feed_t *feed, uint32_t *ranks)
 {
     *ranks = 0;

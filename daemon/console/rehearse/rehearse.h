@@ -6,6 +6,7 @@
 #define ROLL_DAEMON_CONSOLE_REHEARSE_REHEARSE_H
 
 #include "daemon/console/place.h"
+#include "daemon/console/rehearse/steered.h"
 #include "daemon/expect/expect.h"
 #include "daemon/feed/feed.h"
 
@@ -110,13 +111,18 @@ int roll_rehearse_order_comm(roll_rehearse_order_t *order, size_t ring, uint64_t
                              const struct roll_def_comm *def);
 /* The next call of this ring; calls of other kinds are left out. 0, NOMEM. */
 int roll_rehearse_order_call(roll_rehearse_order_t *order, size_t ring, const struct roll_record *rec);
-/* Finds the step of each rank, behind the last call; what repeats in all of its calls (step.c). */
-void roll_rehearse_order_learn(roll_rehearse_order_t *order);
+/* Finds the step of each rank, behind the last call: as its process told, else what repeats in its calls (step.c). 0,
+ * NOMEM. */
+int roll_rehearse_order_learn(roll_rehearse_order_t *order, roll_feed_t *feed, const struct roll_steered_steps *told,
+                              size_t tolds);
+/* How many steps the processes told of; 0: none. */
+uint64_t roll_rehearse_order_told(const roll_rehearse_order_t *order);
 /* How often the step was found on the rank on which it was most often; 0: nothing repeats. */
 uint32_t roll_rehearse_order_steps(const roll_rehearse_order_t *order);
-/* The calls and bytes of one such step of a ring, with one operation on the communicator that it knows as `comm`. */
+/* The calls and bytes of one such step of a ring, with one operation on the communicator that it knows as `comm`: the
+ * mean where steps are told. */
 void roll_rehearse_order_step(const roll_rehearse_order_t *order, size_t ring, uint32_t comm, unsigned op,
-                              uint64_t *calls, uint64_t *bytes);
+                              double *calls, double *bytes);
 /* The order of a step on one rank, and which communicators may have calls in flight together, owned; NULL: no step.
  * comms: of the report, which numbers them. */
 json_t *roll_rehearse_order_json(const roll_rehearse_order_t *order, roll_feed_t *feed, const json_t *comms);

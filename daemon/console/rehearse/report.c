@@ -9,6 +9,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
+#include "daemon/base/map.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/text.h"
 #include "daemon/feed/feed.h"
@@ -49,11 +50,22 @@ struct ring {
     size_t splits, split_room;
 };
 
+/* Where a communicator is met: a ring, and the ring's own id of it. */
+struct met {
+    uint32_t ring, id;
+};
+
 struct reading {
     roll_feed_t *feed; /* owned */
     struct ring *ring; /* owned */
     size_t rings, room;
-    json_t *verdicts; /* owned */
+    struct roll_map ring_at; /* by stream */
+    struct met *met;         /* owned */
+    size_t mets, met_room;
+    struct roll_map met_at;  /* by key: many */
+    struct roll_map view_at; /* by key: the number of the engine's view */
+    json_t *groups;          /* owned: the process groups that the job's Python told of */
+    json_t *verdicts;        /* owned */
     struct roll_tally tally;
     roll_rehearse_order_t *order;          /* owned */
     const struct roll_rehearse_rank *rank; /* borrowed */
@@ -65,12 +77,11 @@ struct reading {
 
 static struct ring *ring_of(struct reading *r, uint64_t stream)
 {
-    for (size_t i = 0; i < r->rings; i++) {
-        if (r->ring[i].stream == stream) {
-            return &r->ring[i];
-        }
+    uint32_t at = roll_map_get(&r->ring_at, stream);
+    if (at != ROLL_MAP_NONE) {
+        return &r->ring[at];
     }
-    if (ROLL_GROW(r->ring, r->room, r->rings + 1) != 0) {
+    if (ROLL_GROW(r->ring, r->room, r->rings + 1) != 0 || roll_map_add(&r->ring_at, stream, (uint32_t)r->rings) != 0) {
         return NULL;
     }
     r->ring[r->rings] = (struct ring){.stream = stream};
@@ -267,98 +278,167 @@ static uint32_t made_site(const struct ring *ring, const struct local *comm)
     return comm->def.origin == ROLL_COMM_SPLIT ? 0 : comm->made_site;
 }
 
-static const char *label_of(struct reading *r, uint64_t key, char out[ROLL_NAME_BYTES])
+/* Where each communicator is met, and which view of the engine is its own. */
+static int find_meetings(struct reading *r)
 {
     struct roll_view_comm view;
-    out[0] = '\0';
-    for (uint32_t i = 0; key != 0 && roll_engine_comm(roll_feed_engine(r->feed), i, &view); i++) {
-        if (view.key == key) {
-            snprintf(out, ROLL_NAME_BYTES, "%s", view.label);
-            break;
+    int err = 0;
+    for (size_t i = 0; i < r->rings && err == 0; i++) {
+        for (size_t k = 0; k < r->ring[i].comms && err == 0; k++) {
+            if (r->ring[i].comm[k].def.key == 0) {
+                continue;
+            }
+            err = ROLL_GROW(r->met, r->met_room, r->mets + 1);
+            err = err == 0 ? roll_map_add(&r->met_at, r->ring[i].comm[k].def.key, (uint32_t)r->mets) : err;
+            if (err == 0) {
+                r->met[r->mets++] = (struct met){(uint32_t)i, (uint32_t)k};
+            }
         }
+    }
+    for (uint32_t i = 0; err == 0 && roll_engine_comm(roll_feed_engine(r->feed), i, &view); i++) {
+        err = roll_map_add(&r->view_at, view.key, i);
+    }
+    return err;
+}
+
+/* What the job's Python says of the process group that a communicator belongs to; NULL: nothing. PyTorch gives the name
+ * of the group to NCCL. */
+static const json_t *group_of(const struct reading *r, const char *label, uint32_t size)
+{
+    const json_t *group = label[0] != '\0' ? json_object_get(r->groups, label) : NULL;
+    return group != NULL && roll_json_int(group, "size", 0) == size ? group : NULL;
+}
+
+/* What people call a communicator: as the job describes the group, else its label, else its role. A number for a label
+ * is PyTorch's, which counts its groups, beginning with the one of all ranks. */
+static void name_text(const struct reading *r, const struct roll_view_comm *view, char *out, size_t size)
+{
+    const json_t *group = group_of(r, view->label, view->size);
+    const char *description = roll_json_text(group, "description", "");
+    bool is_number = view->label[0] != '\0' && view->label[strspn(view->label, "0123456789")] == '\0';
+    if (strcmp(description, "default_pg") == 0 ||
+        (is_number && group == NULL && strcmp(view->label, "0") == 0 && view->size == r->rings)) {
+        snprintf(out, size, "default group");
+    } else if (description[0] != '\0' && strcmp(description, "undefined") != 0) {
+        snprintf(out, size, "%s", description);
+    } else {
+        snprintf(out, size, "%s%.50s", is_number ? "group " : "", view->label[0] != '\0' ? view->label : view->role);
+    }
+}
+
+static const char *name_of_key(struct reading *r, uint64_t key, char out[ROLL_NAME_BYTES])
+{
+    struct roll_view_comm view;
+    uint32_t i = key != 0 ? roll_map_get(&r->view_at, key) : ROLL_MAP_NONE;
+    out[0] = '\0';
+    if (i != ROLL_MAP_NONE && roll_engine_comm(roll_feed_engine(r->feed), i, &view)) {
+        name_text(r, &view, out, ROLL_NAME_BYTES);
     }
     return out;
 }
 
 /* How the communicator came to be, in words: "CommSplit of world, color 1 at job.c:12 main". */
-static void made_text(struct reading *r, uint64_t key, char *out, size_t size)
+static void made_text(struct reading *r, const struct roll_view_comm *view, char *out, size_t size)
 {
     static const enum roll_op by[] = {ROLL_OP_NONE, ROLL_OP_COMM_INIT, ROLL_OP_COMM_SPLIT, ROLL_OP_COMM_SHRINK,
                                       ROLL_OP_COMM_GROW};
     char parent[ROLL_NAME_BYTES], site[256];
+    const json_t *group = group_of(r, view->label, view->size);
+    size_t step = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < r->rings; i++) {
-        for (size_t k = 0; k < r->ring[i].comms; k++) {
-            const struct local *comm = &r->ring[i].comm[k];
-            if (comm->def.key != key || comm->def.origin == 0 || comm->def.origin >= sizeof(by) / sizeof(by[0])) {
-                continue;
-            }
-            int n = snprintf(out, size, "%s", roll_op_name(by[comm->def.origin]));
-            if (comm->def.parent_key != 0) {
-                n += snprintf(out + n, size - (size_t)n, " of %s", label_of(r, comm->def.parent_key, parent));
-            }
-            if (comm->def.origin == ROLL_COMM_SPLIT && comm->def.color != ROLL_COLOR_NONE) {
-                n += snprintf(out + n, size - (size_t)n, ", color %d", comm->def.color);
-            }
-            site_text(r, &r->ring[i], made_site(&r->ring[i], comm), site, sizeof(site));
-            if (site[0] != '\0') {
-                snprintf(out + n, size - (size_t)n, " at %s", site);
-            }
-            return;
+    for (uint32_t i; (i = roll_map_each(&r->met_at, view->key, &step)) != ROLL_MAP_NONE;) {
+        const struct ring *ring = &r->ring[r->met[i].ring];
+        const struct local *comm = &ring->comm[r->met[i].id];
+        if (comm->def.origin == 0 || comm->def.origin >= sizeof(by) / sizeof(by[0])) {
+            continue;
         }
+        int n = snprintf(out, size, "%s", roll_op_name(by[comm->def.origin]));
+        if (comm->def.parent_key != 0) {
+            n += snprintf(out + n, size - (size_t)n, " of %s", name_of_key(r, comm->def.parent_key, parent));
+        }
+        if (comm->def.origin == ROLL_COMM_SPLIT && comm->def.color != ROLL_COLOR_NONE) {
+            n += snprintf(out + n, size - (size_t)n, ", color %d", comm->def.color);
+        }
+        site_text(r, ring, made_site(ring, comm), site, sizeof(site));
+        if (group != NULL && roll_json_int(group, "line", 0) > 0) { /* the job's line says more than PyTorch's */
+            const char *file = roll_json_text(group, "file", ""), *base = strrchr(file, '/');
+            snprintf(site, sizeof(site), "%s:%d %s", base != NULL ? base + 1 : file,
+                     (int)roll_json_int(group, "line", 0), roll_json_text(group, "function", ""));
+        }
+        if (site[0] != '\0') {
+            snprintf(out + n, size - (size_t)n, " at %s", site);
+        }
+        return;
     }
 }
 
-/* What the ranks did on a communicator with one operation: of one rank, and of the one that did the least. */
-static json_t *op_json(const struct reading *r, uint64_t key, unsigned op, uint64_t steps)
+/* What the ranks did on a communicator, by operation: of one rank, and of the one that did the least. */
+struct done {
+    struct count most;
+    uint64_t least;
+    uint32_t members; /* that made such a call */
+    struct met at;    /* who did the most */
+};
+
+static json_t *op_json(const struct reading *r, const struct done *done, uint32_t mets, unsigned op, uint64_t steps)
 {
-    struct count most = {0};
-    uint64_t least = UINT64_MAX, learned_calls = 0, learned_bytes = 0;
-    for (size_t i = 0; i < r->rings; i++) {
-        for (size_t k = 0; k < r->ring[i].comms; k++) {
-            const struct local *comm = &r->ring[i].comm[k];
-            if (comm->def.key != key) {
-                continue;
-            }
-            struct count count = comm->op != NULL ? comm->op[op] : (struct count){0};
-            least = count.calls < least ? count.calls : least;
-            if (count.calls > most.calls) {
-                most = count;
-                roll_rehearse_order_step(r->order, i, (uint32_t)k, op, &learned_calls, &learned_bytes);
-            }
-        }
-    }
-    if (most.calls == 0) {
-        return NULL;
-    }
-    json_t *out = json_pack("{s:s,s:I,s:I,s:I}", "op", roll_op_name(op), "calls", (json_int_t)most.calls, "calls_least",
-                            (json_int_t)least, "bytes", (json_int_t)most.bytes);
+    json_t *out =
+        json_pack("{s:s,s:I,s:I,s:I}", "op", roll_op_name(op), "calls", (json_int_t)done->most.calls, "calls_least",
+                  (json_int_t)(done->members < mets ? 0 : done->least), "bytes", (json_int_t)done->most.bytes);
     if (steps > 0) {
-        json_object_set_new(out, "calls_per_step", json_real((double)most.step_calls / (double)steps));
-        json_object_set_new(out, "bytes_per_step", json_real((double)most.step_bytes / (double)steps));
+        json_object_set_new(out, "calls_per_step", json_real((double)done->most.step_calls / (double)steps));
+        json_object_set_new(out, "bytes_per_step", json_real((double)done->most.step_bytes / (double)steps));
     } else if (roll_rehearse_order_steps(r->order) > 1) {
-        json_object_set_new(out, "calls_per_step", json_real((double)learned_calls));
-        json_object_set_new(out, "bytes_per_step", json_real((double)learned_bytes));
+        double calls, bytes;
+        roll_rehearse_order_step(r->order, done->at.ring, done->at.id, op, &calls, &bytes);
+        json_object_set_new(out, "calls_per_step", json_real(calls));
+        json_object_set_new(out, "bytes_per_step", json_real(bytes));
     }
     return out;
 }
 
-static json_t *comm_json(struct reading *r, const struct roll_view_comm *view, uint64_t steps)
+static json_t *ops_json(const struct reading *r, uint64_t key, uint64_t steps)
 {
-    char made[512], key[24];
-    json_t *ranks = roll_ranks_text_json(&view->members); /* first: the engine's next answer is in the same place */
+    struct done *done = calloc(ROLL_OP_LIMIT, sizeof(*done));
     json_t *ops = json_array();
-    for (unsigned op = 0; op < ROLL_OP_LIMIT; op++) {
-        json_t *one = op_json(r, view->key, op, steps);
-        if (one != NULL) {
-            json_array_append_new(ops, one);
+    uint32_t mets = 0;
+    size_t step = 0;
+    for (uint32_t i; (i = roll_map_each(&r->met_at, key, &step)) != ROLL_MAP_NONE;) {
+        const struct local *comm = &r->ring[r->met[i].ring].comm[r->met[i].id];
+        mets++;
+        for (unsigned op = 0; done != NULL && comm->op != NULL && op < ROLL_OP_LIMIT; op++) {
+            struct done *d = &done[op];
+            const struct count *count = &comm->op[op];
+            if (count->calls == 0) {
+                continue;
+            }
+            d->least = d->members++ == 0 || count->calls < d->least ? count->calls : d->least;
+            if (count->calls > d->most.calls) {
+                d->most = *count;
+                d->at = r->met[i];
+            }
         }
     }
-    made_text(r, view->key, made, sizeof(made));
+    for (unsigned op = 0; done != NULL && op < ROLL_OP_LIMIT; op++) {
+        if (done[op].members > 0) {
+            json_array_append_new(ops, op_json(r, &done[op], mets, op, steps));
+        }
+    }
+    free(done);
+    return ops;
+}
+
+static json_t *comm_json(struct reading *r, const struct roll_view_comm *view, uint64_t steps)
+{
+    char made[512], key[24], name[ROLL_NAME_BYTES];
+    json_t *ranks = roll_ranks_text_json(&view->members); /* first: the engine's next answer is in the same place */
+    made_text(r, view, made, sizeof(made));
+    name_text(r, view, name, sizeof(name));
     snprintf(key, sizeof(key), "0x%016" PRIx64, view->key);
-    return json_pack("{s:s,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(view->label), "role",
-                     view->role, "size", (int)view->size, "seen", (int)view->seen, "ranks", ranks, "made",
-                     roll_text_to_json(made), "calls", ops);
+    return json_pack("{s:s,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(view->label),
+                     "name", roll_text_to_json(name), "role", view->role, "size", (int)view->size, "seen",
+                     (int)view->seen, "ranks", ranks, "made", roll_text_to_json(made), "calls",
+                     ops_json(r, view->key, steps));
 }
 
 /* A communicator's place in the report: large ones first, then by their first rank, then as they were met. */
@@ -403,8 +483,9 @@ static json_t *comms_json(struct reading *r, uint64_t steps)
 /* memory */
 
 /* Adds what one process noted about its devices (hostnccl/cuda/report.c). */
-static void add_notes(json_t *memory, json_t *kernels, const char *path)
+static void add_notes(json_t *memory, json_t *kernels, const char *notes, const char *path)
 {
+    uint32_t pid = (uint32_t)strtoul(strrchr(path, '.') + 1, NULL, 10);
     char *text = NULL, *rest = NULL;
     size_t bytes;
     int rank = -1;
@@ -418,8 +499,12 @@ static void add_notes(json_t *memory, json_t *kernels, const char *path)
         uint64_t peak, total, number;
         char fate[16];
         if (sscanf(line, "memory %u peak %" SCNu64 " of %" SCNu64, &device, &peak, &total) == 3) {
-            json_array_append_new(devices, json_pack("{s:i,s:I,s:I}", "device", (int)device, "peak_bytes",
-                                                     (json_int_t)peak, "size_bytes", (json_int_t)total));
+            json_t *one = json_pack("{s:i,s:I,s:I}", "device", (int)device, "peak_bytes", (json_int_t)peak,
+                                    "size_bytes", (json_int_t)total);
+            if (roll_steered_allocator(notes, pid, device, &number)) {
+                json_object_set_new(one, "allocator_peak_bytes", json_integer((json_int_t)number));
+            }
+            json_array_append_new(devices, one);
         } else if (sscanf(line, "kernel %15s %" SCNu64, fate, &number) == 2) {
             int64_t before = roll_json_int(kernels, fate, 0);
             json_object_set_new(kernels, fate, json_integer(before + (json_int_t)number));
@@ -429,7 +514,11 @@ static void add_notes(json_t *memory, json_t *kernels, const char *path)
     }
     free(text);
     json_t *entry = NULL;
-    for (size_t i = 0; i < json_array_size(memory) && rank >= 0; i++) {
+    /* The ranks that the launcher knows stand first, in their order, so the look at its own place finds most of them.
+     */
+    json_t *there = rank >= 0 ? json_array_get(memory, (size_t)rank) : NULL;
+    entry = there != NULL && roll_json_int(there, "rank", -1) == rank ? there : NULL;
+    for (size_t i = 0; entry == NULL && i < json_array_size(memory) && rank >= 0; i++) {
         json_t *one = json_array_get(memory, i);
         entry = roll_json_int(one, "rank", -1) == rank ? one : entry;
     }
@@ -458,7 +547,7 @@ static json_t *memory_json(const char *notes, const struct roll_rehearse_rank *r
     snprintf(pattern, sizeof(pattern), "%s/hostcuda.*", notes);
     (void)glob(pattern, 0, NULL, &files);
     for (size_t i = 0; i < files.gl_pathc; i++) {
-        add_notes(memory, kernels, files.gl_pathv[i]);
+        add_notes(memory, kernels, notes, files.gl_pathv[i]);
     }
     globfree(&files);
     return memory;
@@ -521,7 +610,15 @@ static json_t *report_json(struct reading *r, const char *notes, const struct ro
     roll_engine_t *engine = roll_feed_engine(r->feed);
     uint64_t steps = r->first_step == ROLL_STEP_NONE ? 0 : (uint64_t)r->last_step - r->first_step + 1;
     struct roll_engine_summary s;
-    roll_rehearse_order_learn(r->order);
+    struct roll_steered_steps *told = NULL;
+    size_t tolds = 0;
+    if (roll_steered_read_steps(notes, &told, &tolds) != 0 || find_meetings(r) != 0 ||
+        roll_rehearse_order_learn(r->order, r->feed, told, tolds) != 0) {
+        free(told);
+        return NULL;
+    }
+    free(told);
+    uint64_t told_steps = steps > 0 ? steps : roll_rehearse_order_told(r->order);
     uint32_t learned = roll_rehearse_order_steps(r->order);
     json_t *comms = comms_json(r, steps);
     json_t *order = roll_rehearse_order_json(r->order, r->feed, comms);
@@ -530,10 +627,10 @@ static json_t *report_json(struct reading *r, const char *notes, const struct ro
     json_t *memory = memory_json(notes, rank, ranks, kernels);
     json_t *out = json_pack("{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "schema", "rollcall.rehearsal/1", "job",
                             roll_feed_job(r->feed), "ranks", (json_int_t)s.sources, "calls", (json_int_t)s.calls,
-                            "steps", steps > 0 ? json_integer((json_int_t)steps) : json_null(), "findings_count",
-                            (json_int_t)roll_tally_findings(&r->tally), "lost", (json_int_t)s.lost, "communicators",
-                            comms, "memory", memory, "kernels", kernels, "findings", findings_json(r));
-    if (steps == 0 && learned > 1) {
+                            "steps", told_steps > 0 ? json_integer((json_int_t)told_steps) : json_null(),
+                            "findings_count", (json_int_t)roll_tally_findings(&r->tally), "lost", (json_int_t)s.lost,
+                            "communicators", comms, "memory", memory, "kernels", kernels, "findings", findings_json(r));
+    if (told_steps == 0 && learned > 1) {
         json_object_set_new(out, "steps_learned", json_integer(learned));
     }
     if (order != NULL) {
@@ -556,6 +653,7 @@ json_t *roll_rehearse_report(const char *trace, const char *notes, const struct 
     r.feed = roll_feed_new(&config, NULL, 0);
     r.verdicts = json_array();
     r.order = roll_rehearse_order_new();
+    r.groups = roll_steered_groups(notes);
     if (r.feed != NULL && r.verdicts != NULL && r.order != NULL && read_trace(&r, trace) == 0) {
         report = report_json(&r, notes, rank, ranks);
     }
@@ -574,6 +672,11 @@ json_t *roll_rehearse_report(const char *trace, const char *notes, const struct 
         free(r.ring[i].split);
     }
     free(r.ring);
+    free(r.met);
+    roll_map_fini(&r.ring_at);
+    roll_map_fini(&r.met_at);
+    roll_map_fini(&r.view_at);
+    json_decref(r.groups);
     roll_tally_fini(&r.tally);
     roll_feed_destroy(&r.feed);
     json_decref(r.verdicts);

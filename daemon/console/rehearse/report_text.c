@@ -38,11 +38,10 @@ static void print_table(struct roll_columns *table, FILE *out)
     roll_columns_fini(table);
 }
 
-/* What a communicator is called: as the job named it, else by its role; "" where neither is known. */
+/* What a communicator is called; "" where nothing tells. */
 static const char *name_of(const json_t *comm)
 {
-    const char *label = roll_json_text(comm, "label", "");
-    return label[0] != '\0' ? label : roll_json_text(comm, "role", "");
+    return roll_json_text(comm, "name", "");
 }
 
 /* A number that connects the two tables, as many communicators have no name. */
@@ -106,33 +105,49 @@ static void print_calls(const json_t *comms, bool has_steps, FILE *out)
     print_table(&table, out);
 }
 
-static void print_memory(const json_t *memory, FILE *out)
+/* "0: 64.0 MiB of 80.0 GiB, ..." for the devices of a rank. */
+static void devices_text(const json_t *devices, bool is_allocator, char *out, size_t room)
 {
-    struct roll_columns table = {.columns = 3, .shrink = 3};
-    size_t i, k;
-    json_t *rank, *device;
-    roll_columns_row(&table, (const char *const[]){"RANK", "HOST MEMORY", "DEVICE MEMORY"});
+    size_t k, used = 0;
+    json_t *device;
+    out[0] = '\0';
+    json_array_foreach((json_t *)devices, k, device)
+    {
+        const json_t *bytes = json_object_get(device, is_allocator ? "allocator_peak_bytes" : "peak_bytes");
+        char peak[32], size[32], of[48] = "";
+        if (used + 80 >= room || !json_is_integer(bytes)) {
+            continue;
+        }
+        if (!is_allocator) {
+            snprintf(of, sizeof(of), " of %s",
+                     roll_units_bytes_text((double)roll_json_int(device, "size_bytes", 0), size, sizeof(size)));
+        }
+        used += (size_t)snprintf(out + used, room - used, "%s%d: %s%s", used > 0 ? ", " : "",
+                                 (int)roll_json_int(device, "device", 0),
+                                 roll_units_bytes_text((double)json_integer_value(bytes), peak, sizeof(peak)), of);
+    }
+}
+
+/* has_pytorch: there is a column of what PyTorch's own allocator gave out; "-" where it keeps no account. */
+static void print_memory(const json_t *memory, bool has_pytorch, FILE *out)
+{
+    struct roll_columns table = {.columns = has_pytorch ? 4 : 3, .shrink = 3};
+    size_t i;
+    json_t *rank;
+    roll_columns_row(&table, (const char *const[]){"RANK", "HOST MEMORY", "DEVICE MEMORY", "PYTORCH'S OWN"});
     json_array_foreach((json_t *)memory, i, rank)
     {
-        char number[16] = "?", host[32] = "", devices[512] = "", peak[32], size[32];
-        int n = 0;
+        const json_t *devices = json_object_get(rank, "devices");
+        char number[16] = "?", host[32] = "", seen[512] = "", own[512] = "";
         if (json_is_integer(json_object_get(rank, "rank"))) {
             snprintf(number, sizeof(number), "%d", (int)roll_json_int(rank, "rank", 0));
         }
         if (json_is_integer(json_object_get(rank, "host_peak_bytes"))) {
             roll_units_bytes_text((double)roll_json_int(rank, "host_peak_bytes", 0), host, sizeof(host));
         }
-        json_array_foreach(json_object_get(rank, "devices"), k, device)
-        {
-            if (n < (int)sizeof(devices) - 80) {
-                n +=
-                    snprintf(devices + n, sizeof(devices) - (size_t)n, "%s%d: %s of %s", n > 0 ? ", " : "",
-                             (int)roll_json_int(device, "device", 0),
-                             roll_units_bytes_text((double)roll_json_int(device, "peak_bytes", 0), peak, sizeof(peak)),
-                             roll_units_bytes_text((double)roll_json_int(device, "size_bytes", 0), size, sizeof(size)));
-            }
-        }
-        roll_columns_row(&table, (const char *const[]){number, host, devices});
+        devices_text(devices, false, seen, sizeof(seen));
+        devices_text(devices, true, own, sizeof(own));
+        roll_columns_row(&table, (const char *const[]){number, host, seen, own[0] != '\0' ? own : "-"});
     }
     if (json_array_size(memory) > 0) {
         print_table(&table, out);
@@ -250,7 +265,7 @@ void roll_rehearse_print(const json_t *report, FILE *out)
         print_communicators(comms, out);
         print_calls(comms, has_steps, out);
     }
-    print_memory(json_object_get(report, "memory"), out);
+    print_memory(json_object_get(report, "memory"), json_is_object(json_object_get(report, "steered")), out);
     long long skipped = roll_json_int(kernels, "skipped", 0), run = roll_json_int(kernels, "run", 0),
               refused = roll_json_int(kernels, "refused", 0);
     if (skipped + run + refused > 0) {
@@ -267,6 +282,8 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     }
     print_order(json_object_get(report, "order"), out);
     print_ended(json_object_get(report, "ended"), out);
+    roll_steered_print_odd(json_object_get(report, "steered"), json_object_get(report, "ended"),
+                           (int)roll_json_int(report, "code", 0), out);
     roll_steered_print(json_object_get(report, "steered"), out);
     int64_t findings = roll_json_int(report, "findings_count", 0);
     fprintf(out, findings > 0 ? "Findings: %lld\n" : "Findings: none\n", (long long)findings);

@@ -25,7 +25,8 @@
 #define SMALL_BYTES     4096u         /* what hostnccl moves in any case */
 #define NOTES_MOST      (16u << 20)   /* of one process */
 #define ROWS_MOST       20            /* of the table; the JSON has all */
-#define OPERATIONS_MOST 5             /* that failed, in the text */
+#define OPERATIONS_MOST 5             /* that failed or were left out, in the text */
+#define READS_BEHIND    8             /* a job that ends for a number reads little more */
 
 /* the settings */
 
@@ -90,12 +91,29 @@ struct read {
     struct roll_rankset ranks;
 };
 
+/* A read of nan or inf, as one process made it. */
+struct odd {
+    char what[8], value[16];
+    char *file, *function; /* owned */
+    unsigned line;
+    uint64_t at; /* the how manyth read of the process */
+};
+
+/* What one process tells in several lines. */
+struct process {
+    int64_t rank; /* -1 = not known */
+    uint64_t reads, step, odd_step;
+    struct odd odd; /* the newest */
+};
+
 struct steered {
     struct read *read; /* owned */
     size_t reads, room;
     json_t *index;      /* owned: text of a line -> its place in `read` */
     json_t *operations; /* owned: word -> number */
     json_t *failed;     /* owned: operation -> number */
+    json_t *left;       /* owned: the same of those that were left out */
+    json_t *odd;        /* owned: array of what the report says of reads of nan and inf */
     json_t *totals;     /* owned: value -> number of reads */
     char values[64];
     uint64_t size_bytes, processes;
@@ -118,8 +136,9 @@ static void make_plain(char *text)
 }
 
 /* A line `read VALUE HOW NUMBER LINE FILE<tab>FUNCTION`. 0 or NOMEM. */
-static int add_read(struct steered *s, const char *text, int64_t rank)
+static int add_read(struct steered *s, const char *text, struct process *process)
 {
+    int64_t rank = process->rank;
     char value[16], how[16], key[2 * PATH_MAX];
     uint64_t number;
     unsigned line;
@@ -146,15 +165,49 @@ static int add_read(struct steered *s, const char *text, int64_t rank)
     }
     struct read *read = &s->read[json_integer_value(place)];
     read->reads += number;
+    process->reads += number;
     add_to(s->totals, value, number);
     return rank >= 0 ? roll_rankset_add(&read->ranks, (uint32_t)rank) : 0;
+}
+
+/* A line `odd WHAT VALUE NUMBER LINE FILE<tab>FUNCTION`, of which the newest is kept. 0 or NOMEM. */
+static int add_odd(struct odd *newest, const char *text)
+{
+    struct odd odd = {0};
+    int at = 0;
+    if (sscanf(text, "odd %7s %15s %" SCNu64 " %u %n", odd.what, odd.value, &odd.at, &odd.line, &at) != 4 || at == 0 ||
+        odd.at < newest->at) {
+        return 0;
+    }
+    const char *tab = strchr(text + at, '\t');
+    odd.file = strndup(text + at, tab != NULL ? (size_t)(tab - text) - (size_t)at : strlen(text + at));
+    odd.function = strdup(tab != NULL ? tab + 1 : "");
+    free(newest->file);
+    free(newest->function);
+    *newest = odd;
+    return odd.file != NULL && odd.function != NULL ? 0 : ROLL_E_NOMEM;
+}
+
+/* Keeps of a process that it read nan or inf, and little behind it. */
+static void end_process(struct steered *s, struct process *process)
+{
+    const struct odd *odd = &process->odd;
+    if (odd->file != NULL && odd->function != NULL && process->reads - odd->at <= READS_BEHIND &&
+        process->odd_step == process->step) {
+        json_array_append_new(s->odd, json_pack("{s:o,s:s,s:s,s:s,s:i,s:s}", "rank",
+                                                process->rank >= 0 ? json_integer(process->rank) : json_null(), "read",
+                                                odd->what, "value", odd->value, "file", odd->file, "line",
+                                                (int)odd->line, "function", odd->function));
+    }
+    free(process->odd.file);
+    free(process->odd.function);
 }
 
 static int add_process(struct steered *s, const char *path)
 {
     char *text = NULL, *rest = NULL, word[64];
     size_t bytes = 0;
-    int64_t rank = -1;
+    struct process process = {.rank = -1};
     uint64_t number;
     int at = 0, err = 0;
     if (roll_read_whole(path, NOTES_MOST, &text, &bytes) != 0) {
@@ -164,24 +217,32 @@ static int add_process(struct steered *s, const char *path)
     for (char *line = strtok_r(text, "\n", &rest); line != NULL && err == 0; line = strtok_r(NULL, "\n", &rest)) {
         make_plain(line);
         if (sscanf(line, "rank %" SCNu64, &number) == 1) {
-            rank = number <= INT32_MAX ? (int64_t)number : -1;
+            process.rank = number <= INT32_MAX ? (int64_t)number : -1;
         } else if (sscanf(line, "ops %63s %" SCNu64, word, &number) == 2) {
             add_to(s->operations, word, number);
         } else if (sscanf(line, "failed %" SCNu64 " %n", &number, &at) == 1) {
             add_to(s->failed, line + at, number);
+        } else if (sscanf(line, "left %" SCNu64 " %n", &number, &at) == 1) {
+            add_to(s->left, line + at, number);
         } else if (sscanf(line, "stopped %" SCNu64, &number) == 1) {
             s->steps = number > s->steps ? number : s->steps;
-            err = rank >= 0 ? roll_rankset_add(&s->stopped, (uint32_t)rank) : 0;
+            err = process.rank >= 0 ? roll_rankset_add(&s->stopped, (uint32_t)process.rank) : 0;
         } else if (sscanf(line, "step %" SCNu64, &number) == 1) {
             s->told = number > s->told ? number : s->told;
+            process.step = number;
+        } else if (sscanf(line, "odd_step %" SCNu64, &number) == 1) {
+            process.odd_step = number;
+        } else if (strncmp(line, "odd ", 4) == 0) {
+            err = add_odd(&process.odd, line);
         } else if (sscanf(line, "size %" SCNu64, &number) == 1) {
             s->size_bytes = number;
         } else if (sscanf(line, "values %63s", word) == 1) {
             snprintf(s->values, sizeof(s->values), "%s", word);
         } else {
-            err = add_read(s, line, rank);
+            err = add_read(s, line, &process);
         }
     }
+    end_process(s, &process);
     free(text);
     return err;
 }
@@ -202,11 +263,39 @@ static int by_doubt(const void *a, const void *b)
     return doubt != 0 ? doubt : often != 0 ? often : name != 0 ? name : (x->line > y->line) - (x->line < y->line);
 }
 
+static int by_count(const void *a, const void *b)
+{
+    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "count")),
+               y = json_integer_value(json_object_get(*(json_t *const *)b, "count"));
+    return (y > x) - (y < x);
+}
+
+/* Operations with their numbers, the most frequent first; owned. */
+static json_t *counts_json(const json_t *counts)
+{
+    json_t *out = json_array(), *number;
+    size_t n = json_object_size(counts), used = 0;
+    json_t **one = calloc(n + 1, sizeof(json_t *));
+    const char *name;
+    json_object_foreach((json_t *)counts, name, number)
+    {
+        if (one != NULL && used < n) {
+            one[used++] = json_pack("{s:s,s:O}", "operation", name, "count", number);
+        }
+    }
+    if (used > 1) {
+        qsort(one, used, sizeof(*one), by_count);
+    }
+    for (size_t i = 0; i < used; i++) {
+        json_array_append_new(out, one[i]);
+    }
+    free(one);
+    return out;
+}
+
 static json_t *steered_json(struct steered *s)
 {
-    json_t *at = json_array(), *failed = json_array();
-    const char *name;
-    json_t *number;
+    json_t *at = json_array();
     qsort(s->read, s->reads, sizeof(*s->read), by_doubt);
     for (size_t i = 0; i < s->reads; i++) {
         const struct read *r = &s->read[i];
@@ -214,24 +303,25 @@ static json_t *steered_json(struct steered *s)
                                             r->file, "line", (int)r->line, "function", r->function, "reads",
                                             (json_int_t)r->reads, "ranks", roll_ranks_text_json(&r->ranks)));
     }
-    json_object_foreach(s->failed, name, number)
-    {
-        json_array_append_new(failed, json_pack("{s:s,s:O}", "operation", name, "count", number));
-    }
     json_t *stopped = roll_rankset_count(&s->stopped) > 0 ? json_pack("{s:I,s:o}", "steps", (json_int_t)s->steps,
                                                                       "ranks", roll_ranks_text_json(&s->stopped))
                                                           : json_null();
-    return json_pack("{s:I,s:I,s:s,s:O,s:o,s:O,s:o,s:o,s:o}", "processes", (json_int_t)s->processes, "size_bytes",
-                     (json_int_t)s->size_bytes, "values", s->values, "operations", s->operations, "failed", failed,
-                     "reads", s->totals, "read_at", at, "steps",
-                     s->told > 0 ? json_integer((json_int_t)s->told) : json_null(), "stopped", stopped);
+    return json_pack("{s:I,s:I,s:s,s:O,s:o,s:o,s:O,s:o,s:O,s:o,s:o}", "processes", (json_int_t)s->processes,
+                     "size_bytes", (json_int_t)s->size_bytes, "values", s->values, "operations", s->operations,
+                     "failed", counts_json(s->failed), "left", counts_json(s->left), "reads", s->totals, "read_at", at,
+                     "odd", s->odd, "steps", s->told > 0 ? json_integer((json_int_t)s->told) : json_null(), "stopped",
+                     stopped);
 }
 
 json_t *roll_steered_json(const char *notes)
 {
     static const char *const words[] = {"computed", "left", "failed", "captured"};
-    struct steered s = {
-        .index = json_object(), .operations = json_object(), .failed = json_object(), .totals = json_object()};
+    struct steered s = {.index = json_object(),
+                        .operations = json_object(),
+                        .failed = json_object(),
+                        .left = json_object(),
+                        .odd = json_array(),
+                        .totals = json_object()};
     char pattern[PATH_MAX];
     glob_t files = {0};
     int err = 0;
@@ -255,8 +345,149 @@ json_t *roll_steered_json(const char *notes)
     json_decref(s.index);
     json_decref(s.operations);
     json_decref(s.failed);
+    json_decref(s.left);
+    json_decref(s.odd);
     json_decref(s.totals);
     return out;
+}
+
+/* single lines of the notes */
+
+/* Gives each line of each process to `take`, until it returns an error. */
+static int each_line(const char *notes, int (*take)(void *arg, uint32_t pid, const char *line), void *arg)
+{
+    char pattern[PATH_MAX];
+    glob_t files = {0};
+    int err = 0;
+    snprintf(pattern, sizeof(pattern), "%s/steered.*", notes);
+    (void)glob(pattern, 0, NULL, &files);
+    for (size_t i = 0; i < files.gl_pathc && err == 0; i++) {
+        uint32_t pid = (uint32_t)strtoul(strrchr(files.gl_pathv[i], '.') + 1, NULL, 10);
+        char *text = NULL, *rest = NULL;
+        size_t bytes;
+        if (roll_read_whole(files.gl_pathv[i], NOTES_MOST, &text, &bytes) != 0) {
+            continue;
+        }
+        for (char *line = strtok_r(text, "\n", &rest); line != NULL && err == 0; line = strtok_r(NULL, "\n", &rest)) {
+            make_plain(line);
+            err = take(arg, pid, line);
+        }
+        free(text);
+    }
+    globfree(&files);
+    return err;
+}
+
+struct steps {
+    struct roll_steered_steps *step; /* owned */
+    size_t count, room;
+};
+
+static int take_step(void *arg, uint32_t pid, const char *line)
+{
+    struct steps *s = arg;
+    struct roll_steered_steps one = {.pid = pid};
+    char which[8] = "";
+    uint64_t number;
+    bool is_step = sscanf(line, "step %" SCNu64, &number) == 1;
+    if (!is_step && sscanf(line, "step_end %7s %" SCNu64, which, &number) != 2) {
+        return 0;
+    }
+    if (s->count == 0 || s->step[s->count - 1].pid != pid) {
+        int err = ROLL_GROW(s->step, s->room, s->count + 1);
+        if (err != 0) {
+            return err;
+        }
+        s->step[s->count++] = one;
+    }
+    struct roll_steered_steps *mine = &s->step[s->count - 1];
+    uint64_t *to = is_step                        ? &mine->steps
+                   : strcmp(which, "first") == 0  ? &mine->first_ns
+                   : strcmp(which, "second") == 0 ? &mine->second_ns
+                   : strcmp(which, "last") == 0   ? &mine->last_ns
+                                                  : &one.last_ns;
+    *to = number;
+    return 0;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct roll_steered_steps *x = a, *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+int roll_steered_read_steps(const char *notes, struct roll_steered_steps **out, size_t *count)
+{
+    struct steps s = {0};
+    int err = each_line(notes, take_step, &s);
+    if (err != 0) {
+        free(s.step);
+        s = (struct steps){0};
+    }
+    if (s.count > 1) {
+        qsort(s.step, s.count, sizeof(*s.step), by_pid);
+    }
+    *out = s.step;
+    *count = s.count;
+    return err;
+}
+
+const struct roll_steered_steps *roll_steered_steps_of(const struct roll_steered_steps *steps, size_t count,
+                                                       uint32_t pid)
+{
+    const struct roll_steered_steps wanted = {.pid = pid};
+    return count > 0 ? bsearch(&wanted, steps, count, sizeof(*steps), by_pid) : NULL;
+}
+
+/* A line `group SIZE LINE NAME<tab>DESCRIPTION<tab>FILE<tab>FUNCTION`. All members tell the same; the first is kept. */
+static int take_group(void *arg, uint32_t pid, const char *line)
+{
+    json_t *groups = arg;
+    unsigned size, number;
+    char *part[4], *text, *rest = NULL;
+    int at = 0;
+    (void)pid;
+    if (sscanf(line, "group %u %u %n", &size, &number, &at) != 2 || at == 0) {
+        return 0;
+    }
+    text = strdup(line + at);
+    rest = text;
+    for (size_t i = 0; i < 4; i++) {
+        part[i] = rest != NULL ? strsep(&rest, "\t") : NULL; /* a description may be empty */
+    }
+    if (text != NULL && part[3] != NULL && json_object_get(groups, part[0]) == NULL) {
+        json_object_set_new(groups, part[0],
+                            json_pack("{s:i,s:s,s:s,s:i,s:s}", "size", (int)size, "description", part[1], "file",
+                                      part[2], "line", (int)number, "function", part[3]));
+    }
+    free(text);
+    return 0;
+}
+
+json_t *roll_steered_groups(const char *notes)
+{
+    json_t *groups = json_object();
+    if (groups != NULL) {
+        (void)each_line(notes, take_group, groups);
+    }
+    return groups;
+}
+
+bool roll_steered_allocator(const char *notes, uint32_t pid, unsigned device, uint64_t *bytes)
+{
+    char path[PATH_MAX], *text = NULL, *rest = NULL;
+    size_t size;
+    bool found = false;
+    snprintf(path, sizeof(path), "%s/steered.%u", notes, pid);
+    if (roll_read_whole(path, NOTES_MOST, &text, &size) != 0) {
+        return false;
+    }
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL && !found; line = strtok_r(NULL, "\n", &rest)) {
+        unsigned of;
+        found = sscanf(line, "allocator %u %" SCNu64, &of, bytes) == 2 && of == device;
+    }
+    free(text);
+    return found;
 }
 
 /* the text */
@@ -266,30 +497,114 @@ static long long number_of(const json_t *object, const char *name)
     return (long long)json_integer_value(json_object_get(object, name));
 }
 
-static void print_operations(const json_t *steered, FILE *out)
+/* " (aten::mm 7, aten::cat)": the first of the operations; a number where there is more than one of it. */
+static void print_names(const json_t *operations, FILE *out)
 {
-    const json_t *operations = json_object_get(steered, "operations"), *failed = json_object_get(steered, "failed");
-    long long captured = number_of(operations, "captured"), refused = number_of(operations, "failed");
     size_t i;
     json_t *one;
+    json_array_foreach((json_t *)operations, i, one)
+    {
+        if (i == OPERATIONS_MOST) {
+            fprintf(out, ", ...");
+            break;
+        }
+        fprintf(out, "%s%s", i == 0 ? " (" : ", ", json_string_value(json_object_get(one, "operation")));
+        if (number_of(one, "count") > 1) {
+            fprintf(out, " %lld", number_of(one, "count"));
+        }
+    }
+    fprintf(out, i > 0 ? ")" : "");
+}
+
+static void print_operations(const json_t *steered, FILE *out)
+{
+    const json_t *operations = json_object_get(steered, "operations");
+    long long captured = number_of(operations, "captured"), refused = number_of(operations, "failed");
     fprintf(out, "Operations on CUDA tensors: %lld computed on the host (up to %lld bytes each), %lld left out",
             number_of(operations, "computed"), number_of(steered, "size_bytes"), number_of(operations, "left"));
+    print_names(json_object_get(steered, "left"), out);
     if (captured > 0) {
         fprintf(out, ", %lld captured in graphs", captured);
     }
     if (refused > 0) {
         fprintf(out, ", %lld that the host cannot compute", refused);
-        json_array_foreach(failed, i, one)
-        {
-            fprintf(out, "%s%s", i == 0 ? " (" : ", ",
-                    i < OPERATIONS_MOST ? json_string_value(json_object_get(one, "operation")) : "...");
-            if (i == OPERATIONS_MOST) {
-                break;
-            }
-        }
-        fprintf(out, json_array_size(failed) > 0 ? ")" : "");
+        print_names(json_object_get(steered, "failed"), out);
     }
     fprintf(out, ".\n");
+}
+
+/* The way in which a rank ended, as the report says it: its code, 128 + signal; `otherwise` where it does not say. */
+static int code_of(const json_t *ended, int64_t rank, int otherwise)
+{
+    size_t i, k;
+    json_t *one, *member;
+    json_array_foreach((json_t *)ended, i, one)
+    {
+        json_array_foreach(json_object_get(one, "ranks"), k, member)
+        {
+            if (json_integer_value(member) == rank) {
+                long long signal = number_of(one, "signal");
+                return signal > 0 ? 128 + (int)signal : (int)number_of(one, "code");
+            }
+        }
+    }
+    return otherwise;
+}
+
+/* One line for the ranks that read the same at the same place and ended alike. */
+static void print_one_odd(const json_t *odd, const struct roll_rankset *ranks, bool is_failed, FILE *out)
+{
+    const char *file = json_string_value(json_object_get(odd, "file")), *base = strrchr(file, '/'),
+               *value = json_string_value(json_object_get(odd, "value")),
+               *read = json_string_value(json_object_get(odd, "read"));
+    char who[128] = "";
+    if (roll_rankset_count(ranks) > 0) {
+        roll_rankset_format(ranks, who, sizeof(who));
+    }
+    fprintf(out, "%s%s %s %s had read %s at %s:%lld %s (value: %s%s).\n",
+            who[0] == '\0'                  ? "A rank"
+            : roll_rankset_count(ranks) > 1 ? "Ranks "
+                                            : "Rank ",
+            who, is_failed ? "stopped after" : "ended just after", roll_rankset_count(ranks) > 1 ? "they" : "it", read,
+            base != NULL ? base + 1 : file, number_of(odd, "line"), json_string_value(json_object_get(odd, "function")),
+            value, is_doubtful(value) ? ", so the rehearsal's own: see --compute, and rollcall.rehearse.value_at" : "");
+}
+
+void roll_steered_print_odd(const json_t *steered, const json_t *ended, int code, FILE *out)
+{
+    const json_t *odd = json_object_get(steered, "odd");
+    size_t i, k, count = json_array_size(odd);
+    json_t *one, *other;
+    bool *is_told = calloc(count + 1, sizeof(*is_told));
+    /* Where it is known how each rank ended, a rank that is not named there ended with 0, or was ended with the job
+     * that did not move (124), of which nothing can be said. */
+    int otherwise = code == 124 ? -1 : json_array_size(ended) > 0 ? 0 : code;
+    json_array_foreach((json_t *)odd, i, one)
+    {
+        struct roll_rankset ranks = {0};
+        int how = code_of(ended, number_of(one, "rank"), otherwise);
+        bool is_failed = how > 0;
+        bool is_nan = strcmp(json_string_value(json_object_get(one, "read")), "nan") == 0;
+        if (is_told == NULL || is_told[i] || how < 0 || (!is_failed && !is_nan)) {
+            continue; /* a job that reads inf and goes on to its end has a reason for it */
+        }
+        for (k = i; k < count; k++) {
+            other = json_array_get(odd, k);
+            int other_how = code_of(ended, number_of(other, "rank"), otherwise);
+            bool same = other_how >= 0 && (other_how > 0) == is_failed;
+            static const char *const names[] = {"read", "value", "file", "line", "function"};
+            for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+                same = same && json_equal(json_object_get(one, names[n]), json_object_get(other, names[n]));
+            }
+            is_told[k] = is_told[k] || same;
+            if (same && json_is_integer(json_object_get(other, "rank"))) {
+                (void)roll_rankset_add(&ranks, (uint32_t)number_of(other, "rank"));
+            }
+        }
+        print_one_odd(one, &ranks, is_failed, out);
+        roll_rankset_fini(&ranks);
+    }
+    free(is_told);
 }
 
 static void print_reads(const json_t *steered, FILE *out)

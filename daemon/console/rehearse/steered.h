@@ -27,12 +27,35 @@ int roll_steering_check(const struct roll_steering *s, char *why, size_t size);
  */
 void roll_steering_apply(const struct roll_steering *s);
 
+/* The steps that a process told of. Moments are CLOCK_MONOTONIC, 0 = not told. */
+struct roll_steered_steps {
+    uint32_t pid;
+    uint64_t steps;
+    uint64_t first_ns, second_ns, last_ns; /* when the first, the second and the last of them ended */
+};
+
+/* Reads of the notes in a folder which processes have told of steps. *out: owned, by pid. 0, NOMEM. */
+int roll_steered_read_steps(const char *notes, struct roll_steered_steps **out, size_t *count);
+/* Those of a process; NULL: it told none. */
+const struct roll_steered_steps *roll_steered_steps_of(const struct roll_steered_steps *steps, size_t count,
+                                                       uint32_t pid);
+
+/* The process groups of PyTorch that the notes in a folder tell of, owned: by the name that PyTorch gives them, an
+ * object with `size`, `description`, `file`, `line` and `function`. NULL: no memory. */
+json_t *roll_steered_groups(const char *notes);
+
+/* The most bytes that PyTorch's allocator gave out on a device of a process. False: not known. */
+bool roll_steered_allocator(const char *notes, uint32_t pid, unsigned device, uint64_t *bytes);
+
 /* Reads the notes `steered.PID` in a folder. The member "steered" of the report (docs/REHEARSE.md), owned; NULL when no
  * process wrote any, or out of memory. */
 json_t *roll_steered_json(const char *notes);
 
 /* Whether PyTorch read values back, and each came from the host, a computation or a hook. */
 bool roll_steered_is_computed(const json_t *steered);
+
+/* Prints which ranks ended behind a read of nan or inf. ended: as in the report; code: the job's. */
+void roll_steered_print_odd(const json_t *steered, const json_t *ended, int code, FILE *out);
 
 /* Prints it for people; nothing for NULL. */
 void roll_steered_print(const json_t *steered, FILE *out);

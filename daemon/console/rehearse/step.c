@@ -1,79 +1,178 @@
 /*
- * step.c: one step of a rehearsed job: found where the job told none, and the order of its calls.
+ * step.c: one step of a rehearsed job: told by the job, else found; and the order of its calls.
  *
- * A step is what repeats in all calls of a rank, over its communicators. On one communicator it may be a layer that
- * repeats, so each communicator by itself was rejected.
+ * Where the job's Python has told when its steps ended, the calls between the first and the last of these moments are
+ * those of the steps in between: the beginning of a job is no step, and the first one has calls that the others lack.
+ * Where nothing is told, a step is what repeats in all calls of a rank, over its communicators. On one communicator it
+ * may be a layer that repeats, so each communicator by itself was rejected.
  */
 #include "daemon/base/array.h"
 #include "daemon/console/rehearse/order.h"
 #include "daemon/console/text.h"
+#include "trace/ident.h"
 #include "trace/op.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The calls of a rank as numbers, equal for equal calls on one communicator; *at: where each stands in `made`. */
-static int number_calls(struct roll_rehearse_order *o, const struct ring *r, bool with_counts, uint32_t *id,
-                        uint32_t *at, size_t *calls)
-{
-    struct roll_map known = {0};
-    uint32_t numbers = 0;
-    int err = 0;
-    *calls = 0;
-    for (size_t i = 0; i < r->mades && err == 0; i++) {
-        uint32_t call = r->made[i].call;
-        if (call == ROLL_EXPECTED_NONE) {
-            continue;
-        }
-        if (!with_counts) {
-            struct roll_expected_call without = o->build.x->call[call];
-            without.count = ROLL_EXPECTED_ANY;
-            err = roll_expect_call(&o->build, &without, &call);
-        }
-        uint64_t key = (uint64_t)r->made[i].comm << 32 | call;
-        uint32_t number = err == 0 ? roll_map_get(&known, key) : 0;
-        if (err == 0 && number == ROLL_MAP_NONE) {
-            number = numbers++;
-            err = roll_map_add(&known, key, number);
-        }
-        id[*calls] = number;
-        at[(*calls)++] = (uint32_t)i;
-    }
-    roll_map_fini(&known);
-    return err;
-}
+/* what repeats */
 
-/* Finds the step of one rank: the part that repeats and holds most of its calls. True: that is half of them. */
-static bool find_step(struct roll_rehearse_order *o, struct ring *r, bool with_counts)
+/* The search itself: the part that repeats and holds most calls. */
+static int search(const struct roll_rehearse_order *o, const uint32_t *call, const uint16_t *comm, size_t calls,
+                  struct searched *out)
 {
-    uint32_t *id = calloc(r->mades + 1, sizeof(*id)), *at = calloc(r->mades + 1, sizeof(*at));
     struct roll_expected_part *part = NULL;
-    size_t calls = 0, parts = 0;
+    size_t parts = 0;
     uint64_t most = 0;
-    bool there = id != NULL && at != NULL && number_calls(o, r, with_counts, id, at, &calls) == 0 &&
-                 roll_repeats_find(id, calls, &part, &parts) == 0;
-    for (size_t i = 0; there && i < parts; i++) {
+    int err = roll_repeats_learn(o->build.x->call, call, comm, calls, &part, &parts);
+    for (size_t i = 0; i < parts; i++) {
         uint64_t covered = (uint64_t)part[i].calls * part[i].times;
         if (part[i].times > 1 && covered > most) {
             most = covered;
-            size_t end = (size_t)part[i].first + part[i].calls;
-            r->step = (struct roll_rehearse_step){at[part[i].first], end < calls ? at[end] : r->mades, part[i].times};
+            out->first = part[i].first;
+            out->end = part[i].first + part[i].calls;
+            out->times = part[i].times;
         }
     }
     free(part);
-    free(id);
-    free(at);
-    return most * 2 >= calls && most > 0;
+    return err;
 }
 
-void roll_rehearse_order_learn(roll_rehearse_order_t *o)
+/* The same, once for the calls of all ranks that make the same ones. */
+static int search_once(struct roll_rehearse_order *o, const uint32_t *call, const uint16_t *comm, size_t calls,
+                       struct searched *out)
 {
-    for (size_t i = 0; i < o->rings; i++) {
-        if (!find_step(o, &o->ring[i], true)) {
-            (void)find_step(o, &o->ring[i], false); /* amounts that follow the data */
+    uint64_t key = roll_hash64(roll_hash64(1, call, calls * sizeof(*call)), comm, calls * sizeof(*comm)),
+             check = roll_hash64(roll_hash64(2, call, calls * sizeof(*call)), comm, calls * sizeof(*comm));
+    size_t step = 0;
+    for (uint32_t i; (i = roll_map_each(&o->searched_at, key, &step)) != ROLL_MAP_NONE;) {
+        if (o->searched[i].check == check && o->searched[i].calls == calls) {
+            *out = o->searched[i];
+            return 0;
         }
     }
+    *out = (struct searched){.check = check, .calls = calls};
+    int err = ROLL_GROW(o->searched, o->search_room, o->searches + 1);
+    err = err == 0 ? search(o, call, comm, calls, out) : err;
+    err = err == 0 ? roll_map_add(&o->searched_at, key, (uint32_t)o->searches) : err;
+    if (err == 0) {
+        o->searched[o->searches++] = *out;
+    }
+    return err;
+}
+
+/* Finds the step of one rank by what repeats in its calls. */
+static void find_step(struct roll_rehearse_order *o, struct ring *r)
+{
+    uint32_t *call = calloc(r->mades + 1, sizeof(*call)), *at = calloc(r->mades + 1, sizeof(*at));
+    uint16_t *comm = calloc(r->mades + 1, sizeof(*comm));
+    struct searched found = {0};
+    size_t calls = 0;
+    for (size_t i = 0; call != NULL && at != NULL && comm != NULL && i < r->mades; i++) {
+        if (r->made[i].call != ROLL_EXPECTED_NONE) {
+            call[calls] = r->made[i].call;
+            comm[calls] = r->made[i].comm;
+            at[calls++] = (uint32_t)i;
+        }
+    }
+    if (calls > 0 && search_once(o, call, comm, calls, &found) == 0 && found.times > 1) {
+        r->step =
+            (struct roll_rehearse_step){at[found.first], found.end < calls ? at[found.end] : r->mades, found.times};
+    }
+    free(call);
+    free(at);
+    free(comm);
+}
+
+/* what is told */
+
+/* The first call behind a moment. */
+static size_t first_behind(const struct ring *r, uint64_t ns)
+{
+    uint64_t us = ns > r->first_ns ? (ns - r->first_ns) / 1000 : 0;
+    size_t low = 0, high = r->mades;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (r->made[middle].at_us <= us) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Adds up the calls from `first` to `last` by communicator and operation. */
+static int add_up(const struct roll_rehearse_order *o, struct ring *r, size_t first, size_t last, uint64_t rounds)
+{
+    r->rounds = rounds;
+    for (size_t i = first; i < last; i++) {
+        const struct made *made = &r->made[i];
+        if (made->call == ROLL_EXPECTED_NONE) {
+            continue;
+        }
+        struct local *comm = &r->comm[made->comm];
+        const struct roll_expected_call *call = &o->build.x->call[made->call];
+        comm->step = comm->step != NULL ? comm->step : calloc(ROLL_OP_LIMIT, sizeof(*comm->step));
+        if (comm->step == NULL) {
+            return ROLL_E_NOMEM;
+        }
+        comm->step[call->op].calls++;
+        comm->step[call->op].bytes +=
+            call->count == ROLL_EXPECTED_ANY ? 0 : call->count * roll_dtype_bytes(call->dtype);
+    }
+    return 0;
+}
+
+/* The steps of one rank as its process told them. False: it did not, or there are none between two others. */
+static bool take_told(struct roll_rehearse_order *o, struct ring *r, const struct roll_steered_steps *told)
+{
+    if (told == NULL || told->steps < 2 || told->second_ns == 0 || told->last_ns < told->second_ns || r->mades == 0 ||
+        told->last_ns - r->first_ns >= (uint64_t)UINT32_MAX * 1000) {
+        return false;
+    }
+    size_t first = first_behind(r, told->first_ns);
+    r->step = (struct roll_rehearse_step){first, first_behind(r, told->second_ns), (uint32_t)told->steps};
+    return add_up(o, r, first, first_behind(r, told->last_ns), told->steps - 1) == 0;
+}
+
+int roll_rehearse_order_learn(roll_rehearse_order_t *o, roll_feed_t *feed, const struct roll_steered_steps *told,
+                              size_t tolds)
+{
+    int err = 0;
+    for (size_t i = 0; i < tolds; i++) {
+        o->told = told[i].steps > o->told ? told[i].steps : o->told;
+    }
+    for (size_t i = 0; i < o->rings && err == 0; i++) {
+        struct ring *r = &o->ring[i];
+        struct roll_feed_stream stream;
+        const struct roll_steered_steps *mine = NULL;
+        if (o->told > 0 && r->stream != 0 && roll_feed_find(feed, r->stream, &stream)) {
+            mine = roll_steered_steps_of(told, tolds, stream.pid);
+        }
+        if (take_told(o, r, mine) || (mine != NULL && mine->steps < 2)) {
+            continue;
+        }
+        find_step(o, r);
+        if (r->step.times > 1) {
+            /* A repetition may be several steps of which the job has told the number, and not the moments. */
+            uint64_t rounds = o->told > 0 ? o->told : 1;
+            err = add_up(o, r, r->step.first, r->step.last, rounds);
+            for (size_t k = 0; o->told > 0 && k < r->comms; k++) {
+                for (size_t op = 0; r->comm[k].step != NULL && op < ROLL_OP_LIMIT; op++) {
+                    r->comm[k].step[op].calls *= r->step.times;
+                    r->comm[k].step[op].bytes *= r->step.times;
+                }
+            }
+        }
+    }
+    return err;
+}
+
+uint64_t roll_rehearse_order_told(const roll_rehearse_order_t *o)
+{
+    return o->told;
 }
 
 uint32_t roll_rehearse_order_steps(const roll_rehearse_order_t *o)
@@ -85,19 +184,14 @@ uint32_t roll_rehearse_order_steps(const roll_rehearse_order_t *o)
     return most;
 }
 
-void roll_rehearse_order_step(const roll_rehearse_order_t *o, size_t ring, uint32_t comm, unsigned op, uint64_t *calls,
-                              uint64_t *bytes)
+void roll_rehearse_order_step(const roll_rehearse_order_t *o, size_t ring, uint32_t comm, unsigned op, double *calls,
+                              double *bytes)
 {
     const struct ring *r = ring < o->rings ? &o->ring[ring] : NULL;
-    *calls = *bytes = 0;
-    for (size_t i = r != NULL ? r->step.first : 0; r != NULL && r->step.times > 1 && i < r->step.last; i++) {
-        const struct made *made = &r->made[i];
-        if (made->call != ROLL_EXPECTED_NONE && made->comm == comm && o->build.x->call[made->call].op == op) {
-            const struct roll_expected_call *call = &o->build.x->call[made->call];
-            ++*calls;
-            *bytes += call->count == ROLL_EXPECTED_ANY ? 0 : call->count * roll_dtype_bytes(call->dtype);
-        }
-    }
+    const struct step_sum *sum =
+        r != NULL && comm < r->comms && r->comm[comm].step != NULL ? &r->comm[comm].step[op] : NULL;
+    *calls = sum != NULL && r->rounds > 0 ? (double)sum->calls / (double)r->rounds : 0;
+    *bytes = sum != NULL && r->rounds > 0 ? (double)sum->bytes / (double)r->rounds : 0;
 }
 
 /* the order */

@@ -5,10 +5,12 @@
  * with 7 at its end. `larger`: the broadcast has twice the bytes. `shorter`: in the second step the last
  * rank sums up half of its gradients. `redop`: it takes the largest
  * instead of the sum. `crashes`: it does so in the second step. `beside`:
- * the sum and the broadcast are on different streams. STEPS: another number of steps. LATE: seconds before the first
- * call.
+ * the sum and the broadcast are on different streams. `evaluates`: it sends parameters round before its steps, has an
+ * evaluation behind each second step, and gathers once at its end. STEPS: another number of steps. TOLD: it notes its
+ * steps as rollcall.rehearse does.
  */
 #include <cuda_runtime.h>
+#include <inttypes.h>
 #include <nccl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -16,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OK(call)                                                                                                       \
@@ -56,6 +59,20 @@ static ncclUniqueId meet(int rank)
     return id;
 }
 
+/* The notes of a job whose Python tells its steps, and what its groups are called. */
+static void tell(int rank, int size, int steps, const uint64_t ended_ns[3])
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/steered.%d", getenv("HOSTCUDA_REPORT"), (int)getpid());
+    FILE *f = fopen(path, "w");
+    OK(f == NULL);
+    fprintf(f, "rank %d\nstep %020d\nstep_end first %020" PRIu64 "\nstep_end second %020" PRIu64 "\n", rank, steps,
+            ended_ns[0], ended_ns[1]);
+    fprintf(f, "step_end last %020" PRIu64 "\ngroup %d 12 world\tdefault_pg\t/job/train.py\tmain\n", ended_ns[2], size);
+    fprintf(f, "allocator 0 %020d\n", 3 << 20);
+    OK(fclose(f));
+}
+
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "healthy";
@@ -70,13 +87,17 @@ int main(int argc, char **argv)
     OK(cudaStreamCreate(&stream));
     OK(cudaStreamCreate(&other));
     other = strcmp(how, "beside") == 0 ? other : stream;
-    sleep((unsigned)number("LATE"));
     OK(cudaMalloc(&weights, BYTES));
     OK(cudaMalloc(&few, sizeof(int) * FEW));
     config.commName = "world";
     OK(ncclCommInitRankConfig(&world, size, meet(rank), rank, &config));
     config.commName = "pair";
     OK(ncclCommSplit(world, rank / 2, rank, &pair, &config));
+    bool evaluates = strcmp(how, "evaluates") == 0;
+    uint64_t ended_ns[3] = {0};
+    for (size_t i = 0; evaluates && i < 20; i++) {
+        OK(ncclBroadcast(weights, weights, 1000 + 8 * i, ncclFloat, 0, world, stream));
+    }
     for (int step = 0; step < steps; step++) {
         int count = rank + step;
         if (strcmp(how, "crashes") == 0 && step == 1 && rank == size - 1) {
@@ -97,6 +118,20 @@ int main(int argc, char **argv)
         OK(ncclBroadcast(weights, weights, larger ? BYTES / 4 : BYTES / 8, ncclFloat, 0, pair, other));
         OK(cudaStreamSynchronize(other));
         OK(cudaStreamSynchronize(stream));
+        struct timespec now;
+        OK(clock_gettime(CLOCK_MONOTONIC, &now));
+        ended_ns[step > 1 ? 2 : step] = ended_ns[2] = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        if (evaluates && step % 2 == 1) {
+            usleep(1000); /* the report knows moments to a microsecond */
+            OK(ncclAllReduce(few, few, 3, ncclInt, ncclSum, world, stream));
+        }
+    }
+    if (evaluates) {
+        OK(ncclAllGather(few, weights, 5, ncclInt, world, stream));
+        OK(cudaStreamSynchronize(stream));
+    }
+    if (getenv("TOLD") != NULL) {
+        tell(rank, size, steps, ended_ns);
     }
     printf("rank %d of %d, local %d\n", rank, size, number("LOCAL_RANK"));
     OK(ncclCommDestroy(pair));

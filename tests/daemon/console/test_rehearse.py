@@ -95,7 +95,7 @@ class Rehearse(Case):
     def test_a_sick_job_is_told_with_its_rank(self):
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):
-                shown, code = self.in_terminal("-n", str(ranks), "--timeout", "5", "--", JOB, "sick")
+                shown, code = self.in_terminal("-n", str(ranks), "--timeout", "20", "--", JOB, "sick")
                 self.assertEqual(code, 124, shown)
                 found = shown.replace("\r\n", "\n").split("\nFindings: 1\n")[1].splitlines()
                 self.assertEqual(len(found), 1, shown)
@@ -158,6 +158,40 @@ class Rehearse(Case):
         self.assertEqual((of["calls"], of["calls_per_step"]), (8, 2))
         self.assertAlmostEqual(of["bytes_per_step"], of["bytes"] / 4)
 
+    def test_steps_that_python_tells(self):
+        out = self.path("report.json")
+        r = self.rehearse("-n", "2", "--json", out, "--", JOB, "evaluates", env={"STEPS": "7", "TOLD": "1"})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(out) as f:
+            report = json.load(f)
+        # Seven steps, and not the three times that two steps and an evaluation repeat.
+        self.assertEqual((report["steps"], report.get("steps_learned")), (7, None))
+        self.assertIn("\nSteps: 7.\n", r.stderr)
+        world = report["communicators"][0]
+        calls = {c["op"]: c for c in world["calls"]}
+        # Between the ends of the first and of the last step: six steps and three evaluations.
+        self.assertEqual((calls["AllReduce"]["calls"], calls["AllReduce"]["calls_per_step"]),
+                         (7 * 2 + 3, (6 * 2 + 3) / 6))
+        self.assertEqual((calls["Broadcast"]["calls"], calls["Broadcast"]["calls_per_step"]), (20, 0))
+        self.assertEqual(report["order"]["calls"], [{"communicator": 1, "op": "AllReduce", "calls": 2},
+                                                    {"communicator": 2, "op": "Broadcast", "calls": 1}])
+        self.assertEqual((world["label"], world["name"], world["made"]),
+                         ("world", "default group", "CommInit at train.py:12 main"))
+        self.assertRegex(r.stderr, r"\n1  default group +0-1 +CommInit at train\.py:12 main\n")
+        # The notes are about device 0, which is that of rank 0.
+        self.assertEqual([[d.get("allocator_peak_bytes") for d in m["devices"]] for m in report["memory"]],
+                         [[3 << 20], [None]])
+        self.assertRegex(r.stderr, r"\nRANK  HOST MEMORY  DEVICE MEMORY +PYTORCH'S OWN\n0 .* of .*  0: 3\.0 MiB\n"
+                                   r"1 .* of .*  -\n")
+
+    def test_the_beginning_is_no_step(self):
+        out = self.path("report.json")
+        r = self.rehearse("-n", "2", "--json", out, "--", JOB, "evaluates", env={"STEPS": "6"})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(out) as f:
+            report = json.load(f)
+        self.assertEqual((report["steps"], report["steps_learned"]), (None, 3), r.stderr)  # 20 parameters went round
+
     def test_calls_that_may_be_in_flight_together(self):
         out = self.path("report.json")
         r = self.rehearse("-n", "2", "--json", out, "--", JOB, "beside")
@@ -170,7 +204,7 @@ class Rehearse(Case):
                                 ("crashes", "Rank 2 ended by signal 11 (SIGSEGV).", 124)):
             with self.subTest(how=how):
                 out = self.path("report.json")
-                r = self.rollcall("rehearse", "-n", "3", "--timeout", "8", "--json", out, "--", JOB, how)
+                r = self.rollcall("rehearse", "-n", "3", "--timeout", "20", "--json", out, "--", JOB, how)
                 self.assertEqual(r.returncode, code, r.stderr)
                 self.assertIn(f"\n{line}\n", r.stderr)
                 with open(out) as f:
@@ -180,11 +214,12 @@ class Rehearse(Case):
         self.assertIn("nothing to report; rank 0 ended with code 3\n", r.stderr)
 
     def test_what_comes_before_the_first_call_has_longer(self):
-        r = self.rollcall("rehearse", "-n", "2", "--timeout", "5", "--quiet", "--", JOB, env={"LATE": "8"})
+        # It makes none at all, so that nothing depends on how fast the rest of a job goes.
+        r = self.rollcall("rehearse", "-n", "2", "--timeout", "2", "--quiet", "--", "sleep", "6")
         self.assertEqual(r.returncode, 0, r.stderr)
 
     def test_the_json_has_the_findings(self):
-        r = self.rehearse("-n", "2", "--timeout", "5", "--quiet", "--json", "-", "--", JOB, "sick")
+        r = self.rehearse("-n", "2", "--timeout", "20", "--quiet", "--json", "-", "--", JOB, "sick")
         report = json.loads(r.stdout.splitlines()[-1])
         self.assertEqual(report["findings_count"], 1)
         self.assertEqual(report["findings"][0]["schema"], "rollcall.verdict/1")
@@ -290,6 +325,19 @@ class Kept(Case):
                     self.assertEqual(r.returncode, 0, r.stderr)
                     self.assertIn("\nDifferences: none\n", r.stderr)
 
+    def test_another_number_of_steps_of_a_job_that_evaluates(self):
+        for steps in ("6", "7"):
+            kept = self.path(f"kept-{steps}")
+            r = self.rehearse("-n", "2", "--save", kept, "--", JOB, "evaluates", env={"STEPS": steps})
+            self.assertRegex(r.stderr, rf"\nrollcall: saved {re.escape(kept)}: [\d.]+ (B|KiB), 2 ranks, \d+ calls\n$")
+            for again in ("5", "9", "10"):
+                with self.subTest(steps=steps, again=again):
+                    r = self.rehearse("-n", "2", "--against", kept, "--fail-on-difference", "--", JOB, "evaluates",
+                                      env={"STEPS": again})
+                    self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(self.rehearse("-n", "2", "--against", kept, "--fail-on-difference", "--", JOB,
+                                           env={"STEPS": "9"}).returncode, 1)
+
     def test_what_differs_is_told(self):
         kept = self.keep(4)
         report = self.path("report.json")
@@ -319,7 +367,8 @@ class Kept(Case):
             f.write("{}")
         for args, part in ((("--against", "/nonexistent"), "--against /nonexistent: there is no such file"),
                            (("--against", bad), "no file of `rollcall rehearse --save`"),
-                           (("--save", "/nonexistent/file"), "--save: cannot write /nonexistent/file")):
+                           (("--save", "/nonexistent/file"), "--save: cannot write /nonexistent/file"),
+                           (("--save", os.path.dirname(ran)), "it is a folder; name a file in it")):
             r = self.rehearse(*args, "--", "touch", ran)
             self.assertEqual(r.returncode, 3)
             self.assert_one_line(r.stderr, part)

@@ -57,7 +57,8 @@ static void ranks_are_folded_and_doubt_comes_first(void **state)
     assert_non_null(s);
     char *out = json_dumps(s, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(
-        out, "{\"failed\":[{\"count\":1,\"operation\":\"aten::foo\"}],\"operations\":{\"captured\":0,\"computed\":11,"
+        out, "{\"failed\":[{\"count\":1,\"operation\":\"aten::foo\"}],\"left\":[],\"odd\":[],\"operations\":{"
+             "\"captured\":0,\"computed\":11,"
              "\"failed\":1,\"left\":0},\"processes\":2,\"read_at\":[{\"file\":\"/j/a b.py\",\"function\":\"g\","
              "\"how\":\"item\",\"line\":7,\"ranks\":\"0-1\",\"reads\":5,\"value\":\"skipped\"},{\"file\":\"/j/a.py\","
              "\"function\":\"f\",\"how\":\"item\",\"line\":3,\"ranks\":\"0\",\"reads\":9,\"value\":\"computed\"}],"
@@ -107,6 +108,118 @@ static void notes_that_are_torn_or_odd_are_passed_over(void **state)
     roll_steered_print(s, stderr);
     roll_steered_print(NULL, stderr);
     json_decref(s);
+}
+
+/* The text of what is printed of a report's part. */
+static const char *printed(void (*print)(const json_t *, FILE *), const json_t *part)
+{
+    static char out[2048];
+    FILE *f = fmemopen(out, sizeof(out), "w");
+    assert_non_null(f);
+    memset(out, 0, sizeof(out));
+    print(part, f);
+    fclose(f);
+    return out;
+}
+
+static void what_was_left_out_is_named(void **state)
+{
+    (void)state;
+    put("steered.1", "size 65536\nops left 00000000000000000005\nleft 00000000000000000001 aten::cat\n"
+                     "ops computed 00000000000000000001\n");
+    put("steered.2", "size 65536\nops left 00000000000000000004\nleft 00000000000000000004 aten::mm\n");
+    json_t *s = roll_steered_json(folder);
+    assert_non_null(strstr(printed(roll_steered_print, s), " 9 left out (aten::mm 4, aten::cat).\n"));
+    json_decref(s);
+}
+
+static const json_t *ended; /* of print_odd */
+static int code;
+
+static void print_odd(const json_t *steered, FILE *out)
+{
+    roll_steered_print_odd(steered, ended, code, out);
+}
+
+#define NAN_AT_31 "odd nan computed 00000000000000000012 31 /j/train.py\tmain\nodd_step 00000000000000000003\n"
+#define STEPS_3   "step 00000000000000000003\n"
+#define READS_12  "read computed item 00000000000000000012 31 /j/train.py\tmain\n"
+
+static void a_rank_that_stops_for_a_number_is_told(void **state)
+{
+    static const struct {
+        const char *first, *second; /* notes of rank 0 and 1 */
+        const char *ended;          /* JSON */
+        int code;
+        const char *told;
+    } cases[] = {
+        {READS_12 STEPS_3 NAN_AT_31, READS_12 STEPS_3 NAN_AT_31, "[{\"ranks\":[0,1],\"code\":1}]", 1,
+         "Ranks 0-1 stopped after they had read nan at train.py:31 main (value: computed).\n"},
+        {READS_12 STEPS_3 NAN_AT_31, READS_12 STEPS_3, "[{\"ranks\":[0],\"code\":1}]", 124,
+         "Rank 0 stopped after it had read nan at train.py:31 main (value: computed).\n"},
+        /* Launched by somebody else: how each rank ended is not known. */
+        {READS_12 STEPS_3 NAN_AT_31, READS_12 STEPS_3, NULL, 1,
+         "Rank 0 stopped after it had read nan at train.py:31 main (value: computed).\n"},
+        {READS_12 STEPS_3 NAN_AT_31, READS_12 STEPS_3, NULL, 0,
+         "Rank 0 ended just after it had read nan at train.py:31 main (value: computed).\n"},
+        {"read skipped item 00000000000000000002 7 /j/a.py\tf\nodd inf skipped 00000000000000000002 7 /j/a.py\tf\n", "",
+         "[{\"ranks\":[0],\"code\":2}]", 2,
+         "Rank 0 stopped after it had read inf at a.py:7 f (value: skipped, so the rehearsal's own: see --compute, and "
+         "rollcall.rehearse.value_at).\n"},
+        /* The healthy ones: it goes on, for steps or for reads; it ends well behind inf; it does not move. */
+        {READS_12 "step 00000000000000000004\n" NAN_AT_31, "", NULL, 1, ""},
+        {READS_12 "read computed item 00000000000000000009 40 /j/train.py\tmain\n" STEPS_3 NAN_AT_31, "", NULL, 1, ""},
+        {"read computed item 00000000000000000002 7 /j/a.py\tf\n"
+         "odd inf computed 00000000000000000002 7 /j/a.py\tf\n",
+         "", NULL, 0, ""},
+        {READS_12 STEPS_3 NAN_AT_31, "", NULL, 124, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[1024];
+        snprintf(text, sizeof(text), "rank 0\n%s", cases[i].first);
+        put("steered.1", text);
+        snprintf(text, sizeof(text), "rank 1\n%s", cases[i].second);
+        put("steered.2", text);
+        json_t *s = roll_steered_json(folder), *how = cases[i].ended ? json_loads(cases[i].ended, 0, NULL) : NULL;
+        ended = how;
+        code = cases[i].code;
+        assert_string_equal(printed(print_odd, s), cases[i].told);
+        json_decref(s);
+        json_decref(how);
+    }
+}
+
+static void steps_groups_and_allocators_are_read(void **state)
+{
+    struct roll_steered_steps *steps;
+    size_t count;
+    uint64_t bytes = 0;
+    (void)state;
+    put("steered.2", "rank 0\nstep 00000000000000000006\nstep_end first 00000000000000000100\n"
+                     "step_end second 00000000000000000200\nstep_end last 00000000000000000600\n"
+                     "group 4 21 0\tdefault_pg\t/j/a.py\tmain\ngroup 2 30 7\t\t/j/a.py\tmain\n"
+                     "allocator 3 00000000000000004096\n");
+    put("steered.1", "group 4 22 0\tother\t/j/a.py\tmain\ngroup 2\ngroup 2 9 8\tx\nstep_end never 7\n");
+    put("steered.3", "");
+    assert_int_equal(roll_steered_read_steps(folder, &steps, &count), 0);
+    const struct roll_steered_steps *mine = roll_steered_steps_of(steps, count, 2);
+    assert_non_null(mine);
+    assert_true(mine->steps == 6 && mine->first_ns == 100 && mine->second_ns == 200 && mine->last_ns == 600);
+    assert_null(roll_steered_steps_of(steps, count, 3));
+    assert_null(roll_steered_steps_of(NULL, 0, 3));
+    free(steps);
+    json_t *groups = roll_steered_groups(folder);
+    char *out = json_dumps(groups, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(
+        out, "{\"0\":{\"description\":\"other\",\"file\":\"/j/a.py\",\"function\":\"main\",\"line\":22,\"size\":4},"
+             "\"7\":{\"description\":\"\",\"file\":\"/j/a.py\",\"function\":\"main\",\"line\":30,\"size\":2}}");
+    free(out);
+    json_decref(groups);
+    assert_true(roll_steered_allocator(folder, 2, 3, &bytes));
+    assert_int_equal(bytes, 4096);
+    assert_false(roll_steered_allocator(folder, 2, 1, &bytes));
+    assert_false(roll_steered_allocator(folder, 9, 3, &bytes));
 }
 
 static void options_are_checked(void **state)
@@ -166,6 +279,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ranks_are_folded_and_doubt_comes_first, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(notes_that_are_torn_or_odd_are_passed_over, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_was_left_out_is_named, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_rank_that_stops_for_a_number_is_told, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(steps_groups_and_allocators_are_read, make_folder, remove_folder),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(what_is_computed_is_moved),
     };

@@ -11,7 +11,9 @@ current stream before it computes, as with CUDA_LAUNCH_BLOCKING.
 The mode belongs to a thread; the autograd engine's threads take it over from the backward that they work for, and
 start.py hands it to threads that Python starts. For each storage the mode notes where its bytes come from (origin.py):
 on the storage's own object, which lives as long as the storage."""
+import sys
 import threading
+import types
 
 import torch
 import torch._subclasses.fake_tensor
@@ -19,7 +21,7 @@ import torch._subclasses.functional_tensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rollcall.rehearse import forms, memory, notes, numbers, origin, settings, sites
+from rollcall.rehearse import forms, memory, notes, numbers, origin, settings, sites, steps
 
 devices = set()        # indices on which something was seen
 _here = threading.local()
@@ -29,7 +31,7 @@ _is_said = False       # the settings stand in the notes
 # Operations whose first argument is overwritten whole: what it held does not matter.
 OVERWRITES = frozenset("aten::" + name for name in (
     "copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_",
-    "log_normal_", "cauchy_", "eye.out", "arange.start_out"))
+    "log_normal_", "cauchy_", "eye.out", "arange.start_out", "_foreach_copy_", "_foreach_zero_"))
 INDEXED = frozenset("aten::" + name for name in ("index", "index_put_", "index_put", "_index_put_impl_"))
 WITH_BETA = frozenset("aten::" + name for name in ("addmm", "addmv", "addr", "addbmm", "baddbmm"))
 # Metadata only, or not ours to do twice.
@@ -43,7 +45,11 @@ ZERO_MAKERS = frozenset("aten::" + name for name in ("zeros", "zeros_like", "new
 SHORT_FLOATS = frozenset(getattr(torch, name) for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
                          if hasattr(torch, name))
 HOST_NAMESPACES = ("aten::", "fsdp::", "prims::", "torchvision::")  # others may have a kernel that does anything
+ODD_MOST = 16  # numbers in a tensor that is read back, among which nan and inf are looked for
 COPIES = frozenset("aten::" + name for name in ("copy_", "clone", "_to_copy", "_copy_from"))
+# FSDP2 defines these in Python. Each as a whole writes to tensors that its schema does not name, or has lists of which
+# some tensors may be long; so what they are made of comes to the mode.
+IN_PYTHON = frozenset("fsdp::" + name for name in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat"))
 
 
 def _flat(values):
@@ -120,6 +126,18 @@ def _is_plain_type(t):
         torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl)
 
 
+def _in_python(name):
+    """PyTorch's own function for an operation of IN_PYTHON; None for others, or where there is none."""
+    short = name.partition("::")[2]
+    for module in ("torch.distributed.fsdp._fully_shard._fsdp_collectives",
+                   "torch.distributed._composable.fsdp._fsdp_collectives"):
+        for kind in (f"{short}_cuda", short) if name in IN_PYTHON else ():
+            found = getattr(sys.modules.get(module), kind, None)
+            if isinstance(found, types.FunctionType):
+                return found
+    return None
+
+
 class _Way:
     """What is known of an operation from its schema, once."""
 
@@ -133,7 +151,8 @@ class _Way:
         reads = [a for a in schema.arguments if a.alias_info is not None and not a.alias_info.is_write]
         self.is_view = bool(reads) and not self.written
         self.is_plain = self.is_view or schema.name in LEFT_ALONE or \
-            (not schema.name.startswith(HOST_NAMESPACES) and not self.is_c10d and not schema.returns)
+            (not schema.name.startswith(HOST_NAMESPACES) and not self.is_c10d and not schema.returns) or \
+            (schema.name.startswith("fsdp::") and not schema.returns and not self.written)
         tags = func.tags
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.is_shaped = torch.Tag.dynamic_output_shape in tags
@@ -146,6 +165,7 @@ class _Way:
         if overwrites and self.arguments:
             self.unread.add(self.arguments[0])
         self.has_indices = schema.name in INDEXED
+        self.in_python = _in_python(schema.name)
         self.has_host = schema.name.startswith(HOST_NAMESPACES)  # until PyTorch says that it has no such kernel
 
     def named(self, args, kwargs):
@@ -157,11 +177,11 @@ class HostValues(TorchDispatchMode):
         super().__init__()
         self.ways = {}
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
         kwargs = kwargs or {}
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return func(*args, **kwargs)  # DTensor asks for shapes: no tensor has memory, and only the call knows how
-        for t in types:
+        for t in kinds:
             if t in FAKE_TYPES:
                 return func(*args, **kwargs)  # shapes without numbers
             if t is not torch.Tensor and not _is_plain_type(t):
@@ -176,6 +196,9 @@ class HostValues(TorchDispatchMode):
             cuda += [t for t in _flat(kwargs.values()) if t.is_cuda]
         target = kwargs.get("device")
         to_cuda = target is not None and getattr(target, "type", None) == "cuda"
+        if way.in_python is not None and cuda and memory.is_hostcuda():
+            with self:
+                return way.in_python(*args, **kwargs)
         if way.is_c10d:
             return _collective(func, way, args, kwargs) if memory.is_hostcuda() else func(*args, **kwargs)
         if (not cuda and not to_cuda) or not memory.is_hostcuda():
@@ -263,12 +286,24 @@ def _supply(t, kind):
     elif _fill(t, state, site):
         state = origin.RANDOM
     _count_read(origin.WORDS[state], kind, site)
+    what = _odd(t)
+    if what is not None:
+        notes.odd(what, origin.WORDS[state], site, steps.over())
 
 
 def _count_read(word, kind, site):
     key = (site, kind)
     Read.counts[key] = Read.counts.get(key, 0) + 1
     notes.read(word, kind, site)
+
+
+def _odd(t):
+    """"nan" or "inf" where a tensor of a few numbers holds one; else None."""
+    if not t.dtype.is_floating_point or not 0 < t.numel() <= ODD_MOST or not memory.is_readable(t):
+        return None
+    host = memory.host(t).double()
+    total = float((host - host).sum())  # of what is no number, and of no finite one, the difference is none
+    return None if total == 0 else "nan" if bool(host.isnan().any()) else "inf"
 
 
 class Read:
@@ -352,7 +387,7 @@ def _operation(func, way, args, kwargs, cuda):
         return _each(func, way, args, kwargs, index)
     if not way.has_host or settings.now.bytes == 0 or not _is_small(cuda) or \
             not all(memory.is_readable(t) for t in cuda):
-        notes.op("left")
+        notes.left(way.name)
         if is_shaped:
             _read_shape(cuda, index)
         return _left_out(func, way, args, kwargs, cuda)
@@ -373,7 +408,7 @@ def _compute(func, way, args, kwargs, cuda, is_shaped, index):
         return _shaped(func, way, args, kwargs, cuda, read, index)
     out = func(*args, **kwargs)
     if not _is_small([t for t in _results(out) if t.is_cuda]):
-        notes.op("left")
+        notes.left(way.name)
         for t in _results(out):
             _mark(t, origin.SKIPPED)
         return out
@@ -520,7 +555,7 @@ def _each(func, way, args, kwargs, index):
     out = func(*args, **kwargs)
     if settings.now.bytes == 0 or not lists or not all(
             _is_small([t]) for a in args if isinstance(a, torch.Tensor) for t in (a,)):
-        notes.op("left")
+        notes.left(way.name)
         return _spoil_each(way, out, args, kwargs, range(len(lists[0]) if lists else 0))
     n = len(lists[0])
     chosen = [i for i in range(n) if all(_is_small((x[i],)) and memory.is_readable(x[i]) and x[i].is_cuda
@@ -662,7 +697,7 @@ def _select_some(args, index):
     count = int(memory.host(mask).expand(torch.broadcast_shapes(mask.shape, source.shape)).sum())
     out = torch.empty(count, dtype=source.dtype, device=source.device)
     _mark(out, origin.SKIPPED)
-    notes.op("left")
+    notes.left("aten::masked_select")
     return out
 
 

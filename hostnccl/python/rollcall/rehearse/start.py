@@ -36,8 +36,9 @@ class _AfterTorch:
 
 def _on_torch():
     try:
-        from rollcall.rehearse import steps
+        from rollcall.rehearse import groups, steps
         steps.follow()
+        groups.follow()
         cuda = getattr(sys.modules["torch"].backends, "cuda", None)
         if hasattr(cuda, "enable_cudnn_sdp"):
             cuda.enable_cudnn_sdp(False)  # it asks cuDNN for an engine, and the stand-in has none; others remain

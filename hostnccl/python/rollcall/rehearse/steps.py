@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 
-from rollcall.rehearse import notes, settings
+from rollcall.rehearse import allocator, notes, settings
 
 MEET_S = 120
 
@@ -28,6 +28,10 @@ _last = None            # id of the one that ended the round before
 _built = weakref.WeakSet()
 _follows = False
 _is_stopping = False
+
+
+def over():
+    return _over
 
 
 def ended():
@@ -50,6 +54,11 @@ def _one_more():
     global _over
     _over += 1
     notes.put("step", _over)
+    for name, is_now in ("first", _over == 1), ("second", _over == 2), ("last", True):
+        if is_now:
+            notes.put(f"step_end {name}", time.monotonic_ns())
+    notes.flush()
+    allocator.note()
     if settings.now.steps and _over >= settings.now.steps:
         stop()
 

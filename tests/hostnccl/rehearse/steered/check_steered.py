@@ -102,6 +102,23 @@ def check_sharded():
     run.is_healthy()
     run.want(sorted(run.lines) == ["rank 0 as on the host", "rank 1 as on the host"], "losses differ")
     run.want(run.steered["operations"]["failed"] == 0, "the host could not compute an operation")
+    # What FSDP2 copies, gathers and splits is as good as the parameters that it began with.
+    run.want(set(run.steered["reads"]) == {"computed"} and run.steered["operations"]["left"] == 0,
+             "a loss that was computed is not said to be")
+    world = run.report["communicators"][0]
+    run.want(world["name"] == "default group" and "job_sharded.py:" in world["made"], "the group has no name")
+    run.want(run.report["steps"] == 6, "steps of the optimizers: three on the device, and three on the host")
+
+
+def check_numbers():
+    run = Run("numbers", 2, NUMBERS="stops")
+    run.want(run.code == 1, f"code {run.code}")
+    run.want(re.search(r"\nRanks 0-1 stopped after they had read nan at job_numbers\.py:\d+ <module> "
+                       r"\(value: computed\)\.\n", run.error), "the number is not told")
+    run = Run("numbers", 2, NUMBERS="scaler")
+    run.is_healthy()
+    run.want("rank 0 step 0 odd" in run.lines and " it had read " not in run.error and " they had " not in run.error,
+             "a job that goes on is said to stop")
 
 
 def check_values():
