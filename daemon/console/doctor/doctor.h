@@ -33,6 +33,9 @@ void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place
 void roll_checkup_libraries(struct roll_checkup *c, const struct roll_place *place, const struct roll_study *study,
                             const char *command, bool hostnccl);
 
+/* doctor_rehearsal.c: says what `rollcall rehearse` would use for this command (ended by NULL). */
+void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *place, char *const command[]);
+
 /* doctor_process.c: checks what rollcall sees of a running process. */
 void roll_checkup_process(struct roll_checkup *c, uint32_t pid);
 

@@ -67,6 +67,10 @@ bool roll_rehearse_nccl(const char *command, char *out, size_t size);
  */
 int roll_rehearse_preload(const char *folder, const char *command, char *out, size_t size);
 
+/* The CUDA runtime that the wheel beside an interpreter was made for, "libcudart.so.12". False: no wheel, or it names
+ * none. */
+bool roll_rehearse_runtime(const char *command, char *out, size_t size);
+
 /*
  * Compares what the libraries of the command's PyTorch wheel want with what the stand-ins of `preload` have. The wheel
  * is that of the interpreter `command`; nothing of it runs. Returns the number of functions that no stand-in

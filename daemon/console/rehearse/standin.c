@@ -268,6 +268,12 @@ static bool runtime_of(const char *path, char *out, size_t size)
     return found;
 }
 
+bool roll_rehearse_runtime(const char *command, char *out, size_t size)
+{
+    char path[PATH_MAX];
+    return roll_rehearse_wheel(command, path, sizeof(path)) && runtime_of(path, out, size);
+}
+
 /* One process has one runtime: that which the wheel beside the interpreter or the program itself names, else the newest
  * one. The others leave the list. */
 static void keep_one_runtime(const char *command, struct names *found)

@@ -117,11 +117,17 @@ static bool read_answer(int fd, char *out, size_t size)
     return out[0] == '/';
 }
 
-/* Asks the interpreter where its PyTorch is. Nothing of PyTorch runs. */
+/*
+ * Asks the interpreter where its PyTorch is. Nothing of PyTorch runs, and nothing of the folder in which the command
+ * was given: it comes first in the path of modules, and a job may have a file there that is called like a module of
+ * Python's. -I would leave out PYTHONPATH and the user's packages as well, which the job does use, and -P is younger
+ * than 3.9.
+ */
 static bool ask_for_packages(const char *interpreter, char *out, size_t size)
 {
     static const char question[] =
-        "import importlib.util as u; s = u.find_spec('torch'); print((list(s and s.submodule_search_locations or ()) + "
+        "import sys; sys.path[:1] = [p for p in sys.path[:1] if p]; import importlib.util as u; s = "
+        "u.find_spec('torch'); print((list(s and s.submodule_search_locations or ()) + "
         "[''])[0])";
     char answer[PATH_MAX];
     int fd[2];

@@ -10,6 +10,7 @@ import signal
 import stat
 import struct
 import subprocess
+import sys
 import termios
 import unittest
 
@@ -402,6 +403,22 @@ class BadInput(Case):
                 self.assert_one_line(r.stderr, f"4096 ranks want {want} MiB at least")
                 self.assertFalse(os.path.exists(ran))
 
+    def test_a_machine_with_a_gpu(self):
+        ran = self.path("ran")
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+                   'mount -t tmpfs tmpfs /dev && touch /dev/null /dev/nvidia0 && exec "$@"', "sh"]
+        if subprocess.run([*command, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no folder of devices of our own can be had here (unshare --mount)")
+        r = subprocess.run([*command, ROLLCALL, "rehearse", "-n", "2", "--", "touch", ran], capture_output=True,
+                           text=True, stdin=subprocess.DEVNULL, env=self.env, timeout=300)
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "this machine has a GPU (/dev/nvidia0): a rehearsal would keep the job from it; "
+                                       "use `rollcall run`, or --force")
+        self.assertFalse(os.path.exists(ran))
+        r = subprocess.run([*command, ROLLCALL, "doctor", "/bin/true"], capture_output=True, text=True, env=self.env,
+                           timeout=300)
+        self.assertIn("this machine has a GPU (/dev/nvidia0): a rehearsal wants --force", r.stdout)
+
     def wheel(self, source, needs=None, script="echo ran"):
         """A virtual environment, as far as the command looks at one, with one library of PyTorch, which needs a library
         that is not there: its name without a version, its version, and its source."""
@@ -472,6 +489,46 @@ class BadInput(Case):
                 self.assertEqual((r.returncode, "/libcublas.so.77" in r.stdout), (0, found), r.stdout + r.stderr)
         r = self.rollcall("rehearse", "--quiet", "--python", python, "--", "sh", run, env=bare)
         self.assertIn("/libcublas.so.77", r.stdout)
+
+    def test_an_interpreter_is_asked_without_the_jobs_folder(self):
+        # `python -c` looks for modules in the folder where it is started, before all others.
+        folder, ran = self.path("job"), self.path("ran")
+        os.makedirs(os.path.join(folder, "torch", "lib"))
+        for name in ("types", "warnings", "functools", "contextlib", "threading", "torch/__init__"):
+            with open(os.path.join(folder, f"{name}.py"), "w") as f:
+                f.write(f"open({ran!r}, 'w')\n")
+        open(os.path.join(folder, "torch", "lib", "libtorch_cuda.so"), "w").close()
+        python = self.path("bin/python3")
+        os.makedirs(self.path("bin"))
+        with open(python, "w") as f:  # no packages lie beside it, and the job is an isolated one
+            f.write(f'#!/bin/sh\n[ "$1" = job ] || exec {shlex.quote(sys.executable)} "$@"\n')
+        os.chmod(python, stat.S_IRWXU)
+        r = self.rollcall("rehearse", "--quiet", "--", python, "job", cwd=folder)
+        self.assertEqual((r.returncode, r.stderr, os.path.exists(ran)), (0, "", False))
+        r = self.rollcall("doctor", python, "job", cwd=folder)
+        self.assertIn("no PyTorch for CUDA behind this command", r.stdout)
+        self.assertFalse(os.path.exists(ran))
+
+    def test_doctor_says_what_a_rehearsal_would_use(self):
+        def told(python):
+            return re.sub(" +", " ", self.rollcall("doctor", python, "job.py").stdout)
+
+        for release in ("12", "13"):
+            python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
+                                ("libcudart.so", release, "void cudaMalloc(void) { }"))
+            text = told(python)
+            self.assertIn(f"OK rehearse {python}, with PyTorch for CUDA in "
+                          f"{self.path('venv/lib/python3.11/site-packages')}\n", text)
+            self.assertRegex(text, rf"OK rehearse the stand-ins in /\S+, with libcudart\.so\.{release}\n")
+            self.assertRegex(text, r"(OK|WARN) rehearse \d+ MiB are free: memory for about \d+ ranks")
+            self.assertTrue(text.splitlines()[-1].split()[1:3] == ["in", "short"], text)
+        python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
+                            ("libcudart.so", "7", "void cudaMalloc(void) { }"))
+        self.assertIn("WARN rehearse PyTorch wants libcudart.so.7, and there is none in /", told(python))
+        python = self.wheel("void ncclFlyToTheMoon(void); void f(void) { ncclFlyToTheMoon(); }")
+        self.assertIn("WARN rehearse the stand-ins lack functions (1): libtorch_cuda.so wants ncclFlyToTheMoon; "
+                      "--force", told(python))
+        self.assertIn("-- rehearse no PyTorch for CUDA behind this command (looked at /bin/true)", told("/bin/true"))
 
     def test_an_interpreter_that_is_not_found(self):
         bare = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "", "CONDA_PREFIX": ""}

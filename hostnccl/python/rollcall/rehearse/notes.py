@@ -17,8 +17,9 @@ In the folder of HOSTCUDA_REPORT each process that had a reason to say something
     allocator 0 00000000000004194304             most bytes that PyTorch's allocator gave out on device 0
 
 A line of a read (and an odd one) goes on with the function, behind a tab. Numbers have a fixed width and are
-overwritten in place, so the file is right at every moment, also when the process is killed. Only the counters of operations are written in
-bundles, because they change with every operation: up to BUNDLE of them are lost then."""
+overwritten in place, so the file is right at every moment, also when the process is killed. Only the counters of
+operations are written in bundles, because they change with every operation: what was counted behind the last read or
+step, up to BUNDLE of them, is lost then."""
 import atexit
 import os
 import threading

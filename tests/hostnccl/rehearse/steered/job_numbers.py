@@ -1,5 +1,5 @@
-"""Reads numbers that are none. NUMBERS: stops (its loss becomes nan, and it ends for that), scaler (a GradScaler's loss is
-inf in its first steps, and it goes on)."""
+"""Reads numbers that are none. NUMBERS: stops (its loss becomes nan, and it ends for that), scaler (a GradScaler's loss
+is inf in its first steps, and it goes on)."""
 import datetime
 import math
 import os
