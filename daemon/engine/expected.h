@@ -46,6 +46,7 @@ struct roll_expected_member {
 
 struct roll_expected_comm {
     char *label, *role, *made; /* made: how, in words, without what its siblings differ in */
+    char *name;                /* for people, where the label is none; else "" */
     uint32_t size;
     uint32_t first; /* its members, by their rank on it, in `member` */
     bool messages;  /* sends and receives are part of its sequences; else nothing is known of them */

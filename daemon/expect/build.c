@@ -201,9 +201,11 @@ int roll_expect_comm(struct roll_expect_build *b, const struct roll_expected_com
     mine->label = strdup(comm->label);
     mine->role = strdup(comm->role);
     mine->made = strdup(comm->made);
+    mine->name = strdup(comm->name != NULL ? comm->name : "");
     memcpy(&x->member[x->members], member, comm->size * sizeof(*member));
     x->members += comm->size;
-    return mine->label != NULL && mine->role != NULL && mine->made != NULL ? 0 : ROLL_E_NOMEM;
+    bool has_texts = mine->label != NULL && mine->role != NULL && mine->made != NULL && mine->name != NULL;
+    return has_texts ? 0 : ROLL_E_NOMEM;
 }
 
 /* The places of each rank, by the number of the communicator. */
@@ -262,6 +264,7 @@ void roll_expected_destroy(struct roll_expected **expected)
         free(x->comm[i].label);
         free(x->comm[i].role);
         free(x->comm[i].made);
+        free(x->comm[i].name);
     }
     free(x->call);
     free(x->item);

@@ -85,7 +85,10 @@ static void add_comm(struct differ *d, struct change *c, const struct roll_expec
 
 static const char *name_of(const struct roll_expected_comm *comm)
 {
-    return comm->label[0] != '\0' ? comm->label : comm->role[0] != '\0' ? comm->role : "communicator without a name";
+    return comm->name[0] != '\0'    ? comm->name
+           : comm->label[0] != '\0' ? comm->label
+           : comm->role[0] != '\0'  ? comm->role
+                                    : "communicator without a name";
 }
 
 /* communicators */

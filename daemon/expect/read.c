@@ -220,6 +220,7 @@ static int read_kind(struct reader *r, const json_t *kind)
     }
     struct roll_expected_comm comm = {.role = (char *)text_of(kind, "role"),
                                       .made = (char *)text_of(kind, "made"),
+                                      .name = (char *)text_of(kind, "name"),
                                       .size = (uint32_t)size,
                                       .messages = json_is_true(json_object_get(kind, "messages"))};
     struct roll_expected_member *member = calloc(size, sizeof(*member));
@@ -235,7 +236,7 @@ static int read_kind(struct reader *r, const json_t *kind)
         }
         comm.label = (char *)json_string_value(json_array_get(members, 0));
         err = err == 0 && comm.label == NULL ? wrong(r, "communicators") : err;
-        r->text += err == 0 ? strlen(comm.label) + strlen(comm.role) + strlen(comm.made) : 0;
+        r->text += err == 0 ? strlen(comm.label) + strlen(comm.role) + strlen(comm.made) + strlen(comm.name) : 0;
         err = err == 0 && r->text > TEXT_MOST ? wrong(r, "communicators") : err;
         err = err == 0 ? read_members(r, json_array_get(members, 1), member, comm.size) : err;
         if (err == 0) {

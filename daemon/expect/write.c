@@ -131,8 +131,12 @@ struct group {
 
 static json_t *common_json(const struct roll_expected *x, const struct roll_expected_comm *comm)
 {
-    return json_pack("{s:s,s:o,s:i,s:b,s:o}", "role", comm->role, "made", roll_text_to_json(comm->made), "size",
-                     (int)comm->size, "messages", (int)comm->messages, "does", does_json(x, comm));
+    json_t *out = json_pack("{s:s,s:o,s:i,s:b,s:o}", "role", comm->role, "made", roll_text_to_json(comm->made), "size",
+                            (int)comm->size, "messages", (int)comm->messages, "does", does_json(x, comm));
+    if (out != NULL && comm->name[0] != '\0') {
+        json_object_set_new(out, "name", roll_text_to_json(comm->name));
+    }
+    return out;
 }
 
 static int put_comms(const struct roll_expected *x, FILE *out)

@@ -73,7 +73,7 @@ struct shape {
     uint64_t elements; /* of the sum in each step */
     bool without_split, without_barrier;
     bool varies; /* the sum of each step has one element more */
-    bool labels; /* each group has a label of its own, as PyTorch's have */
+    bool labels; /* each group has a label of its own, as PyTorch's have, and a name for people */
 };
 
 static uint32_t call(struct roll_expect_build *b, enum roll_op op, uint64_t count, int32_t peer)
@@ -118,8 +118,11 @@ static struct roll_expected *build(const struct shape *shape)
         if (shape->labels) {
             snprintf(label, sizeof(label), "%u", g + 17);
         }
-        const struct roll_expected_comm comm = {
-            .label = label, .role = "tp", .made = "CommSplit", .size = shape->group};
+        const struct roll_expected_comm comm = {.label = label,
+                                                .name = shape->labels ? "mesh_tp" : NULL,
+                                                .role = "tp",
+                                                .made = "CommSplit",
+                                                .size = shape->group};
         for (uint32_t i = 0; i < shape->group; i++) {
             member[i] = (struct roll_expected_member){g * shape->group + i, tp, 0};
         }
@@ -190,6 +193,7 @@ static void sixteen_thousand_ranks_are_few_bytes(void **state)
         assert_int_equal(roll_expected_read(path, &y, why, sizeof(why)), 0);
         assert_int_equal(y->members, 2 * 16384);
         assert_string_equal(y->comm[2].label, labels == 1 ? "18" : "tp");
+        assert_string_equal(y->comm[2].name, labels == 1 ? "mesh_tp" : "");
         roll_expected_destroy(&x);
         roll_expected_destroy(&y);
     }
@@ -242,6 +246,12 @@ static void what_has_changed_is_told(void **state)
     now.group = 4;
     assert_string_equal(differences(&old, &now),
                         "communicator-resized tp: 2 communicators of 4 ranks, before 2; ranks 0-7\n");
+    now = old;
+    struct shape named = old;
+    named.labels = now.labels = true;
+    now.without_split = true;
+    assert_string_equal(differences(&named, &now),
+                        "communicator-gone mesh_tp: 4 communicators of 2 ranks: gone; ranks 0-7\n");
     now = old;
     now.ranks = 6;
     assert_non_null(strstr(differences(&old, &now), "ranks 6 ranks (before 8)\n"));

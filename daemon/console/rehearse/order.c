@@ -277,7 +277,10 @@ static int add_comm(struct roll_rehearse_order *o, const struct meeting *meeting
         messages += local->messages;
     }
     without_colour(roll_json_text(comm, "made", ""), made, sizeof(made));
+    const char *name = roll_json_text(comm, "name", "");
+    bool is_label = strcmp(name, roll_json_text(comm, "label", "")) == 0;
     struct roll_expected_comm mine = {.label = (char *)roll_json_text(comm, "label", ""),
+                                      .name = (char *)(is_label ? "" : name),
                                       .role = (char *)roll_json_text(comm, "role", ""),
                                       .made = made,
                                       .size = size,

@@ -95,6 +95,40 @@ static void add_place(struct rehearsed_member *r, struct rehearsed_cursor *next,
     }
 }
 
+/* With how many of its calls the part behind a repetition goes on with it. */
+static uint32_t goes_on(const struct roll_expected *x, const struct roll_expected_sequence *s, uint32_t part)
+{
+    uint32_t calls = x->part[s->first + part].calls, behind = x->part[s->first + part + 1].calls, n = 0;
+    while (n < calls && n < behind &&
+           roll_expected_fits(call_at(x, s, (struct rehearsed_cursor){part, n}),
+                              call_at(x, s, (struct rehearsed_cursor){part + 1, n}))) {
+        n++;
+    }
+    return n;
+}
+
+/*
+ * Adds the places behind this call of a member whose last time round ended early, or was whole where it ended early in
+ * the rehearsal: another number of steps of a job that does something each third step. Looked for only where nothing
+ * else fits, because it takes time, and because what comes in the middle of a repetition says more than what comes
+ * behind it.
+ */
+static void end_early(const struct roll_expected *x, const struct roll_expected_sequence *s, struct rehearsed_cursor at,
+                      const struct roll_expected_call *came, struct rehearsed_member *r, struct rehearsed_cursor *next,
+                      uint32_t *used)
+{
+    if (at.part + 1 >= s->parts || x->part[s->first + at.part].times <= 1) {
+        return;
+    }
+    const uint32_t begin[] = {0, goes_on(x, s, at.part)};
+    for (size_t i = 0; i < 2; i++) {
+        struct rehearsed_cursor place = {at.part + 1, begin[i]};
+        if (begin[i] < x->part[s->first + place.part].calls && roll_expected_fits(call_at(x, s, place), came)) {
+            add_place(r, next, used, (struct rehearsed_cursor){place.part, place.at + 1});
+        }
+    }
+}
+
 bool rehearsed_follow(const struct roll_expected *x, struct rehearsed_member *r, const struct roll_expected_call *came,
                       uint32_t *want)
 {
@@ -111,6 +145,10 @@ bool rehearsed_follow(const struct roll_expected *x, struct rehearsed_member *r,
                 add_place(r, next, &used, (struct rehearsed_cursor){may[k].part, may[k].at + 1});
             }
         }
+    }
+    bool is_lost = used == 0;
+    for (uint32_t i = 0; is_lost && i < r->cursors; i++) {
+        end_early(x, s, r->at[i], came, r, next, &used);
     }
     if (used == 0) {
         return false;

@@ -391,6 +391,47 @@ static void lost_records_are_no_difference(void **state)
 }
 
 /* Of a rank in the midst of a job one call says little about where it is: here it may be a warm-up or a step. */
+/* Some steps, an evaluation behind each second one, a checkpoint at the end, which the last rank may leave out. */
+static struct sim *evaluated(uint32_t ranks, uint32_t steps, bool without)
+{
+    struct sim *sim = sim_new(ranks);
+    uint32_t w = sim_world(sim);
+    for (uint32_t step = 1; step <= steps; step++) {
+        for (uint32_t r = 0; r < ranks; r++) {
+            sim_call(sim, r, w, AR, 4096);
+            sim_call(sim, r, w, AG, 2);
+            if (step % 2 == 0) {
+                sim_call(sim, r, w, AG, 7);
+                sim_call(sim, r, w, AR, 1);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t r = 0; r < ranks; r++) {
+            sim_call(sim, r, w, AG, without && i == 1 ? 78 : 77 + 10 * i);
+        }
+    }
+    return sim;
+}
+
+static void the_last_time_round_may_end_early(void **state)
+{
+    (void)state;
+    for (uint32_t old = 6; old <= 9; old++) {
+        for (uint32_t now = 3; now <= 12; now++) {
+            for (int without = 0; without < 2; without++) {
+                struct sim *sim = evaluated(3, old, false), *live = evaluated(3, now, without == 1);
+                struct roll_expected *x = rehearsed(sim);
+                live->expected = x;
+                sim_expect_with_notes(live, without == 1 ? "note rehearsal-left 0-2" : "");
+                sim_destroy(&sim);
+                sim_destroy(&live);
+                roll_expected_destroy(&x);
+            }
+        }
+    }
+}
+
 static void one_call_does_not_say_where_a_rank_is(void **state)
 {
     struct roll_expected *x = NULL;
@@ -473,6 +514,7 @@ int main(void)
         cmocka_unit_test(namesakes_are_known_by_their_order),
         cmocka_unit_test(a_short_rehearsal_says_nothing_about_what_follows),
         cmocka_unit_test(lost_records_are_no_difference),
+        cmocka_unit_test(the_last_time_round_may_end_early),
         cmocka_unit_test(one_call_does_not_say_where_a_rank_is),
         cmocka_unit_test(many_places_are_no_difference),
     };

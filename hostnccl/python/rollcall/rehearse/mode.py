@@ -42,6 +42,10 @@ LEFT_ALONE = frozenset("aten::" + name for name in (
 FRESH_MAKERS = frozenset("aten::" + name for name in (
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
 ZERO_MAKERS = frozenset("aten::" + name for name in ("zeros", "zeros_like", "new_zeros", "zero_"))
+# What these make depends on the shape of their argument alone.
+SHAPED_MAKERS = frozenset("aten::" + name for name in (
+    "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones",
+    "new_full"))
 SHORT_FLOATS = frozenset(getattr(torch, name) for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
                          if hasattr(torch, name))
 HOST_NAMESPACES = ("aten::", "fsdp::", "prims::", "torchvision::")  # others may have a kernel that does anything
@@ -400,6 +404,8 @@ def _compute(func, way, args, kwargs, cuda, is_shaped, index):
     read = [t for name, value in named if name not in way.unread for t in _flat((value,)) if t.is_cuda]
     if way.name in forms.TABLE:
         read = [t for name, value in named if name in forms.READ for t in _flat((value,)) if t.is_cuda]
+    if way.name in SHAPED_MAKERS:
+        read = []
     if way.name in WITH_BETA and kwargs.get("beta", 1) == 0:
         read = [t for t in read if t is not args[0]]  # what it holds does not matter then, and may be anything
     if written:

@@ -148,5 +148,7 @@ if seen != [4.0, 6.0]:
     failures.append(f"read in a backward and in a thread: {seen}")
 if "0.5000" not in repr(torch.full((2,), 0.5, device="cuda")):
     failures.append(f"printed: {torch.full((2,), 0.5, device='cuda')}")
+if torch.ones_like(torch.empty(3, device="cuda")).sum().item() != 3:  # what the argument holds does not matter
+    failures.append("ones_like")
 skipped = torch.zeros(1 << 20, device="cuda").add(1).sum().item()
 print("rank 0", *(failures or ["all the same"]), sep="\n", flush=True)
