@@ -86,6 +86,23 @@ static void add_call(struct roll_columns *table, const char *number, const json_
                                 step_calls, step_bytes});
 }
 
+/* Whether it is known what a step is: of a single step nothing says where it begins. */
+static bool has_step_figures(const json_t *comms)
+{
+    size_t i, k;
+    json_t *comm, *call;
+    json_array_foreach((json_t *)comms, i, comm)
+    {
+        json_array_foreach(json_object_get(comm, "calls"), k, call)
+        {
+            if (json_object_get(call, "calls_per_step") != NULL) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Calls and bytes are those of one rank; where the ranks differ, of the one with the most. */
 static void print_calls(const json_t *comms, bool has_steps, FILE *out)
 {
@@ -256,14 +273,13 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     const json_t *comms = json_object_get(report, "communicators"), *kernels = json_object_get(report, "kernels");
     bool tells_steps = json_is_integer(json_object_get(report, "steps"));
     int64_t learned = roll_json_int(report, "steps_learned", 0);
-    bool has_steps = tells_steps || learned > 0;
     char text[256];
     size_t i;
     json_t *finding;
     fprintf(out, "\nRehearsal of %s\n\n", roll_json_text(report, "job", "?"));
     if (json_array_size(comms) > 0) {
         print_communicators(comms, out);
-        print_calls(comms, has_steps, out);
+        print_calls(comms, has_step_figures(comms), out);
     }
     print_memory(json_object_get(report, "memory"), json_is_object(json_object_get(report, "steered")), out);
     long long skipped = roll_json_int(kernels, "skipped", 0), run = roll_json_int(kernels, "run", 0),

@@ -185,6 +185,13 @@ class Rehearse(Case):
         self.assertRegex(r.stderr, r"\nRANK  HOST MEMORY  DEVICE MEMORY +PYTORCH'S OWN\n0 .* of .*  0: 3\.0 MiB\n"
                                    r"1 .* of .*  -\n")
 
+    def test_one_step_has_no_figures_of_a_step(self):
+        r = self.rehearse("-n", "2", "--", JOB, "evaluates", env={"STEPS": "1", "TOLD": "1"})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("\nSteps: 1.\n", r.stderr)
+        self.assertNotIn("/STEP", r.stderr)
+        self.assertNotIn("A step of rank", r.stderr)
+
     def test_the_beginning_is_no_step(self):
         out = self.path("report.json")
         r = self.rehearse("-n", "2", "--json", out, "--", JOB, "evaluates", env={"STEPS": "6"})
