@@ -11,12 +11,24 @@
 
 #include <stdlib.h>
 
+static bool has_inner(const struct hostcuda_work *work)
+{
+    return work->type == cudaGraphNodeTypeGraph || work->type == cudaGraphNodeTypeConditional;
+}
+
+/* The graph that runs inside a node; NULL: none. */
+static const struct hostcuda_graph *inner_of(const struct hostcuda_work *work)
+{
+    return work->type == cudaGraphNodeTypeGraph ? work->arg.child : hostcuda_condition_body(work);
+}
+
 static size_t count_steps(const struct hostcuda_graph *graph)
 {
     size_t count = graph->nodes.count;
     for (size_t i = 0; i < graph->nodes.count; i++) {
         const struct hostcuda_work *work = &graph->nodes.items[i]->work;
-        count += work->type == cudaGraphNodeTypeGraph ? count_steps(work->arg.child) : 0;
+        const struct hostcuda_graph *inner = has_inner(work) ? inner_of(work) : NULL;
+        count += inner ? count_steps(inner) : 0;
     }
     return count;
 }
@@ -45,7 +57,10 @@ static cudaError_t add_step(struct hostcuda_body *body, struct hostcuda_node *no
  */
 static cudaError_t add_child(struct hostcuda_body *body, struct hostcuda_node *node, const size_t *before, size_t count)
 {
-    const struct hostcuda_graph *child = node->work.arg.child;
+    const struct hostcuda_graph *child = inner_of(&node->work);
+    if (!child) {
+        return add_step(body, node, before, count);
+    }
     size_t all = child->nodes.count, ends = 0;
     size_t *at = calloc(all + 1, sizeof(*at)), *last = calloc(all + 1, sizeof(*last));
     unsigned char *goes_on = calloc(all + 1, 1);
@@ -89,9 +104,9 @@ static cudaError_t unfold(struct hostcuda_body *body, const struct hostcuda_grap
         for (size_t k = 0; before && !node->before.count && k < outer_count; k++) {
             before[count++] = outer[k];
         }
-        error = !before                                     ? cudaErrorMemoryAllocation
-                : node->work.type == cudaGraphNodeTypeGraph ? add_child(body, node, before, count)
-                                                            : add_step(body, node, before, count);
+        error = !before                  ? cudaErrorMemoryAllocation
+                : has_inner(&node->work) ? add_child(body, node, before, count)
+                                         : add_step(body, node, before, count);
         at[node->index] = body->count - 1;
         free(before);
     }

@@ -74,6 +74,7 @@ static cudaError_t replace(struct hostcuda_exec *exec, struct hostcuda_body *new
     /* The program continues to name nodes of the graph that was instantiated. */
     for (size_t i = 0; i < new->count; i++) {
         new->steps[i].node->origin = old->steps[i].node->origin;
+        new->steps[i].node->is_off = old->steps[i].node->is_off;
     }
     exec->body = new;
     hostcuda_body_put(old);
@@ -184,6 +185,58 @@ static cudaError_t set(cudaGraphExec_t handle, cudaGraphNode_t node, struct host
     hostcuda_body_put(gone);
     leave(exec);
     return hostcuda_leave(error);
+}
+
+/* Only kernels, copies and fills can be switched off. With exec->lock. */
+static struct hostcuda_node *find_switch(const struct hostcuda_exec *exec, cudaGraphNode_t node)
+{
+    struct hostcuda_node *own = find(exec->body, node, cudaGraphNodeTypeKernel);
+    own = own ? own : find(exec->body, node, cudaGraphNodeTypeMemcpy);
+    return own ? own : find(exec->body, node, cudaGraphNodeTypeMemset);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t handle, cudaGraphNode_t node, unsigned int is_on)
+{
+    struct hostcuda_exec *exec;
+    struct hostcuda_body *new = NULL;
+    cudaError_t error = enter_with(handle, &exec);
+    if (error) {
+        return hostcuda_leave(error);
+    }
+    struct hostcuda_node *own = find_switch(exec, node);
+    error = own ? cudaSuccess : cudaErrorInvalidValue;
+    if (!error && own->is_off == !is_on) {
+        leave(exec);
+        return cudaSuccess;
+    }
+    if (!error) {
+        pthread_mutex_lock(&hostcuda_graph_lock);
+        error = freeze(&new, exec->body->graph, true);
+        pthread_mutex_unlock(&hostcuda_graph_lock);
+    }
+    if (!error) {
+        struct hostcuda_body *old = exec->body;
+        exec->body = new;
+        find_switch(exec, node)->is_off = !is_on;
+        hostcuda_body_put(old);
+    }
+    leave(exec);
+    return hostcuda_leave(error);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaGraphNodeGetEnabled(cudaGraphExec_t handle, cudaGraphNode_t node, unsigned int *is_on)
+{
+    struct hostcuda_exec *exec;
+    cudaError_t error = is_on ? enter_with(handle, &exec) : cudaErrorInvalidValue;
+    if (error) {
+        return hostcuda_leave(error);
+    }
+    const struct hostcuda_node *own = find_switch(exec, node);
+    if (own) {
+        *is_on = !own->is_off;
+    }
+    leave(exec);
+    return hostcuda_leave(own ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaGraphExecHostNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,

@@ -140,6 +140,7 @@ static cudaError_t clone_node(struct hostcuda_graph *clone, const struct hostcud
     }
     if (!error) {
         made->origin = keep_origin ? from->origin : (struct hostcuda_node *)(uintptr_t)from;
+        made->is_off = keep_origin && from->is_off;
         if (made->work.type == cudaGraphNodeTypeGraph) {
             made->work.arg.child->is_child = true;
         }

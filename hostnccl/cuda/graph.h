@@ -22,6 +22,7 @@ struct hostcuda_node {
     struct hostcuda_nodes before; /* the nodes on which it depends, in the order in which the program named them */
     struct hostcuda_node *origin; /* of a clone: the node from which it was made; only compared, never followed */
     size_t index;                 /* place in the graph */
+    bool is_off;                  /* of an executable graph: the program has switched the node off */
 };
 
 struct hostcuda_graph {
@@ -69,6 +70,9 @@ struct hostcuda_node **hostcuda_graph_sorted(const struct hostcuda_graph *graph,
 
 /* Appends a node; with `once` only if it is not in the list. False without memory. */
 bool hostcuda_nodes_add(struct hostcuda_nodes *nodes, struct hostcuda_node *node, bool once);
+
+/* graph_params.c: the body of a condition that runs; NULL: none does. Borrowed. */
+const struct hostcuda_graph *hostcuda_condition_body(const struct hostcuda_work *work);
 
 /* exec.c */
 

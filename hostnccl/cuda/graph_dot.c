@@ -25,10 +25,15 @@ static void draw(FILE *out, const struct hostcuda_graph *graph, const char *pref
         for (size_t k = 0; k < node->before.count; k++) {
             fprintf(out, "  \"%s%zu\" -> \"%s%zu\";\n", prefix, node->before.items[k]->index, prefix, i);
         }
+        char inner[64];
         if (node->work.type == cudaGraphNodeTypeGraph) {
-            char inner[64];
             snprintf(inner, sizeof(inner), "%s%zu.", prefix, i);
             draw(out, node->work.arg.child, inner);
+        }
+        for (unsigned int k = 0; node->work.type == cudaGraphNodeTypeConditional && k < node->work.arg.condition.count;
+             k++) {
+            snprintf(inner, sizeof(inner), "%s%zu.%u.", prefix, i, k);
+            draw(out, node->work.arg.condition.bodies[k], inner);
         }
     }
 }

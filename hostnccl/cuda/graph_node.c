@@ -440,30 +440,3 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t hand
     }
     return leave(error);
 }
-
-/* any kind: which members of the parameters count is said by their type */
-
-HOSTCUDA_EXPORT cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle, cudaGraph_t graph,
-                                                             unsigned int value, unsigned int flags)
-{
-    (void)handle, (void)graph, (void)value, (void)flags;
-    return hostcuda_leave(hostcuda_unsupported("cudaGraphConditionalHandleCreate",
-                                               "a kernel would set the condition, and no kernel runs"));
-}
-
-HOSTCUDA_EXPORT cudaError_t HOSTCUDA_FORM(cudaGraphAddNode, _v2)(cudaGraphNode_t *out, cudaGraph_t graph,
-                                                                 const cudaGraphNode_t *before,
-                                                                 const cudaGraphEdgeData *edges, size_t count,
-                                                                 struct cudaGraphNodeParams *params)
-{
-    (void)out, (void)graph, (void)before, (void)edges, (void)count, (void)params;
-    return hostcuda_leave(hostcuda_unsupported("cudaGraphAddNode", "use the call of the kind of node"));
-}
-
-#if CUDART_VERSION < 13000
-HOSTCUDA_EXPORT cudaError_t cudaGraphAddNode(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *before,
-                                             size_t count, struct cudaGraphNodeParams *params)
-{
-    return cudaGraphAddNode_v2(out, graph, before, NULL, count, params);
-}
-#endif

@@ -288,6 +288,14 @@ void hostcuda_kernel_run(const struct hostcuda_kernel *kernel);
 
 enum { HOSTCUDA_NODE_BATCH = 12 }; /* the driver's number for a node that holds a batch of memory operations */
 
+/* A node that runs one of its bodies, or none. */
+struct hostcuda_condition {
+    unsigned long long handle;
+    enum cudaGraphConditionalNodeType type;
+    struct hostcuda_graph **bodies; /* owned, as is each of them; to the program an array of handles */
+    unsigned int count;
+};
+
 struct hostcuda_work {
     int type; /* a cudaGraphNodeType, or HOSTCUDA_NODE_BATCH */
     union {
@@ -305,6 +313,7 @@ struct hostcuda_work {
             size_t count;
         } batch;
         struct hostcuda_kernel kernel;
+        struct hostcuda_condition condition;
     } arg;
 };
 

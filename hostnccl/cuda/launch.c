@@ -48,7 +48,7 @@ static void run_step(struct hostcuda_op *op)
         if (place->event) {
             hostcuda_mark_wait(place->event);
         }
-    } else {
+    } else if (!launch->body->steps[op->arg.step.index].node->is_off) {
         hostcuda_work_run(work, place->instance);
     }
     launch_put(launch);

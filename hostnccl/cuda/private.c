@@ -105,6 +105,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUI
                                                 .image_of = hostcuda_image_of,
                                                 .image_has = hostcuda_image_has,
                                                 .fill = fill,
+                                                .add_node = HOSTCUDA_FORM(cudaGraphAddNode, _v2),
                                                 .virtual = {.reserve = hostcuda_virtual_reserve,
                                                             .free = hostcuda_virtual_free,
                                                             .create = hostcuda_virtual_create,

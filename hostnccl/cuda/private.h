@@ -10,7 +10,7 @@
 #include "hostnccl/cuda/kernel.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
-#define HOSTCUDA_PRIVATE_ID "hostcuda table 7"
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 8"
 
 /* The vendor's header declares this function for the vendor's own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
@@ -61,6 +61,17 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
     X(cudaGraphGetNodes)                                                                                               \
     X(cudaGraphGetRootNodes)                                                                                           \
     X(cudaGraphNodeGetType)                                                                                            \
+    X(cudaGraphAddKernelNode)                                                                                          \
+    X(cudaGraphAddMemcpyNode)                                                                                          \
+    X(cudaGraphAddMemsetNode)                                                                                          \
+    X(cudaGraphAddHostNode)                                                                                            \
+    X(cudaGraphAddChildGraphNode)                                                                                      \
+    X(cudaGraphAddEmptyNode)                                                                                           \
+    X(cudaGraphAddEventRecordNode)                                                                                     \
+    X(cudaGraphAddEventWaitNode)                                                                                       \
+    X(cudaGraphNodeSetParams)                                                                                          \
+    X(cudaGraphExecNodeSetParams)                                                                                      \
+    X(cudaGraphConditionalHandleCreate)                                                                                \
     X(cudaGraphInstantiateWithFlags)                                                                                   \
     X(cudaGraphInstantiateWithParams)                                                                                  \
     X(cudaGraphExecUpdate)                                                                                             \
@@ -146,6 +157,10 @@ struct hostcuda_private {
     enum hostcuda_image (*image_of)(const void *image);
     bool (*image_has)(enum hostcuda_image kind, const void *image, const char *name);
     cudaError_t (*fill)(void *dst, unsigned int value, unsigned int element, size_t count, cudaStream_t stream);
+
+    /* cudaGraphAddNode with data of edges, whose name differs between releases. */
+    cudaError_t (*add_node)(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *before,
+                            const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *params);
 
     /* See hostcuda.h. */
     struct {

@@ -116,6 +116,32 @@ static cudaError_t copy_kernel(struct hostcuda_kernel *kernel)
     return cudaSuccess;
 }
 
+static void drop_condition(struct hostcuda_condition *c)
+{
+    for (unsigned int i = 0; i < c->count; i++) {
+        hostcuda_graph_free(&c->bodies[i]);
+    }
+    free(c->bodies);
+}
+
+static cudaError_t copy_condition(struct hostcuda_condition *copy, const struct hostcuda_condition *from)
+{
+    copy->count = 0;
+    copy->bodies = calloc(from->count, sizeof(struct hostcuda_graph *));
+    cudaError_t error = copy->bodies ? cudaSuccess : cudaErrorMemoryAllocation;
+    for (unsigned int i = 0; !error && i < from->count; i++) {
+        error = hostcuda_graph_clone(&copy->bodies[i], from->bodies[i], false);
+        if (!error) {
+            copy->bodies[i]->is_child = true;
+            copy->count++;
+        }
+    }
+    if (error) {
+        drop_condition(copy);
+    }
+    return error;
+}
+
 cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda_work *work)
 {
     *copy = *work;
@@ -126,6 +152,8 @@ cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda
         return cudaSuccess;
     case cudaGraphNodeTypeGraph:
         return hostcuda_graph_clone(&copy->arg.child, work->arg.child, false);
+    case cudaGraphNodeTypeConditional:
+        return copy_condition(&copy->arg.condition, &work->arg.condition);
     case HOSTCUDA_NODE_BATCH:
         copy->arg.batch.ops = malloc((work->arg.batch.count + 1) * sizeof(*work->arg.batch.ops));
         if (!copy->arg.batch.ops) {
@@ -149,6 +177,9 @@ void hostcuda_work_drop(struct hostcuda_work *work)
         break;
     case cudaGraphNodeTypeGraph:
         hostcuda_graph_free(&work->arg.child);
+        break;
+    case cudaGraphNodeTypeConditional:
+        drop_condition(&work->arg.condition);
         break;
     case HOSTCUDA_NODE_BATCH:
         free(work->arg.batch.ops);

@@ -570,7 +570,6 @@ struct CUfunc_st;
 struct CUkern_st;
 struct CUlib_st;
 struct CUmemPoolHandle_st;
-struct cudaGraphNodeParams;
 struct cudaArray;
 
 typedef enum cudaError cudaError_t;
@@ -731,6 +730,65 @@ struct cudaKernelNodeParams {
     unsigned int sharedMemBytes;
     void **kernelParams;
     void **extra;
+};
+
+/* Nodes of any kind. */
+enum cudaGraphConditionalHandleFlags {
+    cudaGraphCondAssignDefault = 1,
+};
+
+enum cudaGraphConditionalNodeType {
+    cudaGraphCondTypeIf = 0,
+    cudaGraphCondTypeWhile = 1,
+    cudaGraphCondTypeSwitch = 2,
+};
+
+enum cudaGraphChildGraphNodeOwnership {
+    cudaGraphChildGraphOwnershipClone = 0,
+    cudaGraphChildGraphOwnershipMove = 1,
+};
+
+struct cudaConditionalNodeParams {
+    cudaGraphConditionalHandle handle;
+    enum cudaGraphConditionalNodeType type;
+    unsigned int size;
+    cudaGraph_t *phGraph_out;
+};
+
+struct cudaMemcpyNodeParams {
+    int flags;
+    int reserved[3];
+    struct cudaMemcpy3DParms copyParams;
+};
+
+struct cudaChildGraphNodeParams {
+    cudaGraph_t graph;
+    enum cudaGraphChildGraphNodeOwnership ownership;
+};
+
+struct cudaEventWaitNodeParams {
+    cudaEvent_t event;
+};
+
+struct cudaEventRecordNodeParams {
+    cudaEvent_t event;
+};
+
+struct cudaGraphNodeParams {
+    enum cudaGraphNodeType type;
+    int reserved0[3];
+    union {
+        long long reserved1[29];
+        struct cudaKernelNodeParams kernel;
+        struct cudaMemcpyNodeParams memcpy;
+        struct cudaMemsetParams memset;
+        struct cudaHostNodeParams host;
+        struct cudaChildGraphNodeParams graph;
+        struct cudaEventWaitNodeParams eventWait;
+        struct cudaEventRecordNodeParams eventRecord;
+        struct cudaConditionalNodeParams conditional;
+    };
+    long long reserved2;
 };
 
 /* Memory pools. */
