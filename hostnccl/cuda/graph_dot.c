@@ -11,7 +11,7 @@ static const char *kind_of(int type)
         [cudaGraphNodeTypeMemset] = "memset",        [cudaGraphNodeTypeHost] = "host",
         [cudaGraphNodeTypeGraph] = "graph",          [cudaGraphNodeTypeEmpty] = "empty",
         [cudaGraphNodeTypeWaitEvent] = "event wait", [cudaGraphNodeTypeEventRecord] = "event record",
-        [HOSTCUDA_NODE_BATCH] = "memory operations",
+        [HOSTCUDA_NODE_BATCH] = "memory operations", [cudaGraphNodeTypeConditional] = "condition",
     };
     return kinds[type];
 }

@@ -77,6 +77,8 @@ TORCH = [
     Row("pipeline_1f1b", "pipeline", env={"SCHEDULE": "1F1B", **PLAIN}),
     Row("pipeline_gpipe", "pipeline", env={"SCHEDULE": "GPipe", **PLAIN}),
     Row("calls", "calls", steps=3),
+    Row("graph", "graph", ranks=(2,)),
+    Row("rnn", "rnn", ranks=(2,), steps=3),
     *SICK,
     Row("ddp.stopped_of_two", "ddp", ranks=(2,), mistake="stopped", says=(Said(("rank-stopped",), (1,)),)),
     Row("ddp.skip_of_two", "ddp", ranks=(2,), mistake="skip", says=(Said(("call-skipped",), (), UNSURE),)),

@@ -36,9 +36,10 @@ class _AfterTorch:
 
 def _on_torch():
     try:
-        from rollcall.rehearse import groups, steps
+        from rollcall.rehearse import cache, groups, steps
         steps.follow()
         groups.follow()
+        cache.follow(sys.modules["torch"])
         cuda = getattr(sys.modules["torch"].backends, "cuda", None)
         if hasattr(cuda, "enable_cudnn_sdp"):
             cuda.enable_cudnn_sdp(False)  # it asks cuDNN for an engine, and the stand-in has none; others remain
