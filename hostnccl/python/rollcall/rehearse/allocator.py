@@ -2,10 +2,9 @@
 stand-in for the device saw. Needs no PyTorch before the job has used a device. Where the allocator's cache is off, it
 keeps no account, and nothing is told. A job may reset PyTorch's peak, so the most of what was seen is kept."""
 import atexit
-import os
 import sys
 
-from rollcall.rehearse import notes
+from rollcall.rehearse import cache, notes
 
 _most = {}  # device -> bytes
 
@@ -13,7 +12,7 @@ _most = {}  # device -> bytes
 def note():
     """At the end of a step, and of the process."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") or not cuda.is_initialized():
+    if cuda is None or cache.is_off() or not cuda.is_initialized():
         return
     mode = sys.modules.get("rollcall.rehearse.mode")
     try:

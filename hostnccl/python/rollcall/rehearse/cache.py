@@ -12,12 +12,16 @@ _MARK = "ROLLCALL_REHEARSE_CACHE"  # for the processes that the job starts: the 
 _captures = 0
 
 
+def is_off():
+    """Whether PyTorch's allocator caches nothing, and so keeps no account."""
+    return os.environ.get(_VARIABLE) == "1" or os.environ.get(_MARK) == "off"
+
+
 def follow(torch):
     """Takes the place of the variable, where it is set; before PyTorch has allocated anything."""
     switch = getattr(torch._C, "_cuda_cudaCachingAllocator_enable", None)
     graph = getattr(getattr(torch.cuda, "graphs", None), "CUDAGraph", None)
-    is_off = os.environ.get(_VARIABLE) == "1" or os.environ.get(_MARK) == "off"
-    if switch is None or not hasattr(graph, "capture_begin") or not is_off or torch.cuda.is_initialized():
+    if switch is None or not hasattr(graph, "capture_begin") or not is_off() or torch.cuda.is_initialized():
         return
     os.environ.pop(_VARIABLE, None)
     os.environ[_MARK] = "off"
