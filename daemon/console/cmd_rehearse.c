@@ -267,6 +267,10 @@ static void set_environment(const struct rehearsal *r)
         setenv("HOSTNCCL_VERSION", release, 0);
     }
     setenv("HOSTCUDA_REPORT", r->folder, 1);
+    char shared[PATH_MAX]; /* one device for all processes that use it */
+    if (snprintf(shared, sizeof(shared), "%s/devices", r->folder) < (int)sizeof(shared)) {
+        setenv("HOSTCUDA_SHARED", shared, 0);
+    }
     if (r->o.ranks > 1) {
         /* As torchrun does: the ranks share the processors, and each would start a thread for every one of them. */
         setenv("OMP_NUM_THREADS", "1", 0);

@@ -151,6 +151,25 @@ off_t hostcuda_report_line(int number_at, const char *format, ...) __attribute__
 /* Overwrites the number at a place; nothing happens where the place is negative. Any thread. */
 void hostcuda_report_number(off_t at, unsigned long long number);
 
+/* shared.c: what other processes of the rehearsal use, HOSTCUDA_SHARED */
+
+struct hostcuda_user {
+    int pid;
+    size_t used_bytes;
+};
+
+/* Takes a place for this process, once, when the runtime starts. */
+void hostcuda_shared_join(void);
+
+/* Tells what this process uses of a device, which is named by its number before CUDA_VISIBLE_DEVICES. Any thread. */
+void hostcuda_shared_set(int physical, size_t used);
+
+/* What all others use; without is_exact, processes that have ended may still count. Any thread. */
+size_t hostcuda_shared_others(int physical, bool is_exact);
+
+/* The others that use the device. Returns how many there are, which may be more than the room. */
+size_t hostcuda_shared_users(int physical, struct hostcuda_user *users, size_t room);
+
 /* pages.c: memory that is reserved, and committed page by page when it is written */
 
 /* Addresses of zeroes; NULL where the machine gives none. Returns owned. */
@@ -207,6 +226,7 @@ struct hostcuda_about {
     int physical;                     /* number before CUDA_VISIBLE_DEVICES */
     int major, minor;
     size_t total_bytes, used_bytes; /* used by this process */
+    size_t others_bytes;            /* and by others of the rehearsal */
 };
 cudaError_t hostcuda_about(int number, struct hostcuda_about *about);
 

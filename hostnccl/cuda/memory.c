@@ -79,21 +79,38 @@ static struct hostcuda_range *table_take(const void *address, bool is_host, bool
     return found;
 }
 
-/* Notes a new high-water mark. The report has a line for each device that was used. */
-static void note_peak(struct hostcuda_device *on, size_t used)
+/* Tells others what is in use now, and notes a new high-water mark. The report has a line for each device that was
+ * used. */
+static void note_used(struct hostcuda_device *on, size_t high)
 {
     static pthread_mutex_t peak_lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&peak_lock);
-    if (used > on->peak_bytes) {
-        on->peak_bytes = used;
+    hostcuda_shared_set(on->physical, atomic_load(&on->used_bytes));
+    if (high > on->peak_bytes) {
+        on->peak_bytes = high;
         if (on->peak_at < 0 && hostcuda_report_is_wanted()) {
             int start = snprintf(NULL, 0, "memory %d peak ", on->physical);
             on->peak_at =
                 hostcuda_report_line(start, "memory %d peak %020d of %020zu\n", on->physical, 0, on->total_bytes);
         }
-        hostcuda_report_number(on->peak_at, used);
+        hostcuda_report_number(on->peak_at, high);
     }
     pthread_mutex_unlock(&peak_lock);
+}
+
+/* Whether so many bytes are left, of those that other processes leave. */
+static bool has_room(const struct hostcuda_device *on, size_t used, size_t bytes)
+{
+    for (int i = 0; i < 2; i++) { /* who has ended is left out only where it matters, because that is looked up */
+        size_t others = hostcuda_shared_others(on->physical, i > 0), left = on->total_bytes - used;
+        if (used <= on->total_bytes && others <= left && bytes <= left - others) {
+            return true;
+        }
+        if (!others) {
+            break;
+        }
+    }
+    return false;
 }
 
 /* Device and managed memory counts against the device's limit. */
@@ -101,11 +118,11 @@ static bool reserve(struct hostcuda_device *on, size_t bytes)
 {
     size_t used = atomic_load(&on->used_bytes);
     do {
-        if (bytes > on->total_bytes || used > on->total_bytes - bytes) {
+        if (!has_room(on, used, bytes)) {
             return false;
         }
     } while (!atomic_compare_exchange_weak(&on->used_bytes, &used, used + bytes));
-    note_peak(on, used + bytes);
+    note_used(on, used + bytes);
     return true;
 }
 
@@ -116,7 +133,8 @@ bool hostcuda_bytes_take(int device, size_t bytes)
 
 void hostcuda_bytes_give(int device, size_t bytes)
 {
-    atomic_fetch_sub(&hostcuda_device_of(device)->used_bytes, bytes);
+    struct hostcuda_device *on = hostcuda_device_of(device);
+    note_used(on, atomic_fetch_sub(&on->used_bytes, bytes));
 }
 
 /* Fills fresh memory as HOSTCUDA_FILL says, to expose the use of memory that was never written. */
@@ -131,7 +149,7 @@ static void release(struct hostcuda_range *range)
 {
     size_t bytes = range->end - range->start;
     if (range->type != cudaMemoryTypeHost && !is_foreign(range)) {
-        atomic_fetch_sub(&hostcuda_device_of(range->device)->used_bytes, bytes);
+        hostcuda_bytes_give(range->device, bytes);
     }
     hostcuda_pool_give(range->pool, bytes);
     if (range->is_mapped && range->file >= 0) {
@@ -173,7 +191,7 @@ static cudaError_t allocate(void **out, size_t bytes, const struct wish *wish)
     if (!memory) {
         free(range);
         if (is_counted) {
-            atomic_fetch_sub(&on->used_bytes, bytes);
+            hostcuda_bytes_give(wish->device, bytes);
         }
         return cudaErrorMemoryAllocation;
     }
@@ -469,7 +487,8 @@ HOSTCUDA_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_byt
     }
     struct hostcuda_device *on = hostcuda_device_of(hostcuda_self()->device);
     *total_bytes = on->total_bytes;
-    *free_bytes = on->total_bytes - atomic_load(&on->used_bytes);
+    size_t used = atomic_load(&on->used_bytes) + hostcuda_shared_others(on->physical, true);
+    *free_bytes = used < on->total_bytes ? on->total_bytes - used : 0;
     return cudaSuccess;
 }
 

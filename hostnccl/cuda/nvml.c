@@ -12,8 +12,8 @@
  *   fail N        nvmlInit_v2 returns N
  *   hang          nvmlInit_v2 never returns
  * Without a file the GPUs are those of the CUDA runtime of this process (hostcuda), if it has one: their names, places
- * on the bus and memory, of which as much is used as this process uses. So a framework that asks NVML and the runtime
- * hears the same, and the daemon, which has no runtime, hears of no GPU.
+ * on the bus and memory, of which as much is used as the processes of the rehearsal use (shared.c). So a framework that
+ * asks NVML and the runtime hears the same, and the daemon, which has no runtime, hears of no GPU.
  *
  * Types and values are those of NVML's API reference. The library lies in a folder of its own: a program that found it
  * by accident would believe that there are GPUs.
@@ -407,7 +407,9 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
     struct hostcuda_about about;
     int error = memory ? about_of(device, &about) : INVALID_ARGUMENT;
     if (!error) {
-        *memory = (struct memory){about.total_bytes, about.total_bytes - about.used_bytes, about.used_bytes};
+        size_t used = about.used_bytes + about.others_bytes;
+        used = used < about.total_bytes ? used : about.total_bytes;
+        *memory = (struct memory){about.total_bytes, about.total_bytes - used, used};
     }
     return error;
 }
@@ -443,21 +445,30 @@ int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
     return error;
 }
 
-/* This process, if it has memory there; of others nothing is known. Elements have 16 bytes, and 24 since version 2. */
+/* This process and the others of the rehearsal that have memory there. Elements have 16 bytes, and 24 since version 2.
+ */
 static int processes(void *device, unsigned *count, char *list, size_t element)
 {
+    enum { USERS_MAX = 1024 };
+    static __thread struct hostcuda_user users[USERS_MAX];
     struct hostcuda_about about;
     int error = count ? about_of(device, &about) : INVALID_ARGUMENT;
     if (error) {
         return error;
     }
-    unsigned room = *count, pid = (unsigned)getpid();
-    unsigned long long used = about.used_bytes;
-    *count = used ? 1 : 0;
-    if (room < *count) {
+    size_t found = 0, room = *count;
+    if (about.used_bytes) {
+        users[found++] = (struct hostcuda_user){.pid = (int)getpid(), .used_bytes = about.used_bytes};
+    }
+    found += nvml.runtime->users(about.physical, users + found, USERS_MAX - found);
+    found = found < USERS_MAX ? found : USERS_MAX;
+    *count = (unsigned)found;
+    if (room < found) {
         return INSUFFICIENT_SIZE;
     }
-    if (used && list) {
+    for (size_t i = 0; list && i < found; i++, list += element) {
+        unsigned pid = (unsigned)users[i].pid;
+        unsigned long long used = users[i].used_bytes;
         memset(list, 0, element);
         memcpy(list, &pid, sizeof(pid));
         memcpy(list + 8, &used, sizeof(used));

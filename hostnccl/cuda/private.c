@@ -91,6 +91,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUI
                                                 .is_started = is_started,
                                                 .device_about = hostcuda_about,
                                                 .physical_about = hostcuda_about_physical,
+                                                .users = hostcuda_shared_users,
                                                 .quiet = quiet,
                                                 .error_text = cudaGetErrorString,
                                                 .fault_set = hostcuda_fault_set,

@@ -10,7 +10,7 @@
 #include "hostnccl/cuda/kernel.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
-#define HOSTCUDA_PRIVATE_ID "hostcuda table 8"
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 9"
 
 /* The vendor's header declares this function for the vendor's own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
@@ -135,6 +135,7 @@ struct hostcuda_private {
      * errors of the start. */
     cudaError_t (*device_about)(int number, struct hostcuda_about *about);
     cudaError_t (*physical_about)(int physical, struct hostcuda_about *about);
+    size_t (*users)(int physical, struct hostcuda_user *users, size_t room); /* other processes */
 
     /* Says whether errors of this thread's calls become its last error from now on. */
     void (*quiet)(bool is_quiet);

@@ -31,7 +31,8 @@ static void describe(const struct hostcuda_device *device, struct hostcuda_about
                                      .major = MAJOR,
                                      .minor = MINOR,
                                      .total_bytes = device->total_bytes,
-                                     .used_bytes = atomic_load(&device->used_bytes)};
+                                     .used_bytes = atomic_load(&device->used_bytes),
+                                     .others_bytes = hostcuda_shared_others(device->physical, true)};
     snprintf(about->name, sizeof(about->name), NAME);
     snprintf(about->bus, sizeof(about->bus), "%08x:%02x:00.0", (unsigned int)PCI_DOMAIN, (unsigned int)pci_bus(device));
     make_uuid(device, about->uuid);

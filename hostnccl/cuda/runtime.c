@@ -194,6 +194,7 @@ static void start(void)
         pthread_mutex_init(&devices[d].order, NULL);
     }
     policy = read_policy();
+    hostcuda_shared_join();
     hostcuda_report_start();
     for (int d = 0; d < count; d++) {
         devices[d].peak_at = -1;
