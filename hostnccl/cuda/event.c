@@ -15,6 +15,8 @@ struct hostcuda_event {
     struct hostcuda_mark *mark;        /* owned; NULL before the first record; guarded by lock */
     struct hostcuda_captured captured; /* guarded by the lock of graphs */
     atomic_bool is_captured;           /* whether `captured` is set; spares taking the lock of graphs */
+    struct hostcuda_shared_event
+        *shared; /* owned; of several processes, and then there is no mark; NULL: of this one */
 };
 
 static void event_release(struct hostcuda_handle *handle)
@@ -22,6 +24,7 @@ static void event_release(struct hostcuda_handle *handle)
     struct hostcuda_event *event = (struct hostcuda_event *)handle;
     hostcuda_captured_clear(&event->captured);
     hostcuda_mark_put(event->mark);
+    hostcuda_shared_event_free(event->shared);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
@@ -61,6 +64,59 @@ static cudaError_t enter_with(cudaEvent_t handle, struct hostcuda_event **event)
     return error;
 }
 
+bool hostcuda_event_is_shared(const struct hostcuda_event *event)
+{
+    return event->shared != NULL;
+}
+
+/* Takes `shared`. */
+static cudaError_t make(cudaEvent_t *event, unsigned int flags, struct hostcuda_shared_event *shared)
+{
+    struct hostcuda_event *made = calloc(1, sizeof(*made));
+    if (!made) {
+        hostcuda_shared_event_free(shared);
+        return cudaErrorMemoryAllocation;
+    }
+    atomic_init(&made->handle.refs, 1);
+    made->handle.release = event_release;
+    made->device = hostcuda_self()->device;
+    made->flags = flags;
+    made->shared = shared;
+    pthread_mutex_init(&made->lock, NULL);
+    cudaError_t error = hostcuda_handle_add(HOSTCUDA_EVENT, &made->handle);
+    if (error) {
+        hostcuda_handle_put(&made->handle);
+        return error;
+    }
+    *event = (cudaEvent_t)made;
+    return cudaSuccess;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event_handle)
+{
+    struct hostcuda_event *event;
+    cudaError_t error = handle ? enter_with(event_handle, &event) : cudaErrorInvalidValue;
+    if (!error) {
+        bool is_given = event->shared && hostcuda_shared_event_give(event->shared, handle);
+        error = is_given ? cudaSuccess : cudaErrorInvalidResourceHandle;
+        hostcuda_handle_put(&event->handle);
+    }
+    return hostcuda_leave(error);
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
+{
+    struct hostcuda_shared_event *shared = NULL;
+    cudaError_t error = event ? hostcuda_enter_work() : cudaErrorInvalidValue;
+    if (!error) {
+        error = hostcuda_shared_event_open(&shared, &handle);
+    }
+    if (!error) {
+        error = make(event, cudaEventDisableTiming | cudaEventInterprocess, shared);
+    }
+    return hostcuda_leave(error);
+}
+
 HOSTCUDA_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     const unsigned int known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
@@ -71,22 +127,11 @@ HOSTCUDA_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigne
     if (!event || flags & ~known || (flags & cudaEventInterprocess && !(flags & cudaEventDisableTiming))) {
         return hostcuda_leave(cudaErrorInvalidValue);
     }
-    struct hostcuda_event *made = calloc(1, sizeof(*made));
-    if (!made) {
+    struct hostcuda_shared_event *shared = flags & cudaEventInterprocess ? hostcuda_shared_event_new() : NULL;
+    if (flags & cudaEventInterprocess && !shared) {
         return hostcuda_leave(cudaErrorMemoryAllocation);
     }
-    atomic_init(&made->handle.refs, 1);
-    made->handle.release = event_release;
-    made->device = hostcuda_self()->device;
-    made->flags = flags;
-    pthread_mutex_init(&made->lock, NULL);
-    error = hostcuda_handle_add(HOSTCUDA_EVENT, &made->handle);
-    if (error) {
-        hostcuda_handle_put(&made->handle);
-        return hostcuda_leave(error);
-    }
-    *event = (cudaEvent_t)made;
-    return cudaSuccess;
+    return hostcuda_leave(make(event, flags, shared));
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event)
@@ -136,6 +181,13 @@ static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *
     if (error) {
         return error;
     }
+    if (event->shared) {
+        error = hostcuda_shared_event_record(event->shared, event, stream);
+        if (!error) {
+            hostcuda_event_set(event, NULL);
+        }
+        return error;
+    }
     struct hostcuda_mark *mark = hostcuda_mark_new();
     if (!mark) {
         return cudaErrorMemoryAllocation;
@@ -152,6 +204,9 @@ static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *
 /* Adds a node that records the event, or waits for it, at every launch. */
 static cudaError_t add_node(struct hostcuda_event *event, struct hostcuda_stream *stream, int type)
 {
+    if (event->shared) {
+        return hostcuda_unsupported("an event of several processes in a graph", "record it in the stream instead");
+    }
     struct hostcuda_work work = {.type = type, .arg.event = hostcuda_event_ref(event)};
     return hostcuda_capture_add(stream, &work);
 }
@@ -209,6 +264,11 @@ static cudaError_t wait_somehow(struct hostcuda_event *event, struct hostcuda_st
     }
     if (atomic_load(&event->is_captured)) {
         return hostcuda_capture_follow(stream, &event->captured);
+    }
+    if (event->shared) {
+        cudaError_t refused =
+            is_capturing ? hostcuda_capture_isolate(stream) : hostcuda_capture_refuse_implicit(stream);
+        return refused ? refused : hostcuda_shared_event_follow(event->shared, event, stream);
     }
     struct hostcuda_mark *mark = hostcuda_event_mark(event);
     if (!mark) { /* never recorded: there is nothing to wait for */
@@ -269,7 +329,9 @@ HOSTCUDA_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle)
     cudaError_t error = enter_to_ask(handle, &event);
     if (!error) {
         struct hostcuda_mark *mark = hostcuda_event_mark(event);
-        error = !mark || hostcuda_mark_reached(mark) ? cudaSuccess : cudaErrorNotReady;
+        bool is_reached =
+            event->shared ? hostcuda_shared_event_reached(event->shared) : !mark || hostcuda_mark_reached(mark);
+        error = is_reached ? cudaSuccess : cudaErrorNotReady;
         hostcuda_mark_put(mark);
         hostcuda_handle_put(&event->handle);
     }
@@ -282,6 +344,10 @@ HOSTCUDA_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle)
     cudaError_t error = enter_to_ask(handle, &event);
     if (!error) {
         struct hostcuda_mark *mark = hostcuda_event_mark(event);
+        if (event->shared) {
+            hostcuda_shared_event_wait(event->shared);
+            error = hostcuda_fault();
+        }
         hostcuda_handle_put(&event->handle);
         if (mark) {
             hostcuda_mark_wait(mark);

@@ -349,6 +349,10 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *out, cudaGrap
 cudaError_t hostcuda_work_of_event(struct hostcuda_work *work, int type, cudaEvent_t handle)
 {
     struct hostcuda_event *event = hostcuda_event_get(handle);
+    if (event && hostcuda_event_is_shared(event)) {
+        hostcuda_event_put(event);
+        return hostcuda_unsupported("an event of several processes in a graph", "record it in the stream instead");
+    }
     *work = (struct hostcuda_work){.type = type, .arg.event = event};
     return event ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -497,6 +497,31 @@ struct hostcuda_mark *hostcuda_event_mark(struct hostcuda_event *event);
 /* Makes the event stand for the mark from now on. Takes the reference. */
 void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark);
 
+/* Whether other processes may have the event; then it has no mark, and no place in a graph. */
+bool hostcuda_event_is_shared(const struct hostcuda_event *event);
+
+/* event_shared.c: events of several processes. `owner` is the event that has it, which an operation keeps alive. */
+
+struct hostcuda_shared_event;
+
+struct hostcuda_shared_event *hostcuda_shared_event_new(void);        /* returns owned; NULL without memory */
+void hostcuda_shared_event_free(struct hostcuda_shared_event *event); /* NULL is allowed */
+bool hostcuda_shared_event_reached(const struct hostcuda_shared_event *event);
+void hostcuda_shared_event_wait(struct hostcuda_shared_event *event);
+
+/* Both borrow everything. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_shared_event_record(struct hostcuda_shared_event *event, struct hostcuda_event *owner,
+                                         struct hostcuda_stream *stream);
+cudaError_t hostcuda_shared_event_follow(struct hostcuda_shared_event *event, struct hostcuda_event *owner,
+                                         struct hostcuda_stream *stream);
+
+/* Writes the handle for another process; false where the event is another process's. */
+bool hostcuda_shared_event_give(struct hostcuda_shared_event *event, cudaIpcEventHandle_t *handle);
+
+/* Returns owned. cudaErrorInvalidResourceHandle, cudaErrorDeviceUninitialized for the own process's handle,
+ * cudaErrorMapBufferObjectFailed where the owner is gone, cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_shared_event_open(struct hostcuda_shared_event **out, const cudaIpcEventHandle_t *handle);
+
 /* capture.c: streams that record instead of run */
 
 static inline bool hostcuda_stream_is_captured(struct hostcuda_stream *stream)

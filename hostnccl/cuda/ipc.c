@@ -174,17 +174,3 @@ HOSTCUDA_EXPORT cudaError_t cudaIpcCloseMemHandle(void *memory)
     }
     return hostcuda_leave(error ? error : hostcuda_range_remove_mapped(memory));
 }
-
-static const char NO_EVENTS[] = "an event is a wait inside one process here; synchronize the stream, or share memory";
-
-HOSTCUDA_EXPORT cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
-{
-    (void)handle, (void)event;
-    return hostcuda_leave(hostcuda_unsupported("cudaIpcGetEventHandle", NO_EVENTS));
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
-{
-    (void)handle, (void)event;
-    return hostcuda_leave(hostcuda_unsupported("cudaIpcOpenEventHandle", NO_EVENTS));
-}

@@ -383,6 +383,8 @@ struct pci {
     char text[32];
 };
 
+_Static_assert(sizeof(struct pci) == 68, "as NVML's bindings for Python have it");
+
 API int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci);
 int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci)
 {
@@ -418,6 +420,8 @@ struct memory_v2 {
     unsigned version;
     unsigned long long total, reserved, free, used;
 };
+
+_Static_assert(sizeof(struct memory) == 24 && sizeof(struct memory_v2) == 40, "likewise");
 
 API int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory);
 int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory)

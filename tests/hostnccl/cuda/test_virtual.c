@@ -161,10 +161,115 @@ static void shares(void)
     expect(cudaFree(memory) == cudaSuccess);
     int status;
     expect(waitpid(pid, &status, 0) == pid && !status);
-    cudaEvent_t event;
+    cudaEvent_t event; /* which says so when it is made */
     cudaIpcEventHandle_t event_handle;
     expect(cudaEventCreate(&event) == cudaSuccess);
-    expect(cudaIpcGetEventHandle(&event_handle, event) == cudaErrorNotSupported);
+    expect(cudaIpcGetEventHandle(&event_handle, event) == cudaErrorInvalidResourceHandle);
+}
+
+static void hold(void *end)
+{
+    char byte;
+    expect(read(*(int *)end, &byte, 1) == 1);
+}
+
+/* The pipes of two processes: one to each, and one to a host function of each that holds a stream. */
+static int to_peer[2], to_owner[2], gate_of_peer[2], gate_of_owner[2];
+
+static void say(const int ends[2])
+{
+    expect(write(ends[1], "s", 1) == 1);
+}
+
+static void hear(const int ends[2])
+{
+    char byte;
+    expect(read(ends[0], &byte, 1) == 1);
+}
+
+static void note(void *what)
+{
+    atomic_fetch_add((atomic_int *)what, 1);
+}
+
+static void opens_events(void)
+{
+    cudaIpcEventHandle_t handle;
+    cudaEvent_t event, none;
+    cudaStream_t stream;
+    static atomic_int passed;
+    expect(read(to_peer[0], &handle, sizeof(handle)) == (ssize_t)sizeof(handle));
+    expect(cudaIpcOpenEventHandle(&event, handle) == cudaSuccess);
+    expect(cudaIpcGetEventHandle(&handle, event) == cudaErrorInvalidResourceHandle); /* it is another's */
+    expect(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    expect(cudaEventQuery(event) == cudaErrorNotReady);
+    expect(cudaStreamWaitEvent(stream, event, 0) == cudaSuccess);
+    expect(cudaLaunchHostFunc(stream, note, &passed) == cudaSuccess);
+    expect(cudaStreamQuery(stream) == cudaErrorNotReady && atomic_load(&passed) == 0);
+    say(to_owner); /* the owner opens its gate */
+    expect(cudaStreamSynchronize(stream) == cudaSuccess && atomic_load(&passed) == 1);
+    expect(cudaEventQuery(event) == cudaSuccess && cudaEventSynchronize(event) == cudaSuccess);
+
+    /* a record of this process is what the owner waits for */
+    expect(cudaLaunchHostFunc(stream, hold, &gate_of_peer[0]) == cudaSuccess);
+    expect(cudaEventRecord(event, stream) == cudaSuccess);
+    expect(cudaEventQuery(event) == cudaErrorNotReady);
+    say(to_owner);
+    hear(to_peer);
+    say(gate_of_peer);
+    expect(cudaEventSynchronize(event) == cudaSuccess);
+    expect(cudaEventDestroy(event) == cudaSuccess);
+    memset(&handle, 1, sizeof(handle));
+    expect(cudaIpcOpenEventHandle(&none, handle) == cudaErrorInvalidResourceHandle);
+    hear(to_peer);
+    _exit(0);
+}
+
+static void shares_events(void)
+{
+    cudaIpcEventHandle_t handle;
+    cudaEvent_t event, plain;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphNode_t node;
+    expect(!pipe(to_peer) && !pipe(to_owner) && !pipe(gate_of_peer) && !pipe(gate_of_owner));
+    pid_t pid = fork();
+    if (!pid) {
+        opens_events();
+    }
+    expect(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    expect(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming) == cudaSuccess);
+    expect(cudaEventQuery(event) == cudaSuccess); /* it was never recorded */
+    expect(cudaLaunchHostFunc(stream, hold, &gate_of_owner[0]) == cudaSuccess);
+    expect(cudaEventRecord(event, stream) == cudaSuccess);
+    expect(cudaIpcGetEventHandle(&handle, event) == cudaSuccess);
+    expect(write(to_peer[1], &handle, sizeof(handle)) == (ssize_t)sizeof(handle));
+    hear(to_owner);
+    expect(cudaEventQuery(event) == cudaErrorNotReady);
+    say(gate_of_owner);
+    hear(to_owner); /* the peer has recorded */
+    expect(cudaEventQuery(event) == cudaErrorNotReady);
+    expect(cudaStreamSynchronize(stream) == cudaSuccess);
+    say(to_peer);
+    expect(cudaEventSynchronize(event) == cudaSuccess);
+    say(to_peer);
+    int status;
+    expect(waitpid(pid, &status, 0) == pid && !status);
+
+    /* What it is not: an event of this process alone, opened by its owner, a node of a graph. */
+    expect(cudaIpcOpenEventHandle(&plain, handle) == cudaErrorDeviceUninitialized);
+    expect(cudaEventCreateWithFlags(&plain, cudaEventDisableTiming) == cudaSuccess);
+    expect(cudaIpcGetEventHandle(&handle, plain) == cudaErrorInvalidResourceHandle);
+    expect(cudaEventCreateWithFlags(&plain, cudaEventInterprocess) == cudaErrorInvalidValue);
+    expect(cudaGraphCreate(&graph, 0) == cudaSuccess);
+    expect(cudaGraphAddEventRecordNode(&node, graph, NULL, 0, event) == cudaErrorNotSupported);
+    expect(cudaEventDestroy(event) == cudaSuccess);
+    for (int i = 0; i < 100; i++) { /* places are used again, and a new event was never recorded */
+        expect(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming) == cudaSuccess);
+        expect(cudaEventQuery(event) == cudaSuccess);
+        expect(cudaEventRecord(event, stream) == cudaSuccess && cudaEventSynchronize(event) == cudaSuccess);
+        expect(cudaEventDestroy(event) == cudaSuccess);
+    }
 }
 
 static void test_an_allocation_costs_addresses_and_no_memory(void **state)
@@ -197,7 +302,15 @@ static void test_another_process_uses_the_memory(void **state)
     (void)state;
     char text[1024];
     run_child(shares, text, sizeof(text));
-    assert_non_null(strstr(text, "cudaIpcGetEventHandle is not supported"));
+    assert_string_equal(text, "");
+}
+
+static void test_another_process_waits_for_an_event(void **state)
+{
+    (void)state;
+    char text[1024];
+    run_child(shares_events, text, sizeof(text));
+    assert_non_null(strstr(text, "an event of several processes in a graph is not supported"));
 }
 
 int main(void)
@@ -207,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_the_size_of_a_device_is_chosen),
         cmocka_unit_test(test_pools_count_what_is_theirs),
         cmocka_unit_test(test_another_process_uses_the_memory),
+        cmocka_unit_test(test_another_process_waits_for_an_event),
     };
     return cmocka_run_group_tests(tests, NULL, remove_reports);
 }
