@@ -5,6 +5,7 @@
 #include "tests/hostnccl/cuda/child.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 
 static const size_t GB = (size_t)1 << 30;
 static char shared_path[] = "/tmp/hostcuda-shared-XXXXXX";
@@ -26,18 +27,22 @@ static size_t free_bytes(void)
     return left;
 }
 
-/* A process that allocates so much on device 1, frees when it is told to, and waits for its end. */
-static pid_t start_other(size_t bytes, int told[2], int tells[2])
+/* A process that allocates so much on device 1, a late one when it is told to; frees when it is told to, and waits for
+ * its end. It must be started before this process has called CUDA. */
+static pid_t start_other(size_t bytes, bool is_late, int told[2], int tells[2])
 {
     expect(!pipe(told) && !pipe(tells));
     pid_t pid = fork();
     if (pid) {
         char ready;
-        expect(pid > 0 && read(tells[0], &ready, 1) == 1);
+        close(tells[1]); /* its end is told by the pipe's */
+        expect(pid > 0 && (is_late || read(tells[0], &ready, 1) == 1));
         return pid;
     }
     char *memory, byte;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);       /* else a test that fails would wait for this process */
     setenv("CUDA_VISIBLE_DEVICES", "1", 1); /* which is its device 0 */
+    expect(!is_late || read(told[0], &byte, 1) == 1);
     expect(cudaMalloc((void **)&memory, bytes) == cudaSuccess);
     expect(write(tells[1], "a", 1) == 1);
     if (read(told[0], &byte, 1) == 1) {
@@ -56,14 +61,16 @@ static void end(pid_t pid)
 
 static void shares_a_device(void)
 {
-    int told[2], tells[2], other_told[2], other_tells[2];
+    int told[2], tells[2], other_told[2], other_tells[2], late_told[2], late_tells[2];
     void *device;
     char *memory, byte;
     unsigned long long info[3];
     struct process list[4];
     unsigned int count = 0;
     setenv("HOSTCUDA_SHARED", shared_path, 1);
-    pid_t first = start_other(30 * GB, told, tells), second = start_other(20 * GB, other_told, other_tells);
+    pid_t first = start_other(30 * GB, false, told, tells);
+    pid_t second = start_other(20 * GB, false, other_told, other_tells);
+    pid_t late = start_other(5 * GB, true, late_told, late_tells);
     expect(free_bytes() == 80 * GB); /* device 0 */
     expect(cudaSetDevice(1) == cudaSuccess && free_bytes() == 30 * GB);
     expect(cudaMalloc((void **)&memory, 31 * GB) == cudaErrorMemoryAllocation);
@@ -85,9 +92,9 @@ static void shares_a_device(void)
     expect(cudaFree(memory) == cudaSuccess);
     expect(cudaMalloc((void **)&memory, 80 * GB) == cudaSuccess && free_bytes() == 0);
     expect(cudaFree(memory) == cudaSuccess);
-    first = start_other(5 * GB, told, tells); /* in the place of the one that was killed */
-    expect(free_bytes() == 75 * GB);
-    end(first);
+    expect(write(late_told[1], "a", 1) == 1 && read(late_tells[0], &byte, 1) == 1);
+    expect(free_bytes() == 75 * GB); /* in the place of the one that was killed */
+    end(late);
     end(second);
     expect(free_bytes() == 80 * GB);
 }
@@ -96,7 +103,7 @@ static void counts_alone(void)
 {
     int told[2], tells[2];
     unsetenv("HOSTCUDA_SHARED");
-    pid_t other = start_other(30 * GB, told, tells);
+    pid_t other = start_other(30 * GB, false, told, tells);
     expect(cudaSetDevice(1) == cudaSuccess && free_bytes() == 80 * GB);
     end(other);
 }
