@@ -24,7 +24,7 @@ static void event_release(struct hostcuda_handle *handle)
     struct hostcuda_event *event = (struct hostcuda_event *)handle;
     hostcuda_captured_clear(&event->captured);
     hostcuda_mark_put(event->mark);
-    hostcuda_shared_event_free(event->shared);
+    hostcuda_shared_event_put(event->shared);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
@@ -74,7 +74,7 @@ static cudaError_t make(cudaEvent_t *event, unsigned int flags, struct hostcuda_
 {
     struct hostcuda_event *made = calloc(1, sizeof(*made));
     if (!made) {
-        hostcuda_shared_event_free(shared);
+        hostcuda_shared_event_put(shared);
         return cudaErrorMemoryAllocation;
     }
     atomic_init(&made->handle.refs, 1);
@@ -171,6 +171,16 @@ void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark
     }
 }
 
+/* Takes the operation of an event of several processes. */
+static cudaError_t submit(struct hostcuda_stream *stream, struct hostcuda_op *op)
+{
+    cudaError_t error = op ? hostcuda_stream_submit(stream, op) : cudaErrorMemoryAllocation;
+    if (op && error) {
+        hostcuda_shared_event_drop(op);
+    }
+    return error;
+}
+
 /*
  * Records the event in a stream that is not captured; borrows both. The event keeps the new mark only if the stream
  * took it.
@@ -182,7 +192,7 @@ static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *
         return error;
     }
     if (event->shared) {
-        error = hostcuda_shared_event_record(event->shared, event, stream);
+        error = submit(stream, hostcuda_shared_event_record(event->shared));
         if (!error) {
             hostcuda_event_set(event, NULL);
         }
@@ -268,7 +278,7 @@ static cudaError_t wait_somehow(struct hostcuda_event *event, struct hostcuda_st
     if (event->shared) {
         cudaError_t refused =
             is_capturing ? hostcuda_capture_isolate(stream) : hostcuda_capture_refuse_implicit(stream);
-        return refused ? refused : hostcuda_shared_event_follow(event->shared, event, stream);
+        return refused ? refused : submit(stream, hostcuda_shared_event_follow(event->shared));
     }
     struct hostcuda_mark *mark = hostcuda_event_mark(event);
     if (!mark) { /* never recorded: there is nothing to wait for */

@@ -30,6 +30,7 @@ struct place {
 };
 
 struct hostcuda_shared_event {
+    atomic_int refs; /* of the event, and of operations */
     struct place *place;
     void *mapping;  /* of another process's file; NULL: the place is ours */
     uint32_t index; /* of an own place */
@@ -85,6 +86,7 @@ struct hostcuda_shared_event *hostcuda_shared_event_new(void)
     pthread_mutex_lock(&lock);
     bool is_there = event && open_places() && (free_count || used < PLACES_MAX);
     if (is_there) {
+        atomic_init(&event->refs, 1);
         event->index = free_count ? free_places[--free_count] : used++;
         event->place = &places[event->index];
         atomic_store(&event->place->recorded, 0);
@@ -98,9 +100,9 @@ struct hostcuda_shared_event *hostcuda_shared_event_new(void)
     return event;
 }
 
-void hostcuda_shared_event_free(struct hostcuda_shared_event *event)
+void hostcuda_shared_event_put(struct hostcuda_shared_event *event)
 {
-    if (!event) {
+    if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }
     pthread_mutex_lock(&lock);
@@ -159,65 +161,69 @@ void hostcuda_shared_event_wait(struct hostcuda_shared_event *event)
 
 /* An operation's part of an event, which it keeps alive. */
 struct step {
-    struct hostcuda_event *owner;
-    struct place *place;
+    struct hostcuda_shared_event *event;
     uint32_t number;
 };
 
 static void run_record(struct hostcuda_op *op)
 {
     struct step *step = op->arg.memory;
-    reach(step->place, step->number);
-    hostcuda_event_put(step->owner);
+    reach(step->event->place, step->number);
+    hostcuda_shared_event_put(step->event);
     free(step);
 }
 
 static void run_wait(struct hostcuda_op *op)
 {
     struct step *step = op->arg.memory;
-    sleep_until(step->place, step->number);
-    hostcuda_event_put(step->owner);
+    sleep_until(step->event->place, step->number);
+    hostcuda_shared_event_put(step->event);
     free(step);
 }
 
-static cudaError_t submit(struct hostcuda_stream *stream, void (*run)(struct hostcuda_op *), const struct step *what)
+static struct hostcuda_op *make(struct hostcuda_shared_event *event, void (*run)(struct hostcuda_op *))
 {
     struct hostcuda_op *op = calloc(1, sizeof(*op));
     struct step *step = malloc(sizeof(*step));
     if (!op || !step) {
         free(op);
         free(step);
-        return cudaErrorMemoryAllocation;
+        return NULL;
     }
-    *step = *what;
-    hostcuda_event_ref(step->owner);
+    atomic_fetch_add(&event->refs, 1);
+    *step = (struct step){.event = event};
     op->run = run;
     op->arg.memory = step;
-    cudaError_t error = hostcuda_stream_submit(stream, op);
-    if (error) {
-        hostcuda_event_put(step->owner);
-        free(step);
-        free(op);
-    }
-    return error;
+    return op;
 }
 
-cudaError_t hostcuda_shared_event_record(struct hostcuda_shared_event *event, struct hostcuda_event *owner,
-                                         struct hostcuda_stream *stream)
+struct hostcuda_op *hostcuda_shared_event_record(struct hostcuda_shared_event *event)
 {
-    struct step step = {owner, event->place, atomic_fetch_add(&event->place->recorded, 1) + 1};
-    cudaError_t error = submit(stream, run_record, &step);
-    if (error) {
-        reach(event->place, step.number); /* nobody else would */
+    struct hostcuda_op *op = make(event, run_record);
+    if (op) {
+        ((struct step *)op->arg.memory)->number = atomic_fetch_add(&event->place->recorded, 1) + 1;
     }
-    return error;
+    return op;
 }
 
-cudaError_t hostcuda_shared_event_follow(struct hostcuda_shared_event *event, struct hostcuda_event *owner,
-                                         struct hostcuda_stream *stream)
+struct hostcuda_op *hostcuda_shared_event_follow(struct hostcuda_shared_event *event)
 {
-    struct step step = {owner, event->place, atomic_load(&event->place->recorded)};
-    return has_come(event->place, step.number) ? cudaSuccess : submit(stream, run_wait, &step);
+    struct hostcuda_op *op = make(event, run_wait);
+    if (op) {
+        ((struct step *)op->arg.memory)->number = atomic_load(&event->place->recorded);
+    }
+    return op;
+}
+
+void hostcuda_shared_event_drop(struct hostcuda_op *op)
+{
+    struct step *step = op->arg.memory;
+    if (op->run == run_record) {
+        reach(step->event->place, step->number); /* nobody else would */
+    }
+    hostcuda_shared_event_put(step->event);
+    free(step);
+    free(op);
 }
 
 bool hostcuda_shared_event_give(struct hostcuda_shared_event *event, cudaIpcEventHandle_t *handle)
@@ -266,6 +272,7 @@ cudaError_t hostcuda_shared_event_open(struct hostcuda_shared_event **out, const
         free(event);
         return cudaErrorMapBufferObjectFailed;
     }
+    atomic_init(&event->refs, 1);
     event->mapping = mapped;
     event->place = (struct place *)(void *)((char *)mapped + at % page);
     *out = event;

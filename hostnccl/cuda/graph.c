@@ -180,6 +180,26 @@ cudaError_t hostcuda_graph_clone(struct hostcuda_graph **out, const struct hostc
     return cudaSuccess;
 }
 
+/* Without the flag a launch begins with a value that is not defined: 0 here. */
+static unsigned int value_of(cudaGraphConditionalHandle handle)
+{
+    return handle >> HOSTCUDA_CONDITION_ASSIGN_SHIFT & 1 ? (unsigned int)handle : 0;
+}
+
+const struct hostcuda_graph *hostcuda_condition_body(const struct hostcuda_work *work)
+{
+    const struct hostcuda_condition *c = &work->arg.condition;
+    unsigned int value = value_of(c->handle);
+    switch (c->type) {
+    case cudaGraphCondTypeIf:
+        return value ? c->bodies[0] : c->count > 1 ? c->bodies[1] : NULL;
+    case cudaGraphCondTypeWhile:
+        return value ? c->bodies[0] : NULL;
+    default:
+        return value < c->count ? c->bodies[value] : NULL;
+    }
+}
+
 enum colour { UNSEEN, OPEN, SORTED };
 
 struct sorting {

@@ -71,7 +71,10 @@ struct hostcuda_node **hostcuda_graph_sorted(const struct hostcuda_graph *graph,
 /* Appends a node; with `once` only if it is not in the list. False without memory. */
 bool hostcuda_nodes_add(struct hostcuda_nodes *nodes, struct hostcuda_node *node, bool once);
 
-/* graph_params.c: the body of a condition that runs; NULL: none does. Borrowed. */
+/* The bit of the handle of a condition that says that each launch begins with the value, which is the low half. */
+enum { HOSTCUDA_CONDITION_ASSIGN_SHIFT = 32 };
+
+/* The body of a condition that runs; NULL: none does. Borrowed. */
 const struct hostcuda_graph *hostcuda_condition_body(const struct hostcuda_work *work);
 
 /* exec.c */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 /* A handle: a mark of ours, a number of its own, whether each launch begins with the value, the value. */
-enum { HANDLE_MARK = 0x5c, HANDLE_MARK_SHIFT = 56, HANDLE_SERIAL_SHIFT = 33, HANDLE_ASSIGN_SHIFT = 32 };
+enum { HANDLE_MARK = 0x5c, HANDLE_MARK_SHIFT = 56, HANDLE_SERIAL_SHIFT = 33 };
 
 HOSTCUDA_EXPORT cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle, cudaGraph_t graph,
                                                              unsigned int value, unsigned int flags)
@@ -30,29 +30,9 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditiona
     if (!error) {
         unsigned long long number = (atomic_fetch_add(&serial, 1) + 1) & 0x7fffff;
         *handle = (unsigned long long)HANDLE_MARK << HANDLE_MARK_SHIFT | number << HANDLE_SERIAL_SHIFT |
-                  (unsigned long long)(flags != 0) << HANDLE_ASSIGN_SHIFT | value;
+                  (unsigned long long)(flags != 0) << HOSTCUDA_CONDITION_ASSIGN_SHIFT | value;
     }
     return hostcuda_leave(error);
-}
-
-/* Without the flag a launch begins with a value that is not defined: 0 here. */
-static unsigned int value_of(cudaGraphConditionalHandle handle)
-{
-    return handle >> HANDLE_ASSIGN_SHIFT & 1 ? (unsigned int)handle : 0;
-}
-
-const struct hostcuda_graph *hostcuda_condition_body(const struct hostcuda_work *work)
-{
-    const struct hostcuda_condition *c = &work->arg.condition;
-    unsigned int value = value_of(c->handle);
-    switch (c->type) {
-    case cudaGraphCondTypeIf:
-        return value ? c->bodies[0] : c->count > 1 ? c->bodies[1] : NULL;
-    case cudaGraphCondTypeWhile:
-        return value ? c->bodies[0] : NULL;
-    default:
-        return value < c->count ? c->bodies[value] : NULL;
-    }
 }
 
 static void say_what_a_condition_is(void)

@@ -47,6 +47,7 @@ struct hostcuda_function;
 struct hostcuda_graph;
 struct hostcuda_memory;
 struct hostcuda_node;
+struct hostcuda_op;
 struct hostcuda_pool;
 struct hostcuda_stream;
 
@@ -500,20 +501,20 @@ void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark
 /* Whether other processes may have the event; then it has no mark, and no place in a graph. */
 bool hostcuda_event_is_shared(const struct hostcuda_event *event);
 
-/* event_shared.c: events of several processes. `owner` is the event that has it, which an operation keeps alive. */
+/* event_shared.c: events of several processes */
 
 struct hostcuda_shared_event;
 
-struct hostcuda_shared_event *hostcuda_shared_event_new(void);        /* returns owned; NULL without memory */
-void hostcuda_shared_event_free(struct hostcuda_shared_event *event); /* NULL is allowed */
+struct hostcuda_shared_event *hostcuda_shared_event_new(void);       /* one reference; NULL without memory */
+void hostcuda_shared_event_put(struct hostcuda_shared_event *event); /* NULL is allowed */
 bool hostcuda_shared_event_reached(const struct hostcuda_shared_event *event);
 void hostcuda_shared_event_wait(struct hostcuda_shared_event *event);
 
-/* Both borrow everything. cudaErrorMemoryAllocation. */
-cudaError_t hostcuda_shared_event_record(struct hostcuda_shared_event *event, struct hostcuda_event *owner,
-                                         struct hostcuda_stream *stream);
-cudaError_t hostcuda_shared_event_follow(struct hostcuda_shared_event *event, struct hostcuda_event *owner,
-                                         struct hostcuda_stream *stream);
+/* The operation of a stream that records the event, or waits for the last record until now; owned, NULL without memory.
+ * One that no stream takes must be dropped. */
+struct hostcuda_op *hostcuda_shared_event_record(struct hostcuda_shared_event *event);
+struct hostcuda_op *hostcuda_shared_event_follow(struct hostcuda_shared_event *event);
+void hostcuda_shared_event_drop(struct hostcuda_op *op);
 
 /* Writes the handle for another process; false where the event is another process's. */
 bool hostcuda_shared_event_give(struct hostcuda_shared_event *event, cudaIpcEventHandle_t *handle);
