@@ -410,8 +410,8 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
  * records cannot see. */
 static bool worth_a_look(enum roll_verdict_code code)
 {
-    return code == ROLL_VERDICT_RANK_BUSY || code == ROLL_VERDICT_RANK_BLOCKED || code == ROLL_VERDICT_INIT_MISSING ||
-           code == ROLL_VERDICT_CALL_SKIPPED || code == ROLL_VERDICT_P2P_UNMATCHED;
+    return code == ROLL_VERDICT_RANK_BUSY || code == ROLL_VERDICT_RANK_BLOCKED || code == ROLL_VERDICT_RANK_STUCK ||
+           code == ROLL_VERDICT_INIT_MISSING || code == ROLL_VERDICT_CALL_SKIPPED || code == ROLL_VERDICT_P2P_UNMATCHED;
 }
 
 void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A rank that hangs by itself, behind a host function that does not return: rank-stuck, although nobody waits for it.
 
-usage: check_lone.py ROLLCALLD LIBROLLCALL LONE_RANK sync|free RANKS
+usage: check_lone.py ROLLCALLD ROLLCALL LIBROLLCALL LONE_RANK sync|free RANKS
 
 Real ranks on hostnccl, and a root with little patience. The finding names the rank and the call, and stands. Then the
 host function returns: that was a long kernel and no hang, and the finding is withdrawn; the job ends well.
@@ -16,7 +16,7 @@ import time
 LIMIT_S = 300  # for anything that is waited for: so late that only what never comes reaches it
 SUSPECT_MS = 200  # patience is twelve times that
 
-rollcalld, library, program, how, ranks = sys.argv[1:6]
+rollcalld, rollcall, library, program, how, ranks = sys.argv[1:7]
 ranks = int(ranks)
 processes = []
 
@@ -49,6 +49,13 @@ def standing():
     return [v for v in said if v["code"] == "rank-stuck" and v["certainty"] != "note" and v["number"] not in retired]
 
 
+def kept_stacks(number):
+    """The ranks whose stacks the root has taken for this verdict."""
+    out = subprocess.run([rollcall, "verdicts", "--json", "--daemon", endpoint], capture_output=True, text=True).stdout
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return [s["rank"] for v in rows if v.get("number") == number for s in v.get("stacks", [])]
+
+
 def wait_for(what, condition):
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
@@ -61,7 +68,8 @@ def wait_for(what, condition):
 
 def play():
     last = ranks - 1
-    serve("--root", "--dir", tmp, "--listen", endpoint, "--json", told, "--suspect-ms", str(SUSPECT_MS))
+    serve("--root", "--dir", tmp, "--listen", endpoint, "--json", told, "--stacks", "auto", "--suspect-ms",
+          str(SUSPECT_MS))
     serve("--agent", "--dir", node, "--connect", endpoint)
     jobs = [subprocess.Popen([program, meet, how], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                              env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(r),
@@ -74,6 +82,7 @@ def play():
         sys.exit(f"FAILED: another finding than was wanted: {found}")
     if found[0]["waiting"]:
         sys.exit(f"FAILED: somebody is said to wait: {found}")
+    wait_for("the stack of the rank", lambda: kept_stacks(found[0]["number"]) == [last])
     open(f"{meet}/go", "w").close()
     wait_for("the withdrawal", lambda: not standing())
     for r in jobs:
