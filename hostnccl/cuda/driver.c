@@ -84,6 +84,16 @@ DRIVER_EXPORT CUresult cuDriverGetVersion(int *version)
     return driver_leave(driver_enter()->cudaRuntimeGetVersion(version));
 }
 
+/* The vendor's libraries share private tables by this function, of which none is here. It must exist: NVRTC compiles
+ * with the driver's table or, when it is refused one, without, and ends the process where the function is missing. */
+DRIVER_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *name)
+{
+    if (table) {
+        *table = NULL;
+    }
+    return table && name ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* errors: a few have another name here */
 
 static const struct {

@@ -508,6 +508,7 @@ extern "C" {
 /* The driver, devices and contexts. */
 CUresult cuInit(unsigned int flags);
 CUresult cuDriverGetVersion(int *version);
+CUresult cuGetExportTable(const void **table, const CUuuid *name);
 CUresult cuGetErrorString(CUresult error, const char **text);
 CUresult cuGetErrorName(CUresult error, const char **name);
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags,

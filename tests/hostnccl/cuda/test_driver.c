@@ -39,6 +39,11 @@ static void test_the_driver_starts_and_knows_the_devices(void **state)
     assert_true(major > 0);
     assert_done(cuDeviceGetAttribute(&wide, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
     assert_int_equal(wide, 1);
+    const void *table = &count;
+    const CUuuid nobodys = {{7}};
+    assert_driver(CUDA_ERROR_NOT_FOUND, cuGetExportTable(&table, &nobodys));
+    assert_null(table);
+    assert_driver(CUDA_ERROR_INVALID_VALUE, cuGetExportTable(NULL, &nobodys));
 }
 
 static void test_contexts_follow_the_device_of_the_thread(void **state)
