@@ -315,7 +315,7 @@ static json_t *steered_json(struct steered *s)
 
 json_t *roll_steered_json(const char *notes)
 {
-    static const char *const words[] = {"computed", "left", "failed", "captured"};
+    static const char *const words[] = {"computed", "left", "compiled", "failed", "captured"};
     struct steered s = {.index = json_object(),
                         .operations = json_object(),
                         .failed = json_object(),
@@ -520,9 +520,13 @@ static void print_operations(const json_t *steered, FILE *out)
 {
     const json_t *operations = json_object_get(steered, "operations");
     long long captured = number_of(operations, "captured"), refused = number_of(operations, "failed");
+    long long compiled = number_of(operations, "compiled");
     fprintf(out, "Operations on CUDA tensors: %lld computed on the host (up to %lld bytes each), %lld left out",
             number_of(operations, "computed"), number_of(steered, "size_bytes"), number_of(operations, "left"));
     print_names(json_object_get(steered, "left"), out);
+    if (compiled > 0) {
+        fprintf(out, ", %lld kernels that the job has compiled left out", compiled);
+    }
     if (captured > 0) {
         fprintf(out, ", %lld captured in graphs", captured);
     }

@@ -52,13 +52,14 @@ static void ranks_are_folded_and_doubt_comes_first(void **state)
                      "read skipped item 00000000000000000002 7 /j/a b.py\tg\nops computed 00000000000000000005\n"
                      "failed 00000000000000000001 aten::foo\nops failed 00000000000000000001\n");
     put("steered.2", "rank 1\nsize 65536\nvalues zero\nread skipped item 00000000000000000003 7 /j/a b.py\tg\n"
-                     "ops computed 00000000000000000006\nstep 00000000000000000004\nstopped 00000000000000000004\n");
+                     "ops computed 00000000000000000006\nops compiled 00000000000000000004\nstep "
+                     "00000000000000000004\nstopped 00000000000000000004\n");
     json_t *s = roll_steered_json(folder);
     assert_non_null(s);
     char *out = json_dumps(s, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(
         out, "{\"failed\":[{\"count\":1,\"operation\":\"aten::foo\"}],\"left\":[],\"odd\":[],\"operations\":{"
-             "\"captured\":0,\"computed\":11,"
+             "\"captured\":0,\"compiled\":4,\"computed\":11,"
              "\"failed\":1,\"left\":0},\"processes\":2,\"read_at\":[{\"file\":\"/j/a b.py\",\"function\":\"g\","
              "\"how\":\"item\",\"line\":7,\"ranks\":\"0-1\",\"reads\":5,\"value\":\"skipped\"},{\"file\":\"/j/a.py\","
              "\"function\":\"f\",\"how\":\"item\",\"line\":3,\"ranks\":\"0\",\"reads\":9,\"value\":\"computed\"}],"
@@ -71,7 +72,7 @@ static void ranks_are_folded_and_doubt_comes_first(void **state)
     fclose(f);
     assert_string_equal(text,
                         "Operations on CUDA tensors: 11 computed on the host (up to 65536 bytes each), 0 left out, "
-                        "1 that the host cannot compute (aten::foo).\n"
+                        "4 kernels that the job has compiled left out, 1 that the host cannot compute (aten::foo).\n"
                         "Values that the host read back: 9 computed, 5 skipped.\n\n"
                         "Read back, and nobody computed it: a branch on it is the rehearsal's own (docs/REHEARSE.md, "
                         "\"Values that steer\"):\n\n"

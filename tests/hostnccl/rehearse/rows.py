@@ -82,10 +82,9 @@ TORCH = [
     *SICK,
     Row("ddp.stopped_of_two", "ddp", ranks=(2,), mistake="stopped", says=(Said(("rank-stopped",), (1,)),)),
     Row("ddp.skip_of_two", "ddp", ranks=(2,), mistake="skip", says=(Said(("call-skipped",), (), UNSURE),)),
-    # Where small operations are computed on the host torch.compile leaves functions as they are.
-    Row("compiled", "compiled", ranks=(2,), needs="triton", env={"ROLLCALL_REHEARSE_COMPUTE": "off"}),
+    Row("compiled", "compiled", ranks=(2,), needs="triton"),
     Row("compiled.skip", "compiled", ranks=(4,), needs="triton", mistake="skip", culprit=1,
-        env={"ROLLCALL_REHEARSE_COMPUTE": "off"}, says=(Said(("call-skipped",), (1,), UNSURE, "AllReduce"),)),
+        says=(Said(("call-skipped",), (1,), UNSURE, "AllReduce"),)),
 ]
 
 

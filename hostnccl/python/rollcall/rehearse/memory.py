@@ -31,16 +31,23 @@ def span(t):
 
 
 def is_readable(t):
-    return t.layout == torch.strided and not t.is_quantized and (t.numel() == 0 or t.data_ptr() != 0)
+    return t.layout == torch.strided and not t.is_quantized and not t.is_nested and \
+        (t.numel() == 0 or t.data_ptr() != 0)
 
 
 def host(t):
-    """The host tensor over the bytes of `t`, a CUDA tensor for which is_readable holds."""
+    """The host tensor over the bytes of `t`, a CUDA tensor for which is_readable holds, or that has such parts."""
+    if t.layout == torch.sparse_coo:
+        return torch.sparse_coo_tensor(host(t._indices()), host(t._values()), t.shape, is_coalesced=t.is_coalesced(),
+                                       check_invariants=False)
     if t.numel() == 0:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
     first, end = span(t)
     flat = torch.frombuffer((ctypes.c_char * (end - first)).from_address(t.data_ptr()), dtype=t.dtype)
-    return flat.as_strided(t.shape, t.stride())
+    h = flat.as_strided(t.shape, t.stride())
+    if t.dtype.is_complex and t.is_conj():
+        h = h.conj()  # the memory holds the conjugate
+    return torch._neg_view(h) if t.is_neg() else h
 
 
 def wait(index):

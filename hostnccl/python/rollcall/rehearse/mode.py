@@ -38,7 +38,8 @@ WITH_BETA = frozenset("aten::" + name for name in ("addmm", "addmv", "addr", "ad
 LEFT_ALONE = frozenset("aten::" + name for name in (
     "set_", "resize_", "resize_as_", "record_stream", "detach_", "requires_grad_", "_pin_memory", "pin_memory",
     "is_pinned", "_has_compatible_shallow_copy_type", "rename_", "_coalesced_", "squeeze_", "unsqueeze_", "transpose_",
-    "t_", "swapdims_", "swapaxes_", "as_strided_", "lift_fresh", "_cudnn_init_dropout_state", "is_same_size"))
+    "t_", "swapdims_", "swapaxes_", "as_strided_", "_cudnn_init_dropout_state", "is_same_size", "_use_cudnn_ctc_loss",
+    "_use_miopen_ctc_loss", "cudnn_is_acceptable"))
 FRESH_MAKERS = frozenset("aten::" + name for name in (
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
 ZERO_MAKERS = frozenset("aten::" + name for name in ("zeros", "zeros_like", "new_zeros", "zero_"))
@@ -50,6 +51,11 @@ SHORT_FLOATS = frozenset(getattr(torch, name) for name in ("float16", "bfloat16"
                          if hasattr(torch, name))
 HOST_NAMESPACES = ("aten::", "fsdp::", "prims::", "torchvision::")  # others may have a kernel that does anything
 ODD_MOST = 16  # numbers in a tensor that is read back, among which nan and inf are looked for
+INTEGERS = 16
+NO_ENGINE = ("find an engine", "CUDNN_STATUS", "cuDNN", "No valid execution plans")
+# Operations that write to places of their first argument; the number of the argument that they write.
+PLACED = {"aten::index_copy_": 3, "aten::index_put_": 2, "aten::_index_put_impl_": 2, "aten::scatter_": 3}
+_set_eval_frame = torch._C._dynamo.eval_frame.set_eval_frame
 COPIES = frozenset("aten::" + name for name in ("copy_", "clone", "_to_copy", "_copy_from"))
 # FSDP2 defines these in Python. Each as a whole writes to tensors that its schema does not name, or has lists of which
 # some tensors may be long; so what they are made of comes to the mode.
@@ -102,11 +108,15 @@ def _parts(t, state=None):
 def state_of(t):
     if t.numel() == 0:
         return origin.COMPUTED
+    if t.layout != torch.strided:
+        return origin.UNKNOWN  # its parts have states of their own, and come here when it is taken apart
     parts = _parts(t)
     return origin.UNKNOWN if parts is None else parts.get(*memory.span(t))
 
 
 def _mark(t, state):
+    if t.layout != torch.strided:
+        return
     parts = _parts(t, state)
     if parts is None or t.numel() == 0:
         return
@@ -153,10 +163,10 @@ class _Way:
         self.arguments = [a.name for a in schema.arguments]
         self.written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         reads = [a for a in schema.arguments if a.alias_info is not None and not a.alias_info.is_write]
-        self.is_view = bool(reads) and not self.written
+        self.is_view = bool(reads) and not self.written and schema.name != "aten::lift_fresh"
         self.is_plain = self.is_view or schema.name in LEFT_ALONE or \
-            (not schema.name.startswith(HOST_NAMESPACES) and not self.is_c10d and not schema.returns) or \
-            (schema.name.startswith("fsdp::") and not schema.returns and not self.written)
+            (not schema.name.startswith(HOST_NAMESPACES + ("c10d::", "_c10d_functional::")) and not schema.returns and
+             not self.written) or (schema.name.startswith("fsdp::") and not schema.returns and not self.written)
         tags = func.tags
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.is_shaped = torch.Tag.dynamic_output_shape in tags
@@ -168,6 +178,11 @@ class _Way:
         self.unread = {a.name for a in schema.arguments if a.name in self.written and a.kwarg_only}
         if overwrites and self.arguments:
             self.unread.add(self.arguments[0])
+        self.makes_sparse = schema.name.startswith(("aten::_to_sparse", "aten::to_sparse")) and len(reads) == 0
+        # What a question about a tensor's form answers is of the host already.
+        answers = bool(schema.returns) and not any("Tensor" in str(r.type) for r in schema.returns)
+        self.is_plain = self.is_plain or (answers and not self.written and not self.is_scalar and not self.is_c10d)
+        self.is_convolution = "convolution" in schema.name
         self.has_indices = schema.name in INDEXED
         self.in_python = _in_python(schema.name)
         self.has_host = schema.name.startswith(HOST_NAMESPACES)  # until PyTorch says that it has no such kernel
@@ -181,8 +196,24 @@ class HostValues(TorchDispatchMode):
         super().__init__()
         self.ways = {}
 
+    @classmethod
+    def ignore_compile_internals(cls):
+        return True  # torch.compile compiles, without this mode, and what it has compiled runs beneath the mode
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # else PyTorch wraps the method below in a function that imports its compiler, which takes seconds
+
     def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        # In what torch.compile has left to Python its hook for frames is on, and is not for frames of ours.
+        hook = _set_eval_frame(None)
+        try:
+            return self._dispatch(func, kinds, args, kwargs or {})
+        finally:
+            if hook is not None:
+                _set_eval_frame(hook)
+
+    def _dispatch(self, func, kinds, args, kwargs):
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return func(*args, **kwargs)  # DTensor asks for shapes: no tensor has memory, and only the call knows how
         for t in kinds:
@@ -221,8 +252,14 @@ def _say_settings():
 
 
 def _is_small(tensors):
+    """Floats up to the size, other numbers up to INTEGERS times as much: labels, masks and places of tokens are long
+    and quickly counted, and what is counted steers."""
     limit = settings.now.bytes
-    return all(_bytes(t) <= limit for t in tensors)
+    for t in tensors:
+        n = _bytes(t)
+        if n > limit and (n > INTEGERS * limit or t.dtype.is_floating_point or t.dtype.is_complex):
+            return False
+    return True
 
 
 def _device_of(cuda, kwargs):
@@ -337,21 +374,21 @@ def _fill(t, state, site=None):
 
 def _is_whole_copy(to, source):
     """Whether PyTorch copies these with one call of the CUDA runtime, which is real, and not with a kernel."""
-    return to.dtype == source.dtype and to.shape == source.shape and \
+    return to.dtype == source.dtype and to.shape == source.shape and to.layout == source.layout == torch.strided and \
         (to.is_contiguous() and source.is_contiguous() or
          (to.stride() == source.stride() and memory.span(to)[1] - memory.span(to)[0] == _bytes(to)))
 
 
 def _left_out(func, way, args, kwargs, cuda):
     """The operation as the stand-in does it, and what that makes of the memory."""
-    out = func(*args, **kwargs)
+    out = _run(func, way, args, kwargs, cuda)
     written = [t for name, value in way.named(args, kwargs) if name in way.written
                for t in _flat((value,)) if t.is_cuda]
     made = [t for t in _results(out) if t.is_cuda and not any(t is w for w in written)]
     for t in made + written:
         state = origin.SKIPPED
-        if way.name in ZERO_MAKERS and memory.span(t)[1] - memory.span(t)[0] == _bytes(t) and memory.is_readable(t) \
-                and memory.zero(t):
+        if way.name in ZERO_MAKERS and memory.is_readable(t) and \
+                memory.span(t)[1] - memory.span(t)[0] == _bytes(t) and memory.zero(t):
             state = origin.COMPUTED
         elif way.name in COPIES:
             source = args[1] if way.name == "aten::copy_" else args[0]
@@ -376,11 +413,19 @@ def _operation(func, way, args, kwargs, cuda):
             return _copy_to_host(func, args, kwargs, source, index)
         if not source.is_cuda:
             return _copy_to_device(func, args, kwargs, source, index)
+    if way.name == "aten::lift_fresh":
+        out = func(*args, **kwargs)
+        if _parts(out) is None:
+            _mark(out, origin.COPIED)  # torch.tensor: PyTorch has copied it to the device without a word to modes
+        return out
     if way.name in FRESH_MAKERS:
         out = func(*args, **kwargs)
         for t in _results(out):
             _mark(t, origin.FRESH)
         return out
+    if way.makes_sparse or any(t.layout == torch.sparse_coo for t in cuda):
+        out = _sparse(func, way, args, kwargs, cuda, index)
+        return _left_out(func, way, args, kwargs, cuda) if out is None else out
     is_shaped = way.is_shaped
     if way.has_indices:
         args, is_shaped = _without_masks(way, args, index), False
@@ -412,7 +457,13 @@ def _compute(func, way, args, kwargs, cuda, is_shaped, index):
         return _in_place(func, way, args, kwargs, written, read, index)
     if is_shaped:
         return _shaped(func, way, args, kwargs, cuda, read, index)
-    out = func(*args, **kwargs)
+    try:
+        out = func(*args, **kwargs)
+    except (RuntimeError, IndexError, ValueError):
+        out = _made_on_host(func, way, args, kwargs, cuda, read, index)
+        if out is None:
+            raise  # the job's own mistake, or nothing that the host can do
+        return out
     if not _is_small([t for t in _results(out) if t.is_cuda]):
         notes.left(way.name)
         for t in _results(out):
@@ -519,9 +570,15 @@ def _write(way, out, results, state, written):
     """Writes what the host computed into the memory of what the device made, but for `written`."""
     made = _results(out)
     if results is not None and way.name in forms.TABLE:
-        results = results + [None] * (len(made) - len(results))
-    fits = results is not None and len(results) == len(made) and all(
-        r is None or m.shape == r.shape for m, r in zip(made, results) if m.is_cuda)
+        wanted = out if isinstance(out, (list, tuple)) else (out,)
+        results = [r for r, o in zip(results + [None] * (len(wanted) - len(results)), wanted)
+                   if isinstance(o, torch.Tensor)]
+    fits = results is not None and len(results) == len(made)
+    if fits:
+        # What is kept for the backward alone may have another form on the host, or not be there.
+        results = [r if r is not None and not m.is_nested and m.shape == r.shape else None
+                   for m, r in zip(made, results)]
+        fits = not made or results[0] is not None or way.name in forms.TABLE
     if results is not None and not fits:
         _failed(way)
     for i, m in enumerate(made):
@@ -535,9 +592,27 @@ def _write(way, out, results, state, written):
         notes.op("computed")
 
 
+def _is_covered(func, args, kwargs):
+    """Whether an operation that writes to places writes each place of its first argument."""
+    cover = torch.zeros(args[0].shape, dtype=torch.uint8)
+    at = PLACED[func._schema.name]  # of what is written
+    if len(args) <= at or not isinstance(args[at], torch.Tensor) or any(args[at + 1:]) or kwargs:
+        return False
+    places = [_map(a, lambda t: memory.host(t) if t.is_cuda else t) for a in args[1:at]]
+    try:
+        func(cover, *places, torch.ones(args[at].shape, dtype=torch.uint8))
+        return bool(cover.all())
+    except Exception:
+        return False
+
+
 def _in_place(func, way, args, kwargs, written, read, index):
     """The host computes on copies first, because a part of the device's operation may be a real copy or fill."""
     memory.wait(index)
+    if way.name in PLACED and state_of(args[0]) >= origin.SKIPPED and _is_covered(func, args, kwargs):
+        read = [t for t in read if t is not args[0]]
+    if way.name == "aten::_fused_sgd_" and kwargs.get("is_first_step"):
+        read = [t for t in read if not any(t is m for m in args[2])]  # momenta begin with this step
     state = _state_after(way, _ready(read))
     copies = {id(t): memory.host(t).clone() for t in written}
     results = _on_host(func, way, args, kwargs, dict(copies))
@@ -578,7 +653,7 @@ def _each(func, way, args, kwargs, index):
         read = [t for _, v in named for t in _flat((v,)) if t.is_cuda]
         state = origin.of_result(_ready(read))
         # In place at once: no kernel has run, and the device's operation on lists copies nothing.
-        results = _on_host(func, way, part_args, part_kwargs, {})
+        results = _on_host(func, way, part_args, part_kwargs, {id(t): memory.host(t) for t in written})
         for t in written:
             single = not any(t is x for a in part_args if isinstance(a, list) for x in a)
             _mark(t, origin.SKIPPED if results is None else max(state, origin.PARTLY) if single else state)
@@ -645,7 +720,8 @@ def _copy_to_device(func, args, kwargs, source, index):
     if memory.is_readable(out) and not _is_whole_copy(out, source):
         memory.wait(index)
         memory.host(out).copy_(source)
-    _mark(out, origin.COPIED)
+    for part in _parts_of(out):
+        _mark(part, origin.COPIED)
     return out
 
 
@@ -659,18 +735,89 @@ def _shaped(func, way, args, kwargs, cuda, read, index):
     """The shape of the result depends on values. The device's operation would read a count that no kernel has
     written, so it is left out; its result is made here."""
     _read_shape(cuda, index)
+    out = _made_on_host(func, way, args, kwargs, cuda, read, index)
+    return _left_out(func, way, args, kwargs, cuda) if out is None else out
+
+
+def _made_on_host(func, way, args, kwargs, cuda, read, index):
+    """The operation without the device's part: its results are made here. None where the host cannot. So is an
+    operation computed whose device's part reads back, inside, what no kernel has written, and stumbles over it."""
+    memory.wait(index)
     states = _ready(read)
     results = _on_host(func, way, args, kwargs, {})
     if results is None:
-        return _left_out(func, way, args, kwargs, cuda)
-    made = []
-    for r in results:
-        m = torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=cuda[0].device)
-        memory.host(m).copy_(r)
-        _mark(m, origin.of_result(states))
-        made.append(m)
+        return None
+    made = [_to_device(r, cuda[0].device, origin.of_result(states)) for r in results]
     notes.op("computed")
+    mask = dict(way.named(args, kwargs)).get("output_mask")
+    if mask is not None and len(made) == sum(mask):
+        made = [made.pop(0) if is_wanted else None for is_wanted in mask]
     return made[0] if len(made) == 1 and len(func._schema.returns) == 1 else tuple(made)
+
+
+def _made_by_shape(func, args, kwargs, device):
+    """An operation for which cuDNN's stand-in has no engine: its results, as PyTorch's own arithmetic of shapes says
+    them, computed by nobody."""
+    def change(t):
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+
+    out = func(*(_map(a, change) for a in args), **{name: _map(v, change) for name, v in kwargs.items()})
+
+    def to_device(m):
+        t = torch.empty_strided(m.shape, m.stride(), dtype=m.dtype, device=device)
+        _mark(t, origin.SKIPPED)
+        return t
+
+    notes.left(func._schema.name)
+    return _map(out, to_device)
+
+
+def _run(func, way, args, kwargs, cuda):
+    """The device's operation."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as why:
+        if not way.is_convolution or not any(word in str(why) for word in NO_ENGINE):
+            raise
+        return _made_by_shape(func, args, kwargs, cuda[0].device)
+
+
+def _to_device(r, device, state):
+    """A device's tensor with the numbers of the host's."""
+    if r.layout == torch.sparse_coo:
+        return torch.sparse_coo_tensor(_to_device(r._indices(), device, state), _to_device(r._values(), device, state),
+                                       r.shape, is_coalesced=r.is_coalesced(), check_invariants=False)
+    m = torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=device)
+    memory.host(m).copy_(r)
+    _mark(m, state)
+    return m
+
+
+def _parts_of(t):
+    return [t._indices(), t._values()] if t.layout == torch.sparse_coo else [t]
+
+
+def _sparse(func, way, args, kwargs, cuda, index):
+    """An operation on sparse tensors, whose device's part counts with kernels: the host alone does it. None where a
+    part is too long, or the result would be written into a sparse tensor."""
+    named = way.named(args, kwargs)
+    written = [t for name, value in named if name in way.written for t in _flat((value,)) if t.is_cuda]
+    parts = [p for t in cuda for p in _parts_of(t)]
+    if not way.has_host or settings.now.bytes == 0 or not _is_small(parts) or \
+            not all(memory.is_readable(p) for p in parts) or any(t.layout != torch.strided for t in written):
+        return None
+    read = [p for name, value in named if name not in way.unread for t in _flat((value,)) if t.is_cuda
+            for p in _parts_of(t)]
+    if not written:
+        return _made_on_host(func, way, args, kwargs, cuda, read, index)
+    memory.wait(index)
+    state = origin.of_result(_ready(read))
+    if _on_host(func, way, args, kwargs, {id(t): memory.host(t) for t in written}) is None:
+        return None
+    for t in written:
+        _mark(t, state)
+    notes.op("computed")
+    return written[0] if len(written) == 1 else tuple(written)
 
 
 def _without_masks(way, args, index):
@@ -707,6 +854,12 @@ def _select_some(args, index):
     return out
 
 
+def mark_skipped(t):
+    """A kernel that the mode does not see has written to `t`."""
+    if settings.now.bytes is not None and memory.is_hostcuda():
+        _mark(t, origin.SKIPPED)
+
+
 # the mode of this thread
 
 
@@ -725,6 +878,7 @@ def _follow_printing():
     def of_host(self, indent):
         if is_here() and self.is_cuda and _is_small((self,)) and memory.is_hostcuda() and memory.is_readable(self):
             memory.wait(self.device.index)
+            _supply(self, "copy")
             self = memory.host(self.detach()).clone()
         return plain(self, indent)
 
@@ -732,8 +886,65 @@ def _follow_printing():
     module._tensor_str = of_host
 
 
+def _follow_higher_order():
+    """Operations that take functions (torch.cond, flex_attention): PyTorch refuses them under a mode that has no rule
+    for each. What they do without a mode is right here, too: the operations of their functions come to the mode."""
+    kind = torch._ops.HigherOrderOperator
+    plain, key = kind.dispatch, torch._C.DispatchKey
+    if hasattr(plain, "_rollcall"):
+        return
+
+    def dispatch(self, dispatch_key, /, *args, **kwargs):
+        if dispatch_key == key.Python and type(_python_dispatch._get_current_dispatch_mode()) is HostValues:
+            dense = self.py_kernels.get(key.CompositeExplicitAutograd)
+            if dense is not None and all(_is_plain_type(type(t)) for t in _flat_deep((args, list(kwargs.values())))):
+                return _dense(dense, args, kwargs)
+        return plain(self, dispatch_key, *args, **kwargs)
+
+    dispatch._rollcall = True
+    kind.dispatch = dispatch
+
+
+def _dense(dense, args, kwargs):
+    try:
+        return dense(*args, **kwargs)
+    except AssertionError as why:
+        if "Mode should never be enabled" not in str(why):
+            raise
+    # Some refuse any mode before they have done anything: of these only the functions run under the mode.
+    if dense.__name__ == "cond_op_dense":
+        args = (bool(args[0]), *args[1:])  # it is read back here
+    mode = _python_dispatch._pop_mode()
+
+    def under(function):
+        def call(*args, **kwargs):
+            _python_dispatch._push_mode(mode)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _python_dispatch._pop_mode()
+        return call if callable(function) and not isinstance(function, torch.Tensor) else function
+
+    try:
+        return dense(*(under(a) for a in args), **kwargs)
+    finally:
+        _python_dispatch._push_mode(mode)
+
+
+def _keep_from_compiler():
+    """torch.compile's hook for frames leaves this one alone; _set_eval_frame does so for those that it calls."""
+    code, frames = HostValues.__torch_dispatch__.__code__, torch._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):
+        frames.skip_code(code)
+    elif hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+
+
 def push():
+    _keep_from_compiler()
     _follow_printing()
+    _follow_higher_order()
     if not is_here():
         _here.mode = HostValues()
         _python_dispatch._push_mode(_here.mode)

@@ -2,7 +2,9 @@
 """Values that steer (docs/REHEARSE.md): real PyTorch jobs whose way depends on what their kernels compute, with and
 without the dispatch mode of rollcall.rehearse.
 
-usage: check_steered.py BUILD_DIR [old.]TEST      a function check_TEST of this file
+usage: check_steered.py --list                           the themes of job_themes.py
+       check_steered.py BUILD_DIR [old.]TEST             a function check_TEST of this file
+       check_steered.py BUILD_DIR [old.]values.THEME     a theme: what is computed is what the host computes
 
 ROLL_REHEARSE_PYTHON names the interpreter of an environment with a CUDA wheel of torch (for megatron with
 megatron-core); without it the test is skipped (exit 77). ROLL_REHEARSE_PYTHON_OLD does so for old.TEST.
@@ -16,6 +18,10 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TIMEOUT_S = 1500  # only a hang reaches it
+if sys.argv[1:] == ["--list"]:
+    with open(os.path.join(HERE, "job_themes.py"), encoding="utf-8") as themes:
+        print(*re.findall(r"@theme\ndef (\w+)", themes.read()), sep=";", end="")
+    sys.exit(0)
 BUILD, TEST = os.path.abspath(sys.argv[1]), sys.argv[2].removeprefix("old.")
 VARIABLE = "ROLL_REHEARSE_PYTHON" + ("_OLD" if TEST != sys.argv[2] else "")
 
@@ -169,6 +175,44 @@ def check_steps():
     run.want(run.steered["stopped"] == {"steps": 1, "ranks": "0-1"}, "two optimizers, one step")
 
 
+def check_theme(name):
+    run = Run("themes", 2, THEME=name)
+    run.is_healthy()
+    told = [re.fullmatch(r"rank (\d) (\w+): (\d+) values, (\d+) wrong", x) for x in run.lines]
+    run.want(sorted(m[1] for m in told if m) == ["0", "1"], "not each rank has told")
+    run.want(all(m and m[2] == name and int(m[3]) > 0 and m[4] == "0" for m in told), "values are wrong")
+    run.want(run.steered["operations"]["failed"] == 0, "the host could not compute an operation")
+    run.want(not run.reads("skipped", "partly", "unknown", "random"), "values nobody computed")
+
+
+def check_compiled():
+    """torch.compile compiles under the mode, and what it has compiled counts as skipped; the rest is computed."""
+    run = Run("compiled", 2)
+    run.is_healthy()
+    for rank in "01":
+        for want in ("graphs 2", "eager 20.0", "cond 3.0", "kept 8.0"):
+            run.want(f"rank {rank} {want}" in run.lines, want)
+    run.want(run.steered["operations"]["compiled"] > 0, "no compiled kernel was seen")
+    run.want({(r["function"], r["value"]) for r in run.steered["read_at"]} ==
+             {("read_compiled", "skipped"), ("read_backward", "skipped"), ("read_written", "skipped"),
+              ("read_eager", "computed"), ("read_kept", "copied")}, "where values come from")
+
+
+def check_losses():
+    """A loss of long logits is told as skipped however it is read, and hooks and seeded numbers reach it. Long labels
+    are counted."""
+    run = Run("losses", 2)
+    run.is_healthy()
+    run.want(all(f"rank {r} tokens 49152" in run.lines for r in (0, 1)), "labels are not counted")
+    told = {(r["function"], r["how"]) for r in run.reads("skipped")}
+    run.want(told == {("by_item", "item"), ("by_text", "copy"), ("by_format", "item"), ("by_list", "copy"),
+                      ("by_branch", "item"), ("by_nan", "item")}, f"told: {told}")
+    run.want("SUPPLIED 2.5" in "\n".join(run.lines), "a hook")
+    run = Run("losses", 2, "--values", "random:3")
+    run.is_healthy()
+    run.want(not run.reads("skipped"), "seeded numbers do not reach a loss")
+
+
 def check_megatron():
     """Routers of megatron-core are real: the rows of the exchanges add up, and differ from those of zeros."""
     run = Run("megatron_counts", 4)
@@ -189,6 +233,11 @@ if not place or not os.path.exists(os.path.join(place, "torch", "lib", "libtorch
     skip(f"{PYTHON} has no torch with CUDA")
 if TEST == "sharded" and not os.path.isdir(os.path.join(place, "torch", "distributed", "fsdp", "_fully_shard")):
     skip("this release of torch has no FSDP2 where the job looks for it")
+if TEST == "compiled" and not os.path.isdir(os.path.join(place, "triton")):
+    skip(f"{PYTHON} has no triton")
 if TEST == "megatron" and not os.path.isdir(os.path.join(place, "megatron", "core")):
     skip(f"{PYTHON} has no megatron-core")
-globals()[f"check_{TEST}"]()
+if TEST.startswith("values."):
+    check_theme(TEST.removeprefix("values."))
+else:
+    globals()[f"check_{TEST}"]()

@@ -11,7 +11,7 @@ import unittest
 
 PLACE = os.path.join(os.path.abspath(sys.argv.pop(1)), "lib", "rollcall", "python")
 sys.path.insert(0, PLACE)
-from rollcall.rehearse import numbers, origin, settings, sites  # noqa: E402
+from rollcall.rehearse import compiled, numbers, origin, settings, sites  # noqa: E402
 
 
 def python(code, **env):
@@ -101,6 +101,31 @@ class Texts(unittest.TestCase):
                   numbers.key(1, True, 0, ("/a/x.py", 4, "f"), 0)]
         self.assertEqual(len({base, *others}), 6)
         self.assertTrue(all(0 <= k < 1 << 63 for k in others))
+
+
+class Kernels(unittest.TestCase):
+    """What a kernel that was written for Triton may store through, by its text."""
+
+    def stored(self, body, parameters="x, y, n, B: tl.constexpr"):
+        return compiled.stored_through(f"def k({parameters}):\n" + textwrap.indent(textwrap.dedent(body), "    "))
+
+    def test_addresses_are_followed(self):
+        self.assertEqual(self.stored("at = tl.arange(0, B)\ntl.store(y + at, tl.load(x + at) * n)"),
+                         ["y", "B"])  # numbers of an address as well: only tensors count
+        self.assertEqual(self.stored("p = x\nfor i in range(3):\n    q = p + i\n    tl.store(q, 0)\n    p += n"),
+                         ["x", "n"])
+        self.assertEqual(self.stored("tl.atomic_add(pointer=x, val=1)"), ["x"])
+        self.assertEqual(self.stored("at = tl.load(x)\ntl.store(y + at, 1, mask=at < n)"), ["y"])
+        self.assertEqual(self.stored("d = tl.make_tensor_descriptor(y, [n], [1], [B])\nd.store([0], tl.load(x))"),
+                         ["y", "n", "B"])
+        self.assertEqual(self.stored("tl.load(x)"), [])
+
+    def test_a_function_that_may_store_leaves_it_open(self):
+        self.assertIsNone(self.stored("helper(x, y)"))
+
+    def test_inductors_arguments_say_so_themselves(self):
+        self.assertEqual([n for n in ("in_ptr0", "out_ptr1", "in_out_ptr0", "in_ptr2", "xnumel")
+                          if compiled._is_written(n, ["in_ptr2"])], ["out_ptr1", "in_out_ptr0", "in_ptr2"])
 
 
 class Notes(unittest.TestCase):
