@@ -6,6 +6,7 @@ import torch
 
 _is_hostcuda = None
 _runtime = None
+_synchronize = None
 
 
 def is_hostcuda():
@@ -44,7 +45,7 @@ def host(t):
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
     first, end = span(t)
     flat = torch.frombuffer((ctypes.c_char * (end - first)).from_address(t.data_ptr()), dtype=t.dtype)
-    h = flat.as_strided(t.shape, t.stride())
+    h = flat if t.dim() == 1 and t.is_contiguous() else flat.as_strided(t.shape, t.stride())
     if t.dtype.is_complex and t.is_conj():
         h = h.conj()  # the memory holds the conjugate
     return torch._neg_view(h) if t.is_neg() else h
@@ -52,7 +53,14 @@ def host(t):
 
 def wait(index):
     """Waits for the current stream of the device: what an operation on it would wait for."""
-    torch.cuda.current_stream(index).synchronize()
+    global _synchronize
+    if _synchronize is None:
+        _synchronize = getattr(ctypes.CDLL(None), "cudaStreamSynchronize", False)
+        if _synchronize:
+            _synchronize.argtypes = [ctypes.c_void_p]
+    # Without a stream's object, which takes longer than all else here; PyTorch's own way tells of an error.
+    if not _synchronize or _synchronize(torch._C._cuda_getCurrentRawStream(index)) != 0:
+        torch.cuda.current_stream(index).synchronize()
 
 
 def zero(t):

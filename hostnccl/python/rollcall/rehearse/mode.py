@@ -117,8 +117,11 @@ def state_of(t):
 def _mark(t, state):
     if t.layout != torch.strided:
         return
-    parts = _parts(t, state)
-    if parts is None or t.numel() == 0:
+    parts = _parts(t)
+    if parts is None:
+        _parts(t, state)  # a new storage: all of it
+        return
+    if t.numel() == 0:
         return
     first, end = memory.span(t)
     if end - first == _bytes(t):
@@ -183,6 +186,10 @@ class _Way:
         answers = bool(schema.returns) and not any("Tensor" in str(r.type) for r in schema.returns)
         self.is_plain = self.is_plain or (answers and not self.written and not self.is_scalar and not self.is_c10d)
         self.is_convolution = "convolution" in schema.name
+        # Nothing is looked at but how long its tensors are: the way of most operations of a long model.
+        self.is_simple = not (self.is_scalar or self.is_shaped or self.makes_sparse or self.is_foreach or
+                              schema.name in COPIES or schema.name in FRESH_MAKERS or schema.name in INDEXED or
+                              schema.name in ZERO_MAKERS or schema.name in ("aten::lift_fresh", "aten::masked_select"))
         self.has_indices = schema.name in INDEXED
         self.in_python = _in_python(schema.name)
         self.has_host = schema.name.startswith(HOST_NAMESPACES)  # until PyTorch says that it has no such kernel
@@ -379,6 +386,24 @@ def _is_whole_copy(to, source):
          (to.stride() == source.stride() and memory.span(to)[1] - memory.span(to)[0] == _bytes(to)))
 
 
+def _left_out_simply(func, way, args, kwargs, cuda):
+    out = _run(func, way, args, kwargs, cuda)
+    if way.written:
+        for name, value in way.named(args, kwargs):
+            if name in way.written:
+                for t in _flat((value,)):
+                    if t.is_cuda:
+                        _mark(t, origin.SKIPPED)
+    if isinstance(out, torch.Tensor):
+        if out.is_cuda:
+            _mark(out, origin.SKIPPED)
+    else:
+        for t in _results(out):
+            if t.is_cuda:
+                _mark(t, origin.SKIPPED)
+    return out
+
+
 def _left_out(func, way, args, kwargs, cuda):
     """The operation as the stand-in does it, and what that makes of the memory."""
     out = _run(func, way, args, kwargs, cuda)
@@ -405,6 +430,9 @@ def _operation(func, way, args, kwargs, cuda):
     if torch.cuda.is_current_stream_capturing():
         notes.op("captured")  # the host may not wait here, and a graph would not compute it again
         return _left_out(func, way, args, kwargs, cuda)
+    if way.is_simple and cuda and not _is_small(cuda):
+        notes.left(way.name)
+        return _left_out_simply(func, way, args, kwargs, cuda)
     if way.is_scalar:
         return _answer(func, way, args, kwargs, cuda, index)
     if way.name in COPIES:
