@@ -2,7 +2,7 @@
 """The real PyTorch, with CUDA and without a GPU, under `rollcall rehearse`: what is said about a sick job, that nothing
 is said about a healthy one, and that neither notices us.
 
-usage: check_rehearse.py --list | --list-compared
+usage: check_rehearse.py --list | --list-compared | --list-releases
        check_rehearse.py BUILD_DIR NAME.RANKS      one test of rows.py
 
 Healthy: the ranks run to their end, each is recorded, nothing is found; the same job without rollcall, on the same
@@ -12,6 +12,8 @@ soon as they do.
 ROLL_REHEARSE_PYTHON names the interpreter of an environment with a CUDA wheel of torch (for some rows with more, such
 as megatron-core). The wheel is some gigabytes, so nothing installs it: without it the test is skipped (exit 77).
 ROLL_REHEARSE_PYTHON_OLD does so for the tests whose names begin with "old.": the same rows with an old release.
+ROLL_REHEARSE_RELEASES is a folder of environments for the rows that are about one release of a framework: each has the
+release's name, and finds torch where ROLL_REHEARSE_PYTHON does. `scripts/rehearse-wheels --releases` makes them.
 """
 import json
 import os
@@ -55,6 +57,13 @@ def ask(python, code):
 def find_python(row, variable):
     """The interpreter for a row, or a skipped test."""
     python = os.environ.get(variable)
+    if row.release:
+        folder = os.environ.get("ROLL_REHEARSE_RELEASES")
+        if not folder:
+            skip("ROLL_REHEARSE_RELEASES does not name a folder of environments, one for each release")
+        python = os.path.join(folder, row.release, "bin", "python")
+        if not os.path.exists(python):
+            skip(f"{folder} has no environment {row.release}")
     if not python:
         skip(f"{variable} does not name a Python with a CUDA wheel of torch")
     found = "from importlib.util import find_spec as f; s = f({!r}); print(s.origin or '' if s else '')"
@@ -180,7 +189,11 @@ def check_sick(job, row, ranks):
 
 def main():
     if sys.argv[1:] == ["--list"]:
-        print(*(name for name, _, _ in rows.tests()), sep=";", end="")
+        old = [OLD + name for name, row, _ in rows.tests() if not row.release]
+        print(*(name for name, _, _ in rows.tests()), *old, sep=";", end="")
+        return
+    if sys.argv[1:] == ["--list-releases"]:
+        print(*rows.releases(), sep="\n")
         return
     if sys.argv[1:] == ["--list-compared"]:
         print(*rows.compared(), sep=";", end="")

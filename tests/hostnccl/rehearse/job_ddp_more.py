@@ -1,5 +1,5 @@
 """What DDP has beside the plain loop: gradients that are summed over micro-batches (no_sync), an optimizer whose state
-is cut (ZeRO-1), a static graph. DDP_KIND says which. Join is left out: its ranks count each other with a kernel."""
+is cut (ZeRO-1), a static graph. DDP_KIND says which."""
 import contextlib
 import os
 

@@ -23,6 +23,7 @@ class Row:
     ranks: tuple = (2, 4)
     steps: int = 4
     needs: str = "torch"  # the module that the interpreter must have
+    release: str = ""  # it runs in the environment of this release, "megatron-core-0.12.3", and in no other
     env: dict = field(default_factory=dict)
     mistake: str = ""  # "": a healthy job, about which nothing is said
     culprit: int = -1  # the last rank where negative
@@ -79,6 +80,11 @@ TORCH = [
     Row("calls", "calls", steps=3),
     Row("graph", "graph", ranks=(2,)),
     Row("rnn", "rnn", ranks=(2,), steps=3),
+    Row("join", "join", ranks=(2,)),
+    Row("checkpoint", "checkpoint", ranks=(2,)),
+    Row("pynccl", "pynccl"),
+    Row("pynccl.skip", "pynccl", ranks=(4,), mistake="skip", culprit=2,
+        says=(Said(("call-skipped",), (2,), UNSURE, "AllReduce"),)),
     *SICK,
     Row("ddp.stopped_of_two", "ddp", ranks=(2,), mistake="stopped", says=(Said(("rank-stopped",), (1,)),)),
     Row("ddp.skip_of_two", "ddp", ranks=(2,), mistake="skip", says=(Said(("call-skipped",), (), UNSURE),)),
@@ -88,29 +94,53 @@ TORCH = [
 ]
 
 
-def megatron(name, layout="", ranks=(4,), mistake="", says=(), **more):
+def megatron(name, layout="", ranks=(4,), mistake="", says=(), culprit=1, computed=False, **more):
     # The mistakes are seen without the values of a rehearsal: what the ranks exchange is empty then.
-    env = {"MEGATRON": layout, **({"ROLLCALL_REHEARSE": "0"} if mistake else {})}
+    env = {"MEGATRON": layout, **({"ROLLCALL_REHEARSE": "0"} if mistake and not computed else {})}
     return Row("megatron_moe" + name, "megatron_moe", ranks=ranks, needs="megatron.core", env=env, mistake=mistake,
-               culprit=1, says=says, **more)
+               culprit=culprit, says=says, **more)
 
 
 # The exchange that a rank leaves out is empty on all ranks: it shows as a circle where the rank goes on to its next
 # forward, and as a missing exchange where the rank ends.
+LEFT_OUT = (Said(("circular-wait",), (1,), ("suspected", "proven"), "AllGather"),)
 MEGATRON = [
     megatron("", ranks=(2, 4), alone=False),
     megatron(".allgather", "dispatcher=allgather", ranks=(2, 4), alone=False),
     megatron(".grouped", "experts=grouped", alone=False),
     megatron(".capacity", "capacity=1", alone=False),
     megatron(".pp", "pp=2 ep=2", alone=False),
-    megatron(".experts", mistake="experts",
-             says=(Said(("circular-wait",), (1,), ("suspected", "proven"), "AllGather"),)),
+    megatron(".tp", "tp=2 ep=2 reduced=1"),
+    megatron(".etp", "tp=2 ep=2 etp=2 reduced=1"),
+    megatron(".experts", mistake="experts", says=LEFT_OUT),
     megatron(".experts_end", "steps=3", mistake="experts", says=(Said(("alltoallv-mismatch",), (1,)),)),
     megatron(".unequal", "capacity=1", mistake="capacity",
              says=(Said(("count-mismatch",), (1,), ("suspected", "proven"), "AlltoAll"),)),
     megatron(".item", mistake="item",
              says=(Said(("call-added",), (1,), ("suspected", "proven"), "AllReduce"),)),
+    megatron(".norms", "tp=4 reduced=1", mistake="norms",
+             says=(Said(("call-skipped",), (1,), UNSURE, "AllReduce"),)),
+    # In a tensor parallel group of two ranks nobody can say who is right.
+    megatron(".norms_of_two", "tp=2 ep=2 reduced=1", mistake="norms",
+             says=(Said(("call-skipped",), (), UNSURE, "AllReduce"),)),
+    megatron(".etp_unequal", "tp=4 ep=1 etp=4 reduced=1 capacity=1", mistake="capacity",
+             says=(Said(("count-mismatch",), (1,), UNSURE),)),
+    megatron(".etp_counts", "tp=2 ep=2 etp=2 reduced=1", mistake="counts", culprit=3,
+             says=(Said(("p2p-bytes",), (), UNSURE, "Send"),)),
 ]
+
+# Releases before and after the pull requests about ranks without tokens (#3626 of February 2026, #4851 of May 2026).
+RELEASES = ("0.12.3", "0.13.1", "0.14.0", "0.15.3", "0.19.2")
+for release in RELEASES:
+    one = {"release": f"megatron-core-{release}", "alone": False}
+    # The newest wants real counts. Then rows are exchanged, and other rows than they expect come to the ranks.
+    more = {"computed": True, "says": (Said(("alltoallv-mismatch",), (1,)),)} if release == "0.19.2" else {
+        "says": LEFT_OUT}
+    name = ".of_" + release.replace(".", "_")
+    MEGATRON += [megatron(name, **one), megatron(name + ".experts", mistake="experts", **more, **one)]
+
+# Of the week in which the pull request about its router was made; release 0.3.0 has other modules.
+TITAN = "torchtitan-0.2.2"
 
 # Frameworks above PyTorch, where the interpreter has them.
 ABOVE = [
@@ -121,6 +151,14 @@ ABOVE = [
     Row("deepspeed_zero1", "deepspeed", ranks=(2,), needs="deepspeed", env={"STAGE": "1"}, alone=False),
     sick("deepspeed", "skip", ("call-skipped",), "", certainty=UNSURE, needs="deepspeed"),
     Row("deepspeed_zero3", "deepspeed", ranks=(2,), needs="deepspeed", env={"STAGE": "3"}, alone=False),
+    Row("deepspeed_moe", "deepspeed_moe", ranks=(4,), needs="deepspeed", alone=False),
+    # Of two ranks that share experts nobody can say who is right.
+    sick("deepspeed_moe", "item", ("call-added",), "", culprits=(), certainty=UNSURE, needs="deepspeed"),
+    sick("deepspeed_moe", "skip", ("call-skipped",), "", culprits=(), certainty=UNSURE, op="AlltoAll",
+         needs="deepspeed"),
+    Row("torchtitan", "torchtitan", ranks=(4,), needs="torchtitan", release=TITAN, alone=False),
+    sick("torchtitan", "router", ("call-skipped",), "", certainty=UNSURE, op="AllReduce", needs="torchtitan",
+         release=TITAN),
 ]
 
 ROWS = TORCH + MEGATRON + ABOVE
@@ -129,6 +167,11 @@ ROWS = TORCH + MEGATRON + ABOVE
 def tests():
     """The tests as (name, row, ranks)."""
     return [(f"{row.name}.{n}", row, n) for row in ROWS for n in row.ranks]
+
+
+def releases():
+    """The names of the environments that rows have of their own."""
+    return sorted({row.release for row in ROWS if row.release})
 
 
 def compared():

@@ -128,6 +128,11 @@ def _gru_cell_backward(to_h, kept, bias):
     return Results([to_x, to_hidden, to_h * z, *_sums(bias, to_x, to_hidden)])
 
 
+def _histogram(values, bins=100, min=0, max=0):
+    """Of whole numbers as well, which the host's own does not count: experts, by the tokens that chose them."""
+    return Results([torch.histc(values.double(), bins, min, max).to(values.dtype)])
+
+
 # The arguments that the forms below look at.
 READ = frozenset(("grad_out", "grad_out_", "query", "key", "value", "attn_bias", "grad_output", "input", "self",
                   "weight", "bias", "running_mean", "running_var", "save_mean", "save_var", "input_gates",
@@ -148,4 +153,5 @@ TABLE = {
     "aten::_scaled_dot_product_flash_attention_backward": _flash_backward,
     "aten::_scaled_dot_product_cudnn_attention": _cudnn,
     "aten::_scaled_dot_product_cudnn_attention_backward": _cudnn_backward,
+    "aten::histc": _histogram,
 }
