@@ -41,6 +41,11 @@ enum roll_comm_origin { ROLL_COMM_INIT = 1, ROLL_COMM_SPLIT = 2, ROLL_COMM_SHRIN
  */
 #define ROLL_DEF_COMM_OPEN 2u
 
+/* Of `flags`: how many ranks the job believes the communicator to have, where `nranks` are those that run and the
+ * others are stood in for (a rehearsal of some ranks); ranks and peers are then numbered among those that run, and a
+ * peer that is stood in for has a number above them. 0: all ranks run. */
+#define ROLL_DEF_COMM_BELIEVED_SHIFT 8u
+
 struct roll_def_comm {
     uint64_t key;        /* the same on every member: see ident.h */
     uint64_t parent_key; /* 0 = none */
@@ -50,7 +55,7 @@ struct roll_def_comm {
     uint32_t child;  /* index of the child on the parent, from 0 */
     uint32_t origin; /* enum roll_comm_origin */
     int32_t device;  /* CUDA device ordinal, -1 unknown */
-    uint32_t flags;  /* bit 0: nonblocking; ROLL_DEF_COMM_OPEN */
+    uint32_t flags;  /* bit 0: nonblocking; ROLL_DEF_COMM_OPEN; from ROLL_DEF_COMM_BELIEVED_SHIFT on: a number */
     uint32_t label_bytes;
     /* label_bytes bytes: ncclConfig_t.commName, not terminated */
 };

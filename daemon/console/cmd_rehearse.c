@@ -4,6 +4,7 @@
  * `rollcall run` with the stand-ins preloaded, kernels and payloads left out, and a report at the end. What the report
  * tells is read from a trace, which is kept in a folder of ours where the user names none.
  */
+#include "daemon/base/json.h"
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
@@ -37,7 +38,8 @@ struct rehearsal {
     struct roll_run_options o;
     struct roll_place place;
     struct roll_steering steering;
-    const char *json, *memory, *save, *against, *zygote, *python;
+    const char *json, *memory, *save, *against, *zygote, *python, *represent;
+    struct roll_rankset run;    /* owned; of --represent: the ranks that run; empty = all */
     char interpreter[PATH_MAX]; /* of the job, as far as the command tells */
     bool has_wheel;
     bool force, fail_on_difference;
@@ -77,6 +79,27 @@ static bool holds_trace(const char *folder)
     return found;
 }
 
+/* Which ranks run. 0, or the exit code. */
+static int check_represent(const struct roll_command *self, struct rehearsal *r)
+{
+    char why[128];
+    if (roll_represent_read(r->represent, r->o.ranks, &r->run, &r->o.ranks, why, sizeof(why)) != 0) {
+        return roll_usage(self, "option '--represent %s': %s", r->represent, why);
+    }
+    if (r->save != NULL || r->against != NULL) {
+        return roll_usage(self, "--represent and %s: what is expected of all ranks cannot be learnt from some of them",
+                          r->save != NULL ? "--save" : "--against");
+    }
+    r->o.run = &r->run;
+    return 0;
+}
+
+/* The ranks that are started. */
+static uint32_t started(const struct rehearsal *r)
+{
+    return r->o.run != NULL ? (uint32_t)roll_rankset_count(r->o.run) : r->o.ranks;
+}
+
 /* Options that contradict each other. 0, or the exit code. */
 static int check_options(const struct roll_command *self, struct rehearsal *r)
 {
@@ -84,6 +107,10 @@ static int check_options(const struct roll_command *self, struct rehearsal *r)
     uint64_t bytes;
     if (o->command[0] == NULL) {
         return roll_usage(self, "name the command: rollcall rehearse [OPTION...] -- COMMAND");
+    }
+    int code = r->represent != NULL ? check_represent(self, r) : 0;
+    if (code != 0) {
+        return code;
     }
     if (o->ranks > RANKS_MAX) {
         return roll_usage(self, "option '-n %u': at most %d ranks on one host", o->ranks, RANKS_MAX);
@@ -170,7 +197,7 @@ static void say_no_wheel(const struct rehearsal *r)
 /* Picks what the ranks import once for all of them: what the user says, else PyTorch where it is there. */
 static void pick_zygote(struct rehearsal *r)
 {
-    bool is_python = r->o.ranks > 1 && roll_python_script(r->o.command) >= 0 && r->place.zygote[0] != '\0';
+    bool is_python = started(r) > 1 && roll_python_script(r->o.command) >= 0 && r->place.zygote[0] != '\0';
     if (r->zygote != NULL) {
         r->o.zygote = strcmp(r->zygote, "none") != 0 && r->place.zygote[0] != '\0' ? r->zygote : NULL;
     } else if (is_python && r->has_wheel) {
@@ -180,7 +207,7 @@ static void pick_zygote(struct rehearsal *r)
 
 static int check_memory(const struct rehearsal *r)
 {
-    uint32_t ranks = r->o.ranks > 0 ? r->o.ranks : 1;
+    uint32_t ranks = started(r) > 0 ? started(r) : 1;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned ending = processors < 1 ? 1 : processors < ranks ? (unsigned)processors : ranks;
     struct roll_rehearse_cost cost = roll_rehearse_cost(r->has_wheel, r->o.zygote != NULL, ending);
@@ -271,7 +298,16 @@ static void set_environment(const struct rehearsal *r)
     if (snprintf(shared, sizeof(shared), "%s/devices", r->folder) < (int)sizeof(shared)) {
         setenv("HOSTCUDA_SHARED", shared, 0);
     }
-    if (r->o.ranks > 1) {
+    if (r->o.run != NULL) {
+        char run[1024], present[1088];
+        roll_rankset_format(r->o.run, run, sizeof(run));
+        snprintf(present, sizeof(present), "%s:%u", run, r->o.ranks);
+        setenv("HOSTNCCL_PRESENT", present, 1);
+        /* Else PyTorch collects ids of several ranks for a communicator of more than 128, and some of them do not run.
+         */
+        setenv("TORCH_NCCL_RANKS_PER_ROOT", "65536", 1);
+    }
+    if (started(r) > 1) {
         /* As torchrun does: the ranks share the processors, and each would start a thread for every one of them. */
         setenv("OMP_NUM_THREADS", "1", 0);
     }
@@ -363,6 +399,10 @@ static int report(struct rehearsal *r, const uint64_t *peak, uint32_t ranks, int
     if (steered != NULL) {
         json_object_set_new(out, "steered", steered);
     }
+    if (out != NULL && r->o.run != NULL) {
+        json_object_set_new(out, "represent",
+                            json_pack("{s:o,s:i}", "ranks", roll_ranks_text_json(r->o.run), "of", (int)r->o.ranks));
+    }
     if (out != NULL && r->before != NULL && expected != NULL) {
         json_t *difference = roll_expected_differ(r->before, expected);
         own = r->fail_on_difference && roll_json_int(difference, "count", 0) > 0 ? ROLL_EXIT_FINDING : own;
@@ -402,6 +442,8 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     const struct roll_option options[] = {
         {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N ranks here (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
         {"nodes", 0, ROLL_OPT_COUNT, "N", "the ranks believe that they are spread over N nodes", &r.o.nodes},
+        {"represent", 0, ROLL_OPT_TEXT, "RANKS:N",
+         "of N ranks only these run (8:64, or a set like 0,8,16:64), the others are stood in for", &r.represent},
         {"memory", 0, ROLL_OPT_TEXT, "SIZE", "memory of each device (K, M, G; see docs/HOSTCUDA.md)", &r.memory},
         {"steps", 0, ROLL_OPT_COUNT, "K", "end a PyTorch job when K training steps are over", &r.steering.steps},
         {"compute", 0, ROLL_OPT_TEXT, "SIZE", "PyTorch's operations on tensors up to SIZE are computed; 64K, off",
@@ -470,6 +512,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
         roll_directory_remove(r.folder);
     }
     roll_expected_destroy(&r.before);
+    roll_rankset_fini(&r.run);
     free(peak);
     free(r.o.status);
     return code;

@@ -113,6 +113,7 @@ static void comm_free(ncclComm_t comm)
     free(comm->signals_taken);
     free(comm->ops);
     close_pidfds(comm);
+    free(comm->place);
     free(comm->name);
     free(comm);
 }

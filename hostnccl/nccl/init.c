@@ -160,6 +160,13 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
     if (rc == ncclSuccess) {
         rc = hn_comm_new(&comm, nranks, rank, hash, &config);
     }
+    /* ncclCommInitAll's ranks are all in this process. */
+    if (rc == ncclSuccess && strcmp(call, "ncclCommInitAll") != 0) {
+        rc = hn_present_set(comm, call);
+        if (rc != ncclSuccess) {
+            hn_comm_unref(comm);
+        }
+    }
     if (rc == ncclSuccess) {
         hn_debug("%s comm %p rank %d nranks %d id %016llx name %s", call, (void *)comm, rank, nranks,
                  (unsigned long long)hash, config.commName ? config.commName : "-");

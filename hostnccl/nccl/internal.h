@@ -44,7 +44,9 @@ struct hn_coll {
     ncclDataType_t type;
     struct hn_redop op;
     int root;
-    bool captured;           /* runs as part of a graph, and meets only calls that run as part of a graph too */
+    bool captured;       /* runs as part of a graph, and meets only calls that run as part of a graph too */
+    const void *instead; /* of a broadcast whose root is absent, on the rank that gives in its place: what it gives */
+    size_t instead_bytes;
     void *api_event, *event; /* of a profiler plugin */
 };
 
@@ -104,6 +106,9 @@ struct hn_window;
 struct ncclComm {
     uint64_t magic;
     int rank, nranks, device;
+    int *place; /* owned; of struct hn_map: some ranks are stood in for. NULL: all are present */
+    int places; /* with `place`: how many are present */
+    int lowest; /* with `place`: the lowest rank that is present, which has place 0 */
     bool blocking;
     ncclConfig_t config;
     char *name;
@@ -147,6 +152,20 @@ struct ncclComm {
     bool profiled;
     uint64_t profiled_colls;
 };
+
+/*
+ * present.c: HOSTNCCL_PRESENT, for the ranks that a rehearsal does not run. hn_present_set finds which members of the
+ * new communicator are present. The others are stood in for. hn_present_refuse notes and prints what cannot be
+ * represented, and returns ncclInvalidUsage; hn_present_whole does so for a call that wants all ranks.
+ */
+ncclResult_t hn_present_set(ncclComm_t comm, const char *call);
+ncclResult_t hn_present_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+ncclResult_t hn_present_whole(ncclComm_t comm, const char *call);
+bool hn_present_is_on(void);
+static inline bool hn_is_absent(const struct ncclComm *comm, int rank)
+{
+    return comm->place && comm->place[rank] == 0 && rank != comm->lowest;
+}
 
 /* error.c: last error text, and lines on standard error. */
 ncclResult_t hn_fail(ncclResult_t code, const char *format, ...) __attribute__((format(printf, 2, 3)));

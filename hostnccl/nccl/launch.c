@@ -82,7 +82,8 @@ static ncclResult_t reserve_plan(const struct hn_plan *plan)
     }
     for (size_t i = 0; i < plan->np2ps && rc == ncclSuccess; i++) {
         const struct hn_p2p *op = &plan->p2ps[i];
-        if (op->peer != comm->rank && op->is_send && op->bytes && !hn_leaves_out_message(op)) {
+        if (op->peer != comm->rank && !hn_is_absent(comm, op->peer) && op->is_send && op->bytes &&
+            !hn_leaves_out_message(op)) {
             /* While bytes before it have not been taken, a message may begin anywhere in the ring. */
             rc = reserve_ring(comm, op->peer, hn_settings_get()->eager_bytes ? comm->map.window : op->bytes);
         }

@@ -37,9 +37,9 @@ static ncclResult_t wait_for_ever(ncclComm_t comm)
 static ncclResult_t join(ncclComm_t comm)
 {
     char dir[256] = "?";
-    uint32_t n = (uint32_t)comm->nranks, expected = 0;
+    uint32_t n = comm->place ? (uint32_t)comm->places : (uint32_t)comm->nranks, expected = 0;
     uint32_t left_out = hn_settings_get()->left_out_bytes;
-    int rc = hn_map_open(&comm->map, comm->hash, n, left_out);
+    int rc = hn_map_open(&comm->map, comm->hash, (uint32_t)comm->nranks, n, comm->place, left_out);
 
     if (rc == -2) {
         return wait_for_ever(comm);
@@ -49,6 +49,9 @@ static ncclResult_t join(ncclComm_t comm)
                        "HOSTNCCL_DATA leaves out other payloads here (%u bytes and more; 0: none) than "
                        "on the first rank of the communicator",
                        left_out);
+    }
+    if (rc == -4) {
+        return hn_present_refuse("ranks of this communicator were told different members (hostncclTell)");
     }
     if (rc) {
         int err = errno;

@@ -63,6 +63,9 @@ static ncclResult_t check_signal(ncclComm_t comm, int peer, int index, int ctx, 
     if (peer < 0 || peer >= comm->nranks) {
         return hn_fail(ncclInvalidArgument, "%s: peer %d of %d ranks", call, peer, comm->nranks);
     }
+    if (hn_is_absent(comm, peer)) {
+        return hn_present_whole(comm, call);
+    }
     if (index < 0 || index >= HN_SIGNALS || ctx) {
         return hn_fail(ncclInvalidArgument, "%s: signal %d of context %d: hostnccl has signals 0 to %d of context 0",
                        call, index, ctx, HN_SIGNALS - 1);

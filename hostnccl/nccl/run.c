@@ -49,6 +49,34 @@ static void leave(ncclComm_t comm, bool ran)
     hn_comm_unref(comm);
 }
 
+/*
+ * An all-gather of blocks of several sizes is a group of broadcasts, one from each rank. Where the root of one of them
+ * is absent, the rank that stands in for it gives what it gives in its own broadcast, the n-th for the n-th.
+ */
+static void stand_in(struct hn_plan *plan)
+{
+    const ncclComm_t comm = plan->comm;
+
+    for (size_t i = 0; comm->place && comm->rank == comm->lowest && i < plan->ncolls; i++) {
+        struct hn_coll *c = &plan->colls[i];
+        size_t before = 0;
+        if (c->kind != HN_BROADCAST || !hn_is_absent(comm, c->root)) {
+            continue;
+        }
+        for (size_t k = 0; k < i; k++) {
+            before += plan->colls[k].kind == HN_BROADCAST && plan->colls[k].root == c->root;
+        }
+        for (size_t k = 0; k < plan->ncolls; k++) {
+            const struct hn_coll *own = &plan->colls[k];
+            if (own->kind == HN_BROADCAST && own->root == comm->rank && before-- == 0) {
+                c->instead = own->send;
+                c->instead_bytes = own->bytes;
+                break;
+            }
+        }
+    }
+}
+
 void hn_plan_run(void *arg)
 {
     struct hn_plan *plan = arg;
@@ -57,6 +85,7 @@ void hn_plan_run(void *arg)
 
     if (ran) {
         int rc = 0;
+        stand_in(plan);
         hn_run_puts(comm, plan->rmas, plan->nrmas);
         for (size_t i = 0; i < plan->ncolls && !rc; i++) {
             rc = hn_run_coll(comm, &plan->colls[i]);

@@ -18,6 +18,11 @@
  * rank posts, compares and consumes like any other piece, and puts into no slot and takes from none. All ranks agree on
  * that (they agree on the bytes, or hang; a communicator has one setting).
  *
+ * Ranks that are stood in for (present.c) have no part in this: where their slot is meant, the map gives that of the
+ * lowest rank that is present, so their contributions are copies of its own. A broadcast whose root is one of them has
+ * what that rank gives in its own broadcast of the same group, else what its receive buffer holds; a reduction to such
+ * a root reaches nobody.
+ *
  * Rejected: reducing into one shared accumulator (the order of arrival would decide the bits), and a barrier per step
  * (one late rank would cause a wake-up of all; waiting on the counter of one rank at a time wakes only those that need
  * it).
@@ -89,7 +94,8 @@ static int wait_all(ncclComm_t comm, size_t word_offset, uint32_t target)
 /* Finds the part of the piece that `rank` reduces for all. */
 static void part_of(const struct piece *p, int rank, size_t *at, size_t *len)
 {
-    size_t n = (size_t)p->comm->nranks, r = (size_t)rank;
+    const struct ncclComm *comm = p->comm;
+    size_t n = comm->map.places, r = (size_t)(comm->place ? comm->place[rank] : rank);
     size_t each = ((p->len + n - 1) / n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 
     *at = r * each < p->len ? r * each : p->len;
@@ -134,17 +140,31 @@ static int take_reduce(const struct piece *p)
     return 0;
 }
 
+/* The root, or the rank that has the buffer of a root that is stood in for. */
+static int giver_of(const struct piece *p)
+{
+    return hn_is_absent(p->comm, p->coll->root) ? p->comm->lowest : p->coll->root;
+}
+
 static void put_broadcast(const struct piece *p)
 {
+    char *slot = slot_of(p, p->comm->rank);
+
     if (p->comm->rank == p->coll->root) {
-        memcpy(slot_of(p, p->comm->rank), send_at(p, p->at), p->len);
+        memcpy(slot, send_at(p, p->at), p->len);
+    } else if (p->comm->rank == giver_of(p)) {
+        size_t given = p->coll->instead && p->coll->instead_bytes > p->at ? p->coll->instead_bytes - p->at : 0;
+        memcpy(slot, recv_at(p, p->at), p->len);
+        if (given) {
+            memcpy(slot, (const char *)p->coll->instead + p->at, given < p->len ? given : p->len);
+        }
     }
 }
 
 static int take_broadcast(const struct piece *p)
 {
     if (p->comm->rank != p->coll->root || p->coll->recv != p->coll->send) {
-        memcpy(recv_at(p, p->at), slot_of(p, p->coll->root), p->len);
+        memcpy(recv_at(p, p->at), slot_of(p, giver_of(p)), p->len);
     }
     return 0;
 }

@@ -13,6 +13,10 @@
  * counts all of them as written when the receiver has come, and the receiver counts as many as it asked for as read.
  * The ring has room for any number of bytes that are not there.
  *
+ * A send to a rank that is stood in for (present.c) is done at once, and a receive from one as well: it has the bytes
+ * of the message that this rank sends to that rank in the same plan, the n-th of the n-th, and zeros behind them. So
+ * counts that are exchanged, and the rows that are exchanged by them, fit together.
+ *
  * One thread drives all messages: the thread goes round all messages and, when none has moved, sleeps on this rank's
  * bell, which peers ring when they move a channel. Messages of one direction to one peer go in order; all others are
  * independent.
@@ -188,6 +192,57 @@ static int run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
     return 0;
 }
 
+/* Does the n-th receive from an absent rank, and the n-th send to it, at once. Returns 0, or -1 after a fault. */
+static int echo(ncclComm_t comm, struct hn_p2p *recv, const struct hn_p2p *send)
+{
+    size_t bytes = send && send->bytes < recv->bytes ? send->bytes : send ? recv->bytes : 0;
+
+    recv->done = true;
+    if (recv->bytes && !recv->buf) {
+        return hn_fault(comm, "a receive");
+    }
+    if (!recv->bytes || hn_leaves_out(recv->bytes)) {
+        return 0;
+    }
+    if (bytes) {
+        memmove(recv->buf, send->buf, bytes);
+    }
+    memset((char *)recv->buf + bytes, 0, recv->bytes - bytes);
+    return 0;
+}
+
+/* The messages from and to ranks that are stood in for. Returns 0, or -1 after a fault. */
+static int run_absent(ncclComm_t comm, struct hn_p2p *ops, size_t count)
+{
+    size_t *next; /* by rank: where to look for the next send to it */
+    int rc = 0;
+
+    if (!comm->place) {
+        return 0;
+    }
+    next = calloc((size_t)comm->nranks, sizeof(*next));
+    if (!next) {
+        hn_comm_set_async(comm, hn_fail(ncclSystemError, "out of memory"));
+        return -1;
+    }
+    for (size_t i = 0; i < count && !rc; i++) {
+        if (ops[i].is_send || !hn_is_absent(comm, ops[i].peer)) {
+            continue;
+        }
+        size_t *s = &next[ops[i].peer];
+        while (*s < count && (!ops[*s].is_send || ops[*s].peer != ops[i].peer)) {
+            ++*s;
+        }
+        rc = echo(comm, &ops[i], *s < count ? &ops[*s] : NULL);
+        *s += *s < count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ops[i].done = ops[i].done || hn_is_absent(comm, ops[i].peer);
+    }
+    free(next);
+    return rc;
+}
+
 /* A send reads its buffer at once; a receive writes when something has come. */
 static bool sends_nothing(const struct hn_p2p *ops, size_t count)
 {
@@ -239,6 +294,7 @@ int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count)
         return -1;
     }
     rc = sends_nothing(ops, count) ? hn_fault(comm, "a send") : run_self(comm, ops, count);
+    rc = rc ? rc : run_absent(comm, ops, count);
     while (!all_done && !rc) {
         uint32_t seen = hn_word_get(bell);
         int moved = step_all(comm, ops, count, busy, &all_done);

@@ -8,9 +8,10 @@
  * lock: every attached rank holds a shared flock, and a file that can be locked exclusively belongs to no process.
  * Rejected: remembering the creator's pid, which is reused and means nothing in another pid namespace.
  *
- * Layout: header, one hn_rank per rank, one hn_channel per ordered pair, outboxes (HN_SLOTS pieces per rank, for
- * collectives), rings (one per ordered pair, for point-to-point). The file is sparse; every part is made real by
- * posix_fallocate before its first use, so that a full file system is an error code and not a SIGBUS.
+ * Layout, of the ranks that are present (present.c): header, one hn_rank per rank, one hn_channel per ordered pair,
+ * outboxes (HN_SLOTS pieces per rank, for collectives), rings (one per ordered pair, for point-to-point). The file is
+ * sparse; every part is made real by posix_fallocate before its first use, so that a full file system is an error code
+ * and not a SIGBUS.
  */
 #include "hostnccl/nccl/segment.h"
 
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 static const uint64_t SEGMENT_MAGIC = 0x314c43434e545348u;
-enum { SEGMENT_VERSION = 3, PAGE = 4096 };
+enum { SEGMENT_VERSION = 4, PAGE = 4096 };
 _Static_assert(sizeof(struct hn_channel) == 128, "a channel is two cache lines: there are as many as pairs of ranks");
 
 static size_t round_page(size_t n)
@@ -50,13 +51,15 @@ static size_t window_for(uint32_t nranks)
     return nranks <= 8 ? 256u << 10 : nranks <= 16 ? 64u << 10 : nranks <= 32 ? 32u << 10 : 16u << 10;
 }
 
-static void lay_out(struct hn_map *map, uint32_t nranks)
+static void lay_out(struct hn_map *map, uint32_t nranks, uint32_t places, const int *place)
 {
-    size_t n = nranks;
+    size_t n = places;
 
     map->nranks = nranks;
+    map->places = places;
+    map->place = place;
     map->chunk = chunk_for(nranks);
-    map->window = window_for(nranks);
+    map->window = window_for(places);
     map->ranks_at = PAGE;
     map->channels_at = round_page(map->ranks_at + n * sizeof(struct hn_rank));
     map->outbox_at = round_page(map->channels_at + n * n * sizeof(struct hn_channel));
@@ -64,26 +67,31 @@ static void lay_out(struct hn_map *map, uint32_t nranks)
     map->size = map->rings_at + n * n * map->window;
 }
 
+static size_t place_of(const struct hn_map *map, int rank)
+{
+    return (size_t)(map->place ? map->place[rank] : rank);
+}
+
 struct hn_rank *hn_map_rank(const struct hn_map *map, int rank)
 {
-    return (struct hn_rank *)(void *)hn_map_bytes(map, map->ranks_at) + rank;
+    return (struct hn_rank *)(void *)hn_map_bytes(map, map->ranks_at) + place_of(map, rank);
 }
 
 struct hn_channel *hn_map_channel(const struct hn_map *map, int source, int destination)
 {
-    size_t index = (size_t)source * map->nranks + (size_t)destination;
+    size_t index = place_of(map, source) * map->places + place_of(map, destination);
 
     return (struct hn_channel *)(void *)hn_map_bytes(map, map->channels_at) + index;
 }
 
 size_t hn_map_slot_at(const struct hn_map *map, int rank, uint32_t piece)
 {
-    return map->outbox_at + ((size_t)rank * HN_SLOTS + piece % HN_SLOTS) * map->chunk;
+    return map->outbox_at + (place_of(map, rank) * HN_SLOTS + piece % HN_SLOTS) * map->chunk;
 }
 
 size_t hn_map_ring_at(const struct hn_map *map, int source, int destination)
 {
-    return map->rings_at + ((size_t)source * map->nranks + (size_t)destination) * map->window;
+    return map->rings_at + (place_of(map, source) * map->places + place_of(map, destination)) * map->window;
 }
 
 int hn_segment_dir(char *buf, size_t size)
@@ -172,6 +180,7 @@ static int create_file(const struct hn_map *map, uint32_t left_out_bytes, const 
                               .name = map->name,
                               .version = SEGMENT_VERSION,
                               .nranks = map->nranks,
+                              .places = map->places,
                               .left_out_bytes = left_out_bytes};
     char self[64];
     int err;
@@ -224,17 +233,21 @@ static int check_header(const struct hn_map *map, uint32_t left_out_bytes)
         errno = EINVAL;
         return -1;
     }
-    return head.nranks != map->nranks ? -2 : head.left_out_bytes != left_out_bytes ? -3 : 0;
+    return head.nranks != map->nranks              ? -2
+           : head.left_out_bytes != left_out_bytes ? -3
+           : head.places != map->places            ? -4
+                                                   : 0;
 }
 
-int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, uint32_t left_out_bytes)
+int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, uint32_t places, const int *place,
+                uint32_t left_out_bytes)
 {
     char dir[PATH_MAX], path[PATH_MAX];
     void *base;
     int rc;
 
     *map = (struct hn_map){.fd = -1, .name = name};
-    lay_out(map, nranks);
+    lay_out(map, nranks, places, place);
     if (hn_segment_dir(dir, sizeof(dir)) || segment_path(path, sizeof(path), name)) {
         return -1;
     }

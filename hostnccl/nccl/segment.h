@@ -63,8 +63,9 @@ struct hn_segment {
     uint32_t version;
     uint32_t nranks;
     uint32_t left_out_bytes;  /* as the first rank has it; all ranks must agree */
+    uint32_t places;          /* ranks that are present: nranks, unless HOSTNCCL_PRESENT says otherwise */
     _Atomic uint32_t joining; /* ranks that have claimed their place */
-    struct hn_word attached;  /* set to nranks by the last rank to come, after it removed the name */
+    struct hn_word attached;  /* set to `places` by the last rank to come, after it removed the name */
 };
 
 /* A rank's own mapping. */
@@ -74,16 +75,19 @@ struct hn_map {
     int fd; /* kept for posix_fallocate; carries the shared lock that says "alive" */
     uint64_t name;
     uint32_t nranks;
-    size_t chunk;  /* bytes of one outbox slot */
-    size_t window; /* bytes of one pair's ring */
+    uint32_t places;  /* parts of the segment: one for each rank that is present */
+    const int *place; /* borrowed; of each rank; that of an absent rank is its stand-in's. NULL: rank r has place r */
+    size_t chunk;     /* bytes of one outbox slot */
+    size_t window;    /* bytes of one pair's ring */
     size_t ranks_at, channels_at, outbox_at, rings_at;
 };
 
 /*
- * Makes or opens the segment `name` and maps it. 0, -1 with errno, -2: it exists for another number of ranks, -3: its
- * first rank says otherwise about `left_out_bytes`.
+ * Makes or opens the segment `name` and maps it. `places` and `place` as in struct hn_map. 0, -1 with errno, -2: it
+ * exists for another number of ranks, -3: its first rank says otherwise about `left_out_bytes`, -4: about `places`.
  */
-int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, uint32_t left_out_bytes);
+int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks, uint32_t places, const int *place,
+                uint32_t left_out_bytes);
 
 /* Removes the name: no further process can attach, and nothing stays behind, whatever happens to the processes. */
 void hn_map_unlink(const struct hn_map *map);

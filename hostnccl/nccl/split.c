@@ -190,6 +190,7 @@ static ncclResult_t submit_split(ncclComm_t comm, int color, int key, ncclComm_t
     ncclResult_t rc = hn_comm_awake(comm, "ncclCommSplit");
     struct child_args *a;
 
+    rc = rc != ncclSuccess ? rc : hn_present_whole(comm, "ncclCommSplit");
     if (rc != ncclSuccess) {
         return rc;
     }
@@ -244,6 +245,7 @@ static ncclResult_t submit_shrink(ncclComm_t comm, const int *list, int count, n
     if (rc == ncclSuccess && !(flags & NCCL_SHRINK_ABORT)) {
         rc = hn_comm_awake(comm, "ncclCommShrink");
     }
+    rc = rc != ncclSuccess ? rc : hn_present_whole(comm, "ncclCommShrink");
     if (rc != ncclSuccess) {
         return rc;
     }
@@ -298,6 +300,7 @@ static ncclResult_t submit_grow(ncclComm_t comm, int nranks, const ncclUniqueId 
     uint64_t name = 0;
     struct child_args *a;
 
+    rc = rc != ncclSuccess ? rc : hn_present_whole(comm, "ncclCommGrow");
     if (rc != ncclSuccess) {
         return rc;
     }
@@ -340,6 +343,9 @@ static ncclResult_t submit_newcomer(int nranks, const ncclUniqueId *id, int rank
     uint64_t name = 0;
     ncclResult_t rc = hn_fault_check("ncclCommGrow");
 
+    if (rc == ncclSuccess && hn_present_is_on()) {
+        rc = hn_present_refuse("ncclCommGrow: nobody knows which ranks the new communicator has");
+    }
     if (rc == ncclSuccess && (!id || !hn_id_name(id, &name))) {
         rc = hn_fail(ncclInvalidArgument, "ncclCommGrow: a new rank needs the unique id of ncclCommGetUniqueId");
     }

@@ -515,6 +515,12 @@ static ncclResult_t submit_window(ncclComm_t comm, void *buff, size_t size, nccl
         return hn_fail(ncclInvalidArgument, "ncclCommWindowRegister: buff %p (4096-aligned) size %zu win %p flags %d",
                        buff, size, (void *)win, flags);
     }
+    if (flags & NCCL_WIN_COLL_SYMMETRIC) { /* the memory of ranks that are stood in for is nowhere */
+        rc = hn_present_whole(comm, "ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC");
+        if (rc != ncclSuccess) {
+            return rc;
+        }
+    }
     args = malloc(sizeof(*args));
     if (!args) {
         return hn_fail(ncclSystemError, "out of memory");

@@ -1,6 +1,6 @@
 """sitecustomize.py: put before a job's programs by `rollcall run --python-stacks`: their Python stacks can be asked for
 by signal. Also by `rollcall rehearse`, for which it starts the package rollcall.rehearse beside it (docs/REHEARSE.md)
-where ROLLCALL_REHEARSE is 1.
+where ROLLCALL_REHEARSE is 1, and where some of the ranks are stood in for (HOSTNCCL_PRESENT).
 
 Registers CPython's own dumper (faulthandler), which needs no GIL, and announces it in ROLLCALL_DIR/PID.pystacks;
 docs/STACKS.md describes the file. For interpreters from 3.13 on, whose dumper cannot be found from C, and for any
@@ -50,6 +50,10 @@ def _rehearse():
         import rollcall.rehearse
 
         rollcall.rehearse.enable()
+    elif os.environ.get("HOSTNCCL_PRESENT"):
+        from rollcall.rehearse import start
+
+        start.wait()
 
 
 def _hidden():

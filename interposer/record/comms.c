@@ -19,15 +19,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define TABLE_SLOTS 16384u /* a power of two; communicators alive at once stay below three quarters of it */
-#define TABLE_LIMIT (TABLE_SLOTS / 4 * 3)
-#define TOMBSTONE   ((uintptr_t)1)
-#define PENDING     256u
-#define RANKS_LIMIT (1 << 24)
+#define TABLE_SLOTS   16384u /* a power of two; communicators alive at once stay below three quarters of it */
+#define TABLE_LIMIT   (TABLE_SLOTS / 4 * 3)
+#define TOMBSTONE     ((uintptr_t)1)
+#define PENDING       256u
+#define RANKS_LIMIT   (1 << 24)
+#define PRESENT_LIMIT 4096 /* ranks of a communicator of hostnccl */
 
 static struct {
     _Atomic uintptr_t handle;
@@ -214,6 +216,35 @@ struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, c
     }
     comm->def.flags = (comm->flags & ROLL_FLAG_NONBLOCKING) != 0 ? 1 : 0;
     return comm;
+}
+
+void roll_comm_present(struct roll_comm *comm, const ncclConfig_t *config)
+{
+    typedef int (*present_t)(int, int, const ncclConfig_t *, int *);
+    const char *set = getenv("HOSTNCCL_PRESENT");
+    present_t present = set != NULL && set[0] != '\0' && comm != NULL
+                            ? (present_t)roll_symbol_resolve("hostncclPresent", "libnccl.so")
+                            : NULL;
+    if (present == NULL || comm->nranks <= 1 || comm->nranks > PRESENT_LIMIT || comm->rank < 0 ||
+        comm->rank >= comm->nranks) {
+        return;
+    }
+    pthread_mutex_lock(&roll_lock);
+    int32_t *place = roll_session_alloc((size_t)comm->nranks * sizeof(*place));
+    pthread_mutex_unlock(&roll_lock);
+    int places = place != NULL ? present(comm->nranks, comm->rank, config, place) : 0;
+    if (places <= 0 || places >= comm->nranks) {
+        return;
+    }
+    for (int32_t r = 0, absent = places; r < comm->nranks; r++) {
+        place[r] = place[r] < 0 ? absent++ : place[r];
+    }
+    comm->own = comm->rank;
+    comm->place = place;
+    comm->believed = comm->nranks;
+    comm->rank = place[comm->own];
+    comm->nranks = places;
+    comm->def.flags |= (uint32_t)comm->believed << ROLL_DEF_COMM_BELIEVED_SHIFT;
 }
 
 /* Asks NCCL for rank and size of a child, which are known only when the child exists. */

@@ -24,6 +24,9 @@ struct roll_comm {
     _Atomic uint8_t async;    /* last answer of ncclCommGetAsyncError: a call in progress, an error; 0 = neither */
     _Atomic uint32_t seq;     /* collectives with a non-zero count so far */
     int32_t rank, nranks;
+    int32_t believed;        /* where some ranks are stood in for: the ranks that the job believes in; 0 = all run */
+    int32_t own;             /* with `believed`: this process's rank as the job knows it */
+    int32_t *place;          /* with `believed`: of each rank, its number in records */
     uint8_t flags;           /* ROLL_FLAG_NONBLOCKING */
     uint8_t set;             /* set (api.h) of the NCCL that the communicator belongs to */
     _Atomic(uint32_t *) p2p; /* [2 * peer + direction]: sends (0) and receives (1) so far */
@@ -46,6 +49,16 @@ struct roll_comm {
  * the communicator. Label and flags come from config, which may be NULL. */
 struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, const ncclConfig_t *config,
                                 uint8_t inherited);
+
+/* Asks the stand-in for NCCL which members are stood in for, before the communicator is defined (HOSTNCCL_PRESENT). The
+ * records of such a communicator know its other members only, and are numbered among them. */
+void roll_comm_present(struct roll_comm *comm, const ncclConfig_t *config);
+
+/* The number in records of a root or peer of a communicator of which some ranks are stood in for. */
+static inline int32_t roll_comm_place(const struct roll_comm *comm, int32_t peer)
+{
+    return peer >= 0 && peer < comm->believed ? comm->place[peer] : peer;
+}
 
 /* Writes the definition of a communicator once; asks NCCL for rank and size where they are not known. Returns the id, 0
  * when the communicator cannot be defined (yet). */

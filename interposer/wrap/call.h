@@ -332,18 +332,22 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
         .redop = redop < 0 ? ROLL_RED_NONE : (uint8_t)(redop < ROLL_RED_PREMUL ? redop : ROLL_RED_PREMUL),
         .flags = kind->flags,
     };
-    int rank = 0;
+    int rank = 0, root = peer;
     struct roll_comm *comm = roll_comm_get(t, handle);
     if (ROLL_LIKELY(comm != NULL)) {
+        if (ROLL_UNLIKELY(comm->believed > 0)) {
+            peer = roll_comm_place(comm, peer);
+            fill.peer = peer;
+        }
         fill.comm = (uint16_t)atomic_load_explicit(&comm->id, memory_order_relaxed);
         fill.flags |= comm->flags;
         fill.seq = roll_next_seq(comm, kind, count, peer);
-        rank = comm->rank;
+        rank = ROLL_UNLIKELY(comm->believed > 0) ? comm->own : comm->rank;
     }
     if (stream != NONE_STREAM) {
         fill.stream = roll_stream_id(t, stream, false);
     }
-    if (roll_is_inplace((enum roll_inplace)kind->inplace, send, recv, count, dtype, rank, peer)) {
+    if (roll_is_inplace((enum roll_inplace)kind->inplace, send, recv, count, dtype, rank, root)) {
         fill.flags |= ROLL_FLAG_INPLACE;
     }
     roll_fill_group(t, &fill);

@@ -44,7 +44,8 @@ static int32_t current_device(void)
     return query != NULL && query(&device) == 0 ? device : -1;
 }
 
-static struct roll_comm *new_member(uint64_t key, int nranks, int rank, const ncclConfig_t *config)
+/* is_alone: all members are in this process, so none is stood in for. */
+static struct roll_comm *new_member(uint64_t key, int nranks, int rank, const ncclConfig_t *config, bool is_alone)
 {
     struct roll_def_comm def = {
         .key = key,
@@ -57,6 +58,9 @@ static struct roll_comm *new_member(uint64_t key, int nranks, int rank, const nc
     int saved = errno;
     roll_plugin_wrapped(ROLL_SET);
     struct roll_comm *comm = roll_comm_new(ROLL_SET, &def, config, 0);
+    if (!is_alone) {
+        roll_comm_present(comm, config);
+    }
     roll_comm_define(comm);
     errno = saved;
     return comm;
@@ -81,11 +85,12 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
                                     const uintptr_t *frame)
 {
     roll_enter_begin(t);
-    struct roll_comm *comm = new_member(roll_key_unique_id(ids, bytes), nranks, rank, config);
+    struct roll_comm *comm = new_member(roll_key_unique_id(ids, bytes), nranks, rank, config, false);
     if (comm != NULL) {
         comm->common_id = roll_failfast_common_id(ids, bytes);
     }
-    struct roll_fill fill = init_fill(comm, nranks, rank);
+    bool is_part = comm != NULL && comm->believed > 0;
+    struct roll_fill fill = init_fill(comm, is_part ? comm->nranks : nranks, is_part ? comm->rank : rank);
     roll_fill_group(t, &fill);
     roll_enter_fill(t, call, &fill, pc, frame);
     roll_enter_end(t);
@@ -187,7 +192,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     roll_enter_begin(t);
     uint64_t key = process_key();
     for (int i = 0; i < ndev; i++) {
-        entry[i] = new_member(key, ndev, i, NULL);
+        entry[i] = new_member(key, ndev, i, NULL, true);
         struct roll_fill fill = init_fill(entry[i], ndev, i);
         roll_fill_group(t, &fill);
         roll_enter_fill(t, &call[i], &fill, pc, frame);

@@ -92,6 +92,14 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+/* Whether some ranks of the job are stood in for (hostnccl): then nobody must wait for as many as the job believes in.
+ */
+static bool is_part(void)
+{
+    const char *set = getenv("HOSTNCCL_PRESENT");
+    return set != NULL && set[0] != '\0';
+}
+
 /* The path is static, as is the directory: the thread that comes here first may have a very small stack. Under
  * roll_lock. */
 static char path[PATH_BYTES];
@@ -104,7 +112,7 @@ static int make_ring(const char *dir, const struct roll_ident *ident, struct rol
             .capacity = ring_records(),
             .defs_bytes = DEFS_BYTES,
             .world_rank = ident->rank,
-            .world_size = ident->size,
+            .world_size = is_part() ? -1 : ident->size,
             .local_rank = ident->local_rank,
             .restart = ident->restart,
             .job = ident->job,

@@ -9,12 +9,21 @@
 #include "daemon/console/rehearse/steered.h"
 #include "daemon/expect/expect.h"
 #include "daemon/feed/feed.h"
+#include "trace/rankset.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* some of the ranks (represent.c) */
+
+/* Reads the value of --represent: "8:64", of 64 ranks the first 8 run; "0,8,16-19:64", these; without ":64" of `ranks`
+ * (0 = unknown). *run is to be empty, and owned by the caller; *world: the ranks that the job believes in. 0, or ARG
+ * with what is wanted in `why`. */
+int roll_represent_read(const char *text, uint32_t ranks, struct roll_rankset *run, uint32_t *world, char *why,
+                        size_t size);
 
 /* before the job (before.c): each refusal is one line in `why`, and a reason for exit code 3 */
 

@@ -301,11 +301,20 @@ static int find_meetings(struct reading *r)
     return err;
 }
 
+/* The ranks that the job believes the communicator to have, where some of them are stood in for; else 0. */
+static uint32_t believed_of(const struct reading *r, uint64_t key)
+{
+    uint32_t i = roll_map_get(&r->met_at, key);
+    return i == ROLL_MAP_NONE ? 0
+                              : r->ring[r->met[i].ring].comm[r->met[i].id].def.flags >> ROLL_DEF_COMM_BELIEVED_SHIFT;
+}
+
 /* What the job's Python says of the process group that a communicator belongs to; NULL: nothing. PyTorch gives the name
  * of the group to NCCL. */
-static const json_t *group_of(const struct reading *r, const char *label, uint32_t size)
+static const json_t *group_of(const struct reading *r, const struct roll_view_comm *view)
 {
-    const json_t *group = label[0] != '\0' ? json_object_get(r->groups, label) : NULL;
+    uint32_t believed = believed_of(r, view->key), size = believed > 0 ? believed : view->size;
+    const json_t *group = view->label[0] != '\0' ? json_object_get(r->groups, view->label) : NULL;
     return group != NULL && roll_json_int(group, "size", 0) == size ? group : NULL;
 }
 
@@ -313,7 +322,7 @@ static const json_t *group_of(const struct reading *r, const char *label, uint32
  * is PyTorch's, which counts its groups, beginning with the one of all ranks. */
 static void name_text(const struct reading *r, const struct roll_view_comm *view, char *out, size_t size)
 {
-    const json_t *group = group_of(r, view->label, view->size);
+    const json_t *group = group_of(r, view);
     const char *description = roll_json_text(group, "description", "");
     bool is_number = view->label[0] != '\0' && view->label[strspn(view->label, "0123456789")] == '\0';
     if (strcmp(description, "default_pg") == 0 ||
@@ -343,7 +352,7 @@ static void made_text(struct reading *r, const struct roll_view_comm *view, char
     static const enum roll_op by[] = {ROLL_OP_NONE, ROLL_OP_COMM_INIT, ROLL_OP_COMM_SPLIT, ROLL_OP_COMM_SHRINK,
                                       ROLL_OP_COMM_GROW};
     char parent[ROLL_NAME_BYTES], site[256];
-    const json_t *group = group_of(r, view->label, view->size);
+    const json_t *group = group_of(r, view);
     size_t step = 0;
     out[0] = '\0';
     for (uint32_t i; (i = roll_map_each(&r->met_at, view->key, &step)) != ROLL_MAP_NONE;) {
@@ -435,10 +444,15 @@ static json_t *comm_json(struct reading *r, const struct roll_view_comm *view, u
     made_text(r, view, made, sizeof(made));
     name_text(r, view, name, sizeof(name));
     snprintf(key, sizeof(key), "0x%016" PRIx64, view->key);
-    return json_pack("{s:s,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(view->label),
-                     "name", roll_text_to_json(name), "role", view->role, "size", (int)view->size, "seen",
-                     (int)view->seen, "ranks", ranks, "made", roll_text_to_json(made), "calls",
-                     ops_json(r, view->key, steps));
+    json_t *out =
+        json_pack("{s:s,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(view->label), "name",
+                  roll_text_to_json(name), "role", view->role, "size", (int)view->size, "seen", (int)view->seen,
+                  "ranks", ranks, "made", roll_text_to_json(made), "calls", ops_json(r, view->key, steps));
+    uint32_t believed = believed_of(r, view->key);
+    if (out != NULL && believed > 0) {
+        json_object_set_new(out, "of", json_integer(believed));
+    }
+    return out;
 }
 
 /* A communicator's place in the report: large ones first, then by their first rank, then as they were met. */

@@ -56,13 +56,14 @@ static void print_communicators(const json_t *comms, FILE *out)
     struct roll_columns table = {.columns = 4, .right = 1, .shrink = 4};
     size_t i;
     json_t *comm;
-    char number[24];
+    char number[24], ranks[256];
     roll_columns_row(&table, (const char *const[]){"#", "COMMUNICATOR", "RANKS", "MADE BY"});
     json_array_foreach((json_t *)comms, i, comm)
     {
-        roll_columns_row(&table,
-                         (const char *const[]){number_text(i, number), name_of(comm), roll_json_text(comm, "ranks", ""),
-                                               roll_json_text(comm, "made", "")});
+        int64_t of = roll_json_int(comm, "of", 0);
+        snprintf(ranks, sizeof(ranks), of > 0 ? "%s of %" PRId64 : "%s", roll_json_text(comm, "ranks", ""), of);
+        roll_columns_row(&table, (const char *const[]){number_text(i, number), name_of(comm), ranks,
+                                                       roll_json_text(comm, "made", "")});
     }
     print_table(&table, out);
 }
@@ -268,6 +269,26 @@ static void print_ended(const json_t *ended, FILE *out)
     }
 }
 
+/* That some ranks were stood in for. */
+static void print_represent(const json_t *represent, FILE *out)
+{
+    char text[1400];
+    struct roll_rankset run = {0};
+    const char *ranks = roll_json_text(represent, "ranks", "");
+    if (ranks[0] == '\0') {
+        return;
+    }
+    size_t count = roll_rankset_parse(ranks, &run) == 0 ? roll_rankset_count(&run) : 0;
+    snprintf(text, sizeof(text),
+             "%zu of %" PRId64
+             " ranks run (%s), the others are stood in for: what they give is a copy of what ranks that "
+             "run gave.",
+             count, roll_json_int(represent, "of", 0), ranks);
+    print_words(text, out);
+    fputc('\n', out);
+    roll_rankset_fini(&run);
+}
+
 void roll_rehearse_print(const json_t *report, FILE *out)
 {
     const json_t *comms = json_object_get(report, "communicators"), *kernels = json_object_get(report, "kernels");
@@ -277,6 +298,7 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     size_t i;
     json_t *finding;
     fprintf(out, "\nRehearsal of %s\n\n", roll_json_text(report, "job", "?"));
+    print_represent(json_object_get(report, "represent"), out);
     if (json_array_size(comms) > 0) {
         print_communicators(comms, out);
         print_calls(comms, has_step_figures(comms), out);

@@ -7,6 +7,7 @@
 
 #include "daemon/console/place.h"
 #include "daemon/console/run/bind.h"
+#include "trace/rankset.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -17,8 +18,9 @@
 #include <sys/types.h>
 
 struct roll_run_options {
-    uint32_t ranks; /* -n; 0 = run the command once, as it is */
-    uint32_t nodes; /* the ranks get the places of a job on so many nodes; 0 = 1 */
+    uint32_t ranks;                 /* -n; 0 = run the command once, as it is */
+    const struct roll_rankset *run; /* with `ranks`: those of them that are started; NULL = all. Borrowed */
+    uint32_t nodes;                 /* the ranks get the places of a job on so many nodes; 0 = 1 */
     bool hostnccl, prefix, quiet, fail_on_finding;
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
@@ -109,7 +111,8 @@ struct roll_run_output {
     char line[8192]; /* an unfinished line, with --prefix */
 };
 struct roll_run_rank {
-    pid_t pid; /* also its process group; 0 = not started */
+    uint32_t number; /* RANK */
+    pid_t pid;       /* also its process group; 0 = not started */
     bool alive;
     int status; /* wait status, valid once the rank is not alive */
     struct roll_run_output out[2];

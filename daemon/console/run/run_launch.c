@@ -86,8 +86,9 @@ static void stopped(struct launcher *r)
 
 static void note_peak(struct launcher *r, int rank, const struct rusage *usage)
 {
-    if (r->peak_bytes != NULL && (uint32_t)rank < r->o.ranks) {
-        r->peak_bytes[rank] = (uint64_t)usage->ru_maxrss * 1024;
+    uint32_t number = r->job.rank[rank].number;
+    if (r->peak_bytes != NULL && number < r->o.ranks) {
+        r->peak_bytes[number] = (uint64_t)usage->ru_maxrss * 1024;
     }
 }
 
@@ -112,7 +113,7 @@ static void reap(struct launcher *r)
         } else if ((rank = roll_run_job_reaped(&r->job, pid, status)) >= 0) {
             note_peak(r, rank, &usage);
             if (r->o.status != NULL && r->asked == 0) {
-                r->o.status[rank] = status;
+                r->o.status[r->job.rank[rank].number] = status;
             }
             roll_run_note_exit(r->dir, pid, status);
         }
@@ -180,7 +181,8 @@ static int watch_time(struct launcher *r)
     }
     if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
         uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress;
-        if (!roll_run_progress(r->dir, r->o.ranks, &progress)) { /* a framework is imported for half a minute */
+        if (!roll_run_progress(r->dir, r->o.ranks > 0 ? r->job.count : 0,
+                               &progress)) { /* a framework is imported for half a minute */
             limit += (uint64_t)(r->o.start_s * 1000);
         }
         uint64_t step = limit / 8 < 20 ? 20 : limit / 8 > 500 ? 500 : limit / 8;
@@ -290,7 +292,7 @@ static void print_summary(struct launcher *r)
     }
     struct roll_summary summary = {
         .ranks = (uint64_t)roll_json_int(s, "ranks", 0),
-        .of_ranks = r->o.ranks,
+        .of_ranks = r->o.ranks > 0 ? r->job.count : 0,
         .calls = (uint64_t)roll_json_int(s, "calls", 0),
         .comms = (uint64_t)roll_json_int(s, "comms", 0),
         .findings = (uint64_t)roll_json_int(s, "findings", 0),

@@ -70,9 +70,8 @@ static void set_variables(char *list)
 }
 
 /* Starts a program as a rank. 0, or errno. */
-static int exec_rank(struct roll_run_rank *r, uint32_t i, const struct roll_run_options *o,
-                     const struct roll_place *place, const char *dir, const sigset_t *mask, int port, const int out[2],
-                     struct roll_warden *warden)
+static int exec_rank(struct roll_run_rank *r, const struct roll_run_options *o, const struct roll_place *place,
+                     const char *dir, const sigset_t *mask, int port, const int out[2], struct roll_warden *warden)
 {
     int error_fd[2], code = 0;
     if (pipe2(error_fd, O_CLOEXEC) != 0) {
@@ -86,7 +85,7 @@ static int exec_rank(struct roll_run_rank *r, uint32_t i, const struct roll_run_
                 dup2(out[k], 1 + k);
             }
         }
-        rank_variables(o, i, variables, sizeof(variables));
+        rank_variables(o, r->number, variables, sizeof(variables));
         set_variables(variables);
         roll_run_become(o, place, dir, mask, warden, port, o->command, error_fd[1]);
     }
@@ -108,12 +107,12 @@ static int exec_rank(struct roll_run_rank *r, uint32_t i, const struct roll_run_
 }
 
 /* Forks a rank from a zygote. 0, or errno. */
-static int fork_rank(struct roll_run_rank *r, uint32_t i, const struct roll_run_options *o,
-                     struct roll_zygotes *zygotes, const int out[2], struct roll_warden *warden)
+static int fork_rank(struct roll_run_rank *r, const struct roll_run_options *o, struct roll_zygotes *zygotes,
+                     const int out[2], struct roll_warden *warden)
 {
     char variables[128];
-    rank_variables(o, i, variables, sizeof(variables));
-    return roll_zygote_fork(zygotes, i, variables, out, warden, &r->pid) == 0 ? 0 : EAGAIN;
+    rank_variables(o, r->number, variables, sizeof(variables));
+    return roll_zygote_fork(zygotes, r->number, variables, out, warden, &r->pid) == 0 ? 0 : EAGAIN;
 }
 
 static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_run_options *o,
@@ -131,8 +130,8 @@ static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_ru
         }
     }
     int out[2] = {pipe_fd[0][1], pipe_fd[1][1]};
-    code = zygotes->count > 0 ? fork_rank(r, i, o, zygotes, out, warden)
-                              : exec_rank(r, i, o, place, dir, mask, port, out, warden);
+    code = zygotes->count > 0 ? fork_rank(r, o, zygotes, out, warden)
+                              : exec_rank(r, o, place, dir, mask, port, out, warden);
     if (code != 0) {
         goto out;
     }
@@ -161,12 +160,14 @@ out:
 int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *o, const struct roll_place *place,
                        const char *dir, const sigset_t *mask, struct roll_warden *warden)
 {
-    *job = (struct roll_run_job){.count = o->ranks > 0 ? o->ranks : 1, .prefix = o->prefix};
+    uint32_t count = o->run != NULL ? (uint32_t)roll_rankset_count(o->run) : o->ranks;
+    *job = (struct roll_run_job){.count = count > 0 ? count : 1, .prefix = o->prefix};
     job->rank = calloc(job->count, sizeof(*job->rank));
     if (job->rank == NULL) {
         return ROLL_E_NOMEM;
     }
     for (uint32_t i = 0; i < job->count; i++) {
+        job->rank[i].number = o->run != NULL ? roll_rankset_at(o->run, i) : i;
         job->rank[i].out[0] = (struct roll_run_output){.fd = -1, .to = STDOUT_FILENO};
         job->rank[i].out[1] = (struct roll_run_output){.fd = -1, .to = STDERR_FILENO};
     }
@@ -270,7 +271,7 @@ bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which)
         put(s->to, s->line, s->used);
         s->used = 0;
     } else {
-        put_lines(s, rank, n <= 0);
+        put_lines(s, job->rank[rank].number, n <= 0);
     }
     if (n <= 0) {
         close(s->fd);

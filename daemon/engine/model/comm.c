@@ -43,6 +43,7 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     c->room = (uint32_t)def->nranks;
     c->open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
     c->size = c->open ? (uint32_t)def->rank + 1 : c->room;
+    c->believed = def->flags >> ROLL_DEF_COMM_BELIEVED_SHIFT;
     c->held = NO_SEQ;
     c->member = calloc(c->room, sizeof(*c->member));
     c->slot = calloc(SLOTS_MIN, sizeof(*c->slot));

@@ -114,7 +114,8 @@ struct comm {
     uint32_t made_source;   /* the source that showed the call that made it */
     uint16_t made_callsite; /* the call site of that call, by the id of that source; 0 = not known */
     char label[ROLL_NAME_BYTES];
-    bool open; /* nothing has told its size: the communicator grows with the members that are seen */
+    bool open;         /* nothing has told its size: the communicator grows with the members that are seen */
+    uint32_t believed; /* ranks that the job believes it to have, where some are stood in for; 0: `size` */
 
     /* its members */
     uint32_t size, seen, gone; /* members; those of which something has come; those that have left it */

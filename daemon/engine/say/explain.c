@@ -171,7 +171,11 @@ void words_comm(struct words *w, const struct comm *c)
             words_add(w, " and others");
         }
     }
-    words_add(w, " (%u ranks)", c->size);
+    if (c->believed > 0) {
+        words_add(w, " (%u of %u ranks run)", c->size, c->believed);
+    } else {
+        words_add(w, " (%u ranks)", c->size);
+    }
     roll_rankset_fini(&members);
 }
 

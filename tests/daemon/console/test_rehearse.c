@@ -125,12 +125,48 @@ static void without_a_trace_the_report_has_no_ranks(void **state)
     json_decref(report);
 }
 
+/* Which ranks run, as --represent says it, folded; "" where it is refused. */
+static const char *represented(const char *text, uint32_t ranks, uint32_t *world)
+{
+    static char out[64];
+    struct roll_rankset run = {0};
+    char why[128];
+    out[0] = '\0';
+    if (roll_represent_read(text, ranks, &run, world, why, sizeof(why)) == 0) {
+        roll_rankset_format(&run, out, sizeof(out));
+    }
+    roll_rankset_fini(&run);
+    return out;
+}
+
+static void ranks_that_run_are_a_number_or_a_set(void **state)
+{
+    uint32_t world = 0;
+    (void)state;
+    assert_string_equal(represented("8:64", 0, &world), "0-7");
+    assert_int_equal(world, 64);
+    assert_string_equal(represented("8", 64, &world), "0-7");
+    assert_string_equal(represented("8:64", 64, &world), "0-7");
+    assert_string_equal(represented("64:64", 0, &world), "0-63");
+    assert_string_equal(represented("16-17,0,8:4096", 0, &world), "0,8,16-17");
+    assert_int_equal(world, 4096);
+    assert_string_equal(represented("5-5", 8, &world), "5");
+    static const char *const wrong[] = {
+        "",     ":",    ":64",   "0:64",   "65:64",   "8:", "8:0",     "8:4097", "8:x",
+        "x:64", "-:64", "1-:64", "3-1:64", "0,64:64", "8",  "8:64:64", "-1:64",  "99999999999:64"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_string_equal(represented(wrong[i], 0, &world), "");
+    }
+    assert_string_equal(represented("8:64", 32, &world), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_gpu_is_a_device_with_a_number, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(free_memory_is_the_machines_or_the_groups, make_folder, remove_folder),
         cmocka_unit_test(what_a_job_takes_follows_from_its_kind),
+        cmocka_unit_test(ranks_that_run_are_a_number_or_a_set),
         cmocka_unit_test_setup_teardown(stand_ins_have_their_order, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(without_a_trace_the_report_has_no_ranks, make_folder, remove_folder),
     };

@@ -75,17 +75,30 @@ def find_python(row, variable):
     return python
 
 
+def running(row, ranks):
+    """The numbers of the ranks that run."""
+    return list(row.represent[0]) if row.represent else list(range(ranks))
+
+
+def which(row, ranks):
+    """The options that start them."""
+    if not row.represent:
+        return "-n", str(ranks)
+    run, size = row.represent
+    return "--represent", f"{','.join(map(str, run))}:{size}"
+
+
 class Job:
     """One run of a row's job under `rollcall rehearse`."""
 
     def __init__(self, build, python, row, ranks, work, alone=False, env=()):
         self.report_path = os.path.join(work, "report.json")
-        culprit = row.culprit % ranks
+        culprit = row.culprit if row.represent else row.culprit % ranks
         sick = {"MISTAKE": row.mistake, "CULPRIT": str(culprit)} if row.mistake else {}
         # Unbuffered, Python writes a line and its end one after the other, and other ranks' lines come between.
         environment = dict(os.environ, PYTHONUNBUFFERED="", PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
                            **row.env, **sick, **dict(env))
-        command = [os.path.join(build, "bin", "rollcall"), "rehearse", "-n", str(ranks), "--json", self.report_path,
+        command = [os.path.join(build, "bin", "rollcall"), "rehearse", *which(row, ranks), "--json", self.report_path,
                    "--force", "--", python, *(("-c", ALONE) if alone else ()),
                    os.path.join(HERE, f"job_{row.script}.py")]
         self.out, self.err, self.findings = [], [], threading.Semaphore(0)
@@ -131,16 +144,19 @@ class Job:
         return "\n".join(["-- standard output", *self.out[-60:], "-- standard error", *self.err[-120:]])
 
 
-def check_recorded(report, ranks):
+def check_recorded(report, row, ranks):
+    run = running(row, ranks)
     if report is None or report["ranks"] != ranks or report["lost"]:
         raise Failure("a rank that was not recorded, or a loss")
-    if [m["rank"] for m in report["memory"] if any(d["peak_bytes"] > 0 for d in m["devices"])] != list(range(ranks)):
+    if [m["rank"] for m in report["memory"] if any(d["peak_bytes"] > 0 for d in m["devices"])] != run:
         raise Failure("not each rank told of its memory")
     if report["kernels"]["skipped"] == 0 or report["kernels"]["refused"] > 0:
         raise Failure("no kernel was skipped, or one was refused")
     called = set().union(*(members(c["ranks"]) for c in report["communicators"] if c["calls"]))
-    if called != set(range(ranks)):
-        raise Failure("a rank without a call")
+    if called != set(run):
+        raise Failure("a rank without a call, or a call of one that does not run")
+    if row.represent and (report["represent"]["of"], report["communicators"][0].get("of")) != (row.represent[1],) * 2:
+        raise Failure("the report does not say that some ranks were stood in for")
 
 
 def members(text):
@@ -156,8 +172,8 @@ def check_healthy(job, row, ranks):
     code, report = job.end()
     if code != 0:
         raise Failure(f"the job ends with code {code}")
-    check_recorded(report, ranks)
-    missing = [(r, s) for r in range(ranks) for s in range(row.steps) if f"rank {r} step {s}" not in job.out]
+    check_recorded(report, row, ranks)
+    missing = [(r, s) for r in running(row, ranks) for s in range(row.steps) if f"rank {r} step {s}" not in job.out]
     if missing or report["findings_count"] or report["findings"]:
         raise Failure(f"findings: {report['findings_count']}; steps that no rank told of: {missing}")
     return report
@@ -179,7 +195,7 @@ def fits(finding, said):
 
 def check_sick(job, row, ranks):
     report = job.end_when_said(len(row.says))
-    check_recorded(report, ranks)
+    check_recorded(report, row, ranks)
     found = [f for f in report["findings"] if f["certainty"] != "note"]
     lacking = [s for s in row.says if not any(fits(f, s) for f in found)]
     if lacking or len(found) != len(row.says):

@@ -29,6 +29,7 @@ class Row:
     culprit: int = -1  # the last rank where negative
     says: tuple = ()  # of Said, in any order; a sick job's, and no other finding
     alone: bool = True  # a healthy job also runs without rollcall, and must do the same
+    represent: tuple = ()  # the ranks that run, and how many the job believes in: ((0, 1, 2, 3), 16); (): all run
     compared: str = ""  # of a sick job: it is a row of docs/COMPARED.md, with these words for the mistake
 
 
@@ -142,6 +143,27 @@ for release in RELEASES:
 # Of the week in which the pull request about its router was made; release 0.3.0 has other modules.
 TITAN = "torchtitan-0.2.2"
 
+# Of 16 ranks four run, and the others are stood in for: the first ones, or others. Where experts are parallel, the
+# ranks that run are those of one such group, or of one and a half.
+FIRST, APART = ((0, 1, 2, 3), 16), ((5, 9, 10, 11), 16)
+REPRESENTED = [
+    Row("represent.ddp", "ddp", ranks=(4,), steps=6, represent=FIRST),
+    Row("represent.ddp_apart", "ddp", ranks=(4,), steps=6, represent=APART),
+    Row("represent.fsdp2", "fsdp2", ranks=(4,), env=PLAIN, represent=FIRST),
+    Row("represent.groups", "represent", ranks=(4,), steps=3, represent=FIRST),
+    Row("represent.groups_apart", "represent", ranks=(4,), steps=3, represent=APART),
+    Row("represent.ddp.skip", "ddp", ranks=(4,), mistake="skip", culprit=2, represent=FIRST,
+        says=(Said(("call-skipped",), (2,), UNSURE, "AllReduce"),)),
+    Row("represent.ddp_apart.skip", "ddp", ranks=(4,), mistake="skip", culprit=10, represent=APART,
+        says=(Said(("call-skipped",), (10,), UNSURE, "AllReduce"),)),
+    Row("represent.fsdp2.skip", "fsdp2", ranks=(4,), mistake="skip", culprit=2, env=PLAIN, represent=FIRST,
+        says=(Said(("call-skipped",), (2,), UNSURE, "AllReduce"),)),
+    megatron(".represent", "ep=4", alone=False, represent=FIRST),
+    megatron(".represent_apart", "ep=4", alone=False, represent=((4, 5, 6, 7), 16)),
+    megatron(".represent.item", "ep=4", mistake="item", represent=FIRST,
+             says=(Said(("call-added",), (1,), ("suspected", "proven"), "AllReduce"),)),
+]
+
 # Frameworks above PyTorch, where the interpreter has them.
 ABOVE = [
     Row("accelerate", "accelerate", ranks=(2,), needs="accelerate"),
@@ -161,7 +183,7 @@ ABOVE = [
          release=TITAN),
 ]
 
-ROWS = TORCH + MEGATRON + ABOVE
+ROWS = TORCH + MEGATRON + REPRESENTED + ABOVE
 
 
 def tests():
