@@ -47,13 +47,13 @@ class Sites(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.dir)
 
-    def run_program(self, python, *arguments, **more):
+    def run_program(self, python, *arguments, program=PROGRAM, libraries=""):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_"))}
         env.update(LD_PRELOAD=PRELOAD, LD_LIBRARY_PATH=FAKE, ROLLCALL_DIR=self.dir, RANK="0", WORLD_SIZE="1",
-                   PYTHONDONTWRITEBYTECODE="1", ROLLCALL_PYTHON_LIBRARIES="", **more)
+                   PYTHONDONTWRITEBYTECODE="1", ROLLCALL_PYTHON_LIBRARIES=libraries)
         for name in os.listdir(self.dir):
             os.unlink(os.path.join(self.dir, name))
-        p = subprocess.run([python, PROGRAM, *arguments], env=env, capture_output=True, text=True, timeout=600)
+        p = subprocess.run([python, program, *arguments], env=env, capture_output=True, text=True, timeout=600)
         self.assertEqual(p.returncode, 0, p.stderr)
         rings = glob.glob(os.path.join(self.dir, "*.ring"))
         self.assertEqual(len(rings), 1)
@@ -96,6 +96,19 @@ class Sites(unittest.TestCase):
                     self.assertEqual(frames, want, f"call {count} of CPython 3.{minor}")
                     self.assertEqual(folded, [0] * len(frames))
                 self.assertEqual(len(self.recorded(ring)), len(truth))
+
+    def test_frames_of_libraries_are_folded(self):
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                _, ring = self.run_program(python, program=os.path.join(HERE, "program_folds.py"),
+                                           libraries="/no/such/:program_library:threading.py")
+                calls = [[(f[0].split(".")[-1], n) for f, n in zip(frames, folded)]
+                         for _, frames, folded in self.recorded(ring)]
+                own = [("user", 0), ("inner", 0), ("<module>", 2)]
+                want = [[("<lambda>", 0), ("inner", 0), ("<module>", 1)], own, [("user", 0)]]
+                if minor >= 12:
+                    want += [[("user", 0), ("<module>", 0)], [("inside", 0), ("<module>", 0)]]
+                self.assertEqual(calls, want)
 
     def test_calls_without_end_leave_no_fault(self):
         for minor, python in FOUND.items():
