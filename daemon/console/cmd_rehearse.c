@@ -288,7 +288,12 @@ static void set_environment(const struct rehearsal *r)
     setenv("HOSTCUDA_KERNELS", "skip", 0);
     /* PyTorch's cache hands out blocks that hold what their last user left, and no kernel writes them anew: counts that
      * the ranks read back would differ. Fresh memory reads as zero on all of them. */
-    setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 0);
+    const char *off = getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+    if (off != NULL && (off[0] == '\0' || strcmp(off, "0") == 0)) {
+        unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING"); /* older releases of PyTorch take any value for a yes */
+    } else {
+        setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 0);
+    }
     char path[PATH_MAX], release[32];
     if (roll_rehearse_nccl(r->interpreter, path, sizeof(path)) && roll_nccl_release(path, release, sizeof(release))) {
         setenv("HOSTNCCL_VERSION", release, 0);

@@ -245,6 +245,34 @@ static int read_trace(struct reading *r, const char *folder)
 
 /* communicators */
 
+/* The frame that tells most: the innermost line of the job's own Python, else of a library's, else of native code. NULL
+ * when no frame has a line. */
+static const struct roll_symbol_frame *telling_frame(const struct roll_symbol_frame *frame, int n)
+{
+    const struct roll_symbol_frame *best = NULL;
+    for (int i = 0; i < n; i++) { /* those of Python come first */
+        if (frame[i].line == 0 || frame[i].file[0] == '\0') {
+            continue;
+        }
+        if (frame[i].python && !frame[i].library) {
+            return &frame[i];
+        }
+        best = best != NULL ? best : &frame[i];
+    }
+    return best;
+}
+
+/* The first native frame, of which at least the module may be known. NULL when there is none. */
+static const struct roll_symbol_frame *native_frame(const struct roll_symbol_frame *frame, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!frame[i].python) {
+            return &frame[i];
+        }
+    }
+    return NULL;
+}
+
 /* Where the call stands that made this communicator: "file:line function", or the module; "" when nothing tells. */
 static void site_text(struct reading *r, const struct ring *ring, uint32_t site, char *out, size_t size)
 {
@@ -252,17 +280,14 @@ static void site_text(struct reading *r, const struct ring *ring, uint32_t site,
     int n = site == 0
                 ? 0
                 : roll_symbols_callsite(roll_feed_symbols(r->feed), ring->stream, site, frame, ROLL_SYMBOL_FRAMES);
+    const struct roll_symbol_frame *line = telling_frame(frame, n), *native = native_frame(frame, n);
     out[0] = '\0';
-    for (int i = 0; i < n; i++) {
-        if (frame[i].line > 0 && frame[i].file[0] != '\0') {
-            const char *base = strrchr(frame[i].file, '/');
-            snprintf(out, size, "%s:%u %s", base != NULL ? base + 1 : frame[i].file, frame[i].line, frame[i].function);
-            return;
-        }
-    }
-    if (n > 0 && frame[0].module[0] != '\0') {
-        const char *base = strrchr(frame[0].module, '/');
-        snprintf(out, size, "%s+0x%" PRIx64, base != NULL ? base + 1 : frame[0].module, frame[0].offset);
+    if (line != NULL) {
+        const char *base = strrchr(line->file, '/');
+        snprintf(out, size, "%s:%u %s", base != NULL ? base + 1 : line->file, line->line, line->function);
+    } else if (native != NULL && native->module[0] != '\0') {
+        const char *base = strrchr(native->module, '/');
+        snprintf(out, size, "%s+0x%" PRIx64, base != NULL ? base + 1 : native->module, native->offset);
     }
 }
 

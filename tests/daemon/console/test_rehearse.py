@@ -38,6 +38,16 @@ In flight together (other streams, no host waits between): none.
 Findings: none
 """
 
+MAKES = """\
+import ctypes
+
+
+def make():
+    nccl, comm, device = ctypes.CDLL(None), ctypes.c_void_p(), ctypes.c_int(0)
+    assert nccl.ncclCommInitAll(ctypes.byref(comm), 1, ctypes.byref(device)) == 0
+    assert nccl.ncclCommDestroy(comm) == 0
+"""
+
 
 def pairs(ranks):
     """The rows of the communicators of two ranks, and of their calls."""
@@ -128,6 +138,21 @@ class Rehearse(Case):
         self.assertEqual([m["rank"] for m in report["memory"]], [0, 1, 2, 3])
         # Two tensors of 64 MiB would show: payloads are left out, and what is only reserved stays so.
         self.assertTrue(all(0 < m["host_peak_bytes"] < 48 << 20 for m in report["memory"]), report["memory"])
+
+    def test_a_communicator_is_made_by_the_jobs_own_line_of_python(self):
+        """A library's frames lie inside; native code, whose lines may be known as well, lies further inside."""
+        library, job = self.path("site-packages/library.py"), self.path("job.py")
+        os.mkdir(os.path.dirname(library))
+        for path, text in (library, MAKES), (job, "import library\ndef setup():\n    library.make()\nsetup()\n"):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+        out = self.path("report.json")
+        r = self.rehearse("-n", "1", "--json", out, "--", sys.executable, job,
+                          env={"PYTHONPATH": os.path.dirname(library)})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(out, encoding="utf-8") as f:
+            report = json.load(f)
+        self.assertEqual([c["made"] for c in report["communicators"]], ["CommInit at job.py:3 setup"])
 
     def test_tables_fit_the_terminal(self):
         kept = self.path("kept")
@@ -261,6 +286,14 @@ class Rehearse(Case):
         self.assertRegex(r.stdout,
                          r"^\S+/librollcall\.so:\S+/libcudart\.so\.\d+:\S*/libcuda\.so\.1:\S*/libnccl\.so\.2(:\S+)? "
                          r"skip:65536 skip 1\n$")
+
+    def test_the_cache_of_device_memory_is_on_in_each_release_where_the_user_says_so(self):
+        """Older releases of PyTorch take any value of the variable for a yes."""
+        for value in "0", "":
+            r = self.rollcall("rehearse", "-n", "1", "--quiet", "--", "sh", "-c",
+                              "echo ${PYTORCH_NO_CUDA_MEMORY_CACHING-gone}",
+                              env={"PYTORCH_NO_CUDA_MEMORY_CACHING": value})
+            self.assertEqual(r.stdout, "gone\n", r.stderr)
 
     def test_a_job_without_calls_has_no_report(self):
         r = self.rehearse("-n", "2", "--json", "-", "--", "true")

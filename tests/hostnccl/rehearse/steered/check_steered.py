@@ -126,7 +126,7 @@ def check_numbers():
     run.want("rank 0 step 0 odd" in run.lines and " it had read " not in run.error and " they had " not in run.error,
              "a job that goes on is said to stop")
     run.want(re.search(r"\n1 .*  -\n", run.error), "PyTorch's own memory without its cache")
-    run = Run("numbers", 2, NUMBERS="scaler", CACHE="1")
+    run = Run("numbers", 2, NUMBERS="scaler", PYTORCH_NO_CUDA_MEMORY_CACHING="0")
     run.is_healthy()
     devices = [d for m in run.report["memory"] for d in m["devices"]]
     run.want(len(devices) == 2 and all(0 < d["allocator_peak_bytes"] <= d["peak_bytes"] for d in devices),

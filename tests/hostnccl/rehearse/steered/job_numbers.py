@@ -1,5 +1,5 @@
 """Reads numbers that are none. NUMBERS: stops (its loss becomes nan, and it ends for that), scaler (a GradScaler's loss
-is inf in its first steps, and it goes on). CACHE: PyTorch's cache of device memory is on."""
+is inf in its first steps, and it goes on)."""
 import datetime
 import math
 import os
@@ -9,8 +9,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 rank, size, what = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["NUMBERS"]
-if os.environ.get("CACHE"):
-    os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
 torch.cuda.set_device(rank % torch.cuda.device_count())
 dist.init_process_group("nccl", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=300))
 model = DistributedDataParallel(torch.nn.Linear(8, 2).cuda())
