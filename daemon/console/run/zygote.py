@@ -10,7 +10,8 @@ Messages on SOCKET, one packet each: from here `ready`, or `no REASON`; then for
 The end of file ends this process, and ranks that have not been told to go.
 
 What a fork would make different is refused with a reason, and the ranks get interpreters of their own: a module that
-reads which rank it is, that has started threads, or that uses CUDA while it is imported.
+reads which rank it is, that has started threads, or that uses CUDA while it is imported; one that the job's own folder
+has as well, which the job's interpreter would take first.
 """
 import atexit
 import fcntl
@@ -68,6 +69,26 @@ def import_watched(names):
         os.environ.__class__ = kind
     if asked:
         raise Refusal(f"{asked[0][0]} reads {asked[0][1]} while it is imported")
+
+
+def folder_of(how, name):
+    """The folder that the job's interpreter looks into before all others; None where it looks into none."""
+    if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
+        return None
+    return os.getcwd() if how != "script" else name if os.path.isdir(name) else os.path.dirname(os.path.realpath(name))
+
+
+def check_unhidden(folder):
+    """Refuses where the job has a module of its own in place of one that was imported here, without its folder."""
+    ends = importlib.machinery.all_suffixes()
+    for entry in sorted(os.listdir(folder)) if folder is not None and os.path.isdir(folder) else ():
+        name = entry.split(".", 1)[0]
+        origin = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)
+        if name in ("sitecustomize", "usercustomize") or origin in (None, "built-in", "frozen"):
+            continue  # the job's interpreter does not look for them there
+        for path in (os.path.join(folder, name + inner + end) for inner in ("", "/__init__") for end in ends):
+            if os.path.isfile(path) and os.path.realpath(path) != os.path.realpath(origin):
+                raise Refusal(f"{path} hides the module {name} that was imported")
 
 
 def check_forkable():
@@ -215,6 +236,7 @@ def main(argv):
     try:
         import_watched(modules.split(","))
         check_forkable()
+        check_unhidden(folder_of(how, rest[0]))
     except Refusal as refusal:
         link.send(b"no " + " ".join(str(refusal).split())[:400].encode())
         os._exit(0)

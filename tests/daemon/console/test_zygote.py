@@ -143,6 +143,25 @@ class Zygote(Case):
                 self.assertEqual(len(said), 1, r.stderr)
                 self.assertIn(part, said[0])
 
+    def test_a_module_of_the_jobs_own_is_taken_first(self):
+        """As by an interpreter that finds the job's folder before it imports anything."""
+        text = "import json, os\nos.write(1, json.__file__.encode() + b'\\n')\n"
+        for own in "json.py", "json/__init__.py", "other.py":
+            folder = os.path.splitext(own)[0].replace("/", "_") + "_job"
+            path = os.path.join(folder, own)
+            os.makedirs(os.path.dirname(self.path(path)))
+            self.script(path, "")
+            job = self.script(os.path.join(folder, "job.py"), text)
+            for args in ((job,), ("-c", text), ("-m", "job")):
+                with self.subTest(own=own, args=args[0][-6:]):
+                    r = self.rehearse(*args, ranks=2, cwd=self.path(folder), env={"PYTHONSAFEPATH": ""})
+                    self.assertEqual(r.returncode, 0, r.stderr)
+                    hides = own != "other.py"
+                    self.assertEqual([os.path.realpath(p) == os.path.realpath(self.path(path))
+                                      for p in r.stdout.splitlines()], [hides] * 2, r.stdout)
+                    self.assertEqual("an interpreter of its own" in r.stderr and " hides the module json " in r.stderr,
+                                     hides, r.stderr)
+
     def test_a_command_that_cannot_be_forked(self):
         for args in (("-n", "2", "--zygote", "json", "--", "true"), ("--zygote", "json", "--", sys.executable, "x.py"),
                      ("-n", "2", "--zygote", "json", "--", sys.executable), ("-n", "2", "--zygote", "json", "--",
