@@ -49,6 +49,12 @@ int roll_def_append(struct roll_ring *ring, enum roll_def_type type, uint32_t id
     return ROLL_OK;
 }
 
+bool roll_def_is_roomy(const struct roll_ring *ring)
+{
+    uint64_t area = ring->header->defs_bytes;
+    return atomic_load_explicit(&ring->header->defs_used, memory_order_relaxed) < area - area / 4;
+}
+
 /* A mapped area is aligned, and another process may be writing it; a frame's payload may be unaligned and does not
  * change. */
 static uint32_t load_seal(const uint8_t *p)

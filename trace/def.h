@@ -188,6 +188,10 @@ struct roll_def {
 int roll_def_append(struct roll_ring *ring, enum roll_def_type type, uint32_t id, const void *body, size_t body_bytes,
                     const void *tail, size_t tail_bytes);
 
+/* Whether the area has room for what records can do without: call sites. The last quarter is kept for communicators,
+ * streams, threads and graphs, because a program that compiles code as it runs never stops making call sites. */
+bool roll_def_is_roomy(const struct roll_ring *ring);
+
 /*
  * Decodes the entry at *offset of a definitions area of `bytes` bytes and advances *offset past it. Pure; borrows data.
  * Unknown types decode as an entry with only type and id, so that newer writers can be read.

@@ -15,7 +15,8 @@
 
 /* clang-format off */
 static const struct roll_py_layout known[] = {
-    {.minor = 9, .lines = ROLL_PY_LNOTAB, .at = ROLL_PY_AT_BYTE, .interpreters = 32, .interp_next = 0,
+    {.minor = 9, .lines = ROLL_PY_LNOTAB, .at = ROLL_PY_AT_BYTE, .interpreters = 32, .finalizing = 16, .runtime_key = 584,
+      .interp_next = 0,
       .interp_threads = 8,
      .thread_next = 8, .thread_frame = 24, .thread_ident = 176, .thread_tid = ROLL_PY_NONE,
       .cframe_frame = ROLL_PY_NONE,
@@ -25,7 +26,8 @@ static const struct roll_py_layout known[] = {
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
      .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2,
       .owner_shim = UINT8_MAX},
-    {.minor = 10, .lines = ROLL_PY_RANGES, .at = ROLL_PY_AT_UNIT, .interpreters = 32, .interp_next = 0,
+    {.minor = 10, .lines = ROLL_PY_RANGES, .at = ROLL_PY_AT_UNIT, .interpreters = 32, .finalizing = 16, .runtime_key = 584,
+      .interp_next = 0,
       .interp_threads = 8,
      .thread_next = 8, .thread_frame = 24, .thread_ident = 176, .thread_tid = ROLL_PY_NONE,
       .cframe_frame = ROLL_PY_NONE,
@@ -35,7 +37,8 @@ static const struct roll_py_layout known[] = {
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
      .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2,
       .owner_shim = UINT8_MAX},
-    {.minor = 11, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .interp_next = 0,
+    {.minor = 11, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .finalizing = 24, .runtime_key = 592,
+      .interp_next = 0,
       .interp_threads = 16,
      .thread_next = 8, .thread_frame = 56, .thread_ident = 152, .thread_tid = 160, .cframe_frame = 8,
      .frame_code = 32, .frame_previous = 48, .frame_at = 56, .frame_owner = 69, .frame_entry = 68,
@@ -43,7 +46,8 @@ static const struct roll_py_layout known[] = {
       .code_bytes = 184,
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
      .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2, .owner_shim = 3},
-    {.minor = 12, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .interp_next = 0,
+    {.minor = 12, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .finalizing = 24, .runtime_key = 1544,
+      .interp_next = 0,
       .interp_threads = 72,
      .thread_next = 8, .thread_frame = 56, .thread_ident = 136, .thread_tid = 144, .cframe_frame = 0,
      .frame_code = 0, .frame_previous = 8, .frame_at = 56, .frame_owner = 70, .frame_entry = ROLL_PY_NONE,
@@ -56,12 +60,12 @@ static const struct roll_py_layout known[] = {
 /* Which word of the table of offsets holds which offset. */
 static const struct {
     unsigned minor;
-    uint8_t interpreters, interp_next, interp_threads, thread_next, thread_frame, thread_ident, thread_tid;
+    uint8_t finalizing, interpreters, interp_next, interp_threads, thread_next, thread_frame, thread_ident, thread_tid;
     uint8_t frame_previous, frame_code, frame_at, frame_owner;
     uint8_t code_file, code_name, code_qualname, code_lines, code_firstline, code_bytes, object_type;
 } places[] = {
-    {13, 5, 8, 9, 21, 23, 24, 25, 29, 30, 31, 33, 35, 36, 37, 38, 39, 43, 45},
-    {14, 5, 8, 9, 24, 26, 27, 28, 32, 33, 34, 36, 40, 41, 42, 43, 44, 48, 51},
+    {13, 4, 5, 8, 9, 21, 23, 24, 25, 29, 30, 31, 33, 35, 36, 37, 38, 39, 43, 45},
+    {14, 4, 5, 8, 9, 24, 26, 27, 28, 32, 33, 34, 36, 40, 41, 42, 43, 44, 48, 51},
 };
 /* clang-format on */
 
@@ -98,6 +102,7 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
         .free_threaded = free_threaded,
         .lines = ROLL_PY_LOCATIONS,
         .at = ROLL_PY_AT_POINTER,
+        .runtime_key = minor == 13 ? 2160 : ROLL_PY_NONE, /* no part of the table, and looked at before use */
         .cframe_frame = ROLL_PY_NONE,
         .frame_entry = ROLL_PY_NONE,
         .owner_shim = 3,
@@ -113,15 +118,25 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
         uint32_t *to;
         uint8_t word;
     } fields[] = {
-        {&out->interpreters, places[i].interpreters},     {&out->interp_next, places[i].interp_next},
-        {&out->interp_threads, places[i].interp_threads}, {&out->thread_next, places[i].thread_next},
-        {&out->thread_frame, places[i].thread_frame},     {&out->thread_ident, places[i].thread_ident},
-        {&out->thread_tid, places[i].thread_tid},         {&out->frame_previous, places[i].frame_previous},
-        {&out->frame_code, places[i].frame_code},         {&out->frame_at, places[i].frame_at},
-        {&out->frame_owner, places[i].frame_owner},       {&out->code_file, places[i].code_file},
-        {&out->code_name, places[i].code_name},           {&out->code_qualname, places[i].code_qualname},
-        {&out->code_lines, places[i].code_lines},         {&out->code_firstline, places[i].code_firstline},
-        {&out->code_bytes, places[i].code_bytes},         {&out->object_type, places[i].object_type},
+        {&out->finalizing, places[i].finalizing},
+        {&out->interpreters, places[i].interpreters},
+        {&out->interp_next, places[i].interp_next},
+        {&out->interp_threads, places[i].interp_threads},
+        {&out->thread_next, places[i].thread_next},
+        {&out->thread_frame, places[i].thread_frame},
+        {&out->thread_ident, places[i].thread_ident},
+        {&out->thread_tid, places[i].thread_tid},
+        {&out->frame_previous, places[i].frame_previous},
+        {&out->frame_code, places[i].frame_code},
+        {&out->frame_at, places[i].frame_at},
+        {&out->frame_owner, places[i].frame_owner},
+        {&out->code_file, places[i].code_file},
+        {&out->code_name, places[i].code_name},
+        {&out->code_qualname, places[i].code_qualname},
+        {&out->code_lines, places[i].code_lines},
+        {&out->code_firstline, places[i].code_firstline},
+        {&out->code_bytes, places[i].code_bytes},
+        {&out->object_type, places[i].object_type},
     };
     for (size_t k = 0; k < sizeof(fields) / sizeof(fields[0]); k++) {
         if (words[fields[k].word] >= OFFSET_MAX) {

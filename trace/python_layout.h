@@ -32,6 +32,8 @@ struct roll_py_layout {
     enum roll_py_lines lines;
     enum roll_py_at at;
     uint32_t interpreters;                /* first interpreter, in _PyRuntime */
+    uint32_t finalizing;                  /* in _PyRuntime; not 0: the interpreter ends, and its states go away */
+    uint32_t runtime_key;                 /* in _PyRuntime: 1, and the key of the threads' states. NONE: not known */
     uint32_t interp_next, interp_threads; /* in an interpreter */
     uint32_t thread_next, thread_frame, thread_ident, thread_tid;
     uint32_t cframe_frame; /* 3.11, 3.12: thread_frame leads to a struct that holds the frame here */

@@ -49,7 +49,8 @@ static uint32_t append(const struct place *p)
     size_t pcs = p->depth * sizeof(p->pc[0]), lines = p->lines * sizeof(p->line[0]);
     memcpy(tail, p->pc, pcs);
     memcpy(tail + pcs, p->line, lines);
-    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), tail, pcs + lines) != 0) {
+    if (!roll_def_is_roomy(&roll_session->ring) ||
+        roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), tail, pcs + lines) != 0) {
         full = true;
         return 0;
     }

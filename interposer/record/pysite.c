@@ -4,6 +4,10 @@
  * The line is worked out here, in the rank, because nobody else can later: code objects go away, and processes do. That
  * costs a microsecond per new line, once. Which files are libraries is a rule on their paths
  * (ROLLCALL_PYTHON_LIBRARIES), because nothing else tells a user's module from an installed one.
+ *
+ * A line is defined once for what it says, however often its code is compiled anew: a program that executes generated
+ * code in a loop would fill the area of definitions. Which line a frame is of is kept by the frame's identity in a
+ * table that forgets.
  */
 #include "interposer/record/pysite.h"
 
@@ -28,7 +32,8 @@ struct entry {
     uint32_t id;   /* 0: no room was left to define it */
     bool library;
 };
-static struct entry lines[LINES], files[FILES];
+static struct entry lines[LINES], files[FILES]; /* by what they say */
+static struct entry frames[LINES];              /* by identity; a newer one takes the place of an older one */
 static uint32_t known_lines, known_files;
 
 /* The place of a hash in a table, or a free one; NULL when the table is full. */
@@ -65,67 +70,75 @@ static const struct entry *define_file(const char *path)
     if (e != NULL && e->hash == 0) {
         struct roll_def_source def = {.path_bytes = (uint32_t)bytes};
         *e = (struct entry){.hash = hash, .library = is_library(path)};
-        if (roll_def_append(&roll_session->ring, ROLL_DEF_SOURCE, known_files + 1, &def, sizeof(def), path, bytes) ==
-            0) {
+        if (roll_def_is_roomy(&roll_session->ring) &&
+            roll_def_append(&roll_session->ring, ROLL_DEF_SOURCE, known_files + 1, &def, sizeof(def), path, bytes) ==
+                0) {
             e->id = ++known_files;
         }
     }
     return e;
 }
 
-static void append_line(struct entry *e, const struct roll_pyframe *frame)
+/* The line that a frame says it is at; id 0: it cannot be defined. */
+static struct entry line_of(const struct roll_pyframe *frame)
 {
     char path[PATH_MAXIMUM], function[NAME_MAXIMUM];
     uint32_t line;
     const struct entry *file = NULL;
-    if (known_lines == ID_MAX || !roll_pystack_describe(frame, path, sizeof(path), function, sizeof(function), &line) ||
+    if (!roll_pystack_describe(frame, path, sizeof(path), function, sizeof(function), &line) ||
         (file = define_file(path)) == NULL || file->id == 0) {
-        return;
+        return (struct entry){.id = 0};
     }
     struct roll_def_line def = {.source = file->id,
                                 .line = line,
                                 .flags = file->library ? ROLL_DEF_LINE_LIBRARY : 0,
                                 .function_bytes = (uint32_t)strlen(function)};
-    e->library = file->library;
-    if (roll_def_append(&roll_session->ring, ROLL_DEF_LINE, known_lines + 1, &def, sizeof(def), function,
-                        def.function_bytes) == 0) {
-        e->id = ++known_lines;
-    }
-}
-
-/* The line of a frame, defined where it is new; NULL when it cannot be. */
-static const struct entry *define_line(const struct roll_pyframe *frame)
-{
-    uint64_t hash = roll_pystack_identity(frame) | 1;
+    uint64_t hash = roll_hash64(roll_hash64(2, &def, sizeof(def)), function, def.function_bytes) | 1;
     struct entry *e = place(lines, LINES, hash);
     if (e != NULL && e->hash == 0) {
-        e->hash = hash;
-        append_line(e, frame);
+        *e = (struct entry){.hash = hash, .library = file->library};
+        if (known_lines < ID_MAX && roll_def_is_roomy(&roll_session->ring) &&
+            roll_def_append(&roll_session->ring, ROLL_DEF_LINE, known_lines + 1, &def, sizeof(def), function,
+                            def.function_bytes) == 0) {
+            e->id = ++known_lines;
+        }
     }
-    return e != NULL && e->id != 0 ? e : NULL;
+    return e != NULL ? *e : (struct entry){.id = 0};
+}
+
+/* The line of a frame, defined where it is new; id 0: it cannot be. */
+static struct entry define_line(const struct roll_pyframe *frame)
+{
+    uint64_t hash = roll_pystack_identity(frame) | 1;
+    struct entry *e = &frames[hash >> 1 & (LINES - 1)];
+    if (e->hash != hash) {
+        *e = line_of(frame);
+        e->hash = hash;
+    }
+    return *e;
 }
 
 uint32_t roll_pysite_lines(struct roll_callsite_line out[ROLL_CALLSITE_LINES])
 {
     struct roll_pyframe frame[ROLL_PYSTACK_DEPTH];
-    const struct entry *line[ROLL_PYSTACK_DEPTH];
+    struct entry line[ROLL_PYSTACK_DEPTH];
     uint32_t n = roll_pystack_read(frame, ROLL_PYSTACK_DEPTH), kept = 0, folded = 0, last_own = 0;
     for (uint32_t i = 0; i < n; i++) {
         line[i] = define_line(&frame[i]);
-        if (line[i] == NULL) {
+        if (line[i].id == 0) {
             n = i; /* what lies further out is not known to be called from there */
-        } else if (!line[i]->library) {
+        } else if (!line[i].library) {
             last_own = i + 1;
         }
     }
     bool fold = last_own > 0;
     n = fold ? last_own : n;
     for (uint32_t i = 0; i < n && kept < ROLL_CALLSITE_LINES; i++) {
-        if (fold && i > 0 && line[i]->library && line[i - 1]->library) {
+        if (fold && i > 0 && line[i].library && line[i - 1].library) {
             folded++;
             continue;
         }
-        out[kept++] = (struct roll_callsite_line){.line = line[i]->id, .folded = folded};
+        out[kept++] = (struct roll_callsite_line){.line = line[i].id, .folded = folded};
         folded = 0;
     }
     return kept;

@@ -32,6 +32,10 @@
 #define CODE_BYTES  (1u << 24)
 #define TAGS        ((uintptr_t)7) /* low bits of a pointer to an object, which are no part of the address */
 #define MAIN_AFTER  8u             /* in the runtime, the first interpreter made stands behind the newest one */
+#define KEY_FROM    512u           /* bytes of the runtime in which its key may be */
+#define KEY_TO      4096u
+#define KEY_SET     UINT64_C(1)
+#define KEY_LAST    13u /* 3.14 has no key; another library's key may hold the state as well */
 
 _Atomic uint32_t roll_pystack_ready;
 
@@ -42,6 +46,7 @@ static struct {
     uintptr_t code_type, text_type;
     roll_specific_t specific; /* NULL: the state is in the thread-local block */
     unsigned key;
+    uintptr_t key_at; /* where _PyRuntime has the key: KEY_SET, and the key's number in the upper half */
     size_t tls_module, tls_offset;
 } py;
 static bool judged;       /* found, or never to be read. Under roll_lock */
@@ -67,11 +72,13 @@ static inline uint32_t half_at(uintptr_t at)
 
 static inline uintptr_t this_state(void)
 {
-    if (word_at(py.runtime + py.layout.interpreters + MAIN_AFTER) != py.main) {
-        return 0; /* Python has ended, and its key may be somebody else's by now */
+    if (word_at(py.runtime + py.layout.interpreters + MAIN_AFTER) != py.main ||
+        word_at(py.runtime + py.layout.finalizing) != 0) {
+        return 0; /* Python has ended, or is about to and frees the states of threads that go on without its lock */
     }
     if (py.specific != NULL) {
-        return (uintptr_t)py.specific(py.key);
+        /* A Python that began anew in this process may have another key, and the old one be somebody else's. */
+        return word_at(py.key_at) == (KEY_SET | (uint64_t)py.key << 32) ? (uintptr_t)py.specific(py.key) : 0;
     }
     return word_at((uintptr_t)__tls_get_addr(&(tls_index){py.tls_module, py.tls_offset}));
 }
@@ -120,19 +127,26 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
 }
 
 /*
- * Mixes a frame into a hash. Where it stands is its code object and a place in that; the address, size and beginning of
- * the line table tell code objects apart that had one address one after the other.
+ * Mixes a frame into a hash. Where it stands is its code object and a place in that; the file, the first line, and the
+ * address, size and beginning of the line table tell code objects apart that had one address one after the other.
  */
-static inline uint64_t mix_frame(uint64_t hash, struct roll_pyframe f)
+static inline uint64_t mix_frame(uint64_t hash, struct roll_pyframe f, bool pointers)
 {
     uintptr_t lines = word_at(f.code + py.layout.code_lines);
     uint64_t size = word_at(lines + py.layout.bytes_size), begin = word_at(lines + py.layout.bytes_data);
-    return fold(f.code ^ lines << 12 ^ size << 48 ^ UINT64_C(0x9e3779b97f4a7c15), ((f.at << 8) + begin) ^ hash);
+    if (!pointers) { /* tables of 3.9 and 3.10 say a far line by many equal pairs at their beginning */
+        uint64_t tail;
+        memcpy(&tail, (const void *)(lines + py.layout.bytes_data + size - sizeof(tail)), sizeof(tail));
+        begin ^= tail * UINT64_C(0xff51afd7ed558ccd);
+    }
+    uint64_t file = word_at(f.code + py.layout.code_file), first = half_at(f.code + py.layout.code_firstline);
+    return fold(f.code ^ lines << 12 ^ size << 48 ^ UINT64_C(0x9e3779b97f4a7c15),
+                ((f.at << 8) + begin + (first << 40) + (file << 20)) ^ hash);
 }
 
 uint64_t roll_pystack_identity(const struct roll_pyframe *frame)
 {
-    return mix_frame(UINT64_C(0xff51afd7ed558ccd), *frame);
+    return mix_frame(UINT64_C(0xff51afd7ed558ccd), *frame, py.layout.at == ROLL_PY_AT_POINTER);
 }
 
 /* Compiled once for each form of frames: 3.9 and 3.10 have no shims, and count where later versions point. */
@@ -140,7 +154,7 @@ static inline __attribute__((always_inline)) uint64_t mix_chain(uint64_t hash, u
 {
     for (uint32_t hops = 0; frame != 0 && hops < ROLL_PYSTACK_DEPTH; hops++) {
         if (!pointers || !is_shim(frame)) {
-            hash = mix_frame(hash, frame_at(frame, pointers));
+            hash = mix_frame(hash, frame_at(frame, pointers), pointers);
         }
         frame = word_at(frame + py.layout.frame_previous);
     }
@@ -306,12 +320,30 @@ static int search_tls(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
+/* Whether a key is the runtime's own: other libraries (pybind11) keep states in keys as well. */
+static bool find_key(unsigned key)
+{
+    uint64_t want = KEY_SET | (uint64_t)key << 32, word;
+    if (py.layout.runtime_key != ROLL_PY_NONE && peek(py.runtime + py.layout.runtime_key, &word, sizeof(word)) &&
+        word == want) {
+        py.key_at = py.runtime + py.layout.runtime_key;
+        return true;
+    }
+    for (uint32_t at = KEY_FROM; at < KEY_TO && peek(py.runtime + at, &word, sizeof(word)); at += sizeof(word)) {
+        if (word == want) {
+            py.key_at = py.runtime + at;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Finds where a thread keeps its state, by the state of this one. */
 static bool find_place(uintptr_t state)
 {
-    py.specific = roll_specific();
+    py.specific = py.layout.minor <= KEY_LAST ? roll_specific() : NULL;
     for (py.key = 0; py.specific != NULL && py.key < KEYS; py.key++) {
-        if ((uintptr_t)py.specific(py.key) == state) {
+        if ((uintptr_t)py.specific(py.key) == state && find_key(py.key)) {
             return true;
         }
     }
@@ -406,7 +438,8 @@ static void find(void)
         return;
     }
     py.main = peek_word(py.runtime + py.layout.interpreters + MAIN_AFTER);
-    uintptr_t state = py.main != 0 ? listed_state() : 0;
+    bool ends = peek_word(py.runtime + py.layout.finalizing) != 0;
+    uintptr_t state = py.main != 0 && !ends ? listed_state() : 0;
     if (state == 0 || peek_word(state + py.layout.thread_frame) == 0) {
         return; /* a thread that has run no Python yet */
     }

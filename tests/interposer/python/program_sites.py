@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 import threading
+import time
 
 nccl = ctypes.CDLL("libnccl.so.2")  # lets the interpreter's lock go around each call, as PyTorch does
 held = ctypes.PyDLL("libnccl.so.2")  # keeps it
@@ -166,7 +167,47 @@ def main():
     deep(0)
 
 
-if "stress" in sys.argv:
+def replaced(n):
+    """Code objects that share all but their first line, one after the other at one address."""
+    base = plain.__code__
+    for i in range(n):
+        plain.__code__ = base  # lets go of the code of the time before
+        plain.__code__ = base.replace(co_firstlineno=1000 + i)
+        plain()
+
+
+def compiled(n):
+    """The same source compiled again and again, and then a communicator."""
+    source = "def made():\n    nccl.ncclAllReduce(None, None, 1, 7, 0, comm, None)\nmade()"
+    for _ in range(n):
+        exec(compile(source, "<made>", "exec"), {"nccl": nccl, "comm": comm})
+
+
+def other_places(n):
+    for i in range(n):
+        exec(compile("\n" * i + "nccl.ncclAllReduce(None, None, 1, 7, 0, comm, None)", "<made>", "exec"),
+             {"nccl": nccl, "comm": comm})
+
+
+def ended():
+    """Threads that are in C, and call NCCL again and again, while the interpreter ends."""
+    loop = ctypes.CDLL(sys.argv[2]).embedded_loop
+    loop.argtypes = [ctypes.c_void_p]
+    for _ in range(4):
+        threading.Thread(target=lambda: loop(comm), daemon=True).start()
+    time.sleep(0.1)
+
+
+if len(sys.argv) > 1 and sys.argv[1] in ("replaced", "compiled", "other_places", "ended"):
+    nccl.ncclCommInitRank(ctypes.byref(comm), 1, UniqueId(), 0)
+    globals()[sys.argv[1]](*map(int, sys.argv[3:]))
+    if sys.argv[1] != "ended":
+        last = ctypes.c_void_p()
+        nccl.ncclCommInitRank(ctypes.byref(last), 1, UniqueId(), 0)
+        nccl.ncclAllReduce(None, None, 77777, 7, 0, last, None)
+    for frames in told:
+        print(json.dumps(frames))
+elif "stress" in sys.argv:
     nccl.ncclCommInitRank(ctypes.byref(comm), 1, UniqueId(), 0)
     calls, depth = int(sys.argv[2]), 0
     while calls > 0:

@@ -12,6 +12,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "program_sites.py")
 ROLLCALL, PRELOAD, FAKE = os.environ["ROLL_BIN"], os.environ["ROLL_TEST_PRELOAD"], os.environ["ROLL_TEST_FAKE"]
+EMBEDDED, LOOP = os.environ["ROLL_TEST_EMBEDDED"], os.environ["ROLL_TEST_LOOP"]
 STRESS = int(os.environ.get("ROLL_TEST_CALLS", "30000"))
 KEPT, NAME, PATH = 8, 255, 1023  # lines of a call site; bytes of a name and of a path
 
@@ -58,6 +59,11 @@ class Sites(unittest.TestCase):
         rings = glob.glob(os.path.join(self.dir, "*.ring"))
         self.assertEqual(len(rings), 1)
         return [json.loads(line) for line in p.stdout.splitlines()], rings[0]
+
+    def definitions(self, ring):
+        out = subprocess.run([ROLLCALL, "dump", "--json", ring], capture_output=True, text=True, check=True).stdout
+        all_of = map(json.loads, out.splitlines())
+        return [one["fields"]["type"]["name"] for one in all_of if one["kind"] == "definition"]
 
     def recorded(self, ring):
         """The calls of a ring, in their order: [(count, [[function, file, line]...], [folded...])]."""
@@ -116,6 +122,44 @@ class Sites(unittest.TestCase):
                 _, ring = self.run_program(python, "stress", str(STRESS))
                 frames = self.recorded(ring)[-1][1]
                 self.assertEqual(frames[0][0], "plain")
+
+
+    def test_code_that_takes_the_place_of_other_code(self):
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                truth, ring = self.run_program(python, "replaced", LOOP, "200")
+                lines = [frames[0][2] for _, frames, _ in self.recorded(ring) if frames[0][0] == "plain"]
+                self.assertEqual(lines, [frames[0][2] for frames in truth])
+
+    def test_code_that_is_compiled_again_and_again(self):
+        """Makes one line and one call site; and whatever fills the area leaves room for communicators."""
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                _, ring = self.run_program(python, "compiled", LOOP, "2000")
+                self.assertLess(len(self.definitions(ring)), 30)
+                _, ring = self.run_program(python, "other_places", LOOP, "7000")
+                defined = self.definitions(ring)
+                self.assertGreater(len(defined), 2000)
+                self.assertEqual(sum(kind == "comm" for kind in defined), 2)
+
+    def test_threads_that_call_while_the_interpreter_ends(self):
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                for _ in range(5):
+                    self.run_program(python, "ended", LOOP, MALLOC_PERTURB_="90", PYTHONMALLOC="malloc")
+
+    def test_an_interpreter_that_begins_anew(self):
+        nccl = os.path.join(FAKE, "libnccl.so.2")
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                tell = "import sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('INSTSONAME'))"
+                library = subprocess.run([python, "-c", tell], capture_output=True, text=True).stdout.strip()
+                command = [EMBEDDED, library, nccl]
+                if not os.path.exists(library) or ".so" not in library or subprocess.run(command).returncode != 0:
+                    continue  # static, or this version cannot begin twice
+                env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_"))}
+                env.update(LD_PRELOAD=PRELOAD, ROLLCALL_DIR=self.dir, RANK="0", WORLD_SIZE="1")
+                self.assertEqual(subprocess.run(command, env=env).returncode, 0)
 
 
 if __name__ == "__main__":
