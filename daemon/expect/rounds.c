@@ -14,6 +14,7 @@
 
 #define CALLS_MOST  (1u << 22)
 #define EFFORT_MOST 100000000u
+#define PARTS_MOST  4096u /* each is one call deeper; rehearsals have some hundred, and a file may say anything */
 
 struct fitting {
     const struct roll_expected *x; /* the pattern's */
@@ -128,7 +129,7 @@ static bool fits(const struct roll_expected *x, uint32_t pattern, const struct r
 {
     const struct roll_expected_sequence *s = &x->sequence[pattern];
     struct fitting f = {.x = x, .part = &x->part[s->first], .parts = s->parts, .effort = EFFORT_MOST, .is_old = is_old};
-    bool same = write_out(&f, y, other) && fits_from(&f, 0, 0);
+    bool same = s->parts <= PARTS_MOST && write_out(&f, y, other) && fits_from(&f, 0, 0);
     free(f.call);
     return same && f.effort > 0;
 }

@@ -427,6 +427,42 @@ static void a_beginning_keeps_its_sizes_where_steps_vary(void **state)
     roll_expect_drop(&b);
 }
 
+/* A sequence of very many parts, each of which repeats, as only a file that nobody rehearsed has. */
+static struct roll_expected *many_parts(uint64_t last)
+{
+    enum { PARTS = 300000 };
+    struct roll_expect_build b;
+    struct roll_expected *x;
+    uint32_t *made = calloc(PARTS, sizeof(*made)), sequence;
+    struct roll_expected_part *part = calloc(PARTS, sizeof(*part));
+    assert_non_null(made);
+    assert_non_null(part);
+    assert_int_equal(roll_expect_begin(&b, 1), 0);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        made[i] = call(&b, ROLL_OP_ALLREDUCE, i + 1 == PARTS ? last : 1 + i % 2, -1);
+        part[i] = (struct roll_expected_part){i, 1, 2};
+    }
+    assert_int_equal(roll_expect_parts(&b, made, part, PARTS, &sequence), 0);
+    const struct roll_expected_comm comm = {.label = "dp", .role = "dp", .made = "CommInit", .size = 1};
+    const struct roll_expected_member member = {0, sequence, 0};
+    assert_int_equal(roll_expect_comm(&b, &comm, &member), 0);
+    assert_int_equal(roll_expect_end(&b, &x), 0);
+    free(made);
+    free(part);
+    return x;
+}
+
+static void very_many_parts_are_compared_without_a_deep_stack(void **state)
+{
+    (void)state;
+    struct roll_expected *x = many_parts(7), *y = many_parts(8);
+    json_t *difference = roll_expected_differ(x, y);
+    assert_true(json_integer_value(json_object_get(difference, "count")) > 0);
+    json_decref(difference);
+    roll_expected_destroy(&x);
+    roll_expected_destroy(&y);
+}
+
 static void bad_files_are_refused_with_a_reason(void **state)
 {
 #define HEAD "{\"schema\":\"rollcall.expected/1\",\"ranks\":2,\"steps\":0,"
@@ -542,6 +578,7 @@ int main(void)
         cmocka_unit_test(another_job_differs_whatever_its_number_of_steps),
         cmocka_unit_test(the_beginning_does_not_loosen_the_rest),
         cmocka_unit_test(a_beginning_keeps_its_sizes_where_steps_vary),
+        cmocka_unit_test(very_many_parts_are_compared_without_a_deep_stack),
         cmocka_unit_test(bad_files_are_refused_with_a_reason),
         cmocka_unit_test(short_memory_is_no_damage),
         cmocka_unit_test(a_small_file_takes_little_memory),
