@@ -37,6 +37,11 @@ struct site_table {
     size_t module_room;
     uint64_t *source, *line; /* identities by id; 0: not defined */
     size_t sources, lines;
+    /* Identities and near places of all stacks, by id - 1; near places are 0 where there is no line. Two ranks without
+     * a common site are found out by comparing hundreds of sites with thousands. */
+    uint64_t *full, *near_place;
+    size_t full_room, near_room;
+    bool is_reckoned; /* the two are those of what is defined now */
 };
 
 static uint64_t mix(uint64_t h, uint64_t value)
@@ -133,6 +138,7 @@ int site_define(struct source *s, const struct roll_def *def)
             return ROLL_E_NOMEM;
         }
     }
+    s->sites->is_reckoned = false;
     switch (def->type) {
     case ROLL_DEF_MODULE:
         return add_module(s->sites, def);
@@ -152,6 +158,8 @@ void site_forget(struct source *s)
         free(s->sites->module);
         free(s->sites->source);
         free(s->sites->line);
+        free(s->sites->full);
+        free(s->sites->near_place);
         free(s->sites);
         s->sites = NULL;
     }
@@ -199,16 +207,6 @@ uint64_t site_of(const struct source *s, const struct roll_record *rec)
     return identity(s->sites, rec->callsite);
 }
 
-bool site_is_known(const struct source *s, uint64_t site)
-{
-    for (size_t i = s->sites ? s->sites->stacks : 0; i > 0; i--) {
-        if (s->sites->stack[i - 1].depth > 0 && identity(s->sites, (uint32_t)i) == site) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The near place of a call: the innermost frame, whose address, right behind the call, is exact, and the lines of
  * Python, which are exact as well. The other native frames may have been guessed from words on the stack. */
 static uint64_t near(const struct site_table *t, uint32_t id)
@@ -218,10 +216,41 @@ static uint64_t near(const struct site_table *t, uint32_t id)
     return module ? mix_lines(mix(mix(1, module->identity), stack->pc[0] - module->bias), t, stack) | 1 : 0;
 }
 
-static bool near_is_known(const struct site_table *t, uint64_t place)
+/* Works out the identities of all stacks, unless nothing was defined since. False without memory. */
+static bool reckon(struct site_table *t)
 {
-    for (size_t i = t->stacks; i > 0; i--) {
-        if (t->stack[i - 1].lines > 0 && near(t, (uint32_t)i) == place) {
+    if (t->is_reckoned) {
+        return true;
+    }
+    if (ROLL_GROW_ZERO(t->full, t->full_room, t->stacks) != 0 ||
+        ROLL_GROW_ZERO(t->near_place, t->near_room, t->stacks) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < t->stacks; i++) {
+        t->full[i] = identity(t, (uint32_t)i + 1);
+        t->near_place[i] = t->stack[i].lines > 0 ? near(t, (uint32_t)i + 1) : 0;
+    }
+    t->is_reckoned = true;
+    return true;
+}
+
+static bool holds(const uint64_t *all, size_t count, uint64_t one)
+{
+    for (size_t i = count; i > 0; i--) {
+        if (all[i - 1] == one) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool site_is_known(const struct source *s, uint64_t site)
+{
+    if (s->sites && site != 0 && reckon(s->sites)) {
+        return holds(s->sites->full, s->sites->stacks, site);
+    }
+    for (size_t i = s->sites ? s->sites->stacks : 0; i > 0; i--) {
+        if (s->sites->stack[i - 1].depth > 0 && identity(s->sites, (uint32_t)i) == site) {
             return true;
         }
     }
@@ -232,14 +261,18 @@ static bool near_is_known(const struct site_table *t, uint64_t place)
 static bool some_is_common(const struct source *a, const struct source *b, bool near_place)
 {
     uint32_t tried = 0;
+    if (!reckon(a->sites) || !reckon(b->sites)) {
+        return false;
+    }
+    const uint64_t *of_a = near_place ? a->sites->near_place : a->sites->full;
+    const uint64_t *of_b = near_place ? b->sites->near_place : b->sites->full;
     for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
         const struct stack *stack = &a->sites->stack[id - 1];
         if (stack->depth == 0 || (near_place && stack->lines == 0)) {
             continue; /* the table has room for ids that were never defined */
         }
-        uint64_t site = near_place ? near(a->sites, (uint32_t)id) : identity(a->sites, (uint32_t)id);
         tried++;
-        if (site != 0 && (near_place ? near_is_known(b->sites, site) : site_is_known(b, site))) {
+        if (of_a[id - 1] != 0 && holds(of_b, b->sites->stacks, of_a[id - 1])) {
             return true;
         }
     }

@@ -48,10 +48,10 @@ class Sites(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.dir)
 
-    def run_program(self, python, *arguments, program=PROGRAM, libraries=""):
+    def run_program(self, python, *arguments, program=PROGRAM, libraries="", **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_"))}
         env.update(LD_PRELOAD=PRELOAD, LD_LIBRARY_PATH=FAKE, ROLLCALL_DIR=self.dir, RANK="0", WORLD_SIZE="1",
-                   PYTHONDONTWRITEBYTECODE="1", ROLLCALL_PYTHON_LIBRARIES=libraries)
+                   PYTHONDONTWRITEBYTECODE="1", ROLLCALL_PYTHON_LIBRARIES=libraries, **more)
         for name in os.listdir(self.dir):
             os.unlink(os.path.join(self.dir, name))
         p = subprocess.run([python, program, *arguments], env=env, capture_output=True, text=True, timeout=600)
