@@ -151,12 +151,15 @@ static bool in_all(const struct p2p_case *k, uint32_t rank)
 }
 
 /* The one rank of the communicator that is in every differing pair. NO_SOURCE: there is none, or there are two, as in a
- * single pair. */
+ * single pair of two ranks. */
 static uint32_t common_rank(const struct p2p_case *k)
 {
     const uint32_t *end = k->odd[0].pair->end;
     bool one = in_all(k, end[0]), two = in_all(k, end[1]);
-    return one == two ? NO_SOURCE : one ? end[0] : end[1];
+    if (one && two && end[0] != end[1]) {
+        return NO_SOURCE;
+    }
+    return one ? end[0] : two ? end[1] : NO_SOURCE;
 }
 
 /* The sizes of the messages of one side of a pair, from message odd->index on. Returns how many are known. */
@@ -187,11 +190,15 @@ static bool is_ahead(const uint64_t *a, uint32_t na, const uint64_t *b, uint32_t
 
 enum shift { NO_SHIFT, LEFT_OUT, TOO_MANY };
 
-/* Whether all messages of the rank are those that its peers make one message later, or the reverse. */
+/* Whether all messages of the rank are those that its peers make one message later, or the reverse. Messages to itself
+ * do not say. */
 static enum shift shift_of(const struct roll_engine *e, const struct p2p_case *k, uint32_t rank)
 {
     bool out = true, many = true, seen_out = false, seen_many = false;
     for (uint32_t i = 0; i < k->count; i++) {
+        if (k->odd[i].pair->end[0] == k->odd[i].pair->end[1]) {
+            continue;
+        }
         uint64_t mine[LINE_MAX], theirs[LINE_MAX];
         unsigned side = k->odd[i].pair->end[0] == rank ? 0 : 1;
         uint32_t n = read_line(e, &k->odd[i], side, mine), other = read_line(e, &k->odd[i], !side, theirs);
@@ -291,7 +298,7 @@ static void tell(struct roll_engine *e, struct p2p_case *k, bool proven)
     say_comm(v, c, k->odd[0].index);
     v->field = "count";
     uint32_t rank = common_rank(k);
-    bool turned = rank != NO_SOURCE && k->odd[0].pair->end[1] == rank; /* the side of the culprit comes first */
+    bool turned = rank != NO_SOURCE && k->odd[0].pair->end[0] != rank; /* the side of the culprit comes first */
     for (uint32_t i = 0; i < k->count; i++) {
         for (unsigned n = 0; n < 2; n++) {
             unsigned side = turned ? !n : n;

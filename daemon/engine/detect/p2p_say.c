@@ -51,7 +51,8 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
     bool later = source_wall(to, &end[1]->rec) > source_wall(from, &end[0]->rec);
     comm_mute_at(e, c, later ? to : from, &end[later]->rec); /* the trouble begins when both have come */
     comm_explained(e, c);
-    unsigned odd = odd_end(p, ticket);
+    bool itself = p->end[0] == p->end[1]; /* whichever call is wrong, one rank has made both */
+    unsigned odd = itself ? 2 : odd_end(p, ticket);
     bool certain = proven && odd == 2;
     struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, certain ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
@@ -75,12 +76,13 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
     words_add(&w, ". NCCL does not check this: it hangs or truncates. Two calls alone do not say which of them is "
                   "wrong");
     words_add(&w,
-              odd == 2 ? "."
-                       : "; it is the rehearsal that does: rank %u does here what was rehearsed, rank %u does "
-                         "not.",
+              itself     ? ", but both are this rank's, to itself."
+              : odd == 2 ? "."
+                         : "; it is the rehearsal that does: rank %u does here what was rehearsed, rank %u does "
+                           "not.",
               odd == 2 ? 0 : roll_rankset_at(&set[!odd], 0), odd == 2 ? 0 : roll_rankset_at(&set[odd], 0));
-    if (odd != 2) {
-        (void)roll_rankset_copy(&v->culprits, &set[odd]);
+    if (itself || odd != 2) {
+        (void)roll_rankset_copy(&v->culprits, &set[itself ? 0 : odd]);
     }
     if (p2p_bytes(&end[0]->rec) == 0 || p2p_bytes(&end[1]->rec) == 0) {
         words_add(&w, " An empty message is a message: the side that is one ahead has probably left it out.");

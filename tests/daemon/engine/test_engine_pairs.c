@@ -84,6 +84,50 @@ static void test_bytes_of_a_message_must_agree(void **state)
     }
 }
 
+/* Whichever of the two calls is wrong, one rank has made both. */
+static void test_bytes_of_a_message_to_oneself_name_the_rank(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int other = 0; other < 2; other++) { /* an empty message, or a shorter one */
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), last = sizes[i] - 1;
+            scene_calls(sim, w, 1);
+            for (uint32_t k = 0; k < 2; k++) {
+                sim_group(sim, last);
+                sim_send(sim, last, w, last, 512);
+                sim_recv(sim, last, w, last, k == 0 ? 512 : other ? 500 : 0);
+                sim_group_end(sim, last);
+            }
+            sim_stuck(sim, last);
+            char want[64];
+            snprintf(want, sizeof(want), "proven p2p-bytes %u", last);
+            sim_expect(sim, want);
+            sim_destroy(&sim);
+        }
+    }
+}
+
+static void test_an_exchange_in_which_a_rank_differs_from_itself_names_it(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        for (uint32_t r = 0; r < n; r++) {
+            sim_group(sim, r);
+            for (uint32_t p = 0; p < n; p++) {
+                sim_send(sim, r, w, p, 64);
+                sim_recv(sim, r, w, p, r == 1 && p == 1 ? 80 : 64);
+            }
+            sim_group_end(sim, r);
+            sim_stuck(sim, r);
+        }
+        sim_expect(sim, "proven alltoallv-mismatch 1");
+        sim_destroy(&sim);
+    }
+}
+
 static void test_send_that_nobody_receives_is_told(void **state)
 {
     (void)state;
@@ -256,6 +300,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everybody_sends_first_is_a_p2p_deadlock),
         cmocka_unit_test(test_bytes_of_a_message_must_agree),
+        cmocka_unit_test(test_bytes_of_a_message_to_oneself_name_the_rank),
+        cmocka_unit_test(test_an_exchange_in_which_a_rank_differs_from_itself_names_it),
         cmocka_unit_test(test_send_that_nobody_receives_is_told),
         cmocka_unit_test(test_receive_against_a_collective_of_the_sender),
         cmocka_unit_test(test_alltoallv_is_checked_pair_by_pair),
