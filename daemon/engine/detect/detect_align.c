@@ -41,20 +41,27 @@ static enum roll_verdict_code code_of(enum align_kind kind)
     }
 }
 
+/* What is seen of a block may be its beginning. */
+static const char *at_least(const struct finding *f)
+{
+    return f->length > 1 && f->overlap == 0 && f->open != 0 ? "at least " : "";
+}
+
 static void tell_story(struct words *w, const struct finding *f, const struct roll_record *minor,
                        const struct roll_record *major)
 {
     switch (f->kind) {
     case ALIGN_SKIP:
         words_ranks(w, &f->minor);
-        words_add(w, " left out %u %s, beginning with ", f->length, calls(f->length));
+        words_add(w, " left out %s%u %s, beginning with ", at_least(f), f->length, calls(f->length));
         words_call(w, major);
         words_add(w, ", and went on with ");
         words_call(w, minor);
         break;
     case ALIGN_ADD:
         words_ranks(w, &f->minor);
-        words_add(w, " made %u %s that the others did not make, beginning with ", f->length, calls(f->length));
+        words_add(w, " made %s%u %s that the others did not make, beginning with ", at_least(f), f->length,
+                  calls(f->length));
         words_call(w, minor);
         words_add(w, ", where the others called ");
         words_call(w, major);

@@ -13,14 +13,16 @@
  *
  * Parsimony is used twice, where strictness would leave everything open for ever. A block of calls that was left out or
  * added, and of which nothing is seen, is not held against one mistake after which two calls agree; three mistakes are
- * not held against one mistake after which three calls agree.
+ * not held against one mistake after which three calls agree. Nothing is proven by the length of such a block alone.
  */
 #include "daemon/engine/judge/align.h"
 
 #include <string.h>
 
-#define SHIFT_MAX   8u    /* the largest number of calls skipped, added or permuted that is recognised */
-#define UNSEEN_MAX  3u    /* the largest such number that is considered where nothing of these calls is seen */
+#define SHIFT_MAX   8u    /* the largest number of calls permuted that is recognised */
+#define BLOCK_MAX   20u   /* the largest number of calls skipped or added that is recognised */
+#define BLOCK_MIN   2u    /* so many calls behind a block of more than SHIFT_MAX have to agree before it is certain */
+#define UNSEEN_MAX  3u    /* the same where nothing behind these calls is seen; but see try_blocks */
 #define FRONT_MIN   4u    /* so many calls have to agree before a difference may be a second mistake */
 #define SECOND_COST 2u    /* what that second mistake counts, in mistakes of one call */
 #define LOOK_BACK   1024u /* log entries that are looked at for the calls before the place */
@@ -212,7 +214,7 @@ static struct fit try_plain(const struct trial *t)
 /* Tries calls that b has left out (skip) or made too many. */
 static struct fit try_shift(const struct trial *t, bool skip)
 {
-    for (uint32_t k = 1; k <= SHIFT_MAX; k++) {
+    for (uint32_t k = 1; k <= BLOCK_MAX; k++) {
         struct fit f = {.length = k, .cost = k};
         if (lengths_allow(t, skip ? -(int)k : (int)k) && run_agrees(t, skip ? k : 0, skip ? 0 : k, &f) &&
             (f.matched > 0 || k <= UNSEEN_MAX)) {
@@ -276,6 +278,39 @@ static bool is_ahead(const struct trial *t, const struct fit *skip)
     return t->sites && there && !again && relation(t->a, there, t->b, here) == SITE_SAME;
 }
 
+/* No call of the one line is a call of the other. */
+static bool are_disjoint(const struct trial *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        for (uint32_t k = 0; k < t->m; k++) {
+            if (agree(t, i, k)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/*
+ * All that is known of b may lie behind a block that b has left out, and all that is known of a behind a block that b
+ * has made too many. Where the two share no call, and there is no other single mistake, the calls of the one being
+ * more than UNSEEN_MAX does not speak against its block: a checkpoint is long, and a rank that leaves it out stands at
+ * the next step. To hold the shorter block for certain was rejected for that reason.
+ */
+static void try_blocks(const struct trial *t, const struct fit *plain, struct fit *skip, struct fit *add)
+{
+    bool again = plain->fits && t->n > 1 && t->m > 1; /* the same wrong call a second time */
+    if (again || !are_disjoint(t)) {
+        return;
+    }
+    if (!skip->fits && !t->a->ended) {
+        *skip = (struct fit){.fits = true, .length = t->n, .cost = t->n};
+    }
+    if (!add->fits && !t->b->ended) {
+        *add = (struct fit){.fits = true, .length = t->m, .cost = t->m};
+    }
+}
+
 /* Tries all mistakes. sites: with call sites. */
 static struct fits try_all(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain, bool slip,
                            bool sites)
@@ -285,7 +320,7 @@ static struct fits try_all(const struct line *a, uint32_t n, const struct line *
     enum site_relation first = sites ? relation(a, &a->call[0], b, &b->call[0]) : SITE_UNKNOWN;
     bool pinned = first == SITE_SAME && is_foreign(a, b) && is_telling(a, b);
     f.of[plain] = try_plain(&t);
-    if (first == SITE_OTHER && (plain == ALIGN_ARGUMENT || site_is_known(a->source, b->call[0].site))) {
+    if (first == SITE_OTHER && (plain == ALIGN_ARGUMENT || site_is_home(a->source, b->source, b->call[0].rec))) {
         f.of[plain].fits = false;
         f.displaced = true;
     }
@@ -293,6 +328,7 @@ static struct fits try_all(const struct line *a, uint32_t n, const struct line *
         f.of[ALIGN_SKIP] = try_shift(&t, true);
         f.of[ALIGN_ADD] = try_shift(&t, false);
         f.of[ALIGN_REORDER] = try_reorder(&t);
+        try_blocks(&t, &f.of[plain], &f.of[ALIGN_SKIP], &f.of[ALIGN_ADD]);
         if (is_ahead(&t, &f.of[ALIGN_SKIP]) && f.of[ALIGN_ADD].matched == 0) {
             f.of[ALIGN_ADD].fits = false;
         }
@@ -311,7 +347,7 @@ static enum align_kind by_itself(const struct line *a, const struct line *b, enu
     enum site_relation first = relation(a, &a->call[0], b, &b->call[0]);
     enum align_kind order[3] = {plain, ALIGN_SKIP, ALIGN_ADD};
     if (first == SITE_OTHER) {
-        bool at_home = site_is_known(a->source, b->call[0].site);
+        bool at_home = site_is_home(a->source, b->source, b->call[0].rec);
         order[0] = at_home ? ALIGN_SKIP : ALIGN_ADD;
         order[1] = at_home ? ALIGN_ADD : plain;
         order[2] = at_home ? plain : ALIGN_SKIP;
@@ -415,8 +451,12 @@ void lines_compare(const struct line *a, const struct line *b, enum align_kind p
      * No later call has shown the mistake. Then other mistakes may be excluded, but not a branch that makes its call in
      * the place of the peers' call; unless the odd call stands where the peers make calls as well.
      */
-    bool at_home = f->displaced && site_is_known(a->source, b->call[0].site);
+    bool at_home = f->displaced && site_is_home(a->source, b->source, b->call[0].rec);
     if (out->overlap == 0 && out->kind != plain && !at_home) {
+        out->open |= ALIGN_BIT(plain);
+    }
+    if ((out->kind == ALIGN_SKIP || out->kind == ALIGN_ADD) && out->length > SHIFT_MAX && out->overlap > 0 &&
+        out->overlap < BLOCK_MIN) {
         out->open |= ALIGN_BIT(plain);
     }
     if (out->kind == ALIGN_REORDER && (out->length > a->real || out->length > b->real)) {

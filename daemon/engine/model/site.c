@@ -279,6 +279,21 @@ static bool some_is_common(const struct source *a, const struct source *b, bool 
     return false;
 }
 
+bool site_is_home(const struct source *s, const struct source *other, const struct roll_record *of_other)
+{
+    uint64_t site = site_of(other, of_other);
+    if (site == 0 || !s->sites) {
+        return false;
+    }
+    if (site_is_known(s, site)) {
+        return true;
+    }
+    bool line = other->sites->stack[of_other->callsite - 1].lines > 0;
+    uint64_t place = line ? near(other->sites, of_other->callsite) : 0;
+    return place != 0 && reckon(s->sites) && holds(s->sites->near_place, s->sites->stacks, place) &&
+           !some_is_common(s, other, false);
+}
+
 /*
  * Where stacks were walked through code without frame pointers, they have other addresses on each rank, and no site is
  * common: then sites of the two cannot be compared, but for their lines of Python. Where some site is common, callers

@@ -333,6 +333,8 @@ enum site_relation site_compare(const struct source *a, const struct roll_record
                                 const struct roll_record *of_b);
 /* The rank has made a call at this place. */
 bool site_is_known(const struct source *s, uint64_t site);
+/* The same of the place of a call of another rank: by its lines of Python where native stacks cannot be compared. */
+bool site_is_home(const struct source *s, const struct source *other, const struct roll_record *of_other);
 void site_forget(struct source *s);
 
 #endif

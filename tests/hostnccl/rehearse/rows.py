@@ -83,6 +83,8 @@ TORCH = [
     Row("rnn", "rnn", ranks=(2,), steps=3),
     Row("join", "join", ranks=(2,)),
     Row("checkpoint", "checkpoint", ranks=(2,)),
+    Row("checkpoint.save", "checkpoint", ranks=(4,), mistake="save", culprit=2,
+        says=(Said(("call-skipped",), (2,), UNSURE, "AllGather"),)),
     Row("pynccl", "pynccl"),
     Row("pynccl.skip", "pynccl", ranks=(4,), mistake="skip", culprit=2,
         says=(Said(("call-skipped",), (2,), UNSURE, "AllReduce"),)),
