@@ -150,6 +150,51 @@ static bool has_patience(const struct roll_engine *e, const struct block *b)
     return m && e->clock - b->rank->seen < m->late_ns * 2;
 }
 
+/* What is said of ranks that wait for the same rank, but in other calls than that of the verdict. */
+static void tell_elsewhere(struct roll_engine *e, const struct block *b, const struct roll_rankset *in,
+                           struct roll_verdict *v, struct words *w)
+{
+    const struct block *o = b->other;
+    const struct entry *waits = o && o->waiter ? source_entry(o->waiter, o->ticket) : NULL;
+    struct roll_rankset rest = {0}, there = {0}, part = {0};
+    if (waits && o->comm) {
+        waiting_at(e, o, &there);
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        uint32_t world = e->source[i]->world;
+        if (roll_rankset_has(b->waiting, world) && !roll_rankset_has(in, world)) {
+            (void)roll_rankset_add(&rest, world);
+            if (roll_rankset_has(&there, world)) {
+                (void)roll_rankset_add(&part, world);
+            }
+        }
+    }
+    if (roll_rankset_count(&rest) > 0) {
+        words_add(w, " ");
+        words_wait(w, &rest);
+        words_add(w, " for rank %u elsewhere", b->rank->world);
+        if (roll_rankset_count(&part) > 0) {
+            say_side(v, o->waiter, source_index(e, o->waiter), &part, &waits->rec);
+            words_add(w, ", ");
+            if (!roll_rankset_equal(&part, &rest)) {
+                words_ranks(w, &part);
+                words_add(w, " of them ");
+            }
+            words_add(w, "in ");
+            words_call(w, &waits->rec);
+            if (roll_op_class(waits->rec.op) != ROLL_CLASS_COMM) {
+                words_add(w, ", #%u", waits->rec.seq);
+            }
+            words_add(w, " on ");
+            words_comm(w, o->comm);
+        }
+        words_add(w, ".");
+    }
+    roll_rankset_fini(&rest);
+    roll_rankset_fini(&there);
+    roll_rankset_fini(&part);
+}
+
 static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits)
 {
     bool vote = row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT;
@@ -160,25 +205,27 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     if (!v) {
         return;
     }
+    struct roll_rankset in = {0}; /* those that wait in this call; `waiting` may hold ranks that wait elsewhere */
+    waiting_at(e, b, &in);
     say_comm(v, b->comm, waits->rec.seq);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     if (!tie) {
-        (void)roll_rankset_copy(&v->culprits, lone ? b->waiting : &b->absent);
+        (void)roll_rankset_copy(&v->culprits, lone ? &in : &b->absent);
     }
     const struct roll_record *last = b->rank->last.op ? &b->rank->last : NULL;
     if (lone) {
-        say_side(v, b->waiter, source_index(e, b->waiter), b->waiting, &waits->rec);
+        say_side(v, b->waiter, source_index(e, b->waiter), &in, &waits->rec);
         say_side(v, b->rank, source_index(e, b->rank), &b->absent, last);
     } else {
         say_side(v, b->rank, source_index(e, b->rank), &b->absent, last);
-        say_side(v, b->waiter, source_index(e, b->waiter), b->waiting, &waits->rec);
+        say_side(v, b->waiter, source_index(e, b->waiter), &in, &waits->rec);
     }
     if (v->certainty == ROLL_SUSPECTED) {
         doubt_add(e, v->number, b);
     }
     stuck_lone_taken(e, v, &b->absent);
     struct words w = {.used = 0};
-    words_wait(&w, b->waiting);
+    words_wait(&w, &in);
     words_add(&w, ", in ");
     words_call(&w, &waits->rec);
     words_add(&w, ", #%u on ", waits->rec.seq);
@@ -190,7 +237,7 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
                           ? " Most members of this communicator and of those that were made beside it, and that have "
                             "made the same calls so far, never make this one: "
                           : " Most members never make this call: ");
-        words_ranks(&w, b->waiting);
+        words_ranks(&w, &in);
         words_add(&w, " made one too many.");
     } else if (tie) {
         words_add(&w, " As many made the call as did not: the calls alone do not say which side is wrong.");
@@ -201,7 +248,9 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     } else if (open) {
         words_add(&w, " Suspected: others have neither made the call nor left, and they decide who is wrong.");
     }
+    tell_elsewhere(e, b, &in, v, &w);
     say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&in);
 }
 
 static bool missing_block(struct roll_engine *e, const struct block *b)

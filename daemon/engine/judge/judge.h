@@ -181,12 +181,14 @@ struct block {
         uint64_t ticket; /* the call in which the rank waits */
     } step[BLOCK_STEPS]; /* CYCLE: the circle; other kinds: the chain from a waiter to the rank */
     uint32_t steps;
-    const struct roll_rankset *waiting; /* the ranks that wait in the call, or in the calls of the circle */
-    struct roll_rankset absent;         /* the ranks in the job that do not come for this kind of reason, `rank` among
-                                           them */
-    enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT, SHORT: the vote on the call */
-    bool beside;                        /* the members of siblings decide that vote, and not those of `comm` alone */
-    bool decided;                       /* CYCLE: the ranks in `odd` go another way than all others who can tell */
+    /* The ranks that wait in the call, or in the calls of the circle; and those that wait elsewhere for `rank`. */
+    const struct roll_rankset *waiting;
+    const struct block *other;  /* of a reason with such ranks: the same reason where some of them wait; NULL: none */
+    struct roll_rankset absent; /* the ranks in the job that do not come for this kind of reason, `rank` among
+                                   them */
+    enum quorum camp;           /* FINISHED, GONE, ABORTED, LEFT, SHORT: the vote on the call */
+    bool beside;                /* the members of siblings decide that vote, and not those of `comm` alone */
+    bool decided;               /* CYCLE: the ranks in `odd` go another way than all others who can tell */
     struct roll_rankset odd;
     uint32_t odd_at; /* those ranks lack the call of this step, and are in the call of the next one */
     bool awaits;     /* CYCLE: no rank is odd so far, and one that can tell may still come */
@@ -199,6 +201,9 @@ bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *found
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q);
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out);
+
+/* wait_who.c: adds those that wait for this reason: in the call of its waiter, or in each call of the circle. */
+void waiting_at(const struct roll_engine *e, const struct block *b, struct roll_rankset *out);
 
 /* wait_creation.c: the communicator that is being created holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);

@@ -17,10 +17,9 @@ static inline bool block_known(const struct block *b)
 
 /* Adds the ranks that are in the call in which s waits: those that wait for what is missing there, and nobody else. */
 void waiting_in(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out);
-/* Adds those that wait for this reason: in the call of its waiter, or in each call of the circle. */
-void waiting_at(const struct roll_engine *e, const struct block *b, struct roll_rankset *out);
-/* Adds those that wait for the rank of b at any place where that rank is absent for the same kind of reason. */
-void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
+/* Adds those that wait for the rank of b at any place where that rank is absent for the same kind of reason. b->other
+ * becomes the first of these places at which ranks wait that do not wait in the call of b. */
+void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, struct block *b,
                  struct roll_rankset *out);
 
 /* wait_vote.c: absence is a vote */

@@ -131,6 +131,7 @@ bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n)
             ended_say(e, &b->absent, source_index(e, b->waiter));
         }
         b->waiting = NULL;
+        b->other = NULL;
         for (uint32_t k = 0; k < n; k++) { /* the other places at which the process is missed are explained by it */
             if (found[k].kind == BLOCK_FINISHED && found[k].camp == CAMP_TIE && found[k].rank == b->rank &&
                 found[k].comm) {

@@ -67,6 +67,7 @@ static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset 
     b->waiting = waiting;
     bool told = e->ask->block(e, b, has_creation(b) ? ASK_CREATION : ASK_ALL);
     b->waiting = NULL;
+    b->other = NULL;
     roll_rankset_fini(waiting);
     return told;
 }

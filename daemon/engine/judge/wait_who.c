@@ -36,12 +36,19 @@ void waiting_at(const struct roll_engine *e, const struct block *b, struct roll_
     }
 }
 
-void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
+void waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, struct block *b,
                  struct roll_rankset *out)
 {
+    struct roll_rankset all = {0};
+    waiting_at(e, b, &all);
+    size_t here = roll_rankset_count(&all);
+    b->other = NULL;
     for (uint32_t i = 0; i < n; i++) {
         if (found[i].kind == b->kind && roll_rankset_has(&found[i].absent, b->rank->world)) {
-            waiting_at(e, &found[i], out);
+            waiting_at(e, &found[i], &all);
+            b->other = !b->other && roll_rankset_count(&all) > here ? &found[i] : b->other;
         }
     }
+    (void)roll_rankset_union(out, &all);
+    roll_rankset_fini(&all);
 }

@@ -405,6 +405,58 @@ static void test_both_sides_of_a_tie_wait(void **state)
     }
 }
 
+/* Rank 1 ends, or makes no more calls: rank 0 waits for it in a message between the two, the others in a collective of
+ * all. Each side of the verdict, and each sentence of it, names only ranks that are in the call that it shows. */
+static void test_who_waits_in_another_call_is_told_apart(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < 6; kind++) {
+        bool ends = kind % 2 == 0;
+        struct story t;
+        story_open(&t, 4, kind / 2);
+        uint32_t pair[2] = {0, 1}, w = sim_world(t.sim), ep = sim_comm(t.sim, "expert_parallel", pair, 2);
+        sim_all(t.sim, w, AR, 64);
+        sim_all(t.sim, ep, AR, 64);
+        story_pass(&t, S_ / 10);
+        (void)sim_send(t.sim, 0, ep, 1, 1024);
+        sim_stuck(t.sim, 0);
+        for (uint32_t r = 2; r < 4; r++) {
+            sim_call(t.sim, r, w, AR, 64);
+            sim_stuck(t.sim, r);
+        }
+        if (ends) {
+            sim_proc(t.sim, 1, ROLL_PROC_FINISHED, 0);
+        }
+        story_pass(&t, 8 * S_);
+        const struct roll_verdict *v;
+        uint32_t verdicts = 0;
+        while ((v = roll_engine_next(t.e)) != NULL) {
+            char got[64];
+            uint32_t sends = 0, reduces = 0;
+            verdicts++;
+            assert_int_equal(v->code, ends ? ROLL_VERDICT_RANK_FINISHED : ROLL_VERDICT_RANK_BUSY);
+            roll_rankset_format(&v->waiting, got, sizeof(got));
+            assert_string_equal(got, "0,2-3");
+            assert_int_equal(v->sides, 3);
+            for (uint32_t i = 1; i < v->sides; i++) {
+                bool send = v->side[i].rec.op == ROLL_OP_SEND;
+                sends += send;
+                reduces += v->side[i].rec.op == AR;
+                roll_rankset_format(&v->side[i].ranks, got, sizeof(got));
+                assert_string_equal(got, send ? "0" : "2-3");
+            }
+            assert_int_equal(sends, 1);
+            assert_int_equal(reduces, 1);
+            bool first = strncmp(v->text, "Rank 0 waits, in Send of 1024 float32", 37) == 0;
+            assert_non_null(strstr(v->text, first ? "Ranks 2-3 wait for rank 1 elsewhere, in AllReduce of 64 float32"
+                                                  : "Rank 0 waits for rank 1 elsewhere, in Send of 1024 float32"));
+            assert_true(first || strncmp(v->text, "Ranks 2-3 wait, in AllReduce of 64 float32", 42) == 0);
+        }
+        assert_int_equal(verdicts, 1);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
         cmocka_unit_test(test_all_who_wait_for_a_dropped_call_are_listed),
         cmocka_unit_test(test_both_sides_of_a_tie_wait),
+        cmocka_unit_test(test_who_waits_in_another_call_is_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
