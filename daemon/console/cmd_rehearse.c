@@ -354,7 +354,7 @@ static int save(const struct rehearsal *r, const json_t *report, const struct ro
     }
     if (!r->o.quiet && !expected->repeats) {
         roll_say("--save: nothing repeats in these calls, so a live job is compared up to their end only: rehearse "
-                 "three steps or more");
+                 "more steps (six are enough for most jobs; DDP rearranges its buckets in the second)");
     }
     return 0;
 }

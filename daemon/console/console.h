@@ -20,6 +20,7 @@ enum roll_exit {
     ROLL_EXIT_USAGE = 2,
     ROLL_EXIT_UNREACHABLE = 3, /* cannot reach the daemon, or cannot read a file */
     ROLL_EXIT_INCOMPLETE = 4,  /* data is truncated or was lost, and nothing was found in the rest */
+    ROLL_EXIT_TIMEOUT = 124,   /* --timeout ended the job; as timeout(1) */
 };
 
 struct roll_command {

@@ -24,13 +24,14 @@
 #define NAME_MAXIMUM 256u
 #define RULE_BYTES   1024u
 
-static const char DEFAULT_RULE[] =
-    "/site-packages/:/dist-packages/:/lib/python3:/rollcall/rehearse/:/rollcall/moe/:<frozen ";
+static const char DEFAULT_RULE[] = "/site-packages/:/dist-packages/:/lib/python3:/rollcall/moe/:<frozen ";
+/* Frames that rollcall itself puts around a job and into it: nobody's call comes from there. */
+static const char OWN_RULE[] = "/rollcall/rehearse/:/rollcall/zygote.py:/rollcall/python/sitecustomize.py";
 
 struct entry {
     uint64_t hash; /* 0 = free */
     uint32_t id;   /* 0: no room was left to define it */
-    bool library;
+    bool library, own;
 };
 static struct entry lines[LINES], files[FILES]; /* by what they say */
 static struct entry frames[LINES];              /* by identity; a newer one takes the place of an older one */
@@ -47,11 +48,9 @@ static struct entry *place(struct entry *table, uint32_t size, uint64_t hash)
     return NULL;
 }
 
-/* Whether a path holds one of the parts that the rule lists, which colons separate. */
-static bool is_library(const char *path)
+/* Whether a path holds one of the parts that a rule lists, which colons separate. */
+static bool follows(const char *path, const char *rule)
 {
-    const char *rule = getenv("ROLLCALL_PYTHON_LIBRARIES");
-    rule = rule != NULL ? rule : DEFAULT_RULE;
     while (*rule != '\0') {
         size_t bytes = strcspn(rule, ":");
         if (bytes > 0 && memmem(path, strlen(path), rule, bytes) != NULL) {
@@ -64,12 +63,14 @@ static bool is_library(const char *path)
 
 static const struct entry *define_file(const char *path)
 {
+    const char *rule = getenv("ROLLCALL_PYTHON_LIBRARIES");
     size_t bytes = strlen(path);
     uint64_t hash = roll_hash64(1, path, bytes) | 1;
     struct entry *e = place(files, FILES, hash);
     if (e != NULL && e->hash == 0) {
         struct roll_def_source def = {.path_bytes = (uint32_t)bytes};
-        *e = (struct entry){.hash = hash, .library = is_library(path)};
+        *e = (struct entry){
+            .hash = hash, .library = follows(path, rule != NULL ? rule : DEFAULT_RULE), .own = follows(path, OWN_RULE)};
         if (roll_def_is_roomy(&roll_session->ring) &&
             roll_def_append(&roll_session->ring, ROLL_DEF_SOURCE, known_files + 1, &def, sizeof(def), path, bytes) ==
                 0) {
@@ -96,7 +97,7 @@ static struct entry line_of(const struct roll_pyframe *frame)
     uint64_t hash = roll_hash64(roll_hash64(2, &def, sizeof(def)), function, def.function_bytes) | 1;
     struct entry *e = place(lines, LINES, hash);
     if (e != NULL && e->hash == 0) {
-        *e = (struct entry){.hash = hash, .library = file->library};
+        *e = (struct entry){.hash = hash, .library = file->library, .own = file->own};
         if (known_lines < ID_MAX && roll_def_is_roomy(&roll_session->ring) &&
             roll_def_append(&roll_session->ring, ROLL_DEF_LINE, known_lines + 1, &def, sizeof(def), function,
                             def.function_bytes) == 0) {
@@ -122,13 +123,15 @@ uint32_t roll_pysite_lines(struct roll_callsite_line out[ROLL_CALLSITE_LINES])
 {
     struct roll_pyframe frame[ROLL_PYSTACK_DEPTH];
     struct entry line[ROLL_PYSTACK_DEPTH];
-    uint32_t n = roll_pystack_read(frame, ROLL_PYSTACK_DEPTH), kept = 0, folded = 0, last_own = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        line[i] = define_line(&frame[i]);
-        if (line[i].id == 0) {
-            n = i; /* what lies further out is not known to be called from there */
-        } else if (!line[i].library) {
-            last_own = i + 1;
+    uint32_t frames_read = roll_pystack_read(frame, ROLL_PYSTACK_DEPTH), n = 0, kept = 0, folded = 0, last_own = 0;
+    for (uint32_t i = 0; i < frames_read; i++) {
+        line[n] = define_line(&frame[i]);
+        if (line[n].id == 0) {
+            break; /* what lies further out is not known to be called from there */
+        }
+        n += !line[n].own;
+        if (n > 0 && !line[n - 1].library) {
+            last_own = n;
         }
     }
     bool fold = last_own > 0;

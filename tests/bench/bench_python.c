@@ -16,7 +16,7 @@
 
 int roll_bench_python(json_t *out, FILE *table)
 {
-    char top[PATH_MAX], command[3 * PATH_MAX], dir[] = "/dev/shm/rollcall-bench-XXXXXX", text[64];
+    char top[PATH_MAX], command[6 * PATH_MAX], dir[] = "/dev/shm/rollcall-bench-XXXXXX", text[64];
     ssize_t used = readlink("/proc/self/exe", top, sizeof(top) - 1);
     json_t *told = NULL;
     int err = 0;

@@ -3,6 +3,7 @@
  */
 #include "daemon/base/text.h"
 #include "daemon/base/units.h"
+#include "daemon/console/console.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/rehearse/steered.h"
 #include "daemon/console/text.h"
@@ -324,7 +325,15 @@ void roll_rehearse_print(const json_t *report, FILE *out)
                            (int)roll_json_int(report, "code", 0), out);
     roll_steered_print(json_object_get(report, "steered"), out);
     int64_t findings = roll_json_int(report, "findings_count", 0);
-    fprintf(out, findings > 0 ? "Findings: %lld\n" : "Findings: none\n", (long long)findings);
+    if (findings > 0) {
+        fprintf(out, "Findings: %lld\n", (long long)findings);
+    } else if (roll_json_int(report, "code", 0) == ROLL_EXIT_TIMEOUT) {
+        print_words("Findings: none yet, and the job hung: --timeout ended it before anybody could say why. With a "
+                    "longer --timeout the reason may come.",
+                    out);
+    } else {
+        fprintf(out, "Findings: none\n");
+    }
     if (findings > 0 && skipped > 0) {
         fprintf(out, roll_steered_is_computed(json_object_get(report, "steered"))
                          ? "All values that the host read back through PyTorch were computed.\n"

@@ -27,9 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WHY_MS         1000 /* patience for the root's answer; the job stands still anyway */
-#define TIMED_OUT_CODE 124  /* as timeout(1) */
-#define DRAIN_WAIT_MS  15000
+#define WHY_MS        1000 /* patience for the root's answer; the job stands still anyway */
+#define DRAIN_WAIT_MS 15000
 
 struct launcher {
     struct roll_run_options o;
@@ -45,7 +44,7 @@ struct launcher {
     sigset_t old_mask;
     int signal_fd;
 
-    bool timed_out, daemon_died;
+    bool timed_out, daemon_died, begun;
     int asked;         /* how many signals have asked us to stop */
     uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
     uint64_t moved_at; /* when a rank last made a call or printed */
@@ -181,8 +180,9 @@ static int watch_time(struct launcher *r)
     }
     if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
         uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress;
-        if (!roll_run_progress(r->dir, r->o.ranks > 0 ? r->job.count : 0,
-                               &progress)) { /* a framework is imported for half a minute */
+        /* The ring of a rank that has ended is removed: a rank that has begun once has begun. */
+        r->begun = roll_run_progress(r->dir, r->o.ranks > 0 ? r->job.count : 0, &progress) || r->begun;
+        if (!r->begun) { /* a framework is imported for half a minute */
             limit += (uint64_t)(r->o.start_s * 1000);
         }
         uint64_t step = limit / 8 < 20 ? 20 : limit / 8 > 500 ? 500 : limit / 8;
@@ -386,7 +386,7 @@ static int conclude(struct launcher *r, int start_error)
         return start_error == ROLL_E_NOTFOUND ? 127 : start_error == ROLL_E_DENIED ? 126 : ROLL_EXIT_UNREACHABLE;
     }
     if (r->timed_out) {
-        return TIMED_OUT_CODE;
+        return ROLL_EXIT_TIMEOUT;
     }
     if (code == 0 && r->o.fail_on_finding && findings > 0) {
         return ROLL_EXIT_FINDING;

@@ -103,6 +103,12 @@ class Rehearse(Case):
                 self.assertIn(want, plain(shown))
                 self.assertIn(f"rollcall: {ranks} ranks, ", shown)
 
+    def test_a_rank_that_has_ended_has_begun(self):
+        """Its ring is removed; the time that an import may take is no longer added to --timeout."""
+        shown, code = self.in_terminal("-n", "4", "--timeout", "10", "--", JOB, "crashes")
+        self.assertEqual(code, 124, shown)
+        self.assertIn("nothing has moved for 10 s (--timeout): ending the job", shown)
+
     def test_a_sick_job_is_told_with_its_rank(self):
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):

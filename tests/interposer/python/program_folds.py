@@ -24,6 +24,9 @@ def user():
 nccl.ncclCommInitRank(ctypes.byref(comm), 1, UniqueId(), 0)
 library.outer(lambda: nccl.ncclAllReduce(None, None, 1, 7, 0, comm, None))
 library.calls_back(user)
+own = {}
+exec(compile("def dispatch(call):\n    call()", "/lib/rollcall/rehearse/mode.py", "exec"), own)
+own["dispatch"](user)
 thread = threading.Thread(target=library.outer, args=(user,))
 thread.start()
 thread.join()

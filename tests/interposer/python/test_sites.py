@@ -111,7 +111,8 @@ class Sites(unittest.TestCase):
                 calls = [[(f[0].split(".")[-1], n) for f, n in zip(frames, folded)]
                          for _, frames, folded in self.recorded(ring)]
                 own = [("user", 0), ("inner", 0), ("<module>", 2)]
-                want = [[("<lambda>", 0), ("inner", 0), ("<module>", 1)], own, [("user", 0)]]
+                want = [[("<lambda>", 0), ("inner", 0), ("<module>", 1)], own, [("user", 0), ("<module>", 0)],
+                        [("user", 0)]]
                 if minor >= 12:
                     want += [[("user", 0), ("<module>", 0)], [("inside", 0), ("<module>", 0)]]
                 self.assertEqual(calls, want)
