@@ -296,7 +296,9 @@ static json_t *counts_json(const json_t *counts)
 static json_t *steered_json(struct steered *s)
 {
     json_t *at = json_array();
-    qsort(s->read, s->reads, sizeof(*s->read), by_doubt);
+    if (s->reads > 1) {
+        qsort(s->read, s->reads, sizeof(*s->read), by_doubt);
+    }
     for (size_t i = 0; i < s->reads; i++) {
         const struct read *r = &s->read[i];
         json_array_append_new(at, json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:o}", "value", r->value, "how", r->how, "file",
