@@ -32,6 +32,7 @@
 #define ROLL_RING_DEFAULT_DEFS_BYTES (256u * 1024u)
 #define ROLL_RING_MAX_DEFS_BYTES     (64u * 1024u * 1024u)
 #define ROLL_EXIT_UNKNOWN            INT32_MIN
+#define ROLL_EXIT_ASKED              0x10000 /* added to a wait status or to UNKNOWN: the launcher is ending the job */
 #define ROLL_NAME_BYTES              64u
 #define ROLL_RING_DONE_STREAMS       256u
 #define ROLL_RING_DONE_GRAPHS        64u
@@ -103,7 +104,7 @@ struct roll_ring_header {
     _Atomic uint64_t defs_used; /* 576: bytes of the definitions area handed out (may exceed defs_bytes when full) */
     uint8_t pad2[56];
     _Atomic uint32_t state;      /* 640: enum roll_ring_state */
-    _Atomic int32_t exit_status; /* 644: wait status, written by the launcher; ROLL_EXIT_UNKNOWN until then */
+    _Atomic int32_t exit_status; /* 644: wait status, by the launcher; ROLL_EXIT_UNKNOWN until then; with _ASKED */
     _Atomic uint64_t finish_ns;  /* 648: CLOCK_MONOTONIC of FINISHED */
     uint8_t pad3[48];
     _Atomic uint64_t clock_mono_ns; /* 704: clock pair, refreshed by the rank at attach and by the agent later */

@@ -169,7 +169,8 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
             ring->unannounced = true;
             remove_announcement(a, ring);
         }
-        bool patient = !leaving && ring->status.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < KEEP_NS;
+        bool is_known = (ring->status.exit_status & ~ROLL_EXIT_ASKED) != ROLL_EXIT_UNKNOWN;
+        bool patient = !leaving && !is_known && now - ring->gone_ns < KEEP_NS;
         if (ring->gone && !patient && ring->status.proc_state == ROLL_PROC_FINISHED && roll_agent_ring_settled(ring)) {
             drop_ring(a, i);
         }

@@ -80,7 +80,7 @@ enum roll_proc_state roll_agent_ring_proc(const struct roll_agent_ring *ring)
         return ring->stopped ? ROLL_PROC_STOPPED : ROLL_PROC_RUNNING;
     }
     /* A ring that was switched off cannot show how its process ended, so it must raise no alarm. */
-    int32_t status = atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
+    int32_t status = atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire) & ~ROLL_EXIT_ASKED;
     bool quiet = said == ROLL_RING_DISABLED && (status == ROLL_EXIT_UNKNOWN || status == 0);
     return said == ROLL_RING_FINISHED || quiet ? ROLL_PROC_FINISHED : ROLL_PROC_DEAD;
 }

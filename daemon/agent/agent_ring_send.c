@@ -264,7 +264,8 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
         if (ring->sent < s.head) {
             return 0; /* the last records go first */
         }
-        if (s.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < EXIT_STATUS_NS && !ring->drain_status) {
+        if ((s.exit_status & ~ROLL_EXIT_ASKED) == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < EXIT_STATUS_NS &&
+            !ring->drain_status) {
             return 0; /* the launcher may be about to write how the process ended */
         }
     }

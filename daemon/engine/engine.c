@@ -200,6 +200,8 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
         return ROLL_E_ARG;
     }
     struct source *s = e->source[source];
+    s->asked = s->asked || (exit_status & ROLL_EXIT_ASKED) != 0;
+    exit_status &= ~ROLL_EXIT_ASKED;
     if (exit_status != ROLL_EXIT_UNKNOWN) {
         s->exit_status = exit_status;
     }

@@ -120,7 +120,7 @@ static int tell_end(roll_feed_t *feed, const struct cursor *c)
     enum roll_proc_state proc = ROLL_PROC_DEAD;
     if (atomic_load(&h->state) == ROLL_RING_FINISHED) {
         proc = ROLL_PROC_FINISHED;
-    } else if (exit_status == ROLL_EXIT_UNKNOWN && lives(h->pid, h->start_ticks)) {
+    } else if ((exit_status & ~ROLL_EXIT_ASKED) == ROLL_EXIT_UNKNOWN && lives(h->pid, h->start_ticks)) {
         proc = ROLL_PROC_RUNNING;
     }
     struct roll_frame_status status = {.head = c->head,

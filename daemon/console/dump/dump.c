@@ -51,13 +51,14 @@ static size_t text_copy(const uint8_t *data, size_t bytes, char *out, size_t siz
 
 static void exit_text(int64_t status, char *out, size_t size)
 {
-    int s = (int)status;
-    if (status == ROLL_EXIT_UNKNOWN) {
-        snprintf(out, size, "unknown");
+    int s = (int)status & ~ROLL_EXIT_ASKED;
+    const char *asked = ((int)status & ROLL_EXIT_ASKED) != 0 ? ", asked to end" : "";
+    if (s == ROLL_EXIT_UNKNOWN) {
+        snprintf(out, size, "unknown%s", asked);
     } else if (WIFSIGNALED(s)) {
-        snprintf(out, size, "signal %d", WTERMSIG(s));
+        snprintf(out, size, "signal %d%s", WTERMSIG(s), asked);
     } else {
-        snprintf(out, size, "exit %d", WEXITSTATUS(s));
+        snprintf(out, size, "exit %d%s", WEXITSTATUS(s), asked);
     }
 }
 

@@ -114,7 +114,8 @@ struct roll_run_rank {
     uint32_t number; /* RANK */
     pid_t pid;       /* also its process group; 0 = not started */
     bool alive;
-    int status; /* wait status, valid once the rank is not alive */
+    int status;        /* wait status, valid once the rank is not alive */
+    uint64_t ended_ms; /* CLOCK_MONOTONIC, when that status was learnt; 0 = not yet */
     struct roll_run_output out[2];
 };
 struct roll_run_job {
@@ -175,8 +176,11 @@ void roll_zygotes_end(struct roll_zygotes *all);
 /* *sum: a number that grows with the rings in dir, and when any of their ranks makes a call that is no poll. True: each
  * of `ranks` (0: as many as the rings say) has made a call. */
 bool roll_run_progress(const char *dir, uint32_t ranks, uint64_t *sum);
-/* Writes the wait status into the ring of this process, when it has one. */
+/* Writes the wait status, with ROLL_EXIT_ASKED or without, into the ring of this process, when it has one. */
 void roll_run_note_exit(const char *dir, pid_t pid, int status);
+/* Writes into the ring of each process that lives that the job is being ended, before the signal is sent: how those
+ * processes end is then no finding, whoever reaps them. */
+void roll_run_note_asked(const char *dir);
 
 /* verdicts (run_announce.c) */
 

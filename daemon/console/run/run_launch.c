@@ -12,6 +12,7 @@
 
 #include "trace/err.h"
 #include "trace/ident.h"
+#include "trace/ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +30,7 @@
 
 #define WHY_MS        1000 /* patience for the root's answer; the job stands still anyway */
 #define DRAIN_WAIT_MS 15000
+#define MOMENT_MS     2000 /* a signal that is sent to all reaches this program at most so much later than a rank */
 
 struct launcher {
     struct roll_run_options o;
@@ -58,18 +60,25 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Asks the job to end with this signal. SIGKILL follows after the grace time, or at once when the user asks again. */
-static void end_job(struct launcher *r, int sig)
+/*
+ * Writes into the rings that the job is being ended, so that the ends that follow are no findings. Only for a root of
+ * our own: to the ranks of other nodes, which another launcher has, an end here may be the cause of a wait.
+ * A rank that the same signal has ended a moment ago was sent it together with this program (kill(1) with a list,
+ * a service manager that ends a group of processes).
+ */
+static void note_asked(struct launcher *r, int sig)
 {
-    r->asked++;
-    if (r->asked > 1) {
-        sig = SIGKILL;
+    if (r->dir[0] == '\0' || r->o.daemon != NULL) {
+        return;
     }
-    if (r->announcer != NULL) {
-        roll_announcer_ended(r->announcer);
+    roll_run_note_asked(r->dir);
+    for (uint32_t i = 0; i < r->job.count; i++) {
+        const struct roll_run_rank *rank = &r->job.rank[i];
+        if (rank->ended_ms > 0 && now_ms() - rank->ended_ms < MOMENT_MS && WIFSIGNALED(rank->status) &&
+            WTERMSIG(rank->status) == sig) {
+            roll_run_note_exit(r->dir, rank->pid, rank->status | ROLL_EXIT_ASKED);
+        }
     }
-    roll_run_job_signal(&r->job, sig);
-    r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
 }
 
 /* Called when the job's only process was stopped at the terminal: stops this program as well, and hands the terminal on
@@ -114,9 +123,28 @@ static void reap(struct launcher *r)
             if (r->o.status != NULL && r->asked == 0) {
                 r->o.status[r->job.rank[rank].number] = status;
             }
-            roll_run_note_exit(r->dir, pid, status);
+            r->job.rank[rank].ended_ms = now_ms();
+            bool asked = r->asked > 0 && r->o.daemon == NULL;
+            roll_run_note_exit(r->dir, pid, asked ? status | ROLL_EXIT_ASKED : status);
         }
     }
+}
+
+/* Asks the job to end with this signal. SIGKILL follows after the grace time, or at once when the user asks again. */
+static void end_job(struct launcher *r, int sig)
+{
+    if (r->asked > 0) {
+        sig = SIGKILL;
+    } else {
+        reap(r); /* what has ended by now has ended by itself */
+        note_asked(r, sig);
+    }
+    r->asked++;
+    if (r->announcer != NULL) {
+        roll_announcer_ended(r->announcer);
+    }
+    roll_run_job_signal(&r->job, sig);
+    r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
 }
 
 static void handle_signals(struct launcher *r)

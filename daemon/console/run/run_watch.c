@@ -10,6 +10,8 @@
 #include "trace/ring.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,4 +79,23 @@ void roll_run_note_exit(const char *dir, pid_t pid, int status)
     char suffix[32];
     snprintf(suffix, sizeof(suffix), ".%d.ring", (int)pid);
     each_ring(dir, suffix, true, set_exit, &status);
+}
+
+static bool lives(pid_t pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+static void set_asked(struct roll_ring *ring, void *data)
+{
+    (void)data;
+    int32_t unknown = ROLL_EXIT_UNKNOWN;
+    if (lives((pid_t)ring->header->pid)) {
+        atomic_compare_exchange_strong(&ring->header->exit_status, &unknown, ROLL_EXIT_UNKNOWN | ROLL_EXIT_ASKED);
+    }
+}
+
+void roll_run_note_asked(const char *dir)
+{
+    each_ring(dir, ".ring", true, set_asked, NULL);
 }

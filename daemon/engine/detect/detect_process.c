@@ -6,7 +6,8 @@
  * usually sent to all ranks, and some ranks take their time; so a death by one of these is told only after twice
  * suspect_ns. A rank that was already stuck for a reason that has been told dies as a consequence (by a watchdog, or
  * the launcher) and is not named again, unless it crashed. A rank that has destroyed all its communicators may end in
- * any way.
+ * any way. Nor is the end of a rank told that still lived when its launcher began to end the job; where all have ended,
+ * the note counts it.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -85,7 +86,7 @@ static bool is_unneeded(const struct roll_engine *e, const struct source *s)
 static bool told_to_go(const struct source *s)
 {
     int sig = s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) ? WTERMSIG(s->exit_status) : 0;
-    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP;
+    return s->asked || sig == SIGTERM || sig == SIGINT || sig == SIGHUP;
 }
 
 /*
@@ -192,7 +193,7 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
     const struct source *first = NULL;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
-        if (s->proc != ROLL_PROC_DEAD || s->said_dead) {
+        if (s->proc != ROLL_PROC_DEAD || s->said_dead || s->asked) {
             continue;
         }
         struct process_source none = {.told = false}, *made = process_make_source(s);
@@ -247,7 +248,7 @@ static void process_tick(struct roll_engine *e)
             fresh++;
             bool over = is_overdue(e, s);
             any = any || over;
-            due = due || (over && !is_unneeded(e, s));
+            due = due || (over && !s->asked && !is_unneeded(e, s));
         }
     }
     if (fresh == 0 || !(alive == 0 ? any : due)) {

@@ -20,8 +20,26 @@ static bool ask_disagree(struct roll_engine *e, const struct finding *f)
     return false;
 }
 
+/* The rank that is waited for has ended because its launcher was ending the job: no detector has to say so. */
+static bool is_asked_end(struct roll_engine *e, const struct block *b)
+{
+    bool is_end = b->kind == BLOCK_DEAD || b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT;
+    if (!is_end || !b->rank->asked) {
+        return false;
+    }
+    const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    if (waits && b->comm) {
+        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+        comm_explained(e, b->comm);
+    }
+    return true;
+}
+
 static bool ask_block(struct roll_engine *e, const struct block *b, enum ask whom)
 {
+    if (is_asked_end(e, b)) {
+        return true;
+    }
     if (whom == ASK_END) {
         return detect_refused.block(e, b) || detect_missing.block(e, b);
     }

@@ -96,7 +96,8 @@ struct source {
 
     /* the process */
     enum roll_proc_state proc;
-    int32_t exit_status;
+    int32_t exit_status; /* without ROLL_EXIT_ASKED */
+    bool asked;          /* the launcher began to end the job while the process lived: its end is no cause */
     uint64_t proc_ns;    /* patience clock at which the engine learnt of `proc` */
     bool said_dead;      /* the death of the process has been told, or needs not be */
     uint64_t end_number; /* the verdict that says that the process ended before its peers; 0 = none */

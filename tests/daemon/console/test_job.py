@@ -106,6 +106,37 @@ class Job(Case):
                          r"(1 call that not all its ranks made|\d+ calls that not all their ranks made)$")
         self.assertEqual("rollcall: " + a.stdout.splitlines()[-1], summary)
 
+    def test_a_rank_that_ends_by_the_signal_passed_on_is_no_finding(self):
+        # The last rank hangs and dies by the signal at once; the others wait for it and do not hear the signal, so that
+        # it is dead while they live, until SIGKILL ends them.
+        command = f"test $RANK = 2 || trap '' INT TERM; exec {CATALOGUE} busy sick"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name):
+                live, trace = self.path(f"{number.name}.json"), self.path(f"{number.name}.trace")
+                p = self.start("run", "-n", "3", "--hostnccl", "--grace", "2", "--json", live, "--trace", trace, "--",
+                               "sh", "-c", command)
+                self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0))
+                p.send_signal(number)
+                told = p.communicate(timeout=END_S)[1]
+                self.assertEqual(p.returncode, 128 + number, told)
+                said = read(live)
+                self.assertEqual([v["code"] for v in said if v["certainty"] != "note"], ["rank-busy"], told)
+                self.assertLessEqual(len([v for v in said if v["code"] == "rank-dead"]), 1, told)
+                self.assertEqual(summary_of(told)["findings"], 1, told)
+                a = self.rollcall("analyze", "--json", trace)
+                self.assertEqual([json.loads(line) for line in a.stdout.splitlines()][:-1], said)
+
+    def test_a_rank_that_died_before_the_signal_is_a_finding(self):
+        live = self.path("live.json")
+        p = self.start("run", "-n", "3", "--hostnccl", "--grace", "2", "--json", live, "--", CATALOGUE, "killed",
+                       "sick")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0))
+        p.send_signal(signal.SIGINT)
+        told = p.communicate(timeout=END_S)[1]
+        self.assertEqual(p.returncode, 128 + signal.SIGKILL, told)
+        self.assertEqual([(v["code"], v["culprits"]) for v in read(live) if v["certainty"] != "note"],
+                         [("rank-dead", [2])], told)
+
     def test_fail_on_finding(self):
         # The rank that ended early leaves the others waiting only in the sick program; here they do not, and the job
         # ends with 0.

@@ -167,6 +167,29 @@ static void test_ranks_told_to_go_may_take_their_time(void **state)
     }
 }
 
+/* The launcher ends the job while ranks hang: how each of them then ends is no finding; who died before that is. */
+static void test_ranks_that_their_launcher_ends_are_no_finding(void **state)
+{
+    (void)state;
+    static const int ends[] = {SIM_SIGNAL(SIGINT), SIM_SIGNAL(SIGKILL), SIM_SIGNAL(SIGSEGV),
+                               SIM_EXIT(1),        SIM_EXIT(0),         ROLL_EXIT_UNKNOWN};
+    for (size_t i = 0; i < 2 * sizeof(ends) / sizeof(ends[0]); i++) {
+        uint32_t w;
+        struct sim *sim = scene_two_wait(&w);
+        sim_proc(sim, 2, i % 2 ? ROLL_PROC_DEAD : ROLL_PROC_FINISHED, ends[i / 2] | ROLL_EXIT_ASKED);
+        sim->patience_ns = 15 * S_;
+        sim_expect(sim, "");
+        sim_destroy(&sim);
+
+        sim = scene_two_wait(&w);
+        sim_proc(sim, 0, ROLL_PROC_RUNNING, ROLL_EXIT_UNKNOWN | ROLL_EXIT_ASKED);
+        sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+        sim_proc(sim, 0, ROLL_PROC_DEAD, ends[i / 2]);
+        sim_expect(sim, "proven rank-dead 2");
+        sim_destroy(&sim);
+    }
+}
+
 /* World first, then the own half; rank `odd` the other way round. All of it is enqueued, on one stream. */
 static void test_circle_of_halves_is_judged_by_sibling_communicators(void **state)
 {
@@ -465,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_end_of_unknown_kind_is_told_after_a_second),
         cmocka_unit_test(test_waiters_are_named_however_late_the_exit_status_comes),
         cmocka_unit_test(test_ranks_told_to_go_may_take_their_time),
+        cmocka_unit_test(test_ranks_that_their_launcher_ends_are_no_finding),
         cmocka_unit_test(test_circle_of_halves_is_judged_by_sibling_communicators),
         cmocka_unit_test(test_bystanders_do_not_outvote_a_victim),
         cmocka_unit_test(test_siblings_vote_after_a_long_past_as_well),
