@@ -6,12 +6,11 @@
  */
 #include "daemon/console/run/run.h"
 
+#include "daemon/base/proc.h"
 #include "trace/op.h"
 #include "trace/ring.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,16 +80,21 @@ void roll_run_note_exit(const char *dir, pid_t pid, int status)
     each_ring(dir, suffix, true, set_exit, &status);
 }
 
-static bool lives(pid_t pid)
+/* Whether this very process lives: another one may have its number by now, and a zombie has ended. */
+static bool lives(const struct roll_ring_header *h)
 {
-    return kill(pid, 0) == 0 || errno == EPERM;
+    struct roll_proc_stat stat;
+    if (roll_proc_stat((pid_t)h->pid, 0, &stat) != 0 || stat.state == 'Z' || stat.state == 'X') {
+        return false;
+    }
+    return h->start_ticks == 0 || stat.start_ticks == 0 || stat.start_ticks == h->start_ticks;
 }
 
 static void set_asked(struct roll_ring *ring, void *data)
 {
     (void)data;
     int32_t unknown = ROLL_EXIT_UNKNOWN;
-    if (lives((pid_t)ring->header->pid)) {
+    if (lives(ring->header)) {
         atomic_compare_exchange_strong(&ring->header->exit_status, &unknown, ROLL_EXIT_UNKNOWN | ROLL_EXIT_ASKED);
     }
 }

@@ -126,6 +126,26 @@ class Job(Case):
                 a = self.rollcall("analyze", "--json", trace)
                 self.assertEqual([json.loads(line) for line in a.stdout.splitlines()][:-1], said)
 
+    def test_the_signal_passed_on_through_a_launcher_is_no_finding(self):
+        # As under torchrun: the ranks are sessions of a launcher, which hands the signal on and reaps them, so that
+        # nobody writes how they ended. A rank that died before the signal stays a finding.
+        launcher = ("trap 'kill -TERM $pids; sleep 1; kill -KILL $pids; exit 143' TERM INT; for r in 0 1 2; do "
+                    "(test $r = 2 || trap '' INT TERM; export RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 LOCAL_WORLD_SIZE=3; "
+                    "exec setsid $0 $1 sick) & pids=\"$pids $!\"; done; wait")
+        for program, found in (("busy", ("rank-busy", "suspected", [2])), ("killed", ("rank-dead", "proven", [2]))):
+            with self.subTest(program):
+                live, trace = self.path(f"{program}.json"), self.path(f"{program}.trace")
+                p = self.start("run", "--hostnccl", "--json", live, "--trace", trace, "--", "sh", "-c", launcher,
+                               CATALOGUE, program)
+                self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0))
+                p.send_signal(signal.SIGTERM)
+                told = p.communicate(timeout=END_S)[1]
+                said = read(live)
+                self.assertEqual([(v["code"], v["certainty"], v["culprits"]) for v in said if v["certainty"] != "note"],
+                                 [found], told)
+                a = self.rollcall("analyze", "--json", trace)
+                self.assertEqual([json.loads(line) for line in a.stdout.splitlines()][:-1], said)
+
     def test_a_rank_that_died_before_the_signal_is_a_finding(self):
         live = self.path("live.json")
         p = self.start("run", "-n", "3", "--hostnccl", "--grace", "2", "--json", live, "--", CATALOGUE, "killed",

@@ -181,6 +181,18 @@ static void test_ranks_that_their_launcher_ends_are_no_finding(void **state)
         sim_expect(sim, "");
         sim_destroy(&sim);
 
+        sim = sim_new(3); /* the same where two wait for messages of the one that ends */
+        w = sim_world(sim);
+        for (uint32_t r = 0; r < 2; r++) {
+            sim_recv(sim, r, w, 2, 512);
+            sim_stuck(sim, r);
+        }
+        sim_call(sim, 2, w, AR, 0);
+        sim_proc(sim, 2, i % 2 ? ROLL_PROC_DEAD : ROLL_PROC_FINISHED, ends[i / 2] | ROLL_EXIT_ASKED);
+        sim->patience_ns = 15 * S_;
+        sim_expect(sim, "");
+        sim_destroy(&sim);
+
         sim = scene_two_wait(&w);
         sim_proc(sim, 0, ROLL_PROC_RUNNING, ROLL_EXIT_UNKNOWN | ROLL_EXIT_ASKED);
         sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
