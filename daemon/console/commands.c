@@ -32,7 +32,7 @@ const struct roll_command *roll_command_find(const char *name)
 
 static void print_help(void)
 {
-    puts("usage: rollcall COMMAND [OPTION...]\n"
+    puts("usage: rollcall [COMMAND [OPTION...]]\n"
          "\n"
          "Says which rank of a training job did not answer a collective, or answered something else, and why.\n"
          "\n"
@@ -74,8 +74,9 @@ static int help(int argc, char **argv)
 int roll_console_main(int argc, char **argv)
 {
     if (argc < 2) {
-        roll_say("no command; `rollcall help` lists them");
-        return ROLL_EXIT_USAGE;
+        char jobs[] = "jobs";
+        char *args[] = {jobs, NULL};
+        return cmd_jobs(roll_command_find(jobs), 1, args);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help();

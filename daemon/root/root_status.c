@@ -58,6 +58,23 @@ static json_t *hosts_json(const char **host, size_t n, size_t *hosts)
     return list;
 }
 
+/* The newest finding that stands, in short; null: there is none. */
+static json_t *finding_json(const struct roll_run *run)
+{
+    for (size_t i = run->verdicts.used; i-- > 0;) {
+        const struct roll_verdict_copy *verdict = run->verdicts.at[i];
+        if (roll_verdict_stands(verdict)) {
+            char ranks[128] = "";
+            (void)roll_rankset_format(&verdict->said.culprits, ranks, sizeof(ranks));
+            return json_pack("{s:I,s:s,s:s,s:s,s:s}", "number", (json_int_t)verdict->said.number, "code",
+                             roll_verdict_name(verdict->said.code), "certainty",
+                             roll_certainty_name(verdict->said.certainty), "title",
+                             roll_verdict_title(verdict->said.code), "ranks_text", ranks);
+        }
+    }
+    return json_null();
+}
+
 json_t *roll_about_json(const struct roll_run *run)
 {
     roll_engine_t *engine = roll_feed_engine(run->feed);
@@ -66,6 +83,8 @@ json_t *roll_about_json(const struct roll_run *run)
     struct roll_rankset ranks = {0};
     char folded[256] = "";
     size_t n = 0, hosts;
+    uint64_t last_ns = 0;
+    uint32_t step = ROLL_STEP_NONE;
     roll_engine_summary(engine, &s);
     const char **host = calloc((size_t)s.sources + 1, sizeof(*host));
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
@@ -75,14 +94,19 @@ json_t *roll_about_json(const struct roll_run *run)
         if (host && n < s.sources && v.info.host) {
             host[n++] = v.info.host;
         }
+        last_ns = v.last_ns > last_ns ? v.last_ns : last_ns;
+        step = v.step != ROLL_STEP_NONE && (step == ROLL_STEP_NONE || v.step > step) ? v.step : step;
     }
     (void)roll_rankset_format(&ranks, folded, sizeof(folded));
     roll_rankset_fini(&ranks);
     json_t *named = hosts_json(host, n, &hosts);
     free(host);
-    return json_pack("{s:s,s:i,s:I,s:I,s:s,s:I,s:o,s:I}", "job", run->job, "restart", (int)run->restart, "ranks",
-                     (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "ranks_text", folded, "hosts",
-                     (json_int_t)hosts, "hosts_named", named, "since_ns", (json_int_t)run->since_ns);
+    return json_pack("{s:s,s:i,s:I,s:I,s:s,s:I,s:o,s:I,s:I,s:I,s:o,s:I,s:o}", "job", run->job, "restart",
+                     (int)run->restart, "ranks", (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live,
+                     "ranks_text", folded, "hosts", (json_int_t)hosts, "hosts_named", named, "since_ns",
+                     (json_int_t)run->since_ns, "calls", (json_int_t)s.calls, "last_ns", (json_int_t)last_ns, "step",
+                     step == ROLL_STEP_NONE ? json_null() : json_integer(step), "findings", (json_int_t)s.findings,
+                     "finding", finding_json(run));
 }
 
 static json_t *last_json(const struct roll_view_source *v)

@@ -52,7 +52,7 @@ static void test_unknown_command_is_one_line_and_code_2(void **state)
     assert_int_equal(RUN(2, "rollcall", "frobnicate"), ROLL_EXIT_USAGE);
     assert_one_line(out);
     assert_non_null(strstr(out, "frobnicate"));
-    assert_int_equal(RUN(2, "rollcall"), ROLL_EXIT_USAGE);
+    assert_int_equal(RUN(2, "rollcall", "jobs", "frobnicate"), ROLL_EXIT_USAGE);
     assert_one_line(out);
     assert_int_equal(RUN(2, "rollcall", "help", "frobnicate"), ROLL_EXIT_USAGE);
     assert_one_line(out);
