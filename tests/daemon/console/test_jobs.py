@@ -63,8 +63,9 @@ class Jobs(Case):
         preload = [line.split("=", 1)[1] for line in place.splitlines() if line.startswith("LD_PRELOAD=")][0]
         ranks = []
         for rank in range(4):
-            env = {**self.env, "LD_PRELOAD": preload, "RANK": str(rank), "WORLD_SIZE": "4", "ROLLCALL_JOB": "lonely",
-                   "ROLLCALL_BIN": "/nonexistent", "HOSTNCCL_DIR": self.path("nccl"), "ROLLCALL_QUIET": "1"}
+            env = {**self.env, "LD_PRELOAD": preload, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "4",
+                   "ROLLCALL_JOB": "lonely", "ROLLCALL_BIN": "/nonexistent", "HOSTNCCL_DIR": self.tmp,
+                   "ROLLCALL_QUIET": "1"}
             ranks.append(subprocess.Popen([CATALOGUE, "skipped", "sick"], env=env, stdout=subprocess.DEVNULL,
                                           stderr=subprocess.DEVNULL))
         self.started += ranks
