@@ -442,6 +442,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
                                  .start_s = START_S,
                                  .hostnccl = true,
                                  .python_stacks = true,
+                                 .brief = true, /* the report tells it */
                                  .bind = ROLL_BIND_PRELOAD,
                                  .behind = r.preload}};
     const struct roll_option options[] = {

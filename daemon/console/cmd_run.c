@@ -166,6 +166,8 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          "ask Python ranks for their stacks by a signal, where their memory may not be read", &r.o.python_stacks},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "begin each line that a rank prints with the number of the rank",
          &r.o.prefix},
+        {"brief", 0, ROLL_OPT_FLAG, NULL, "at the end of a job without findings say no more than the summary line",
+         &r.o.brief},
         {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the summary", &r.o.quiet},
         {0},
     };

@@ -47,6 +47,8 @@ struct roll_summary {
 };
 /* The sentence, without a full stop and a new line. Returns out. */
 const char *roll_summary_text(const struct roll_summary *summary, char *out, size_t size);
+/* Says what a run did (daemon/feed/seen.h; NULL: nothing is known), in few lines on standard error. Borrowed. */
+void roll_seen_say(const json_t *seen);
 uint64_t roll_now_real_ns(void);
 
 /* One JSON object as one line. 0 or ROLL_E_IO. Borrows object. */

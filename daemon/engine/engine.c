@@ -152,7 +152,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     s->world = info->world_rank >= 0 ? (uint32_t)info->world_rank : e->sources;
     s->proc = ROLL_PROC_RUNNING;
     s->exit_status = ROLL_EXIT_UNKNOWN;
-    s->step = ROLL_STEP_NONE;
+    s->step = s->first_step = ROLL_STEP_NONE;
     source_news(e, s);
     rc = source_enlist(e, s, e->sources);
     if (rc != 0) {

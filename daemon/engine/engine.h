@@ -188,6 +188,14 @@ struct roll_view_source {
     bool heard;         /* false: the agent is silent, and nothing is known of the rank since last_ns */
     uint32_t waits_for; /* operations that the rank has issued and that are incomplete */
     uint32_t step;
+    uint32_t first_step; /* the step that its first record told which told one; ROLL_STEP_NONE: none did */
+};
+
+/* What the members of a communicator have called there, and moved, as passed by the callers. */
+struct roll_view_traffic {
+    uint64_t calls, bytes;
+    uint64_t step_calls, step_bytes; /* those of them that told their step */
+    uint64_t ops;                    /* a bit for each of their operations */
 };
 struct roll_view_comm {
     uint64_t key;
@@ -198,7 +206,19 @@ struct roll_view_comm {
     uint64_t ahead;              /* the highest sequence number that some member has issued, plus 1 */
     struct roll_rankset members; /* as ranks in the job */
     struct roll_rankset behind;  /* those that have not issued collective `done` yet while others have */
+    struct roll_view_traffic traffic;
 };
+/* Who is slowest: by how much later than the median rank a rank comes to the calls that were looked at, counted from the
+ * return of all hosts from the call before (detect_straggler.c). */
+struct roll_view_slowest {
+    uint32_t rank;        /* in the job */
+    uint64_t late_ns;     /* how late it comes, mean of all looks */
+    uint64_t interval_ns; /* from one such call to the next, mean */
+    uint64_t looks;
+};
+/* False: no two calls could be compared, because no hosts wait between them or no rank was looked at. */
+bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out);
+
 /* Fills in the view of source i, or of communicator i, from 0. False: there is none. */
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);

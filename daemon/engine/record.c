@@ -224,6 +224,19 @@ static void note_call(struct roll_engine *e, struct source *s, const struct roll
     s->last_key = m ? m->comm->key : 0;
 }
 
+/* Counts a call and its bytes on its communicator, for the faces. */
+static inline void note_traffic(struct comm *c, const struct roll_record *rec)
+{
+    uint64_t bytes = rec->count * roll_dtype_bytes(rec->dtype);
+    c->traffic.calls++;
+    c->traffic.bytes += bytes;
+    c->traffic.ops |= rec->op < 64 ? UINT64_C(1) << rec->op : 0;
+    if (rec->step != ROLL_STEP_NONE) {
+        c->traffic.step_calls++;
+        c->traffic.step_bytes += bytes;
+    }
+}
+
 /* Takes a collective that is new. 0, NOMEM. */
 static int take_collective(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
@@ -233,6 +246,7 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
         return 0;
     }
     m->comm->coll++;
+    note_traffic(m->comm, rec);
     if (call_failed(rec) && rec->group == 0) { /* in a group the end of the group decides */
         refused_fresh(e, m, entry);
         return 0;
@@ -266,6 +280,7 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     struct member *m = source_member(s, rec->comm);
     if (m && (!call_failed(rec) || rec->group != 0)) {
         m->comm->p2p++;
+        note_traffic(m->comm, rec);
         if (e->expected) {
             rehearsed_call(e, s, m, rec, ticket);
         }
@@ -296,6 +311,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     e->records++;
     s->last_ns = source_wall(s, rec);
     if (rec->step != ROLL_STEP_NONE) {
+        s->first_step = s->first_step == ROLL_STEP_NONE ? rec->step : s->first_step;
         s->step = rec->step;
         s->phase = rec->phase;
     }

@@ -64,7 +64,8 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
                                      .in_call = view_inside(s) != 0,
                                      .heard = !s->unheard,
                                      .waits_for = pending(s),
-                                     .step = s->step};
+                                     .step = s->step,
+                                     .first_step = s->first_step};
     out->info.world_rank = (int32_t)s->world;
     return true;
 }
@@ -102,7 +103,10 @@ bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_
         return false;
     }
     const struct comm *c = e->comm[i];
-    *out = (struct roll_view_comm){.key = c->key, .size = c->size, .seen = c->seen};
+    *out = (struct roll_view_comm){.key = c->key,
+                                   .size = c->size,
+                                   .seen = c->seen,
+                                   .traffic = c->traffic};
     memcpy(out->label, c->label, sizeof(out->label));
     snprintf(out->role, sizeof(out->role), "%s", role_of(e, c));
     uint32_t least = UINT32_MAX, most = 0;

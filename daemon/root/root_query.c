@@ -10,6 +10,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/feed/seen.h"
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
@@ -396,7 +397,8 @@ static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool dra
     }
     roll_push_verdicts(root);
     reply(&d->at, d->seq,
-          json_pack("{s:b,s:o}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null()));
+          json_pack("{s:b,s:o,s:o*}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null(),
+                    "seen", run ? roll_feed_seen(run->feed) : NULL));
 }
 
 void roll_serve_drains(roll_root_t *root, uint64_t now)

@@ -22,6 +22,7 @@ struct roll_run_options {
     const struct roll_rankset *run; /* with `ranks`: those of them that are started; NULL = all. Borrowed */
     uint32_t nodes;                 /* the ranks get the places of a job on so many nodes; 0 = 1 */
     bool hostnccl, prefix, quiet, fail_on_finding;
+    bool brief; /* at the end of a job without findings nothing is said of what it did */
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */
@@ -197,6 +198,8 @@ void roll_announcer_ended(roll_announcer_t *announcer);
 void roll_announcer_give_up(roll_announcer_t *announcer);
 /* The root's summary (borrowed), once the descriptor was readable; NULL when the summary never came. */
 const json_t *roll_announcer_summary(const roll_announcer_t *announcer);
+/* What the root says that the run did (daemon/feed/seen.h; borrowed), likewise; NULL also for an older root. */
+const json_t *roll_announcer_did(const roll_announcer_t *announcer);
 uint64_t roll_announcer_findings(const roll_announcer_t *announcer);
 /* Joins the thread. */
 void roll_announcer_destroy(roll_announcer_t **announcer);

@@ -41,6 +41,7 @@ struct roll_announcer {
     json_t *heard;   /* owned; what was heard, for roll_verdict_json_is_new */
     json_t *notes;   /* owned; number of notes of each code */
     json_t *summary; /* owned; NULL until the root has sent it */
+    json_t *did;     /* owned; what the run did, likewise */
 };
 
 /* Whether a note is left out because many like it were printed. The first that is left out is replaced by a line that
@@ -119,6 +120,7 @@ static void last_word(struct roll_announcer *a, roll_client_t *client)
     while (announce_next(a, client, a->seen < verdicts ? LATE_MS : 0)) {
     }
     a->summary = json_is_object(summary) ? json_deep_copy(summary) : json_pack("{s:i}", "ranks", 0);
+    a->did = json_deep_copy(json_object_get(reply, "seen"));
     if (json_is_false(json_object_get(reply, "drained"))) {
         json_object_set_new(a->summary, "undrained", json_true());
     }
@@ -216,6 +218,11 @@ const json_t *roll_announcer_summary(const roll_announcer_t *a)
     return a->summary;
 }
 
+const json_t *roll_announcer_did(const roll_announcer_t *a)
+{
+    return a->did;
+}
+
 uint64_t roll_announcer_findings(const roll_announcer_t *a)
 {
     return roll_tally_findings(&a->tally);
@@ -232,6 +239,7 @@ void roll_announcer_destroy(roll_announcer_t **announcer)
     pthread_join(a->thread, NULL);
     close(a->done_fd);
     json_decref(a->summary);
+    json_decref(a->did);
     roll_tally_fini(&a->tally);
     json_decref(a->notes);
     json_decref(a->heard);

@@ -336,6 +336,9 @@ static void print_summary(struct launcher *r)
     if (json_is_true(json_object_get(s, "undrained"))) {
         roll_say("the daemon did not read everything in time: the verdicts may be incomplete");
     }
+    if (summary.findings == 0 && !r->o.brief) {
+        roll_seen_say(roll_announcer_did(r->announcer));
+    }
     roll_say("%s", roll_summary_text(&summary, text, sizeof(text)));
 }
 

@@ -147,7 +147,7 @@ static uint64_t moving(uint64_t mean, uint64_t value, bool first)
 static void note_member(struct lateness *l, const struct stretch *x, bool late, const struct roll_record *rec)
 {
     if (late && (l->looks & ((1u << FRESH) - 1)) == 0) {
-        *l = (struct lateness){.looks = l->looks, .step = rec->step, .seq = rec->seq};
+        *l = (struct lateness){.looks = l->looks, .sum_ns = l->sum_ns, .step = rec->step, .seq = rec->seq};
     }
     if (late) {
         bool first = l->mean_ns == 0;
@@ -155,6 +155,7 @@ static void note_member(struct lateness *l, const struct stretch *x, bool late, 
         l->own_ns = moving(l->own_ns, x->inside_ns, first || l->op != x->inside_op);
         l->op = x->inside_op;
     }
+    l->sum_ns += x->late_ns;
     l->looks = l->looks << 1 | late;
 }
 
@@ -251,6 +252,7 @@ static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, 
         return;
     }
     p->interval_ns = moving(p->interval_ns, interval, p->looks == 0);
+    p->all_ns += interval;
     p->looks++;
     for (uint32_t r = 0; r < c->size; r++) {
         bool late = x[r].late_ns >= LATE_NS && x[r].late_ns >= interval / LATE_SHARE;
@@ -316,6 +318,29 @@ static void straggler_tick(struct roll_engine *e)
         }
         own->next++;
     }
+}
+
+/* The looks at one place say how late each member comes there. Places are not added up: of the ranks of two
+ * communicators, each has been compared with its own. The place with the latest rank counts. */
+bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < e->comms; i++) {
+        const struct comm *c = e->comm[i];
+        const struct straggler_comm *lag = straggler_of_comm(c);
+        for (uint32_t k = 0; lag && k < PLACES; k++) {
+            const struct place *p = &lag->place[k];
+            for (uint32_t r = 0; p->looks >= BLOCK && r < c->size && c->size <= lag->members; r++) {
+                uint64_t late = p->member[r].sum_ns / p->looks;
+                uint32_t world = comm_world(e, c, r);
+                if (world != NO_SOURCE && (!found || late > out->late_ns)) {
+                    *out = (struct roll_view_slowest){world, late, p->all_ns / p->looks, p->looks};
+                    found = true;
+                }
+            }
+        }
+    }
+    return found;
 }
 
 static void straggler_comm_fini(struct comm *c)

@@ -19,6 +19,7 @@
 /* How late a member has come at one place. */
 struct lateness {
     uint64_t looks;     /* one bit for each look, bit 0 the newest: the member was late */
+    uint64_t sum_ns;    /* how late, over all looks */
     uint64_t mean_ns;   /* moving mean of how late, over the looks in which it was late */
     uint64_t own_ns;    /* moving mean of the part of that time inside calls of `op` */
     uint8_t op;         /* the recorded operation in which most of that time passes; NONE: in none */
@@ -30,6 +31,7 @@ struct place {
     uint64_t key;
     uint32_t looks;
     uint64_t interval_ns;    /* moving mean of the time from one call to the next */
+    uint64_t all_ns;         /* that time over all looks */
     struct lateness *member; /* by rank; owned */
     bool noted, suspected, slow_said, slower;
     /* The trend: means of blocks of intervals, each without the longest interval of its block. */

@@ -116,6 +116,7 @@ struct source {
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
     uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
     uint32_t step;             /* the step of the newest record that bears one */
+    uint32_t first_step;       /* the step of the first such record */
     uint8_t phase;             /* the phase that the same record reports */
     bool completes;            /* the rank learns which calls its device has completed */
 

@@ -97,5 +97,40 @@ class Jobs(Case):
         self.assertIn("No job runs", r.stdout)
 
 
+class Did(Case):
+    """What `run` says at the end of a healthy job, and only there."""
+
+    def setUp(self):
+        super().setUp()
+        self.need_nccl()
+
+    def end_of(self, *options):
+        return self.rollcall("run", "-n", "4", "--hostnccl", *options, "--", CATALOGUE, "straggler", "healthy")
+
+    def test_a_healthy_job_is_told_in_few_lines_before_the_summary(self):
+        r = self.end_of()
+        self.assertEqual(r.returncode, 0, r.stderr)
+        lines = r.stderr.splitlines()
+        at = lines.index("rollcall: what the job did: ranks 0-3")
+        self.assertRegex(lines[at + 1], r"^rollcall:   world, ranks 0-3: AllReduce, [\d.]+ calls and \S+ \S+ a rank$")
+        self.assertRegex(lines[at + 2], r"^rollcall:   (slowest|no rank is slow)")
+        self.assertRegex(lines[-1], r"^rollcall: 4 ranks, .* 0 findings, nothing lost$")
+        self.assertEqual(len(lines), at + 4, r.stderr)
+
+    def test_brief_and_quiet(self):
+        self.assertNotIn("what the job did", self.end_of("--brief").stderr)
+        self.assertIn("0 findings", self.end_of("--brief").stderr)
+        self.assertEqual(self.end_of("--quiet").stderr, "")
+
+    def test_a_sick_job_has_its_finding_and_no_picture(self):
+        p = self.start("run", "-n", "4", "--hostnccl", "--grace", "1", "--", CATALOGUE, "skipped", "sick")
+        self.assertTrue(until(lambda: any(job.get("findings") for job in
+                                          json.loads(self.rollcall("jobs", "--json").stdout)["jobs"])))
+        p.terminate()
+        said = p.communicate()[1]
+        self.assertIn("call-skipped", said)
+        self.assertNotIn("what the job did", said)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -516,6 +516,43 @@ static void test_an_event_at_an_unknown_place_says_nothing(void **state)
 }
 
 /* What one run has no room for, the next one goes on with. */
+/* The mean of a job that began well: the last 160 of 200 steps are 40 ms late. */
+static void test_who_is_slowest_and_by_how_much(void **state)
+{
+    (void)state;
+    struct roll_view_slowest slow;
+    struct roll_view_comm comm;
+    struct roll_view_source source;
+    struct job j;
+    uint64_t work[RANKS_MAX];
+    job_new(&j, 4);
+    assert_false(roll_engine_slowest(j.e, &slow));
+    for (uint32_t i = 0; i < 200; i++) {
+        work_of(&j, LATE, i, work);
+        step(&j, work, false);
+    }
+    assert_true(roll_engine_slowest(j.e, &slow));
+    assert_int_equal(slow.rank, 3);
+    assert_in_range(slow.late_ns, 30 * MS, 36 * MS);
+    assert_in_range(slow.interval_ns, 120 * MS, 150 * MS);
+    assert_in_range(slow.looks, 150, 200);
+    assert_true(roll_engine_comm(j.e, 0, &comm));
+    assert_int_equal(comm.traffic.calls, 4 * 200);
+    assert_int_equal(comm.traffic.step_calls, 4 * 200);
+    assert_true(comm.traffic.bytes > 0 && comm.traffic.bytes % (4 * 200 * 4) == 0);
+    assert_int_equal(comm.traffic.ops, UINT64_C(1) << ROLL_OP_ALLREDUCE);
+    assert_true(roll_engine_source(j.e, 0, &source));
+    assert_int_equal(source.step - source.first_step, 199);
+    roll_engine_destroy(&j.e);
+    job_new(&j, 4);
+    for (uint32_t i = 0; i < 200; i++) { /* hosts that run ahead are not compared */
+        work_of(&j, LATE, i, work);
+        step(&j, work, true);
+    }
+    assert_false(roll_engine_slowest(j.e, &slow));
+    roll_engine_destroy(&j.e);
+}
+
 static void test_large_communicators(void **state)
 {
     (void)state;
@@ -544,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_one_that_recovers_and_another_after_it),
         cmocka_unit_test(test_steps_of_many_calls_with_one_wait),
         cmocka_unit_test(test_an_event_at_an_unknown_place_says_nothing),
+        cmocka_unit_test(test_who_is_slowest_and_by_how_much),
         cmocka_unit_test(test_large_communicators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

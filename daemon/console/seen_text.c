@@ -1,0 +1,90 @@
+/*
+ * seen_text.c: what a run did (daemon/feed/seen.h), in few lines for people.
+ */
+#include "daemon/base/units.h"
+#include "daemon/console/console.h"
+#include "daemon/console/text.h"
+
+#include <string.h>
+
+#define OPS_NAMED   4u
+#define GROUPS_SAID 6u      /* the JSON has a dozen */
+#define LATE_SHARE  20      /* a rank stands out that comes later by a 20th of the time from call to call, */
+#define LATE_NS     1000000 /* and by this: as for the verdict about stragglers */
+
+static void say_group(const json_t *group, bool has_steps)
+{
+    const json_t *ops = json_object_get(group, "ops"), *calls = json_object_get(group, "calls_per_step");
+    const char *name = roll_json_text(group, "name", "");
+    int64_t groups = roll_json_int(group, "groups", 1), size = roll_json_int(group, "size", 0);
+    char which[384], what[128] = "", many[48], bytes[32], most[256];
+    size_t i, used = 0;
+    json_t *op;
+    snprintf(most, sizeof(most), "%s", roll_json_text(group, "ranks", ""));
+    if (groups == 1) {
+        snprintf(which, sizeof(which), "%s%sranks %s", name, name[0] != '\0' ? ", " : "", most);
+    } else {
+        snprintf(which, sizeof(which), "%s%s of %lld, on ranks %s", name[0] != '\0' ? name : "",
+                 roll_plural((uint64_t)groups, " group", " groups", many, sizeof(many)), (long long)size, most);
+    }
+    json_array_foreach(ops, i, op)
+    {
+        if (i < OPS_NAMED && used < sizeof(what)) {
+            used +=
+                (size_t)snprintf(what + used, sizeof(what) - used, "%s%s", i > 0 ? ", " : "", json_string_value(op));
+        }
+    }
+    if (json_array_size(ops) > OPS_NAMED && used < sizeof(what)) {
+        snprintf(what + used, sizeof(what) - used, ", \xe2\x80\xa6");
+    }
+    bool by_step = has_steps && calls != NULL;
+    double n = json_number_value(by_step ? calls : json_object_get(group, "calls"));
+    double b = json_number_value(json_object_get(group, by_step ? "bytes_per_step" : "bytes"));
+    roll_say("  %s: %s, %.4g calls and %s %s", which, what, n, roll_units_bytes_text(b, bytes, sizeof(bytes)),
+             by_step ? "a step and rank" : "a rank");
+}
+
+static void say_slowest(const json_t *slowest)
+{
+    int64_t late = roll_json_int(slowest, "late_ns", 0), interval = roll_json_int(slowest, "interval_ns", 1);
+    long long looks = (long long)roll_json_int(slowest, "looks", 0),
+              rank = (long long)roll_json_int(slowest, "rank", -1);
+    char by[32], of[32];
+    if (!json_is_object(slowest)) {
+        roll_say("  slowest rank: not measured; that takes some looks at calls around which every host waits for its "
+                 "device");
+        return;
+    }
+    roll_span_text((uint64_t)late, by, sizeof(by));
+    roll_span_text((uint64_t)interval, of, sizeof(of));
+    bool stands_out = late >= LATE_NS && late >= interval / LATE_SHARE;
+    roll_say("  %s rank %lld, which comes %s after the median rank to a call, mean of %lld looks; %s from call to call",
+             stands_out ? "slowest:" : "no rank is slow; the last is", rank, by, looks, of);
+}
+
+void roll_seen_say(const json_t *seen)
+{
+    const json_t *groups = json_object_get(seen, "groups");
+    long long steps = (long long)roll_json_int(seen, "steps", 0),
+              more = (long long)roll_json_int(seen, "groups_more", 0);
+    char many[48];
+    size_t i;
+    json_t *group;
+    if (seen == NULL || json_array_size(groups) == 0) {
+        return;
+    }
+    roll_say("what the job did: ranks %s%s%s", roll_json_text(seen, "ranks", "?"), steps > 0 ? ", " : "",
+             steps > 0 ? roll_plural((uint64_t)steps, "step", "steps", many, sizeof(many)) : "");
+    json_array_foreach(groups, i, group)
+    {
+        if (i < GROUPS_SAID) {
+            say_group(group, steps > 0);
+        } else {
+            more++;
+        }
+    }
+    if (more > 0) {
+        roll_say("  and %lld more kinds of groups, with fewer bytes", more);
+    }
+    say_slowest(json_object_get(seen, "slowest"));
+}
