@@ -120,7 +120,9 @@ static void print_state(const json_t *job)
         const char *ranks = roll_json_text(finding, "ranks_text", "");
         printf("%s; the newest: %s %s", roll_plural((uint64_t)findings, "finding", "findings", many, sizeof(many)),
                roll_json_text(finding, "certainty", "?"), roll_json_text(finding, "code", "?"));
-        printf(ranks[0] != '\0' ? ", rank%s %s" : "", strpbrk(ranks, ",-") != NULL ? "s" : "", ranks);
+        if (ranks[0] != '\0') {
+            printf(", rank%s %s", strpbrk(ranks, ",-") != NULL ? "s" : "", ranks);
+        }
         fputs("; ", stdout);
     } else if (findings == 0) {
         fputs("no finding; ", stdout);
@@ -131,7 +133,10 @@ static void print_state(const json_t *job)
         printf("step %" PRId64 ", ", step);
     }
     fputs(roll_plural((uint64_t)roll_json_int(job, "calls", 0), "call", "calls", calls, sizeof(calls)), stdout);
-    printf(last > 0 ? ", the last %s ago\n" : "%s\n", last > 0 ? ago(last, age, sizeof(age)) : "");
+    if (last > 0) {
+        printf(", the last %s ago", ago(last, age, sizeof(age)));
+    }
+    fputs("\n", stdout);
 }
 
 /* The options that make the other subcommands ask for this job. */
@@ -173,8 +178,12 @@ static void print_job(const struct jobs *jobs, const json_t *job)
         printf(", restart %" PRId64, roll_json_int(job, "restart", 0));
     }
     printf(": %s here", roll_plural(all, "rank", "ranks", text, sizeof(text)));
-    printf(ranks[0] != '\0' ? " (%s)" : "", ranks);
-    printf(live < all ? ", %" PRIu64 " running" : "", live);
+    if (ranks[0] != '\0') {
+        printf(" (%s)", ranks);
+    }
+    if (live < all) {
+        printf(", %" PRIu64 " running", live);
+    }
     printf(", for %s\n", ago((uint64_t)roll_json_int(job, "since_ns", 0), age, sizeof(age)));
     print_state(job);
     printf("    look   rollcall analyze %s   rollcall doctor %" PRId64 "   rollcall stacks --pid %" PRId64 "\n",

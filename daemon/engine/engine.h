@@ -208,8 +208,8 @@ struct roll_view_comm {
     struct roll_rankset behind;  /* those that have not issued collective `done` yet while others have */
     struct roll_view_traffic traffic;
 };
-/* Who is slowest: by how much later than the median rank a rank comes to the calls that were looked at, counted from the
- * return of all hosts from the call before (detect_straggler.c). */
+/* Who is slowest: by how much later than the median rank a rank comes to the calls that were looked at, counted from
+ * the return of all hosts from the call before (detect_straggler.c). */
 struct roll_view_slowest {
     uint32_t rank;        /* in the job */
     uint64_t late_ns;     /* how late it comes, mean of all looks */

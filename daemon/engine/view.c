@@ -103,10 +103,7 @@ bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_
         return false;
     }
     const struct comm *c = e->comm[i];
-    *out = (struct roll_view_comm){.key = c->key,
-                                   .size = c->size,
-                                   .seen = c->seen,
-                                   .traffic = c->traffic};
+    *out = (struct roll_view_comm){.key = c->key, .size = c->size, .seen = c->seen, .traffic = c->traffic};
     memcpy(out->label, c->label, sizeof(out->label));
     snprintf(out->role, sizeof(out->role), "%s", role_of(e, c));
     uint32_t least = UINT32_MAX, most = 0;

@@ -22,7 +22,7 @@ struct roll_run_options {
     const struct roll_rankset *run; /* with `ranks`: those of them that are started; NULL = all. Borrowed */
     uint32_t nodes;                 /* the ranks get the places of a job on so many nodes; 0 = 1 */
     bool hostnccl, prefix, quiet, fail_on_finding;
-    bool brief; /* at the end of a job without findings nothing is said of what it did */
+    bool brief;              /* at the end of a job without findings nothing is said of what it did */
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */

@@ -131,10 +131,12 @@ struct comm {
     struct pair **pair; /* hash table by (source, destination): pair.c */
     uint32_t pairs, pair_mask;
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
-    struct roll_view_traffic traffic; /* of all members */
     uint32_t moe;       /* MoE events that named it as their expert-parallel communicator */
     uint32_t empties;   /* messages of 0 bytes: whoever makes them does not leave them out */
     uint32_t refusals;  /* members whose last call here was refused */
+
+    /* what its members have called, for the faces */
+    struct roll_view_traffic traffic;
 
     /* why it is judged no more */
     bool aborted;  /* no member is left that could still call */
