@@ -212,11 +212,42 @@ static int decode_line(const uint8_t *body, size_t bytes, struct roll_def *out)
     return ROLL_OK;
 }
 
+static int decode_stand(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_stand info;
+    if (bytes < sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(&info, body, sizeof(info));
+    if (info.lines > ROLL_CALLSITE_LINES || info.lines * sizeof(out->stand.line[0]) > bytes - sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    out->stand.lines = info.lines;
+    memcpy(out->stand.line, body + sizeof(info), info.lines * sizeof(out->stand.line[0]));
+    return ROLL_OK;
+}
+
+static int decode_text(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_text info;
+    if (bytes < sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(&info, body, sizeof(info));
+    if (info.text_bytes > ROLL_TEXT_BYTES || info.text_bytes > bytes - sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    out->text.text = (const char *)body + sizeof(info);
+    out->text.text_bytes = info.text_bytes;
+    return ROLL_OK;
+}
+
 typedef int body_decoder(const uint8_t *body, size_t bytes, struct roll_def *out);
 static body_decoder *const body_decoders[] = {
     [ROLL_DEF_COMM] = decode_comm,     [ROLL_DEF_CALLSITE] = decode_callsite, [ROLL_DEF_MODULE] = decode_module,
     [ROLL_DEF_STREAM] = decode_stream, [ROLL_DEF_THREAD] = decode_thread,     [ROLL_DEF_LAYER] = decode_layer,
     [ROLL_DEF_GRAPH] = decode_graph,   [ROLL_DEF_SOURCE] = decode_source,     [ROLL_DEF_LINE] = decode_line,
+    [ROLL_DEF_STAND] = decode_stand,   [ROLL_DEF_TEXT] = decode_text,
 };
 
 /* Fewer bytes than a head are the unused end of an area when they are zero, else the beginning of a cut entry. */

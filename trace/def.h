@@ -21,6 +21,8 @@ enum roll_def_type {
     ROLL_DEF_GRAPH = 7,    /* struct roll_def_graph + parts */
     ROLL_DEF_SOURCE = 8,   /* struct roll_def_source + path */
     ROLL_DEF_LINE = 9,     /* struct roll_def_line + function */
+    ROLL_DEF_STAND = 10,   /* struct roll_def_stand + lines */
+    ROLL_DEF_TEXT = 11,    /* struct roll_def_text + text */
 };
 
 struct roll_def_head {
@@ -91,6 +93,26 @@ struct roll_def_line {
     /* function_bytes bytes: qualified name of the function, not terminated */
 };
 #define ROLL_DEF_LINE_LIBRARY 1u /* the line is a library's, by the rule that the user may set */
+
+/*
+ * Where the process's main thread stood at a call site of another thread that had no line of the user's itself
+ * (autograd's). Its id is that of the call site, which is defined behind it. No part of what the call site is: call
+ * sites that differ in nothing else are one place.
+ */
+struct roll_def_stand {
+    uint32_t lines; /* number of frames, innermost first, <= ROLL_CALLSITE_LINES */
+    uint32_t reserved;
+    /* lines x struct roll_callsite_line */
+};
+
+/* What a line says in its file. Its id is that of the line; written by the agent of the rank's node, which reads the
+ * file. */
+struct roll_def_text {
+    uint32_t text_bytes; /* <= ROLL_TEXT_BYTES */
+    uint32_t reserved;
+    /* text_bytes bytes of UTF-8 without control characters, not terminated */
+};
+#define ROLL_TEXT_BYTES 240u
 
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
@@ -177,6 +199,14 @@ struct roll_def {
             struct roll_def_line info;
             const char *function; /* not terminated; info.function_bytes */
         } line;
+        struct {
+            uint32_t lines;
+            struct roll_callsite_line line[ROLL_CALLSITE_LINES];
+        } stand;
+        struct {
+            const char *text; /* not terminated */
+            uint32_t text_bytes;
+        } text;
     };
 };
 

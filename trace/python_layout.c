@@ -254,10 +254,18 @@ unsigned roll_py_line(enum roll_py_lines form, const uint8_t *table, size_t byte
 
 /* text */
 
+/* Characters that steer a terminal, or that turn the order of those beside them round. */
+static bool steers(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+}
+
 size_t roll_put_utf8(char *out, uint32_t c)
 {
+    c = steers(c) ? '?' : c;
     if (c < 0x80) {
-        out[0] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
+        out[0] = (char)c;
         return 1;
     }
     if (c < 0x800) {

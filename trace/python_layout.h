@@ -57,7 +57,8 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
 /* The line of the instruction at byte `at` of the code, from its line table; 0 when it has none. Bounded by `bytes`. */
 unsigned roll_py_line(enum roll_py_lines form, const uint8_t *table, size_t bytes, unsigned first_line, unsigned at);
 
-/* One character as UTF-8, at most 4 bytes, not terminated; control characters and half pairs become `?`. Returns the
+/* One character as UTF-8, at most 4 bytes, not terminated; characters that control a terminal or turn
+ * text round, and half pairs, become `?`. Returns the
  * bytes. Pure. */
 size_t roll_put_utf8(char *out, uint32_t character);
 

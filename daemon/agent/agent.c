@@ -63,6 +63,7 @@ static int64_t pump(struct roll_agent *a, uint64_t now)
     roll_agent_look(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];
+        roll_agent_sources_look(a->sources, ring);
         if (a->welcomed) {
             int64_t n = roll_agent_ring_pump(ring, &out, now);
             total += n > 0 ? n : 0;
@@ -267,6 +268,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     a->start_ns = a->live_ns = roll_mono_ns();
     a->unseen = roll_unseen_new(o->dir, a->host);
     a->sight = roll_agent_sight_new("/proc", "/sys/fs/cgroup");
+    a->sources = roll_agent_sources_new();
     return o->trace_dir ? open_trace(a, why, why_size) : 0;
 }
 
@@ -305,6 +307,7 @@ out:
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     roll_agent_sight_destroy(&a.sight);
+    roll_agent_sources_destroy(&a.sources);
     free(a.ended);
     free(a.rings);
     while (a.bad_used > 0) {

@@ -6,6 +6,7 @@
  */
 #include "daemon/agent/agent_ring.h"
 
+#include "daemon/agent/agent_source.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/proc.h"
 #include "trace/err.h"
@@ -152,6 +153,7 @@ void roll_agent_ring_destroy(struct roll_agent_ring **pointer)
     roll_ring_close(&ring->map);
     free(ring->pending);
     free(ring->sight);
+    roll_sources_of_ring_destroy(&ring->sources);
     free(ring);
     *pointer = NULL;
 }

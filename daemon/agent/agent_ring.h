@@ -19,6 +19,7 @@ enum roll_link { ROLL_LINK_NEW, ROLL_LINK_ANNOUNCED, ROLL_LINK_LIVE };
 
 #define ROLL_SIGHT_THREADS 64u /* threads of one process whose waiting for a CPU is measured */
 struct roll_sight_of_ring;     /* agent_sight.c */
+struct roll_sources_of_ring;   /* agent_source.c */
 
 #define ROLL_PENDING_MAX 4096u /* calls of one ring inside NCCL that the agent watches: more than it has threads */
 
@@ -52,9 +53,10 @@ struct roll_agent_ring {
     uint64_t traced_ns; /* since when a tracer was seen to hold the main thread; 0 = none does */
     uint64_t look_ns;   /* last look into /proc */
 
-    struct roll_sight_of_ring *sight; /* owned; NULL until the process is looked at */
-    uint32_t starved, starved_said;   /* permille now, and in the last SIGHT frame */
-    uint64_t starved_ns;              /* when the last SIGHT frame was sent */
+    struct roll_sight_of_ring *sight;     /* owned; NULL until the process is looked at */
+    struct roll_sources_of_ring *sources; /* owned; NULL until a definition is looked at */
+    uint32_t starved, starved_said;       /* permille now, and in the last SIGHT frame */
+    uint64_t starved_ns;                  /* when the last SIGHT frame was sent */
 
     struct roll_frame_status status; /* last STATUS that was sent */
     uint64_t status_ns, status_seq;

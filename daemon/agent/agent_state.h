@@ -10,6 +10,7 @@
 #include "daemon/agent/agent_facts.h"
 #include "daemon/agent/agent_ring.h"
 #include "daemon/agent/agent_sight.h"
+#include "daemon/agent/agent_source.h"
 #include "daemon/agent/agent_stack.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
@@ -45,10 +46,11 @@ struct roll_agent {
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
     roll_agent_facts_t *facts;
-    roll_agent_trace_t *trace; /* NULL = none */
-    roll_unseen_t *unseen;     /* NULL without memory */
-    roll_agent_sight_t *sight; /* NULL without memory */
-    struct pollfd *ended;      /* room for one process per ring */
+    roll_agent_trace_t *trace;     /* NULL = none */
+    roll_unseen_t *unseen;         /* NULL without memory */
+    roll_agent_sight_t *sight;     /* NULL without memory */
+    roll_agent_sources_t *sources; /* likewise */
+    struct pollfd *ended;          /* room for one process per ring */
     size_t ended_room;
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];

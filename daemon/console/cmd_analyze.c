@@ -24,14 +24,14 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
 /* Prints one verdict; by: the later one that ended it, or NULL. False when there is no memory for it. */
 static bool print_verdict(const struct roll_verdict_copy *verdict, const struct roll_verdict_copy *by, bool json,
-                          bool colour)
+                          unsigned style)
 {
     json_t *shown = roll_verdict_to_json(verdict), *end = by && !json ? roll_verdict_to_json(by) : NULL;
     bool there = shown && (end || !by || json);
     if (there && json) {
         roll_json_line(shown, stdout);
     } else if (there) {
-        roll_verdict_print_of(stdout, shown, end, colour);
+        roll_verdict_print_of(stdout, shown, end, style);
     }
     json_decref(shown);
     json_decref(end);
@@ -40,7 +40,7 @@ static bool print_verdict(const struct roll_verdict_copy *verdict, const struct 
 
 /* Prints the verdicts, one run after another. All verdicts are collected before the first is printed, so that a verdict
  * that a later one withdrew takes only one line. Returns how many could not be printed, because there was no memory. */
-static uint64_t print_verdicts(roll_analysis_t *a, bool json, bool colour)
+static uint64_t print_verdicts(roll_analysis_t *a, bool json, unsigned style)
 {
     struct roll_verdict_list list = {.at = NULL};
     struct roll_verdict_copy *verdict;
@@ -49,7 +49,7 @@ static uint64_t print_verdicts(roll_analysis_t *a, bool json, bool colour)
         lost += roll_verdict_list_add(&list, verdict) != 0;
     }
     for (size_t i = 0; i < list.used; i++) {
-        lost += !print_verdict(list.at[i], roll_verdict_list_ended_by(&list, list.at[i]), json, colour);
+        lost += !print_verdict(list.at[i], roll_verdict_list_ended_by(&list, list.at[i]), json, style);
     }
     roll_verdict_list_fini(&list);
     return lost;
@@ -106,7 +106,7 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)
 {
-    bool json = false;
+    bool json = false, frames = false;
     const char *policy = NULL, *expect = NULL;
     struct roll_expected *expected = NULL;
     char why[256];
@@ -116,6 +116,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
          "judge as under this policy, not the one of the trace: observe, advise, auto", &policy},
         {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
          &expect},
+        {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call: libraries and native code as well", &frames},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line, then one rollcall.summary/1", &json},
         {0},
     };
@@ -139,7 +140,8 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     if (a != NULL) {
         roll_analysis_expect(a, expected);
     }
-    bool colour = roll_colour_wanted(STDOUT_FILENO);
+    unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                     (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
     for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {
         err = roll_analysis_add(a, argv[i]);
     }
@@ -149,7 +151,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         roll_expected_destroy(&expected);
         return ROLL_EXIT_UNREACHABLE;
     }
-    uint64_t lost = print_verdicts(a, json, colour);
+    uint64_t lost = print_verdicts(a, json, style);
     json_t *standing = roll_analysis_standing(a);
     if (!json) {
         print_standing(standing);

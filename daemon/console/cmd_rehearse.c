@@ -476,6 +476,8 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
          &r.fail_on_difference},
         {"force", 0, ROLL_OPT_FLAG, NULL, "also with a GPU, an unknown PyTorch or too little memory", &r.force},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
+        {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call in a verdict: libraries and native code as well",
+         &r.o.frames},
         {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the report", &r.o.quiet},
         {0},
     };

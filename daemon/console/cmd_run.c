@@ -168,6 +168,8 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          &r.o.prefix},
         {"brief", 0, ROLL_OPT_FLAG, NULL, "at the end of a job without findings say no more than the summary line",
          &r.o.brief},
+        {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call in a verdict: libraries and native code as well",
+         &r.o.frames},
         {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the summary", &r.o.quiet},
         {0},
     };

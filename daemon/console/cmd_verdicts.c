@@ -26,12 +26,12 @@ static void on_signal(int sig)
     over = 1;
 }
 
-static void print_one(const json_t *verdict, const json_t *list, bool json, bool colour)
+static void print_one(const json_t *verdict, const json_t *list, bool json, unsigned style)
 {
     if (json) {
         roll_json_line(verdict, stdout);
     } else {
-        roll_verdict_print_of(stdout, verdict, roll_verdict_json_retired_by(list, verdict), colour);
+        roll_verdict_print_of(stdout, verdict, roll_verdict_json_retired_by(list, verdict), style);
         fflush(stdout);
     }
 }
@@ -132,7 +132,7 @@ static bool is_subscribed(roll_client_t *client, const struct roll_link_options 
 }
 
 static void follow(roll_client_t *client, const struct roll_link_options *link, int64_t from, struct roll_tally *tally,
-                   bool json, bool colour)
+                   bool json, unsigned style)
 {
     enum { TRIES = 3 }; /* a root that is started again is back in some seconds */
     struct sigaction act = {.sa_handler = on_signal};
@@ -145,7 +145,7 @@ static void follow(roll_client_t *client, const struct roll_link_options *link, 
         int err = roll_client_next(client, 500, &verdict);
         if (err == 0 && roll_verdict_json_is_new(said, verdict)) {
             roll_tally_add_json(tally, verdict);
-            print_one(verdict, NULL, json, colour);
+            print_one(verdict, NULL, json, style);
         }
         json_decref(verdict);
         failed = err == 0 || (err == ROLL_E_TIMEOUT && is_subscribed(client, link, from)) ? 0 : failed + 1;
@@ -163,11 +163,12 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_link_options link = {0};
     struct roll_tally tally = {.row = NULL};
-    bool json = false, following = false;
+    bool json = false, following = false, frames = false;
     int64_t from = 0;
     const struct roll_option options[] = {
         {"follow", 'f', ROLL_OPT_FLAG, NULL, "go on until the daemon ends, or Ctrl-C", &following},
         {"from", 0, ROLL_OPT_NUMBER, "N", "only from verdict number N on", &from},
+        {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call: libraries and native code as well", &frames},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line", &json},
         ROLL_LINK_OPTIONS(link),
         {0},
@@ -185,14 +186,15 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
     if (code != 0) {
         return code;
     }
-    bool colour = roll_colour_wanted(STDOUT_FILENO);
+    unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                     (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
     json_t *reply = NULL, *verdict;
     code = roll_link_ask(client, &link,
                          json_pack("{s:s, s:I}", "op", following ? "subscribe" : "verdicts", "from", (json_int_t)from),
                          &reply);
     if (code == 0 && following) {
         print_followed(reply, json);
-        follow(client, &link, from, &tally, json, colour);
+        follow(client, &link, from, &tally, json, style);
     } else if (code == 0) {
         const json_t *list = json_object_get(reply, "verdicts");
         json_t *seen = json_object();
@@ -209,7 +211,7 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
             bool folded = !json && is_folded(seen, verdict);
             roll_tally_add_json(&tally, verdict);
             if (!folded) {
-                print_one(verdict, list, json, colour);
+                print_one(verdict, list, json, style);
             }
             if (!json && !folded) {
                 print_more(list, i);

@@ -106,6 +106,9 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     }
     size_t used = strlen(text), n = roll_rankset_count(&g->ranks);
     FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
+    if (tail) {
+        roll_why_called(run, &g->ranks, tail);
+    }
     if (tail && g->verdict) {
         roll_why_quote(&g->verdict->said, tail);
     }

@@ -177,6 +177,12 @@ void roll_serve_drains(roll_root_t *root, uint64_t now);
 /* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
 const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
 /* Prints the verdict's number, code and first sentence, behind a space. */
+/* Where in Python the rank's last call was made (daemon/stack/symbol.h); false when nothing tells. */
+bool roll_why_place(const struct roll_run *run, const struct roll_view_source *rank, char *out, size_t size,
+                    const char **text);
+/* Writes a sentence about where the last calls of these ranks, which stand alike, were made; nothing when nothing
+ * tells. */
+void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 
 /* root_status.c */

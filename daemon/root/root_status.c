@@ -109,16 +109,20 @@ json_t *roll_about_json(const struct roll_run *run)
                      "finding", finding_json(run));
 }
 
-static json_t *last_json(const struct roll_view_source *v)
+static json_t *last_json(const struct roll_run *run, const struct roll_view_source *v)
 {
     const struct roll_record *r = &v->last;
     if (r->op == ROLL_OP_NONE) {
         return json_null();
     }
-    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:s,s:s,s:s}", "op", roll_op_name(r->op), "state", v->state, "comm",
+    char place[256];
+    const char *text = "";
+    json_t *where = roll_why_place(run, v, place, sizeof(place), &text) ? roll_text_to_json(place) : json_null();
+    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:s,s:s,s:s,s:o}", "op", roll_op_name(r->op), "state", v->state, "comm",
                      hex(v->last_comm_key), "seq", (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
                      r->dtype == ROLL_DTYPE_NONE ? "" : roll_dtype_name(r->dtype), "redop",
-                     r->redop == ROLL_RED_NONE ? "" : roll_redop_name(r->redop), "phase", roll_phase_name(r->phase));
+                     r->redop == ROLL_RED_NONE ? "" : roll_redop_name(r->redop), "phase", roll_phase_name(r->phase),
+                     "place", where);
 }
 
 static json_t *exit_json(const struct roll_view_source *v)
@@ -126,7 +130,7 @@ static json_t *exit_json(const struct roll_view_source *v)
     return v->exit_status == ROLL_EXIT_UNKNOWN ? json_null() : json_integer(v->exit_status);
 }
 
-static json_t *rank_json(const struct roll_view_source *v)
+static json_t *rank_json(const struct roll_run *run, const struct roll_view_source *v)
 {
     unsigned proc = v->proc <= ROLL_PROC_DEAD ? v->proc : 0;
     return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank",
@@ -134,9 +138,9 @@ static json_t *rank_json(const struct roll_view_source *v)
                      (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
                      roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", proc_name[proc], "exit", exit_json(v),
                      "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost", (json_int_t)v->lost,
-                     "last_ns", (json_int_t)v->last_ns, "last", last_json(v), "in_call", (int)v->in_call, "waits_for",
-                     (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
-                     "heard", (int)v->heard);
+                     "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call", (int)v->in_call,
+                     "waits_for", (json_int_t)v->waits_for, "step",
+                     v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard);
 }
 
 static json_t *comm_json(const struct roll_view_comm *v)
@@ -186,13 +190,13 @@ static json_t *losses_json(const struct roll_run *run)
 }
 
 /* Inserts a rank so that the list is in the order of the ranks, not of their arrival. */
-static void insert_rank(json_t *ranks, const struct roll_view_source *v)
+static void insert_rank(json_t *ranks, const struct roll_run *run, const struct roll_view_source *v)
 {
     size_t at = json_array_size(ranks);
     while (at > 0 && json_integer_value(json_object_get(json_array_get(ranks, at - 1), "rank")) > v->info.world_rank) {
         at--;
     }
-    json_array_insert_new(ranks, at, rank_json(v));
+    json_array_insert_new(ranks, at, rank_json(run, v));
 }
 
 /* How much the run's trace keeps, and how much it could not keep. */
@@ -211,7 +215,7 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
     json_t *ranks = json_array(), *comms = json_array();
     struct roll_view_source source;
     for (uint32_t i = 0; roll_engine_source(engine, i, &source); i++) {
-        insert_rank(ranks, &source);
+        insert_rank(ranks, run, &source);
     }
     struct roll_view_comm comm;
     for (uint32_t i = 0; roll_engine_comm(engine, i, &comm); i++) {

@@ -12,6 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PLACES_TOLD 3u /* places of ranks that otherwise stand alike */
+#define PLACE_BYTES 256u
+#define TEXT_TOLD   120
+
 static bool holds(const struct roll_rankset *ranks, int32_t rank)
 {
     return rank >= 0 && roll_rankset_has(ranks, (uint32_t)rank);
@@ -55,6 +59,44 @@ const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, con
         }
     }
     return NULL;
+}
+
+bool roll_why_place(const struct roll_run *run, const struct roll_view_source *v, char *out, size_t size,
+                    const char **text)
+{
+    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
+    int n = v->last.op == ROLL_OP_NONE ? 0
+                                       : roll_symbols_lines(roll_feed_symbols(run->feed), v->info.stream,
+                                                            v->last.callsite, frame, ROLL_SYMBOL_FRAMES);
+    return n > 0 && roll_symbols_place(frame, (size_t)n, out, size, text);
+}
+
+void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out)
+{
+    char told[PLACES_TOLD][PLACE_BYTES], place[PLACE_BYTES];
+    struct roll_view_source v;
+    size_t n = 0;
+    bool many = roll_rankset_count(ranks) > 1;
+    for (uint32_t i = 0; n < PLACES_TOLD && roll_engine_source(roll_feed_engine(run->feed), i, &v); i++) {
+        const char *text = "";
+        bool new = v.info.world_rank >= 0 && roll_rankset_has(ranks, (uint32_t)v.info.world_rank) &&
+                   roll_why_place(run, &v, place, sizeof(place), &text);
+        for (size_t k = 0; k < n && new; k++) {
+            new = strcmp(told[k], place) != 0;
+        }
+        if (!new) {
+            continue;
+        }
+        bool at = place[0] != '\0' && strncmp(place, "in backward,", 12) != 0 && strncmp(place, "while ", 6) != 0;
+        if (n == 0) {
+            fprintf(out, many ? " The calls were made %s%s" : " The call was made %s%s", at ? "at " : "", place);
+        } else {
+            fprintf(out, "; rank %d's %s%s", v.info.world_rank, at ? "at " : "", place);
+        }
+        fprintf(out, *text != '\0' ? ": `%.*s`" : "%.*s", TEXT_TOLD, text);
+        snprintf(told[n++], sizeof(told[0]), "%s", place);
+    }
+    fputs(n > 0 ? "." : "", out);
 }
 
 /* Length of the text up to the first full stop that ends a sentence, which is one with a space behind it. */

@@ -16,6 +16,7 @@
 #include "trace/err.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,18 +28,19 @@ struct module {
 /* A line of Python. Texts are the table's. */
 struct line {
     const char *file, *function; /* NULL: never defined */
+    const char *text;            /* NULL: not known */
     uint32_t number;
     bool library;
 };
 
 struct callsite {
     uint32_t depth; /* return addresses; 0 = never defined */
-    uint32_t lines;
+    uint32_t lines, stands;
     bool resolved;
     uint64_t pc[ROLL_CALLSITE_DEPTH];
-    struct roll_callsite_line line[ROLL_CALLSITE_LINES];
+    struct roll_callsite_line line[ROLL_CALLSITE_LINES], stand[ROLL_CALLSITE_LINES];
     size_t frames;
-    struct roll_symbol_frame *frame; /* owned; strings belong to the files and the table */
+    struct roll_symbol_frame *frame; /* the native ones. Owned; strings belong to the files and the table */
 };
 
 /* The definitions of one ring. */
@@ -204,10 +206,32 @@ static int define_line(struct roll_symbols *table, struct ring_defs *ring, const
     int err = ROLL_GROW_ZERO(ring->line, ring->line_room, (size_t)def->id + 1);
     if (err == 0 && ring->line[def->id].function == NULL) {
         bool known = info->source < ring->source_room && ring->source[info->source] != NULL;
-        ring->line[def->id] = (struct line){.file = known ? ring->source[info->source] : "",
+        ring->line[def->id] = (struct line){.text = ring->line[def->id].text,
+                                            .file = known ? ring->source[info->source] : "",
                                             .function = keep(table, def->line.function, info->function_bytes),
                                             .number = info->line,
                                             .library = (info->flags & ROLL_DEF_LINE_LIBRARY) != 0};
+    }
+    return err;
+}
+
+/* A text may come before its line, and again. The newest counts. */
+static int define_text(struct roll_symbols *table, struct ring_defs *ring, const struct roll_def *def)
+{
+    int err = ROLL_GROW_ZERO(ring->line, ring->line_room, (size_t)def->id + 1);
+    if (err == 0) {
+        ring->line[def->id].text = keep(table, def->text.text, def->text.text_bytes);
+    }
+    return err;
+}
+
+static int define_stand(struct ring_defs *ring, const struct roll_def *def)
+{
+    int err = def->id <= UINT16_MAX ? ROLL_GROW_ZERO(ring->callsite, ring->callsite_room, (size_t)def->id + 1) : 0;
+    if (err == 0 && def->id <= UINT16_MAX && ring->callsite[def->id].stands == 0) {
+        struct callsite *site = &ring->callsite[def->id];
+        site->stands = def->stand.lines;
+        memcpy(site->stand, def->stand.line, site->stands * sizeof(site->stand[0]));
     }
     return err;
 }
@@ -249,8 +273,8 @@ static void warm_up(struct roll_symbols *table, const struct ring_defs *ring, co
 
 int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct roll_def *def)
 {
-    static const bool wanted[] = {
-        [ROLL_DEF_MODULE] = true, [ROLL_DEF_CALLSITE] = true, [ROLL_DEF_SOURCE] = true, [ROLL_DEF_LINE] = true};
+    static const bool wanted[] = {[ROLL_DEF_MODULE] = true, [ROLL_DEF_CALLSITE] = true, [ROLL_DEF_SOURCE] = true,
+                                  [ROLL_DEF_LINE] = true,   [ROLL_DEF_STAND] = true,    [ROLL_DEF_TEXT] = true};
     struct ring_defs *into = NULL;
     int err = 0;
     if ((size_t)def->type >= sizeof(wanted) / sizeof(wanted[0]) || !wanted[def->type]) {
@@ -267,6 +291,10 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct ro
         return define_source(symbols, into, def);
     case ROLL_DEF_LINE:
         return define_line(symbols, into, def);
+    case ROLL_DEF_STAND:
+        return define_stand(into, def);
+    case ROLL_DEF_TEXT:
+        return define_text(symbols, into, def);
     default:
         err = define_callsite(into, def);
         if (err == ROLL_OK) {
@@ -293,11 +321,12 @@ static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, struct roll_
     return roll_symbol_file_frames(module->file, call - module->bias, out, max);
 }
 
-static size_t resolve_lines(const struct ring_defs *ring, const struct callsite *site, struct roll_symbol_frame *out)
+/* Frames of some lines, behind those that `out` has; returns how many there are then, at most `max`. */
+static size_t add_lines(const struct ring_defs *ring, const struct roll_callsite_line *lines, uint32_t count,
+                        bool stand, struct roll_symbol_frame *out, size_t n, size_t max)
 {
-    size_t n = 0;
-    for (uint32_t i = 0; i < site->lines; i++) {
-        uint32_t id = site->line[i].line;
+    for (uint32_t i = 0; i < count && n < max; i++) {
+        uint32_t id = lines[i].line;
         const struct line *line = id < ring->line_room ? &ring->line[id] : NULL;
         if (line != NULL && line->function != NULL) {
             out[n++] = (struct roll_symbol_frame){.function = line->function,
@@ -306,7 +335,9 @@ static size_t resolve_lines(const struct ring_defs *ring, const struct callsite 
                                                   .module = "",
                                                   .python = true,
                                                   .library = line->library,
-                                                  .folded = site->line[i].folded};
+                                                  .stand = stand,
+                                                  .folded = lines[i].folded,
+                                                  .text = line->text != NULL ? line->text : ""};
         }
     }
     return n;
@@ -315,7 +346,7 @@ static size_t resolve_lines(const struct ring_defs *ring, const struct callsite 
 static void resolve(const struct ring_defs *ring, struct callsite *site)
 {
     struct roll_symbol_frame frames[ROLL_SYMBOL_FRAMES];
-    size_t used = resolve_lines(ring, site, frames);
+    size_t used = 0;
     for (uint32_t i = 0; i < site->depth && used < ROLL_SYMBOL_FRAMES; i++) {
         used += resolve_pc(ring, site->pc[i], frames + used, ROLL_SYMBOL_FRAMES - used);
     }
@@ -331,20 +362,70 @@ static void resolve(const struct ring_defs *ring, struct callsite *site)
     }
 }
 
+static struct callsite *find_callsite(const roll_symbols_t *symbols, uint64_t epoch, uint32_t id,
+                                      const struct ring_defs **from)
+{
+    *from = find_ring(symbols, epoch);
+    return *from != NULL && id < (*from)->callsite_room && (*from)->callsite[id].depth > 0 ? &(*from)->callsite[id]
+                                                                                           : NULL;
+}
+
+static size_t lines_of(const struct ring_defs *ring, const struct callsite *site, struct roll_symbol_frame *out,
+                       size_t max)
+{
+    size_t n = add_lines(ring, site->line, site->lines, false, out, 0, max);
+    return add_lines(ring, site->stand, site->stands, true, out, n, max);
+}
+
 int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
                           size_t max)
 {
-    struct ring_defs *from = find_ring(symbols, epoch);
-    if (from == NULL || id >= from->callsite_room || from->callsite[id].depth == 0) {
+    const struct ring_defs *from;
+    struct callsite *site = find_callsite(symbols, epoch, id, &from);
+    if (site == NULL) {
         return 0;
     }
-    struct callsite *site = &from->callsite[id];
     if (!site->resolved) {
         resolve(from, site);
     }
-    size_t n = site->frames < max ? site->frames : max;
-    if (n > 0) {
-        memcpy(out, site->frame, n * sizeof(*out));
+    size_t n = lines_of(from, site, out, max), native = site->frames < max - n ? site->frames : max - n;
+    if (native > 0) {
+        memcpy(out + n, site->frame, native * sizeof(*out));
     }
-    return (int)n;
+    return (int)(n + native);
+}
+
+int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
+                       size_t max)
+{
+    const struct ring_defs *from;
+    const struct callsite *site = find_callsite(symbols, epoch, id, &from);
+    return site != NULL ? (int)lines_of(from, site, out, max) : 0;
+}
+
+/* places */
+
+const char *roll_symbols_stand_words(bool backward)
+{
+    return backward ? "in backward, started at" : "while the main thread was at";
+}
+
+bool roll_symbols_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size, const char **text)
+{
+    const struct roll_symbol_frame *best = NULL;
+    bool backward = false;
+    for (size_t i = 0; i < frames && (best == NULL || best->library); i++) {
+        backward = backward || (frame[i].stand && frame[i].library && strstr(frame[i].function, "backward") != NULL);
+        if (frame[i].python && (best == NULL || !frame[i].library)) {
+            best = &frame[i];
+        }
+    }
+    if (best == NULL) {
+        return false;
+    }
+    const char *slash = strrchr(best->file, '/');
+    *text = best->text;
+    snprintf(out, size, "%s%s%.80s:%u in %.80s", best->stand ? roll_symbols_stand_words(backward) : "",
+             best->stand ? " " : "", slash != NULL ? slash + 1 : best->file, best->line, best->function);
+    return true;
 }

@@ -18,8 +18,8 @@ typedef struct roll_symbols roll_symbols_t;
 
 #define ROLL_SYMBOL_FRAMES 24 /* frames kept per call site, inlined ones included */
 
-/* One frame of a call site: those of Python, innermost first, then the native ones behind them, likewise. Strings are
- * owned by the table and live as long as it does. */
+/* One frame of a call site: those of Python, innermost first, those of Python where the main thread stood, likewise,
+ * and then the native ones. Strings are owned by the table and live as long as it does. */
 struct roll_symbol_frame {
     const char *function; /* demangled; qualified in Python; "" when unknown */
     const char *file;     /* as in the debug information; as Python names it; "" when unknown */
@@ -27,7 +27,9 @@ struct roll_symbol_frame {
     const char *module;   /* path of the program or library; "" when unknown */
     uint64_t offset;      /* address in the module's own numbering; the absolute address when the module is unknown */
     bool python, library; /* a line of Python, and one of a library's */
+    bool stand;           /* of Python: where the main thread stood, while a thread without the user's lines called */
     uint32_t folded;      /* of Python: frames of libraries left out between the frame before and this one */
+    const char *text;     /* of Python: what the line says in its file; "" when unknown */
 };
 
 /* NULL when out of memory. */
@@ -41,8 +43,8 @@ void roll_symbols_destroy(roll_symbols_t **symbols);
  */
 void roll_symbols_warm(roll_symbols_t *symbols);
 
-/* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE, CALLSITE, SOURCE and LINE matter. 0
- * or NOMEM. */
+/* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE, CALLSITE, SOURCE, LINE, STAND and
+ * TEXT matter. 0 or NOMEM. */
 int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct roll_def *def);
 
 /*
@@ -52,5 +54,19 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct ro
  */
 int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
                           size_t max);
+
+/* The frames of Python alone, for which no file is read: as often and for as many ranks as anybody likes. */
+int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
+                       size_t max);
+
+/*
+ * Says in a few words where a call site is, by its frames of Python: "train.py:88 in step", or, where the main thread
+ * stood there, "in backward, started at train.py:88 in step". *text becomes what the line says, "" when unknown. False:
+ * no frame says it. What does not fit is cut.
+ */
+bool roll_symbols_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size,
+                        const char **text);
+/* The words in front of a place where the main thread stood. */
+const char *roll_symbols_stand_words(bool backward);
 
 #endif

@@ -35,6 +35,12 @@ static bool alike(const char *a, const char *b)
     return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
 }
 
+/* Whether a line may say the same in both: what was never read is no difference. */
+static bool says_alike(const struct roll_symbol_frame *a, const struct roll_symbol_frame *b)
+{
+    return bytes_of(a->text) == 1 || bytes_of(b->text) == 1 || strcmp(a->text, b->text) == 0;
+}
+
 static bool is_site(const struct roll_verdict_site *site, const struct roll_symbol_frame *frame, size_t n)
 {
     bool same = site->frames == n;
@@ -42,7 +48,7 @@ static bool is_site(const struct roll_verdict_site *site, const struct roll_symb
         const struct roll_symbol_frame *one = &site->frame[i];
         same = alike(one->function, frame[i].function) && alike(one->file, frame[i].file) &&
                alike(one->module, frame[i].module) && one->line == frame[i].line && one->offset == frame[i].offset &&
-               one->python == frame[i].python;
+               one->python == frame[i].python && one->stand == frame[i].stand && says_alike(one, &frame[i]);
     }
     return same;
 }
@@ -58,7 +64,8 @@ static int note_site(struct roll_verdict_copy *copy, const struct roll_symbol_fr
     }
     size_t bytes = n * sizeof(*frame);
     for (size_t i = 0; i < n; i++) {
-        bytes += bytes_of(frame[i].function) + bytes_of(frame[i].file) + bytes_of(frame[i].module);
+        bytes +=
+            bytes_of(frame[i].function) + bytes_of(frame[i].file) + bytes_of(frame[i].module) + bytes_of(frame[i].text);
     }
     struct roll_symbol_frame *own = malloc(bytes);
     if (own == NULL) {
@@ -70,6 +77,7 @@ static int note_site(struct roll_verdict_copy *copy, const struct roll_symbol_fr
         own[i].function = put(&room, frame[i].function);
         own[i].file = put(&room, frame[i].file);
         own[i].module = put(&room, frame[i].module);
+        own[i].text = put(&room, frame[i].text);
     }
     *index = (int)copy->sites;
     copy->site[copy->sites++] = (struct roll_verdict_site){.frame = own, .frames = n};

@@ -46,6 +46,8 @@ static json_t *frames_to_json(const struct roll_verdict_site *site)
         if (frame[i].python) {
             json_object_set_new(one, "library", json_boolean(frame[i].library));
             json_object_set_new(one, "folded", json_integer((json_int_t)frame[i].folded));
+            json_object_set_new(one, "text", text_or_null(frame[i].text));
+            json_object_set_new(one, "main_thread", json_boolean(frame[i].stand));
         } else {
             json_object_set_new(one, "module", text_or_null(frame[i].module));
             json_object_set_new(one, "offset", json_integer((json_int_t)frame[i].offset));

@@ -24,7 +24,7 @@
 
 struct roll_printer {
     FILE *out;
-    bool color;
+    bool color, frames; /* with colours; with every frame of a call site */
 };
 
 /* A line that is composed before it is printed; what does not fit is cut. Zero-initialised is empty. */
@@ -54,8 +54,9 @@ void roll_printer_ranks(char out[64], const char *text);
 /* verdict_sides.c */
 /* Prints the evidence of a verdict: what each side called, and from where. */
 void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict);
-/* The frames of a call site that say where the call was made: the user's lines of Python; else Python's, of libraries;
- * else the native ones. Returned owned. */
-json_t *roll_printer_telling(const json_t *frames);
+/* The frames of a call site that say where the call was made: the user's lines of Python; else those at which the main
+ * thread stood; else Python's, of libraries; else the native ones. All, where the printer shows every frame. Returned
+ * owned. */
+json_t *roll_printer_telling(const struct roll_printer *p, const json_t *frames);
 
 #endif

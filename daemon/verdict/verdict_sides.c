@@ -7,12 +7,14 @@
 #include "daemon/verdict/verdict_print.h"
 
 #include "daemon/base/text.h"
+#include "daemon/stack/symbol.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define CALLERS   2 /* frames shown above the innermost one */
-#define CALL_MOST 48
+#define CALLERS    2 /* frames shown above the innermost one */
+#define CALL_MOST  48
+#define TEXT_LEAST 40 /* columns that a line of source has at least */
 
 /* A number of a report in words: "received 1 row", "received 2 rows". before NULL: the number says nothing. */
 struct quantity {
@@ -262,6 +264,22 @@ static void put_frame(const struct roll_printer *p, const json_t *frame)
     fputc('\n', p->out);
 }
 
+/* What the line says in its file, below its frame. */
+static void put_text(const struct roll_printer *p, const json_t *frame, size_t column)
+{
+    struct roll_line text = {.used = 0};
+    size_t room = column + TEXT_LEAST < ROLL_PRINT_COLUMNS ? ROLL_PRINT_COLUMNS - column : TEXT_LEAST;
+    roll_line_add(&text, "%.400s", roll_member_text(frame, "text"));
+    if (text.used > 0) {
+        roll_text_fit(text.bytes, sizeof(text.bytes), room);
+        roll_printer_pad(p, 0, column);
+        roll_printer_paint(p, ROLL_DIM);
+        roll_printer_put(p, text.bytes);
+        roll_printer_paint(p, ROLL_PLAIN);
+        fputc('\n', p->out);
+    }
+}
+
 static const json_t *frames_of(const json_t *verdict, const json_t *side)
 {
     int64_t index;
@@ -290,21 +308,75 @@ static bool is_native(const json_t *frame)
     return strcmp(roll_member_text(frame, "language"), "python") != 0;
 }
 
-json_t *roll_printer_telling(const json_t *frames)
+static bool is_stand(const json_t *frame)
 {
-    json_t *own = json_array(), *python = json_array(), *native = json_array();
+    return json_is_true(json_object_get(frame, "main_thread"));
+}
+
+json_t *roll_printer_telling(const struct roll_printer *p, const json_t *frames)
+{
+    enum { OWN, STAND, PYTHON, NATIVE, KINDS };
+    json_t *kind[KINDS], *best = NULL;
+    for (size_t k = 0; k < KINDS; k++) {
+        kind[k] = json_array();
+    }
     for (size_t i = 0; i < json_array_size(frames); i++) {
         json_t *frame = json_array_get(frames, i);
-        json_array_append(is_native(frame) ? native : python, frame);
-        if (!is_native(frame) && !json_is_true(json_object_get(frame, "library"))) {
-            json_array_append(own, frame);
+        bool library = json_is_true(json_object_get(frame, "library"));
+        size_t k = is_native(frame) ? NATIVE : library ? PYTHON : is_stand(frame) ? STAND : OWN;
+        json_array_append(kind[p->frames ? 0 : k], frame);
+    }
+    for (size_t k = 0; k < KINDS; k++) {
+        best = best == NULL && json_array_size(kind[k]) > 0 ? json_incref(kind[k]) : best;
+        json_decref(kind[k]);
+    }
+    return best != NULL ? best : json_array();
+}
+
+/* Whether the main thread waits for a backward pass where it stands: what it called says so. */
+static bool is_backward(const json_t *frames)
+{
+    for (size_t i = 0; i < json_array_size(frames); i++) {
+        const json_t *frame = json_array_get(frames, i);
+        if (is_stand(frame) && json_is_true(json_object_get(frame, "library")) &&
+            strstr(roll_member_text(frame, "function"), "backward") != NULL) {
+            return true;
         }
     }
-    json_t *best = json_incref(json_array_size(own) > 0 ? own : json_array_size(python) > 0 ? python : native);
-    json_decref(own);
-    json_decref(python);
-    json_decref(native);
-    return best;
+    return false;
+}
+
+/* The frames that tell where a call was made, from this column on; `at` is where the line stands now. */
+static void print_place(const struct roll_printer *p, const json_t *frames, size_t at, size_t column)
+{
+    json_t *telling = roll_printer_telling(p, frames);
+    bool stand = false;
+    for (size_t i = 0; i < json_array_size(telling) && (i <= CALLERS || p->frames); i++) {
+        const json_t *frame = json_array_get(telling, i);
+        if (i > 0 && strncmp(roll_member_text(frame, "function"), "__libc_start", 12) == 0) {
+            break; /* the frames that call main tell nobody anything */
+        }
+        if (i == 0 && at > column) {
+            fputc('\n', p->out);
+            at = 0;
+        }
+        roll_printer_pad(p, at, column);
+        if (is_stand(frame) && !stand) { /* first of all: the call itself came from a thread without a line to show */
+            stand = true;
+            roll_printer_put(p, roll_symbols_stand_words(is_backward(frames)));
+            fputc('\n', p->out);
+            roll_printer_pad(p, 0, column);
+        }
+        roll_printer_paint(p, i > 0 ? ROLL_DIM : "");
+        fputs(i > 0 ? "from " : "", p->out);
+        put_frame(p, frame);
+        roll_printer_paint(p, i > 0 ? ROLL_PLAIN : "");
+        if (i == 0 || p->frames) {
+            put_text(p, frame, column + 2);
+        }
+        at = 0;
+    }
+    json_decref(telling);
 }
 
 static void print_side(const struct roll_printer *p, const json_t *verdict, size_t index, size_t column)
@@ -335,24 +407,7 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
         roll_printer_paint(p, ROLL_PLAIN);
         return;
     }
-    json_t *telling = roll_printer_telling(frames);
-    for (size_t i = 0; i < json_array_size(telling) && i <= CALLERS; i++) {
-        const json_t *frame = json_array_get(telling, i);
-        if (i > 0 && strncmp(roll_member_text(frame, "function"), "__libc_start", 12) == 0) {
-            break; /* the frames that call main tell nobody anything */
-        }
-        if (i == 0 && at > column) {
-            fputc('\n', p->out);
-            at = 0;
-        }
-        roll_printer_pad(p, at, column);
-        roll_printer_paint(p, i > 0 ? ROLL_DIM : "");
-        fputs(i > 0 ? "from " : "", p->out);
-        put_frame(p, frame);
-        roll_printer_paint(p, i > 0 ? ROLL_PLAIN : "");
-        at = 0;
-    }
-    json_decref(telling);
+    print_place(p, frames, at, column);
 }
 
 void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict)

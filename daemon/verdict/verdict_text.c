@@ -147,7 +147,7 @@ static void print_made(const struct roll_printer *p, const json_t *verdict)
     if (roll_member_number(comm, "callsite", &site)) {
         const json_t *frames =
             json_object_get(json_array_get(json_object_get(verdict, "callsites"), (size_t)site), "frames");
-        json_t *telling = roll_printer_telling(frames);
+        json_t *telling = roll_printer_telling(p, frames);
         const json_t *frame = json_array_get(telling, 0);
         roll_line_add(&text, *roll_member_text(frame, "function") ? ", in %.80s" : "%.0s",
                       roll_member_text(frame, "function"));
@@ -234,9 +234,14 @@ static size_t first_sentence(const char *text)
     return strlen(text);
 }
 
-int roll_verdict_print_line(FILE *out, const json_t *verdict, bool color)
+static struct roll_printer printer_of(FILE *out, unsigned style)
 {
-    struct roll_printer p = {out, color};
+    return (struct roll_printer){out, (style & ROLL_VERDICT_COLOR) != 0, (style & ROLL_VERDICT_FRAMES) != 0};
+}
+
+int roll_verdict_print_line(FILE *out, const json_t *verdict, unsigned style)
+{
+    struct roll_printer p = printer_of(out, style);
     const char *certainty = roll_member_text(verdict, "certainty");
     const char *code = roll_member_text(verdict, "code");
     const char *text = roll_member_text(verdict, *roll_member_text(verdict, "text") != '\0' ? "text" : "title");
@@ -253,9 +258,9 @@ int roll_verdict_print_line(FILE *out, const json_t *verdict, bool color)
     return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }
 
-int roll_verdict_print(FILE *out, const json_t *verdict, bool color)
+int roll_verdict_print(FILE *out, const json_t *verdict, unsigned style)
 {
-    struct roll_printer p = {out, color};
+    struct roll_printer p = printer_of(out, style);
     if (*roll_member_text(verdict, "code") == '\0' || *roll_member_text(verdict, "certainty") == '\0') {
         return ROLL_E_CORRUPT;
     }
@@ -274,12 +279,12 @@ int roll_verdict_print(FILE *out, const json_t *verdict, bool color)
     return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }
 
-int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retired_by, bool color)
+int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retired_by, unsigned style)
 {
     if (retired_by == NULL) {
-        return roll_verdict_print(out, verdict, color);
+        return roll_verdict_print(out, verdict, style);
     }
-    struct roll_printer p = {out, color};
+    struct roll_printer p = printer_of(out, style);
     int64_t number = 0, by = 0;
     roll_member_number(verdict, "number", &number);
     roll_member_number(retired_by, "number", &by);

@@ -11,6 +11,7 @@
 #include "interposer/record/callsite.h"
 
 #include "interposer/record/pydump.h"
+#include "interposer/record/pymain.h"
 #include "interposer/record/pysite.h"
 #include "interposer/record/pystack.h"
 #include "interposer/record/session.h"
@@ -21,13 +22,14 @@
 
 #define SITES      16384u /* a power of two */
 #define SITE_LIMIT (SITES / 4 * 3)
+#define STANDS     2048u /* call sites that differ in where the main thread stood: a main thread may never stand twice */
 
 static struct {
     uint64_t hash; /* of the addresses and lines kept; 0 = free */
     uint32_t id;
 } sites[SITES];
 _Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS] __attribute__((aligned(64)));
-static uint32_t known;
+static uint32_t known, stands;
 static bool full;
 
 void roll_callsite_lost(void)
@@ -35,40 +37,57 @@ void roll_callsite_lost(void)
     atomic_fetch_add_explicit(&roll_session->ring.header->losses[ROLL_LOSS_CALLSITE], 1, memory_order_relaxed);
 }
 
-/* What a definition holds behind its head. */
+/* What a definition holds behind its head, and where the main thread stood. */
 struct place {
-    uint32_t depth, lines;
+    uint32_t depth, lines, stand_lines;
     uint64_t pc[ROLL_CALLSITE_DEPTH];
-    struct roll_callsite_line line[ROLL_CALLSITE_LINES];
+    struct roll_callsite_line line[ROLL_CALLSITE_LINES], stand[ROLL_CALLSITE_LINES];
 };
 
 static uint32_t append(const struct place *p)
 {
     struct roll_def_callsite def = {.depth = p->depth, .lines = p->lines};
+    struct roll_def_stand stand = {.lines = p->stand_lines};
     uint8_t tail[sizeof(p->pc) + sizeof(p->line)];
     size_t pcs = p->depth * sizeof(p->pc[0]), lines = p->lines * sizeof(p->line[0]);
     memcpy(tail, p->pc, pcs);
     memcpy(tail + pcs, p->line, lines);
-    if (!roll_def_is_roomy(&roll_session->ring) ||
-        roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), tail, pcs + lines) != 0) {
+    struct roll_ring *ring = &roll_session->ring;
+    if (!roll_def_is_roomy(ring) ||
+        (stand.lines > 0 && roll_def_append(ring, ROLL_DEF_STAND, known + 1, &stand, sizeof(stand), p->stand,
+                                            stand.lines * sizeof(p->stand[0])) != 0) ||
+        roll_def_append(ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), tail, pcs + lines) != 0) {
         full = true;
         return 0;
     }
+    stands += stand.lines > 0;
     roll_ptracer_refresh(NULL); /* here, because new call sites are rare, but come again and again while a job starts */
     return ++known;
 }
 
-static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
+/* How much of a call site is looked at. */
+enum look {
+    LOOK_FIRST, /* a call site that depends on where the main thread stands is told apart, and not defined */
+    LOOK_LAST,  /* with the stand that the caller gives, NULL for none */
+};
+
+static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth, enum look look, const struct roll_pymain *main)
 {
     struct place p = {.depth = 1, .pc = {pc[0]}};
+    bool user = false;
+    p.lines = full ? 0 : roll_pysite_lines(p.line, &user);
+    if (look == LOOK_FIRST && !full && !user && stands < STANDS && roll_pymain_is_other()) {
+        return ROLL_CALLSITE_STANDS;
+    }
     roll_module_define(pc[0], false);
     while (p.depth < depth && roll_module_define(pc[p.depth], true)) {
         p.pc[p.depth] = pc[p.depth];
         p.depth++;
     }
-    p.lines = full ? 0 : roll_pysite_lines(p.line);
+    p.stand_lines = main != NULL && !full && stands < STANDS ? roll_pysite_stand(main, p.stand) : 0;
     uint64_t hash = roll_hash64(p.depth, p.pc, p.depth * sizeof(p.pc[0]));
     hash = roll_hash64(hash, p.line, p.lines * sizeof(p.line[0]));
+    hash = p.stand_lines > 0 ? roll_hash64(hash, p.stand, p.stand_lines * sizeof(p.stand[0])) : hash;
     hash += hash == 0;
     for (uint32_t i = 0, at = (uint32_t)hash & (SITES - 1); i < SITES; i++, at = (at + 1) & (SITES - 1)) {
         if (sites[at].hash == hash) {
@@ -111,6 +130,33 @@ static void keep_shared(uint64_t hash, uint32_t id)
     atomic_store_explicit(&bucket[way], (hash & ~(uint64_t)UINT16_MAX) | id, memory_order_relaxed);
 }
 
+/* The id of a call site that depends on where the main thread stands. */
+static uint32_t intern_stand(uint64_t hash, const uintptr_t *pc, uint32_t depth)
+{
+    struct roll_pymain main;
+    uint64_t stand = roll_pymain_read(&main);
+    uint32_t id = 0;
+    hash = roll_hash64(hash, &stand, sizeof(stand));
+    if (!find_shared(hash, &id)) {
+        pthread_mutex_lock(&roll_lock);
+        id = intern_locked(pc, depth, LOOK_LAST, stand != 0 ? &main : NULL);
+        keep_shared(hash, id);
+        pthread_mutex_unlock(&roll_lock);
+    }
+    return id;
+}
+
+uint16_t roll_callsite_other(uint64_t hash, uint16_t id, const uintptr_t *pc, uint32_t depth)
+{
+    int saved = errno;
+    uint32_t found = id == ROLL_CALLSITE_STANDS ? intern_stand(hash, pc, depth) : 0;
+    if (found == 0) {
+        roll_callsite_lost();
+    }
+    errno = saved;
+    return (uint16_t)found;
+}
+
 uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth)
 {
     int saved = errno;
@@ -121,13 +167,10 @@ uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth
             roll_pystack_find();
             hash = roll_pystack_mix(hash); /* as the next call of this thread will come */
         }
-        id = intern_locked(pc, depth);
+        id = intern_locked(pc, depth, LOOK_FIRST, NULL);
         keep_shared(hash, id);
         pthread_mutex_unlock(&roll_lock);
     }
-    if (id == 0) {
-        roll_callsite_lost();
-    }
     errno = saved;
-    return (uint16_t)id;
+    return id == 0 || id == ROLL_CALLSITE_STANDS ? roll_callsite_other(hash, (uint16_t)id, pc, depth) : (uint16_t)id;
 }

@@ -9,8 +9,14 @@
 #include "interposer/wrap/api.h"
 #include "trace/def.h"
 
-/* Finds or makes the definition of these addresses and remembers it in the thread's cache under `hash`. */
+/* In the place of an id in the shared table: the call site depends on where the main thread stands (pymain.h). */
+#define ROLL_CALLSITE_STANDS UINT16_MAX
+
+/* Finds or makes the definition of these addresses and remembers it in the shared table under `hash`. Keeps errno. */
 uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth);
+
+/* The call site under a hash that the shared table holds without an id: there is none, or ROLL_CALLSITE_STANDS. */
+uint16_t roll_callsite_other(uint64_t hash, uint16_t id, const uintptr_t *pc, uint32_t depth);
 
 /* The ids given so far, by the hash of the addresses as they stood on the stack: single words, 48 bits of the hash and
  * 16 of id, shared by all threads without a lock. A table per thread was rejected: that would be kilobytes of
@@ -59,10 +65,8 @@ static inline uint16_t roll_callsite(struct roll_thread *t, uintptr_t pc, const 
     for (unsigned way = 0; way < ROLL_CALLSITE_WAYS; way++) {
         uint64_t word = atomic_load_explicit(&bucket[way], memory_order_relaxed);
         if (ROLL_LIKELY((word ^ hash) >> 16 == 0) && word != 0) {
-            if (ROLL_UNLIKELY((word & UINT16_MAX) == 0)) {
-                roll_callsite_lost();
-            }
-            return (uint16_t)word;
+            uint16_t id = (uint16_t)word;
+            return ROLL_LIKELY((uint16_t)(id + 1) > 1) ? id : roll_callsite_other(hash, id, pcs, depth);
         }
     }
     return roll_callsite_intern(hash, pcs, depth);

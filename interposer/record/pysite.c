@@ -36,6 +36,7 @@ struct entry {
 static struct entry lines[LINES], files[FILES]; /* by what they say */
 static struct entry frames[LINES];              /* by identity; a newer one takes the place of an older one */
 static uint32_t known_lines, known_files;
+static char libraries[RULE_BYTES]; /* the rule in use; written before the session is active */
 
 /* The place of a hash in a table, or a free one; NULL when the table is full. */
 static struct entry *place(struct entry *table, uint32_t size, uint64_t hash)
@@ -61,16 +62,27 @@ static bool follows(const char *path, const char *rule)
     return false;
 }
 
-static const struct entry *define_file(const char *path)
+void roll_pysite_start(void)
 {
     const char *rule = getenv("ROLLCALL_PYTHON_LIBRARIES");
+    rule = rule != NULL ? rule : DEFAULT_RULE;
+    size_t bytes = strlen(rule);
+    while (bytes >= sizeof(libraries)) { /* whole parts of it */
+        const char *colon = memrchr(rule, ':', bytes);
+        bytes = colon != NULL ? (size_t)(colon - rule) : 0;
+    }
+    memcpy(libraries, rule, bytes);
+    libraries[bytes] = '\0';
+}
+
+static const struct entry *define_file(const char *path)
+{
     size_t bytes = strlen(path);
     uint64_t hash = roll_hash64(1, path, bytes) | 1;
     struct entry *e = place(files, FILES, hash);
     if (e != NULL && e->hash == 0) {
         struct roll_def_source def = {.path_bytes = (uint32_t)bytes};
-        *e = (struct entry){
-            .hash = hash, .library = follows(path, rule != NULL ? rule : DEFAULT_RULE), .own = follows(path, OWN_RULE)};
+        *e = (struct entry){.hash = hash, .library = follows(path, libraries), .own = follows(path, OWN_RULE)};
         if (roll_def_is_roomy(&roll_session->ring) &&
             roll_def_append(&roll_session->ring, ROLL_DEF_SOURCE, known_files + 1, &def, sizeof(def), path, bytes) ==
                 0) {
@@ -81,12 +93,12 @@ static const struct entry *define_file(const char *path)
 }
 
 /* The line that a frame says it is at; id 0: it cannot be defined. */
-static struct entry line_of(const struct roll_pyframe *frame)
+static struct entry line_of(const struct roll_pyframe *frame, roll_pystack_get *get)
 {
     char path[PATH_MAXIMUM], function[NAME_MAXIMUM];
     uint32_t line;
     const struct entry *file = NULL;
-    if (!roll_pystack_describe(frame, path, sizeof(path), function, sizeof(function), &line) ||
+    if (!roll_pystack_describe(frame, get, path, sizeof(path), function, sizeof(function), &line) ||
         (file = define_file(path)) == NULL || file->id == 0) {
         return (struct entry){.id = 0};
     }
@@ -113,36 +125,72 @@ static struct entry define_line(const struct roll_pyframe *frame)
     uint64_t hash = roll_pystack_identity(frame) | 1;
     struct entry *e = &frames[hash >> 1 & (LINES - 1)];
     if (e->hash != hash) {
-        *e = line_of(frame);
+        *e = line_of(frame, roll_pystack_load);
         e->hash = hash;
     }
     return *e;
 }
 
-uint32_t roll_pysite_lines(struct roll_callsite_line out[ROLL_CALLSITE_LINES])
-{
-    struct roll_pyframe frame[ROLL_PYSTACK_DEPTH];
+/* Frames that are chosen one after the other, from the innermost on. */
+struct chosen {
     struct entry line[ROLL_PYSTACK_DEPTH];
-    uint32_t frames_read = roll_pystack_read(frame, ROLL_PYSTACK_DEPTH), n = 0, kept = 0, folded = 0, last_own = 0;
-    for (uint32_t i = 0; i < frames_read; i++) {
-        line[n] = define_line(&frame[i]);
-        if (line[n].id == 0) {
-            break; /* what lies further out is not known to be called from there */
-        }
-        n += !line[n].own;
-        if (n > 0 && !line[n - 1].library) {
-            last_own = n;
-        }
+    uint32_t n, last_user; /* number of the outermost line of the user's, from 1; 0: none */
+};
+
+static void choose(struct chosen *c, struct entry line)
+{
+    c->line[c->n] = line;
+    c->n += !line.own;
+    if (c->n > 0 && !c->line[c->n - 1].library) {
+        c->last_user = c->n;
     }
-    bool fold = last_own > 0;
-    n = fold ? last_own : n;
+}
+
+/* Keeps what there is room for, libraries folded, and nothing outside of the last line of the user's. */
+static uint32_t fold(const struct chosen *c, struct roll_callsite_line out[ROLL_CALLSITE_LINES])
+{
+    bool folds = c->last_user > 0;
+    uint32_t n = folds ? c->last_user : c->n, kept = 0, folded = 0;
     for (uint32_t i = 0; i < n && kept < ROLL_CALLSITE_LINES; i++) {
-        if (fold && i > 0 && line[i].library && line[i - 1].library) {
+        if (folds && i > 0 && c->line[i].library && c->line[i - 1].library) {
             folded++;
             continue;
         }
-        out[kept++] = (struct roll_callsite_line){.line = line[i].id, .folded = folded};
+        out[kept++] = (struct roll_callsite_line){.line = c->line[i].id, .folded = folded};
         folded = 0;
     }
     return kept;
+}
+
+uint32_t roll_pysite_lines(struct roll_callsite_line out[ROLL_CALLSITE_LINES], bool *user)
+{
+    struct roll_pyframe frame[ROLL_PYSTACK_DEPTH];
+    struct chosen c = {.n = 0};
+    uint32_t read = roll_pystack_read(frame, ROLL_PYSTACK_DEPTH);
+    for (uint32_t i = 0; i < read; i++) {
+        struct entry line = define_line(&frame[i]);
+        if (line.id == 0) {
+            break; /* what lies further out is not known to be called from there */
+        }
+        choose(&c, line);
+    }
+    *user = c.last_user > 0;
+    return fold(&c, out);
+}
+
+uint32_t roll_pysite_stand(const struct roll_pymain *stand, struct roll_callsite_line out[ROLL_CALLSITE_LINES])
+{
+    struct chosen c = {.n = 0};
+    for (uint32_t i = 0; i < stand->frames; i++) {
+        struct entry line = {.id = 0};
+        if (stand->of[i].shim) {
+            continue;
+        }
+        line = line_of(&stand->of[i].at, roll_pystack_peek);
+        if (line.id == 0) {
+            break;
+        }
+        choose(&c, line);
+    }
+    return c.last_user > 0 && roll_pymain_stands(stand) ? fold(&c, out) : 0;
 }

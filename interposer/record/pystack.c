@@ -9,12 +9,10 @@
  */
 #include "interposer/record/pystack.h"
 
-#include "interposer/bind/compat.h"
+#include "interposer/bind/elfsym.h"
 #include "interposer/record/clock.h"
 #include "trace/err.h"
-#include "trace/python_layout.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
@@ -29,6 +27,8 @@
 #define PROBED      200u /* frames that the first use judges */
 #define RETRY_NS    10000000u
 #define LINES_BYTES (1u << 20)
+#define COPY_BYTES  (1u << 16) /* of a line table of another thread's code */
+#define TEXT_BYTES  1024u      /* of a text, before it is UTF-8 */
 #define CODE_BYTES  (1u << 24)
 #define TAGS        ((uintptr_t)7) /* low bits of a pointer to an object, which are no part of the address */
 #define MAIN_AFTER  8u             /* in the runtime, the first interpreter made stands behind the newest one */
@@ -39,16 +39,8 @@
 
 _Atomic uint32_t roll_pystack_ready;
 
-/* Constant once roll_pystack_ready is set. */
-static struct {
-    struct roll_py_layout layout;
-    uintptr_t runtime, main; /* _PyRuntime, and its main interpreter: 0 there once Python has ended */
-    uintptr_t code_type, text_type;
-    roll_specific_t specific; /* NULL: the state is in the thread-local block */
-    unsigned key;
-    uintptr_t key_at; /* where _PyRuntime has the key: KEY_SET, and the key's number in the upper half */
-    size_t tls_module, tls_offset;
-} py;
+struct roll_pystack roll_pystack;
+#define py roll_pystack
 static bool judged;       /* found, or never to be read. Under roll_lock */
 static uint64_t retry_ns; /* not asked for again before. Under roll_lock */
 
@@ -70,11 +62,28 @@ static inline uint32_t half_at(uintptr_t at)
     return *(const uint32_t *)at;
 }
 
+/* False: Python has ended, or is about to and frees the states of threads that go on without its lock. */
+static inline bool runs(void)
+{
+    return word_at(py.runtime + py.layout.interpreters + MAIN_AFTER) == py.main &&
+           word_at(py.runtime + py.layout.finalizing) == 0;
+}
+
+bool roll_pystack_runs(void)
+{
+    return runs();
+}
+
+/*
+ * The state of this thread. Between the look at the runtime and the reads that follow lie some nanoseconds in which
+ * another thread may begin to end Python and let go of this state. The memory is then what the allocator has kept:
+ * a fault would need the allocator to give it back to the kernel within that time. A read that cannot fault costs more
+ * than the call that is recorded. What such a read gave is not used: the runtime is looked at once more behind it.
+ */
 static inline uintptr_t this_state(void)
 {
-    if (word_at(py.runtime + py.layout.interpreters + MAIN_AFTER) != py.main ||
-        word_at(py.runtime + py.layout.finalizing) != 0) {
-        return 0; /* Python has ended, or is about to and frees the states of threads that go on without its lock */
+    if (!runs()) {
+        return 0;
     }
     if (py.specific != NULL) {
         /* A Python that began anew in this process may have another key, and the old one be somebody else's. */
@@ -116,7 +125,7 @@ uint32_t roll_pystack_read(struct roll_pyframe *out, uint32_t max)
         }
         frame = word_at(frame + py.layout.frame_previous);
     }
-    return n;
+    return runs() ? n : 0;
 }
 
 /* The two halves of a product: one multiplication mixes two words well. */
@@ -164,28 +173,50 @@ static inline __attribute__((always_inline)) uint64_t mix_chain(uint64_t hash, u
 uint64_t roll_pystack_mix_frames(uint64_t hash)
 {
     uintptr_t frame = innermost(this_state());
-    return py.layout.at == ROLL_PY_AT_POINTER ? mix_chain(hash, frame, true) : mix_chain(hash, frame, false);
+    uint64_t mixed = py.layout.at == ROLL_PY_AT_POINTER ? mix_chain(hash, frame, true) : mix_chain(hash, frame, false);
+    return runs() ? mixed : hash;
 }
 
 /* what a frame stands for */
 
+bool roll_pystack_load(uintptr_t at, void *out, size_t bytes)
+{
+    memcpy(out, (const void *)at, bytes);
+    return true;
+}
+
+static uint64_t get_word(roll_pystack_get *get, uintptr_t at)
+{
+    uint64_t word = 0;
+    return get(at, &word, sizeof(word)) ? word : 0;
+}
+
+static uint32_t get_half(roll_pystack_get *get, uintptr_t at)
+{
+    uint32_t half = 0;
+    return get(at, &half, sizeof(half)) ? half : 0;
+}
+
 /* A str as UTF-8, terminated; of one that is too long, the end or the beginning. */
-static bool put_text(uintptr_t object, char *out, size_t bytes, bool end)
+static bool put_text(roll_pystack_get *get, uintptr_t object, char *out, size_t bytes, bool end)
 {
     const struct roll_py_layout *l = &py.layout;
-    if (object == 0 || word_at(object + l->object_type) != py.text_type) {
+    uint8_t data[TEXT_BYTES];
+    if (object == 0 || get_word(get, object + l->object_type) != py.text_type) {
         return false;
     }
-    uintptr_t length = word_at(object + l->text_length);
-    uint32_t state = half_at(object + l->text_state);
+    uintptr_t length = get_word(get, object + l->text_length);
+    uint32_t state = get_half(get, object + l->text_state);
     unsigned kind = state >> l->text_kind_bit & 7;
     bool compact = state >> (l->text_kind_bit + 3) & 1, ascii = state >> (l->text_kind_bit + 4) & 1;
     if (!compact || (kind != 1 && kind != 2 && kind != 4)) {
         return false;
     }
     size_t room = (bytes - 1) / (ascii ? 1 : 4), chars = length < room ? (size_t)length : room, used = 0;
-    const uint8_t *data = (const uint8_t *)(object + (ascii ? l->text_ascii : l->text_wide));
-    data += end ? (length - chars) * kind : 0;
+    uintptr_t from = object + (ascii ? l->text_ascii : l->text_wide) + (end ? (length - chars) * kind : 0);
+    if (chars * kind > sizeof(data) || (chars > 0 && !get(from, data, chars * kind))) {
+        return false;
+    }
     for (size_t i = 0; i < chars; i++) {
         uint32_t c = 0;
         memcpy(&c, data + i * kind, kind); /* little-endian */
@@ -209,27 +240,39 @@ static uint32_t byte_of(const struct roll_pyframe *frame)
     return byte < CODE_BYTES ? (uint32_t)byte : UINT32_MAX;
 }
 
-bool roll_pystack_describe(const struct roll_pyframe *frame, char *file, size_t file_bytes, char *function,
-                           size_t function_bytes, uint32_t *line)
+/* The line of a byte of the code, by a line table at this address; 0: none. A table that another thread may let go of
+ * is copied, and one that is too large for that says nothing. */
+static uint32_t line_at(roll_pystack_get *get, uintptr_t lines, uint32_t first, uint32_t byte)
+{
+    static uint8_t copied[COPY_BYTES]; /* under roll_lock */
+    uintptr_t bytes = 0, data = lines + py.layout.bytes_data;
+    if (!get(lines + py.layout.bytes_size, &bytes, sizeof(bytes))) {
+        return 0;
+    }
+    if (get == roll_pystack_load) {
+        return bytes <= LINES_BYTES ? roll_py_line(py.layout.lines, (const uint8_t *)data, (size_t)bytes, first, byte)
+                                    : 0;
+    }
+    return bytes <= sizeof(copied) && (bytes == 0 || get(data, copied, (size_t)bytes))
+               ? roll_py_line(py.layout.lines, copied, (size_t)bytes, first, byte)
+               : 0;
+}
+
+bool roll_pystack_describe(const struct roll_pyframe *frame, roll_pystack_get *get, char *file, size_t file_bytes,
+                           char *function, size_t function_bytes, uint32_t *line)
 {
     const struct roll_py_layout *l = &py.layout;
     uint32_t name = l->code_qualname != ROLL_PY_NONE ? l->code_qualname : l->code_name;
-    uint32_t first = half_at(frame->code + l->code_firstline), byte = byte_of(frame);
-    uintptr_t lines = word_at(frame->code + l->code_lines);
-    *line = first;
-    if (byte != UINT32_MAX && lines != 0) {
-        uintptr_t bytes = word_at(lines + l->bytes_size);
-        *line = bytes <= LINES_BYTES
-                    ? roll_py_line(l->lines, (const uint8_t *)(lines + l->bytes_data), (size_t)bytes, first, byte)
-                    : 0;
-    }
-    return put_text(word_at(frame->code + l->code_file), file, file_bytes, true) &&
-           put_text(word_at(frame->code + name), function, function_bytes, false);
+    uint32_t first = get_half(get, frame->code + l->code_firstline), byte = byte_of(frame);
+    uintptr_t lines = get_word(get, frame->code + l->code_lines);
+    *line = byte != UINT32_MAX && lines != 0 ? line_at(get, lines, first, byte) : first;
+    return put_text(get, get_word(get, frame->code + l->code_file), file, file_bytes, true) &&
+           put_text(get, get_word(get, frame->code + name), function, function_bytes, false);
 }
 
 /* finding the interpreter: every read may lead nowhere */
 
-static bool peek(uintptr_t at, void *out, size_t bytes)
+bool roll_pystack_peek(uintptr_t at, void *out, size_t bytes)
 {
     struct iovec to = {out, bytes}, from = {(void *)at, bytes};
     return at != 0 && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)bytes;
@@ -238,26 +281,48 @@ static bool peek(uintptr_t at, void *out, size_t bytes)
 static uintptr_t peek_word(uintptr_t at)
 {
     uintptr_t word = 0;
-    return peek(at, &word, sizeof(word)) ? word : 0;
+    return roll_pystack_peek(at, &word, sizeof(word)) ? word : 0;
+}
+
+/*
+ * What the interpreter exports. The tables of loaded objects are read in place: dlsym takes the loader's lock, which a
+ * thread holds while it runs the constructors of a library, and such a constructor may wait for roll_lock.
+ */
+enum { RUNTIME, CODE_TYPE, TEXT_TYPE, VERSION_WORD, SEND, GET_FRAME, NAMES };
+static const char *const names[NAMES] = {"_PyRuntime", "PyCode_Type", "PyUnicode_Type",
+                                         "Py_Version", "PyIter_Send", "PyThreadState_GetFrame"};
+static uintptr_t named[NAMES]; /* 0: not exported. Under roll_lock */
+
+/* The names of one object. The first object that has a name gives it, as in a lookup by the loader. */
+static int look_up(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct link_map map = {.l_addr = info->dlpi_addr};
+    (void)size, (void)arg;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
+            map.l_ld = (ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        }
+    }
+    for (unsigned i = 0; map.l_ld != NULL && i < NAMES; i++) {
+        named[i] = named[i] != 0 ? named[i] : (uintptr_t)roll_elf_symbol(&map, names[i]);
+    }
+    return 0;
 }
 
 /* Versions that do not say their layout: the names that they export tell them apart. */
 static unsigned minor_by_names(void)
 {
-    const void *version = roll_dlsym(RTLD_DEFAULT, "Py_Version");
     uint32_t hex = 0;
-    if (version != NULL && peek((uintptr_t)version, &hex, sizeof(hex))) {
+    if (named[VERSION_WORD] != 0 && roll_pystack_peek(named[VERSION_WORD], &hex, sizeof(hex))) {
         return hex >> 16 & 0xff;
     }
-    return roll_dlsym(RTLD_DEFAULT, "PyIter_Send") != NULL              ? 10
-           : roll_dlsym(RTLD_DEFAULT, "PyThreadState_GetFrame") != NULL ? 9
-                                                                        : 0;
+    return named[SEND] != 0 ? 10 : named[GET_FRAME] != 0 ? 9 : 0;
 }
 
 static bool choose_layout(void)
 {
     uint64_t words[ROLL_PY_OFFSET_WORDS];
-    if (!peek(py.runtime, words, sizeof(words))) {
+    if (!roll_pystack_peek(py.runtime, words, sizeof(words))) {
         return false;
     }
     int err = roll_py_layout_read(words, ROLL_PY_OFFSET_WORDS, &py.layout);
@@ -324,12 +389,13 @@ static int search_tls(struct dl_phdr_info *info, size_t size, void *arg)
 static bool find_key(unsigned key)
 {
     uint64_t want = KEY_SET | (uint64_t)key << 32, word;
-    if (py.layout.runtime_key != ROLL_PY_NONE && peek(py.runtime + py.layout.runtime_key, &word, sizeof(word)) &&
-        word == want) {
+    if (py.layout.runtime_key != ROLL_PY_NONE &&
+        roll_pystack_peek(py.runtime + py.layout.runtime_key, &word, sizeof(word)) && word == want) {
         py.key_at = py.runtime + py.layout.runtime_key;
         return true;
     }
-    for (uint32_t at = KEY_FROM; at < KEY_TO && peek(py.runtime + at, &word, sizeof(word)); at += sizeof(word)) {
+    for (uint32_t at = KEY_FROM; at < KEY_TO && roll_pystack_peek(py.runtime + at, &word, sizeof(word));
+         at += sizeof(word)) {
         if (word == want) {
             py.key_at = py.runtime + at;
             return true;
@@ -362,7 +428,7 @@ static bool frame_is_sound(uintptr_t frame)
     const struct roll_py_layout *l = &py.layout;
     uint8_t data[ROLL_PY_FRAME_BYTES], byte;
     uintptr_t code, at, type;
-    if (!peek(frame, data, sizeof(data))) {
+    if (!roll_pystack_peek(frame, data, sizeof(data))) {
         return false;
     }
     memcpy(&code, data + l->frame_code, sizeof(code));
@@ -374,7 +440,7 @@ static bool frame_is_sound(uintptr_t frame)
     bool within = l->at != ROLL_PY_AT_POINTER || at - (code + l->code_bytes) + 2 * sizeof(uint64_t) < CODE_BYTES;
     return type == py.code_type && within && peek_word(file + l->object_type) == py.text_type &&
            peek_word(name + l->object_type) == py.text_type && bytes > 0 && bytes < LINES_BYTES &&
-           peek(lines + l->bytes_data + bytes - 1, &byte, 1);
+           roll_pystack_peek(lines + l->bytes_data + bytes - 1, &byte, 1);
 }
 
 /* Follows the chain of this thread: every frame must be sound. */
@@ -388,7 +454,7 @@ static bool chain_is_sound(uintptr_t state)
     }
     for (unsigned hops = 0; frame != 0 && hops < PROBED; hops++) {
         uint8_t owner = 0;
-        if (l->frame_owner != ROLL_PY_NONE && !peek(frame + l->frame_owner, &owner, 1)) {
+        if (l->frame_owner != ROLL_PY_NONE && !roll_pystack_peek(frame + l->frame_owner, &owner, 1)) {
             return false;
         }
         bool shim = l->frame_owner != ROLL_PY_NONE && owner >= l->owner_shim;
@@ -396,7 +462,7 @@ static bool chain_is_sound(uintptr_t state)
             return false;
         }
         seen += !shim;
-        if (!peek(frame + l->frame_previous, &frame, sizeof(frame))) {
+        if (!roll_pystack_peek(frame + l->frame_previous, &frame, sizeof(frame))) {
             return false;
         }
     }
@@ -409,20 +475,18 @@ static int count_loaded(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* Whether there is an interpreter. A program may load it late; the loader is asked for its names only when it has
- * loaded something since, because a lookup that fails takes memory. */
+/* Whether there is an interpreter. A program may load it late; the objects are searched only when some were loaded
+ * since. */
 static bool find_runtime(void)
 {
     static unsigned long long loaded;
     unsigned long long now = 0;
     dl_iterate_phdr(count_loaded, &now);
-    if (py.runtime == 0 && (now == 0 || now != loaded)) {
+    if (named[RUNTIME] == 0 && (now == 0 || now != loaded)) {
         loaded = now;
-        py.runtime = (uintptr_t)roll_dlsym(RTLD_DEFAULT, "_PyRuntime");
-        if (py.runtime == 0) {
-            roll_dlerror_clear();
-        }
+        dl_iterate_phdr(look_up, NULL);
     }
+    py.runtime = named[RUNTIME];
     return py.runtime != 0;
 }
 
@@ -431,8 +495,8 @@ static void find(void)
     if (!find_runtime()) {
         return;
     }
-    py.code_type = (uintptr_t)roll_dlsym(RTLD_DEFAULT, "PyCode_Type");
-    py.text_type = (uintptr_t)roll_dlsym(RTLD_DEFAULT, "PyUnicode_Type");
+    py.code_type = named[CODE_TYPE];
+    py.text_type = named[TEXT_TYPE];
     if (!choose_layout() || py.code_type == 0 || py.text_type == 0) {
         judged = true;
         return;

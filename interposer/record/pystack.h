@@ -11,7 +11,8 @@
 #ifndef ROLL_INTERPOSER_RECORD_PYSTACK_H
 #define ROLL_INTERPOSER_RECORD_PYSTACK_H
 
-#include "interposer/wrap/api.h"
+#include "interposer/bind/compat.h"
+#include "trace/python_layout.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,6 +26,18 @@ struct roll_pyframe {
     uintptr_t code;
     uint64_t at;
 };
+
+/* What reading frames relies on: constant once roll_pystack_ready is set, but for what it points to. */
+struct roll_pystack {
+    struct roll_py_layout layout;
+    uintptr_t runtime, main; /* _PyRuntime, and its main interpreter: 0 there once Python has ended */
+    uintptr_t code_type, text_type;
+    roll_specific_t specific; /* NULL: the state is in the thread-local block */
+    unsigned key;
+    uintptr_t key_at; /* where _PyRuntime has the key, in the form of find_key */
+    size_t tls_module, tls_offset;
+};
+extern struct roll_pystack roll_pystack __attribute__((visibility("hidden")));
 
 /* Whether frames can be read in this process. */
 extern _Atomic uint32_t roll_pystack_ready __attribute__((visibility("hidden")));
@@ -45,12 +58,21 @@ void roll_pystack_find(void);
 /* This thread's Python frames, innermost first; returns how many, at most `max`. 0: none. */
 uint32_t roll_pystack_read(struct roll_pyframe *out, uint32_t max);
 
+/* Reads memory of this process: false where there is none. The second way never fails, and is for what stands still. */
+typedef bool roll_pystack_get(uintptr_t at, void *out, size_t bytes);
+bool roll_pystack_peek(uintptr_t at, void *out, size_t bytes);
+bool roll_pystack_load(uintptr_t at, void *out, size_t bytes);
+
+/* Whether the interpreter that was found still runs: it has not begun to end. */
+bool roll_pystack_runs(void);
+
 /*
- * What a frame stands for, for the thread that has it. Texts are cut to what fits, the end of a path and the beginning
- * of a name are kept; the result says that all of it could be read. *line is 0 when the code has none there.
+ * What a frame stands for. A thread reads its own frames with roll_pystack_load, those of another with
+ * roll_pystack_peek. Texts are cut to what fits, the end of a path and the beginning of a name are kept; the result
+ * says that all of it could be read. *line is 0 when the code has none there. Under roll_lock.
  */
-bool roll_pystack_describe(const struct roll_pyframe *frame, char *file, size_t file_bytes, char *function,
-                           size_t function_bytes, uint32_t *line);
+bool roll_pystack_describe(const struct roll_pyframe *frame, roll_pystack_get *get, char *file, size_t file_bytes,
+                           char *function, size_t function_bytes, uint32_t *line);
 
 /* A number for a frame that differs, as far as can be, from that of another code object which had this address before.
  */

@@ -11,6 +11,7 @@
 #include "interposer/failfast/failfast.h"
 #include "interposer/record/clock.h"
 #include "interposer/record/pydump.h"
+#include "interposer/record/pysite.h"
 #include "interposer/record/session.h"
 #include "interposer/record/thread.h"
 #include "trace/compare.h"
@@ -210,6 +211,7 @@ static bool start(char *dir)
     roll_completion_start(session->ring.header);
     parent_compare = session->compare;
     roll_clock_start();
+    roll_pysite_start();
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);
     return true;

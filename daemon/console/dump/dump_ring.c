@@ -100,8 +100,8 @@ static const struct roll_dump_field record_fields[] = {
 
 static const char *def_name(unsigned type)
 {
-    static const char *const names[] = {"?",      "comm",  "callsite", "module", "stream",
-                                        "thread", "layer", "graph",    "source", "line"};
+    static const char *const names[] = {"?",     "comm",  "callsite", "module", "stream", "thread",
+                                        "layer", "graph", "source",   "line",   "stand",  "text"};
     return type < COUNT(names) ? names[type] : "?";
 }
 
@@ -178,6 +178,8 @@ static const struct roll_dump_field line_fields[] = {
     BODY(L, function_bytes, ROLL_DUMP_UINT),
 };
 #undef L
+static const struct roll_dump_field stand_fields[] = {DEF_HEAD, {"lines", 16, 4, ROLL_DUMP_UINT, NULL}};
+static const struct roll_dump_field text_fields[] = {DEF_HEAD, {"text_bytes", 16, 4, ROLL_DUMP_UINT, NULL}};
 static const struct roll_dump_field other_fields[] = {DEF_HEAD};
 /* The lines of a call site stand behind its addresses. */
 static const char *const line_names[ROLL_CALLSITE_LINES] = {"line[0]", "line[1]", "line[2]", "line[3]",
@@ -201,7 +203,19 @@ static const struct {
     [ROLL_DEF_GRAPH] = {graph_fields, COUNT(graph_fields), 0, NULL},
     [ROLL_DEF_SOURCE] = {source_fields, COUNT(source_fields), 16 + sizeof(struct roll_def_source), "path"},
     [ROLL_DEF_LINE] = {line_fields, COUNT(line_fields), 16 + sizeof(struct roll_def_line), "function"},
+    [ROLL_DEF_STAND] = {stand_fields, COUNT(stand_fields), 0, NULL},
+    [ROLL_DEF_TEXT] = {text_fields, COUNT(text_fields), 16 + sizeof(struct roll_def_text), "text"},
 };
+
+/* The lines of a call site or of a stand, which begin `at` bytes into the definition. */
+static size_t add_lines(struct roll_dump_field *fields, size_t n, uint32_t lines, size_t at)
+{
+    for (uint32_t i = 0; i < lines; i++, at += sizeof(struct roll_callsite_line)) {
+        fields[n++] = (struct roll_dump_field){line_names[i], (uint16_t)at, 4, ROLL_DUMP_UINT, NULL};
+        fields[n++] = (struct roll_dump_field){folded_names[i], (uint16_t)(at + 4), 4, ROLL_DUMP_UINT, NULL};
+    }
+    return n;
+}
 
 static void dump_def(struct roll_dump *d, uint64_t offset, const uint8_t *entry, size_t bytes,
                      const struct roll_def *def)
@@ -218,11 +232,9 @@ static void dump_def(struct roll_dump *d, uint64_t offset, const uint8_t *entry,
     memcpy(fields, from, n * sizeof(*fields));
     if (def->type == ROLL_DEF_CALLSITE) {
         n -= ROLL_CALLSITE_DEPTH - def->callsite.depth;
-        for (uint16_t i = 0; i < def->callsite.lines; i++) {
-            uint16_t at = (uint16_t)(24 + def->callsite.depth * 8 + i * sizeof(struct roll_callsite_line));
-            fields[n++] = (struct roll_dump_field){line_names[i], at, 4, ROLL_DUMP_UINT, NULL};
-            fields[n++] = (struct roll_dump_field){folded_names[i], (uint16_t)(at + 4), 4, ROLL_DUMP_UINT, NULL};
-        }
+        n = add_lines(fields, n, def->callsite.lines, 24 + def->callsite.depth * sizeof(uint64_t));
+    } else if (def->type == ROLL_DEF_STAND) {
+        n = add_lines(fields, n, def->stand.lines, 24);
     }
     if (from != other_fields && def_tables[def->type].text_at != 0 && bytes > def_tables[def->type].text_at) {
         uint16_t at = def_tables[def->type].text_at;

@@ -23,6 +23,7 @@ struct roll_run_options {
     uint32_t nodes;                 /* the ranks get the places of a job on so many nodes; 0 = 1 */
     bool hostnccl, prefix, quiet, fail_on_finding;
     bool brief;              /* at the end of a job without findings nothing is said of what it did */
+    bool frames;             /* verdicts show every frame of a call */
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */
@@ -187,8 +188,9 @@ void roll_run_note_asked(const char *dir);
 
 typedef struct roll_announcer roll_announcer_t;
 /* Starts a thread that prints the verdicts of `job` ("" = of the root, which is ours alone) as they come, and copies
- * them to `json` (NULL = nowhere; borrowed, closed by the caller after destroy). NULL when out of memory. */
-roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet);
+ * them to `json` (NULL = nowhere; borrowed, closed by the caller after destroy). frames: with every frame of a call.
+ * NULL when out of memory. */
+roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet, bool frames);
 /* Called when the job is over: asks the root for its last verdicts and the summary. The descriptor that is returned
  * becomes readable when they have come or cannot come. */
 int roll_announcer_finish(roll_announcer_t *announcer);

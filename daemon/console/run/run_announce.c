@@ -32,7 +32,8 @@ struct roll_announcer {
     pthread_t thread;
     char endpoint[256], job[ROLL_JOB_BYTES];
     FILE *json; /* borrowed */
-    bool quiet, colour;
+    bool quiet;
+    unsigned style;              /* enum roll_verdict_style */
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
     atomic_bool ended;           /* set by the main thread: the job did not end by itself, we have ended it */
     int done_fd;
@@ -70,7 +71,7 @@ static void announce(struct roll_announcer *a, const json_t *verdict)
     a->seen++;
     roll_tally_add_json(&a->tally, verdict);
     if (!a->quiet && !is_folded(a, verdict)) {
-        (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->colour);
+        (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->style);
         fflush(stderr);
     }
     if (a->json != NULL && roll_json_line(verdict, a->json) != 0) {
@@ -168,7 +169,7 @@ out:
     return NULL;
 }
 
-roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet)
+roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet, bool frames)
 {
     struct roll_announcer *a = calloc(1, sizeof(*a));
     sigset_t all, old;
@@ -180,7 +181,8 @@ roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE
     a->json = json;
     a->heard = json_object();
     a->quiet = quiet;
-    a->colour = roll_colour_wanted(STDERR_FILENO);
+    a->style = (roll_colour_wanted(STDERR_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+               (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
     a->done_fd = eventfd(0, EFD_CLOEXEC);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

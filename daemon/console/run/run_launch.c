@@ -441,7 +441,7 @@ int roll_run_launch(const struct roll_run_options *options, const struct roll_pl
         if (r.o.daemon != NULL) {
             roll_ident_read(environment, &ident);
         }
-        r.announcer = roll_announcer_new(r.daemon.endpoint, ident.job, r.json, r.o.quiet);
+        r.announcer = roll_announcer_new(r.daemon.endpoint, ident.job, r.json, r.o.quiet, r.o.frames);
     }
     wait_for_job(&r);
     if (start_error == 0) {

@@ -145,6 +145,20 @@ static void last_call(const json_t *status, const json_t *rank, char what[CELL],
     }
 }
 
+/* Whether some rank's last call has a place in Python: a table without any has no column for them. */
+static bool has_places(const json_t *status)
+{
+    size_t i;
+    json_t *rank;
+    json_array_foreach(json_object_get(status, "ranks"), i, rank)
+    {
+        if (json_is_string(json_object_get(json_object_get(rank, "last"), "place"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void age(const json_t *rank, uint64_t now_ns, char out[CELL])
 {
     int64_t last = roll_json_int(rank, "last_ns", 0);
@@ -157,17 +171,18 @@ static void age(const json_t *rank, uint64_t now_ns, char out[CELL])
 
 static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
-    static const char *const heading[] = {"RANK", "HOST", "PID",   "STATE", "LAST CALL", "COMM",
-                                          "SEQ",  "AGE",  "WAITS", "STEP",  "CALLS",     "LOST"};
+    static const char *const heading[] = {"RANK", "HOST",  "PID",  "STATE", "LAST CALL", "COMM", "SEQ",
+                                          "AGE",  "WAITS", "STEP", "CALLS", "LOST",      "PLACE"};
     size_t i;
     json_t *rank;
-    *t = (struct roll_columns){.columns = 12,
+    bool places = has_places(status);
+    *t = (struct roll_columns){.columns = places ? 13 : 12,
                                .right = 1u << 0 | 1u << 2 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
-                               .shrink = 2};
+                               .shrink = places ? 13 : 2};
     int err = roll_columns_row(t, heading);
     json_array_foreach(json_object_get(status, "ranks"), i, rank)
     {
-        char cell[12][CELL];
+        char cell[13][CELL];
         any(rank, "rank", cell[0]);
         any(rank, "host", cell[1]);
         any(rank, "pid", cell[2]);
@@ -178,8 +193,9 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
         any(rank, "step", cell[9]);
         counted(rank, "calls", cell[10]);
         counted(rank, "lost", cell[11]);
-        const char *cells[12];
-        for (size_t k = 0; k < 12; k++) {
+        any(json_object_get(rank, "last"), "place", cell[12]);
+        const char *cells[13];
+        for (size_t k = 0; k < 13; k++) {
             cells[k] = cell[k];
         }
         err = err == 0 ? roll_columns_row(t, cells) : err;
@@ -190,9 +206,10 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
 /* Writes a key that is equal for ranks that stand at the same place. */
 static void place_key(const json_t *status, const json_t *rank, char *out, size_t size)
 {
-    char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL];
+    char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL], place[CELL];
     last_call(status, rank, what, comm, seq);
-    snprintf(out, size, "%s\n%s\n%s\n%s\n%s", any(rank, "state", state), what, comm, seq, any(rank, "step", step));
+    snprintf(out, size, "%s\n%s\n%s\n%s\n%s\n%s", any(rank, "state", state), what, comm, seq, any(rank, "step", step),
+             any(json_object_get(rank, "last"), "place", place));
 }
 
 static int folded_row(const json_t *status, size_t from, const char *key, bool *done, uint64_t now_ns,
@@ -200,13 +217,13 @@ static int folded_row(const json_t *status, size_t from, const char *key, bool *
 {
     struct roll_rankset set = {0};
     const json_t *ranks = json_object_get(status, "ranks");
-    char cell[7][CELL], count[CELL];
+    char cell[8][CELL], count[CELL];
     json_t *first = json_array_get(ranks, from), *rank;
     uint64_t oldest = UINT64_MAX;
     size_t members = 0;
     int err = 0;
     for (size_t i = from; i < json_array_size(ranks) && err == 0; i++) {
-        char other[6 * CELL];
+        char other[7 * CELL];
         rank = json_array_get(ranks, i);
         place_key(status, rank, other, sizeof(other));
         if (!done[i] && strcmp(other, key) == 0) {
@@ -226,20 +243,23 @@ static int folded_row(const json_t *status, size_t from, const char *key, bool *
     json_t *aged = json_pack("{s:I}", "last_ns", (json_int_t)oldest);
     age(aged, now_ns, cell[6]);
     json_decref(aged);
-    const char *cells[] = {cell[0], count, cell[1], cell[2], cell[3], cell[4], cell[5], cell[6]};
+    any(json_object_get(first, "last"), "place", cell[7]);
+    const char *cells[] = {cell[0], count, cell[1], cell[2], cell[3], cell[4], cell[5], cell[6], cell[7]};
     return err == 0 ? roll_columns_row(t, cells) : err;
 }
 
 static int folded(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
-    static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST"};
+    static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST", "PLACE"};
     const json_t *ranks = json_object_get(status, "ranks");
     size_t n = json_array_size(ranks);
     bool *done = calloc(n + 1, sizeof(*done));
-    *t = (struct roll_columns){.columns = 8, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = 1};
+    bool places = has_places(status);
+    *t = (struct roll_columns){
+        .columns = places ? 9 : 8, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = places ? 9 : 1};
     int err = done == NULL ? ROLL_E_NOMEM : roll_columns_row(t, heading);
     for (size_t i = 0; i < n && err == 0; i++) {
-        char key[6 * CELL];
+        char key[7 * CELL];
         if (!done[i]) {
             place_key(status, json_array_get(ranks, i), key, sizeof(key));
             err = folded_row(status, i, key, done, now_ns, t);

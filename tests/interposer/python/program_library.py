@@ -11,3 +11,11 @@ def outer(call):
 
 def calls_back(user):
     outer(user)
+
+
+def run_backward(call):
+    call()
+
+
+def backward(call):
+    run_backward(call)

@@ -65,8 +65,9 @@ class Sites(unittest.TestCase):
         all_of = map(json.loads, out.splitlines())
         return [one["fields"]["type"]["name"] for one in all_of if one["kind"] == "definition"]
 
-    def recorded(self, ring):
-        """The calls of a ring, in their order: [(count, [[function, file, line]...], [folded...])]."""
+    def recorded(self, ring, kind="callsite"):
+        """The calls of a ring, in their order: [(count, [[function, file, line]...], [folded...])]; or where the main
+        thread stood at them (`stand`)."""
         out = subprocess.run([ROLLCALL, "dump", "--json", ring], capture_output=True, text=True, check=True).stdout
         defs, calls = {}, []
         for line in out.splitlines():
@@ -78,7 +79,7 @@ class Sites(unittest.TestCase):
                 calls.append(fields)
         told = []
         for call in sorted(calls, key=lambda c: c["count"]):
-            site, frames, folded = defs.get(("callsite", call["callsite"]), {"lines": 0}), [], []
+            site, frames, folded = defs.get((kind, call["callsite"]), {"lines": 0}), [], []
             for i in range(site["lines"]):
                 at = defs["line", site[f"line[{i}]"]]
                 frames.append([at["function"], defs["source", at["source"]]["path"], at["line"]])
@@ -148,6 +149,33 @@ class Sites(unittest.TestCase):
             with self.subTest(minor=minor):
                 for _ in range(5):
                     self.run_program(python, "ended", LOOP, MALLOC_PERTURB_="90", PYTHONMALLOC="malloc")
+
+    def test_where_the_main_thread_stands(self):
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                truth, ring = self.run_program(python, LOOP, "waits", program=os.path.join(HERE, "program_stands.py"),
+                                               libraries="/no/such/:program_library")
+                stands, calls = self.recorded(ring, "stand"), self.recorded(ring)
+                self.assertEqual(len(stands), len(truth))
+                self.assertTrue(all(not frames for _, frames, _ in calls), "a thread of C has no lines of its own")
+                for (count, frames, folded), frames_of_python in zip(stands, truth):
+                    frames_of_python = [[f[0], f[1], f[2]] for f in frames_of_python[:KEPT]]
+                    plain = [[f[0].split(".")[-1], f[1], f[2]] for f in frames]
+                    if frames_of_python[1][0] == "run_backward":
+                        del frames_of_python[2]
+                        self.assertEqual(folded, [0, 0, 1])
+                    self.assertEqual(plain, frames_of_python, f"call {count} of CPython 3.{minor}")
+
+    def test_a_main_thread_that_goes_on_leaves_no_fault(self):
+        """And where it is said to stand there is code of the program, at a line that this code has."""
+        for minor, python in FOUND.items():
+            with self.subTest(minor=minor):
+                _, ring = self.run_program(python, LOOP, "goes_on", str(STRESS // 10000),
+                                           program=os.path.join(HERE, "program_stands.py"))
+                for _, frames, _ in self.recorded(ring, "stand"):
+                    for function, file, line in frames:
+                        self.assertRegex(file, r"^<on>$|program_stands\.py$|^<frozen|/lib/python3")
+                        self.assertGreater(line, 0, function)
 
     def test_an_interpreter_that_begins_anew(self):
         nccl = os.path.join(FAKE, "libnccl.so.2")

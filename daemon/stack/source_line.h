@@ -1,0 +1,31 @@
+/*
+ * source_line.h: what a line of a rank's source says, read from the file that the rank itself would find.
+ */
+#ifndef ROLL_DAEMON_STACK_SOURCE_LINE_H
+#define ROLL_DAEMON_STACK_SOURCE_LINE_H
+
+#include "trace/def.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A process, as its ring names it. */
+struct roll_source_process {
+    pid_t pid;
+    uint64_t start_ticks; /* so that another process with its number is not taken for it */
+};
+
+/*
+ * Reads line `line` (from 1) of the file at an absolute path as the process sees it, in the process's own root. Blanks
+ * around it are left out, what steers a terminal becomes `?`, and what does not fit is cut. The file must be a plain
+ * one that has not changed since the process began. False: nothing is said. May wait for a file system that does not
+ * answer. Any thread.
+ */
+bool roll_source_line(const struct roll_source_process *process, const char *path, uint32_t line,
+                      char out[ROLL_TEXT_BYTES + 1]);
+
+/* The same out of the bytes of a file. Pure. */
+bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out[ROLL_TEXT_BYTES + 1]);
+
+#endif
