@@ -80,7 +80,8 @@ static void *work(void *argument)
         item.said = roll_source_line(&item.process, item.path, item.line, item.text);
         pthread_mutex_lock(&s->lock);
         s->busy = false;
-        if (!s->stop && item.said && s->read_used < WAITING && ROLL_GROW(s->read, s->read_room, s->read_used + 1) == 0) {
+        if (!s->stop && item.said && s->read_used < WAITING &&
+            ROLL_GROW(s->read, s->read_room, s->read_used + 1) == 0) {
             s->read[s->read_used++] = item;
         }
         if (s->asked_used == 0) {

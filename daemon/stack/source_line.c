@@ -75,19 +75,20 @@ bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out
     while (stop > at && is_blank(stop[-1])) {
         stop--;
     }
-    size_t used = 0;
+    size_t used = 0, fits = 0; /* so much of it stays when an ellipsis comes behind it */
     while (at < stop) {
         uint32_t c;
         char one[4];
         at += take_utf8((const unsigned char *)at, (size_t)(stop - at), &c);
         size_t n = roll_put_utf8(one, c == '\t' ? ' ' : c);
-        if (used + n + (at < stop ? sizeof(cut) - 1 : 0) > ROLL_TEXT_BYTES) {
-            memcpy(out + used, cut, sizeof(cut) - 1);
-            used += sizeof(cut) - 1;
+        if (used + n > ROLL_TEXT_BYTES) {
+            memcpy(out + fits, cut, sizeof(cut) - 1);
+            used = fits + sizeof(cut) - 1;
             break;
         }
         memcpy(out + used, one, n);
         used += n;
+        fits = used <= ROLL_TEXT_BYTES - (sizeof(cut) - 1) ? used : fits;
     }
     out[used] = '\0';
     return used > 0;

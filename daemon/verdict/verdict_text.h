@@ -17,7 +17,8 @@ enum roll_verdict_style {
 
 /*
  * Prints one verdict (rollcall.verdict/1, borrowed): header line, evidence of both sides with call sites, who waits,
- * the explanation and the remedy; UTF-8, at most 100 columns where words allow. 0, CORRUPT when it is not a verdict, IO when the stream fails. Any thread, as the stream allows.
+ * the explanation and the remedy; UTF-8, at most 100 columns where words allow. 0, CORRUPT when it is not a verdict, IO
+ * when the stream fails. Any thread, as the stream allows.
  */
 int roll_verdict_print(FILE *out, const json_t *verdict, unsigned style);
 

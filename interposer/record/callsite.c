@@ -22,7 +22,7 @@
 
 #define SITES      16384u /* a power of two */
 #define SITE_LIMIT (SITES / 4 * 3)
-#define STANDS     2048u /* call sites that differ in where the main thread stood: a main thread may never stand twice */
+#define STANDS     2048u /* call sites with a stand of the main thread, which may stand at another place each time */
 
 static struct {
     uint64_t hash; /* of the addresses and lines kept; 0 = free */

@@ -67,9 +67,8 @@ void roll_pysite_start(void)
     const char *rule = getenv("ROLLCALL_PYTHON_LIBRARIES");
     rule = rule != NULL ? rule : DEFAULT_RULE;
     size_t bytes = strlen(rule);
-    while (bytes >= sizeof(libraries)) { /* whole parts of it */
-        const char *colon = memrchr(rule, ':', bytes);
-        bytes = colon != NULL ? (size_t)(colon - rule) : 0;
+    while (bytes >= sizeof(libraries) || (bytes > 0 && rule[bytes] != ':' && rule[bytes] != '\0')) {
+        bytes--; /* whole parts of it */
     }
     memcpy(libraries, rule, bytes);
     libraries[bytes] = '\0';

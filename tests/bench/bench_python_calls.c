@@ -16,6 +16,8 @@
 double roll_bench_calls(ncclComm_t comm);
 double roll_bench_calls_elsewhere(ncclComm_t comm);
 double roll_bench_one_call(ncclComm_t comm);
+/* A communicator that a thread without Python has made. */
+void *roll_bench_init_elsewhere(void);
 
 static double now_ns(void)
 {
@@ -64,6 +66,23 @@ double roll_bench_calls_elsewhere(ncclComm_t comm)
         pthread_join(thread, NULL);
     }
     return e.result;
+}
+
+static void *init_main(void *arg)
+{
+    ncclUniqueId id = {{0}};
+    (void)ncclCommInitRank(arg, 1, id, 0);
+    return NULL;
+}
+
+void *roll_bench_init_elsewhere(void)
+{
+    ncclComm_t comm = NULL;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, init_main, &comm) == 0) {
+        pthread_join(thread, NULL);
+    }
+    return comm;
 }
 
 double roll_bench_one_call(ncclComm_t comm)

@@ -51,6 +51,11 @@ static void append_one_of_each(struct roll_ring *ring)
     assert_int_equal(roll_def_append(ring, ROLL_DEF_LINE, 1, &line, sizeof(line), "metrics", 7), 0);
     assert_int_equal(
         roll_def_append(ring, ROLL_DEF_CALLSITE, 2, &with_lines, sizeof(with_lines), &place, sizeof(place)), 0);
+    struct roll_def_stand stand = {.lines = 2};
+    struct roll_def_text text = {.text_bytes = 11};
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_STAND, 2, &stand, sizeof(stand), place.line, sizeof(place.line)),
+                     0);
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_TEXT, 1, &text, sizeof(text), "reduce(x, y)", 11), 0);
 }
 
 static void every_type_goes_in_and_comes_out(void **state)
@@ -92,6 +97,13 @@ static void every_type_goes_in_and_comes_out(void **state)
     assert_int_equal(def.callsite.lines, 2);
     assert_int_equal(def.callsite.line[1].line, 2);
     assert_int_equal(def.callsite.line[1].folded, 5);
+    assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), 0);
+    assert_int_equal(def.type, ROLL_DEF_STAND);
+    assert_int_equal(def.stand.lines, 2);
+    assert_int_equal(def.stand.line[1].line, 2);
+    assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), 0);
+    assert_int_equal(def.text.text_bytes, 11);
+    assert_memory_equal(def.text.text, "reduce(x, y", 11);
     size_t end = offset;
     assert_int_equal(end, atomic_load(&ring.header->defs_used));
     assert_int_equal(roll_def_decode(ring.defs, area, &offset, &def), ROLL_E_NOTFOUND);
@@ -233,7 +245,7 @@ static void a_log_cut_anywhere_is_valid_up_to_its_last_whole_entry(void **state)
     size_t bytes = atomic_load(&ring.header->defs_used);
     unsigned entries;
     assert_int_equal(walk(ring.defs, bytes, &entries), 0);
-    assert_int_equal(entries, 9);
+    assert_int_equal(entries, 11);
     unsigned whole = 0;
     for (size_t cut = 0; cut < bytes; cut++) {
         /* An exact copy on the heap, so that a sanitizer sees a read beyond its end. */
@@ -245,7 +257,7 @@ static void a_log_cut_anywhere_is_valid_up_to_its_last_whole_entry(void **state)
         whole += err == 0;
         free(copy);
     }
-    assert_int_equal(whole, 9); /* the empty one and the ends of eight entries */
+    assert_int_equal(whole, 11); /* the empty one and the ends of eight entries */
     roll_ring_close(&ring);
 }
 
@@ -297,6 +309,12 @@ static void malformed_entries_are_refused(void **state)
     struct roll_def_line l = {.function_bytes = 1};
     assert_int_equal(decode_changed(16, 1000, &f, sizeof(f), ROLL_DEF_SOURCE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 12, 1000, &l, sizeof(l), ROLL_DEF_LINE), ROLL_E_SIZE);
+    struct roll_def_stand stand = {.lines = 0};
+    struct roll_def_text text = {.text_bytes = 0};
+    assert_int_equal(decode_changed(16, 8, &stand, sizeof(stand), ROLL_DEF_STAND), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16, 9, &stand, sizeof(stand), ROLL_DEF_STAND), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16, 200, &text, sizeof(text), ROLL_DEF_TEXT), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16, ROLL_TEXT_BYTES + 1, &text, sizeof(text), ROLL_DEF_TEXT), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 24, 21, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 48, 1000, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 7, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_CORRUPT);

@@ -391,6 +391,57 @@ static void lines_of_python_stand_first(void **state)
     roll_symbols_destroy(&symbols);
 }
 
+/* Where the main thread stood comes behind the thread's own lines, and the text of a line whenever that comes. */
+static void where_the_main_thread_stood_and_what_the_line_says(void **state)
+{
+    (void)state;
+    roll_symbols_t *symbols = roll_symbols_new();
+    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
+    const char *text = NULL;
+    char place[128];
+    struct roll_def source = {.type = ROLL_DEF_SOURCE, .id = 1, .source = {"/x/train.py", 11}};
+    struct roll_def hook = {.type = ROLL_DEF_LINE, .id = 1}, backward = {.type = ROLL_DEF_LINE, .id = 2};
+    struct roll_def step = {.type = ROLL_DEF_LINE, .id = 3};
+    struct roll_def stand = {.type = ROLL_DEF_STAND, .id = 5, .stand = {.lines = 2, .line = {{2, 0}, {3, 1}}}};
+    struct roll_def site = {
+        .type = ROLL_DEF_CALLSITE, .id = 5, .callsite = {.depth = 1, .lines = 1, .pc = {0x123}, .line = {{1, 0}}}};
+    struct roll_def says = {.type = ROLL_DEF_TEXT, .id = 3, .text = {"loss.backward()JUNK", 15}};
+    hook.line.info = (struct roll_def_line){.source = 1, .line = 7, .flags = 1, .function_bytes = 4};
+    hook.line.function = "hook";
+    backward.line.info = (struct roll_def_line){.source = 1, .line = 8, .flags = 1, .function_bytes = 12};
+    backward.line.function = "run_backward";
+    step.line.info = (struct roll_def_line){.source = 1, .line = 88, .function_bytes = 4};
+    step.line.function = "step";
+    assert_int_equal(roll_symbols_define(symbols, 7, &stand), 0);
+    struct roll_def *const all[] = {&source, &hook, &backward, &step, &site};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        assert_int_equal(roll_symbols_define(symbols, 7, all[i]), 0);
+    }
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 5, frame, ROLL_SYMBOL_FRAMES), 4);
+    assert_true(frame[0].python && !frame[0].stand);
+    assert_true(frame[1].python && frame[1].stand && frame[1].library);
+    assert_true(frame[2].stand && !frame[2].library);
+    assert_int_equal(frame[2].folded, 1);
+    assert_string_equal(frame[2].text, "");
+    assert_false(frame[3].python);
+    assert_int_equal(roll_symbols_define(symbols, 7, &says), 0);
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 5, frame, ROLL_SYMBOL_FRAMES), 4);
+    assert_string_equal(frame[2].text, "loss.backward()");
+    assert_int_equal(roll_symbols_lines(symbols, 7, 5, frame, ROLL_SYMBOL_FRAMES), 3);
+    assert_true(roll_symbols_place(frame, 3, place, sizeof(place), &text));
+    assert_string_equal(place, "in backward, started at train.py:88 in step");
+    assert_string_equal(text, "loss.backward()");
+    assert_true(roll_symbols_place(frame + 2, 1, place, sizeof(place), &text));
+    assert_string_equal(place, "while the main thread was at train.py:88 in step");
+    frame[2].stand = false;
+    assert_true(roll_symbols_place(frame + 2, 1, place, sizeof(place), &text));
+    assert_string_equal(place, "train.py:88 in step");
+    assert_true(roll_symbols_place(frame, 1, place, sizeof(place), &text));
+    assert_string_equal(place, "train.py:7 in hook");
+    assert_false(roll_symbols_place(frame, 0, place, sizeof(place), &text));
+    roll_symbols_destroy(&symbols);
+}
+
 int main(void)
 {
     /* rollcalld has the C++ runtime through libzmq; here it is asked for. */
@@ -399,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_call_has_function_file_and_line),
         cmocka_unit_test(names_read_ahead_are_the_names),
         cmocka_unit_test(lines_of_python_stand_first),
+        cmocka_unit_test(where_the_main_thread_stood_and_what_the_line_says),
         cmocka_unit_test(an_inlined_call_shows_both_functions),
         cmocka_unit_test(lines_are_found_without_the_table_of_units),
         cmocka_unit_test(without_debug_information_the_symbol_remains),

@@ -43,13 +43,13 @@ static const char block[] =
     "\n";
 
 /* Prints a verdict into memory; the caller frees. */
-static char *print(const json_t *json, bool color, int want)
+static char *print(const json_t *json, unsigned style, int want)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    assert_int_equal(roll_verdict_print(out, json, color), want);
+    assert_int_equal(roll_verdict_print(out, json, style), want);
     fclose(out);
     return text;
 }
@@ -166,6 +166,45 @@ static void lines_of_python_go_before_native_frames(void **state)
                                : "sum  (inside)   all_reduce  c10d.py:9\n"
                                  "                                                    from train  job.py:72\n0-2,4-7";
         assert_non_null(strstr(text, want));
+        free(text);
+        json_decref(json);
+    }
+}
+
+/* The main thread's line goes before lines of libraries, and says so; the text of a line stands below it. */
+static void the_main_thread_tells_where_a_backward_pass_began(void **state)
+{
+    (void)state;
+    static const char *const want[] = {
+        "sum  (inside)   in backward, started at\n"
+        "                                                    step  job.py:88\n"
+        "                                                      loss.backward()\n0-2,4-7",
+        "sum  (inside)   while the main thread was at\n"
+        "                                                    step  job.py:88\n"
+        "                                                      loss.backward()\n0-2,4-7",
+        "sum  (inside)   hook  fsdp.py:9\n"
+        "                                                    in backward, started at\n"
+        "                                                    from run_backward  graph.py:7\n"
+        "                                                    from step  job.py:88\n"
+        "                                                      loss.backward()\n"
+        "                                                    from reduce_gradients  train.c:88\n"
+        "                                                    from main  train.c:140\n0-2,4-7"};
+    for (int i = 0; i < 3; i++) {
+        json_t *json = load();
+        json_t *frames = json_object_get(json_array_get(json_object_get(json, "callsites"), 0), "frames");
+        static const char form[] = "{s:s, s:s, s:s, s:i, s:b, s:s?, s:b}";
+        json_array_insert_new(frames, 0,
+                              json_pack(form, "language", "python", "function", "step", "file", "/w/job.py", "line", 88,
+                                        "library", 0, "text", "loss.backward()", "main_thread", 1));
+        json_array_insert_new(frames, 0,
+                              json_pack(form, "language", "python", "function", i == 1 ? "join" : "run_backward",
+                                        "file", "/t/graph.py", "line", 7, "library", 1, "text", NULL, "main_thread",
+                                        1));
+        json_array_insert_new(frames, 0,
+                              json_pack(form, "language", "python", "function", "hook", "file", "/t/fsdp.py", "line", 9,
+                                        "library", 1, "text", NULL, "main_thread", 0));
+        char *text = print(json, i == 2 ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN, 0);
+        assert_non_null(strstr(text, want[i]));
         free(text);
         json_decref(json);
     }
@@ -426,6 +465,7 @@ int main(void)
         cmocka_unit_test(calls_that_make_communicators_are_put_in_words),
         cmocka_unit_test(a_call_that_was_the_last_is_said_to_be),
         cmocka_unit_test(lines_of_python_go_before_native_frames),
+        cmocka_unit_test(the_main_thread_tells_where_a_backward_pass_began),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
         cmocka_unit_test(products_seen_from_outside_are_put_in_words),
         cmocka_unit_test(a_note_fits_in_one_line),

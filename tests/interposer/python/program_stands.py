@@ -54,8 +54,8 @@ def goes_on(rounds):
     """Frames and code that come and go while another thread looks at them."""
     space = {}
     for i in range(rounds):
-        exec(compile(f"def f{i % 7}(n):\n" + "    pass\n" * (i % 50) + f"    return n and f{i % 7}(n - 1)", "<on>", "exec"),
-             space)
+        source = f"def f{i % 7}(n):\n" + "    pass\n" * (i % 50) + f"    return n and f{i % 7}(n - 1)"
+        exec(compile(source, "<on>", "exec"), space)
         space[f"f{i % 7}"](i % 40)
 
 

@@ -166,6 +166,31 @@ class Sites(unittest.TestCase):
                         self.assertEqual(folded, [0, 0, 1])
                     self.assertEqual(plain, frames_of_python, f"call {count} of CPython 3.{minor}")
 
+    def test_the_agent_adds_what_the_lines_say(self):
+        """In the trace, each line of the user's has its text; one whose file was changed after the start has none."""
+        program = os.path.join(self.dir, "program.py")
+        for changed in False, True:
+            with self.subTest(changed=changed):
+                with open(os.path.join(HERE, "program_stands.py")) as file, open(program, "w") as copy:
+                    source = file.read()
+                    late = "import os, time\ntime.sleep(0.1)\nos.utime(__file__)\n" if changed else ""
+                    copy.write(source.replace("import ctypes\n", late + "import ctypes\n", 1))
+                trace = os.path.join(self.dir, f"trace-{changed}")
+                command = [ROLLCALL, "run", "--trace", trace, "-n", "1", "--", sys.executable, program, LOOP, "waits"]
+                env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_"))}
+                env.update(LD_LIBRARY_PATH=FAKE, PYTHONPATH=HERE)
+                p = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+                self.assertEqual(p.returncode, 0, p.stderr)
+                out = subprocess.run([ROLLCALL, "dump", "--json", *glob.glob(trace + "/*.rtrc")], capture_output=True,
+                                     text=True, check=True).stdout
+                fields = [json.loads(line)["fields"] for line in out.splitlines() if '"definition"' in line]
+                texts = [f["text"] for f in fields if f["type"]["name"] == "text"]
+                if changed:
+                    self.assertFalse([t for t in texts if "seen()" in t])
+                else:
+                    self.assertIn("loop.embedded_elsewhere(comm, seen())", texts)
+                    self.assertIn("library.backward(first)", texts)
+
     def test_a_main_thread_that_goes_on_leaves_no_fault(self):
         """And where it is said to stand there is code of the program, at a line that this code has."""
         for minor, python in FOUND.items():

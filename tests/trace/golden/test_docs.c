@@ -134,6 +134,10 @@ static const struct member members[] = {
     M(roll_def_line, line),
     M(roll_def_line, flags),
     M(roll_def_line, function_bytes),
+    M(roll_def_stand, lines),
+    M(roll_def_stand, reserved),
+    M(roll_def_text, text_bytes),
+    M(roll_def_text, reserved),
     M(roll_control, magic),
     M(roll_control, version),
     M(roll_control, oldest),
@@ -228,15 +232,15 @@ static const struct {
     {                                                                                                                  \
 #type, sizeof(struct type), file                                                                               \
     }
-    S(roll_ring_header, "RING"),     S(roll_record, "RING"),       S(roll_def_head, "RING"),
-    S(roll_def_comm, "RING"),        S(roll_def_callsite, "RING"), S(roll_def_module, "RING"),
-    S(roll_def_stream, "RING"),      S(roll_def_thread, "RING"),   S(roll_def_layer, "RING"),
-    S(roll_def_graph, "RING"),       S(roll_graph_part, "RING"),   S(roll_callsite_line, "RING"),
-    S(roll_def_source, "RING"),      S(roll_def_line, "RING"),     S(roll_control, "RING"),
-    S(roll_control_change, "RING"),  S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
-    S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
-    S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"), S(roll_frame_control, "FRAME"),
-    S(roll_frame_settings, "FRAME"),
+    S(roll_ring_header, "RING"),  S(roll_record, "RING"),         S(roll_def_head, "RING"),
+    S(roll_def_comm, "RING"),     S(roll_def_callsite, "RING"),   S(roll_def_module, "RING"),
+    S(roll_def_stream, "RING"),   S(roll_def_thread, "RING"),     S(roll_def_layer, "RING"),
+    S(roll_def_graph, "RING"),    S(roll_graph_part, "RING"),     S(roll_callsite_line, "RING"),
+    S(roll_def_source, "RING"),   S(roll_def_line, "RING"),       S(roll_control, "RING"),
+    S(roll_def_stand, "RING"),    S(roll_def_text, "RING"),       S(roll_control_change, "RING"),
+    S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),   S(roll_compare_call, "RING"),
+    S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),  S(roll_frame_ack, "FRAME"),
+    S(roll_frame_sight, "FRAME"), S(roll_frame_control, "FRAME"), S(roll_frame_settings, "FRAME"),
 #undef S
 };
 
@@ -287,6 +291,8 @@ static const struct constant constants[] = {
     C(roll_def_type, ROLL_DEF_, GRAPH),
     C(roll_def_type, ROLL_DEF_, SOURCE),
     C(roll_def_type, ROLL_DEF_, LINE),
+    C(roll_def_type, ROLL_DEF_, STAND),
+    C(roll_def_type, ROLL_DEF_, TEXT),
     C(roll_frame_type, ROLL_FRAME_, HELLO),
     C(roll_frame_type, ROLL_FRAME_, WELCOME),
     C(roll_frame_type, ROLL_FRAME_, RING),
