@@ -50,7 +50,7 @@ int roll_bench_python(json_t *out, FILE *table)
     } rows[] = {
         {"a call with 6 frames of Python, over one without", "six_ns", "none_ns", GOAL_FRAMES},
         {"a call with 20 frames of Python, over one without", "twenty_ns", "none_ns", ""},
-        {"a call of a thread for which the main thread stands, over that", "stands_ns", "none_ns", ""},
+        {"a thread's call while the main thread stands, over that", "stands_ns", "none_ns", ""},
         {"the first call at a line, over the second", "first_ns", "again_ns", GOAL_FIRST},
     };
     snprintf(text, sizeof(text), "%.1f ns", json_number_value(json_object_get(told, "none_ns")));
