@@ -37,6 +37,7 @@ enum roll_record_flag {
     ROLL_FLAG_BYTES = 1 << 4,       /* NCCL compares bytes, not (count, datatype) */
     ROLL_FLAG_REPLAYED = 1 << 5,    /* point-to-point of a captured graph, written again by each launch of it */
     ROLL_FLAG_PLUGIN = 1 << 6,      /* recorded by way of NCCL's profiler plugin: no call site, no reduction */
+    ROLL_FLAG_UNSIZED = 1 << 7,     /* what the call moves is not known, or may differ between members: not compared */
 };
 
 #define ROLL_RECORD_BYTES 64u

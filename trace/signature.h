@@ -32,7 +32,9 @@ static inline uint64_t roll_signature(const struct roll_signed_call *call)
 {
     uint64_t amount = call->count;
     uint64_t kind = (uint64_t)call->op | (uint64_t)(uint32_t)call->peer << 32;
-    if (roll_signature_bytes(call->op, call->flags)) {
+    if ((call->flags & ROLL_FLAG_UNSIZED) != 0) {
+        amount = 0;
+    } else if (roll_signature_bytes(call->op, call->flags)) {
         size_t width = roll_dtype_bytes(call->dtype);
         amount *= width != 0 ? width : 1;
     } else {

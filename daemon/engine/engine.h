@@ -110,6 +110,23 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
 int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns);
 /* Feeds a definition of a source, before the records that use it. Late definitions are tolerated. */
 int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def *def);
+/*
+ * A source is no ring but a snapshot: the calls that a rank had issued when somebody else's tool wrote them down.
+ * Nothing is known of where its host stands, and what happened later is not known either: what rests on its silence is
+ * suspected, and the text says no more than that its calls end there. Before the source's first record. Errors: ARG.
+ */
+int roll_engine_snapshot(roll_engine_t *e, uint32_t source);
+/*
+ * Where a source of which only the newest calls are known comes in on a communicator: it has made its collectives below
+ * `next`, whatever they were. sure false: it may have made more than its records show, and nobody says that it lacks
+ * one. To be called for each communicator of each such source when all are defined and before the first record; numbers
+ * may begin anywhere. Errors: ARG (no such communicator).
+ */
+int roll_engine_place(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t next, bool sure);
+/* The same of one direction between two members: the source's next send to `peer` (op SEND), or its next receive from
+ * it (op RECV), has number `next`; those before are of no interest. Errors: ARG, NOMEM. */
+int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
+                               uint32_t next);
 /* Feeds records of a source in the order of their tickets, or updates (a known ticket with a later state). */
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n);
 /* Tickets [first, first+count) of a source are lost for good. */

@@ -172,7 +172,8 @@ static int define_callsite(struct ring_defs *ring, const struct roll_def *def)
         return err;
     }
     struct callsite *site = &ring->callsite[def->id];
-    if (site->depth == 0) { /* ids are never reused: a second definition is the first one, sent again */
+    if (site->depth == 0 &&
+        site->lines == 0) { /* ids are never reused: a second definition is the first one, sent again */
         site->depth = def->callsite.depth;
         memcpy(site->pc, def->callsite.pc, site->depth * sizeof(site->pc[0]));
         site->lines = def->callsite.lines;
@@ -366,8 +367,8 @@ static struct callsite *find_callsite(const roll_symbols_t *symbols, uint64_t ep
                                       const struct ring_defs **from)
 {
     *from = find_ring(symbols, epoch);
-    return *from != NULL && id < (*from)->callsite_room && (*from)->callsite[id].depth > 0 ? &(*from)->callsite[id]
-                                                                                           : NULL;
+    struct callsite *site = *from != NULL && id < (*from)->callsite_room ? &(*from)->callsite[id] : NULL;
+    return site != NULL && (site->depth > 0 || site->lines > 0) ? site : NULL; /* other tools keep lines alone */
 }
 
 static size_t lines_of(const struct ring_defs *ring, const struct callsite *site, struct roll_symbol_frame *out,

@@ -89,6 +89,7 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     bool known = sized && rec->peer != ROLL_PEER_NONE;
     bool peered = made && rec->peer != ROLL_PEER_NONE && !outside;
     bool launches = rec->op == ROLL_OP_GRAPH_LAUNCH; /* the count of a graph launch is a hash */
+    bool unsized = (rec->flags & ROLL_FLAG_UNSIZED) != 0;
     bool in_graph = launches || (rec->flags & (ROLL_FLAG_CAPTURED | ROLL_FLAG_REPLAYED)) != 0;
     enum { NCCL_IN_PROGRESS = 7 };
     bool nccl = made && roll_op_class(rec->op) <= ROLL_CLASS_COMM && roll_op_class(rec->op) != ROLL_CLASS_NONE;
@@ -99,8 +100,9 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     json_object_set_new(out, "ranks_text", roll_ranks_text_json(&side->ranks));
     json_object_set_new(out, "op", made ? json_string(roll_op_name(rec->op)) : json_null());
     json_object_set_new(out, "seq", number_or_null(made && !outside, rec->seq));
-    json_object_set_new(out, "count",
-                        number_or_null(made && !launches && (!outside || known || rec->count != 0), rec->count));
+    json_object_set_new(
+        out, "count",
+        number_or_null(made && !launches && !unsized && (!outside || known || rec->count != 0), rec->count));
     json_object_set_new(out, "dtype", typed ? json_string(roll_dtype_name(rec->dtype)) : json_null());
     json_object_set_new(out, "redop",
                         made && rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null());
@@ -108,7 +110,8 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     json_object_set_new(out, "peer", peered && !rooted ? json_integer(rec->peer) : json_null());
     json_object_set_new(out, "groups", number_or_null(sized, rec->aux));
     json_object_set_new(out, "empty", number_or_null(known, (uint64_t)rec->peer));
-    json_object_set_new(out, "bytes", number_or_null(typed && !outside, rec->count * roll_dtype_bytes(rec->dtype)));
+    json_object_set_new(out, "bytes",
+                        number_or_null(typed && !outside && !unsized, rec->count * roll_dtype_bytes(rec->dtype)));
     json_object_set_new(out, "state", made ? json_string(state_name(rec->seal)) : json_null());
     json_object_set_new(out, "error", refused ? json_string(roll_result_name(rec->result)) : json_null());
     json_object_set_new(out, "group", number_or_null(made && rec->group != 0, rec->group));

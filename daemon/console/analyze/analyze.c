@@ -11,6 +11,7 @@
 #include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
+#include "daemon/dumps/dump.h"
 #include "daemon/feed/merge.h"
 #include "daemon/store/segment.h"
 #include "daemon/store/trace_file.h"
@@ -41,6 +42,7 @@ struct roll_analysis {
     size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
     size_t traces, trace_room;
+    roll_dumps_t *dumps; /* dumps of other tools; owned; NULL = none */
     bool cut;
 };
 
@@ -75,6 +77,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
     }
     free(a->run);
     free(a->trace);
+    roll_dumps_destroy(&a->dumps);
     free(a);
 }
 
@@ -163,24 +166,65 @@ static int add_ring(roll_analysis_t *a, const char *path)
     return 0;
 }
 
+/* Adds what another tool has kept. `why` gets words where something is wrong with it. */
+static int add_dump(roll_analysis_t *a, const char *path, char *why, size_t size)
+{
+    struct roll_dump *dump;
+    int err = roll_dump_read(path, &dump, why, size);
+    if (err != 0) {
+        return err;
+    }
+    if (a->dumps == NULL) {
+        a->dumps = roll_dumps_new();
+    }
+    if (a->dumps == NULL) {
+        roll_dump_destroy(&dump);
+        return ROLL_E_NOMEM;
+    }
+    return roll_dumps_add(a->dumps, dump);
+}
+
 static bool ends(const char *name, const char *suffix)
 {
     size_t n = strlen(name), m = strlen(suffix);
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
+static void read_magic(const char *path, char magic[8])
+{
+    FILE *f = fopen(path, "re");
+    if (f != NULL) {
+        (void)!fread(magic, 1, 8, f);
+        fclose(f);
+    }
+}
+
+/* A file of a directory whose name says nothing: dumps of other tools have any name. */
+static bool is_dump(const char *path)
+{
+    char magic[8] = "";
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
+        return false;
+    }
+    read_magic(path, magic);
+    return roll_dump_is_likely(magic, sizeof(magic));
+}
+
 /* Adds one file. Its first bytes, and not its name, say what kind of file it is. */
 static int add_file(roll_analysis_t *a, const char *path)
 {
-    char magic[8] = "";
-    FILE *f = fopen(path, "re");
-    if (f != NULL) {
-        (void)!fread(magic, 1, sizeof(magic), f);
-        fclose(f);
-    }
-    int err = memcmp(magic, ROLL_RING_MAGIC, 8) == 0 ? add_ring(a, path) : add_trace(a, path);
+    char magic[8] = "", why[256] = "";
+    read_magic(path, magic);
+    int err = memcmp(magic, ROLL_RING_MAGIC, 8) == 0      ? add_ring(a, path)
+              : roll_dump_is_likely(magic, sizeof(magic)) ? add_dump(a, path, why, sizeof(why))
+                                                          : add_trace(a, path);
     if (err != 0) {
-        roll_file_complain(path, err);
+        if (why[0] != '\0') {
+            roll_say("%s: %s", path, why);
+        } else {
+            roll_file_complain(path, err);
+        }
         a->unreadable++;
     } else {
         a->files++;
@@ -207,7 +251,7 @@ static int add_path(roll_analysis_t *a, const char *path, int depth)
         const char *name = entry[i]->d_name;
         int len = snprintf(inner, sizeof(inner), "%s/%s", path, name);
         bool fits = len > 0 && (size_t)len < sizeof(inner) && name[0] != '.';
-        if (fits && (ends(name, ".rtrc") || ends(name, ".ring"))) {
+        if (fits && (ends(name, ".rtrc") || ends(name, ".ring") || is_dump(inner))) {
             err = add_file(a, inner);
         } else if (fits && depth + 1 < DEPTH_MAX && stat(inner, &st) == 0 && S_ISDIR(st.st_mode)) {
             err = add_path(a, inner, depth + 1);
@@ -223,9 +267,36 @@ int roll_analysis_add(roll_analysis_t *a, const char *path)
     return add_path(a, path, 0);
 }
 
+static void say_line(void *ctx, const char *line)
+{
+    (void)ctx;
+    roll_say("%s", line);
+}
+
+/* Each job of the dumps becomes a run. Jobs whose folders have one name are told apart by a number. */
+static int feed_dumps(roll_analysis_t *a)
+{
+    size_t jobs = a->dumps != NULL ? roll_dumps_jobs(a->dumps) : 0;
+    int err = 0;
+    if (jobs > 1) {
+        roll_say("the dumps are of %zu jobs, which are judged one by one", jobs);
+    }
+    for (size_t j = 0; j < jobs && err == 0; j++) {
+        uint32_t restart = 0;
+        for (size_t i = 0; i < a->runs; i++) {
+            bool same = strcmp(a->run[i].job, roll_dumps_job(a->dumps, j)) == 0;
+            restart = same && a->run[i].restart >= restart ? a->run[i].restart + 1 : restart;
+        }
+        struct analyzed_run *run = run_of(a, roll_dumps_job(a->dumps, j), restart);
+        err = run == NULL ? ROLL_E_NOMEM : roll_dumps_feed(a->dumps, j, run->feed, say_line, NULL);
+    }
+    return err;
+}
+
 int roll_analysis_finish(roll_analysis_t *a)
 {
     int err = roll_analyze_traces(a->trace, a->traces, feed_of_frame, a, &a->cut);
+    err = err != 0 ? err : feed_dumps(a);
     for (size_t i = 0; i < a->runs && err == 0; i++) {
         if (a->run[i].rings > 0) {
             err = roll_merge_rings(a->run[i].feed, a->run[i].ring, a->run[i].rings);

@@ -78,8 +78,66 @@ static void tell_ended(struct words *w, const struct block *b)
     }
 }
 
+/*
+ * A snapshot shows the rank's device stuck: the oldest of its collectives that all other members have completed, and
+ * its own device has not. NULL: there is none. Calls before the window of a member count as completed there.
+ */
+static const struct entry *stands_on_device(const struct roll_engine *e, const struct source *s, struct comm **on)
+{
+    for (uint64_t t = source_log_low(s); s->snapshot && t < s->next; t++) {
+        const struct entry *entry = source_entry(s, t);
+        const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+        if (!m || m->comm->size < 2 || roll_op_class(entry->rec.op) != ROLL_CLASS_COLL ||
+            roll_seal_state(entry->rec.seal) == ROLL_STATE_COMPLETE) {
+            continue;
+        }
+        bool over = true;
+        for (uint32_t r = 0; r < m->comm->size && over; r++) {
+            const struct member *o = &m->comm->member[r];
+            bool known = o->source != NO_SOURCE && !o->unsure && o->next > entry->rec.seq;
+            uint64_t at = known && o->from <= entry->rec.seq ? source_ticket_of(e->source[o->source], o, entry->rec.seq)
+                                                             : NO_TICKET;
+            const struct entry *its = at != NO_TICKET ? source_entry(e->source[o->source], at) : NULL;
+            over =
+                o == m ||
+                (known && (o->from > entry->rec.seq || (its && roll_seal_state(its->rec.seal) == ROLL_STATE_COMPLETE)));
+        }
+        if (over) {
+            *on = m->comm;
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Of a snapshot nothing is known but the calls: where the host stands, and what came later, it does not say. */
+static void tell_snapshot(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    struct comm *on;
+    const struct entry *device = stands_on_device(e, b->rank, &on);
+    bool one = !many(&b->absent);
+    words_add(w, one ? "the dump of " : "the dumps of ");
+    words_ranks(w, &b->absent);
+    words_add(w, one ? " ends before it." : " end before it.");
+    if (device) {
+        words_add(w, " The device of rank %u has not completed ", b->rank->world);
+        words_call(w, &device->rec);
+        words_add(w, ", #%u on ", device->rec.seq);
+        words_comm(w, on);
+        words_add(w, ", which all other members have: look at the device and the node of that rank.");
+    } else {
+        words_add(w, " Whether %s busy or stuck in host code, or only slow, a dump does not say.",
+                  one ? "its host is" : "their hosts are");
+    }
+    words_add(w, " Suspected: dumps do not prove that the job stands still.");
+}
+
 static void tell(struct words *w, const struct roll_engine *e, const struct block *b)
 {
+    if (b->kind == BLOCK_BUSY && b->rank->snapshot) {
+        tell_snapshot(w, e, b);
+        return;
+    }
     double quiet = e->clock > b->rank->seen ? (double)(e->clock - b->rank->seen) / 1e9 : 0;
     switch (b->kind) {
     case BLOCK_FINISHED:
@@ -201,6 +259,8 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     bool tie = b->camp == CAMP_TIE && vote, lone = b->camp == CAMP_NEVER;
     bool open = b->camp == CAMP_OPEN && row->certainty == ROLL_PROVEN;
     enum roll_verdict_code code = lone ? ROLL_VERDICT_CALL_ADDED : tie ? row->tie : row->code;
+    struct comm *on;
+    code = b->kind == BLOCK_BUSY && stands_on_device(e, b->rank, &on) ? ROLL_VERDICT_RANK_BLOCKED : code;
     struct roll_verdict *v = say(e, code, open ? ROLL_SUSPECTED : row->certainty);
     if (!v) {
         return;

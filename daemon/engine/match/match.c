@@ -77,6 +77,19 @@ bool match_jump(struct member *m, struct entry *entry)
     return true;
 }
 
+void match_place(struct member *m, uint32_t next, bool sure)
+{
+    struct comm *c = m->comm;
+    if (c->base == c->high &&
+        (c->base == 0 || next < c->base)) { /* the window begins where the first member comes in */
+        c->base = c->high = next;
+    }
+    skip_unknown(m, next);
+    m->next = next;
+    m->lowered_lost = true;
+    m->unsure = !sure;
+}
+
 int match_collective(struct roll_engine *e, const struct member *m, const struct entry *entry, uint64_t ticket,
                      const struct match_how *how, unsigned *met)
 {

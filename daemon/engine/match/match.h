@@ -48,6 +48,8 @@ int match_collective(struct roll_engine *e, const struct member *m, const struct
  * NOMEM. */
 int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
                uint64_t ticket);
+/* The member comes in at `next`: its collectives before that are not known, and count as made. */
+void match_place(struct member *m, uint32_t next, bool sure);
 /* The slot of this collective counts the member as ready. */
 void match_ready(struct member *m, uint32_t seq);
 

@@ -176,6 +176,12 @@ static const struct module *module_of(const struct site_table *t, uint64_t pc)
     return NULL;
 }
 
+/* The stack is one: a table has room for ids that were never defined. Other tools keep lines and no addresses. */
+static bool is_there(const struct stack *stack)
+{
+    return stack && (stack->depth > 0 || stack->lines > 0);
+}
+
 static uint64_t mix_lines(uint64_t h, const struct site_table *t, const struct stack *stack)
 {
     for (uint32_t i = 0; i < stack->lines; i++) {
@@ -199,7 +205,7 @@ static uint64_t identity(const struct site_table *t, uint32_t id)
         }
         h = mix(mix(h, module->identity), stack->pc[i] - module->bias);
     }
-    return stack && stack->depth > 0 ? mix_lines(h, t, stack) | 1 : 0;
+    return is_there(stack) ? mix_lines(h, t, stack) | 1 : 0;
 }
 
 uint64_t site_of(const struct source *s, const struct roll_record *rec)
@@ -213,6 +219,9 @@ static uint64_t near(const struct site_table *t, uint32_t id)
 {
     const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
     const struct module *module = stack && stack->depth > 0 ? module_of(t, stack->pc[0]) : NULL;
+    if (is_there(stack) && stack->depth == 0) {
+        return mix_lines(1, t, stack) | 1;
+    }
     return module ? mix_lines(mix(mix(1, module->identity), stack->pc[0] - module->bias), t, stack) | 1 : 0;
 }
 
@@ -250,7 +259,7 @@ bool site_is_known(const struct source *s, uint64_t site)
         return holds(s->sites->full, s->sites->stacks, site);
     }
     for (size_t i = s->sites ? s->sites->stacks : 0; i > 0; i--) {
-        if (s->sites->stack[i - 1].depth > 0 && identity(s->sites, (uint32_t)i) == site) {
+        if (is_there(&s->sites->stack[i - 1]) && identity(s->sites, (uint32_t)i) == site) {
             return true;
         }
     }
@@ -268,8 +277,8 @@ static bool some_is_common(const struct source *a, const struct source *b, bool 
     const uint64_t *of_b = near_place ? b->sites->near_place : b->sites->full;
     for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
         const struct stack *stack = &a->sites->stack[id - 1];
-        if (stack->depth == 0 || (near_place && stack->lines == 0)) {
-            continue; /* the table has room for ids that were never defined */
+        if (!is_there(stack) || (near_place && stack->lines == 0)) {
+            continue;
         }
         tried++;
         if (of_a[id - 1] != 0 && holds(of_b, b->sites->stacks, of_a[id - 1])) {

@@ -47,6 +47,9 @@ void words_call(struct words *w, const struct roll_record *rec)
         words_add(w, " of graph %u", rec->aux);
         return;
     }
+    if ((rec->flags & ROLL_FLAG_UNSIZED) != 0) {
+        return;
+    }
     words_add(w, " of %" PRIu64, rec->count);
     if (rec->dtype != ROLL_DTYPE_NONE) {
         words_add(w, " %s", roll_dtype_name(rec->dtype));

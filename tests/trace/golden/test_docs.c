@@ -282,6 +282,7 @@ static const struct constant constants[] = {
     C(roll_record_flag, ROLL_FLAG_, BYTES),
     C(roll_record_flag, ROLL_FLAG_, REPLAYED),
     C(roll_record_flag, ROLL_FLAG_, PLUGIN),
+    C(roll_record_flag, ROLL_FLAG_, UNSIZED),
     C(roll_def_type, ROLL_DEF_, COMM),
     C(roll_def_type, ROLL_DEF_, CALLSITE),
     C(roll_def_type, ROLL_DEF_, MODULE),

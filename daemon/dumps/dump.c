@@ -1,0 +1,182 @@
+/*
+ * dump.c: one dump: its life, and how a file becomes one.
+ *
+ * What kind of file it is, its first bytes say. Which rank wrote it, the file says itself where its tool is so kind;
+ * else the number at the end of its name does, which is how all tools name these files.
+ */
+#include "daemon/dumps/dump.h"
+
+#include "daemon/base/file.h"
+#include "daemon/dumps/flight.h"
+#include "daemon/dumps/value.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILE_MOST    (512u * 1024u * 1024u)
+#define PICKLE_PROTO 0x80
+#define PROTO_MOST   5
+/* Of one byte of a file at most one value of 16 bytes is made; lists that grow take as much again. */
+#define ARENA_PER_BYTE 64u
+#define ARENA_LEAST    (1024u * 1024u)
+
+struct roll_dump *roll_dump_new(void)
+{
+    struct roll_dump *d = calloc(1, sizeof(*d));
+    if (d != NULL) {
+        d->rank = ROLL_DUMP_RANK_UNKNOWN;
+    }
+    return d;
+}
+
+void roll_dump_destroy(struct roll_dump **dump)
+{
+    struct roll_dump *d = *dump;
+    *dump = NULL;
+    if (d == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < d->groups; i++) {
+        free(d->group[i].rank);
+    }
+    free(d->group);
+    free(d->call);
+    free(d->site);
+    free(d->line);
+    free(d->text);
+    free(d);
+}
+
+static bool is_pickle(const uint8_t *data, size_t bytes)
+{
+    return bytes >= 2 && data[0] == PICKLE_PROTO && data[1] >= 2 && data[1] <= PROTO_MOST;
+}
+
+bool roll_dump_is_likely(const void *data, size_t bytes)
+{
+    const uint8_t *p = data;
+    size_t i = 0;
+    while (i < bytes && (p[i] == ' ' || p[i] == '\t' || p[i] == '\n' || p[i] == '\r')) {
+        i++;
+    }
+    return is_pickle(data, bytes) || (i < bytes && p[i] == '{');
+}
+
+/* The number at the end of a file's name, before its ending if it has one ("rank_3", "rank_3.json"); -1: none. */
+static int32_t rank_in_name(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    size_t end = strlen(name);
+    if (dot != NULL && dot > name && (dot[1] < '0' || dot[1] > '9')) {
+        end = (size_t)(dot - name);
+    }
+    size_t begin = end;
+    while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') {
+        begin--;
+    }
+    if (begin == end || end - begin > 7) {
+        return ROLL_DUMP_RANK_UNKNOWN;
+    }
+    int32_t rank = 0;
+    for (size_t i = begin; i < end; i++) {
+        rank = rank * 10 + (name[i] - '0');
+    }
+    return (uint32_t)rank < ROLL_DUMP_RANKS_MAX ? rank : ROLL_DUMP_RANK_UNKNOWN;
+}
+
+static uint64_t folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const char *p = path; slash != NULL && p < slash; p++) {
+        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+    }
+    return h;
+}
+
+static void find_self(struct roll_dump *d)
+{
+    for (size_t i = 0; i < d->groups; i++) {
+        struct roll_dump_group *g = &d->group[i];
+        for (uint32_t k = 0; k < g->ranks && g->self < 0; k++) {
+            g->self = g->rank[k] == (uint32_t)d->rank ? (int32_t)k : -1;
+        }
+    }
+}
+
+static int read_values(struct roll_arena *arena, const uint8_t *data, size_t bytes, struct roll_value *top, char *why,
+                       size_t size)
+{
+    size_t where;
+    bool pickle = is_pickle(data, bytes);
+    int err = pickle ? roll_pickle_decode(arena, data, bytes, top, &where)
+                     : roll_json_decode(arena, data, bytes, top, &where);
+    if (err == ROLL_E_UNSUPPORTED) {
+        snprintf(why, size,
+                 "a pickle that asks for code (opcode 0x%02x at byte %zu): refused, and nothing of it was run",
+                 data[where], where);
+    } else if (err == ROLL_E_SHORT) {
+        snprintf(why, size, "cut short after %zu bytes, in the middle of a pickle", bytes);
+    } else if (err == ROLL_E_CORRUPT && pickle) {
+        snprintf(why, size, "a damaged pickle (byte %zu)", where);
+    } else if (err == ROLL_E_CORRUPT) {
+        snprintf(why, size, "damaged or cut JSON (line %zu)", where);
+    }
+    return err;
+}
+
+int roll_dump_parse(const char *name, const void *data, size_t bytes, struct roll_dump **out, char *why, size_t size)
+{
+    struct roll_arena arena;
+    struct roll_value top;
+    *out = NULL;
+    *why = '\0';
+    roll_arena_init(&arena, ARENA_LEAST + bytes * ARENA_PER_BYTE);
+    struct roll_dump *d = roll_dump_new();
+    int err = d == NULL ? ROLL_E_NOMEM : read_values(&arena, data, bytes, &top, why, size);
+    if (err == 0 && !roll_flight_is(&top)) {
+        snprintf(why, size, "neither a trace nor a ring of rollcall nor a dump of a tool that is known here");
+        err = ROLL_E_MAGIC;
+    }
+    err = err != 0 ? err : roll_flight_read(&top, d, why, size);
+    roll_arena_fini(&arena);
+    if (err != 0) {
+        roll_dump_destroy(&d);
+        return err;
+    }
+    d->rank = d->rank == ROLL_DUMP_RANK_UNKNOWN ? rank_in_name(name) : d->rank;
+    if (d->rank == ROLL_DUMP_RANK_UNKNOWN) {
+        snprintf(why, size, "whose rank is not known: a dump does not say it, and the file's name ends with no number");
+        roll_dump_destroy(&d);
+        return ROLL_E_ARG;
+    }
+    size_t n = strlen(name);
+    snprintf(d->path, sizeof(d->path), "%s", n < sizeof(d->path) ? name : name + n + 1 - sizeof(d->path));
+    d->folder = folder_of(name);
+    find_self(d);
+    *out = d;
+    return 0;
+}
+
+int roll_dump_read(const char *path, struct roll_dump **out, char *why, size_t size)
+{
+    char *data;
+    size_t bytes;
+    struct stat st;
+    *out = NULL;
+    *why = '\0';
+    int err = roll_read_whole(path, FILE_MOST, &data, &bytes);
+    if (err != 0) {
+        return err;
+    }
+    err = roll_dump_parse(path, data, bytes, out, why, size);
+    free(data);
+    if (err == 0 && stat(path, &st) == 0) {
+        (*out)->written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    }
+    return err;
+}

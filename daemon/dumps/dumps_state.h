@@ -1,0 +1,48 @@
+/*
+ * dumps_state.h: what the files of a set of dumps share. Private to dumps.c, define.c, place.c and messages.c; one
+ * thread per set.
+ */
+#ifndef ROLL_DAEMON_DUMPS_DUMPS_STATE_H
+#define ROLL_DAEMON_DUMPS_DUMPS_STATE_H
+
+#include "daemon/dumps/dump.h"
+#include "trace/rankset.h"
+
+#define DUMPS_GROUPS_MAX 65534u /* communicators of a rank: their ids have 16 bits */
+
+struct dumps_job {
+    char name[ROLL_NAME_BYTES];
+    uint32_t world;
+    struct roll_dump **dump; /* owned */
+    size_t dumps, room;
+    struct roll_rankset ranks;
+};
+
+struct roll_dumps {
+    struct dumps_job *job;
+    size_t jobs, room;
+};
+
+/* What was seen when the dumps were laid side by side. */
+struct dumps_seen {
+    bool runs;       /* a call is complete that some rank's dump does not hold yet */
+    char words[256]; /* which, in brackets */
+};
+
+/* The epoch of the ring that a dump stands for: one a rank, in a feed of its own. */
+uint64_t dumps_epoch(const struct roll_dump *d);
+/* The engine's number of the rank that wrote a dump. */
+uint32_t dumps_source(roll_feed_t *feed, const struct roll_dump *d);
+/* The key of a group, the same in the dump of each member; never 0. */
+uint64_t dumps_key(const struct roll_dump_group *g);
+/* The id by which the records of a dump know a group; 0: none, because the rank is no member. */
+uint16_t dumps_comm(const struct roll_dump *d, uint32_t group);
+/* define.c: gives the communicators, lines and places of a dump to the feed, as definitions. Codes of
+ * roll_feed_frame. */
+int dumps_define(roll_feed_t *feed, const struct roll_dump *d);
+/* place.c: numbers all calls for the engine, and tells it where each rank comes in on each group. 0, NOMEM. */
+int dumps_place(roll_feed_t *feed, struct dumps_job *job, struct dumps_seen *seen);
+/* messages.c: the same of messages. A message that nobody can say the partner of is left to no communicator. */
+int dumps_place_messages(roll_feed_t *feed, struct dumps_job *job);
+
+#endif

@@ -1,0 +1,248 @@
+/*
+ * messages.c: which send of a dump meets which receive of another.
+ *
+ * NCCL matches messages of a pair in their order, and a window does not say how many came before it. Two cases are
+ * certain: both windows begin with the process, so that the order alone says it; or each of the two has messages with
+ * nobody else on the group, so that the tool's own numbers of messages are those of the pair. All other messages are
+ * left to no communicator: they show what their rank did last, and nobody is said to lack one.
+ */
+#include "daemon/dumps/dumps_state.h"
+
+#include "daemon/base/array.h"
+#include "trace/err.h"
+
+#include <stdlib.h>
+
+#define SENDS    0u
+#define RECEIVES 1u
+
+/* One message, as the one side of its pair that it is. */
+struct side {
+    uint64_t key;
+    uint32_t source, target; /* places in the group */
+    uint32_t dump, call;
+    uint32_t which; /* SENDS, RECEIVES */
+};
+
+/* The messages of one side, one after the other. */
+struct queue {
+    struct side *at;
+    size_t n;
+    const struct roll_dump *dump; /* the dump of that side's rank; NULL: there is none */
+    uint32_t group;               /* the group's number in that dump */
+};
+
+static int by_pair(const void *a, const void *b)
+{
+    const struct side *x = a, *y = b;
+    const uint64_t order[][2] = {{x->key, y->key},     {x->source, y->source}, {x->target, y->target},
+                                 {x->which, y->which}, {x->dump, y->dump},     {x->call, y->call}};
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        if (order[i][0] != order[i][1]) {
+            return order[i][0] < order[i][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static bool is_message(const struct roll_dump_call *c)
+{
+    return c->rec.comm != 0 && (c->rec.op == ROLL_OP_SEND || c->rec.op == ROLL_OP_RECV);
+}
+
+static struct roll_dump_call *call_of(const struct dumps_job *job, const struct side *s)
+{
+    return &job->dump[s->dump]->call[s->call];
+}
+
+/* The dump of a place of the group, and the group's number there. */
+static void find_dump(const struct dumps_job *job, const struct roll_dump_group *g, uint32_t place, struct queue *out)
+{
+    size_t low = 0, high = job->dumps; /* dumps stand in the order of their ranks */
+    uint64_t key = dumps_key(g);
+    out->dump = NULL;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if ((uint32_t)job->dump[mid]->rank < g->rank[place]) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    if (low == job->dumps || (uint32_t)job->dump[low]->rank != g->rank[place]) {
+        return;
+    }
+    for (uint32_t i = 0; i < job->dump[low]->groups && out->dump == NULL; i++) {
+        if (dumps_comm(job->dump[low], i) != 0 && dumps_key(&job->dump[low]->group[i]) == key) {
+            out->dump = job->dump[low];
+            out->group = i;
+        }
+    }
+}
+
+/* All messages of the dump on this group are with one partner. *newest: the number of the newest; 0 = there is none. */
+static bool is_faithful(const struct queue *q, uint32_t partner, uint32_t *newest)
+{
+    *newest = 0;
+    for (size_t i = 0; i < q->dump->calls; i++) {
+        const struct roll_dump_call *c = &q->dump->call[i];
+        if (c->group != q->group || (c->rec.op != ROLL_OP_SEND && c->rec.op != ROLL_OP_RECV)) {
+            continue;
+        }
+        if ((uint32_t)c->rec.peer != partner) {
+            return false;
+        }
+        *newest = c->rec.call_ns > *newest ? c->rec.call_ns : *newest;
+    }
+    return true;
+}
+
+/* The tool's own number of a message, which is kept in `call_ns` while the pairs are being numbered. */
+static uint32_t number(const struct dumps_job *job, const struct side *s)
+{
+    return call_of(job, s)->rec.call_ns;
+}
+
+static void leave(const struct dumps_job *job, const struct queue *q)
+{
+    for (size_t i = 0; i < q->n; i++) {
+        call_of(job, &q->at[i])->rec.comm = 0;
+    }
+}
+
+/* The message from which on both sides are known; UINT32_MAX: nobody can say. */
+static uint32_t common_begin(const struct dumps_job *job, const struct queue *q, const uint32_t *newest)
+{
+    uint32_t begin = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct roll_dump_group *g = &q[i].dump->group[q[i].group];
+        if (q[i].n > 0) {
+            uint32_t first = number(job, &q[i].at[0]);
+            begin = first > begin ? first : begin;
+        } else if (newest[i] > 0) {
+            begin = newest[i] + 1 > begin ? newest[i] + 1 : begin;
+        } else if (!q[i].dump->whole && g->enqueued == ROLL_DUMP_NO_NUMBER) {
+            return UINT32_MAX;
+        } else if (!q[i].dump->whole && g->enqueued + 1 > begin) {
+            begin = g->enqueued + 1; /* where it counts collectives, it is as large as anybody's: nothing is left */
+        }
+    }
+    return begin;
+}
+
+/* Numbers a pair from `begin` on. False: the sides do not have the same numbers. */
+static bool pair_up(const struct dumps_job *job, struct queue *q, uint32_t begin, bool by_number)
+{
+    size_t skip[2] = {0, 0};
+    for (unsigned i = 0; by_number && i < 2; i++) {
+        while (skip[i] < q[i].n && number(job, &q[i].at[skip[i]]) < begin) {
+            skip[i]++;
+        }
+    }
+    size_t a = q[0].n - skip[0], b = q[1].n - skip[1], both = a < b ? a : b;
+    for (size_t k = 0; by_number && k < both; k++) {
+        if (number(job, &q[0].at[skip[0] + k]) != number(job, &q[1].at[skip[1] + k])) {
+            return false;
+        }
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        for (size_t k = 0; k < q[i].n; k++) {
+            struct roll_dump_call *c = call_of(job, &q[i].at[k]);
+            if (k < skip[i]) {
+                c->rec.comm = 0;
+            } else {
+                c->rec.seq = begin + (uint32_t)(k - skip[i]);
+            }
+        }
+    }
+    return true;
+}
+
+static int place_sides(roll_feed_t *feed, const struct queue *q, uint32_t source, uint32_t target, uint32_t begin)
+{
+    int err = 0;
+    for (unsigned i = 0; i < 2 && err == 0; i++) {
+        err = roll_engine_place_messages(roll_feed_engine(feed), dumps_source(feed, q[i].dump),
+                                         dumps_comm(q[i].dump, q[i].group), i == SENDS ? ROLL_OP_SEND : ROLL_OP_RECV,
+                                         i == SENDS ? target : source, begin);
+        err = err == ROLL_E_ARG ? 0 : err;
+    }
+    return err;
+}
+
+static int place_pair(roll_feed_t *feed, const struct dumps_job *job, struct side *at, size_t n)
+{
+    const struct roll_dump *d = job->dump[at->dump];
+    const struct roll_dump_group *g = &d->group[call_of(job, at)->group];
+    struct queue q[2] = {{.at = at}, {.at = at}};
+    uint32_t newest[2] = {0, 0};
+    while (q[SENDS].n < n && at[q[SENDS].n].which == SENDS) {
+        q[SENDS].n++;
+    }
+    q[RECEIVES].at = at + q[SENDS].n;
+    q[RECEIVES].n = n - q[SENDS].n;
+    bool good = at->source < g->ranks && at->target < g->ranks && at->source != at->target;
+    if (good) {
+        find_dump(job, g, at->source, &q[SENDS]);
+        find_dump(job, g, at->target, &q[RECEIVES]);
+        good = q[SENDS].dump != NULL && q[RECEIVES].dump != NULL;
+    }
+    bool whole = good && q[SENDS].dump->whole && q[RECEIVES].dump->whole;
+    uint32_t begin = 0;
+    if (good && !whole) {
+        good = is_faithful(&q[SENDS], at->target, &newest[SENDS]) &&
+               is_faithful(&q[RECEIVES], at->source, &newest[RECEIVES]);
+        begin = good ? common_begin(job, q, newest) : UINT32_MAX;
+        good = begin != UINT32_MAX;
+    }
+    if (!good || !pair_up(job, q, begin, !whole)) {
+        leave(job, &q[SENDS]);
+        leave(job, &q[RECEIVES]);
+        return 0;
+    }
+    return place_sides(feed, q, at->source, at->target, begin);
+}
+
+int dumps_place_messages(roll_feed_t *feed, struct dumps_job *job)
+{
+    struct side *side = NULL;
+    size_t room = 0, n = 0, end;
+    int err = 0;
+    for (uint32_t i = 0; i < job->dumps && err == 0; i++) {
+        struct roll_dump *d = job->dump[i];
+        for (uint32_t k = 0; k < d->calls && err == 0; k++) {
+            struct roll_dump_call *c = &d->call[k];
+            if (!is_message(c)) {
+                continue;
+            }
+            const struct roll_dump_group *g = &d->group[c->group];
+            bool sends = c->rec.op == ROLL_OP_SEND;
+            uint32_t me = (uint32_t)g->self, peer = (uint32_t)c->rec.peer;
+            c->rec.call_ns = c->rec.seq;
+            err = ROLL_GROW(side, room, n + 1);
+            if (err == 0) {
+                side[n++] = (struct side){.key = dumps_key(g),
+                                          .source = sends ? me : peer,
+                                          .target = sends ? peer : me,
+                                          .dump = i,
+                                          .call = k,
+                                          .which = sends ? SENDS : RECEIVES};
+            }
+        }
+    }
+    if (n > 1) {
+        qsort(side, n, sizeof(*side), by_pair);
+    }
+    for (size_t i = 0; i < n && err == 0; i = end) {
+        for (end = i + 1; end < n && side[end].key == side[i].key && side[end].source == side[i].source &&
+                          side[end].target == side[i].target;
+             end++) {
+        }
+        err = place_pair(feed, job, &side[i], end - i);
+    }
+    for (size_t i = 0; i < n; i++) {
+        call_of(job, &side[i])->rec.call_ns = 0;
+    }
+    free(side);
+    return err;
+}

@@ -1,0 +1,45 @@
+/*
+ * place.c: sources of which only the newest calls are known, and nothing but calls: what other tools keep of a job.
+ *
+ * A ring that has lost its beginning shows by its tickets that records are missing, and the engine waits until the rank
+ * is seen again on each communicator. A dump says more: how far its rank has come. To let made-up records say so was
+ * rejected: nobody knows what those calls were, and they would be compared.
+ */
+#include "daemon/engine/detect/detector.h"
+
+int roll_engine_snapshot(roll_engine_t *e, uint32_t source)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    e->source[source]->snapshot = true;
+    e->source[source]->late = true;
+    return 0;
+}
+
+int roll_engine_place(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t next, bool sure)
+{
+    struct member *m = source < e->sources ? source_member(e->source[source], comm) : NULL;
+    if (!m) {
+        return ROLL_E_ARG;
+    }
+    match_place(m, next, sure);
+    return 0;
+}
+
+int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
+                               uint32_t next)
+{
+    struct member *m = source < e->sources ? source_member(e->source[source], comm) : NULL;
+    if (!m || peer >= m->comm->size || (op != ROLL_OP_SEND && op != ROLL_OP_RECV)) {
+        return ROLL_E_ARG;
+    }
+    uint32_t me = (uint32_t)m->rank;
+    bool sends = op == ROLL_OP_SEND;
+    struct pair *p = sends ? pair_get(m->comm, me, peer) : pair_get(m->comm, peer, me);
+    if (!p) {
+        return ROLL_E_NOMEM;
+    }
+    p->calls[sends ? 0 : 1] = next;
+    return 0;
+}
