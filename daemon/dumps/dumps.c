@@ -316,54 +316,124 @@ static int let_pass(roll_feed_t *feed, uint64_t from, uint64_t ns)
 
 /* what is said of the job as a whole */
 
-static void say_missing(const struct dumps_job *job, roll_dumps_say *say, void *ctx)
+static void find_missing(const struct dumps_job *job, struct roll_rankset *missing)
 {
-    struct roll_rankset missing = {0};
-    char ranks[LINE_BYTES / 2], line[LINE_BYTES];
     for (uint32_t r = 0; r < job->world && r < ROLL_DUMP_RANKS_MAX; r++) {
         if (!roll_rankset_has(&job->ranks, r)) {
-            (void)roll_rankset_add(&missing, r);
+            (void)roll_rankset_add(missing, r);
         }
     }
-    size_t n = roll_rankset_count(&missing);
+}
+
+static void say_missing(const struct dumps_job *job, const struct roll_rankset *missing, roll_dumps_say *say, void *ctx)
+{
+    char ranks[LINE_BYTES / 2], line[LINE_BYTES];
+    size_t n = roll_rankset_count(missing);
     if (n > 0) {
-        (void)roll_rankset_format(&missing, ranks, sizeof(ranks));
-        snprintf(
-            line, sizeof(line),
-            "%s: no dump of rank%s %s: %s written none (it may be the one that died or hangs), or the file was not "
-            "collected; nothing is known of %s calls",
-            job->name, n == 1 ? "" : "s", ranks, n == 1 ? "it has" : "they have", n == 1 ? "its" : "their");
+        (void)roll_rankset_format(missing, ranks, sizeof(ranks));
+        snprintf(line, sizeof(line), "%s: no dump of rank%s %s: nothing is known of %s calls", job->name,
+                 n == 1 ? "" : "s", ranks, n == 1 ? "its" : "their");
         say(ctx, line);
     }
-    roll_rankset_fini(&missing);
+}
+
+/* What stands for the dump of a rank that has written none: the groups of which others say that it is a member. */
+static struct roll_dump *stand_in(uint32_t rank, const struct dumps_seen *seen)
+{
+    struct roll_dump *d = roll_dump_new();
+    for (size_t i = 0; d != NULL && i < seen->commons; i++) {
+        const struct roll_dump_group *g = seen->common[i].group;
+        int32_t self = -1;
+        for (uint32_t k = 0; k < g->ranks && self < 0; k++) {
+            self = g->rank[k] == rank ? (int32_t)k : -1;
+        }
+        if (self >= 0 && ROLL_GROW(d->group, d->group_room, d->groups + 1) == 0) {
+            struct roll_dump_group *own = &d->group[d->groups++];
+            *own = *g;
+            own->self = self;
+            own->rank = malloc((g->ranks + 1u) * sizeof(*own->rank));
+            own->enqueued = seen->common[i].next;
+            if (own->rank == NULL) {
+                d->groups--;
+                roll_dump_destroy(&d);
+            } else {
+                memcpy(own->rank, g->rank, g->ranks * sizeof(*own->rank));
+            }
+        }
+    }
+    if (d != NULL) {
+        d->rank = (int32_t)rank;
+        snprintf(d->tool, sizeof(d->tool), "no dump");
+    }
+    return d;
+}
+
+/*
+ * Nothing explains why calls are not complete, and of some ranks there is no dump: then these are the only ones that
+ * may lack the calls. Not where most ranks are missing, as when the files of a node were not collected.
+ */
+static int suspect_missing(struct dumps_job *job, const struct roll_rankset *missing, const struct dumps_seen *seen,
+                           roll_feed_t *feed)
+{
+    int err = 0;
+    size_t n = roll_rankset_count(missing);
+    struct roll_engine_summary summary;
+    roll_engine_summary(roll_feed_engine(feed), &summary);
+    for (size_t i = 0; n * 2 < job->world && summary.findings == 0 && i < n && err == 0; i++) {
+        struct roll_dump *d = stand_in(roll_rankset_at(missing, i), seen);
+        err = d == NULL ? ROLL_E_NOMEM : announce(feed, job, d);
+        uint32_t source = err == 0 ? dumps_source(feed, d) : 0;
+        err = err != 0 ? err : roll_engine_snapshot(roll_feed_engine(feed), source, false);
+        for (uint32_t k = 0; err == 0 && k < d->groups; k++) {
+            (void)roll_engine_place(roll_feed_engine(feed), source, dumps_comm(d, k), d->group[k].enqueued, true);
+        }
+        roll_dump_destroy(&d);
+    }
+    return err;
+}
+
+static int feed_job(struct dumps_job *job, roll_feed_t *feed, const struct roll_rankset *missing,
+                    struct dumps_seen *seen, roll_dumps_say *say, void *ctx)
+{
+    uint64_t last_ns = 0;
+    int err = 0;
+    for (size_t i = 0; i < job->dumps && err == 0; i++) {
+        err = announce(feed, job, job->dump[i]);
+    }
+    err = err != 0 ? err : dumps_place(feed, job, seen);
+    err = err != 0 ? err : give_calls(feed, job, &last_ns);
+    if (err != 0) {
+        return err;
+    }
+    uint64_t stood = stood_ns(job, last_ns, &seen->runs);
+    if (seen->runs) {
+        char line[LINE_BYTES];
+        snprintf(
+            line, sizeof(line),
+            "%s: the job ran on while its dumps were written%s: who lacks a call at such a moment says nothing, and is "
+            "not judged",
+            job->name, seen->words);
+        say(ctx, line);
+        stood = 0;
+    }
+    err = let_pass(feed, last_ns, stood);
+    if (err == 0 && roll_rankset_count(missing) > 0) {
+        err = suspect_missing(job, missing, seen, feed);
+        err = err != 0 ? err : let_pass(feed, last_ns + stood, stood);
+    }
+    return err;
 }
 
 int roll_dumps_feed(roll_dumps_t *set, size_t number, roll_feed_t *feed, roll_dumps_say *say, void *ctx)
 {
     struct dumps_job *job = &set->job[number];
     struct dumps_seen seen = {.runs = false};
-    uint64_t last_ns = 0;
-    int err = 0;
+    struct roll_rankset missing = {0};
     qsort(job->dump, job->dumps, sizeof(*job->dump), by_rank);
-    say_missing(job, say, ctx);
-    for (size_t i = 0; i < job->dumps && err == 0; i++) {
-        err = announce(feed, job, job->dump[i]);
-    }
-    err = err != 0 ? err : dumps_place(feed, job, &seen);
-    err = err != 0 ? err : give_calls(feed, job, &last_ns);
-    if (err != 0) {
-        return err;
-    }
-    bool runs = seen.runs;
-    uint64_t stood = stood_ns(job, last_ns, &runs);
-    if (runs) {
-        char line[LINE_BYTES];
-        snprintf(
-            line, sizeof(line),
-            "%s: the job ran on while its dumps were written%s: who lacks a call at such a moment says nothing, and is "
-            "not judged",
-            job->name, seen.words);
-        say(ctx, line);
-    }
-    return let_pass(feed, last_ns, runs ? 0 : stood);
+    find_missing(job, &missing);
+    say_missing(job, &missing, say, ctx);
+    int err = feed_job(job, feed, &missing, &seen, say, ctx);
+    roll_rankset_fini(&missing);
+    free(seen.common);
+    return err;
 }

@@ -23,10 +23,18 @@ struct roll_dumps {
     size_t jobs, room;
 };
 
+/* A group as all dumps show it, and the collective at which a member of which there is no dump would come in. */
+struct dumps_common {
+    const struct roll_dump_group *group; /* of one of the dumps; borrowed */
+    uint32_t next;
+};
+
 /* What was seen when the dumps were laid side by side. */
 struct dumps_seen {
-    bool runs;       /* a call is complete that some rank's dump does not hold yet */
-    char words[256]; /* which, in brackets */
+    bool runs;                   /* a call is complete that some rank's dump does not hold yet */
+    char words[256];             /* which, in brackets */
+    struct dumps_common *common; /* owned by whoever called dumps_place */
+    size_t commons;
 };
 
 /* The epoch of the ring that a dump stands for: one a rank, in a feed of its own. */

@@ -34,6 +34,7 @@ struct shared {
     uint32_t first;      /* the oldest collective of anybody; NONE: there is none */
     uint32_t start;      /* the last that some member comes in at */
     uint32_t end;        /* of the member that has come least far: its newest collective */
+    uint32_t complete;   /* the newest that is complete on some member; NONE: not known */
     uint32_t done;       /* the newest that is complete on some member, and needs all of them; 0 = none */
     int32_t least, most; /* the ranks of the two */
     bool messages;
@@ -59,7 +60,8 @@ static int share_of(struct placing *p, const struct roll_dump_group *g, uint32_t
     err = err != 0 ? err : roll_map_reserve(&p->at);
     if (err == 0) {
         *out = (uint32_t)p->shares++;
-        p->shared[*out] = (struct shared){.first = NONE, .start = 0, .end = NONE, .least = -1, .most = -1, .group = g};
+        p->shared[*out] = (struct shared){
+            .first = NONE, .start = 0, .end = NONE, .complete = NONE, .least = -1, .most = -1, .group = g};
         (void)roll_map_add(&p->at, key, *out);
     }
     return err;
@@ -120,8 +122,10 @@ static void begin(const struct roll_dump *d, const struct roll_dump_group *g, co
     }
 }
 
-static void compare(const struct roll_dump *d, struct part *of, struct shared *s)
+static void compare(const struct roll_dump *d, const struct roll_dump_group *g, struct part *of, struct shared *s)
 {
+    uint32_t over = of->done != NONE ? of->done : g->over < NUMBER_MAX && !s->messages ? g->over : NONE;
+    s->complete = over != NONE && (s->complete == NONE || over > s->complete) ? over : s->complete;
     s->start = of->start > s->start ? of->start : s->start;
     if (of->sure && of->last != NONE && (s->end == NONE || of->last < s->end)) {
         s->end = of->last;
@@ -176,7 +180,7 @@ static int tell(roll_feed_t *feed, struct roll_dump *d, const struct placing *p,
 {
     uint32_t source = dumps_source(feed, d);
     uint32_t *dropped = calloc(d->groups + 1, sizeof(*dropped));
-    int err = dropped == NULL ? ROLL_E_NOMEM : roll_engine_snapshot(roll_feed_engine(feed), source);
+    int err = dropped == NULL ? ROLL_E_NOMEM : roll_engine_snapshot(roll_feed_engine(feed), source, true);
     for (uint32_t i = 0; i < d->groups && err == 0; i++) {
         uint16_t comm = dumps_comm(d, i);
         if (comm != 0) { /* a definition that contradicts others has made no member: then there is nothing to place */
@@ -187,6 +191,21 @@ static int tell(roll_feed_t *feed, struct roll_dump *d, const struct placing *p,
         leave_out_empty(d, p, part, dropped);
     }
     free(dropped);
+    return err;
+}
+
+/* Keeps what a rank of which there is no dump would come in at: behind what is complete on some member. */
+static int keep_common(const struct placing *p, struct dumps_seen *seen)
+{
+    size_t room = 0;
+    int err = ROLL_GROW(seen->common, room, p->shares + 1);
+    for (size_t i = 0; i < p->shares && err == 0; i++) {
+        const struct shared *s = &p->shared[i];
+        seen->common[seen->commons++] = (struct dumps_common){.group = s->group,
+                                                              .next = s->complete != NONE ? s->complete + 1
+                                                                      : s->first != NONE  ? s->first
+                                                                                          : 1};
+    }
     return err;
 }
 
@@ -203,7 +222,7 @@ int dumps_place(roll_feed_t *feed, struct dumps_job *job, struct dumps_seen *see
         for (uint32_t k = 0; k < d->groups; k++) {
             begin(d, &d->group[k], &p.shared[p.part[i][k].shared], &p.part[i][k]);
             if (dumps_comm(d, k) != 0) {
-                compare(d, &p.part[i][k], &p.shared[p.part[i][k].shared]);
+                compare(d, &d->group[k], &p.part[i][k], &p.shared[p.part[i][k].shared]);
             }
         }
     }
@@ -212,7 +231,8 @@ int dumps_place(roll_feed_t *feed, struct dumps_job *job, struct dumps_seen *see
     }
     if (err == 0) {
         look_for_progress(&p, seen);
-        err = dumps_place_messages(feed, job);
+        err = keep_common(&p, seen);
+        err = err != 0 ? err : dumps_place_messages(feed, job);
     }
     for (size_t i = 0; i < job->dumps && p.part != NULL; i++) {
         free(p.part[i]);

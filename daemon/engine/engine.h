@@ -113,9 +113,10 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
 /*
  * A source is no ring but a snapshot: the calls that a rank had issued when somebody else's tool wrote them down.
  * Nothing is known of where its host stands, and what happened later is not known either: what rests on its silence is
- * suspected, and the text says no more than that its calls end there. Before the source's first record. Errors: ARG.
+ * suspected, and the text says no more than that its calls end there. there false: of this rank nobody has written
+ * anything, and all that is known is that it belongs to the job. Before the source's first record. Errors: ARG.
  */
-int roll_engine_snapshot(roll_engine_t *e, uint32_t source);
+int roll_engine_snapshot(roll_engine_t *e, uint32_t source, bool there);
 /*
  * Where a source of which only the newest calls are known comes in on a communicator: it has made its collectives below
  * `next`, whatever they were. sure false: it may have made more than its records show, and nobody says that it lacks

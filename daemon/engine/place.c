@@ -7,12 +7,13 @@
  */
 #include "daemon/engine/detect/detector.h"
 
-int roll_engine_snapshot(roll_engine_t *e, uint32_t source)
+int roll_engine_snapshot(roll_engine_t *e, uint32_t source, bool there)
 {
     if (source >= e->sources) {
         return ROLL_E_ARG;
     }
     e->source[source]->snapshot = true;
+    e->source[source]->lacking = !there;
     e->source[source]->late = true;
     return 0;
 }

@@ -116,6 +116,17 @@ static void tell_snapshot(struct words *w, const struct roll_engine *e, const st
     struct comm *on;
     const struct entry *device = stands_on_device(e, b->rank, &on);
     bool one = !many(&b->absent);
+    if (b->rank->lacking) {
+        words_add(w, "all members of which there is a dump have made it, and of ");
+        words_ranks(w, &b->absent);
+        words_add(
+            w,
+            " there is none: %s or hang%s where no dump could be written, or the file%s not collected. Suspected: "
+            "a rule of thumb.",
+            one ? "it may have died, may have ended," : "they may have died, may have ended,", one ? "s" : "",
+            one ? " was" : "s were");
+        return;
+    }
     words_add(w, one ? "the dump of " : "the dumps of ");
     words_ranks(w, &b->absent);
     words_add(w, one ? " ends before it." : " end before it.");

@@ -154,6 +154,7 @@ struct source {
     /* records that are missing */
     bool late;           /* the first records of the process are not known */
     bool snapshot;       /* roll_engine_snapshot: nothing is known but the calls */
+    bool lacking;        /* the same, and not even these */
     bool gap;            /* records have been lost since source_certain was asked last */
     bool in_gap;         /* what the source says about step `gap_step` may not be all that it has said about it */
     uint64_t gap_ticket; /* the first ticket behind the newest loss; 0 = nothing was lost */
