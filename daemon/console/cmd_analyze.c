@@ -166,7 +166,8 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     }
     if (s.files == 0) {
         if (s.unreadable == 0) {
-            roll_say("no trace (*.rtrc) and no ring (*.ring) was found in the given places");
+            roll_say(
+                "no trace (*.rtrc), no ring (*.ring) and no dump of the Flight Recorder was found in the given places");
         }
         json_decref(standing);
         return ROLL_EXIT_UNREACHABLE;

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""rollcall analyze on dumps of PyTorch's Flight Recorder: sick jobs and their healthy twins, damage, mixtures.
+
+usage: check_dumps.py ROLLCALL NAME
+
+The dumps are made here (make_dumps.py), in the shapes of real ones. The real ones, of other people and under another
+licence, are not in this tree: `real` takes them from the folder that ROLL_FLIGHT_RECORDER_DATA names, or from
+../shared/data/flight_recorder where that is there, and is skipped where it is not.
+"""
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import make_dumps
+from make_dumps import Call, Group, Job, experts, flat, stand_still
+
+ROLLCALL = os.path.abspath(sys.argv[1])
+SKIPPED = 77
+RANKS = [2, 3, 4, 8, 64]
+
+
+def analyze(*paths, code=None):
+    run = subprocess.run([ROLLCALL, "analyze", "--json", *paths], capture_output=True, text=True, timeout=300)
+    lines = [json.loads(x) for x in run.stdout.splitlines()]
+    verdicts = [v for v in lines if v["schema"] == "rollcall.verdict/1"]
+    gone = {v[k] for v in verdicts for k in ("supersedes", "confirms", "withdraws") if v.get(k)}
+    findings = [v for v in verdicts if v["certainty"] != "note" and v["number"] not in gone]
+    said = run.stderr.splitlines()
+    for line in said:
+        assert line.startswith("rollcall: "), line
+    if code is not None and run.returncode != code:
+        raise AssertionError(f"code {run.returncode}: {findings} {said}")
+    return findings, said, verdicts
+
+
+def expect(findings, *wanted):
+    """Exactly these (codes, culprits); codes: one, or several divided by |."""
+    found = sorted((v["culprits"], v["code"]) for v in findings)
+    good = len(found) == len(wanted) and all(c == list(w[1]) and k in w[0].split("|")
+                                             for (c, k), w in zip(found, sorted(wanted, key=lambda w: list(w[1]))))
+    if not good:
+        raise AssertionError(f"wanted {wanted}, found {found}: " + "\n".join(v["text"] for v in findings))
+
+
+def in_folder(test):
+    def run():
+        with tempfile.TemporaryDirectory() as folder:
+            test(folder)
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def written(folder, job, name="job", **how):
+    path = os.path.join(folder, name)
+    job.run()
+    job.write(path, **how)
+    return path
+
+
+CALLS = [("all_reduce", 64, None, "Float", 10), ("all_gather", 16, 64, "Float", 11), ("broadcast", 8, None, "Long", 12),
+         ("all_reduce", 32, None, "Float", 13)] * 4
+
+
+def odd(ranks, program, **keywords):
+    """A job whose last rank has another program."""
+    return flat(ranks, CALLS, **{f"r{ranks - 1}": (program, keywords)})
+
+
+@in_folder
+def healthy(folder):
+    """A job that is through has no finding, whatever its dumps hold; neither has one whose calls wait for nobody long."""
+    for n in RANKS:
+        for i, how in enumerate(({}, {"window": 5}, {"active": True}, {"form": "json"}, {"stacks": False})):
+            path = written(folder, flat(n, CALLS), f"flat{n}-{i}", **how)
+            findings, said, _ = analyze(path, code=0)
+            assert findings == [] and said == [], (findings, said)
+    for how in ({}, {"active": True}, {"window": 9}):
+        path = written(folder, experts(16), "experts" + str(len(how)) + str(how.get("window")), **how)
+        expect(analyze(path, code=0)[0])
+
+
+@in_folder
+def sick(folder):
+    """Each mistake of one rank, at several sizes, names that rank."""
+    resize = CALLS[:9] + [("all_gather", 17, 64, "Float", 11)] + CALLS[10:]
+    for n in RANKS[1:]:
+        last = (n - 1,)
+        for name, job, codes in (
+                ("skip", odd(n, CALLS[:8] + CALLS[9:]), "call-skipped|op-mismatch"),
+                ("add", odd(n, CALLS[:8] + [("all_reduce", 5, None, "Float", 30)] + CALLS[8:]),
+                 "call-added|op-mismatch|count-mismatch"),
+                ("resize", odd(n, resize), "count-mismatch"),
+                ("dtype", odd(n, CALLS[:8] + [("all_reduce", 64, None, "Half", 10)] + CALLS[9:]), "dtype-mismatch"),
+                ("zero", odd(n, CALLS[:8] + [("all_reduce", 0, None, "Float", 10)] + CALLS[9:]), "zero-count|call-skipped"),
+                ("stops", odd(n, CALLS, stops=8), "rank-busy"),
+                ("device", odd(n, CALLS, stops=8, device_stops=5), "rank-blocked")):
+            for form in ("pickle", "json"):
+                path = written(folder, job, f"{name}{n}{form}", form=form)
+                findings, _, _ = analyze(path, code=1)
+                expect(findings, (codes, last))
+                assert n == 64 or name == "stops" or findings[0]["comm"]["label"] == "default_pg", findings
+                if form == "pickle" and name in ("skip", "add"):
+                    frames = [f for c in findings[0]["callsites"] for f in c["frames"]]
+                    assert any(f["file"] == "/job/train.py" and f["function"] == "step" for f in frames), frames
+            path = written(folder, job, f"{name}{n}window", window=12)
+            expect(analyze(path, code=1)[0], (codes, last))
+
+
+@in_folder
+def two(folder):
+    """Two ranks of a real layout hang, as in the real dumps: one finding for each, and nobody else."""
+    for ranks, faulty in ((16, (9, 14)), (16, (1,)), (64, (40, 63)), (256, (3, 200))):
+        for device, code in ((False, "rank-busy"), (True, "rank-blocked")):
+            for how in ({"active": True, "stacks": False, "prefix": "_dump_"}, {}, {"window": 11}):
+                path = written(folder, experts(ranks, faulty, device), f"e{ranks}{device}{len(how)}", **how)
+                expect(analyze(path, code=1)[0], *((code, (r,)) for r in faulty))
+                shutil.rmtree(path)
+
+
+@in_folder
+def missing(folder):
+    """A rank without a dump: one line, and a suspicion where all others wait; none where they are through."""
+    path = written(folder, flat(4, CALLS, r2=(CALLS, {"stops": 9})), leave_out=(2,))
+    findings, said, _ = analyze(path, code=1)
+    expect(findings, ("rank-busy", (2,)))
+    assert len(said) == 1 and "no dump of rank 2" in said[0], said
+    assert "there is none" in findings[0]["text"], findings
+    path = written(folder, flat(4, CALLS), "through", leave_out=(1, 2))
+    findings, said, _ = analyze(path, code=0)
+    assert findings == [] and "no dump of ranks 1-2" in said[0], said
+    path = written(folder, flat(6, CALLS, r2=(CALLS, {"stops": 9})), "other", leave_out=(4,))
+    findings, said, _ = analyze(path, code=1)
+    expect(findings, ("rank-busy", (2,)))  # the one whose dump says so, and not the one without
+    path = written(folder, flat(8, CALLS, r2=(CALLS, {"stops": 9})), "half", leave_out=(2, 3, 4, 5))
+    expect(analyze(path, code=0)[0])  # the files of a node were not collected
+
+
+@in_folder
+def running(folder):
+    """Dumps of a job that ran on are no evidence that a rank is late."""
+    behind = flat(4, CALLS, r1=(CALLS, {"stops": 9}))
+    ahead = flat(4, CALLS)
+    behind.run()
+    ahead.run()
+    path = os.path.join(folder, "skewed")
+    ahead.write(path, leave_out=(1,))
+    behind.write(path, leave_out=(0, 2, 3))
+    findings, said, _ = analyze(path, code=0)
+    assert findings == [] and len(said) == 1 and "ran on" in said[0], (findings, said)
+    path = os.path.join(folder, "fresh")  # written at the moment of the newest call
+    behind.write(path)
+    for name in os.listdir(path):
+        stand_still(os.path.join(path, name), -59)
+    expect(analyze(path, code=0)[0])
+
+
+@in_folder
+def mixed(folder):
+    """Dumps of two jobs in one place are judged one by one, whether in one folder or in two."""
+    sick_one = flat(4, CALLS, r3=(CALLS[:8] + CALLS[9:], {}))
+    for form in ("two", "one"):
+        place = os.path.join(folder, form)
+        written(place, sick_one, "a" if form == "two" else ".", prefix="a_")
+        written(place, flat(8, CALLS), "b" if form == "two" else ".", prefix="b_")
+        findings, said, _ = analyze(place, code=1)
+        expect(findings, ("call-skipped|op-mismatch", (3,)))
+        assert len(said) == 1 and "2 jobs" in said[0], said
+    node = os.path.join(folder, "nodes")  # the ranks of one job in a folder for each node
+    sick_one.write(os.path.join(node, "n0"), leave_out=(2, 3))
+    sick_one.write(os.path.join(node, "n1"), leave_out=(0, 1))
+    findings, said, _ = analyze(node, code=1)
+    expect(findings, ("call-skipped|op-mismatch", (3,)))
+    assert said == [], said
+
+
+@in_folder
+def damaged(folder):
+    """A file that is cut, or that wants to run code, is one line; the rest is judged all the same."""
+    path = written(folder, flat(6, CALLS, r3=(CALLS[:8] + CALLS[9:], {})))
+    cut = os.path.join(path, "nccl_trace_rank_5")
+    with open(cut, "rb") as f:
+        whole = f.read()
+    proof = os.path.join(folder, "ran")
+
+    class Hostile:
+        def __reduce__(self):
+            return (os.mkdir, (proof,))
+
+    for data, word in ((whole[:len(whole) // 2], "cut short"), (whole[:2] + b"\xff" + whole[3:], "code"),
+                       (pickle.dumps(Hostile(), 2), "refused"), (pickle.dumps(Hostile(), 4), "refused"),
+                       (b'{"version": "2.10", "entries": [', "JSON"), (b"\x80\x02", "cut short")):
+        with open(cut, "wb") as f:
+            f.write(data)
+        stand_still(cut)
+        findings, said, _ = analyze(path, code=1)
+        expect(findings, ("call-skipped|op-mismatch", (3,)))
+        assert len(said) == 2 and word in said[0] and cut in said[0] and "no dump of rank 5" in said[1], said
+        assert not os.path.exists(proof)
+    nameless = os.path.join(folder, "nameless")
+    with open(nameless, "wb") as f:
+        f.write(whole)
+    _, said, _ = analyze(nameless, code=3)
+    assert len(said) == 1 and "rank is not known" in said[0], said
+
+
+@in_folder
+def names(folder):
+    """The rank is the number at the end of a file's name, whatever stands before and behind it."""
+    job = flat(3, CALLS, r2=(CALLS[:8] + CALLS[9:], {}))
+    job.run()
+    for prefix, suffix in (("PREFIX", ""), ("nccl_trace_rank_", ".pickle"), ("x-", ".json")):
+        path = os.path.join(folder, prefix)
+        job.write(path, prefix=prefix, form="json" if suffix == ".json" else "pickle")
+        for name in os.listdir(path):
+            os.rename(os.path.join(path, name), os.path.join(path, name + suffix))
+        expect(analyze(path, code=1)[0], ("call-skipped|op-mismatch", (2,)))
+    path = os.path.join(folder, "inside")  # a loader has added the rank
+    os.makedirs(path)
+    for rank in job.ranks:
+        with open(os.path.join(path, f"file{9 - rank}"), "wb") as f:
+            pickle.dump(dict(job.dump(rank), rank=rank, host_name="h"), f, protocol=4)
+    expect(analyze(path)[0], ("call-skipped|op-mismatch", (2,)))
+
+
+@in_folder
+def circle(folder):
+    """Two groups in opposite orders: no rank lacks a call of the other tools' sort, and both wait."""
+    a, b = Group("a", "weights", range(4)), Group("b", "numbers", range(4))
+    job = Job([a, b])
+    for rank in range(4):
+        first, second = (b, a) if rank == 2 else (a, b)
+        job.add(rank, [Call(a, "all_reduce"), Call(b, "all_reduce"), Call(first, "all_reduce", 64, line=40),
+                       Call(second, "all_reduce", 64, line=41)], ahead=1)
+    path = written(folder, job)
+    expect(analyze(path, code=1)[0], ("circular-wait", (2,)))
+
+
+def real():
+    """The dumps of a real job: exactly the ranks into which the faults were injected."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    folder = os.environ.get("ROLL_FLIGHT_RECORDER_DATA") or os.path.join(
+        here, "..", "..", "..", "..", "shared", "data", "flight_recorder")
+    if not os.path.isdir(folder):
+        print("SKIPPED: no real dumps: ROLL_FLIGHT_RECORDER_DATA names no folder, and ../shared/data is not there")
+        sys.exit(SKIPPED)
+    for case in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, case, "fault_injection.log"), encoding="utf-8") as f:
+            faulty = [int(r) for r in re.search(r"\[(.*?)\]", f.read()).group(1).split(",")]
+        expect(analyze(os.path.join(folder, case), code=1)[0], *(("rank-busy|rank-blocked", (r,)) for r in faulty))
+        print(f"{case}: ranks {faulty}, and nobody else")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[2]]()
