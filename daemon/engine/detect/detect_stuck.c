@@ -223,7 +223,8 @@ static void stuck_tick(struct roll_engine *e)
  * the patience has run out, and nobody calls the rank blocked or busy. */
 static bool stuck_block(struct roll_engine *e, const struct block *b)
 {
-    return (b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY) && stuck_stands(e, b->rank);
+    /* Of a snapshot's host nothing is known, so it stands nowhere. */
+    return (b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY) && !b->rank->snapshot && stuck_stands(e, b->rank);
 }
 
 static void stuck_end(struct roll_engine *e)
