@@ -75,7 +75,7 @@ def odd(ranks, program, **keywords):
 
 @in_folder
 def healthy(folder):
-    """A job that is through has no finding, whatever its dumps hold; neither has one whose calls wait for nobody long."""
+    """A job that is through has no finding, whatever its dumps hold."""
     for n in RANKS:
         for i, how in enumerate(({}, {"window": 5}, {"active": True}, {"form": "json"}, {"stacks": False})):
             path = written(folder, flat(n, CALLS), f"flat{n}-{i}", **how)
@@ -98,7 +98,8 @@ def sick(folder):
                  "call-added|op-mismatch|count-mismatch"),
                 ("resize", odd(n, resize), "count-mismatch"),
                 ("dtype", odd(n, CALLS[:8] + [("all_reduce", 64, None, "Half", 10)] + CALLS[9:]), "dtype-mismatch"),
-                ("zero", odd(n, CALLS[:8] + [("all_reduce", 0, None, "Float", 10)] + CALLS[9:]), "zero-count|call-skipped"),
+                ("zero", odd(n, CALLS[:8] + [("all_reduce", 0, None, "Float", 10)] + CALLS[9:]),
+                 "zero-count|call-skipped"),
                 ("stops", odd(n, CALLS, stops=8), "rank-busy"),
                 ("device", odd(n, CALLS, stops=8, device_stops=5), "rank-blocked")):
             for form in ("pickle", "json"):

@@ -195,7 +195,8 @@ def experts(ranks, faulty=(), device=False, steps=3):
         program = step * steps
         how = {}
         if rank in faulty:
-            how = {"stops": len(program) - len(step) + 2, "device_stops": len(program) - len(step) - 4 if device else None}
+            how = {"stops": len(program) - len(step) + 2,
+                   "device_stops": len(program) - len(step) - 4 if device else None}
         job.add(rank, program, **how)
     job.run()
     return job
