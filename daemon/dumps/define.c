@@ -44,19 +44,6 @@ uint32_t dumps_source(roll_feed_t *feed, const struct roll_dump *d)
     return roll_feed_find(feed, dumps_epoch(d), &stream) ? stream.source : UINT32_MAX;
 }
 
-uint64_t dumps_key(const struct roll_dump_group *g)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (const char *p = g->name; *p != '\0'; p++) {
-        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    }
-    for (uint32_t i = 0; i < g->ranks; i++) { /* groups of a split may share a name */
-        h = (h ^ (g->rank[i] + 1u)) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 31;
-    }
-    return h != 0 ? h : 1;
-}
-
 uint16_t dumps_comm(const struct roll_dump *d, uint32_t group)
 {
     return group < d->groups && group < DUMPS_GROUPS_MAX && d->group[group].self >= 0 ? (uint16_t)(group + 1) : 0;
@@ -68,7 +55,7 @@ static int define_groups(struct defs *defs, const struct roll_dump *d)
     for (uint32_t i = 0; i < d->groups && err == 0; i++) {
         const struct roll_dump_group *g = &d->group[i];
         const char *label = g->label[0] != '\0' ? g->label : g->name;
-        struct roll_def_comm comm = {.key = dumps_key(g),
+        struct roll_def_comm comm = {.key = g->key,
                                      .rank = g->self,
                                      .nranks = (int32_t)g->ranks,
                                      .color = ROLL_COLOR_NONE,

@@ -98,10 +98,24 @@ static uint64_t folder_of(const char *path)
     return h;
 }
 
+static uint64_t key_of(const struct roll_dump_group *g)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const char *p = g->name; *p != '\0'; p++) {
+        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+    }
+    for (uint32_t i = 0; i < g->ranks; i++) { /* groups of a split may share a name */
+        h = (h ^ (g->rank[i] + 1u)) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 31;
+    }
+    return h != 0 ? h : 1;
+}
+
 static void find_self(struct roll_dump *d)
 {
     for (size_t i = 0; i < d->groups; i++) {
         struct roll_dump_group *g = &d->group[i];
+        g->key = key_of(g);
         for (uint32_t k = 0; k < g->ranks && g->self < 0; k++) {
             g->self = g->rank[k] == (uint32_t)d->rank ? (int32_t)k : -1;
         }

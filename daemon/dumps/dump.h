@@ -53,6 +53,7 @@ struct roll_dump_group {
     char label[ROLL_NAME_BYTES]; /* what people call it; "" = its name */
     uint32_t *rank;              /* its members by their place, as ranks in the job; owned */
     uint32_t ranks;
+    uint64_t key; /* of name and members, the same in the dump of each member; never 0 */
     int32_t self; /* the place of the rank that wrote the dump; -1: it is none of them */
     /* How far the rank has come here by the tool's own count, which goes on behind and before the window. NO_NUMBER:
      * not known. Of the newest call the tool may not say whether it was a collective or a message. */

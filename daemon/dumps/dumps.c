@@ -89,6 +89,9 @@ static struct dumps_job *job_of(struct roll_dumps *set, const struct roll_dump *
 static void name_job(const char *path, char *out, size_t size)
 {
     const char *end = strrchr(path, '/');
+    while (end != NULL && end > path && end[-1] == '/') {
+        end--; /* "folder//file" */
+    }
     const char *begin = end;
     while (begin != NULL && begin > path && begin[-1] != '/') {
         begin--;

@@ -41,8 +41,6 @@ struct dumps_seen {
 uint64_t dumps_epoch(const struct roll_dump *d);
 /* The engine's number of the rank that wrote a dump. */
 uint32_t dumps_source(roll_feed_t *feed, const struct roll_dump *d);
-/* The key of a group, the same in the dump of each member; never 0. */
-uint64_t dumps_key(const struct roll_dump_group *g);
 /* The id by which the records of a dump know a group; 0: none, because the rank is no member. */
 uint16_t dumps_comm(const struct roll_dump *d, uint32_t group);
 /* define.c: gives the communicators, lines and places of a dump to the feed, as definitions. Codes of

@@ -64,8 +64,13 @@ struct reading {
     uint32_t units;
     uint32_t *id_group; /* pg_id -> 1 + number of its group, as far as entries show it */
     size_t ids, id_room;
-    uint32_t batch_group, batch_seq; /* the messages that are being issued as one */
-    bool full;                       /* a completed call is among the entries */
+    /* The newest calls, as far as they are messages that are being issued as one: where they begin, their numbers. */
+    bool batch_open;
+    size_t batch_first;
+    uint32_t batch_coll, batch_p2p;
+    uint32_t *batches; /* by group: batches that took the number of a collective (format 2.1) */
+    size_t batch_room;
+    bool full; /* a completed call is among the entries */
 };
 
 static uint64_t hash_text(uint64_t h, const char *text, size_t bytes)
@@ -433,17 +438,44 @@ static void size_up(const struct entry *e, const struct named *named, struct rol
     rec->count = count;
 }
 
-/* The batch of messages that this one belongs to: they have one number. */
-static uint32_t unit_of(struct reading *r, const struct roll_dump_call *c)
+/* The batch of messages that this one, the next call, belongs to: they have one number. */
+static uint32_t unit_of(struct reading *r, uint32_t group, uint32_t coll, uint32_t p2p)
 {
     struct roll_dump *d = r->dump;
     struct roll_dump_call *before = d->calls > 0 ? &d->call[d->calls - 1] : NULL;
-    bool message = before != NULL && (before->rec.op == ROLL_OP_SEND || before->rec.op == ROLL_OP_RECV);
-    if (!message || before->group != c->group || before->rec.seq != c->rec.seq) {
+    bool same =
+        r->batch_open && before != NULL && before->group == group && r->batch_coll == coll && r->batch_p2p == p2p;
+    r->batch_first = same ? r->batch_first : d->calls;
+    r->batch_open = true;
+    r->batch_coll = coll;
+    r->batch_p2p = p2p;
+    if (!same) {
         return 0;
     }
     before->unit = before->unit != 0 ? before->unit : ++r->units;
     return before->unit;
+}
+
+/*
+ * A batch of messages ends: whether it is complete, its end says. In format 2.1 the batch has taken the number of a
+ * collective, which it does on its own ranks only: later collectives are counted without it.
+ */
+static int end_batch(struct reading *r, uint32_t group, uint32_t coll, bool complete)
+{
+    struct roll_dump *d = r->dump;
+    bool ours = r->batch_open && r->batch_coll == coll && d->calls > 0 && d->call[d->calls - 1].group == group;
+    for (size_t i = r->batch_first; ours && i < d->calls; i++) {
+        d->call[i].complete = d->call[i].complete || complete;
+    }
+    r->batch_open = false;
+    if (!ours || r->batch_p2p != 0) {
+        return 0;
+    }
+    int err = ROLL_GROW_ZERO(r->batches, r->batch_room, (size_t)group + 1);
+    if (err == 0) {
+        r->batches[group]++;
+    }
+    return err;
 }
 
 static int read_entry(struct reading *r, const struct roll_value *map)
@@ -472,13 +504,20 @@ static int read_entry(struct reading *r, const struct roll_value *map)
     r->full = r->full || roll_value_says(e.state, "completed");
     const struct named *named = call_named(e.name);
     bool message = named != NULL && (named->op == ROLL_OP_SEND || named->op == ROLL_OP_RECV);
-    if (named == NULL || (!message && (named->op == ROLL_OP_NONE || roll_value_is(e.is_p2p, ROLL_VALUE_TRUE)))) {
+    if (named != NULL && named->op == ROLL_OP_NONE) {
+        return end_batch(r, number, coll, roll_value_says(e.state, "completed"));
+    }
+    r->batch_open = r->batch_open && message;
+    if (named == NULL || (!message && roll_value_is(e.is_p2p, ROLL_VALUE_TRUE))) {
         d->odd += named == NULL;
         return 0; /* its number stays: where later calls come, it counts as made */
     }
+    uint32_t taken = number < r->batch_room ? r->batches[number] : 0;
     struct roll_dump_call c = {.group = number, .complete = roll_value_says(e.state, "completed")};
     c.rec = (struct roll_record){.enter_ns = (uint64_t)roll_value_integer(e.created, 0),
-                                 .seq = message ? p2p : coll,
+                                 .seq = message        ? p2p
+                                        : taken < coll ? coll - taken
+                                                       : 0,
                                  .peer = message ? peer_of(e.name) : ROLL_PEER_NONE,
                                  .step = ROLL_STEP_NONE,
                                  .layer = ROLL_LAYER_NONE,
@@ -497,7 +536,7 @@ static int read_entry(struct reading *r, const struct roll_value *map)
     err = read_site(r, e.frames, &c.site);
     err = err != 0 ? err : ROLL_GROW(d->call, d->call_room, d->calls + 1);
     if (err == 0) {
-        c.unit = message ? unit_of(r, &c) : 0;
+        c.unit = message ? unit_of(r, number, coll, p2p) : 0;
         d->call[d->calls++] = c;
     }
     return err;
@@ -516,6 +555,16 @@ static int read_entries(struct reading *r, const struct roll_value *entries)
     /* The recorder numbers all calls of the process from 0. */
     const struct roll_value *first = roll_value_get(roll_value_at(entries, 0), "record_id");
     r->dump->whole = n > 0 && roll_value_integer(first, -1) == 0 && r->full;
+    /* Of a window that began later nobody knows how many batches there were before it. */
+    for (size_t i = 0; i < r->dump->calls && !r->dump->whole; i++) {
+        struct roll_dump_call *c = &r->dump->call[i];
+        bool numbered = c->group >= r->batch_room || r->batches[c->group] == 0;
+        c->rec.seq = numbered ? c->rec.seq : ROLL_DUMP_NO_NUMBER;
+    }
+    for (size_t i = 0; i < r->dump->groups && !r->dump->whole; i++) {
+        bool numbered = i >= r->batch_room || r->batches[i] == 0;
+        r->dump->group[i].issued = numbered ? r->dump->group[i].issued : ROLL_DUMP_NO_NUMBER;
+    }
     return err;
 }
 
@@ -626,5 +675,6 @@ int roll_flight_read(const struct roll_value *top, struct roll_dump *dump, char 
     roll_map_fini(&r.line_at);
     roll_map_fini(&r.site_at);
     free(r.id_group);
+    free(r.batches);
     return err;
 }

@@ -59,7 +59,7 @@ static struct roll_dump_call *call_of(const struct dumps_job *job, const struct 
 static void find_dump(const struct dumps_job *job, const struct roll_dump_group *g, uint32_t place, struct queue *out)
 {
     size_t low = 0, high = job->dumps; /* dumps stand in the order of their ranks */
-    uint64_t key = dumps_key(g);
+    uint64_t key = g->key;
     out->dump = NULL;
     while (low < high) {
         size_t mid = (low + high) / 2;
@@ -73,7 +73,7 @@ static void find_dump(const struct dumps_job *job, const struct roll_dump_group 
         return;
     }
     for (uint32_t i = 0; i < job->dump[low]->groups && out->dump == NULL; i++) {
-        if (dumps_comm(job->dump[low], i) != 0 && dumps_key(&job->dump[low]->group[i]) == key) {
+        if (dumps_comm(job->dump[low], i) != 0 && job->dump[low]->group[i].key == key) {
             out->dump = job->dump[low];
             out->group = i;
         }
@@ -118,6 +118,9 @@ static uint32_t common_begin(const struct dumps_job *job, const struct queue *q,
         const struct roll_dump_group *g = &q[i].dump->group[q[i].group];
         if (q[i].n > 0) {
             uint32_t first = number(job, &q[i].at[0]);
+            if (first == 0) {
+                return UINT32_MAX; /* format 2.1 does not number what is issued in a batch */
+            }
             begin = first > begin ? first : begin;
         } else if (newest[i] > 0) {
             begin = newest[i] + 1 > begin ? newest[i] + 1 : begin;
@@ -221,7 +224,7 @@ int dumps_place_messages(roll_feed_t *feed, struct dumps_job *job)
             c->rec.call_ns = c->rec.seq;
             err = ROLL_GROW(side, room, n + 1);
             if (err == 0) {
-                side[n++] = (struct side){.key = dumps_key(g),
+                side[n++] = (struct side){.key = g->key,
                                           .source = sends ? me : peer,
                                           .target = sends ? peer : me,
                                           .dump = i,

@@ -51,7 +51,7 @@ struct placing {
 
 static int share_of(struct placing *p, const struct roll_dump_group *g, uint32_t *out)
 {
-    uint64_t key = dumps_key(g);
+    uint64_t key = g->key;
     *out = roll_map_get(&p->at, key);
     if (*out != ROLL_MAP_NONE) {
         return 0;

@@ -326,7 +326,7 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
         silence_trouble(e);
     }
     uint32_t quiet = explained ? keep_apart(e, found, n) : n;
-    if (!e->finishing) {
+    if (!e->finishing && quiet > 0) {
         (void)judge_cycles(e, found + n - quiet, quiet, false);
         (void)judge_kind(e, found + n - quiet, quiet, BLOCK_STUCK);
         (void)judge_kind(e, found + n - quiet, quiet, BLOCK_BUSY);

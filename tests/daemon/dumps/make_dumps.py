@@ -163,7 +163,7 @@ def flat(ranks, calls, **how):
     return job
 
 
-def experts(ranks, faulty=(), device=False, steps=3):
+def experts(ranks, faulty=(), device=False, steps=3, ahead=6):
     """A mixture-of-experts job of two stages. The faulty ranks' hosts stop in the last step; device: their devices have
     stopped some calls before."""
     assert ranks % 16 == 0
@@ -193,9 +193,9 @@ def experts(ranks, faulty=(), device=False, steps=3):
                       peer=rank + half if stage == 0 else rank - half),
                  Call(d, "all_reduce", 264, line=24), Call(t, "all_reduce", 16, dtype="Long", line=26)]
         program = step * steps
-        how = {}
+        how = {"ahead": ahead}
         if rank in faulty:
-            how = {"stops": len(program) - len(step) + 2,
+            how = {"ahead": ahead, "stops": len(program) - len(step) + 2,
                    "device_stops": len(program) - len(step) - 4 if device else None}
         job.add(rank, program, **how)
     job.run()
