@@ -77,7 +77,8 @@ def main():
             ranks = int(place)
             faulty = (ranks // 2 + 1, ranks - 2)
             folder = os.path.join(work, place)
-            make_dumps.experts(ranks, faulty, steps=6, ahead=20).write(folder, prefix="_dump_", active=True, stacks=False)
+            job = make_dumps.experts(ranks, faulty, steps=6, ahead=20)
+            job.write(folder, prefix="_dump_", active=True, stacks=False)
             found = beside(rollcall, python, env, folder, f"a job of {ranks} ranks, of which {faulty} hang")
             named = [x.split()[-1] for x in found]
             assert named == [str(r) for r in faulty], found
