@@ -172,8 +172,8 @@ static int define_callsite(struct ring_defs *ring, const struct roll_def *def)
         return err;
     }
     struct callsite *site = &ring->callsite[def->id];
-    if (site->depth == 0 &&
-        site->lines == 0) { /* ids are never reused: a second definition is the first one, sent again */
+    /* Ids are never reused: a second definition is the first one, sent again. */
+    if (site->depth == 0 && site->lines == 0) {
         site->depth = def->callsite.depth;
         memcpy(site->pc, def->callsite.pc, site->depth * sizeof(site->pc[0]));
         site->lines = def->callsite.lines;
