@@ -6,12 +6,15 @@ Registers CPython's own dumper (faulthandler), which needs no GIL, and announces
 docs/STACKS.md describes the file. For interpreters from 3.13 on, whose dumper cannot be found from C, and for any
 other. Whatever goes wrong here, the program runs on. The job's own sitecustomize, which this one hides, runs
 afterwards.
+
+The folder of the job's script is not in the path yet. So nothing is imported here but what interpreters have built in:
+any other module would hide one of the job's own that has the same name.
 """
 
 
 def _signal_number():
+    import _signal as signal
     import os
-    import signal
 
     text = os.environ.get("ROLLCALL_STACK_SIGNAL", "")
     if not text:
@@ -21,16 +24,17 @@ def _signal_number():
 
 
 def _announce():
+    import _signal as signal
     import atexit
     import faulthandler
     import os
-    import signal
 
     directory, number, pid = os.environ.get("ROLLCALL_DIR", ""), _signal_number(), os.getpid()
-    if not number or not os.path.isdir(directory) or signal.getsignal(number) is not signal.SIG_DFL:
+    if not number or not os.path.isdir(directory) or signal.getsignal(number) != signal.SIG_DFL:
         return
     path = os.path.join(directory, f"{pid}.pystacks")
-    file = open(path, "a", opener=lambda name, flags: os.open(name, flags | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+    file = open(path, "a", encoding="utf-8",
+                opener=lambda name, flags: os.open(name, flags | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
     faulthandler.register(number, file=file, all_threads=True, chain=False)
     file.write(f"rollcall python stacks 1 pid {pid} signal {number}\n")
     file.flush()
@@ -44,24 +48,42 @@ def _announce():
 
 
 def _rehearse():
+    """Once PyTorch is there, with all that it imports: rollcall.rehearse needs no other modules."""
     import os
 
-    if os.environ.get("ROLLCALL_REHEARSE") == "1":
-        import rollcall.rehearse
+    if os.environ.get("ROLLCALL_REHEARSE") == "1" or os.environ.get("HOSTNCCL_PRESENT"):
+        from rollcall.after import after
 
-        rollcall.rehearse.enable()
-    elif os.environ.get("HOSTNCCL_PRESENT"):
+        after("torch", _enable)
+
+
+def _enable(torch):
+    import os
+
+    try:
+        import rollcall.rehearse as rehearse
         from rollcall.rehearse import start
-
+    except Exception as why:
+        _complain(why)
+        return
+    if os.environ.get("ROLLCALL_REHEARSE") == "1":
+        rehearse.enable()
+    else:
         start.wait()
+
+
+def _complain(why):
+    import sys
+
+    print(f"rollcall: nothing is computed on the host: {type(why).__name__}: {why}", file=sys.stderr)
 
 
 def _hidden():
     """Runs the sitecustomize that this one stands before."""
     import os
     import sys
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.abspath(p) != here])
@@ -93,7 +115,5 @@ _file = _announce_or_leave()
 try:
     _rehearse()
 except Exception as why:
-    import sys
-
-    print(f"rollcall: nothing is computed on the host: {type(why).__name__}: {why}", file=sys.stderr)
+    _complain(why)
 _hidden()

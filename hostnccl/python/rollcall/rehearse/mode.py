@@ -27,6 +27,7 @@ devices = set()        # indices on which something was seen
 _here = threading.local()
 _rng_lock = threading.RLock()
 _is_said = False       # the settings stand in the notes
+_is_nested_said = False
 
 # Operations whose first argument is overwritten whole: what it held does not matter.
 OVERWRITES = frozenset("aten::" + name for name in (
@@ -249,6 +250,15 @@ class HostValues(TorchDispatchMode):
         return _operation(func, way, args, kwargs, cuda)
 
 
+def _say_nested(tensors):
+    """Once: what is left out of nested tensors of the older layout, however small they are."""
+    global _is_nested_said
+    if not _is_nested_said and any(t.is_nested and t.layout == torch.strided for t in tensors):
+        _is_nested_said = True
+        settings.complain("operations on nested tensors of the layout torch.strided are not computed on the host; "
+                          "those of torch.jagged are")
+
+
 def _say_settings():
     global _is_said
     if not _is_said or notes._pid != notes.os.getpid():
@@ -465,6 +475,7 @@ def _operation(func, way, args, kwargs, cuda):
     if not way.has_host or settings.now.bytes == 0 or not _is_small(cuda) or \
             not all(memory.is_readable(t) for t in cuda):
         notes.left(way.name)
+        _say_nested(cuda)
         if is_shaped:
             _read_shape(cuda, index)
         return _left_out(func, way, args, kwargs, cuda)

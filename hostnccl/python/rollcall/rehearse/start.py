@@ -1,42 +1,16 @@
 """start.py: puts the dispatch mode on, once PyTorch has been imported. Needs no PyTorch by itself: it waits for the
 job's import, so that a program without PyTorch pays nothing."""
+import _thread
 import functools
-import importlib.util
 import sys
 import threading
 
+from rollcall import after
 from rollcall.rehearse import settings
 
 _thread_start = threading.Thread.start
+_start_new = _thread.start_new_thread
 _is_on = False  # threads that start inherit the mode
-
-
-class _After:
-    """A finder that lets all others find one module, and calls a function with it when it has been executed."""
-
-    def __init__(self, name, then):
-        self.name, self.then = name, then
-
-    def find_spec(self, name, path=None, target=None):
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
-
-        def exec_module(module):
-            del loader.exec_module  # the loader's own again
-            execute(module)
-            _safely(self.then, module)
-
-        try:
-            loader.exec_module = exec_module
-        except AttributeError:
-            settings.complain(f"{name} comes from a loader that cannot be followed: what its operations compute is not "
-                              "known")
-        return spec
 
 
 def _safely(then, module):
@@ -54,12 +28,7 @@ def _safely(then, module):
 
 
 def _after(name, then):
-    """Calls then(module) when the module is there, now or later."""
-    module = sys.modules.get(name)
-    if module is not None:
-        _safely(then, module)
-    elif not any(isinstance(f, _After) and f.name == name for f in sys.meta_path):
-        sys.meta_path.insert(0, _After(name, then))
+    after.after(name, lambda module: _safely(then, module))
 
 
 def _without_cudnn():
@@ -119,18 +88,30 @@ def _start_with_mode(thread):
     _thread_start(thread)
 
 
+def _start_new_with_mode(function, args, *more):
+    """_thread.start_new_thread, for who uses it without threading. One that was taken from the module before stays the
+    interpreter's own, threading's for instance."""
+    mode = sys.modules.get("rollcall.rehearse.mode")
+    if not _is_on or mode is None or not mode.is_here() or not callable(function):
+        return _start_new(function, args, *more)
+
+    def with_mode(*args, **kwargs):
+        mode.push()
+        function(*args, **kwargs)
+
+    return _start_new(with_mode, args, *more)
+
+
 def enable():
     global _is_on
     _is_on = True
     threading.Thread.start = _start_with_mode
+    _thread.start_new_thread = _thread.start_new = _start_new_with_mode
     wait()
 
 
 def wait():
     """Waits for PyTorch: for ranks that are stood in for also where nothing is computed."""
-    torch = sys.modules.get("torch")
-    if torch is not None and getattr(torch, "nn", None) is None:
-        return  # it is being imported, and whoever imports it has its finder
     _after("torch", _on_torch)
 
 

@@ -1,4 +1,5 @@
 """Operations on CUDA tensors, with the mode and without a GPU, compared with the same on the host. One rank."""
+import _thread
 import threading
 
 import torch
@@ -144,8 +145,19 @@ same("backward", leaf.grad, torch.full((4,), 3.0))
 thread = threading.Thread(target=lambda: seen.append((torch.ones(3, device="cuda") + 1).sum().item()))
 thread.start()
 thread.join()
-if seen != [4.0, 6.0]:
-    failures.append(f"read in a backward and in a thread: {seen}")
+done = _thread.allocate_lock()
+done.acquire()
+
+
+def without_threading(count):
+    seen.append((torch.ones(count, device="cuda") + 1).sum().item())
+    done.release()
+
+
+_thread.start_new_thread(without_threading, (4,))
+done.acquire()
+if seen != [4.0, 6.0, 8.0]:
+    failures.append(f"read in a backward and in threads: {seen}")
 if "0.5000" not in repr(torch.full((2,), 0.5, device="cuda")):
     failures.append(f"printed: {torch.full((2,), 0.5, device='cuda')}")
 if torch.ones_like(torch.empty(3, device="cuda")).sum().item() != 3:  # what the argument holds does not matter

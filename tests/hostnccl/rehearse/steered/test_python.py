@@ -287,11 +287,36 @@ class Start(unittest.TestCase):
             return python(code, **dict(env, PYTHONPATH=PLACE + os.pathsep + folder))
 
     def test_a_program_without_pytorch_is_left_alone(self):
-        self.assertEqual(python("import sys; print('torch' in sys.modules, 'rollcall.rehearse' in sys.modules)",
-                                ROLLCALL_REHEARSE="1"), "False True\n")
-        self.assertEqual(python("import sys; print('rollcall.rehearse' in sys.modules)"), "False\n")
-        self.assertEqual(python("import sys; print('rollcall.rehearse' in sys.modules)", ROLLCALL_REHEARSE="0"),
-                         "False\n")
+        count = "import sys; print(sorted(m for m in sys.modules if m.startswith(('torch', 'rollcall'))))"
+        self.assertEqual(python(count, ROLLCALL_REHEARSE="1"), "['rollcall', 'rollcall.after']\n")
+        self.assertEqual(python(count), "[]\n")
+        self.assertEqual(python(count, ROLLCALL_REHEARSE="0"), "[]\n")
+
+    def test_no_module_of_the_job_is_hidden_by_one_that_came_with_us(self):
+        count = ["-c", "import sys; print(*sorted(sys.modules))"]
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"PATH": os.environ["PATH"], "PYTHONPATH": folder, "ROLLCALL_REHEARSE": "1", "ROLLCALL_DIR": folder}
+            alone = subprocess.check_output([sys.executable, *count], text=True, env=env)
+            ours = subprocess.check_output([sys.executable, *count], text=True, env={**env, "PYTHONPATH": PLACE})
+            more = set(ours.split()) - set(alone.split())
+            self.assertEqual(more - set(sys.builtin_module_names), {"sitecustomize", "rollcall", "rollcall.after"})
+
+    def test_modules_of_the_jobs_folder_are_found_before_those_of_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("glob", "signal", "ast"):
+                with open(os.path.join(folder, name + ".py"), "w", encoding="utf-8") as f:
+                    f.write(f"print('own {name}')\n")
+            job = os.path.join(folder, "job.py")
+            with open(job, "w", encoding="utf-8") as f:
+                f.write("import glob, signal, ast\n")
+            told = subprocess.check_output([sys.executable, job], text=True, env={
+                "PATH": os.environ["PATH"], "PYTHONPATH": PLACE, "ROLLCALL_REHEARSE": "1", "ROLLCALL_DIR": folder})
+            self.assertEqual(told, "own glob\nown signal\nown ast\n")
+
+    def test_who_only_looks_for_pytorch_does_not_keep_us_from_it(self):
+        told = self.run_with("value = 7", "import importlib.util; importlib.util.find_spec('torch'); import torch",
+                             ROLLCALL_REHEARSE="1")
+        self.assertRegex(told, r"^own\nrollcall: nothing is computed on the host: \w+: .*\n$")
 
     def test_the_jobs_own_sitecustomize_runs_and_a_strange_torch_is_told(self):
         told = self.run_with("value = 7", "import torch; print(torch.value)", ROLLCALL_REHEARSE="1")
