@@ -4,6 +4,8 @@
  */
 #include "hostnccl/cuda/driver.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 struct CUctx_st {
@@ -84,12 +86,32 @@ DRIVER_EXPORT CUresult cuDriverGetVersion(int *version)
     return driver_leave(driver_enter()->cudaRuntimeGetVersion(version));
 }
 
+/* The vendor's runtime asks for this table first. */
+static const unsigned char RUNTIMES_TABLE[4] = {0x6b, 0xd5, 0xfb, 0x6c};
+
+/* Says once that a module has the vendor's runtime linked into it: it does not come to ours, and needs what no document
+ * describes. */
+static void say_runtime(const void *caller)
+{
+    static atomic_flag is_said = ATOMIC_FLAG_INIT;
+    Dl_info about;
+    if (!atomic_flag_test_and_set(&is_said)) {
+        fprintf(stderr,
+                "hostcuda: %s has CUDA's runtime linked into it, which wants private parts of the driver that are not "
+                "here: its calls fail\n",
+                dladdr(caller, &about) && about.dli_fname ? about.dli_fname : "a module");
+    }
+}
+
 /* The vendor's libraries share private tables by this function, of which none is here. It must exist: NVRTC compiles
  * with the driver's table or, when it is refused one, without, and ends the process where the function is missing. */
 DRIVER_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *name)
 {
     if (table) {
         *table = NULL;
+    }
+    if (name && !memcmp(name->bytes, RUNTIMES_TABLE, sizeof(RUNTIMES_TABLE))) {
+        say_runtime(__builtin_return_address(0));
     }
     return table && name ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
 }

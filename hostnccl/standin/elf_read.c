@@ -8,6 +8,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,8 @@ static void read_symbols(const struct object *o, const Elf64_Shdr *table, const 
         struct version none = {NULL, NULL};
         struct version version = number < VERSIONS_MAX ? o->versions[number] : none;
         if (symbol.st_shndx == SHN_UNDEF) {
-            tell(context, FACT_WANTS, name, version.name && version.file ? version.name : NULL,
+            bool is_weak = ELF64_ST_BIND(symbol.st_info) == STB_WEAK;
+            tell(context, is_weak ? FACT_ASKS : FACT_WANTS, name, version.name && version.file ? version.name : NULL,
                  version.name ? version.file : NULL);
         } else {
             tell(context, FACT_DEFINES, name, NULL, NULL);

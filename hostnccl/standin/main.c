@@ -56,6 +56,16 @@ static size_t answer_count, answer_room;
 static char folder[PATH_MAX]; /* of this program, and of our libraries */
 static size_t lacking, looked_at;
 
+/* Functions of a family that a file wants without naming the library: another file of the program loads that. And those
+ * that a file of the program has itself. */
+static struct orphan {
+    char *name;
+    const struct family *family;
+} * orphans;
+static size_t orphan_count, orphan_room;
+static struct offer *homes;
+static size_t home_count, home_room;
+
 /* The libraries that the file at hand needs. */
 static char **needed;
 static size_t needed_count, needed_room;
@@ -191,7 +201,8 @@ static const char *needed_of(const char *stem)
     return NULL;
 }
 
-static void want(const char *symbol, const char *version, const char *file, const char *by)
+/* The family of a function: by its library where that is named, else by the longest prefix. NULL: none. */
+static const struct family *family_of(const char *symbol, const char *file)
 {
     const struct family *found = NULL;
     for (size_t i = 0; i < COUNT_OF_FAMILIES; i++) {
@@ -201,9 +212,24 @@ static void want(const char *symbol, const char *version, const char *file, cons
             found = f;
         }
     }
+    return found;
+}
+
+/* Whether a name is one of the vendor's: the prefix, and then a word. */
+static bool is_word_of(const char *symbol, const struct family *family)
+{
+    return family && isupper((unsigned char)symbol[strlen(family->prefix)]);
+}
+
+static void want(const char *symbol, const char *version, const char *file, const char *by, bool is_weak)
+{
+    const struct family *found = family_of(symbol, file);
     const char *soname = !found ? NULL : file ? file : needed_of(found->stem);
     if (soname) {
         offer(soname, symbol, version);
+    } else if (!is_weak && is_word_of(symbol, found)) {
+        GROW(orphans, orphan_count, orphan_room)
+        orphans[orphan_count++] = (struct orphan){must(strdup(symbol)), found};
     }
     for (size_t i = 0; !found && i < COUNT_OF_OWNS; i++) {
         struct own *own = &owns[i];
@@ -225,8 +251,28 @@ static void hear(void *context, enum fact fact, const char *name, const char *ve
                 stand_in_of(name); /* it is loaded, wanted symbols or not */
             }
         }
-    } else if (fact == FACT_WANTS) {
-        want(name, version, file, context);
+    } else if (fact == FACT_DEFINES) {
+        if (is_word_of(name, family_of(name, NULL))) {
+            GROW(homes, home_count, home_room)
+            homes[home_count++] = (struct offer){must(strdup(name)), 0};
+        }
+    } else {
+        want(name, version, file, context, fact == FACT_ASKS);
+    }
+}
+
+/* The loader looks for such a function in all that the process has loaded, so in the library that another file names.
+ */
+static void place_orphans(void)
+{
+    for (size_t i = 0; i < orphan_count; i++) {
+        const struct orphan *o = &orphans[i];
+        for (size_t k = 0; k < stand_in_count && !has(homes, home_count, o->name); k++) {
+            if (is_of(stand_ins[k].soname, o->family->stem)) {
+                offer(stand_ins[k].soname, o->name, NULL);
+                break;
+            }
+        }
     }
 }
 
@@ -348,6 +394,7 @@ int main(int argc, char *argv[])
         fprintf(stderr, "standins: no shared object of this machine in the places that were named\n");
         return 1;
     }
+    place_orphans();
     size_t functions = write_all(out);
     fprintf(stderr, "standins: %zu shared objects want %zu libraries with %zu functions that do nothing\n", looked_at,
             stand_in_count, functions);

@@ -11,6 +11,7 @@
 enum fact {
     FACT_NEEDS,  /* the library `name` */
     FACT_WANTS,  /* the symbol `name`, of `version` of the library `file` where those are not NULL */
+    FACT_ASKS,   /* the same, and the object does without it: a weak symbol */
     FACT_DEFINES /* the symbol `name` */
 };
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# check_standins.sh STANDINS USER START: what is written lets a program start that wants a library which is not there,
-# and files that are no libraries, or only the beginning of one, harm nobody.
+# check_standins.sh STANDINS USER START ORPHAN THIRD: what is written lets a program start that wants a library which is
+# not there, and files that are no libraries, or only the beginning of one, harm nobody.
 set -eu
-standins=$1 user=$2 start=$3
+standins=$1 user=$2 start=$3 orphan=$4 third=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() {
@@ -23,6 +23,11 @@ case $preload in
 *) fail "to be preloaded: $preload" ;;
 esac
 LD_PRELOAD=$preload "$start" "$user" || fail "a function does not do what a stand-in's does: $?"
+
+# A function that a library wants without naming who has it, which nobody has, and which another one has.
+cp "$orphan" "$third" "$work/place"
+preload=$("$standins" "$work/out1" "$work/place" 2>"$work/said") || fail "exit code $?: $(cat "$work/said")"
+LD_PRELOAD=$preload:$third "$start" "$orphan" || fail "a function whose library is not named: $?"
 
 # Nothing to look at, wrong usage, a folder that cannot be made.
 mkdir "$work/empty"
