@@ -37,7 +37,7 @@ struct roll_engine_config {
 /* Who a source is. Strings are copied. */
 struct roll_source_info {
     uint64_t stream;    /* epoch of its ring */
-    int32_t world_rank; /* -1: numbered by order of opening */
+    int32_t world_rank; /* -1: numbered as the first communicator of all sources does, by order of opening before */
     int32_t world_size;
     int32_t local_rank;
     uint32_t pid;

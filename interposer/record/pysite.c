@@ -28,10 +28,14 @@ static const char DEFAULT_RULE[] = "/site-packages/:/dist-packages/:/lib/python3
 /* Frames that rollcall itself puts around a job and into it: nobody's call comes from there. */
 static const char OWN_RULE[] = "/rollcall/rehearse/:/rollcall/zygote.py:/rollcall/python/sitecustomize.py";
 
+/* What multiprocessing starts an interpreter with is no line of the job: `python -c "... spawn_main(...)"`. */
+static const char STARTED_RULE[] = "<string>",
+                  STARTER_RULE[] = "/multiprocessing/spawn.py:/multiprocessing/forkserver.py";
+
 struct entry {
     uint64_t hash; /* 0 = free */
     uint32_t id;   /* 0: no room was left to define it */
-    bool library, own;
+    bool library, own, started, starter;
 };
 static struct entry lines[LINES], files[FILES]; /* by what they say */
 static struct entry frames[LINES];              /* by identity; a newer one takes the place of an older one */
@@ -81,7 +85,11 @@ static const struct entry *define_file(const char *path)
     struct entry *e = place(files, FILES, hash);
     if (e != NULL && e->hash == 0) {
         struct roll_def_source def = {.path_bytes = (uint32_t)bytes};
-        *e = (struct entry){.hash = hash, .library = follows(path, libraries), .own = follows(path, OWN_RULE)};
+        *e = (struct entry){.hash = hash,
+                            .library = follows(path, libraries),
+                            .own = follows(path, OWN_RULE),
+                            .started = follows(path, STARTED_RULE),
+                            .starter = follows(path, STARTER_RULE)};
         if (roll_def_is_roomy(&roll_session->ring) &&
             roll_def_append(&roll_session->ring, ROLL_DEF_SOURCE, known_files + 1, &def, sizeof(def), path, bytes) ==
                 0) {
@@ -108,7 +116,11 @@ static struct entry line_of(const struct roll_pyframe *frame, roll_pystack_get *
     uint64_t hash = roll_hash64(roll_hash64(2, &def, sizeof(def)), function, def.function_bytes) | 1;
     struct entry *e = place(lines, LINES, hash);
     if (e != NULL && e->hash == 0) {
-        *e = (struct entry){.hash = hash, .library = file->library, .own = file->own};
+        *e = (struct entry){.hash = hash,
+                            .library = file->library,
+                            .own = file->own,
+                            .started = file->started,
+                            .starter = file->starter};
         if (known_lines < ID_MAX && roll_def_is_roomy(&roll_session->ring) &&
             roll_def_append(&roll_session->ring, ROLL_DEF_LINE, known_lines + 1, &def, sizeof(def), function,
                             def.function_bytes) == 0) {
@@ -138,8 +150,9 @@ struct chosen {
 
 static void choose(struct chosen *c, struct entry line)
 {
+    bool is_start = line.started && c->n > 0 && c->line[c->n - 1].starter;
     c->line[c->n] = line;
-    c->n += !line.own;
+    c->n += !line.own && !is_start;
     if (c->n > 0 && !c->line[c->n - 1].library) {
         c->last_user = c->n;
     }

@@ -521,8 +521,24 @@ static json_t *comms_json(struct reading *r, uint64_t steps)
 
 /* memory */
 
+/* The rank that a process was recorded as; -1: none, or several. For jobs whose ranks have no variable RANK. */
+static int rank_of_pid(const struct reading *r, uint32_t pid)
+{
+    struct roll_view_source view;
+    int rank = -1;
+    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(r->feed), i, &view); i++) {
+        if (view.info.pid == pid) {
+            if (rank >= 0) {
+                return -1;
+            }
+            rank = view.info.world_rank;
+        }
+    }
+    return rank;
+}
+
 /* Adds what one process noted about its devices (hostnccl/cuda/report.c). */
-static void add_notes(json_t *memory, json_t *kernels, const char *notes, const char *path)
+static void add_notes(const struct reading *r, json_t *memory, json_t *kernels, const char *notes, const char *path)
 {
     uint32_t pid = (uint32_t)strtoul(strrchr(path, '.') + 1, NULL, 10);
     char *text = NULL, *rest = NULL;
@@ -552,6 +568,7 @@ static void add_notes(json_t *memory, json_t *kernels, const char *notes, const 
         }
     }
     free(text);
+    rank = rank >= 0 ? rank : rank_of_pid(r, pid);
     json_t *entry = NULL;
     /* The ranks that the launcher knows stand first, in their order, so the look at its own place finds most of them.
      */
@@ -572,24 +589,49 @@ static void add_notes(json_t *memory, json_t *kernels, const char *notes, const 
         memory, json_pack("{s:o,s:o}", "rank", rank >= 0 ? json_integer(rank) : json_null(), "devices", devices));
 }
 
-static json_t *memory_json(const char *notes, const struct roll_rehearse_rank *rank, size_t ranks, json_t *kernels)
+static int by_rank(const void *a, const void *b)
+{
+    int64_t x = roll_json_int(*(json_t *const *)a, "rank", INT64_MAX);
+    int64_t y = roll_json_int(*(json_t *const *)b, "rank", INT64_MAX);
+    return (x > y) - (x < y);
+}
+
+/* In the order of the ranks; processes of which no rank is known come last. */
+static json_t *sorted(json_t *memory)
+{
+    size_t count = json_array_size(memory);
+    json_t **entry = count > 1 ? calloc(count, sizeof(json_t *)) : NULL;
+    for (size_t i = 0; entry != NULL && i < count; i++) {
+        entry[i] = json_incref(json_array_get(memory, i));
+    }
+    if (entry != NULL) {
+        qsort(entry, count, sizeof(json_t *), by_rank);
+    }
+    for (size_t i = 0; entry != NULL && i < count; i++) {
+        json_array_set_new(memory, i, entry[i]);
+    }
+    free(entry);
+    return memory;
+}
+
+static json_t *memory_json(const struct reading *r, const char *notes, json_t *kernels)
 {
     char pattern[PATH_MAX];
     glob_t files = {0};
     json_t *memory = json_array();
-    for (size_t i = 0; i < ranks; i++) {
-        if (rank[i].peak_bytes > 0) {
+    for (size_t i = 0; i < r->ranks; i++) {
+        if (r->rank[i].peak_bytes > 0) {
             json_array_append_new(memory, json_pack("{s:i,s:I,s:[]}", "rank", (int)i, "host_peak_bytes",
-                                                    (json_int_t)rank[i].peak_bytes, "devices"));
+                                                    (json_int_t)r->rank[i].peak_bytes, "devices"));
         }
     }
     snprintf(pattern, sizeof(pattern), "%s/hostcuda.*", notes);
     (void)glob(pattern, 0, NULL, &files);
     for (size_t i = 0; i < files.gl_pathc; i++) {
-        add_notes(memory, kernels, notes, files.gl_pathv[i]);
+        add_notes(r, memory, kernels, notes, files.gl_pathv[i]);
     }
     globfree(&files);
-    return memory;
+    return sorted(memory);
 }
 
 /* the whole */
@@ -644,7 +686,7 @@ static json_t *ended_json(const struct reading *r)
     return list;
 }
 
-static json_t *report_json(struct reading *r, const char *notes, const struct roll_rehearse_rank *rank, size_t ranks)
+static json_t *report_json(struct reading *r, const char *notes)
 {
     roll_engine_t *engine = roll_feed_engine(r->feed);
     uint64_t steps = r->first_step == ROLL_STEP_NONE ? 0 : (uint64_t)r->last_step - r->first_step + 1;
@@ -663,7 +705,7 @@ static json_t *report_json(struct reading *r, const char *notes, const struct ro
     json_t *order = roll_rehearse_order_json(r->order, r->feed, comms);
     json_t *kernels = json_pack("{s:i, s:i, s:i}", "skipped", 0, "run", 0, "refused", 0);
     roll_engine_summary(engine, &s);
-    json_t *memory = memory_json(notes, rank, ranks, kernels);
+    json_t *memory = memory_json(r, notes, kernels);
     json_t *out = json_pack("{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "schema", "rollcall.rehearsal/1", "job",
                             roll_feed_job(r->feed), "ranks", (json_int_t)s.sources, "calls", (json_int_t)s.calls,
                             "steps", told_steps > 0 ? json_integer((json_int_t)told_steps) : json_null(),
@@ -694,7 +736,7 @@ json_t *roll_rehearse_report(const char *trace, const char *notes, const struct 
     r.order = roll_rehearse_order_new();
     r.groups = roll_steered_groups(notes);
     if (r.feed != NULL && r.verdicts != NULL && r.order != NULL && read_trace(&r, trace) == 0) {
-        report = report_json(&r, notes, rank, ranks);
+        report = report_json(&r, notes);
     }
     if (expected != NULL) {
         *expected = NULL;

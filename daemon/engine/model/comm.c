@@ -88,6 +88,39 @@ void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec)
     }
 }
 
+/*
+ * Ranks of a program that tells nobody its rank (an inference server's, say) are numbered as they come. Once a
+ * communicator of all of them is whole, its numbers take that place: they are what the program calls its ranks. Only
+ * before a verdict has named one.
+ */
+static void number_ranks(struct roll_engine *e, const struct comm *c)
+{
+    if (c->open || c->seen != c->size || c->size != e->sources || c->size <= e->numbered || c->size > e->newest_room ||
+        e->numbers > 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        if (e->source[i]->info.world_rank >= 0) {
+            return;
+        }
+    }
+    e->numbered = c->size;
+    for (uint32_t r = 0; r < c->size; r++) {
+        e->source[c->member[r].source]->world = UINT32_MAX;
+    }
+    bool all = true;
+    for (uint32_t r = 0; r < c->size; r++) {
+        struct source *s = e->source[c->member[r].source];
+        all = all && s->world == UINT32_MAX;
+        s->world = r;
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        s->world = all ? s->world : i; /* where one process is two of its members, as they came */
+        e->newest[s->world] = i + 1;
+    }
+}
+
 int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def, const char *label,
                 struct comm **contradicts)
 {
@@ -127,6 +160,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     }
     s->member[id] = m;
     note_made(c, source, s, def);
+    number_ranks(e, c);
     return 0;
 }
 

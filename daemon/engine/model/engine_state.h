@@ -78,7 +78,8 @@ struct roll_engine {
     size_t told_room;
     struct said *out_first, *out_last; /* verdicts that are to be fetched */
     struct said *shown;                /* the verdict that was fetched last */
-    uint64_t numbers, findings;        /* verdicts so far; findings among them that stand */
+    uint32_t numbered;          /* size of the communicator that has numbered the ranks; 0: they have ranks, or came */
+    uint64_t numbers, findings; /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
     uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
     struct found found[FOUND_KEPT]; /* the newest findings for which ranks may wait; a ring */

@@ -171,9 +171,55 @@ static void test_success_of_another_communicator_makes_none(void **state)
     }
 }
 
+/* Defines a communicator of which a source is one member. */
+static void joins(roll_engine_t *e, uint32_t source, uint64_t key, int32_t rank, int32_t size)
+{
+    struct roll_def def = {.type = ROLL_DEF_COMM, .id = (uint32_t)key, .comm.label = ""};
+    def.comm.info = (struct roll_def_comm){.key = key, .rank = rank, .nranks = size};
+    assert_int_equal(roll_engine_define(e, source, &def), 0);
+}
+
+static int32_t rank_of(const roll_engine_t *e, uint32_t source)
+{
+    struct roll_view_source view;
+    assert_true(roll_engine_source(e, source, &view));
+    return view.info.world_rank;
+}
+
+/* Sources come in the order of a loaded machine, and none of them tells its rank, or each. */
+static void test_ranks_that_nobody_tells_are_those_of_the_communicator_of_all(void **state)
+{
+    (void)state;
+    static const int32_t rank[] = {2, 0, 3, 1};
+    for (uint32_t told = 0; told < 2; told++) {
+        struct roll_engine_config config = {0};
+        roll_engine_t *e = roll_engine_new(&config);
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t source;
+            struct roll_source_info info = {.stream = i + 1, .world_rank = told ? (int32_t)i : -1, .pid = i + 9};
+            assert_int_equal(roll_engine_open(e, &info, &source), 0);
+        }
+        joins(e, 1, 1, 1, 2); /* a pair is not all of them */
+        joins(e, 3, 1, 0, 2);
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(rank_of(e, i), i);
+            joins(e, i, 2, rank[i], 4);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(rank_of(e, i), told ? (int32_t)i : rank[i]);
+            joins(e, i, 3, (int32_t)i, 4); /* a later one changes nothing */
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(rank_of(e, i), told ? (int32_t)i : rank[i]);
+        }
+        roll_engine_destroy(&e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_that_nobody_tells_are_those_of_the_communicator_of_all),
         cmocka_unit_test(test_abort_takes_the_communicator_out_of_judgement),
         cmocka_unit_test(test_abort_and_a_new_communicator_is_an_elastic_restart),
         cmocka_unit_test(test_creation_that_a_member_does_not_join),
