@@ -82,6 +82,8 @@ def running(row, ranks):
 
 def which(row, ranks):
     """The options that start them."""
+    if row.launches:
+        return ()
     if not row.represent:
         return "-n", str(ranks)
     run, size = row.represent

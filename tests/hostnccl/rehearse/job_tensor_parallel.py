@@ -43,7 +43,9 @@ if rows > 1:
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 length = 4 * mesh["tp"].size()
 for step in range(STEPS):
-    x = DTensor.from_local(torch.ones(2, length // mesh["tp"].size(), WIDTH, device=device), mesh["tp"], [Shard(1)])
+    # PyTorch 2.4 has no backward of a norm whose input wants no gradient.
+    x = torch.ones(2, length // mesh["tp"].size(), WIDTH, device=device, requires_grad=True)
+    x = DTensor.from_local(x, mesh["tp"], [Shard(1)])
     out = model(x.to_local())
     out.sum().backward()
     optimizer.step()

@@ -29,6 +29,7 @@ class Row:
     culprit: int = -1  # the last rank where negative
     says: tuple = ()  # of Said, in any order; a sick job's, and no other finding
     alone: bool = True  # a healthy job also runs without rollcall, and must do the same
+    launches: bool = False  # the job starts its ranks itself, as many as `ranks` says
     represent: tuple = ()  # the ranks that run, and how many the job believes in: ((0, 1, 2, 3), 16); (): all run
     compared: str = ""  # of a sick job: it is a row of docs/COMPARED.md, with these words for the mistake
 
@@ -63,8 +64,8 @@ SICK = [
     sick("tensor_parallel", "skip", ("call-skipped",), "does not gather a tensor that is cut among all ranks",
          certainty=UNSURE, env={"TENSOR_PARALLEL": "4", **PLAIN}),
     # Of two ranks that part, nobody can say who is right.
-    sick("tensor_parallel", "skip_of_two", ("sequence-tie",), "the same, in a group of ranks 2 and 3", culprits=(),
-         certainty=UNSURE, env=PLAIN),
+    sick("tensor_parallel", "skip_of_two", ("sequence-tie", "crossed-wait"), "the same, in a group of ranks 2 and 3",
+         culprits=(), certainty=UNSURE, env=PLAIN),
     sick("pipeline", "skip", ("crossed-wait", "p2p-unmatched"), "leaves out a step of the schedule", certainty=UNSURE),
 ]
 
@@ -142,6 +143,17 @@ for release in RELEASES:
     name = ".of_" + release.replace(".", "_")
     MEGATRON += [megatron(name, **one), megatron(name + ".experts", mistake="experts", **more, **one)]
 
+# An inference server, which starts its ranks itself: sums by NCCL that it loads itself, by its own kernel, and with
+# parallel experts.
+VLLM = "vllm-0.32.0"
+SERVERS = [
+    Row("vllm", "vllm", ranks=(2,), steps=2, needs="vllm", release=VLLM, launches=True),
+    Row("vllm_custom", "vllm", ranks=(2,), steps=2, needs="vllm", release=VLLM, launches=True, alone=False,
+        env={"VLLM_SUMS": "custom"}),
+    Row("vllm_moe", "vllm", ranks=(2,), steps=2, needs="vllm", release=VLLM, launches=True, alone=False,
+        env={"VLLM_MODEL": "mixtral"}),
+]
+
 # Of the week in which the pull request about its router was made; release 0.3.0 has other modules.
 TITAN = "torchtitan-0.2.2"
 
@@ -185,7 +197,7 @@ ABOVE = [
          release=TITAN),
 ]
 
-ROWS = TORCH + MEGATRON + REPRESENTED + ABOVE
+ROWS = TORCH + MEGATRON + REPRESENTED + ABOVE + SERVERS
 
 
 def tests():
