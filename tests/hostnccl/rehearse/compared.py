@@ -120,7 +120,8 @@ def run_row(build, python, row):
             said, line = analysed(python, folder)
         except Failure as e:
             raise Failure(*e.args, job.printed()) from e
-    lines = any((frame["file"] or "").endswith(".py") for f in found for c in f["callsites"] for frame in c["frames"])
+    lines = any(re.match(r"job_\w+\.py$", os.path.basename(frame["file"] or "")) and frame["line"]
+                for f in found for c in f["callsites"] for frame in c["frames"])
     return {
         "job": f"`{row.name}`",
         "ours": "; ".join(f"{f['certainty']} `{f['code']}`, {named(f['culprits'])}" if f["culprits"] else

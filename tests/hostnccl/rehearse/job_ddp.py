@@ -29,10 +29,9 @@ for step, batch in batches():
         dist.all_reduce(torch.zeros(3, device=device))
     if plan.sick(step, "barrier"):
         dist.barrier()
-    if plan.sick(step, "resize"):
-        dist.all_reduce(torch.zeros(7, device=device))
-    elif not plan.sick(step, "skip"):
-        dist.all_reduce(loss.detach())
+    told = torch.zeros(7, device=device) if plan.sick(step, "resize") else loss.detach()
+    if not plan.sick(step, "skip"):
+        dist.all_reduce(told)
     loss.item()
     optimizer.zero_grad()
     plan.done(step)
