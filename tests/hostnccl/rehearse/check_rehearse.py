@@ -98,8 +98,8 @@ class Job:
         culprit = row.culprit if row.represent else row.culprit % ranks
         sick = {"MISTAKE": row.mistake, "CULPRIT": str(culprit)} if row.mistake else {}
         # Unbuffered, Python writes a line and its end one after the other, and other ranks' lines come between.
-        environment = dict(os.environ, PYTHONUNBUFFERED="", PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
-                           **row.env, **sick, **dict(env))
+        environment = {**os.environ, "PYTHONUNBUFFERED": "", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+                       **row.env, **sick, **dict(env)}
         command = [os.path.join(build, "bin", "rollcall"), "rehearse", *which(row, ranks), "--json", self.report_path,
                    "--force", "--", python, *(("-c", ALONE) if alone else ()),
                    os.path.join(HERE, f"job_{row.script}.py")]
