@@ -6,6 +6,7 @@
  * what else lies in the directory.
  */
 #include "daemon/console/analyze/analyze.h"
+#include "daemon/console/analyze/analyze_report.h"
 
 #include "daemon/base/array.h"
 #include "daemon/base/json.h"
@@ -24,7 +25,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define DEPTH_MAX 2 /* DIR and its direct subdirectories: rings of several nodes, collected */
+#define HEAD_BYTES 4096
+#define DEPTH_MAX  2 /* DIR and its direct subdirectories: rings of several nodes, collected */
 
 struct analyzed_run {
     char job[ROLL_NAME_BYTES];
@@ -42,7 +44,8 @@ struct roll_analysis {
     size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
     size_t traces, trace_room;
-    roll_dumps_t *dumps; /* dumps of other tools; owned; NULL = none */
+    roll_dumps_t *dumps;     /* dumps of other tools; owned; NULL = none */
+    roll_reports_t *reports; /* owned; of NCCL's own tools; NULL = none */
     bool cut;
 };
 
@@ -75,6 +78,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
         free(a->run[i].ring);
         roll_feed_destroy(&a->run[i].feed);
     }
+    roll_reports_destroy(&a->reports);
     free(a->run);
     free(a->trace);
     roll_dumps_destroy(&a->dumps);
@@ -190,39 +194,56 @@ static bool ends(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
-static void read_magic(const char *path, char magic[8])
+/* Reads the first bytes of a file, which say what kind of file it is. Returns how many. */
+static size_t head_of(const char *path, char *out, size_t size)
 {
     FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(out, 1, size, f) : 0;
     if (f != NULL) {
-        (void)!fread(magic, 1, 8, f);
         fclose(f);
     }
+    return n;
 }
 
-/* A file of a directory whose name says nothing: dumps of other tools have any name. */
-static bool is_dump(const char *path)
+/* A file of a directory whose name says nothing: dumps and reports of other tools have any name. */
+static bool is_of_others(const char *path)
 {
-    char magic[8] = "";
+    char head[HEAD_BYTES] = "";
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
         return false;
     }
-    read_magic(path, magic);
-    return roll_dump_is_likely(magic, sizeof(magic));
+    size_t n = head_of(path, head, sizeof(head));
+    return roll_report_is_likely(head, n) || roll_dump_is_likely(head, 8);
+}
+
+/* Adds a report of a tool of NCCL's. What is odd in a report of which a part is used is one line as well. */
+static int add_report(roll_analysis_t *a, const char *path)
+{
+    char why[256] = "";
+    a->reports = a->reports != NULL ? a->reports : roll_reports_new();
+    int err = a->reports != NULL ? roll_reports_add(a->reports, path, why, sizeof(why)) : ROLL_E_NOMEM;
+    if (why[0] != '\0') {
+        roll_say("%s: %s", path, why);
+    }
+    a->cut = a->cut || (err == 0 && why[0] != '\0');
+    return err;
 }
 
 /* Adds one file. Its first bytes, and not its name, say what kind of file it is. */
 static int add_file(roll_analysis_t *a, const char *path)
 {
-    char magic[8] = "", why[256] = "";
-    read_magic(path, magic);
-    int err = memcmp(magic, ROLL_RING_MAGIC, 8) == 0      ? add_ring(a, path)
-              : roll_dump_is_likely(magic, sizeof(magic)) ? add_dump(a, path, why, sizeof(why))
-                                                          : add_trace(a, path);
+    char head[HEAD_BYTES] = "", why[256] = "";
+    size_t n = head_of(path, head, sizeof(head));
+    bool is_report = roll_report_is_likely(head, n); /* before dumps: JSON of both begins alike */
+    int err = is_report                               ? add_report(a, path)
+              : memcmp(head, ROLL_RING_MAGIC, 8) == 0 ? add_ring(a, path)
+              : roll_dump_is_likely(head, 8)          ? add_dump(a, path, why, sizeof(why))
+                                                      : add_trace(a, path);
     if (err != 0) {
         if (why[0] != '\0') {
             roll_say("%s: %s", path, why);
-        } else {
+        } else if (!is_report) {
             roll_file_complain(path, err);
         }
         a->unreadable++;
@@ -251,7 +272,7 @@ static int add_path(roll_analysis_t *a, const char *path, int depth)
         const char *name = entry[i]->d_name;
         int len = snprintf(inner, sizeof(inner), "%s/%s", path, name);
         bool fits = len > 0 && (size_t)len < sizeof(inner) && name[0] != '.';
-        if (fits && (ends(name, ".rtrc") || ends(name, ".ring") || is_dump(inner))) {
+        if (fits && (ends(name, ".rtrc") || ends(name, ".ring") || is_of_others(inner))) {
             err = add_file(a, inner);
         } else if (fits && depth + 1 < DEPTH_MAX && stat(inner, &st) == 0 && S_ISDIR(st.st_mode)) {
             err = add_path(a, inner, depth + 1);
@@ -305,7 +326,7 @@ int roll_analysis_finish(roll_analysis_t *a)
             err = roll_feed_finish(a->run[i].feed);
         }
     }
-    return err;
+    return err == 0 && a->reports != NULL ? roll_reports_judge(a->reports) : err;
 }
 
 struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *a)
@@ -316,7 +337,7 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *a)
             return verdict;
         }
     }
-    return NULL;
+    return a->reports != NULL ? roll_reports_next(a->reports) : NULL;
 }
 
 /* Whether a process died while a rank was inside a call. */
@@ -370,5 +391,13 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
         out->engine.comms += s.comms;
         out->engine.sources_live += s.sources_live;
         out->engine.incomplete += s.incomplete;
+    }
+    if (a->reports != NULL) {
+        struct roll_reports_summary s;
+        roll_reports_summary(a->reports, &s);
+        out->engine.sources += (uint32_t)s.ranks;
+        out->engine.comms += (uint32_t)s.comms;
+        out->engine.calls += s.calls;
+        out->engine.findings += s.findings;
     }
 }
