@@ -242,12 +242,30 @@ static int decode_text(const uint8_t *body, size_t bytes, struct roll_def *out)
     return ROLL_OK;
 }
 
+static int decode_name(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_name *info = &out->name.info;
+    if (bytes < sizeof(*info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(info, body, sizeof(*info));
+    size_t texts = (size_t)info->label_bytes + info->text_bytes + info->file_bytes + info->function_bytes;
+    if (texts > bytes - sizeof(*info)) {
+        return ROLL_E_SIZE;
+    }
+    out->name.label = (const char *)body + sizeof(*info);
+    out->name.text = out->name.label + info->label_bytes;
+    out->name.file = out->name.text + info->text_bytes;
+    out->name.function = out->name.file + info->file_bytes;
+    return ROLL_OK;
+}
+
 typedef int body_decoder(const uint8_t *body, size_t bytes, struct roll_def *out);
 static body_decoder *const body_decoders[] = {
     [ROLL_DEF_COMM] = decode_comm,     [ROLL_DEF_CALLSITE] = decode_callsite, [ROLL_DEF_MODULE] = decode_module,
     [ROLL_DEF_STREAM] = decode_stream, [ROLL_DEF_THREAD] = decode_thread,     [ROLL_DEF_LAYER] = decode_layer,
     [ROLL_DEF_GRAPH] = decode_graph,   [ROLL_DEF_SOURCE] = decode_source,     [ROLL_DEF_LINE] = decode_line,
-    [ROLL_DEF_STAND] = decode_stand,   [ROLL_DEF_TEXT] = decode_text,
+    [ROLL_DEF_STAND] = decode_stand,   [ROLL_DEF_TEXT] = decode_text,         [ROLL_DEF_NAME] = decode_name,
 };
 
 /* Fewer bytes than a head are the unused end of an area when they are zero, else the beginning of a cut entry. */

@@ -23,6 +23,7 @@ enum roll_def_type {
     ROLL_DEF_LINE = 9,     /* struct roll_def_line + function */
     ROLL_DEF_STAND = 10,   /* struct roll_def_stand + lines */
     ROLL_DEF_TEXT = 11,    /* struct roll_def_text + text */
+    ROLL_DEF_NAME = 12,    /* struct roll_def_name + label + text + file + function */
 };
 
 struct roll_def_head {
@@ -113,6 +114,24 @@ struct roll_def_text {
     /* text_bytes bytes of UTF-8 without control characters, not terminated */
 };
 #define ROLL_TEXT_BYTES 240u
+
+/* What a name of the job names. */
+enum roll_name_kind {
+    ROLL_NAME_GROUP = 1,   /* a process group, by the label and size of its communicators */
+    ROLL_NAME_TENSORS = 2, /* what collectives of so many elements on such communicators carry */
+};
+
+/* A name that the job itself gives (rollcall.torch), for people. */
+struct roll_def_name {
+    uint64_t count; /* of TENSORS: elements of the call; else 0 */
+    uint32_t kind;  /* enum roll_name_kind */
+    uint32_t size;  /* ranks of the group */
+    uint32_t line;  /* of GROUP: the job's line that made it; 0 = unknown */
+    uint16_t label_bytes, text_bytes, file_bytes, function_bytes;
+    uint32_t reserved;
+    /* label_bytes bytes of the communicator's label, text_bytes of the name, file_bytes, function_bytes; not terminated
+     */
+};
 
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
@@ -207,6 +226,10 @@ struct roll_def {
             const char *text; /* not terminated */
             uint32_t text_bytes;
         } text;
+        struct {
+            struct roll_def_name info;
+            const char *label, *text, *file, *function; /* not terminated; info has their lengths */
+        } name;
     };
 };
 

@@ -119,6 +119,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     free(e->newest);
     free(e->comm);
     roll_map_fini(&e->comm_at);
+    tensors_free(e);
     free(e->variant);
     free(e->said_key);
     roll_map_fini(&e->said_key_at);
@@ -185,6 +186,9 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
     if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE || def->type == ROLL_DEF_SOURCE ||
         def->type == ROLL_DEF_LINE) {
         return site_define(e->source[source], def);
+    }
+    if (def->type == ROLL_DEF_NAME) {
+        return tensors_define(e, def);
     }
     if (def->type != ROLL_DEF_COMM) {
         return 0;

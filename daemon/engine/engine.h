@@ -45,11 +45,14 @@ struct roll_source_info {
     const char *exe;
 };
 
+#define ROLL_VERDICT_TENSORS_BYTES 208u
+
 /* One side of a disagreement: ranks that did the same. */
 struct roll_verdict_side {
     struct roll_rankset ranks; /* as ranks in the job */
     struct roll_record rec;    /* the call of one of them, with enter_ns in wall clock; op NONE: they did nothing */
     uint32_t source;           /* the source of that call, which its call-site id belongs to */
+    char tensors[ROLL_VERDICT_TENSORS_BYTES]; /* what that call carries, as the job names it; "" = not known */
 };
 #define ROLL_VERDICT_SIDES 4
 #define ROLL_VERDICT_MAYBE 4

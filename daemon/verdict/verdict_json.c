@@ -120,6 +120,9 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
                         made && rec->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(rec->phase)) : json_null());
     json_object_set_new(out, "time_ns", number_or_null(made, rec->enter_ns));
     json_object_set_new(out, "callsite", number_or_null(callsite >= 0, callsite >= 0 ? (uint64_t)callsite : 0));
+    if (side->tensors[0] != '\0') {
+        json_object_set_new(out, "tensors", roll_text_to_json(side->tensors));
+    }
     return out;
 }
 

@@ -410,6 +410,23 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
     print_place(p, frames, at, column);
 }
 
+/* What the call carries, in a line of its own; sides that carry the same say it once. */
+static void put_tensors(const struct roll_printer *p, const json_t *evidence, size_t index)
+{
+    const char *tensors = roll_member_text(json_array_get(evidence, index), "tensors");
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(tensors, roll_member_text(json_array_get(evidence, i), "tensors")) == 0) {
+            return;
+        }
+    }
+    if (*tensors != '\0') {
+        char text[256];
+        snprintf(text, sizeof(text), "with %.240s", tensors);
+        roll_printer_pad(p, 0, ROLL_PRINT_GUTTER);
+        roll_printer_wrap(p, text);
+    }
+}
+
 void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict)
 {
     const json_t *evidence = json_object_get(verdict, "evidence");
@@ -423,5 +440,6 @@ void roll_printer_evidence(const struct roll_printer *p, const json_t *verdict)
     }
     for (size_t i = 0; i < json_array_size(evidence); i++) {
         print_side(p, verdict, i, ROLL_PRINT_GUTTER + widest + 3);
+        put_tensors(p, evidence, i);
     }
 }

@@ -117,6 +117,11 @@ static void print_where(const struct roll_printer *p, const json_t *verdict)
     add_comm(&text, verdict);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         int64_t number;
+        bool is_in_layer =
+            json_is_integer(json_object_get(verdict, "layer")) || *roll_member_text(verdict, "phase") != '\0';
+        if (i == 1 && !is_in_layer) {
+            continue; /* a job that tells its steps alone tells no microbatch */
+        }
         if (i == 2 && json_array_size(json_object_get(verdict, "layers")) > 1) {
             roll_line_add(&text, "layers %.80s, ", roll_member_text(verdict, "layers_text"));
         } else if (roll_member_number(verdict, places[i], &number)) {

@@ -26,7 +26,8 @@
 
 static const char DEFAULT_RULE[] = "/site-packages/:/dist-packages/:/lib/python3:/rollcall/moe/:<frozen ";
 /* Frames that rollcall itself puts around a job and into it: nobody's call comes from there. */
-static const char OWN_RULE[] = "/rollcall/rehearse/:/rollcall/zygote.py:/rollcall/python/sitecustomize.py";
+static const char OWN_RULE[] =
+    "/rollcall/rehearse/:/rollcall/zygote.py:/rollcall/python/sitecustomize.py:/rollcall/torch.py";
 
 /* What multiprocessing starts an interpreter with is no line of the job: `python -c "... spawn_main(...)"`. */
 static const char STARTED_RULE[] = "<string>",

@@ -27,6 +27,7 @@ struct roll_session {
     /* The last MoE event of the process, for threads that have had none of their own (an autograd thread). */
     _Atomic uint64_t moe;       /* step << 32 | layer << 16 | microbatch */
     _Atomic uint32_t moe_phase; /* phase + 1; 0 = no event yet */
+    _Atomic bool has_moe;       /* moe_core tells of steps: what else tells of steps counts them in its own way */
 };
 
 /* Never NULL. A mapping of its own that the kernel wipes in a forked child. */

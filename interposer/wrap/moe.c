@@ -52,6 +52,7 @@ static void set_context(struct roll_thread *t, const struct moe_event *event)
     t->moe.layer = event->layer;
     t->moe.phase = event->phase;
     t->moe_known = true;
+    atomic_store_explicit(&roll_session->has_moe, true, memory_order_relaxed);
     uint64_t packed = (uint64_t)event->step << 32 | (uint64_t)event->layer << 16 | event->microbatch;
     atomic_store_explicit(&roll_session->moe, packed, memory_order_relaxed);
     atomic_store_explicit(&roll_session->moe_phase, event->phase + 1u, memory_order_release);

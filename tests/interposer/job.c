@@ -455,6 +455,38 @@ static int moe(void)
     return 0;
 }
 
+/* What rollcall.torch does: steps, and names of what collectives carry. */
+static int names(void)
+{
+    typedef void (*step_t)(uint32_t);
+    typedef void (*name_t)(uint32_t, uint64_t, uint32_t, const char *, const char *, const char *, const char *,
+                           uint32_t);
+    typedef void (*observe_t)(const struct moe_event *);
+    step_t step = (step_t)dlsym(RTLD_DEFAULT, "rollcall_step");
+    name_t name = (name_t)dlsym(RTLD_DEFAULT, "rollcall_name");
+    observe_t observe = (observe_t)dlsym(RTLD_DEFAULT, "moe_observe");
+    CHECK(step != NULL && name != NULL && observe != NULL);
+    char longer[1000];
+    memset(longer, 'x', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    ncclComm_t comm = new_comm(0, 2);
+    step(7);
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, NULL) == ncclSuccess);
+    struct caller caller = {comm, 2, 1};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call_in_thread, &caller) == 0);
+    pthread_join(thread, NULL);
+    name(2, 25, 2, "0", "bucket 3", NULL, NULL, 0);
+    name(1, 0, 2, "0", "dp", "/x/train.py", longer, 91);
+    name(9, 0, 2, "0", "of no kind", NULL, NULL, 0);
+    struct moe_event event = {
+        .size = sizeof(event), .kind = MOE_EV_COUNTS, .step = 70, .layer = UINT16_MAX, .peer = -1, .comm = comm};
+    observe(&event);
+    step(8); /* moe_core counts here */
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, NULL) == ncclSuccess);
+    return 0;
+}
+
 static volatile sig_atomic_t children_signalled;
 
 static void count_child(int number)
@@ -625,6 +657,7 @@ static const struct {
     {"may_wait", may_wait},
     {"polls", polls},
     {"moe", moe},
+    {"names", names},
     {"agent", starts_agent},
     {"wild-frames", wild_frames},
     {"churn", churn},

@@ -43,6 +43,40 @@ static void test_moe_events_are_recorded_and_give_context(void **state)
     job_end(&job);
 }
 
+static void test_a_job_tells_its_steps_and_names(void **state)
+{
+    (void)state;
+    struct job job;
+    struct dump dump;
+    job_begin(&job);
+    job_run(&job, "ROLL_TEST_JOB", "names", NULL);
+    JOB_SUCCEEDED(&job);
+    dump_open(&job, &dump);
+    assert_int_equal(dump.count, 5); /* an init, two calls, a report of moe_core, a call */
+    for (size_t i = 1; i <= 2; i++) {
+        assert_int_equal(dump.records[i].op, ROLL_OP_ALLREDUCE);
+        assert_int_equal(dump.records[i].step, 7);
+        assert_int_equal(dump.records[i].layer, ROLL_LAYER_NONE);
+        assert_int_equal(dump.records[i].phase, ROLL_PHASE_NONE);
+    }
+    assert_int_equal(dump.records[0].step, ROLL_STEP_NONE);
+    assert_int_equal(dump.records[4].step, 70);
+    const struct roll_def *tensors = dump_def(&dump, ROLL_DEF_NAME, 1), *group = dump_def(&dump, ROLL_DEF_NAME, 2);
+    assert_non_null(tensors);
+    assert_int_equal(tensors->name.info.kind, ROLL_NAME_TENSORS);
+    assert_int_equal(tensors->name.info.count, 25);
+    assert_int_equal(tensors->name.info.size, 2);
+    assert_int_equal(tensors->name.info.text_bytes, 8);
+    assert_memory_equal(tensors->name.text, "bucket 3", 8);
+    assert_non_null(group);
+    assert_int_equal(group->name.info.kind, ROLL_NAME_GROUP);
+    assert_int_equal(group->name.info.line, 91);
+    assert_memory_equal(group->name.label, "0dp/x/train.pyxxx", 17);
+    assert_int_equal(group->name.info.function_bytes, 240); /* a long text is cut */
+    dump_close(&dump);
+    job_end(&job);
+}
+
 /* Runs the job with a control page that was made before it; the job prints the masks that it is given. */
 static void check_masks(enum roll_policy policy, const struct roll_control_change *changes, size_t n, const char *want)
 {
@@ -100,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe_events_are_recorded_and_give_context),
+        cmocka_unit_test(test_a_job_tells_its_steps_and_names),
         cmocka_unit_test(test_remedies_come_from_the_control_page),
         cmocka_unit_test(test_without_a_control_page_the_library_decides),
     };

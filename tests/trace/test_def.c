@@ -315,6 +315,9 @@ static void malformed_entries_are_refused(void **state)
     assert_int_equal(decode_changed(16, 9, &stand, sizeof(stand), ROLL_DEF_STAND), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 200, &text, sizeof(text), ROLL_DEF_TEXT), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, ROLL_TEXT_BYTES + 1, &text, sizeof(text), ROLL_DEF_TEXT), ROLL_E_SIZE);
+    struct roll_def_name n = {.text_bytes = 1};
+    assert_int_equal(decode_changed(16 + 20, 1000, &n, sizeof(n), ROLL_DEF_NAME), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16 + 26, 1000, &n, sizeof(n), ROLL_DEF_NAME), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 24, 21, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 48, 1000, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 7, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_CORRUPT);

@@ -180,6 +180,19 @@ static const struct roll_dump_field line_fields[] = {
 #undef L
 static const struct roll_dump_field stand_fields[] = {DEF_HEAD, {"lines", 16, 4, ROLL_DUMP_UINT, NULL}};
 static const struct roll_dump_field text_fields[] = {DEF_HEAD, {"text_bytes", 16, 4, ROLL_DUMP_UINT, NULL}};
+#define N struct roll_def_name
+static const struct roll_dump_field name_fields[] = {
+    DEF_HEAD,
+    BODY(N, count, ROLL_DUMP_UINT),
+    BODY(N, kind, ROLL_DUMP_UINT),
+    BODY(N, size, ROLL_DUMP_UINT),
+    BODY(N, line, ROLL_DUMP_UINT),
+    BODY(N, label_bytes, ROLL_DUMP_UINT),
+    BODY(N, text_bytes, ROLL_DUMP_UINT),
+    BODY(N, file_bytes, ROLL_DUMP_UINT),
+    BODY(N, function_bytes, ROLL_DUMP_UINT),
+};
+#undef N
 static const struct roll_dump_field other_fields[] = {DEF_HEAD};
 /* The lines of a call site stand behind its addresses. */
 static const char *const line_names[ROLL_CALLSITE_LINES] = {"line[0]", "line[1]", "line[2]", "line[3]",
@@ -205,6 +218,7 @@ static const struct {
     [ROLL_DEF_LINE] = {line_fields, COUNT(line_fields), 16 + sizeof(struct roll_def_line), "function"},
     [ROLL_DEF_STAND] = {stand_fields, COUNT(stand_fields), 0, NULL},
     [ROLL_DEF_TEXT] = {text_fields, COUNT(text_fields), 16 + sizeof(struct roll_def_text), "text"},
+    [ROLL_DEF_NAME] = {name_fields, COUNT(name_fields), 16 + sizeof(struct roll_def_name), "texts"},
 };
 
 /* The lines of a call site or of a stand, which begin `at` bytes into the definition. */

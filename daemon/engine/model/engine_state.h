@@ -9,6 +9,7 @@
 #include "daemon/engine/model/model.h"
 
 struct doubt;
+struct tensors;
 struct judge_ask;
 
 /* A finding that has been said. It is kept as long as the run, because it may be taken back or said better. */
@@ -104,8 +105,23 @@ struct roll_engine {
     uint32_t stirs;                                /* how many bits are set */
     struct doubt *doubt;                           /* suspicions that may still come to nothing, oldest first */
     struct roll_rankset view_members, view_behind; /* roll_engine_comm lends them */
-    void **state;                                  /* what detectors keep of the run: detect/state.h */
+    struct tensors *tensors;                       /* what the job says that its collectives carry: tensors.c; owned */
+    uint32_t tensors_used;
+    size_t tensors_room;
+    struct roll_map tensors_at;    /* from label, size and count to their place there */
+    struct roll_map tensors_named; /* names that are known, by their hashes */
+    void **state;                  /* what detectors keep of the run: detect/state.h */
 };
+
+/* tensors.c: names of what collectives carry */
+
+#define TENSORS_BYTES ROLL_VERDICT_TENSORS_BYTES
+/* Takes a definition of a name (ROLL_DEF_NAME). 0, NOMEM. */
+int tensors_define(struct roll_engine *e, const struct roll_def *def);
+/* What a collective of `count` elements on a communicator of this label and size carries; "" = not known. */
+void tensors_text(const struct roll_engine *e, const char *label, uint32_t size, uint64_t count, char *out,
+                  size_t room);
+void tensors_free(struct roll_engine *e);
 
 /* Calls of the source with this number may have become complete. */
 static inline void source_stir(struct roll_engine *e, uint32_t source)

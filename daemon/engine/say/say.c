@@ -339,6 +339,12 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
         free(said->text);
         said->text = text;
         v->text = text;
+        for (uint32_t i = 0; i < v->sides && e->tensors_used > 0; i++) {
+            struct roll_verdict_side *side = &v->side[i];
+            if (roll_op_class(side->rec.op) == ROLL_CLASS_COLL) {
+                tensors_text(e, v->comm_label, v->comm_size, side->rec.count, side->tensors, sizeof(side->tensors));
+            }
+        }
     }
     va_end(args);
 }

@@ -1,4 +1,4 @@
-"""test_report.py: `rollcall analyze` of reports of NCCL's own tools: ncclras as text and as JSON, and NCCL Inspector."""
+"""test_report.py: `rollcall analyze` of reports of NCCL's own tools: ncclras (text and JSON), and NCCL Inspector."""
 import json
 import os
 import unittest

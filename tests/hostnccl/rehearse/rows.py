@@ -70,6 +70,7 @@ SICK = [
 ]
 
 TORCH = [
+    Row("named", "named", steps=6, env=PLAIN),
     Row("ddp", "ddp", steps=6),
     Row("ddp_no_sync", "ddp_more", env={"DDP_KIND": "no_sync", **PLAIN}),
     Row("ddp_zero1", "ddp_more", env={"DDP_KIND": "zero1", **PLAIN}),

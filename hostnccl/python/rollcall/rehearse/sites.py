@@ -6,6 +6,7 @@ import os
 import sys
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_BESIDE = os.path.join(os.path.dirname(os.path.dirname(_OURS)), "torch.py")  # rollcall.torch
 _GLUE = {os.path.join(os.path.dirname(os.path.abspath(os.__file__)), name)
          for name in ("contextlib.py", "functools.py", "threading.py", "runpy.py")}
 NOWHERE = ("(no Python line)", 0, "")  # the autograd engine's own thread, in the backward of PyTorch's operations
@@ -24,7 +25,7 @@ def of_caller():
     torch, frame = _torch_folder(), sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_OURS, torch, "<frozen")) and name not in _GLUE and name != "<string>":
+        if not name.startswith((_OURS, _BESIDE, torch, "<frozen")) and name not in _GLUE and name != "<string>":
             return name, frame.f_lineno or 0, frame.f_code.co_name
         frame = frame.f_back
     return NOWHERE

@@ -1,0 +1,252 @@
+"""rollcall.torch: names for what a PyTorch job does, for verdicts (docs/PYTORCH.md).
+
+    import rollcall.torch
+
+is enough: process groups get the names that the job gives them and the line that made them; each step of the first
+optimizer is a step; the collectives of DistributedDataParallel and FullyShardedDataParallel get the names of the
+parameters whose gradients or shards they carry. A job that counts its steps itself calls step(number).
+
+Where rollcall is not preloaded nothing of this happens, and step() returns at once. PyTorch may be imported before or
+after. Nothing here raises: a name that cannot be had is left out.
+"""
+import ctypes
+import functools
+import os
+import sys
+import weakref
+
+__all__ = ["active", "name_group", "step"]
+
+_GROUP, _TENSORS = 1, 2  # enum roll_name_kind
+_OURS = os.path.dirname(os.path.abspath(__file__))
+_UNNAMED = ("", "undefined")
+
+
+def _bind():
+    """The two functions of librollcall.so; (None, None) where it is not preloaded."""
+    try:
+        library = ctypes.CDLL(None)
+        tell, name = library.rollcall_step, library.rollcall_name
+    except (AttributeError, OSError):
+        return None, None
+    tell.argtypes, tell.restype = [ctypes.c_uint32], None
+    name.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_char_p,
+                     ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32]
+    name.restype = None
+    return tell, name
+
+
+_tell_step, _tell_name = _bind()
+active = _tell_step is not None  # rollcall is preloaded into this process
+
+
+def _quietly(function):
+    """A name that cannot be had must not cost the job anything."""
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            return None
+    return call
+
+
+# steps
+
+_counted = {"step": 0, "by": None, "own": False}  # by: the optimizer whose steps are counted; own: the job counts
+
+
+if active:
+    def step(number):
+        """Tells that the training step of this number (from 0) begins. From the first call on only these count."""
+        _counted["own"] = True
+        _tell_step(number)
+        if _waiting:
+            _name_waiting()
+else:
+    def step(number):
+        """Tells that the training step of this number (from 0) begins; rollcall is not here, and nothing happens."""
+
+
+def _optimizer_made(optimizer):
+    if _counted["by"] is None and not _counted["own"]:
+        _counted["by"] = weakref.ref(optimizer)
+        _tell_step(_counted["step"])
+
+
+def _optimizer_stepped(optimizer, _args, _kwargs):
+    by = _counted["by"]
+    if not _counted["own"] and by is not None and by() is optimizer:
+        _counted["step"] += 1
+        _tell_step(_counted["step"])
+    if _waiting:
+        _name_waiting()
+
+
+# groups
+
+def _caller(torch_folder):
+    """(file, line, function) of the job's own line that is being run."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_OURS, torch_folder, "<frozen")) and not name.endswith("/functools.py"):
+            return name, frame.f_lineno or 0, frame.f_code.co_name
+        frame = frame.f_back
+    return "", 0, ""
+
+
+def _bytes(text):
+    return str(text).encode("utf-8", "replace")
+
+
+@_quietly
+def name_group(group, name):
+    """Names a process group of torch.distributed; the first name that a group gets counts."""
+    _group_made(group, name)
+
+
+def _label(group):
+    return getattr(group, "group_name", "") or ""
+
+
+def _group_made(group, name=None):
+    if _tell_name is None or group is None or not callable(getattr(group, "size", None)):
+        return
+    text = name if name is not None else getattr(group, "group_desc", "") or ""
+    file, line, function = _caller(os.path.dirname(os.path.abspath(sys.modules["torch"].__file__)) + os.sep)
+    if text not in _UNNAMED or line > 0:
+        _tell_name(_GROUP, 0, group.size(), _bytes(_label(group)), _bytes("" if text in _UNNAMED else text),
+                   _bytes(file), _bytes(function), line)
+
+
+# tensors
+
+_waiting = []  # [rounds left, weak reference to a DistributedDataParallel, what is known of its buckets]
+
+
+def _size(count):
+    for unit in "bytes", "KiB", "MiB", "GiB":
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+
+
+def _span(names):
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _name_call(group, count, what, names, shapes, size):
+    inside = f"{len(names)} parameters, {_size(size)}" if len(names) != 1 else f"{shapes[0]}, {_size(size)}"
+    text = _bytes(f"{what}{_span(names)} ({inside})")
+    for label in {_label(group), ""}:  # releases that give NCCL no name of the group have communicators without a label
+        _tell_name(_TENSORS, count, group.size(), _bytes(label), text, b"", b"", 0)
+
+
+@_quietly
+def _name_buckets(model, before):
+    """Names the buckets of a DistributedDataParallel; those of its first steps are not those of the others."""
+    data = model._get_ddp_logging_data()
+    indices = data.get("rebuilt_per_bucket_param_indices") or data.get("initial_per_bucket_param_indices", "")
+    if not indices or indices == before:
+        return before
+    named = {id(p): name for name, p in model.module.named_parameters()}
+    kept = [p for name, p in model.module.named_parameters()
+            if p.requires_grad and name not in getattr(model, "parameters_to_ignore", ())]
+    for number, bucket in enumerate(indices.split(",")):
+        parameters = [kept[int(i)] for i in bucket.split()]
+        names = [named[id(p)] for p in parameters]
+        _name_call(model.process_group, sum(p.numel() for p in parameters), f"bucket {number}: ", names,
+                   [str(list(p.shape)) for p in parameters],
+                   sum(p.numel() * p.element_size() for p in parameters))
+    return indices
+
+
+def _name_waiting():
+    for entry in list(_waiting):
+        model = entry[1]()
+        if model is not None:
+            entry[2] = _name_buckets(model, entry[2])
+        entry[0] -= 1
+        if entry[0] == 0 or model is None:
+            _waiting.remove(entry)
+
+
+def _ddp_made(model):
+    # PyTorch tells the buckets that it keeps once it has told of an iteration with them: its third, as a rule.
+    _waiting.append([8, weakref.ref(model), ""])
+
+
+@_quietly
+def _name_shards(group):
+    """Names the all-gathers and reduce-scatters of one group of parameters of FSDP2."""
+    parameters = group.fsdp_params
+    names = [p._param_fqn or "?" for p in parameters]
+    count = sum(p._sharded_param_data.numel() for p in parameters)
+    size = sum(p._sharded_param_data.numel() * p._sharded_param_data.element_size() for p in parameters)
+    name = getattr(group, "_module_fqn", None)
+    _name_call(group._all_gather_process_group, count, f"shards of {name}: " if name else "shards of ", names,
+               [str(list(p._orig_size)) for p in parameters], size * group._all_gather_process_group.size())
+
+
+# following PyTorch
+
+def _after(owner, name, told):
+    """Has told(first argument or result) called behind owner.name."""
+    plain = getattr(owner, name, None)
+    if plain is None or hasattr(plain, "_rollcall_torch"):
+        return None
+    told = _quietly(told)
+
+    @functools.wraps(plain)
+    def call(*args, **kwargs):
+        result = plain(*args, **kwargs)
+        told(args, result)
+        return result
+
+    call._rollcall_torch = True
+    setattr(owner, name, call)
+    return plain, call
+
+
+def _follow_groups(c10d):
+    for name in "_new_process_group_helper", "split_group":
+        changed = _after(c10d, name, lambda _, made: _group_made(made[0] if isinstance(made, tuple) else made))
+        for module in list(sys.modules.values()) if changed else ():
+            if getattr(module, "__name__", "").startswith("torch.distributed") and \
+                    vars(module).get(name) is changed[0]:
+                setattr(module, name, changed[1])  # others of PyTorch's modules have imported it by its name
+    for group in list(getattr(c10d, "_world", None).pg_map if hasattr(c10d, "_world") else ()):
+        _group_made(group)  # those that were there before us
+
+
+@_quietly
+def _follow():
+    import torch
+    import torch.distributed as distributed
+    if not distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim import optimizer
+    _follow_groups(distributed_c10d)
+    _after(DistributedDataParallel, "__init__", lambda args, _: _ddp_made(args[0]))
+    _after(torch.optim.Optimizer, "__init__", lambda args, _: _optimizer_made(args[0]))
+    optimizer.register_optimizer_step_post_hook(_optimizer_stepped)
+    for name in "torch.distributed.fsdp._fully_shard._fsdp_param_group", \
+            "torch.distributed._composable.fsdp._fsdp_param_group":
+        try:
+            module = __import__(name, fromlist=["FSDPParamGroup"])
+        except ImportError:
+            continue
+        _after(module.FSDPParamGroup, "lazy_init", lambda args, _: _name_shards_once(args[0]))
+
+
+def _name_shards_once(group):
+    if not getattr(group, "_rollcall_named", False):  # lazy_init is called again
+        group._rollcall_named = True
+        _name_shards(group)
+
+
+if active:
+    _follow()
