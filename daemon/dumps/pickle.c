@@ -352,7 +352,7 @@ static int step(struct machine *m, unsigned op)
 int roll_pickle_decode(struct roll_arena *arena, const void *data, size_t bytes, struct roll_value *out, size_t *where)
 {
     struct machine m = {.arena = arena, .data = data, .bytes = bytes};
-    int err = bytes > 0 && m.data[0] != OP_PROTO ? ROLL_E_CORRUPT : 0;
+    int err = bytes > 0 && m.data[0] != OP_PROTO ? ROLL_E_CORRUPT : ROLL_GROW(m.stack, m.room, 64);
     bool stopped = false;
     *where = 0;
     *out = (struct roll_value){.kind = ROLL_VALUE_NULL};
