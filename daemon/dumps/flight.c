@@ -54,7 +54,7 @@ static const struct {
 /* One entry, its members found by one walk over its keys. */
 struct entry {
     const struct roll_value *pg_id, *group, *coll, *p2p, *name, *created, *in, *out, *in_types, *out_types, *state;
-    const struct roll_value *completed, *is_p2p, *frames, *retired;
+    const struct roll_value *completed, *is_p2p, *frames, *retired, *root, *reduction; /* the last two: of rollcall */
 };
 
 struct reading {
@@ -303,6 +303,8 @@ static void find_members(const struct roll_value *map, struct entry *e)
         {"is_p2p", &e->is_p2p},
         {"frames", &e->frames},
         {"retired", &e->retired},
+        {"root", &e->root},
+        {"reduction", &e->reduction},
     };
     size_t next = 0; /* writers keep one order, so the search begins where the last key was found */
     for (uint32_t i = 0; i + 1 < map->list->used; i += 2) {
@@ -526,6 +528,9 @@ static int read_entry(struct reading *r, const struct roll_value *map)
                                  .dtype = ROLL_DTYPE_NONE,
                                  .redop = ROLL_RED_NONE};
     size_up(&e, named, &c.rec);
+    int64_t root = roll_value_integer(e.root, -1), reduction = roll_value_integer(e.reduction, -1);
+    c.rec.peer = !message && root >= 0 && root < ROLL_DUMP_RANKS_MAX ? (int32_t)root : c.rec.peer;
+    c.rec.redop = reduction >= 0 && reduction < ROLL_RED_LIMIT ? (uint8_t)reduction : c.rec.redop;
     if (message && (c.rec.peer < 0 || c.rec.seq == ROLL_DUMP_NO_NUMBER)) {
         d->odd++;
         return 0;

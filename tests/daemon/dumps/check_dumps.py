@@ -23,6 +23,7 @@ from make_dumps import Call, Group, Job, experts, flat, stand_still
 ROLLCALL = os.path.abspath(sys.argv[1])
 SKIPPED = 77
 RANKS = [2, 3, 4, 8, 64]
+PROGRAMS = ["wrong-op", "wrong-count", "wrong-dtype", "wrong-redop", "wrong-root", "skipped", "added"]
 
 
 def analyze(*paths, code=None):
@@ -241,6 +242,38 @@ def circle(folder):
                        Call(second, "all_reduce", 64, line=41)], ahead=1)
     path = written(folder, job)
     expect(analyze(path, code=1)[0], ("circular-wait", (2,)))
+
+
+@in_folder
+def exported(folder):
+    """A trace of a real job on hostnccl, as dumps: the same ranks are named as in the trace."""
+    program = os.environ.get("ROLL_CATALOGUE")
+    if not program:
+        print("SKIPPED: ROLL_CATALOGUE names no program: hostnccl is not built")
+        sys.exit(SKIPPED)
+    python = os.environ.get("ROLL_REHEARSE_PYTHON")
+    reader = os.path.join(os.path.dirname(python), "torchfrtrace") if python else ""
+    if not os.path.exists(reader):
+        print("torchfrtrace is not run: ROLL_REHEARSE_PYTHON names no interpreter that has it")
+    for name in PROGRAMS:
+        for twin in ("sick", "healthy"):
+            trace, dumps = os.path.join(folder, name + twin), os.path.join(folder, name + twin + "-dumps")
+            subprocess.run([ROLLCALL, "run", "-n", "4", "--hostnccl", "--quiet", "--timeout", "5", "--grace", "1",
+                            "--trace", trace, "--", program, name, twin], capture_output=True, timeout=300)
+            run = subprocess.run([ROLLCALL, "export", "--flight-recorder", trace, "-o", dumps], capture_output=True,
+                                 text=True, check=True)
+            assert run.stdout.startswith("4 dumps in "), run
+            for path in os.listdir(dumps):
+                stand_still(os.path.join(dumps, path), 4e8)
+            want, got = analyze(trace)[0], analyze(dumps)[0]
+            culprits = sorted({tuple(v["culprits"]) for v in want})
+            assert sorted({tuple(v["culprits"]) for v in got}) == culprits, (name, twin, want, got)
+            assert bool(want) == (twin == "sick"), (name, twin, want)
+            assert {v["code"] for v in want} == {v["code"] for v in got}, (name, [v["code"] for v in want], got)
+            if os.path.exists(reader):
+                said = subprocess.run([reader, dumps, "-p", "nccl_trace_rank_"], capture_output=True, text=True)
+                assert said.returncode == 0, said.stderr
+            print(name, twin, [(v["code"], v["culprits"]) for v in got])
 
 
 def real():

@@ -1,0 +1,297 @@
+/*
+ * export.c: from the frames of traces to what each rank has called.
+ *
+ * A call is complete where the trace says so: the rank has learnt it from its device, or its host came back from a wait
+ * that covers the call. Numbers on a group are counted here as the recorder counts them: each collective has one, also
+ * one of no elements, which NCCL drops, and messages that were issued as one share one.
+ */
+#include "daemon/console/export/export.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/map.h"
+#include "daemon/console/console.h"
+#include "daemon/console/file.h"
+#include "daemon/store/trace_file.h"
+#include "trace/err.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct export
+{
+    struct roll_export_rank *rank; /* owned */
+    size_t ranks, rank_room;
+    struct roll_map rank_at;       /* by stream */
+    struct roll_export_comm *comm; /* owned */
+    size_t comms, comm_room;
+    struct roll_map comm_at; /* by key */
+    roll_symbols_t *symbols;
+    size_t files;
+};
+
+static struct roll_export_rank *rank_of(struct export *x, uint64_t stream)
+{
+    uint32_t at = roll_map_get(&x->rank_at, stream);
+    return at == ROLL_MAP_NONE ? NULL : &x->rank[at];
+}
+
+static int take_ring(struct export *x, const struct roll_frame *frame)
+{
+    struct roll_ring_header h;
+    if (frame->head.payload < sizeof(h) || rank_of(x, frame->head.stream) != NULL) {
+        return 0;
+    }
+    memcpy(&h, frame->payload, sizeof(h));
+    int err = ROLL_GROW(x->rank, x->rank_room, x->ranks + 1);
+    err = err != 0 ? err : roll_map_reserve(&x->rank_at);
+    if (err == 0) {
+        (void)roll_map_add(&x->rank_at, frame->head.stream, (uint32_t)x->ranks);
+        x->rank[x->ranks++] = (struct roll_export_rank){.stream = frame->head.stream,
+                                                        .world_rank = h.world_rank,
+                                                        .offset = (int64_t)(h.clock_real_ns - h.clock_mono_ns)};
+    }
+    return err;
+}
+
+static int take_comm(struct export *x, struct roll_export_rank *rank, const struct roll_def *def)
+{
+    const struct roll_def_comm *info = &def->comm.info;
+    if (info->key == 0 || info->nranks <= 0 || info->rank < 0 || info->rank >= info->nranks || def->id > UINT16_MAX) {
+        return 0;
+    }
+    uint32_t at = roll_map_get(&x->comm_at, info->key);
+    int err = ROLL_GROW_ZERO(rank->comm, rank->comms, (size_t)def->id + 1);
+    if (err == 0 && at == ROLL_MAP_NONE) {
+        err = ROLL_GROW(x->comm, x->comm_room, x->comms + 1);
+        err = err != 0 ? err : roll_map_reserve(&x->comm_at);
+        int32_t *world = err == 0 ? malloc((size_t)info->nranks * sizeof(*world)) : NULL;
+        if (world == NULL) {
+            return ROLL_E_NOMEM;
+        }
+        for (int32_t k = 0; k < info->nranks; k++) {
+            world[k] = -1;
+        }
+        at = (uint32_t)x->comms++;
+        x->comm[at] = (struct roll_export_comm){.key = info->key, .size = (uint32_t)info->nranks, .world = world};
+        (void)roll_map_add(&x->comm_at, info->key, at);
+    }
+    if (err == 0 && (uint32_t)info->rank < x->comm[at].size) {
+        struct roll_export_comm *c = &x->comm[at];
+        c->world[info->rank] = rank->world_rank;
+        rank->comm[def->id] = at + 1;
+        if (c->label[0] == '\0' && info->label_bytes > 0) {
+            size_t n = info->label_bytes < sizeof(c->label) ? info->label_bytes : sizeof(c->label) - 1;
+            memcpy(c->label, def->comm.label, n);
+        }
+    }
+    return err;
+}
+
+static int take_defs(struct export *x, struct roll_export_rank *rank, const struct roll_frame *frame)
+{
+    size_t at = 0;
+    struct roll_def def;
+    int err = 0;
+    while (err == 0 && at < frame->head.payload &&
+           roll_def_decode(frame->payload, frame->head.payload, &at, &def) == 0) {
+        err =
+            def.type == ROLL_DEF_COMM ? take_comm(x, rank, &def) : roll_symbols_define(x->symbols, rank->stream, &def);
+    }
+    return err;
+}
+
+/* The host came back from a wait: what it covers is over. */
+static void waited(struct roll_export_rank *rank, const struct roll_record *rec)
+{
+    bool all = rec->op == ROLL_OP_DEVICE_SYNC;
+    bool one = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
+    if ((!all && !one) || roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || rec->result != 0) {
+        return;
+    }
+    for (size_t i = rank->calls; i-- > 0;) {
+        struct roll_export_call *c = &rank->call[i];
+        bool here = all || c->rec.stream == rec->stream;
+        if (here && c->complete) {
+            return; /* what is before it is over as well, as far as this wait goes */
+        }
+        c->complete = c->complete || (here && roll_seal_ticket(c->rec.seal) < roll_seal_ticket(rec->seal));
+    }
+}
+
+static int take_record(struct roll_export_rank *rank, const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) {
+        waited(rank, rec);
+        return 0;
+    }
+    bool known = rec->comm < rank->comms && rank->comm[rec->comm] != 0 && rec->op != ROLL_OP_GRAPH_LAUNCH;
+    if ((class != ROLL_CLASS_COLL && class != ROLL_CLASS_P2P) || !known) {
+        return 0;
+    }
+    bool complete = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
+    for (size_t i = rank->calls; i-- > 0 && roll_seal_ticket(rank->call[i].rec.seal) >= roll_seal_ticket(rec->seal);) {
+        if (roll_seal_ticket(rank->call[i].rec.seal) == roll_seal_ticket(rec->seal)) { /* an update */
+            rank->call[i].complete = rank->call[i].complete || complete;
+            return 0;
+        }
+    }
+    int err = ROLL_GROW(rank->call, rank->room, rank->calls + 1);
+    if (err == 0) {
+        rank->call[rank->calls++] = (struct roll_export_call){.rec = *rec,
+                                                              .real_ns = rec->enter_ns + (uint64_t)rank->offset,
+                                                              .comm = rank->comm[rec->comm] - 1,
+                                                              .complete = complete};
+    }
+    return err;
+}
+
+static int take(struct export *x, const struct roll_frame *frame)
+{
+    struct roll_export_rank *rank = rank_of(x, frame->head.stream);
+    int err = 0;
+    if (frame->head.type == ROLL_FRAME_RING) {
+        return take_ring(x, frame);
+    }
+    if (rank == NULL) {
+        return 0;
+    }
+    if (frame->head.type == ROLL_FRAME_DEFS) {
+        return take_defs(x, rank, frame);
+    }
+    bool records = frame->head.type == ROLL_FRAME_RECORDS || frame->head.type == ROLL_FRAME_UPDATES;
+    for (uint32_t i = 0; records && i < frame->head.count && err == 0; i++) {
+        struct roll_record rec;
+        roll_frame_record(frame, i, &rec);
+        err = roll_seal_state(rec.seal) == ROLL_STATE_EMPTY ? 0 : take_record(rank, &rec);
+    }
+    return err;
+}
+
+static int read_trace(struct export *x, const char *path)
+{
+    roll_trace_reader_t *reader = NULL;
+    struct roll_frame frame;
+    int err = roll_trace_reader_new(path, &reader), end = 0;
+    while (err == 0 && (end = roll_trace_reader_next(reader, &frame)) == 0) {
+        err = take(x, &frame);
+    }
+    roll_trace_reader_destroy(&reader);
+    if (err == 0 && end != ROLL_E_NOTFOUND) {
+        roll_say("%s: %s; everything before it is written", path, roll_strerror(end));
+    }
+    x->files += err == 0;
+    return err;
+}
+
+static int read_path(struct export *x, const char *path)
+{
+    struct dirent **entry = NULL;
+    struct stat st;
+    int err = 0;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        err = read_trace(x, path);
+        if (err != 0) {
+            roll_file_complain(path, err);
+        }
+        return err;
+    }
+    int n = scandir(path, &entry, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        char inner[PATH_MAX];
+        size_t len = strlen(entry[i]->d_name);
+        bool trace = len > 5 && strcmp(entry[i]->d_name + len - 5, ".rtrc") == 0;
+        if (trace && err == 0 && snprintf(inner, sizeof(inner), "%s/%s", path, entry[i]->d_name) < PATH_MAX) {
+            err = read_path(x, inner);
+        }
+        free(entry[i]);
+    }
+    free(entry);
+    return err;
+}
+
+/* Numbers the calls of a rank as the recorder does. */
+static int number(struct export *x, struct roll_export_rank *rank)
+{
+    struct {
+        uint32_t coll, p2p, unit;
+    } *count = calloc(x->comms + 1, sizeof(*count));
+    for (size_t i = 0; count != NULL && i < rank->calls; i++) {
+        struct roll_export_call *c = &rank->call[i];
+        bool message = roll_op_class(c->rec.op) == ROLL_CLASS_P2P;
+        bool joins = message && c->rec.group != 0 && i > 0 && count[c->comm].unit == c->rec.group;
+        count[c->comm].unit = message ? c->rec.group : 0;
+        count[c->comm].coll += !message;
+        count[c->comm].p2p += message && !joins;
+        c->coll = count[c->comm].coll;
+        c->p2p = count[c->comm].p2p;
+    }
+    int err = count == NULL ? ROLL_E_NOMEM : 0;
+    free(count);
+    return err;
+}
+
+/* Members of which there is no ring: of a communicator of all ranks their place says who they are. */
+static void complete_members(struct export *x)
+{
+    for (size_t i = 0; i < x->comms; i++) {
+        for (uint32_t k = 0; k < x->comm[i].size; k++) {
+            x->comm[i].world[k] = x->comm[i].world[k] < 0 ? (int32_t)k : x->comm[i].world[k];
+        }
+        if (x->comm[i].label[0] == '\0' && x->comm[i].size == x->ranks && i == 0) {
+            snprintf(x->comm[i].label, sizeof(x->comm[i].label), "default_pg");
+        }
+    }
+}
+
+static int write_all(struct export *x, const char *folder, size_t entries, size_t *ranks)
+{
+    int err = mkdir(folder, 0777) != 0 && errno != EEXIST ? ROLL_E_DENIED : 0;
+    complete_members(x);
+    for (size_t i = 0; i < x->ranks && err == 0; i++) {
+        char path[PATH_MAX];
+        err = number(x, &x->rank[i]);
+        if (err == 0 && x->rank[i].world_rank >= 0 &&
+            snprintf(path, sizeof(path), "%s/nccl_trace_rank_%d", folder, x->rank[i].world_rank) < PATH_MAX) {
+            err = roll_export_write(path, &x->rank[i], x->comm, x->comms, entries, x->symbols);
+            *ranks += err == 0;
+        }
+    }
+    if (err != 0) {
+        roll_say("%s: %s", folder, roll_strerror(err));
+    }
+    return err;
+}
+
+int roll_export(char **path, size_t paths, const char *folder, size_t entries, size_t *ranks)
+{
+    struct export x = {.symbols = roll_symbols_new()};
+    int err = x.symbols == NULL ? ROLL_E_NOMEM : 0;
+    *ranks = 0;
+    for (size_t i = 0; i < paths && err == 0; i++) {
+        err = read_path(&x, path[i]);
+    }
+    if (err == 0 && x.files == 0) {
+        roll_say("no trace (*.rtrc) was found in the given places");
+        err = ROLL_E_NOTFOUND;
+    }
+    err = err != 0 ? err : write_all(&x, folder, entries, ranks);
+    for (size_t i = 0; i < x.ranks; i++) {
+        free(x.rank[i].call);
+        free(x.rank[i].comm);
+    }
+    for (size_t i = 0; i < x.comms; i++) {
+        free(x.comm[i].world);
+    }
+    free(x.rank);
+    free(x.comm);
+    roll_map_fini(&x.rank_at);
+    roll_map_fini(&x.comm_at);
+    roll_symbols_destroy(&x.symbols);
+    return err;
+}
