@@ -265,6 +265,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
     if (first < argc && is_process(argv[first])) {
         roll_checkup_process(&c, (uint32_t)strtoul(argv[first], NULL, 10));
     } else if (first < argc) {
+        roll_checkup_python(&c, argv + first);
         roll_checkup_rehearsal(&c, &place, argv + first);
         roll_checkup_program(&c, &place, argv[first], hostnccl);
     }

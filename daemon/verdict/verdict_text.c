@@ -52,6 +52,22 @@ static const char *style_of(const char *certainty)
     return ROLL_BOLD;
 }
 
+/* Who is named at the top: the culprits; where the calls do not say who is wrong, both sides, as the text names them.
+ */
+static void header_ranks(const json_t *verdict, char *out, size_t size)
+{
+    const json_t *evidence = json_object_get(verdict, "evidence");
+    char one[64], other[64];
+    roll_printer_ranks(one, roll_member_text(verdict, "culprits_text"));
+    other[0] = '\0';
+    if (one[0] == '\0' && json_array_size(evidence) == 2 &&
+        strcmp(roll_member_text(verdict, "certainty"), "note") != 0) {
+        roll_printer_ranks(one, roll_member_text(json_array_get(evidence, 0), "ranks_text"));
+        roll_printer_ranks(other, roll_member_text(json_array_get(evidence, 1), "ranks_text"));
+    }
+    snprintf(out, size, "%s%s%s", one, other[0] != '\0' ? " or " : "", other);
+}
+
 static void print_header(const struct roll_printer *p, const json_t *verdict)
 {
     char certainty[32];
@@ -63,8 +79,8 @@ static void print_header(const struct roll_printer *p, const json_t *verdict)
     roll_printer_gutter(p, certainty, style);
     roll_printer_paint(p, ROLL_BOLD);
     roll_printer_put(p, roll_member_text(verdict, "code"));
-    char ranks[64];
-    roll_printer_ranks(ranks, roll_member_text(verdict, "culprits_text"));
+    char ranks[160];
+    header_ranks(verdict, ranks, sizeof(ranks));
     if (ranks[0] != '\0') {
         fputs("  ", p->out);
         roll_printer_put(p, ranks);

@@ -7,6 +7,7 @@
  */
 #include "interposer/record/pymain.h"
 
+#include "interposer/record/clock.h"
 #include "trace/python_layout.h"
 
 #include <errno.h>
@@ -16,14 +17,16 @@
 #include <unistd.h>
 
 #define THREADS    65536u
-#define SPAN_BYTES 4096u /* frames that lie together are read together */
-#define CODE_BYTES 96u   /* most bytes of code_part */
+#define SPAN_BYTES 4096u     /* frames that lie together are read together */
+#define MOVES_NS   10000000u /* a main thread that moves is looked at again after this time: a vain look is dear */
+#define CODE_BYTES 96u       /* most bytes of code_part */
 #define FROM_PARTS (2 + 2 * ROLL_PYSTACK_DEPTH)
 #define TO_PARTS   (2 + 3 * ROLL_PYSTACK_DEPTH)
 
 static uintptr_t state; /* of the main thread. Set once, under roll_lock, before anything else here is used */
 static struct roll_pymain last;
 static atomic_flag last_in_use = ATOMIC_FLAG_INIT;
+static _Atomic uint64_t again_ns; /* not read again before */
 
 /* The main thread's state: by the kernel's number where the version keeps that, else the oldest, which is the last of
  * the list. */
@@ -263,11 +266,17 @@ static bool exchange(struct roll_pymain *stand, bool take)
 uint64_t roll_pymain_read(struct roll_pymain *out)
 {
     int saved = errno;
+    uint64_t now = roll_clock_monotonic();
+    if (now < atomic_load_explicit(&again_ns, memory_order_relaxed)) {
+        return 0;
+    }
     bool stands = roll_pystack_runs() && exchange(out, true) && roll_pymain_stands(out);
     if (!stands && roll_pystack_runs()) {
         stands = follow(out) && roll_pymain_stands(out);
         if (stands) {
             (void)exchange(out, false);
+        } else {
+            atomic_store_explicit(&again_ns, now + MOVES_NS, memory_order_relaxed);
         }
     }
     errno = saved;

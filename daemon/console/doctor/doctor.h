@@ -36,6 +36,16 @@ void roll_checkup_libraries(struct roll_checkup *c, const struct roll_place *pla
 /* doctor_rehearsal.c: says what `rollcall rehearse` would use for this command (ended by NULL). */
 void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *place, char *const command[]);
 
+/* doctor_python.c: whether calls of the command's interpreter, which is run and asked what it is, will be told by their
+ * lines of Python. Nothing for a command without one. */
+void roll_checkup_python(struct roll_checkup *c, char *const command[]);
+/* The same of a running process: `lines` of Python are in its ring. */
+void roll_checkup_python_lines(struct roll_checkup *c, const char *program, uint64_t calls, uint32_t lines);
+/* The words of that check for an interpreter: its implementation, release and flags ("t": free-threaded, "d": debug).
+ * Pure. */
+enum roll_health roll_python_words(const char *name, unsigned major, unsigned minor, const char *flags, char *out,
+                                   size_t size);
+
 /* doctor_process.c: checks what rollcall sees of a running process. */
 void roll_checkup_process(struct roll_checkup *c, uint32_t pid);
 

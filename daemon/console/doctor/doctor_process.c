@@ -7,6 +7,7 @@
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/stack/proc_look.h"
 
+#include "trace/def.h"
 #include "trace/err.h"
 #include "trace/ring.h"
 
@@ -22,7 +23,21 @@ struct seen {
     bool ring;
     char path[PATH_MAX + 300];
     uint64_t records, by_plugin;
+    uint32_t lines; /* of Python that are defined */
 };
+
+/* How many lines of Python the ring's definitions name. */
+static uint32_t count_lines(const struct roll_ring *ring)
+{
+    uint64_t used = atomic_load_explicit(&ring->header->defs_used, memory_order_acquire);
+    size_t limit = (size_t)(used < ring->defs_bytes ? used : ring->defs_bytes), at = 0;
+    struct roll_def def;
+    uint32_t lines = 0;
+    while (at < limit && roll_def_decode(ring->defs, limit, &at, &def) == 0) {
+        lines += def.type == ROLL_DEF_LINE;
+    }
+    return lines;
+}
 
 static void read_ring(const char *path, uint32_t pid, struct seen *seen)
 {
@@ -38,6 +53,7 @@ static void read_ring(const char *path, uint32_t pid, struct seen *seen)
         for (uint64_t i = 0; i < kept; i++) {
             seen->by_plugin += (ring.records[i].flags & ROLL_FLAG_PLUGIN) != 0;
         }
+        seen->lines = count_lines(&ring);
     }
     roll_ring_close(&ring);
 }
@@ -181,6 +197,7 @@ void roll_checkup_process(struct roll_checkup *c, uint32_t pid)
         roll_checkup_say(c, "its ring", ROLL_HEALTH_OK,
                          "%s: %" PRIu64 " records, %" PRIu64 " of those kept by the plugin", seen.path, seen.records,
                          seen.by_plugin);
+        roll_checkup_python_lines(c, exe, seen.records, seen.lines);
     } else {
         roll_checkup_say(c, "its ring", ROLL_HEALTH_INFO, "it has none");
     }

@@ -60,6 +60,10 @@ bool roll_rehearse_interpreter(char *const command[], char *out, size_t size);
  */
 bool roll_rehearse_packages(const char *interpreter, char *out, size_t size);
 
+/* Runs an interpreter with one line of Python and takes the first line that it prints, within 20 s. False: it prints
+ * none. */
+bool roll_rehearse_ask(const char *interpreter, const char *question, char *out, size_t size);
+
 /* The library of that wheel (libtorch_cuda.so). False: there is none. */
 bool roll_rehearse_wheel(const char *interpreter, char *out, size_t size);
 

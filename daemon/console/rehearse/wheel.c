@@ -114,7 +114,34 @@ static bool read_answer(int fd, char *out, size_t size)
     }
     out[used] = '\0';
     out[strcspn(out, "\n")] = '\0';
-    return out[0] == '/';
+    return out[0] != '\0';
+}
+
+bool roll_rehearse_ask(const char *interpreter, const char *question, char *out, size_t size)
+{
+    int fd[2];
+    if (pipe2(fd, O_CLOEXEC) != 0) {
+        return false;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        setpgid(0, 0);
+        if (dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0 && dup2(fd[1], STDOUT_FILENO) >= 0) {
+            execl(interpreter, interpreter, "-c", question, (char *)NULL);
+        }
+        _exit(127);
+    }
+    close(fd[1]);
+    bool is_told = pid > 0 && read_answer(fd[0], out, size);
+    close(fd[0]);
+    if (pid > 0) {
+        kill(-pid, SIGKILL);
+        kill(pid, SIGKILL); /* it has answered, or takes too long */
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    return is_told;
 }
 
 /*
@@ -130,28 +157,7 @@ static bool ask_for_packages(const char *interpreter, char *out, size_t size)
         "u.find_spec('torch'); print((list(s and s.submodule_search_locations or ()) + "
         "[''])[0])";
     char answer[PATH_MAX];
-    int fd[2];
-    if (pipe2(fd, O_CLOEXEC) != 0) {
-        return false;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        setpgid(0, 0);
-        if (dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0 && dup2(fd[1], STDOUT_FILENO) >= 0) {
-            execl(interpreter, interpreter, "-c", question, (char *)NULL);
-        }
-        _exit(127);
-    }
-    close(fd[1]);
-    bool is_told = pid > 0 && read_answer(fd[0], answer, sizeof(answer));
-    close(fd[0]);
-    if (pid > 0) {
-        kill(-pid, SIGKILL);
-        kill(pid, SIGKILL); /* it has answered, or takes too long */
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
-        }
-    }
+    bool is_told = roll_rehearse_ask(interpreter, question, answer, sizeof(answer)) && answer[0] == '/';
     char *slash = is_told ? strrchr(answer, '/') : NULL;
     if (slash == NULL || slash == answer) {
         return false;

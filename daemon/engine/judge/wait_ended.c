@@ -44,6 +44,18 @@ static enum end_news end_news(const struct roll_engine *e, const struct block *b
     return news;
 }
 
+/* Adds the ranks of which it was said that they wait for these processes elsewhere, and that still do. */
+static void add_earlier(const struct roll_engine *e, const struct block *b, struct roll_rankset *waiting)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        bool ended = roll_rankset_has(&b->absent, s->world) && !source_alive(s) && s->end_number != 0;
+        if (ended && s->end_waiter < e->sources && source_alive(e->source[s->end_waiter])) {
+            (void)roll_rankset_add(waiting, e->source[s->end_waiter]->world);
+        }
+    }
+}
+
 /*
  * One end is told once, however many communicators miss the process. Between two ranks, one that has ended and one that
  * waits for it, the calls do not say who is wrong. When another rank waits for the same process elsewhere they do, and
@@ -61,6 +73,9 @@ bool ended_ask(struct roll_engine *e, struct block *b, struct roll_rankset *wait
     }
     uint64_t said = e->numbers;
     waiting_at(e, b, waiting);
+    if (news == END_AGAIN) {
+        add_earlier(e, b, waiting);
+    }
     b->waiting = waiting;
     b->camp = news == END_AGAIN && b->camp == CAMP_TIE ? CAMP_MADE : b->camp;
     bool told = e->ask->block(e, b, news == END_AGAIN ? ASK_END : ASK_ALL);

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import unittest
 
@@ -184,6 +185,21 @@ class Doctor(BindCase):
         self.assertIn("NCCL_PROFILER_PLUGIN=inspector is yours: it is chained", told["by plugin"]["text"])
         told, rc = self.doctor(INSIDE, env={"NCCL_PROFILER_PLUGIN": "none"})
         self.assertNotIn("chained", told["by plugin"]["text"])
+
+    def test_what_the_interpreter_of_a_command_is(self):
+        told, _ = self.doctor(sys.executable, "train.py")
+        self.assertRegex(told["python"]["text"], r"^CPython 3\.\d+")
+        for flags, text in (("t", "free-threaded"), ("", "lines of Python")):
+            with open(self.path("python3"), "w") as f:
+                f.write(f"#!/bin/sh\necho cpython 3 13 {flags or '-'}\n")
+            os.chmod(self.path("python3"), 0o755)
+            told, _ = self.doctor(self.path("python3"), "train.py")
+            self.assertIn(text, told["python"]["text"])
+        with open(self.path("python3"), "w") as f:
+            f.write("#!/bin/sh\nexit 1\n")
+        told, _ = self.doctor(self.path("python3"), "train.py")
+        self.assertEqual(told["python"]["state"], "WARN")
+        self.assertNotIn("python", self.doctor("true")[0])
 
     def altered(self, name, change):
         """A copy of a program that uses NCCL, with some of its bytes exchanged."""

@@ -153,6 +153,34 @@ static void test_words_for_yama(void **state)
     }
 }
 
+static void test_interpreters_whose_lines_can_be_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        unsigned major, minor;
+        const char *flags;
+        enum roll_health health;
+        const char *says;
+    } rows[] = {
+        {"cpython", 3, 9, "", ROLL_HEALTH_OK, "CPython 3.9: calls are told by their lines"},
+        {"cpython", 3, 14, "", ROLL_HEALTH_OK, "lines of Python"},
+        {"cpython", 3, 8, "", ROLL_HEALTH_WARN, "native frames alone: frames are known of CPython 3.9 to 3.14"},
+        {"cpython", 3, 15, "", ROLL_HEALTH_WARN, "3.9 to 3.14"},
+        {"cpython", 4, 11, "", ROLL_HEALTH_WARN, "3.9 to 3.14"},
+        {"cpython", 3, 13, "t", ROLL_HEALTH_WARN, "free-threaded"},
+        {"cpython", 3, 12, "d", ROLL_HEALTH_WARN, "debug build"},
+        {"pypy", 3, 10, "", ROLL_HEALTH_WARN, "another interpreter than CPython"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256];
+        assert_int_equal(
+            roll_python_words(rows[i].name, rows[i].major, rows[i].minor, rows[i].flags, text, sizeof(text)),
+            rows[i].health);
+        assert_non_null(strstr(text, rows[i].says));
+    }
+}
+
 static void test_other_files_are_neither(void **state)
 {
     (void)state;
@@ -178,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_static_program_cannot_be_entered),
         cmocka_unit_test(test_nccl_inside_the_program_is_seen),
         cmocka_unit_test(test_script_names_its_interpreter),
+        cmocka_unit_test(test_interpreters_whose_lines_can_be_read),
         cmocka_unit_test(test_other_files_are_neither),
         cmocka_unit_test(test_release_is_read_from_the_file),
         cmocka_unit_test(test_study_finds_where_nccl_is),

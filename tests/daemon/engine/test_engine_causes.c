@@ -492,10 +492,48 @@ static void test_who_waits_in_another_call_is_told_apart(void **state)
     }
 }
 
+/* Rank 1 has ended. Rank 0 alone waits for it, and between two nobody is named; when rank 2 waits for it on another
+ * communicator as well, rank 1 is. Both wait then, and the verdict says so. */
+static void test_who_waits_since_earlier_is_not_forgotten(void **state)
+{
+    (void)state;
+    struct story t;
+    story_open(&t, 3, 0);
+    uint32_t one[2] = {0, 1}, two[2] = {1, 2};
+    uint32_t a = sim_comm(t.sim, "a", one, 2), b = sim_comm(t.sim, "b", two, 2);
+    sim_all(t.sim, a, AR, 64);
+    sim_all(t.sim, b, AR, 64);
+    story_pass(&t, S_ / 10);
+    sim_call(t.sim, 0, a, AR, 64);
+    sim_stuck(t.sim, 0);
+    sim_proc(t.sim, 1, ROLL_PROC_FINISHED, 0);
+    story_pass(&t, 3 * S_);
+    const struct roll_verdict *v = roll_engine_next(t.e);
+    assert_non_null(v);
+    assert_int_equal(v->code, ROLL_VERDICT_RANK_FINISHED);
+    assert_int_equal(roll_rankset_count(&v->culprits), 0);
+    uint64_t number = v->number;
+    assert_null(roll_engine_next(t.e));
+    sim_call(t.sim, 2, b, AR, 64);
+    sim_stuck(t.sim, 2);
+    story_pass(&t, 3 * S_);
+    v = roll_engine_next(t.e);
+    assert_non_null(v);
+    char got[64];
+    assert_int_equal(v->supersedes, number);
+    roll_rankset_format(&v->culprits, got, sizeof(got));
+    assert_string_equal(got, "1");
+    roll_rankset_format(&v->waiting, got, sizeof(got));
+    assert_string_equal(got, "0,2");
+    assert_non_null(strstr(v->text, " Rank 0 waits for rank 1 elsewhere."));
+    story_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_watchdog_of_a_waiting_rank_is_a_consequence),
+        cmocka_unit_test(test_who_waits_since_earlier_is_not_forgotten),
         cmocka_unit_test(test_exit_code_zero_is_a_good_end_however_it_came_about),
         cmocka_unit_test(test_end_of_unknown_kind_is_told_after_a_second),
         cmocka_unit_test(test_waiters_are_named_however_late_the_exit_status_comes),

@@ -171,6 +171,23 @@ static void lines_of_python_go_before_native_frames(void **state)
     }
 }
 
+/* Where the calls do not say who is wrong, the first line names both sides, as the text does; a note names nobody. */
+static void a_tie_names_both_sides(void **state)
+{
+    (void)state;
+    for (int note = 0; note < 2; note++) {
+        json_t *json = load();
+        json_object_set_new(json, "culprits", json_array());
+        json_object_set_new(json, "culprits_text", json_string(""));
+        json_object_set_new(json, "certainty", json_string(note ? "note" : "proven"));
+        char *text = print(json, ROLL_VERDICT_PLAIN, 0);
+        const char *want = note ? "NOTE      count-mismatch\n" : "PROVEN    count-mismatch  rank 3 or ranks 0-2,4-7\n";
+        assert_memory_equal(text, want, strlen(want));
+        free(text);
+        json_decref(json);
+    }
+}
+
 /* The main thread's line goes before lines of libraries, and says so; the text of a line stands below it. */
 static void the_main_thread_tells_where_a_backward_pass_began(void **state)
 {
@@ -465,6 +482,7 @@ int main(void)
         cmocka_unit_test(calls_that_make_communicators_are_put_in_words),
         cmocka_unit_test(a_call_that_was_the_last_is_said_to_be),
         cmocka_unit_test(lines_of_python_go_before_native_frames),
+        cmocka_unit_test(a_tie_names_both_sides),
         cmocka_unit_test(the_main_thread_tells_where_a_backward_pass_began),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
         cmocka_unit_test(products_seen_from_outside_are_put_in_words),

@@ -71,7 +71,7 @@ if sys.argv[2] == "waits":
     second()
 else:
     for _ in range(int(sys.argv[3])):
-        loop.embedded_begin(comm, 1, 2000)
+        loop.embedded_begin(comm, 1, 4000)
         goes_on(1000)
         loop.embedded_end()
 for frames in told:
