@@ -150,15 +150,24 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     return 0;
 }
 
-/* The threads of a rank take turns, or are inside calls at the same time. A call that has not returned lasts on. */
-static void note_turn(struct source *s, const struct roll_record *rec)
+/*
+ * The threads of a rank take turns, or are inside calls at the same time. A call that has not returned lasts on. A free
+ * beside a wait of another thread is no sign of threads that go their own ways: PyTorch's backward thread frees its
+ * last buffers when the forward thread has gone on already. Such a free takes no turn from a wait.
+ */
+static void note_turn(struct source *s, const struct roll_record *rec, enum roll_op_class class)
 {
     uint32_t now = s->thread_last + 1;
-    if (s->turn != now && s->turn != 0) {
-        s->overlaps = s->overlaps || s->thread[s->turn - 1].inside != 0 || rec->enter_ns < s->turn_until;
-        s->turns++;
+    bool other = s->turn != now && s->turn != 0;
+    bool meets = other && (s->thread[s->turn - 1].inside != 0 || rec->enter_ns < s->turn_until);
+    bool waits = meets && class == ROLL_CLASS_SYNC && roll_op_class(s->turn_op) == ROLL_CLASS_SYNC;
+    if (waits && rec->op == ROLL_OP_FREE && s->turn_op != ROLL_OP_FREE) {
+        return;
     }
+    s->overlaps = s->overlaps || (meets && !(waits && s->turn_op == ROLL_OP_FREE));
+    s->turns += other;
     s->turn = now;
+    s->turn_op = rec->op;
     s->turn_until = rec->enter_ns + rec->call_ns;
 }
 
@@ -186,7 +195,7 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
         t->calm = e->calm;
     }
     if (!poll && rec->op != ROLL_OP_COMM_ASYNC) {
-        note_turn(s, rec);
+        note_turn(s, rec, class);
     }
     t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
     t->polls = poll;

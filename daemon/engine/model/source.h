@@ -132,6 +132,7 @@ struct source {
     bool many_threads;         /* there are more threads than THREADS_MAX */
     bool overlaps;             /* two threads have been inside calls at once: source_hands_over */
     uint32_t turn;             /* 1 + index of the thread that acted last; 0 = none */
+    uint8_t turn_op;           /* what that thread did */
     uint32_t turns;            /* how often another thread than before has acted */
     uint64_t turn_until;       /* when that thread has come back from its calls, by the clock of the records */
     struct captured *captured; /* captured calls in the order of their tickets; a ring of CAPTURED_MAX: graph.c */
@@ -279,8 +280,8 @@ bool source_thread_known(const struct source *s, uint16_t id);
 /*
  * The threads that make the calls of s hand over to each other, and the one whose turn it is stands inside a call that
  * is no loop of polls: PyTorch's forward runs on one thread and its backward on another, for which the first one waits
- * in a place that nobody records. What speaks for that is that no two of them were ever inside calls at once, and that
- * each has had its turn before.
+ * in a place that nobody records. What speaks for that is that no two of them were ever inside calls at once (but for a
+ * free beside a wait), and that each has had its turn before.
  */
 bool source_hands_over(const struct source *s);
 /* The queue of this stream is there to be used from now on. 0, NOMEM. */

@@ -128,6 +128,58 @@ static void test_threads_that_take_turns(void **state)
     }
 }
 
+/*
+ * The second thread frees its last buffers while the first one goes on already, with a wait, with a free, or (calls)
+ * with a call of NCCL, which a thread that waits for the other would not make.
+ */
+static void tail(struct sim *sim, uint32_t r, uint32_t comm, enum roll_op beside, bool calls, bool later)
+{
+    uint64_t begin = 1000000ull * (sim->rank[r].events + 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        bool frees = later == (i == 1);
+        struct roll_record *rec = frees   ? sim_record(sim, r, ROLL_OP_FREE, UINT32_MAX)
+                                  : calls ? sim_call(sim, r, comm, ROLL_OP_ALLGATHER, 8)
+                                          : sim_record(sim, r, beside, UINT32_MAX);
+        rec->thread = frees ? 2 : 1;
+        rec->enter_ns = begin + i * 1000;
+        rec->call_ns = 5000;
+    }
+}
+
+static void test_free_beside_a_wait_is_no_overlap(void **state)
+{
+    (void)state;
+    static const enum roll_op beside[] = {ROLL_OP_STREAM_SYNC, ROLL_OP_DEVICE_SYNC, ROLL_OP_COPY, ROLL_OP_FREE};
+    for (uint32_t how = 0; how < 4 * 2 * 2 * 3; how++) {
+        uint32_t ranks = how % 3 == 0 ? 3 : how % 3 == 1 ? 4 : 8;
+        bool calls = how / 3 % 2 == 1, later = how / 6 % 2 == 1;
+        for (int healthy = 0; healthy < 2; healthy++) {
+            struct sim *sim = sim_new(ranks);
+            uint32_t comm[2] = {sim_world(sim), sim_comm(sim, "ep", NULL, ranks)};
+            for (uint32_t r = 0; r < ranks; r++) {
+                for (int before = 0; before < 2; before++) {
+                    step(sim, r, comm, true, ROLL_OP_NONE, false);
+                    tail(sim, r, comm[0], beside[how / 12], calls, later);
+                }
+                bool lacks = !healthy && r == 1;
+                step(sim, r, comm, !lacks, ROLL_OP_FREE, false);
+                if (lacks) {
+                    sim_call(sim, r, comm[0], ROLL_OP_ALLGATHER, 8)->thread = 1;
+                    enter(sim, r, ROLL_OP_FREE, 1);
+                }
+                if (healthy) {
+                    sim_return(sim, r);
+                    tail(sim, r, comm[0], beside[how / 12], calls, later);
+                    step(sim, r, comm, true, ROLL_OP_NONE, false);
+                }
+            }
+            sim->patience_ns = 2 * S_;
+            sim_expect(sim, healthy || calls ? "" : "suspected circular-wait 1");
+            sim_destroy(&sim);
+        }
+    }
+}
+
 /* A thread that only frees is none of those that keep a rank from being blocked. */
 static void test_thread_that_only_frees(void **state)
 {
@@ -148,9 +200,8 @@ static void test_thread_that_only_frees(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_free_and_copy_are_waits),
-        cmocka_unit_test(test_free_that_came_back_proves_nothing),
-        cmocka_unit_test(test_threads_that_take_turns),
+        cmocka_unit_test(test_free_and_copy_are_waits), cmocka_unit_test(test_free_that_came_back_proves_nothing),
+        cmocka_unit_test(test_threads_that_take_turns), cmocka_unit_test(test_free_beside_a_wait_is_no_overlap),
         cmocka_unit_test(test_thread_that_only_frees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
