@@ -175,9 +175,12 @@ void roll_zygotes_end(struct roll_zygotes *all);
 
 /* rings (run_watch.c) */
 
-/* *sum: a number that grows with the rings in dir, and when any of their ranks makes a call that is no poll. True: each
- * of `ranks` (0: as many as the rings say) has made a call. */
-bool roll_run_progress(const char *dir, uint32_t ranks, uint64_t *sum);
+/*
+ * *sum: a number that grows with the rings in dir, and when any of their ranks makes a call that is no poll. True: each
+ * rank has made a call, or has ended. are_ranks: the processes of `job` are the ranks; else, under another launcher,
+ * the rings say how many ranks there are, and the ring of a rank that has ended may be gone.
+ */
+bool roll_run_progress(const char *dir, const struct roll_run_job *job, bool are_ranks, uint64_t *sum);
 /* Writes the wait status, with ROLL_EXIT_ASKED or without, into the ring of this process, when it has one. */
 void roll_run_note_exit(const char *dir, pid_t pid, int status);
 /* Writes into the ring of each process that lives that the job is being ended, before the signal is sent: how those

@@ -208,8 +208,9 @@ static int watch_time(struct launcher *r)
     }
     if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
         uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress;
-        /* The ring of a rank that has ended is removed: a rank that has begun once has begun. */
-        r->begun = roll_run_progress(r->dir, r->o.ranks > 0 ? r->job.count : 0, &progress) || r->begun;
+        bool are_ranks = r->o.ranks > 0;
+        /* Under another launcher nobody tells of a rank whose ring is gone that it has ended: what was seen once stays. */
+        r->begun = roll_run_progress(r->dir, &r->job, are_ranks, &progress) || (!are_ranks && r->begun);
         if (!r->begun) { /* a framework is imported for half a minute */
             limit += (uint64_t)(r->o.start_s * 1000);
         }

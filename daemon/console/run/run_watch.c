@@ -40,9 +40,20 @@ static void each_ring(const char *dir, const char *suffix, bool writable, void (
 
 /* How far the ranks have come. */
 struct progress {
+    const struct roll_run_job *job;
     uint64_t sum;
-    int32_t begun, world; /* rings with a call; ranks of the job, as far as that is known */
+    int32_t begun, world; /* rings with a call of ranks that have not ended; ranks of the job, as far as that is known */
 };
+
+static bool has_ended(const struct roll_run_job *job, pid_t pid)
+{
+    for (uint32_t i = 0; job->alive < job->count && i < job->count; i++) {
+        if (job->rank[i].pid == pid) {
+            return !job->rank[i].alive;
+        }
+    }
+    return false;
+}
 
 /* Adds the ticket behind the newest call of a ring. A host that polls has a record every second, and has not moved:
  * PyTorch's watchdog polls for ever. */
@@ -56,16 +67,16 @@ static void add_calls(struct roll_ring *ring, void *data)
         next--;
     }
     p->sum += 1 + next;
-    p->begun += next > 0;
+    p->begun += next > 0 && !has_ended(p->job, (pid_t)ring->header->pid);
     p->world = ring->header->world_size > p->world ? ring->header->world_size : p->world;
 }
 
-bool roll_run_progress(const char *dir, uint32_t ranks, uint64_t *sum)
+bool roll_run_progress(const char *dir, const struct roll_run_job *job, bool are_ranks, uint64_t *sum)
 {
-    struct progress p = {.world = ranks > 0 ? (int32_t)ranks : 1};
+    struct progress p = {.job = job, .world = are_ranks ? (int32_t)job->count : 1};
     each_ring(dir, ".ring", false, add_calls, &p);
     *sum = p.sum;
-    return p.begun >= p.world;
+    return p.begun + (are_ranks ? (int32_t)(job->count - job->alive) : 0) >= p.world;
 }
 
 static void set_exit(struct roll_ring *ring, void *data)

@@ -4,7 +4,7 @@
  * reserved. `sick`: in the second step the last rank leaves the sum of its gradients out. `fails`: the last rank ends
  * with 7 at its end. `larger`: the broadcast has twice the bytes. `shorter`: in the second step the last
  * rank sums up half of its gradients. `redop`: it takes the largest
- * instead of the sum. `crashes`: it does so in the second step. `beside`:
+ * instead of the sum. `crashes`: it does so in the second step. `leaves`: it ends with 0 there. `beside`:
  * the sum and the broadcast are on different streams. `evaluates`: it sends parameters round before its steps, has an
  * evaluation behind each second step, and gathers once at its end. STEPS: another number of steps. TOLD: it notes its
  * steps as rollcall.rehearse does.
@@ -103,6 +103,10 @@ int main(int argc, char **argv)
         if (strcmp(how, "crashes") == 0 && step == 1 && rank == size - 1) {
             signal(SIGSEGV, SIG_DFL);
             raise(SIGSEGV);
+        }
+        if (strcmp(how, "leaves") == 0 && step == 1 && rank == size - 1) {
+            sleep(3); /* until it has been seen that the rank has begun */
+            exit(0);
         }
         OK(cudaMemcpy(few, &count, sizeof(count), cudaMemcpyHostToDevice));
         OK(ncclAllReduce(few, few, 1, ncclInt, ncclMax, world, stream));

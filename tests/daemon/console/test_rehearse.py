@@ -105,9 +105,13 @@ class Rehearse(Case):
 
     def test_a_rank_that_has_ended_has_begun(self):
         """Its ring is removed; the time that an import may take is no longer added to --timeout."""
-        shown, code = self.in_terminal("-n", "4", "--timeout", "10", "--", JOB, "crashes")
-        self.assertEqual(code, 124, shown)
-        self.assertIn("nothing has moved for 10 s (--timeout): ending the job", shown)
+        launcher = ("for r in 0 1 2 3; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 \"$0\" leaves & done; "
+                    "wait")
+        for options in (("-n", "4", "--", JOB, "leaves"), ("--", "sh", "-c", launcher, JOB)):
+            with self.subTest(options[0]):
+                shown, code = self.in_terminal("--timeout", "10", *options)
+                self.assertEqual(code, 124, shown)
+                self.assertIn("nothing has moved for 10 s (--timeout): ending the job", shown)
 
     def test_a_sick_job_is_told_with_its_rank(self):
         for ranks in (2, 4):
