@@ -406,6 +406,7 @@ static int take_step(void *arg, uint32_t pid, const char *line)
     uint64_t *to = is_step                        ? &mine->steps
                    : strcmp(which, "first") == 0  ? &mine->first_ns
                    : strcmp(which, "second") == 0 ? &mine->second_ns
+                   : strcmp(which, "third") == 0  ? &mine->third_ns
                    : strcmp(which, "last") == 0   ? &mine->last_ns
                                                   : &one.last_ns;
     *to = number;
@@ -684,7 +685,9 @@ void roll_steered_print(const json_t *steered, FILE *out)
         print_reads(steered, out);
     }
     if (json_is_object(stopped)) {
-        fprintf(out, "Stopped after %lld steps: ranks %s.\n", number_of(stopped, "steps"),
-                json_string_value(json_object_get(stopped, "ranks")));
+        const char *ranks = json_string_value(json_object_get(stopped, "ranks"));
+        long long steps = number_of(stopped, "steps");
+        fprintf(out, "Stopped after %lld step%s: rank%s %s.\n", steps, steps == 1 ? "" : "s",
+                strpbrk(ranks, ",-") != NULL ? "s" : "", ranks);
     }
 }

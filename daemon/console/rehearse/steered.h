@@ -31,7 +31,7 @@ void roll_steering_apply(const struct roll_steering *s);
 struct roll_steered_steps {
     uint32_t pid;
     uint64_t steps;
-    uint64_t first_ns, second_ns, last_ns; /* when the first, the second and the last of them ended */
+    uint64_t first_ns, second_ns, third_ns, last_ns; /* when the first, second, third and last of them ended */
 };
 
 /* Reads of the notes in a folder which processes have told of steps. *out: owned, by pid. 0, NOMEM. */

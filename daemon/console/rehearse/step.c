@@ -3,6 +3,7 @@
  *
  * Where the job's Python has told when its steps ended, the calls between the first and the last of these moments are
  * those of the steps in between: the beginning of a job is no step, and the first one has calls that the others lack.
+ * So has the second one, where there is a third: PyTorch's DDP arranges its buckets anew in it, with broadcasts.
  * Where nothing is told, a step is what repeats in all calls of a rank, over its communicators. On one communicator it
  * may be a layer that repeats, so each communicator by itself was rejected.
  */
@@ -132,9 +133,11 @@ static bool take_told(struct roll_rehearse_order *o, struct ring *r, const struc
         told->last_ns - r->first_ns >= (uint64_t)UINT32_MAX * 1000) {
         return false;
     }
-    size_t first = first_behind(r, told->first_ns);
-    r->step = (struct roll_rehearse_step){first, first_behind(r, told->second_ns), (uint32_t)told->steps};
-    return add_up(o, r, first, first_behind(r, told->last_ns), told->steps - 1) == 0;
+    bool has_third = told->steps > 2 && told->third_ns >= told->second_ns && told->last_ns >= told->third_ns;
+    size_t first = first_behind(r, has_third ? told->second_ns : told->first_ns);
+    size_t end = first_behind(r, has_third ? told->third_ns : told->second_ns);
+    r->step = (struct roll_rehearse_step){first, end, (uint32_t)told->steps};
+    return add_up(o, r, first, first_behind(r, told->last_ns), told->steps - (has_third ? 2 : 1)) == 0;
 }
 
 int roll_rehearse_order_learn(roll_rehearse_order_t *o, roll_feed_t *feed, const struct roll_steered_steps *told,

@@ -78,7 +78,7 @@ static void ranks_are_folded_and_doubt_comes_first(void **state)
                         "\"Values that steer\"):\n\n"
                         "READS  RANKS  VALUE    HOW   READ BACK AT\n"
                         "    5  0-1    skipped  item  a b.py:7 g\n\n"
-                        "Stopped after 4 steps: ranks 1.\n");
+                        "Stopped after 4 steps: rank 1.\n");
     free(text);
     assert_false(roll_steered_is_computed(s));
     json_object_del(json_object_get(s, "reads"), "skipped");
@@ -198,7 +198,8 @@ static void steps_groups_and_allocators_are_read(void **state)
     uint64_t bytes = 0;
     (void)state;
     put("steered.2", "rank 0\nstep 00000000000000000006\nstep_end first 00000000000000000100\n"
-                     "step_end second 00000000000000000200\nstep_end last 00000000000000000600\n"
+                     "step_end second 00000000000000000200\nstep_end third 00000000000000000300\nstep_end last "
+                     "00000000000000000600\n"
                      "group 4 21 0\tdefault_pg\t/j/a.py\tmain\ngroup 2 30 7\t\t/j/a.py\tmain\n"
                      "allocator 3 00000000000000004096\n");
     put("steered.1", "group 4 22 0\tother\t/j/a.py\tmain\ngroup 2\ngroup 2 9 8\tx\nstep_end never 7\n");
@@ -206,7 +207,8 @@ static void steps_groups_and_allocators_are_read(void **state)
     assert_int_equal(roll_steered_read_steps(folder, &steps, &count), 0);
     const struct roll_steered_steps *mine = roll_steered_steps_of(steps, count, 2);
     assert_non_null(mine);
-    assert_true(mine->steps == 6 && mine->first_ns == 100 && mine->second_ns == 200 && mine->last_ns == 600);
+    assert_true(mine->steps == 6 && mine->first_ns == 100 && mine->second_ns == 200 && mine->third_ns == 300 &&
+                mine->last_ns == 600);
     assert_null(roll_steered_steps_of(steps, count, 3));
     assert_null(roll_steered_steps_of(NULL, 0, 3));
     free(steps);

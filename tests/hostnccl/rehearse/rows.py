@@ -76,6 +76,9 @@ TORCH = [
     Row("ddp_zero1", "ddp_more", env={"DDP_KIND": "zero1", **PLAIN}),
     Row("ddp_static", "ddp_more", env={"DDP_KIND": "static", **PLAIN}),
     Row("fsdp2", "fsdp2", env=PLAIN),
+    Row("fsdp2_groups", "fsdp2_groups"),
+    # The backward's thread might still make the call: no more than a suspicion, but one within a stall or two.
+    sick("fsdp2_groups", "order", ("circular-wait",), "", certainty=UNSURE, op="AllGather"),
     Row("tensor_parallel", "tensor_parallel", env=PLAIN),
     Row("tensor_parallel_whole", "tensor_parallel", ranks=(4,), env={"TENSOR_PARALLEL": "4", **PLAIN}),
     Row("pipeline_1f1b", "pipeline", env={"SCHEDULE": "1F1B", **PLAIN}),

@@ -9,7 +9,7 @@ In the folder of HOSTCUDA_REPORT each process that had a reason to say something
     left 00000000000000000007 aten::mm           operations that were left out, by name
     read skipped item 00000000000000000012 17 router.py    origin, kind, how often, line, path; see below
     step 00000000000000000003                    steps that are over
-    step_end last 00000000001234567890           when the first, the second and the last of them ended (CLOCK_MONOTONIC)
+    step_end last 00000000001234567890           when the first, second, third and last of them ended (CLOCK_MONOTONIC)
     stopped 00000000000000000003                 the process stopped itself after so many steps
     odd nan computed 00000000000000000012 17 train.py      the newest read of a number that is none: the how manyth read
     odd_step 00000000000000000003                          and how many steps were over then

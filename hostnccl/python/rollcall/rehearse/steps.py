@@ -54,7 +54,7 @@ def _one_more():
     global _over
     _over += 1
     notes.put("step", _over)
-    for name, is_now in ("first", _over == 1), ("second", _over == 2), ("last", True):
+    for name, is_now in ("first", _over == 1), ("second", _over == 2), ("third", _over == 3), ("last", True):
         if is_now:
             notes.put(f"step_end {name}", time.monotonic_ns())
     notes.flush()
