@@ -28,9 +28,6 @@
 
 int cmd_doctor(const struct roll_command *self, int argc, char **argv);
 
-#define RING_BYTES                                                                                                     \
-    (ROLL_RING_HEADER_BYTES + ROLL_RING_DEFAULT_DEFS_BYTES +                                                           \
-     ROLL_RING_DEFAULT_RECORDS * (unsigned long long)ROLL_RECORD_BYTES)
 #define RANKS_WANTED 8u /* ranks of a usual node */
 
 /* Runs a program and catches its output. Returns the wait status, -1 when the program could not be run. */
@@ -125,6 +122,7 @@ static void check_rings(struct roll_checkup *c)
     char dir[PATH_MAX], probe[PATH_MAX + 32], there[PATH_MAX];
     struct stat st;
     struct statvfs fs;
+    unsigned long long ring_bytes = roll_place_ring_bytes();
     if (roll_place_rings(dir, sizeof(dir)) != 0) {
         roll_checkup_say(c, "rings", ROLL_HEALTH_FAIL, "ROLLCALL_DIR is too long");
         return;
@@ -143,23 +141,23 @@ static void check_rings(struct roll_checkup *c)
                          there, strerror(errno));
         return;
     }
-    int err = posix_fallocate(fd, 0, (off_t)RING_BYTES);
+    int err = posix_fallocate(fd, 0, (off_t)ring_bytes);
     close(fd);
     unlink(probe);
     if (err != 0) {
         roll_checkup_say(c, "rings", ROLL_HEALTH_FAIL,
                          "%s has no room for one ring of %.1f MiB: %s; free some, set ROLLCALL_DIR, or a smaller "
                          "ROLLCALL_RING_RECORDS",
-                         there, (double)RING_BYTES / 1048576.0, strerror(err));
+                         there, (double)ring_bytes / 1048576.0, strerror(err));
         return;
     }
     unsigned long long room =
-        statvfs(there, &fs) == 0 ? fs.f_bavail * (unsigned long long)fs.f_frsize / RING_BYTES : RANKS_WANTED;
+        statvfs(there, &fs) == 0 ? fs.f_bavail * (unsigned long long)fs.f_frsize / ring_bytes : RANKS_WANTED;
     if (room < RANKS_WANTED) {
         roll_checkup_say(c, "rings", ROLL_HEALTH_WARN,
                          "%s has room for %llu rings of %.1f MiB: enlarge /dev/shm, set ROLLCALL_DIR, or a smaller "
                          "ROLLCALL_RING_RECORDS",
-                         dir, room, (double)RING_BYTES / 1048576.0);
+                         dir, room, (double)ring_bytes / 1048576.0);
     } else {
         roll_checkup_say(c, "rings", ROLL_HEALTH_OK, "%s", dir);
     }
@@ -168,12 +166,13 @@ static void check_rings(struct roll_checkup *c)
 static void check_limits(struct roll_checkup *c)
 {
     struct rlimit limit;
+    unsigned long long ring_bytes = roll_place_ring_bytes();
     bool fine = true;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < RING_BYTES) {
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < ring_bytes) {
         roll_checkup_say(
             c, "limits", ROLL_HEALTH_FAIL,
             "files may have %llu bytes, a ring has %llu: ulimit -f unlimited, or a smaller ROLLCALL_RING_RECORDS",
-            (unsigned long long)limit.rlim_cur, RING_BYTES);
+            (unsigned long long)limit.rlim_cur, ring_bytes);
         fine = false;
     }
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 256) {

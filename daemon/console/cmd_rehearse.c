@@ -205,6 +205,23 @@ static void pick_zygote(struct rehearsal *r)
     }
 }
 
+/* The rings of the ranks, without which there is no report. */
+static int check_room(const struct rehearsal *r)
+{
+    char dir[PATH_MAX], room[32], want[32];
+    uint32_t ranks = started(r) > 0 ? started(r) : 1;
+    uint64_t bytes = roll_place_ring_bytes() * ranks;
+    uint64_t most = roll_place_rings(dir, sizeof(dir)) == 0 ? roll_place_free_bytes(dir) : UINT64_MAX;
+    if (most < bytes) {
+        roll_say("the records of %u rank%s take %s, and %s has %s free: free some, enlarge it (mount -o "
+                 "remount,size=2G /dev/shm), name another folder with ROLLCALL_DIR, or --force",
+                 ranks, ranks == 1 ? "" : "s", roll_units_bytes_text((double)bytes, want, sizeof(want)), dir,
+                 roll_units_bytes_text((double)most, room, sizeof(room)));
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return 0;
+}
+
 static int check_memory(const struct rehearsal *r)
 {
     uint32_t ranks = started(r) > 0 ? started(r) : 1;
@@ -248,7 +265,8 @@ static int check_machine(struct rehearsal *r)
                  what, lacking > 3 ? ", ..." : "", lacking);
         return ROLL_EXIT_UNREACHABLE;
     }
-    return check_memory(r);
+    int code = check_memory(r);
+    return code != 0 ? code : check_room(r);
 }
 
 /* Makes our folder, with stand-ins for a wheel, and opens the file of --json before the job starts. 0, or the exit
@@ -369,10 +387,10 @@ static void say_nothing(const json_t *report, const struct roll_rehearse_rank *r
     if (report == NULL) {
         roll_say("not enough memory for the report");
     } else if (rank != NULL && i < ranks) {
-        roll_say("no rank recorded a call, so there is nothing to report; rank %u ended with code %d", i,
+        roll_say("no rank recorded a call of NCCL, so there is nothing to report; rank %u ended with code %d", i,
                  roll_run_code(rank[i].status));
     } else {
-        roll_say("no rank recorded a call, so there is nothing to report");
+        roll_say("no rank recorded a call of NCCL, so there is nothing to report");
     }
 }
 
@@ -441,6 +459,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     r = (struct rehearsal){.o = {.grace_s = 5,
                                  .start_s = START_S,
                                  .hostnccl = true,
+                                 .rehearses = true,
                                  .python_stacks = true,
                                  .brief = true, /* the report tells it */
                                  .bind = ROLL_BIND_PRELOAD,

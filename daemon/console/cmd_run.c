@@ -49,6 +49,22 @@ static int check_trace(const struct roll_command *self, const struct roll_run_op
     return 0;
 }
 
+/* Says what is wanted where --hostnccl will not do, and notes that the machine has no GPU. */
+static void point_to_rehearse(struct roll_run_options *o)
+{
+    char gpu[PATH_MAX], python[PATH_MAX], packages[PATH_MAX];
+    o->no_gpu = !roll_rehearse_gpu("/dev", gpu, sizeof(gpu));
+    const char *base = strrchr(o->command[0], '/');
+    base = base != NULL ? base + 1 : o->command[0];
+    bool is_python = roll_python_script(o->command) > 0 || strcmp(base, "torchrun") == 0;
+    if (o->hostnccl && !o->quiet && is_python && roll_rehearse_interpreter(o->command, python, sizeof(python)) &&
+        roll_rehearse_packages(python, packages, sizeof(packages))) {
+        roll_say(
+            "--hostnccl stands in for NCCL and the CUDA runtime alone, and PyTorch wants cuBLAS, cuDNN and others: "
+            "`rollcall rehearse -- COMMAND` has them");
+    }
+}
+
 /* Options that contradict each other or the place. 0, or the exit code. */
 static int check(const struct roll_command *self, struct asked *r)
 {
@@ -184,6 +200,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
     if (code != 0) {
         return code;
     }
+    point_to_rehearse(&r.o);
     code = roll_run_launch(&r.o, &r.place, r.json, NULL);
     if (r.json != NULL) {
         fclose(r.json);

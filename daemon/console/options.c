@@ -91,6 +91,7 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
     table[n + 1] = (struct roll_option){0};
     struct roll_option_reader read = {.table = table, .leading = leading, .argc = argc, .argv = argv};
     enum roll_option_event event;
+    const char *typed;
     *code = ROLL_EXIT_CLEAN;
     while ((event = roll_options_next(&read)) == ROLL_OPTION_TAKEN) {
         if (read.option->kind == ROLL_OPT_HELP) {
@@ -111,7 +112,14 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
         *code = roll_usage(cmd, "option '%s' takes no argument", read.word);
         break;
     case ROLL_OPTION_WRONG:
-        *code = roll_usage(cmd, "option '--%s %s': wants %s", read.option->name, read.word, wanted(read.option->kind));
+        typed = argv[read.at]; /* as it was typed: people do not know -n by its long name */
+        if (read.option->letter != 0 && typed[0] == '-' && typed[1] != '-') {
+            *code =
+                roll_usage(cmd, "option '-%c %s': wants %s", read.option->letter, read.word, wanted(read.option->kind));
+        } else {
+            *code =
+                roll_usage(cmd, "option '--%s %s': wants %s", read.option->name, read.word, wanted(read.option->kind));
+        }
         break;
     default:
         *code = roll_usage(cmd, "unknown or ambiguous option '%s'", read.word);

@@ -7,11 +7,14 @@
 
 #include "trace/err.h"
 #include "trace/ident.h"
+#include "trace/record.h"
+#include "trace/ring.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* The library directory as seen from the directory of binaries; the build knows it (GNUInstallDirs). */
@@ -85,4 +88,28 @@ int roll_place_rings(char *out, int size)
         return n < size ? 0 : ROLL_E_SIZE;
     }
     return roll_default_dir(out, (size_t)size);
+}
+
+uint64_t roll_place_ring_bytes(void)
+{
+    const char *text = getenv("ROLLCALL_RING_RECORDS");
+    unsigned long long records = text != NULL ? strtoull(text, NULL, 10) : 0;
+    records = records == 0 || records > ROLL_RING_MAX_RECORDS ? ROLL_RING_DEFAULT_RECORDS : records;
+    return ROLL_RING_HEADER_BYTES + ROLL_RING_DEFAULT_DEFS_BYTES + records * (uint64_t)ROLL_RECORD_BYTES;
+}
+
+uint64_t roll_place_free_bytes(const char *dir)
+{
+    char path[PATH_MAX];
+    struct statvfs fs;
+    snprintf(path, sizeof(path), "%s", dir);
+    while (access(path, F_OK) != 0) { /* the nearest folder above that is there */
+        char *slash = strrchr(path, '/');
+        snprintf(slash == NULL || slash == path ? path : slash, 2, "%s",
+                 slash == NULL   ? "."
+                 : slash == path ? "/"
+                                 : "");
+    }
+    bool is_known = statvfs(path, &fs) == 0 && fs.f_blocks > 0;
+    return is_known ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }

@@ -5,6 +5,7 @@
 #define ROLL_DAEMON_CONSOLE_PLACE_H
 
 #include <limits.h>
+#include <stdint.h>
 
 /* Absolute paths; "" for what was not found. */
 struct roll_place {
@@ -19,6 +20,11 @@ struct roll_place {
 
 /* Looks for all parts. A part that is missing stays "". */
 void roll_place_find(struct roll_place *place);
+
+/* The bytes of one rank's ring, as large as ROLLCALL_RING_RECORDS wants it; and those that are free where `dir` is, or
+ * will be made: UINT64_MAX where nobody says. */
+uint64_t roll_place_ring_bytes(void);
+uint64_t roll_place_free_bytes(const char *dir);
 
 /* A directory for rings: ROLLCALL_DIR, else roll_default_dir(). 0 or ROLL_E_SIZE. */
 int roll_place_rings(char *out, int size);

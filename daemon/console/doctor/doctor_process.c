@@ -12,7 +12,9 @@
 #include "trace/ring.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +178,11 @@ void roll_checkup_process(struct roll_checkup *c, uint32_t pid)
     char exe[PATH_MAX];
     int err = roll_look(pid, &look);
     err = err != 0 ? err : roll_look_env(pid, &env);
+    if (err == ROLL_E_NOTFOUND && kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
+        roll_checkup_say(c, "process", ROLL_HEALTH_FAIL,
+                         "there is no process %u here: it has ended, or has another number outside its container", pid);
+        return;
+    }
     if (err != 0) {
         roll_checkup_say(c, "process", ROLL_HEALTH_FAIL, "%u: %s; only your own processes can be looked at", pid,
                          roll_strerror(err));

@@ -537,7 +537,12 @@ static void print_operations(const json_t *steered, FILE *out)
         fprintf(out, ", %lld that the host cannot compute", refused);
         print_names(json_object_get(steered, "failed"), out);
     }
-    fprintf(out, ".\n");
+    long long size = number_of(steered, "size_bytes");
+    bool offers = number_of(operations, "left") > 0 && size > 0;
+    fprintf(out, !offers          ? ".\n"
+                 : size < 1 << 20 ? ". With --compute 1M more are computed.\n"
+                                  : ". A larger --compute "
+                                    "computes more.\n");
 }
 
 /* The way in which a rank ended, as the report says it: its code, 128 + signal; `otherwise` where it does not say. */

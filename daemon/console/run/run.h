@@ -24,6 +24,8 @@ struct roll_run_options {
     bool hostnccl, prefix, quiet, fail_on_finding;
     bool brief;              /* at the end of a job without findings nothing is said of what it did */
     bool frames;             /* verdicts show every frame of a call */
+    bool rehearses;          /* a report follows, which also says so when nothing was recorded */
+    bool no_gpu;             /* the machine has none: a job that needs one is for `rollcall rehearse` */
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */
@@ -161,6 +163,8 @@ struct roll_zygotes {
 /* Where the script begins (or -m, or -c) in a command that is a Python interpreter with its options; -1: it is none, or
  * the script is not named. */
 int roll_python_script(char *const command[]);
+/* Such a command reads its script from standard input. */
+bool roll_python_is_fed(char *const command[]);
 /* Starts zygotes that import options->zygote, and waits until they have. When they cannot fork ranks, one line says why
  * and all->count is 0; so it is, without a line, when a signal asks this program to stop. */
 void roll_zygotes_start(struct roll_zygotes *all, const struct roll_run_options *options,

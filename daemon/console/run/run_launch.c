@@ -5,6 +5,7 @@
  * end of a child or sleep through a Ctrl-C. The job comes first: when something fails on our side, one line says so and
  * the job runs. Only --timeout and --fail-on-finding change its exit code, because they ask for that.
  */
+#include "daemon/base/units.h"
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
@@ -32,6 +33,9 @@
 #define DRAIN_WAIT_MS 15000
 #define MOMENT_MS     2000 /* a signal that is sent to all reaches this program at most so much later than a rank */
 
+static const char room_help[] =
+    "free some, enlarge it (mount -o remount,size=2G /dev/shm), or name another folder with ROLLCALL_DIR";
+
 struct launcher {
     struct roll_run_options o;
     struct roll_place place;
@@ -47,6 +51,7 @@ struct launcher {
     int signal_fd;
 
     bool timed_out, daemon_died, begun;
+    bool is_short;     /* where rings are made, there was no room for a single one */
     int asked;         /* how many signals have asked us to stop */
     uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
     uint64_t moved_at; /* when a rank last made a call or printed */
@@ -209,7 +214,8 @@ static int watch_time(struct launcher *r)
     if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
         uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress;
         bool are_ranks = r->o.ranks > 0;
-        /* Under another launcher nobody tells of a rank whose ring is gone that it has ended: what was seen once stays. */
+        /* Under another launcher nobody tells of a rank whose ring is gone that it has ended: what was seen once stays.
+         */
         r->begun = roll_run_progress(r->dir, &r->job, are_ranks, &progress) || (!are_ranks && r->begun);
         if (!r->begun) { /* a framework is imported for half a minute */
             limit += (uint64_t)(r->o.start_s * 1000);
@@ -305,6 +311,27 @@ static void wait_for_job(struct launcher *r)
     free(fds);
 }
 
+/* Why no rank was recorded, as far as that can be seen from here. */
+static void say_unrecorded(const struct launcher *r)
+{
+    const char *rehearse = r->o.no_gpu && !r->o.rehearses && !r->o.hostnccl
+                               ? "; this machine has no GPU: `rollcall rehearse -- COMMAND` runs a CUDA job without one"
+                               : "";
+    if (r->is_short) {
+        roll_say("no rank was recorded, because there was no room in %s: %s", r->dir, room_help);
+    } else if (r->o.rehearses) {
+        return;
+    } else if (r->job.first_failure != 0 && r->asked == 0) {
+        roll_say("no rank recorded a call of NCCL, so there was nothing to judge: the job ended with code %d before "
+                 "one%s",
+                 r->job.first_failure, rehearse);
+    } else {
+        roll_say("no rank recorded a call of NCCL, so there was nothing to judge: a job on gloo or MPI makes none; one "
+                 "that does can be asked with `rollcall doctor -- COMMAND`, or `rollcall doctor PID` while it runs%s",
+                 rehearse);
+    }
+}
+
 static void print_summary(struct launcher *r)
 {
     const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
@@ -329,9 +356,7 @@ static void print_summary(struct launcher *r)
         .incomplete = (uint64_t)roll_json_int(s, "incomplete", 0),
     };
     if (summary.ranks == 0) {
-        roll_say(
-            "no rank recorded a call of NCCL, so there was nothing to judge: a job on gloo or MPI makes none; one that "
-            "does can be asked with `rollcall doctor -- COMMAND`, or `rollcall doctor PID` while it runs");
+        say_unrecorded(r);
         return;
     }
     if (json_is_true(json_object_get(s, "undrained"))) {
@@ -373,6 +398,23 @@ static void name_job(void)
     setenv("ROLLCALL_JOB", name, 1);
 }
 
+/* Says beforehand what the ranks will lack. */
+static void say_lacking(struct launcher *r)
+{
+    char free_text[32], want[32];
+    uint64_t ranks = r->o.run != NULL ? roll_rankset_count(r->o.run) : r->o.ranks > 0 ? r->o.ranks : 1;
+    uint64_t wanted = ranks * roll_place_ring_bytes(), room = roll_place_free_bytes(r->dir);
+    r->is_short = room < roll_place_ring_bytes();
+    if (room < wanted && !r->o.quiet) {
+        roll_say("%s has %s free, and the records of %" PRIu64 " rank%s take %s: what has no room runs unwatched; %s",
+                 r->dir, roll_units_bytes_text((double)room, free_text, sizeof(free_text)), ranks,
+                 ranks == 1 ? "" : "s", roll_units_bytes_text((double)wanted, want, sizeof(want)), room_help);
+    }
+    if (r->o.ranks > 0 && !r->o.quiet && roll_python_is_fed(r->o.command)) {
+        roll_say("with -n the ranks read nothing from standard input: %s gets no script; name a file", r->o.command[0]);
+    }
+}
+
 /* Sets up everything that has to be there before the job starts. For each part that fails one line says so, and the job
  * runs without it. */
 static void prepare(struct launcher *r)
@@ -398,9 +440,10 @@ static void prepare(struct launcher *r)
     }
     roll_bind_pick(r->o.bind, &r->place, r->o.hostnccl, r->o.command, &r->bind);
     r->o.bound = &r->bind;
-    if (!r->o.quiet) {
+    if (!r->o.quiet && !r->o.rehearses) { /* nobody asks how a rehearsal is bound: there is one way */
         roll_say("bound by %s", r->bind.why);
     }
+    say_lacking(r);
     if (roll_warden_start(&r->warden, r->dir, r->o.scratch) != 0) {
         roll_say("cannot start a helper process: %s; if `rollcall run` is killed with SIGKILL, %s stays",
                  strerror(errno), r->dir);

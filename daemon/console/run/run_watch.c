@@ -42,7 +42,7 @@ static void each_ring(const char *dir, const char *suffix, bool writable, void (
 struct progress {
     const struct roll_run_job *job;
     uint64_t sum;
-    int32_t begun, world; /* rings with a call of ranks that have not ended; ranks of the job, as far as that is known */
+    int32_t begun, world; /* ranks that live and have made a call; ranks of the job, as far as that is known */
 };
 
 static bool has_ended(const struct roll_run_job *job, pid_t pid)

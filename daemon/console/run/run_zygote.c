@@ -57,6 +57,19 @@ int roll_python_script(char *const command[])
     return command[i] != NULL ? i : -1;
 }
 
+bool roll_python_is_fed(char *const command[])
+{
+    char *named[] = {command[0], "script", NULL};
+    int i = 1;
+    while (command[i] != NULL && command[i][0] == '-' && command[i][1] != '\0') {
+        if (command[i][strspn(command[i], "-bBdEIOPqRsSuv")] != '\0') {
+            return false; /* another way to name a program, or a question to the interpreter */
+        }
+        i++;
+    }
+    return roll_python_script(named) > 0 && (command[i] == NULL || strcmp(command[i], "-") == 0);
+}
+
 /* talk */
 
 static bool is_asked_to_stop(void)

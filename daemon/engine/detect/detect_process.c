@@ -155,11 +155,10 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
     struct words w = {.used = 0};
     words_ranks(&w, dead);
     bool one = roll_rankset_count(dead) == 1, asked = certainty == ROLL_NOTE && told_to_go(first);
-    words_add(&w, "%s (%s",
-              !asked ? " died"
-              : one  ? " was ended from outside"
-                     : " were ended from outside",
-              one ? "" : "first of them: ");
+    words_add(&w, "%s (", !asked ? " died" : one ? " was ended from outside" : " were ended from outside");
+    if (!one) {
+        words_add(&w, "rank %u first: ", first->world);
+    }
     words_exit(&w, first->exit_status);
     words_add(&w, ") on host %s, pid %u", first->info.host, first->info.pid);
     if (first->last.op != ROLL_OP_NONE) {

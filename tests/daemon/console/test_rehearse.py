@@ -433,7 +433,9 @@ class BadInput(Case):
                            (("--memory", "much", "--", "true"), "--memory much"),
                            (("--memory", "1M", "--", "true"), "--memory 1M': wants the size of a device, from 64M"),
                            (("--fail-on-difference", "--", "true"), "needs --against"),
-                           (("-n", "4097", "--", "true"), "-n 4097"), ((), "name the command")):
+                           (("-n", "4097", "--", "true"), "-n 4097"), ((), "name the command"),
+                           (("-n", "0", "--", "true"), "option '-n 0': wants a number from 1 up"),
+                           (("--ranks=0", "--", "true"), "option '--ranks 0': wants a number from 1 up")):
             r = self.rollcall("rehearse", *args)
             self.assertEqual(r.returncode, 2)
             self.assert_one_line(r.stderr, part)
@@ -452,6 +454,44 @@ class BadInput(Case):
                 self.assertEqual(r.returncode, 3)
                 self.assert_one_line(r.stderr, f"4096 ranks want {want} MiB at least")
                 self.assertFalse(os.path.exists(ran))
+
+    def test_more_ranks_than_room_for_their_records(self):
+        folder = self.path("small")
+        os.mkdir(folder)
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+                   f'mount -t tmpfs -o size=1m tmpfs {folder} && exec "$@"', "sh"]
+        if subprocess.run([*command, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no folder of a size of our own can be had here (unshare --mount)")
+
+        def run(*args):
+            return subprocess.run([*command, ROLLCALL, *args], capture_output=True, text=True, timeout=300,
+                                  stdin=subprocess.DEVNULL, env={**self.env, "ROLLCALL_DIR": folder + "/rings"})
+
+        ran = self.path("ran")
+        r = run("rehearse", "-n", "2", "--", "touch", ran)
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, f"the records of 2 ranks take 8.5 MiB, and {folder}/rings has 1.0 MiB free: "
+                                       "free some, enlarge it")
+        self.assertFalse(os.path.exists(ran))
+        for args in ("rehearse", "--force"), ("run",):
+            r = run(*args, "-n", "2", "--", "true")
+            self.assertIn("has 1.0 MiB free, and the records of 2 ranks take 8.5 MiB: what has no room runs unwatched; "
+                          "free some, enlarge it", r.stderr)
+            self.assertRegex(r.stderr, "no rank was recorded, because there was no room in .*: free some, enlarge it")
+
+    def test_a_script_that_is_not_there_is_told_in_one_line_beside_the_ranks_own(self):
+        r = self.rollcall("rehearse", "-n", "2", "--", sys.executable, "-u", "missing.py")
+        self.assertEqual(r.returncode, 2)
+        self.assertEqual([line for line in r.stderr.splitlines() if line.startswith("rollcall: no rank")], [
+            "rollcall: no rank recorded a call of NCCL, so there is nothing to report; rank 0 ended with code 2"])
+
+    def test_a_script_from_standard_input(self):
+        for script in ((), ("-",), ("-u", "-", "argument")):
+            r = self.rollcall("rehearse", "-n", "2", "--", sys.executable, *script)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(r.stderr.splitlines(), [
+                f"rollcall: with -n the ranks read nothing from standard input: {sys.executable} gets no script; name "
+                "a file", "rollcall: no rank recorded a call of NCCL, so there is nothing to report"])
 
     def test_a_machine_with_a_gpu(self):
         ran = self.path("ran")

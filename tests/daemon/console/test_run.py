@@ -17,6 +17,13 @@ class Codes(Case):
         self.assertEqual(r.stdout, "")
         self.assert_one_line(r.stderr, "no rank recorded a call of NCCL")
 
+    def test_says_what_a_job_without_calls_may_have_lacked(self):
+        r = self.rollcall("run", "--", "sh", "-c", "exit 4")
+        self.assertEqual(r.returncode, 4, r.stderr)
+        self.assert_one_line(r.stderr, "nothing to judge: the job ended with code 4 before one")
+        self.assertEqual("; this machine has no GPU: `rollcall rehearse -- COMMAND`" in r.stderr,
+                         not os.path.exists("/dev/nvidia0"), r.stderr)
+
     def test_returns_the_code_of_the_rank_that_failed_first(self):
         # The others end when rank 2 can no longer be signalled: its end has been noted.
         first = self.path("first")

@@ -1,5 +1,5 @@
-"""FSDP2 over two groups: each block of a model is cut among all ranks, in a group of its own, as experts and the rest of
-a model are. A rank can go through the blocks in the other order."""
+"""FSDP2 over two groups: each block of a model is cut among all ranks, in a group of its own, as experts and the rest
+of a model are. A rank can go through the blocks in the other order."""
 import plan
 import torch
 import torch.distributed as dist
