@@ -69,6 +69,7 @@ static int print_once(struct source *s, bool json, bool fold)
     if (code == 0 && json) {
         char time[ROLL_TIME_BYTES];
         uint64_t now = roll_now_real_ns();
+        json_object_del(status, "names");
         json_object_set_new(status, "time", json_string(roll_time_text(now, time)));
         json_object_set_new(status, "time_ns", json_integer((json_int_t)now));
         roll_json_line(status, stdout);

@@ -114,6 +114,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         roll_rankset_fini(&e->found[i].ranks);
     }
     doubts_free(e);
+    lines_free(e);
     free(e->source);
     free(e->stirred);
     free(e->newest);
@@ -185,7 +186,7 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
     }
     if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE || def->type == ROLL_DEF_SOURCE ||
         def->type == ROLL_DEF_LINE) {
-        return site_define(e->source[source], def);
+        return site_define(e, e->source[source], def);
     }
     if (def->type == ROLL_DEF_NAME) {
         return tensors_define(e, def);

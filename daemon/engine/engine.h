@@ -70,7 +70,8 @@ struct roll_verdict {
     char comm_label[ROLL_NAME_BYTES];
     char comm_name[128];         /* the communicator for people, as words_comm writes it; "" = none */
     char comm_made[160];         /* how the communicator was made; "" = not known */
-    uint32_t comm_made_source;   /* the source that showed the call that made it */
+    char comm_place[200];        /* the job's line that made it: "train.py:91 main"; "" = not known */
+    uint32_t comm_made_source;   /* the source whose call made it: of the lowest rank on it of which that is known */
     uint16_t comm_made_callsite; /* the call site of that call, by that source's own id; 0 = not known */
     uint32_t comm_size;
     uint64_t seq;                                      /* the sequence number on the communicator */
@@ -131,6 +132,20 @@ int roll_engine_place(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t
  * it (op RECV), has number `next`; those before are of no interest. Errors: ARG, NOMEM. */
 int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
                                uint32_t next);
+/*
+ * What the job calls a process group. A source that knows names which are not those of NCCL tells them so: a rehearsal
+ * by the notes of its Python, a dump by its description of the group. Strings are borrowed and copied; NULL = "".
+ */
+struct roll_group_name {
+    const char *label; /* the label that its communicators have (ncclConfig_t.commName; PyTorch: the group's number) */
+    uint32_t size;     /* ranks that the job believes it to have */
+    const char *name;  /* PyTorch: group_desc; "default_pg" is shown as "default group", "undefined" as none */
+    const char *file, *function; /* the job's own line that made it, where that is known better than by call sites */
+    uint32_t line;               /* 0 = not known */
+};
+/* Tells a name, which counts for communicators of this label and size, also for those that are there already. The first
+ * name counts. 0, NOMEM. */
+int roll_engine_group(roll_engine_t *e, const struct roll_group_name *group);
 /* Feeds records of a source in the order of their tickets, or updates (a known ticket with a later state). */
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n);
 /* Tickets [first, first+count) of a source are lost for good. */
@@ -222,6 +237,18 @@ struct roll_view_comm {
     uint64_t key;
     char label[ROLL_NAME_BYTES];
     char role[16];               /* a guess: "dp", "ep", ...; "" = none */
+    char name[128];              /* what people call it: "default group", "mesh_dp", "group 3", the label; else its
+                                    members: "ranks 0-3" */
+    bool named;                  /* the name is one that the job gave */
+    char place[200];             /* the job's line that made it: "train.py:91 main"; "" = not known */
+    enum roll_op made_by;        /* NONE = not known */
+    uint64_t family;             /* the same for communicators that are one thing of the program many times */
+    uint32_t stride;             /* distance between the ranks of its members; 0 = they have no common one */
+    uint64_t parent_key;         /* 0 = none */
+    int32_t color;               /* ROLL_COLOR_NONE = none */
+    uint32_t believed;           /* ranks that the job believes it to have, where some are stood in for; else 0 */
+    uint32_t made_source;        /* the source of the call that made it */
+    uint16_t made_callsite;      /* by that source's own id; 0 = not known */
     uint32_t size, seen;         /* members, and members that have a source */
     uint64_t done;               /* collectives that all members have issued */
     uint64_t ahead;              /* the highest sequence number that some member has issued, plus 1 */

@@ -103,7 +103,17 @@ bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_
         return false;
     }
     const struct comm *c = e->comm[i];
-    *out = (struct roll_view_comm){.key = c->key, .size = c->size, .seen = c->seen, .traffic = c->traffic};
+    *out = (struct roll_view_comm){.key = c->key,
+                                   .size = c->size,
+                                   .seen = c->seen,
+                                   .named = comm_is_named(c),
+                                   .made_by = comm_made_by(c->origin),
+                                   .parent_key = c->parent_key,
+                                   .color = c->origin == ROLL_COMM_SPLIT ? c->color : ROLL_COLOR_NONE,
+                                   .believed = c->believed,
+                                   .made_source = c->made_source,
+                                   .made_callsite = c->made_callsite,
+                                   .traffic = c->traffic};
     memcpy(out->label, c->label, sizeof(out->label));
     snprintf(out->role, sizeof(out->role), "%s", role_of(e, c));
     uint32_t least = UINT32_MAX, most = 0;
@@ -125,6 +135,15 @@ bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_
             (void)roll_rankset_add(&e->view_behind, world);
         }
     }
+    struct words w; /* of 4 KiB, which are not worth clearing for each communicator */
+    w.text[w.used = 0] = '\0';
+    words_comm_short(&w, c, &e->view_members);
+    snprintf(out->name, sizeof(out->name), "%.127s", w.text);
+    w.text[w.used = 0] = '\0';
+    words_comm_place(&w, c);
+    snprintf(out->place, sizeof(out->place), "%.199s", w.text);
+    out->stride = members_stride(&e->view_members);
+    out->family = comm_family(c, &e->view_members);
     out->members = e->view_members;
     out->behind = e->view_behind;
     return true;

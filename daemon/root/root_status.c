@@ -5,6 +5,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
+#include "daemon/feed/families.h"
 #include "trace/op.h"
 
 #include <stdio.h>
@@ -143,12 +144,14 @@ static json_t *rank_json(const struct roll_run *run, const struct roll_view_sour
                      v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard);
 }
 
-static json_t *comm_json(const struct roll_view_comm *v)
+/* family: its index in the list of families. */
+static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
 {
-    return json_pack("{s:o,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o}", "key", hex(v->key), "label", roll_text_to_json(v->label),
-                     "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
-                     (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members), "behind",
-                     roll_ranks_to_json(&v->behind));
+    return json_pack("{s:o,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o,s:o,s:o,s:I}", "key", hex(v->key), "label",
+                     roll_text_to_json(v->label), "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done",
+                     (json_int_t)v->done, "ahead", (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members),
+                     "behind", roll_ranks_to_json(&v->behind), "name", roll_text_to_json(v->name), "made_at",
+                     v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
 }
 
 /* Agents that hold rings of this run. */
@@ -218,15 +221,19 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
         insert_rank(ranks, run, &source);
     }
     struct roll_view_comm comm;
-    for (uint32_t i = 0; roll_engine_comm(engine, i, &comm); i++) {
-        json_array_append_new(comms, comm_json(&comm));
+    struct roll_comm_families families = {.at = NULL};
+    int err = roll_families_find(engine, &families);
+    for (uint32_t i = 0; err == 0 && i < families.comms && roll_engine_comm(engine, i, &comm); i++) {
+        json_array_append_new(comms, comm_json(&comm, families.of[i]));
     }
+    json_t *folded = roll_families_json(&families);
+    roll_families_fini(&families);
     json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
                               roll_policy_name(run->policy));
-    json_t *status =
-        json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "schema", "rollcall.status/1", "run", about, "summary",
-                  roll_summary_json(run), "ranks", ranks, "comms", comms, "agents", agents_json(root, run), "remedies",
-                  roll_remedy_state(run), "losses", losses_json(run), "time_ns", (json_int_t)roll_real_ns());
+    json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,
+                               "summary", roll_summary_json(run), "ranks", ranks, "comms", comms, "agents",
+                               agents_json(root, run), "remedies", roll_remedy_state(run), "losses", losses_json(run),
+                               "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status && run->trace) {
         json_object_set_new(status, "trace", trace_json(run));
     }

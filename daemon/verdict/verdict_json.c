@@ -148,8 +148,9 @@ static json_t *comm_to_json(const struct roll_verdict *v)
     }
     char key[24];
     snprintf(key, sizeof(key), "0x%016" PRIx64, v->comm_key);
-    return json_pack("{s:s, s:o, s:I, s:o, s:o}", "key", key, "label", text_or_null(v->comm_label), "size",
-                     (json_int_t)v->comm_size, "name", text_or_null(v->comm_name), "made", text_or_null(v->comm_made));
+    return json_pack("{s:s, s:o, s:I, s:o, s:o, s:o}", "key", key, "label", text_or_null(v->comm_label), "size",
+                     (json_int_t)v->comm_size, "name", text_or_null(v->comm_name), "made", text_or_null(v->comm_made),
+                     "made_at", text_or_null(v->comm_place));
 }
 
 static json_t *remedy_to_json(const struct roll_verdict *v)

@@ -102,6 +102,14 @@ static bool is_call(const json_t *verdict)
     return strcmp(family, "moe") != 0 && strcmp(family, "numbers") != 0 && !creates;
 }
 
+/* The name is "communicator " and the label, with more behind it: then the label stands in quotes. */
+static bool is_by_label(const char *name, const char *label)
+{
+    static const char word[] = "communicator ";
+    size_t n = sizeof(word) - 1;
+    return strncmp(name, word, n) == 0 && strncmp(name + n, label, strlen(label)) == 0;
+}
+
 static void add_comm(struct roll_line *text, const json_t *verdict)
 {
     const json_t *comm = json_object_get(verdict, "comm");
@@ -110,13 +118,13 @@ static void add_comm(struct roll_line *text, const json_t *verdict)
     }
     int64_t size = 0;
     int64_t seq = 0;
-    const char *label = roll_member_text(comm, "label");
+    const char *label = roll_member_text(comm, "label"), *name = roll_member_text(comm, "name");
     roll_member_number(comm, "size", &size);
     if (roll_member_number(verdict, "seq", &seq) && is_call(verdict)) {
         roll_line_add(text, "call #%" PRId64 " on ", seq);
     }
-    if (*label == '\0' && *roll_member_text(comm, "name") != '\0') {
-        roll_line_add(text, "%.120s, ", roll_member_text(comm, "name"));
+    if (*name != '\0' && (*label == '\0' || !is_by_label(name, label))) {
+        roll_line_add(text, "%.120s, ", name);
     } else if (strstr(roll_member_text(comm, "name"), " of ") != NULL) { /* other communicators have the label, too */
         roll_line_add(text, "communicator \"%.64s\"%.100s, ", label, strstr(roll_member_text(comm, "name"), " of "));
     } else if (*label != '\0') {
@@ -154,13 +162,21 @@ static void print_where(const struct roll_printer *p, const json_t *verdict)
     }
 }
 
-/* Prints how and where a communicator without a label was made: its members alone may not tell a reader which one it
- * is. */
+/* Prints where a communicator was made: the job's line where that is known; of a communicator without a label also how,
+ * and the place in native code, because its members alone may not tell a reader which one it is. */
 static void print_made(const struct roll_printer *p, const json_t *verdict)
 {
     const json_t *comm = json_object_get(verdict, "comm");
     struct roll_line text = {.used = 0};
     int64_t site = -1, line = 0;
+    if (*roll_member_text(comm, "made_at") != '\0') {
+        const char *made = roll_member_text(comm, "made");
+        roll_line_add(&text, "made at %.150s", roll_member_text(comm, "made_at"));
+        roll_line_add(&text, *made != '\0' ? ", %.120s" : "%.0s", strncmp(made, "made ", 5) == 0 ? made + 5 : made);
+        roll_printer_gutter(p, "", "");
+        roll_printer_wrap(p, text.bytes);
+        return;
+    }
     if (*roll_member_text(comm, "made") == '\0' || *roll_member_text(comm, "label") != '\0') {
         return;
     }

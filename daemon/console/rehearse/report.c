@@ -6,405 +6,20 @@
  * operation, which the engine does not keep. Asking the live root was rejected: a rehearsal may be over before anybody
  * asks, and the root has no such counts either.
  */
+#include "daemon/console/rehearse/report.h"
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
-#include "daemon/base/map.h"
-#include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/text.h"
-#include "daemon/feed/feed.h"
-#include "daemon/store/trace_file.h"
 #include "daemon/verdict/verdict_json.h"
-#include "daemon/verdict/verdict_tally.h"
 #include "trace/op.h"
 
 #include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-struct count {
-    uint64_t calls, bytes;           /* of the whole job */
-    uint64_t step_calls, step_bytes; /* of those that belong to a step */
-};
-
-/* A communicator as one ring defines it. */
-struct local {
-    struct roll_def_comm def;
-    struct count *op;   /* owned; ROLL_OP_LIMIT; NULL while there is no call */
-    uint32_t made_site; /* call site of the call that made it; 0 = unknown */
-};
-
-/* A call that makes children: which, and where it stands. */
-struct split {
-    uint16_t parent, child;
-    uint32_t site;
-};
-
-struct ring {
-    uint64_t stream, next_ticket, defs_offset;
-    struct local *comm; /* owned; by id of the definition */
-    size_t comms, room;
-    struct split *split; /* owned */
-    size_t splits, split_room;
-};
-
-/* Where a communicator is met: a ring, and the ring's own id of it. */
-struct met {
-    uint32_t ring, id;
-};
-
-struct reading {
-    roll_feed_t *feed; /* owned */
-    struct ring *ring; /* owned */
-    size_t rings, room;
-    struct roll_map ring_at; /* by stream */
-    struct met *met;         /* owned */
-    size_t mets, met_room;
-    struct roll_map met_at;  /* by key: many */
-    struct roll_map view_at; /* by key: the number of the engine's view */
-    json_t *groups;          /* owned: the process groups that the job's Python told of */
-    json_t *verdicts;        /* owned */
-    struct roll_tally tally;
-    roll_rehearse_order_t *order;          /* owned */
-    const struct roll_rehearse_rank *rank; /* borrowed */
-    size_t ranks;
-    uint32_t first_step, last_step; /* of all ranks; ROLL_STEP_NONE while none was told */
-};
-
-/* reading */
-
-static struct ring *ring_of(struct reading *r, uint64_t stream)
-{
-    uint32_t at = roll_map_get(&r->ring_at, stream);
-    if (at != ROLL_MAP_NONE) {
-        return &r->ring[at];
-    }
-    if (ROLL_GROW(r->ring, r->room, r->rings + 1) != 0 || roll_map_add(&r->ring_at, stream, (uint32_t)r->rings) != 0) {
-        return NULL;
-    }
-    r->ring[r->rings] = (struct ring){.stream = stream};
-    return &r->ring[r->rings++];
-}
-
-/* The definition with this id; NULL when there is none. */
-static struct local *local_of(struct ring *ring, uint32_t id)
-{
-    return id < ring->comms && ring->comm[id].def.key != 0 ? &ring->comm[id] : NULL;
-}
-
-static int note_def(struct reading *r, struct ring *ring, const struct roll_def *def)
-{
-    if (def->type != ROLL_DEF_COMM || def->id > UINT16_MAX) {
-        return 0;
-    }
-    size_t before = ring->room;
-    int err = ROLL_GROW(ring->comm, ring->room, (size_t)def->id + 1);
-    if (err != 0) {
-        return err;
-    }
-    memset(ring->comm + before, 0, (ring->room - before) * sizeof(*ring->comm));
-    ring->comms = def->id + 1u > ring->comms ? def->id + 1u : ring->comms;
-    ring->comm[def->id].def = def->comm.info;
-    return roll_rehearse_order_comm(r->order, (size_t)(ring - r->ring), ring->stream, def->id, &def->comm.info);
-}
-
-static int note_defs(struct reading *r, struct ring *ring, const struct roll_frame *frame)
-{
-    size_t at = 0;
-    int err = 0;
-    while (err == 0 && at < frame->head.payload) {
-        struct roll_def def;
-        uint64_t offset = frame->head.first + at;
-        if (roll_def_decode(frame->payload, frame->head.payload, &at, &def) != 0) {
-            break; /* the feed has refused the frame as well */
-        }
-        if (offset >= ring->defs_offset) {
-            ring->defs_offset = frame->head.first + at;
-            err = note_def(r, ring, &def);
-        }
-    }
-    return err;
-}
-
-static int note_split(struct ring *ring, const struct roll_record *rec)
-{
-    int err = ROLL_GROW(ring->split, ring->split_room, ring->splits + 1);
-    if (err == 0) {
-        ring->split[ring->splits++] = (struct split){rec->comm, rec->aux, rec->callsite};
-    }
-    return err;
-}
-
-/* Counts one call. A captured call runs at each launch of its graph, which is recorded by itself. */
-static int note_record(struct reading *r, struct ring *ring, const struct roll_record *rec)
-{
-    enum roll_op_class class = roll_op_class(rec->op);
-    struct local *comm = local_of(ring, rec->comm);
-    if (rec->op == ROLL_OP_COMM_SPLIT) {
-        return note_split(ring, rec);
-    }
-    if (comm != NULL && class == ROLL_CLASS_COMM && comm->made_site == 0) {
-        comm->made_site = rec->callsite; /* of a communicator that has no parent the first such call is its init */
-    }
-    bool moves = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_RMA;
-    if (comm == NULL || !moves || (rec->flags & ROLL_FLAG_CAPTURED) != 0) {
-        return 0;
-    }
-    comm->op = comm->op != NULL ? comm->op : calloc(ROLL_OP_LIMIT, sizeof(*comm->op));
-    if (comm->op == NULL) {
-        return ROLL_E_NOMEM;
-    }
-    struct count *count = &comm->op[rec->op];
-    uint64_t bytes = rec->count * roll_dtype_bytes(rec->dtype);
-    count->calls++;
-    count->bytes += bytes;
-    if (rec->step != ROLL_STEP_NONE) {
-        bool is_first = r->first_step == ROLL_STEP_NONE;
-        count->step_calls++;
-        count->step_bytes += bytes;
-        r->first_step = is_first || rec->step < r->first_step ? rec->step : r->first_step;
-        r->last_step = is_first || rec->step > r->last_step ? rec->step : r->last_step;
-    }
-    return 0;
-}
-
-static int note_records(struct reading *r, struct ring *ring, const struct roll_frame *frame)
-{
-    int err = 0;
-    for (uint32_t i = 0; i < frame->head.count && err == 0; i++) {
-        struct roll_record rec;
-        roll_frame_record(frame, i, &rec);
-        uint64_t ticket = roll_seal_ticket(rec.seal);
-        if (roll_seal_state(rec.seal) != ROLL_STATE_EMPTY && ticket >= ring->next_ticket) {
-            ring->next_ticket = ticket + 1;
-            err = note_record(r, ring, &rec);
-            err = err == 0 ? roll_rehearse_order_call(r->order, (size_t)(ring - r->ring), &rec) : err;
-        }
-    }
-    return err;
-}
-
-/* Takes what the feed has said. NOMEM: a verdict is missing in the report. */
-static int take_verdicts(struct reading *r)
-{
-    struct roll_verdict_copy *copy;
-    int err = 0;
-    while ((copy = roll_feed_next(r->feed)) != NULL) {
-        roll_tally_add(&r->tally, copy);
-        err = json_array_append_new(r->verdicts, roll_verdict_to_json(copy)) == 0 ? err : ROLL_E_NOMEM;
-        roll_verdict_copy_destroy(&copy);
-    }
-    return err;
-}
-
-static int read_frame(struct reading *r, const struct roll_frame *frame)
-{
-    int err = roll_feed_frame(r->feed, frame);
-    bool about_ring = frame->head.type == ROLL_FRAME_DEFS || frame->head.type == ROLL_FRAME_RECORDS;
-    struct ring *ring = about_ring ? ring_of(r, frame->head.stream) : NULL;
-    if (err == ROLL_E_NOMEM || (about_ring && ring == NULL)) {
-        return ROLL_E_NOMEM;
-    }
-    if (ring != NULL && err == 0) {
-        err = frame->head.type == ROLL_FRAME_DEFS ? note_defs(r, ring, frame) : note_records(r, ring, frame);
-    }
-    int taken = take_verdicts(r);
-    return err == ROLL_E_NOMEM ? err : taken; /* one bad frame must not cost the rest */
-}
-
-static int read_file(struct reading *r, const char *path)
-{
-    roll_trace_reader_t *reader = NULL;
-    struct roll_frame frame;
-    int err = roll_trace_reader_new(path, &reader);
-    while (err == 0 && (err = roll_trace_reader_next(reader, &frame)) == 0) {
-        err = read_frame(r, &frame);
-    }
-    roll_trace_reader_destroy(&reader);
-    return err == ROLL_E_NOMEM ? err : 0; /* a torn end is the end */
-}
-
-/* Reads the segments of the trace in their order, which is that of their names. */
-static int read_trace(struct reading *r, const char *folder)
-{
-    char pattern[PATH_MAX];
-    glob_t files = {0};
-    int err = 0;
-    snprintf(pattern, sizeof(pattern), "%s/*.rtrc", folder);
-    (void)glob(pattern, 0, NULL, &files);
-    for (size_t i = 0; i < files.gl_pathc && err == 0; i++) {
-        err = read_file(r, files.gl_pathv[i]);
-    }
-    globfree(&files);
-    err = err == 0 ? roll_feed_finish(r->feed) : err;
-    (void)take_verdicts(r);
-    return err;
-}
-
-/* communicators */
-
-/* The frame that tells most: the innermost line of the job's own Python, else of a library's, else of native code. NULL
- * when no frame has a line. */
-static const struct roll_symbol_frame *telling_frame(const struct roll_symbol_frame *frame, int n)
-{
-    const struct roll_symbol_frame *best = NULL;
-    for (int i = 0; i < n; i++) { /* those of Python come first */
-        if (frame[i].line == 0 || frame[i].file[0] == '\0') {
-            continue;
-        }
-        if (frame[i].python && !frame[i].library) {
-            return &frame[i];
-        }
-        best = best != NULL ? best : &frame[i];
-    }
-    return best;
-}
-
-/* The first native frame, of which at least the module may be known. NULL when there is none. */
-static const struct roll_symbol_frame *native_frame(const struct roll_symbol_frame *frame, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (!frame[i].python) {
-            return &frame[i];
-        }
-    }
-    return NULL;
-}
-
-/* Where the call stands that made this communicator: "file:line function", or the module; "" when nothing tells. */
-static void site_text(struct reading *r, const struct ring *ring, uint32_t site, char *out, size_t size)
-{
-    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
-    int n = site == 0
-                ? 0
-                : roll_symbols_callsite(roll_feed_symbols(r->feed), ring->stream, site, frame, ROLL_SYMBOL_FRAMES);
-    const struct roll_symbol_frame *line = telling_frame(frame, n), *native = native_frame(frame, n);
-    out[0] = '\0';
-    if (line != NULL) {
-        const char *base = strrchr(line->file, '/');
-        snprintf(out, size, "%s:%u %s", base != NULL ? base + 1 : line->file, line->line, line->function);
-    } else if (native != NULL && native->module[0] != '\0') {
-        const char *base = strrchr(native->module, '/');
-        snprintf(out, size, "%s+0x%" PRIx64, base != NULL ? base + 1 : native->module, native->offset);
-    }
-}
-
-static uint32_t made_site(const struct ring *ring, const struct local *comm)
-{
-    for (size_t i = 0; comm->def.origin == ROLL_COMM_SPLIT && i < ring->splits; i++) {
-        const struct split *s = &ring->split[i];
-        bool is_parent = s->parent < ring->comms && ring->comm[s->parent].def.key == comm->def.parent_key;
-        if (is_parent && s->child == comm->def.child) {
-            return s->site;
-        }
-    }
-    return comm->def.origin == ROLL_COMM_SPLIT ? 0 : comm->made_site;
-}
-
-/* Where each communicator is met, and which view of the engine is its own. */
-static int find_meetings(struct reading *r)
-{
-    struct roll_view_comm view;
-    int err = 0;
-    for (size_t i = 0; i < r->rings && err == 0; i++) {
-        for (size_t k = 0; k < r->ring[i].comms && err == 0; k++) {
-            if (r->ring[i].comm[k].def.key == 0) {
-                continue;
-            }
-            err = ROLL_GROW(r->met, r->met_room, r->mets + 1);
-            err = err == 0 ? roll_map_add(&r->met_at, r->ring[i].comm[k].def.key, (uint32_t)r->mets) : err;
-            if (err == 0) {
-                r->met[r->mets++] = (struct met){(uint32_t)i, (uint32_t)k};
-            }
-        }
-    }
-    for (uint32_t i = 0; err == 0 && roll_engine_comm(roll_feed_engine(r->feed), i, &view); i++) {
-        err = roll_map_add(&r->view_at, view.key, i);
-    }
-    return err;
-}
-
-/* The ranks that the job believes the communicator to have, where some of them are stood in for; else 0. */
-static uint32_t believed_of(const struct reading *r, uint64_t key)
-{
-    uint32_t i = roll_map_get(&r->met_at, key);
-    return i == ROLL_MAP_NONE ? 0
-                              : r->ring[r->met[i].ring].comm[r->met[i].id].def.flags >> ROLL_DEF_COMM_BELIEVED_SHIFT;
-}
-
-/* What the job's Python says of the process group that a communicator belongs to; NULL: nothing. PyTorch gives the name
- * of the group to NCCL. */
-static const json_t *group_of(const struct reading *r, const struct roll_view_comm *view)
-{
-    uint32_t believed = believed_of(r, view->key), size = believed > 0 ? believed : view->size;
-    const json_t *group = view->label[0] != '\0' ? json_object_get(r->groups, view->label) : NULL;
-    return group != NULL && roll_json_int(group, "size", 0) == size ? group : NULL;
-}
-
-/* What people call a communicator: as the job describes the group, else its label, else its role. A number for a label
- * is PyTorch's, which counts its groups, beginning with the one of all ranks. */
-static void name_text(const struct reading *r, const struct roll_view_comm *view, char *out, size_t size)
-{
-    const json_t *group = group_of(r, view);
-    const char *description = roll_json_text(group, "description", "");
-    bool is_number = view->label[0] != '\0' && view->label[strspn(view->label, "0123456789")] == '\0';
-    if (strcmp(description, "default_pg") == 0 ||
-        (is_number && group == NULL && strcmp(view->label, "0") == 0 && view->size == r->rings)) {
-        snprintf(out, size, "default group");
-    } else if (description[0] != '\0' && strcmp(description, "undefined") != 0) {
-        snprintf(out, size, "%s", description);
-    } else {
-        snprintf(out, size, "%s%.50s", is_number ? "group " : "", view->label[0] != '\0' ? view->label : view->role);
-    }
-}
-
-static const char *name_of_key(struct reading *r, uint64_t key, char out[ROLL_NAME_BYTES])
-{
-    struct roll_view_comm view;
-    uint32_t i = key != 0 ? roll_map_get(&r->view_at, key) : ROLL_MAP_NONE;
-    out[0] = '\0';
-    if (i != ROLL_MAP_NONE && roll_engine_comm(roll_feed_engine(r->feed), i, &view)) {
-        name_text(r, &view, out, ROLL_NAME_BYTES);
-    }
-    return out;
-}
-
-/* How the communicator came to be, in words: "CommSplit of world, color 1 at job.c:12 main". */
-static void made_text(struct reading *r, const struct roll_view_comm *view, char *out, size_t size)
-{
-    static const enum roll_op by[] = {ROLL_OP_NONE, ROLL_OP_COMM_INIT, ROLL_OP_COMM_SPLIT, ROLL_OP_COMM_SHRINK,
-                                      ROLL_OP_COMM_GROW};
-    char parent[ROLL_NAME_BYTES], site[256];
-    const json_t *group = group_of(r, view);
-    size_t step = 0;
-    out[0] = '\0';
-    for (uint32_t i; (i = roll_map_each(&r->met_at, view->key, &step)) != ROLL_MAP_NONE;) {
-        const struct ring *ring = &r->ring[r->met[i].ring];
-        const struct local *comm = &ring->comm[r->met[i].id];
-        if (comm->def.origin == 0 || comm->def.origin >= sizeof(by) / sizeof(by[0])) {
-            continue;
-        }
-        int n = snprintf(out, size, "%s", roll_op_name(by[comm->def.origin]));
-        if (comm->def.parent_key != 0) {
-            n += snprintf(out + n, size - (size_t)n, " of %s", name_of_key(r, comm->def.parent_key, parent));
-        }
-        if (comm->def.origin == ROLL_COMM_SPLIT && comm->def.color != ROLL_COLOR_NONE) {
-            n += snprintf(out + n, size - (size_t)n, ", color %d", comm->def.color);
-        }
-        site_text(r, ring, made_site(ring, comm), site, sizeof(site));
-        if (group != NULL && roll_json_int(group, "line", 0) > 0) { /* the job's line says more than PyTorch's */
-            const char *file = roll_json_text(group, "file", ""), *base = strrchr(file, '/');
-            snprintf(site, sizeof(site), "%s:%d %s", base != NULL ? base + 1 : file,
-                     (int)roll_json_int(group, "line", 0), roll_json_text(group, "function", ""));
-        }
-        if (site[0] != '\0') {
-            snprintf(out + n, size - (size_t)n, " at %s", site);
-        }
-        return;
-    }
-}
 
 /* What the ranks did on a communicator, by operation: of one rank, and of the one that did the least. */
 struct done {
@@ -464,18 +79,16 @@ static json_t *ops_json(const struct reading *r, uint64_t key, uint64_t steps)
 
 static json_t *comm_json(struct reading *r, const struct roll_view_comm *view, uint64_t steps)
 {
-    char made[512], key[24], name[ROLL_NAME_BYTES];
+    char made[512], key[24];
     json_t *ranks = roll_ranks_text_json(&view->members); /* first: the engine's next answer is in the same place */
-    made_text(r, view, made, sizeof(made));
-    name_text(r, view, name, sizeof(name));
+    roll_report_made(r, view, made, sizeof(made));
     snprintf(key, sizeof(key), "0x%016" PRIx64, view->key);
-    json_t *out =
-        json_pack("{s:s,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(view->label), "name",
-                  roll_text_to_json(name), "role", view->role, "size", (int)view->size, "seen", (int)view->seen,
-                  "ranks", ranks, "made", roll_text_to_json(made), "calls", ops_json(r, view->key, steps));
-    uint32_t believed = believed_of(r, view->key);
-    if (out != NULL && believed > 0) {
-        json_object_set_new(out, "of", json_integer(believed));
+    json_t *out = json_pack("{s:s,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o}", "key", key, "label",
+                            roll_text_to_json(view->label), "name", roll_text_to_json(roll_report_name(view)), "role",
+                            view->role, "size", (int)view->size, "seen", (int)view->seen, "ranks", ranks, "made",
+                            roll_text_to_json(made), "calls", ops_json(r, view->key, steps));
+    if (out != NULL && view->believed > 0) {
+        json_object_set_new(out, "of", json_integer(view->believed));
     }
     return out;
 }
@@ -693,7 +306,7 @@ static json_t *report_json(struct reading *r, const char *notes)
     struct roll_engine_summary s;
     struct roll_steered_steps *told = NULL;
     size_t tolds = 0;
-    if (roll_steered_read_steps(notes, &told, &tolds) != 0 || find_meetings(r) != 0 ||
+    if (roll_steered_read_steps(notes, &told, &tolds) != 0 || roll_report_meetings(r) != 0 ||
         roll_rehearse_order_learn(r->order, r->feed, told, tolds) != 0) {
         free(told);
         return NULL;
@@ -734,8 +347,8 @@ json_t *roll_rehearse_report(const char *trace, const char *notes, const struct 
     r.feed = roll_feed_new(&config, NULL, 0);
     r.verdicts = json_array();
     r.order = roll_rehearse_order_new();
-    r.groups = roll_steered_groups(notes);
-    if (r.feed != NULL && r.verdicts != NULL && r.order != NULL && read_trace(&r, trace) == 0) {
+    if (r.feed != NULL && r.verdicts != NULL && r.order != NULL && roll_report_groups(&r, notes) == 0 &&
+        roll_report_read(&r, trace) == 0) {
         report = report_json(&r, notes);
     }
     if (expected != NULL) {
@@ -750,14 +363,12 @@ json_t *roll_rehearse_report(const char *trace, const char *notes, const struct 
             free(r.ring[i].comm[k].op);
         }
         free(r.ring[i].comm);
-        free(r.ring[i].split);
     }
     free(r.ring);
     free(r.met);
     roll_map_fini(&r.ring_at);
     roll_map_fini(&r.met_at);
     roll_map_fini(&r.view_at);
-    json_decref(r.groups);
     roll_tally_fini(&r.tally);
     roll_feed_destroy(&r.feed);
     json_decref(r.verdicts);

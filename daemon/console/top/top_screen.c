@@ -79,7 +79,7 @@ static void paint_table(struct screen *s)
     struct roll_columns table = {0};
     char line[LINE_BYTES];
     int err = s->tab == ROLL_TOP_RANKS   ? roll_top_ranks(s->status, roll_now_real_ns(), s->fold, &table)
-              : s->tab == ROLL_TOP_COMMS ? roll_top_comms(s->status, &table)
+              : s->tab == ROLL_TOP_COMMS ? roll_top_comms(s->status, s->fold, &table)
                                          : roll_top_verdicts(s->verdicts, &table);
     size_t rows = err == 0 ? roll_columns_rows(&table) : 1,
            room = LINES > HEAD_LINES + 3 ? (size_t)(LINES - HEAD_LINES - 3) : 1;

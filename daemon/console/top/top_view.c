@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STALE_NS 5000000000u
-#define CELL     96
+#define STALE_NS   5000000000u
+#define CELL       96
+#define COMMS_MOST 64 /* of more, families are shown */
 
 const char *roll_top_tab_name(enum roll_top_tab tab)
 {
@@ -26,6 +27,13 @@ static int by_rank(const void *a, const void *b)
 {
     int64_t x = roll_json_int(*(json_t *const *)a, "rank", -1), y = roll_json_int(*(json_t *const *)b, "rank", -1);
     return (x > y) - (x < y);
+}
+
+/* What a communicator of the status is called: its name, else its label, else its key. */
+static const char *comm_name(const json_t *comm)
+{
+    const char *label = roll_json_text(comm, "label", "");
+    return roll_json_text(comm, "name", label[0] != '\0' ? label : roll_json_text(comm, "key", "-"));
 }
 
 void roll_top_sort(json_t *status)
@@ -44,6 +52,16 @@ void roll_top_sort(json_t *status)
         json_array_set_new(ranks, i, order[i]);
     }
     free(order);
+    if (!json_is_array(json_object_get(status, "comms"))) {
+        return;
+    }
+    json_t *names = json_object(), *comm; /* by key: each rank asks, and there may be thousands of both */
+    size_t i;
+    json_array_foreach(json_object_get(status, "comms"), i, comm)
+    {
+        json_object_set_new(names, roll_json_text(comm, "key", "-"), json_string(comm_name(comm)));
+    }
+    json_object_set_new(status, "names", names);
 }
 
 /* A member as text whatever its type; "-" when it is absent, null, or a negative number. */
@@ -111,18 +129,19 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     }
 }
 
-/* Replaces a communicator's key by its label, where the status has one. */
+/* Replaces a communicator's key by its name, where the status has one (roll_top_sort). */
 static void name_comm(const json_t *status, char comm[CELL])
 {
+    const json_t *names = json_object_get(status, "names");
+    const char *name = roll_json_text(names, comm, "");
     size_t i;
     json_t *c;
-    json_array_foreach(json_object_get(status, "comms"), i, c)
+    json_array_foreach(names == NULL ? json_object_get(status, "comms") : NULL, i, c)
     {
-        const char *label = roll_json_text(c, "label", "");
-        if (label[0] != '\0' && strcmp(roll_json_text(c, "key", ""), comm) == 0) {
-            snprintf(comm, CELL, "%s", label);
-            return;
-        }
+        name = strcmp(roll_json_text(c, "key", ""), comm) == 0 ? comm_name(c) : name;
+    }
+    if (name[0] != '\0') {
+        snprintf(comm, CELL, "%s", name);
     }
 }
 
@@ -298,33 +317,80 @@ static const char *set_text(const json_t *object, const char *key, char out[CELL
     return out;
 }
 
-int roll_top_comms(const json_t *status, struct roll_columns *t)
+/* One row for each family of communicators. */
+static int families(const json_t *list, struct roll_columns *t)
 {
-    static const char *const heading[] = {"COMM", "LABEL", "ROLE",   "SIZE",   "SEEN",
-                                          "DONE", "AHEAD", "BEHIND", "MEMBERS"};
+    static const char *const heading[] = {"COMM", "GROUPS", "DONE", "AHEAD", "MEMBERS", "MADE AT"};
     size_t i;
-    json_t *comm;
-    *t = (struct roll_columns){.columns = 9, .right = 1u << 3 | 1u << 4 | 1u << 5 | 1u << 6, .shrink = 9};
+    json_t *family;
+    *t = (struct roll_columns){.columns = 6, .right = 1u << 1 | 1u << 2 | 1u << 3, .shrink = 6};
     int err = roll_columns_row(t, heading);
-    json_array_foreach(json_object_get(status, "comms"), i, comm)
+    json_array_foreach((json_t *)list, i, family)
     {
-        char cell[9][CELL];
-        any(comm, "key", cell[0]);
-        any(comm, "label", cell[1]);
-        any(comm, "role", cell[2]);
-        any(comm, "size", cell[3]);
-        any(comm, "seen", cell[4]);
-        counted(comm, "done", cell[5]);
-        counted(comm, "ahead", cell[6]);
-        set_text(comm, "behind", cell[7]);
-        set_text(comm, "members", cell[8]);
-        const char *cells[9];
-        for (size_t k = 0; k < 9; k++) {
+        char cell[6][CELL];
+        any(family, "name", cell[0]);
+        counted(family, "groups", cell[1]);
+        counted(family, "done", cell[2]);
+        counted(family, "ahead", cell[3]);
+        any(family, "text", cell[4]);
+        any(family, "made_at", cell[5]);
+        const char *cells[] = {cell[0], cell[1], cell[2], cell[3], cell[4], cell[5]};
+        err = err == 0 ? roll_columns_row(t, cells) : err;
+    }
+    return err;
+}
+
+int roll_top_comms(const json_t *status, bool fold, struct roll_columns *t)
+{
+    static const char *const heading[] = {"COMM",  "ROLE",   "SIZE",    "SEEN",    "DONE",
+                                          "AHEAD", "BEHIND", "MEMBERS", "MADE AT", "KEY"};
+    const json_t *comms = json_object_get(status, "comms"), *list = json_object_get(status, "families");
+    size_t i, n = json_array_size(comms);
+    json_t *comm;
+    if ((fold || n > COMMS_MOST) && json_array_size(list) > 0 && json_array_size(list) < n) {
+        return families(list, t);
+    }
+    *t = (struct roll_columns){.columns = 10, .right = 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5, .shrink = 8};
+    int err = roll_columns_row(t, heading);
+    json_array_foreach((json_t *)comms, i, comm)
+    {
+        char cell[10][CELL];
+        snprintf(cell[0], CELL, "%s", comm_name(comm));
+        any(comm, "role", cell[1]);
+        any(comm, "size", cell[2]);
+        any(comm, "seen", cell[3]);
+        counted(comm, "done", cell[4]);
+        counted(comm, "ahead", cell[5]);
+        set_text(comm, "behind", cell[6]);
+        set_text(comm, "members", cell[7]);
+        any(comm, "made_at", cell[8]);
+        any(comm, "key", cell[9]);
+        const char *cells[10];
+        for (size_t k = 0; k < 10; k++) {
             cells[k] = cell[k][0] != '\0' ? cell[k] : "-";
         }
         err = err == 0 ? roll_columns_row(t, cells) : err;
     }
     return err;
+}
+
+/* What a verdict calls its communicator, without what the other columns tell. */
+static void verdict_comm(const json_t *comm, char cell[CELL])
+{
+    static const char *const words[] = {"communicator ", "the communicator of ", "the "};
+    const char *name = roll_json_text(comm, "name", ""), *end = strstr(name, " (");
+    any(comm, roll_json_text(comm, "label", "")[0] != '\0' ? "label" : "key", cell);
+    if (name[0] == '\0') {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t n = strlen(words[i]);
+        if (strncmp(name, words[i], n) == 0) {
+            name += n;
+            break;
+        }
+    }
+    snprintf(cell, CELL, "%.*s", end != NULL && end > name ? (int)(end - name) : CELL - 1, name);
 }
 
 int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
@@ -350,7 +416,7 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
         any(v, "culprits_text", cell[4]);
         any(v, "waiting_text", cell[5]);
         const json_t *comm = json_object_get(v, "comm");
-        any(comm, roll_json_text(comm, "label", "")[0] != '\0' ? "label" : "key", cell[6]);
+        verdict_comm(comm, cell[6]);
         /* A report of moe_core is no call on its communicator, so its verdict has no sequence number. */
         any(strcmp(roll_json_text(v, "family", ""), "moe") == 0 ? NULL : v, "seq", cell[7]);
         any(v, "title", cell[8]);
@@ -413,7 +479,7 @@ int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns
         fprintf(out, "%s\n", stale);
     }
     int err = roll_top_ranks(status, now_ns, fold, &table[ROLL_TOP_RANKS]);
-    err = err == 0 ? roll_top_comms(status, &table[ROLL_TOP_COMMS]) : err;
+    err = err == 0 ? roll_top_comms(status, fold, &table[ROLL_TOP_COMMS]) : err;
     err = err == 0 ? roll_top_verdicts(verdicts, &table[ROLL_TOP_VERDICTS]) : err;
     for (unsigned tab = 0; tab < ROLL_TOP_TABS; tab++) {
         if (err == 0 && roll_columns_rows(&table[tab]) > 1) {

@@ -14,7 +14,8 @@
 
 enum roll_top_tab { ROLL_TOP_RANKS, ROLL_TOP_COMMS, ROLL_TOP_VERDICTS, ROLL_TOP_TABS };
 
-/* Puts the ranks of a status into ascending order; the root lists them in the order in which they came. */
+/* Puts the ranks of a status into ascending order (the root lists them in the order in which they came), and adds a
+ * member "names" by which tables find what a communicator is called. */
 void roll_top_sort(json_t *status);
 
 /* Two lines that sum up the run. Each at most `size` bytes, terminated. */
@@ -22,7 +23,8 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
 
 /* The ranks as of now_ns (wall clock). fold: ranks that stand at the same place share one row ("0-2,4"). 0 or NOMEM. */
 int roll_top_ranks(const json_t *status, uint64_t now_ns, bool fold, struct roll_columns *out);
-int roll_top_comms(const json_t *status, struct roll_columns *out);
+/* fold, or more communicators than a screen has room for: families share a row ("512 groups of 8 neighbours"). */
+int roll_top_comms(const json_t *status, bool fold, struct roll_columns *out);
 /* One row per verdict, the newest last; verdicts is an array. */
 int roll_top_verdicts(const json_t *verdicts, struct roll_columns *out);
 const char *roll_top_tab_name(enum roll_top_tab tab);

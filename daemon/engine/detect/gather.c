@@ -181,8 +181,9 @@ void gather_place(const struct gathered *g, struct words *w)
 void gather_comm(const struct gathered *g, struct words *w)
 {
     if (roll_rankset_count(&g->comms) > 1) { /* communicators of one kind: gather_family */
-        words_add(w, "each of %zu communicators %s (%u ranks each)", roll_rankset_count(&g->comms), g->comm->label,
-                  g->comm->size);
+        words_add(w, "each of %zu communicators ", roll_rankset_count(&g->comms));
+        words_comm_short(w, g->comm, &(struct roll_rankset){.used = 0});
+        words_add(w, " (%u ranks each)", g->comm->size);
     } else {
         words_comm(w, g->comm);
     }

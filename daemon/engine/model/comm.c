@@ -61,30 +61,49 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     return c;
 }
 
+void comm_made(struct roll_engine *e, const struct member *m, const struct roll_record *rec)
+{
+    struct comm *c = m->comm;
+    if (rec->callsite == 0) {
+        return;
+    }
+    if (c->made_rank !=
+        0) { /* the ranks are asked in the order of their arrival, and the answer is not to depend on it */
+        uint64_t mine = site_line(e, e->source[m->source], rec->callsite);
+        uint64_t other = site_line(e, e->source[c->made_source], c->made_callsite);
+        c->made_elsewhere = c->made_elsewhere || (mine != other && mine != 0 && other != 0);
+    }
+    if (c->made_rank == 0 || (uint32_t)m->rank + 1 < c->made_rank) {
+        c->made_rank = (uint32_t)m->rank + 1;
+        c->made_source = m->source;
+        c->made_callsite = rec->callsite;
+    }
+}
+
+enum roll_op comm_made_by(uint32_t origin)
+{
+    static const enum roll_op by[] = {ROLL_OP_NONE, ROLL_OP_COMM_INIT, ROLL_OP_COMM_SPLIT, ROLL_OP_COMM_SHRINK,
+                                      ROLL_OP_COMM_GROW};
+    return origin < sizeof(by) / sizeof(by[0]) ? by[origin] : ROLL_OP_NONE;
+}
+
 /*
- * Notes for the faces which call made the communicator: for a child, the newest split of its parent that has its
- * number. The call that makes a communicator from a unique id comes after the definition, and is noted by comm_made.
+ * Notes which call of this member made the communicator: for a child, the newest split of its parent that has its
+ * number. The call that makes a communicator from a unique id comes after the definition, and is told to comm_made.
  */
-static void note_made(struct comm *c, uint32_t source, const struct source *s, const struct roll_def_comm *def)
+static void note_made(struct roll_engine *e, const struct member *m, const struct source *s,
+                      const struct roll_def_comm *def)
 {
     enum { LOOKED_AT = 256 };
     uint64_t low = s->next > LOOKED_AT ? s->next - LOOKED_AT : 0;
-    for (uint64_t t = s->next; c->made_callsite == 0 && def->origin != ROLL_COMM_INIT && t-- > low;) {
+    for (uint64_t t = s->next; def->origin != ROLL_COMM_INIT && t-- > low;) {
         const struct entry *at = source_entry(s, t);
         const struct member *parent = at ? source_member(s, at->rec.comm) : NULL;
         if (parent && parent->comm->key == def->parent_key && at->rec.op == ROLL_OP_COMM_SPLIT &&
             at->rec.aux == def->child) {
-            c->made_source = source;
-            c->made_callsite = at->rec.callsite;
+            comm_made(e, m, &at->rec);
+            return;
         }
-    }
-}
-
-void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec)
-{
-    if (c->made_callsite == 0) {
-        c->made_source = source;
-        c->made_callsite = rec->callsite;
     }
 }
 
@@ -154,12 +173,10 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         return 0;
     }
     if (label && def->label_bytes > 0 && c->label[0] == '\0') {
-        size_t n = def->label_bytes < ROLL_NAME_BYTES - 1 ? def->label_bytes : ROLL_NAME_BYTES - 1;
-        memcpy(c->label, label, n);
-        c->label[n] = '\0';
+        line_clean(c->label, sizeof(c->label), label, def->label_bytes);
     }
     s->member[id] = m;
-    note_made(c, source, s, def);
+    note_made(e, m, s, def);
     number_ranks(e, c);
     return 0;
 }

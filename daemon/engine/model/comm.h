@@ -111,8 +111,10 @@ struct comm {
     uint32_t origin;        /* enum roll_comm_origin */
     uint32_t child;         /* the number of the split of the parent that made it */
     int32_t color;          /* the colour of its members in that split */
-    uint32_t made_source;   /* the source that showed the call that made it */
+    uint32_t made_source;   /* the source of the call that made it, of the lowest rank of which that is known */
     uint16_t made_callsite; /* the call site of that call, by the id of that source; 0 = not known */
+    uint32_t made_rank;     /* that rank on the communicator, plus 1; 0 = none */
+    bool made_elsewhere;    /* members made it at different lines of Python */
     char label[ROLL_NAME_BYTES];
     bool open;         /* nothing has told its size: the communicator grows with the members that are seen */
     uint32_t believed; /* ranks that the job believes it to have, where some are stood in for; 0: `size` */
@@ -193,8 +195,8 @@ struct comm *comm_find(const struct roll_engine *e, uint64_t key);
  */
 int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def, const char *label,
                 struct comm **contradicts);
-/* This record is the call that makes the communicator. */
-void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec);
+/* This record is the call by which member m made the communicator. */
+void comm_made(struct roll_engine *e, const struct member *m, const struct roll_record *rec);
 /* Doubles the window of slots. 0, NOMEM. */
 int comm_grow(struct comm *c);
 /* Opens the slots before `upto`, which there is room for. */
@@ -209,6 +211,8 @@ bool comm_behind(const struct member *m);
 const struct member *comm_member_of(const struct comm *c, uint32_t source);
 /* The rank in the job of a member; NO_SOURCE: not known. */
 uint32_t comm_world(const struct roll_engine *e, const struct comm *c, uint32_t rank);
+/* The call by which communicators of this origin (enum roll_comm_origin) are made. */
+enum roll_op comm_made_by(uint32_t origin);
 void comm_free(struct comm *c);
 
 /* variant.c: the calls at a slot that differ from the call that came first */

@@ -24,6 +24,24 @@ struct told {
     uint64_t seq;
 };
 
+/* A line of the job's own Python: line.c. */
+struct python_line {
+    char file[ROLL_NAME_BYTES]; /* without its folder */
+    char function[96];
+    uint32_t number; /* from 1; 0: not known */
+};
+
+/* What the job calls a process group, whose communicators have this label and size: line.c. */
+struct group {
+    char label[ROLL_NAME_BYTES], name[ROLL_NAME_BYTES]; /* name "": the job gave none */
+    uint32_t size;
+    struct python_line line; /* that made it */
+};
+
+struct file_name {
+    char name[ROLL_NAME_BYTES];
+};
+
 /* What has been said or remembered under one key: say_once, say_remember. */
 struct said_key {
     uint64_t number; /* the verdict that is remembered; 0 = none */
@@ -66,7 +84,14 @@ struct roll_engine {
     uint32_t comms;
     size_t comm_room;
     struct roll_map comm_at; /* from the key of a communicator to its number in `comm` */
-    struct variant *variant; /* a pool: variant.c */
+    struct file_name *file;  /* files of Python, lines of the job's own, and process groups that it has named: line.c */
+    struct python_line *line;
+    struct group *group;
+    uint32_t files, lines, groups;
+    size_t file_room, line_room, group_room;
+    struct roll_map file_at, line_at; /* from an identity (site.c) to its number */
+    struct roll_map group_at;         /* from a hash of label and size */
+    struct variant *variant;          /* a pool: variant.c */
     uint32_t variants;
     uint32_t variant_free; /* 1 + the number of the first free one; 0 = none is free */
     size_t variant_room;

@@ -10,7 +10,7 @@
  * call.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/source.h"
+#include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,22 +93,30 @@ static int add_stack(struct site_table *t, const struct roll_def *def)
     return 0;
 }
 
-static int add_source(struct site_table *t, const struct roll_def *def)
+static int add_source(struct roll_engine *e, struct site_table *t, const struct roll_def *def)
 {
-    int rc = def->id <= SITES_MAX ? ROLL_GROW_ZERO(t->source, t->sources, (size_t)def->id + 1) : 0;
-    if (rc == 0 && def->id <= SITES_MAX) {
+    if (def->id > SITES_MAX) {
+        return 0;
+    }
+    int rc = ROLL_GROW_ZERO(t->source, t->sources, (size_t)def->id + 1);
+    if (rc == 0) {
         t->source[def->id] = mix_base(3, def->source.path, def->source.path_bytes) | 1;
+        rc = line_note_file(e, t->source[def->id], def->source.path, def->source.path_bytes);
     }
     return rc;
 }
 
-static int add_line(struct site_table *t, const struct roll_def *def)
+static int add_line(struct roll_engine *e, struct site_table *t, const struct roll_def *def)
 {
     const struct roll_def_line *info = &def->line.info;
-    int rc = def->id <= SITES_MAX ? ROLL_GROW_ZERO(t->line, t->lines, (size_t)def->id + 1) : 0;
-    if (rc == 0 && def->id <= SITES_MAX) {
+    if (def->id > SITES_MAX) {
+        return 0;
+    }
+    int rc = ROLL_GROW_ZERO(t->line, t->lines, (size_t)def->id + 1);
+    if (rc == 0) {
         uint64_t source = info->source < t->sources ? t->source[info->source] : 0;
         t->line[def->id] = mix_bytes(mix(source, info->line), def->line.function, info->function_bytes) | 1;
+        rc = line_note(e, t->line[def->id], source, info, def->line.function);
     }
     return rc;
 }
@@ -130,7 +138,7 @@ static int add_module(struct site_table *t, const struct roll_def *def)
     return 0;
 }
 
-int site_define(struct source *s, const struct roll_def *def)
+int site_define(struct roll_engine *e, struct source *s, const struct roll_def *def)
 {
     if (!s->sites) {
         s->sites = calloc(1, sizeof(*s->sites));
@@ -143,9 +151,9 @@ int site_define(struct source *s, const struct roll_def *def)
     case ROLL_DEF_MODULE:
         return add_module(s->sites, def);
     case ROLL_DEF_SOURCE:
-        return add_source(s->sites, def);
+        return add_source(e, s->sites, def);
     case ROLL_DEF_LINE:
-        return add_line(s->sites, def);
+        return add_line(e, s->sites, def);
     default:
         return add_stack(s->sites, def);
     }
@@ -211,6 +219,19 @@ static uint64_t identity(const struct site_table *t, uint32_t id)
 uint64_t site_of(const struct source *s, const struct roll_record *rec)
 {
     return identity(s->sites, rec->callsite);
+}
+
+uint64_t site_line(const struct roll_engine *e, const struct source *s, uint32_t callsite)
+{
+    const struct site_table *t = s->sites;
+    const struct stack *stack = t && callsite > 0 && callsite <= t->stacks ? &t->stack[callsite - 1] : NULL;
+    for (uint32_t i = 0; stack && i < stack->lines; i++) {
+        uint64_t line = stack->line[i].line < t->lines ? t->line[stack->line[i].line] : 0;
+        if (line_find(e, line)) {
+            return line;
+        }
+    }
+    return 0;
 }
 
 /* The near place of a call: the innermost frame, whose address, right behind the call, is exact, and the lines of

@@ -325,8 +325,10 @@ bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32
 
 /* site.c: call sites that can be compared between ranks */
 
-/* Takes the definition of a call site or of a module. 0, NOMEM. */
-int site_define(struct source *s, const struct roll_def *def);
+/* Takes the definition of a call site, of what its lines are made of, or of a module. 0, NOMEM. */
+int site_define(struct roll_engine *e, struct source *s, const struct roll_def *def);
+/* The identity of the innermost line of the job's own Python at a call site; 0 = there is none, or it is not known. */
+uint64_t site_line(const struct roll_engine *e, const struct source *s, uint32_t callsite);
 /* The number of the place at which a call stands, the same on each rank; 0 = not known. */
 uint64_t site_of(const struct source *s, const struct roll_record *rec);
 enum site_relation {
@@ -341,5 +343,21 @@ bool site_is_known(const struct source *s, uint64_t site);
 /* The same of the place of a call of another rank: by its lines of Python where native stacks cannot be compared. */
 bool site_is_home(const struct source *s, const struct source *other, const struct roll_record *of_other);
 void site_forget(struct source *s);
+
+/* line.c: lines of Python as texts, and what the job calls its process groups */
+
+struct python_line;
+struct group;
+/* Copies at most room - 1 bytes of a text: what has no room is left out, and control characters become '?'. */
+void line_clean(char *out, size_t room, const char *text, size_t bytes);
+int line_note_file(struct roll_engine *e, uint64_t identity, const char *path, uint32_t bytes);
+/* Keeps a line, unless it is a library's. 0, NOMEM. */
+int line_note(struct roll_engine *e, uint64_t identity, uint64_t file, const struct roll_def_line *info,
+              const char *function);
+/* NULL: it is no line of the job's, or not known. */
+const struct python_line *line_find(const struct roll_engine *e, uint64_t identity);
+/* What roll_engine_group told of communicators with this label and size; NULL: nothing. */
+const struct group *group_find(const struct roll_engine *e, const char *label, uint32_t size);
+void lines_free(struct roll_engine *e);
 
 #endif

@@ -233,6 +233,9 @@ void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq)
     w = (struct words){.used = 0};
     words_comm_made(&w, c);
     snprintf(v->comm_made, sizeof(v->comm_made), "%.159s", w.text);
+    w = (struct words){.used = 0};
+    words_comm_place(&w, c);
+    snprintf(v->comm_place, sizeof(v->comm_place), "%.199s", w.text);
     v->comm_made_source = c->made_source;
     v->comm_made_callsite = c->made_callsite;
 }

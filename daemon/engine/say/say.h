@@ -78,17 +78,31 @@ void words_add(struct words *w, const char *format, ...) __attribute__((format(p
 void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
 void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
 void words_wait(struct words *w, const struct roll_rankset *set);  /* "rank 3 waits", "ranks 0-2 wait" */
-/* The one name of a communicator: "communicator ep (8 ranks)"; "communicator ep of ranks 0-7 (8 ranks)" where others
- * have that label; without a label "communicator of every 8th rank from 3 (4 ranks)", "the 2nd communicator of ranks
- * 0-7 (8 ranks)". */
-void words_comm(struct words *w, const struct comm *c);
-void words_comm_made(struct words *w,
-                     const struct comm *c); /* "made by CommSplit of communicator world (16 ranks), color 1" */
 void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
 /* " The calls known so far fit call-skipped and op-mismatch as well." Adds nothing where the class is certain. */
 void words_may_be(struct words *w, const struct roll_verdict *v);
 /* What the remedy does, and the command that switches it on. */
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint32_t layer);
+
+/* name.c: what communicators are called */
+
+/* The one name of a communicator: "communicator ep (8 ranks)", "group mesh_dp (8 ranks)", "the default group (8
+ * ranks)"; with " of ranks 0-7" where others have that name; without a name "the communicator of every 8th rank from 3
+ * (4 ranks)", "the 2nd communicator of ranks 0-7 made at train.py:91 (8 ranks)". */
+void words_comm(struct words *w, const struct comm *c);
+/* The same for a cell of a table: "ep", "mesh_dp", "default group"; without a name "every 8th rank from 3". */
+void words_comm_short(struct words *w, const struct comm *c, const struct roll_rankset *members);
+/* The distance between ranks of a set that follow each other; 0: they have no common one, or there are not two. */
+uint32_t members_stride(const struct roll_rankset *set);
+/* A number that is the same for communicators that are one thing of the program many times: of one size, with the same
+ * distances between their members, the same name where the job gave one, and made at one line. */
+uint64_t comm_family(const struct comm *c, const struct roll_rankset *members);
+/* The job has given it a name. */
+bool comm_is_named(const struct comm *c);
+/* "made by CommSplit of communicator world (16 ranks), color 1"; nothing where that is not known. */
+void words_comm_made(struct words *w, const struct comm *c);
+/* The job's line that made it: "train.py:91 main"; nothing where that is not known. */
+void words_comm_place(struct words *w, const struct comm *c);
 
 #endif

@@ -78,8 +78,8 @@ static void test_once_shows_ranks_comms_and_verdicts(void **state)
               "   2  n1     12  running  AllReduce  dp      5     2.5 s      1     3      6     0\n"
               "   3  n1     13  running  AllReduce  dp      5  500.0 ms      1     3      6     0\n"
               "\n"
-              "COMM                LABEL  ROLE  SIZE  SEEN  DONE  AHEAD  BEHIND  MEMBERS\n"
-              "0x00000000000000aa  dp     -        4     4     5      6  1       0-3\n"
+              "COMM  ROLE  SIZE  SEEN  DONE  AHEAD  BEHIND  MEMBERS  MADE AT  KEY\n"
+              "dp    -        4     4     5      6  1       0-3      -        0x00000000000000aa\n"
               "\n"
               "#  TIME (UTC)    CERTAINTY  VERDICT       RANKS  WAITING  COMM  SEQ  TITLE\n"
               "1  22:13:29.123  proven     call-skipped  1      0,2-3    dp      5  a rank left out a call\n");
@@ -121,11 +121,70 @@ static void test_comms_fold_their_ranks(void **state)
     json_t *status = load(status_text);
     struct roll_columns t = {0};
     char line[256];
-    assert_int_equal(roll_top_comms(status, &t), 0);
+    assert_int_equal(roll_top_comms(status, false, &t), 0);
     roll_columns_line(&t, 1, 0, line, sizeof(line));
-    assert_string_equal(line, "0x00000000000000aa  dp     -        4     4     5      6  1       0-3");
+    assert_string_equal(line, "dp    -        4     4     5      6  1       0-3      -        0x00000000000000aa");
     roll_columns_fini(&t);
     json_decref(status);
+}
+
+/* Many communicators of one kind are one row, when it is asked for, and where they are too many for a screen. A name
+ * that the root gives goes before label and key, also for the last calls and for verdicts. */
+static void test_families_share_a_row_and_names_are_used(void **state)
+{
+    (void)state;
+    struct roll_columns t = {0};
+    char line[256];
+    for (int many = 0; many < 2; many++) {
+        json_t *status = json_object(), *comms = json_array();
+        for (int i = 0; i < (many ? 100 : 3); i++) {
+            char key[32];
+            snprintf(key, sizeof(key), "0x%016x", i);
+            json_array_append_new(comms, json_pack("{s:s,s:s,s:s,s:s,s:i}", "key", key, "label", "1", "name", "group 1",
+                                                   "made_at", "train.py:9 main", "size", 8));
+        }
+        json_object_set_new(status, "comms", comms);
+        json_object_set_new(status, "families",
+                            json_pack("[{s:s,s:i,s:i,s:i,s:s,s:s}]", "name", "tp-like", "groups", many ? 100 : 3,
+                                      "done", 7, "ahead", 9, "text", "100 groups of 8 neighbours", "made_at",
+                                      "train.py:9 main"));
+        assert_int_equal(roll_top_comms(status, false, &t), 0);
+        assert_int_equal(roll_columns_rows(&t), many ? 2 : 4);
+        roll_columns_line(&t, 1, 0, line, sizeof(line));
+        assert_string_equal(line, many ? "tp-like     100     7      9  100 groups of 8 neighbours  train.py:9 main"
+                                       : "group 1  -        8     -     -      -  -       -        train.py:9 main  "
+                                         "0x0000000000000000");
+        roll_columns_fini(&t);
+        assert_int_equal(roll_top_comms(status, true, &t), 0);
+        assert_int_equal(roll_columns_rows(&t), 2);
+        roll_columns_fini(&t);
+        json_object_set_new(
+            status, "ranks",
+            json_pack("[{s:i,s:{s:s,s:s}}]", "rank", 0, "last", "op", "AllReduce", "comm", "0x0000000000000002"));
+        roll_top_sort(status);
+        char *text = once(status, NULL, false, 0);
+        assert_non_null(strstr(text, "AllReduce  group 1"));
+        free(text);
+        json_decref(status);
+    }
+    static const char *const names[][2] = {
+        {"the default group (4 ranks)", "default group"},
+        {"group 1 of ranks 0-1 (2 ranks)", "group 1 of ranks 0-1"},
+        {"communicator ep (2 ranks)", "ep"},
+        {"the communicator of ranks 0-3 made at t.py:9 (4 ranks)", "ranks 0-3 made at t.py:9"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        json_t *verdicts = load(verdict_text);
+        json_object_set_new(json_object_get(json_array_get(verdicts, 0), "comm"), "name", json_string(names[i][0]));
+        assert_int_equal(roll_top_verdicts(verdicts, &t), 0);
+        roll_columns_line(&t, 1, 0, line, sizeof(line));
+        char want[64];
+        snprintf(want, sizeof(want), "  %s  ", names[i][1]);
+        if (strstr(line, want) == NULL) {
+            fail_msg("no \"%s\" in: %s", want, line);
+        }
+        roll_columns_fini(&t);
+        json_decref(verdicts);
+    }
 }
 
 static void test_lines_fit_80_columns(void **state)
@@ -244,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_verdicts_that_were_lost_show_where_there_are_any),
         cmocka_unit_test(test_fold_puts_ranks_at_one_place_into_one_row),
         cmocka_unit_test(test_comms_fold_their_ranks),
+        cmocka_unit_test(test_families_share_a_row_and_names_are_used),
         cmocka_unit_test(test_lines_fit_80_columns),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
         cmocka_unit_test(test_entered_call_is_marked),

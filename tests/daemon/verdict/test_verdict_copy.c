@@ -73,6 +73,7 @@ static struct roll_verdict full_verdict(void)
                              .comm_label = "dp",
                              .comm_name = "communicator \"dp\" of ranks 0-3",
                              .comm_made = "split from world",
+                             .comm_place = "train.py:91 main",
                              .comm_made_source = 3,
                              .comm_made_callsite = 1,
                              .comm_size = 8,

@@ -41,6 +41,8 @@ static struct roll_verdict full_verdict(void)
                              .event_ns = 1700000000000000000,
                              .comm_key = 0xc0ffee,
                              .comm_label = "dp",
+                             .comm_name = "communicator dp (8 ranks)",
+                             .comm_place = "train.py:91 main",
                              .comm_size = 8,
                              .seq = 17,
                              .field = "count",
@@ -122,6 +124,9 @@ static void a_full_verdict_has_every_member(void **state)
     assert_string_equal(text(comm, "key"), "0x0000000000c0ffee");
     assert_string_equal(text(comm, "label"), "dp");
     assert_int_equal(number(comm, "size"), 8);
+    assert_string_equal(text(comm, "name"), "communicator dp (8 ranks)");
+    assert_true(json_is_null(json_object_get(comm, "made")));
+    assert_string_equal(text(comm, "made_at"), "train.py:91 main");
     assert_int_equal(number(json, "seq"), 17);
     assert_int_equal(number(json, "time_ns"), 1700000000000000001);
     assert_string_equal(text(json, "field"), "count");

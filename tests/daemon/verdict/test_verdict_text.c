@@ -71,6 +71,40 @@ static void the_block_is_short_and_aligned(void **state)
     json_decref(json);
 }
 
+/* A group of PyTorch is called by its name, a label that the job chose stands in quotes, and the job's line that made
+ * the communicator has a line of its own. */
+static void a_communicator_has_its_name_and_the_line_that_made_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *label, *name, *made, *made_at, *lines;
+    } rows[] = {
+        {"0", "the default group (4 ranks)", "made by CommInit", "train.py:91 main",
+         "where     call #17 on the default group (4 ranks), step 12, microbatch 0, layer 1, backward\n"
+         "          made at train.py:91 main, by CommInit\n"},
+        {"5", "group mesh_dp of ranks 0,2 (2 ranks)", "", "",
+         "where     call #17 on group mesh_dp of ranks 0,2 (2 ranks), step 12, microbatch 0, layer 1, backward\n"},
+        {"dp", "communicator dp of ranks 0-3 (4 ranks)", "made by CommSplit of the default group (8 ranks), color 1",
+         "train.py:91 main",
+         "where     call #17 on communicator \"dp\" of ranks 0-3 (4 ranks), step 12, microbatch 0, layer 1,\n"
+         "          backward\n"
+         "          made at train.py:91 main, by CommSplit of the default group (8 ranks), color 1\n"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *json = load(), *comm = json_object_get(json, "comm");
+        json_object_set_new(comm, "label", json_string(rows[i].label));
+        json_object_set_new(comm, "name", json_string(rows[i].name));
+        json_object_set_new(comm, "made", json_string(rows[i].made));
+        json_object_set_new(comm, "made_at", json_string(rows[i].made_at));
+        char *text = print(json, false, 0);
+        if (strstr(text, rows[i].lines) == NULL) {
+            fail_msg("no\n%sin\n%s", rows[i].lines, text);
+        }
+        free(text);
+        json_decref(json);
+    }
+}
+
 static void colour_changes_nothing_but_colour(void **state)
 {
     (void)state;
@@ -477,6 +511,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_block_is_short_and_aligned),
+        cmocka_unit_test(a_communicator_has_its_name_and_the_line_that_made_it),
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
         cmocka_unit_test(calls_that_make_communicators_are_put_in_words),
