@@ -115,6 +115,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     }
     doubts_free(e);
     lines_free(e);
+    rounds_free(e);
     free(e->source);
     free(e->stirred);
     free(e->newest);

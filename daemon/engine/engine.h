@@ -80,6 +80,7 @@ struct roll_verdict {
     uint32_t sides;
     struct roll_rankset waiting;      /* the ranks that wait for the culprits */
     uint32_t step, microbatch, layer; /* ROLL_STEP_NONE, 0, ROLL_LAYER_NONE = not known */
+    uint32_t step_learned;            /* how often the job has gone round its loop, as its calls show; 0 = not known */
     struct roll_rankset layers; /* all MoE layers concerned, where there are some; `layer` showed the mistake first */
     enum roll_phase phase;
     uint32_t remedy;  /* the bit of a remedy that would help; 0 = none */
@@ -205,7 +206,9 @@ struct roll_engine_summary {
     uint64_t lost;     /* records */
     uint32_t sources, comms;
     uint32_t sources_live;
-    uint32_t incomplete; /* operations that some but not all members have issued */
+    uint32_t incomplete;  /* operations that some but not all members have issued */
+    uint32_t step;        /* the furthest that a rank has told; else learned (model/round.c); ROLL_STEP_NONE */
+    bool step_is_learned; /* about so many: from what repeats in the calls of one rank */
 };
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out);
 

@@ -346,6 +346,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         }
         break;
     case ROLL_CLASS_COLL:
+        if (s->step == ROLL_STEP_NONE) { /* else the job tells */
+            round_call(e, s, rec);
+        }
         rc = take_collective(e, s, entry, ticket);
         break;
     case ROLL_CLASS_P2P:

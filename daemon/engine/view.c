@@ -18,9 +18,16 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
                                         .findings = e->findings,
                                         .lost = e->lost,
                                         .sources = e->sources,
-                                        .comms = e->comms};
+                                        .comms = e->comms,
+                                        .step = ROLL_STEP_NONE};
     for (uint32_t i = 0; i < e->sources; i++) {
+        uint32_t step = e->source[i]->step;
         out->sources_live += source_alive(e->source[i]);
+        out->step = step != ROLL_STEP_NONE && (out->step == ROLL_STEP_NONE || step > out->step) ? step : out->step;
+    }
+    if (out->step == ROLL_STEP_NONE) {
+        out->step = round_now(e);
+        out->step_is_learned = out->step != ROLL_STEP_NONE;
     }
     for (uint32_t i = 0; i < e->comms; i++) {
         const struct comm *c = e->comm[i];

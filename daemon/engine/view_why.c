@@ -334,6 +334,9 @@ int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, ch
     }
     why_comms(&w, &who);
     why_waits(&w, e, &who);
+    if (who.s->step == ROLL_STEP_NONE && round_now(e) != ROLL_STEP_NONE) {
+        words_add(&w, " The job is in step ~%u (learned: its calls have repeated so often).", round_now(e));
+    }
     snprintf(out, size, "%s", w.text);
     return (int)w.used;
 }

@@ -171,7 +171,9 @@ static void add_moment(json_t *out, const struct roll_verdict *v)
     json_object_set_new(out, "time_ns", json_integer((json_int_t)v->time_ns));
     json_object_set_new(out, "event_ns", number_or_null(v->event_ns != 0, v->event_ns));
     json_object_set_new(out, "field", text_or_null(v->field));
-    json_object_set_new(out, "step", number_or_null(stepped, v->step));
+    bool learned = !stepped && v->step_learned != 0;
+    json_object_set_new(out, "step", number_or_null(stepped || learned, stepped ? v->step : v->step_learned));
+    json_object_set_new(out, "step_source", text_or_null(stepped ? "job" : learned ? "learned" : ""));
     json_object_set_new(out, "microbatch", number_or_null(stepped, v->microbatch));
     json_object_set_new(out, "layer", number_or_null(v->layer < ROLL_LAYER_NONE, v->layer));
     json_object_set_new(out, "layers", roll_ranks_to_json(&v->layers));
@@ -196,10 +198,11 @@ static void add_life(json_t *out, const struct roll_verdict *v)
 static bool complete(const json_t *verdict)
 {
     static const char *const members[] = {
-        "schema", "number",   "code",       "title",    "family",       "certainty", "culprits",   "culprits_text",
-        "comm",   "seq",      "time_ns",    "event_ns", "field",        "step",      "microbatch", "layer",
-        "phase",  "evidence", "callsites",  "waiting",  "waiting_text", "remedy",    "remedied",   "text",
-        "job",    "restart",  "supersedes", "confirms", "withdraws",    "may_be",    "layers",     "layers_text",
+        "schema",        "number",   "code",   "title",       "family",      "certainty",  "culprits",
+        "culprits_text", "comm",     "seq",    "time_ns",     "event_ns",    "field",      "step",
+        "microbatch",    "layer",    "phase",  "evidence",    "callsites",   "waiting",    "waiting_text",
+        "remedy",        "remedied", "text",   "job",         "restart",     "supersedes", "confirms",
+        "withdraws",     "may_be",   "layers", "layers_text", "step_source",
     };
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
         if (json_object_get(verdict, members[i]) == NULL) {

@@ -134,6 +134,17 @@ static void add_comm(struct roll_line *text, const json_t *verdict)
     }
 }
 
+/* A number with a comma before each three digits: "1,204". */
+static void add_grouped(struct roll_line *text, int64_t number)
+{
+    if (number >= 1000) {
+        add_grouped(text, number / 1000);
+        roll_line_add(text, ",%03" PRId64, number % 1000);
+    } else {
+        roll_line_add(text, "%" PRId64, number);
+    }
+}
+
 static void print_where(const struct roll_printer *p, const json_t *verdict)
 {
     static const char *const places[] = {"step", "microbatch", "layer"};
@@ -148,6 +159,11 @@ static void print_where(const struct roll_printer *p, const json_t *verdict)
         }
         if (i == 2 && json_array_size(json_object_get(verdict, "layers")) > 1) {
             roll_line_add(&text, "layers %.80s, ", roll_member_text(verdict, "layers_text"));
+        } else if (i == 0 && strcmp(roll_member_text(verdict, "step_source"), "learned") == 0 &&
+                   roll_member_number(verdict, "step", &number)) {
+            roll_line_add(&text, "step ~");
+            add_grouped(&text, number);
+            roll_line_add(&text, " (learned), ");
         } else if (roll_member_number(verdict, places[i], &number)) {
             roll_line_add(&text, "%s %" PRId64 ", ", places[i], number);
         }

@@ -123,6 +123,11 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     snprintf(second + used, size - used, "  lost %s  incomplete %s", counted(sum, "lost", a),
              counted(sum, "incomplete", b));
     used = strlen(second);
+    if (json_is_integer(json_object_get(sum, "step"))) {
+        bool learned = strcmp(roll_json_text(sum, "step_source", ""), "learned") == 0;
+        snprintf(second + used, size - used, learned ? "  step ~%s (learned)" : "  step %s", counted(sum, "step", a));
+        used = strlen(second);
+    }
     const json_t *losses = json_object_get(status, "losses");
     if (roll_json_int(losses, "verdict", 0) > 0) {
         snprintf(second + used, size - used, "  verdicts lost %s", counted(losses, "verdict", a));

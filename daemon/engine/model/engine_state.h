@@ -91,6 +91,7 @@ struct roll_engine {
     size_t file_room, line_room, group_room;
     struct roll_map file_at, line_at; /* from an identity (site.c) to its number */
     struct roll_map group_at;         /* from a hash of label and size */
+    struct rounds *rounds;            /* what repeats in the calls of one rank: round.c; owned; NULL: no call yet */
     struct variant *variant;          /* a pool: variant.c */
     uint32_t variants;
     uint32_t variant_free; /* 1 + the number of the first free one; 0 = none is free */

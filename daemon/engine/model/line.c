@@ -8,13 +8,22 @@
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
-#include "trace/ident.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define LINES_MAX  65536u
 #define GROUPS_MAX 65536u
+
+uint64_t line_hash(uint64_t seed, const void *data, size_t bytes)
+{
+    uint64_t h = seed ^ 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < bytes; i++) {
+        h = (h ^ ((const uint8_t *)data)[i]) * 0xbf58476d1ce4e5b9u;
+        h ^= h >> 31;
+    }
+    return h;
+}
 
 void line_clean(char *out, size_t room, const char *text, size_t bytes)
 {
@@ -71,7 +80,7 @@ const struct python_line *line_find(const struct roll_engine *e, uint64_t identi
 
 static uint64_t group_key(const char *label, uint32_t size)
 {
-    return roll_hash64(size, label, strlen(label));
+    return line_hash(size, label, strlen(label));
 }
 
 int roll_engine_group(roll_engine_t *e, const struct roll_group_name *name)

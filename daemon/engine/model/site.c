@@ -234,6 +234,26 @@ uint64_t site_line(const struct roll_engine *e, const struct source *s, uint32_t
     return 0;
 }
 
+bool site_stands_aside(const struct roll_engine *e, const struct source *s, uint32_t callsite)
+{
+    static const char *const words[] = {"eval", "valid", "test", "infer", "generate", "save", "checkpoint"};
+    const struct site_table *t = s->sites;
+    const struct stack *stack = t && callsite > 0 && callsite <= t->stacks ? &t->stack[callsite - 1] : NULL;
+    for (uint32_t i = 0; stack && i < stack->lines; i++) {
+        uint64_t id = stack->line[i].line < t->lines ? t->line[stack->line[i].line] : 0;
+        const struct python_line *line = line_find(e, id);
+        const char *name = line ? strrchr(line->function, '.') : NULL;
+        name = name ? name + 1 : line ? line->function : "";
+        name += strspn(name, "_");
+        for (size_t k = 0; k < sizeof(words) / sizeof(words[0]); k++) {
+            if (strncmp(name, words[k], strlen(words[k])) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* The near place of a call: the innermost frame, whose address, right behind the call, is exact, and the lines of
  * Python, which are exact as well. The other native frames may have been guessed from words on the stack. */
 static uint64_t near(const struct site_table *t, uint32_t id)

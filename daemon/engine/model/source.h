@@ -344,10 +344,24 @@ bool site_is_known(const struct source *s, uint64_t site);
 bool site_is_home(const struct source *s, const struct source *other, const struct roll_record *of_other);
 void site_forget(struct source *s);
 
+/* Some line of the job's own at this call site is in a function that is named as what stands beside a training loop:
+ * evaluations, tests, checkpoints. */
+bool site_stands_aside(const struct roll_engine *e, const struct source *s, uint32_t callsite);
+
+/* round.c: which time round of its loop the job is in */
+
+/* Takes the next collective of a source. */
+void round_call(struct roll_engine *e, const struct source *s, const struct roll_record *rec);
+/* How often the loop has been gone round; ROLL_STEP_NONE: it is not known, or not for sure. */
+uint32_t round_now(const struct roll_engine *e);
+void rounds_free(struct roll_engine *e);
+
 /* line.c: lines of Python as texts, and what the job calls its process groups */
 
 struct python_line;
 struct group;
+/* A running hash of bytes. trace/ident.h has one as well, in a file that looks at the process. */
+uint64_t line_hash(uint64_t seed, const void *data, size_t bytes);
 /* Copies at most room - 1 bytes of a text: what has no room is left out, and control characters become '?'. */
 void line_clean(char *out, size_t room, const char *text, size_t bytes);
 int line_note_file(struct roll_engine *e, uint64_t identity, const char *path, uint32_t bytes);

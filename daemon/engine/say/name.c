@@ -15,7 +15,6 @@
  * communicator by three names.
  */
 #include "daemon/engine/say/say.h"
-#include "trace/ident.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -279,17 +278,17 @@ uint64_t comm_family(const struct comm *c, const struct roll_rankset *members)
     bool many, is_named = name.kind != KIND_NONE && name.kind != KIND_NUMBER;
     const struct python_line *line = line_of(c, &many);
     const struct source *s = c->made_rank > 0 ? c->engine->source[c->made_source] : NULL;
-    uint64_t h = roll_hash64(c->size, is_named ? name.text : "", is_named ? strlen(name.text) : 0);
+    uint64_t h = line_hash(c->size, is_named ? name.text : "", is_named ? strlen(name.text) : 0);
     if (line) {
-        h = roll_hash64(h ^ line->number, line->file, strlen(line->file));
+        h = line_hash(h ^ line->number, line->file, strlen(line->file));
     } else if (s) {
         uint64_t place = site_of(s, &(struct roll_record){.callsite = c->made_callsite});
-        h = roll_hash64(h, &place, sizeof(place));
+        h = line_hash(h, &place, sizeof(place));
     }
     for (size_t i = 0; i < members->used; i++) {
         uint32_t gap[2] = {members->range[i].first - members->range[0].first,
                            members->range[i].last - members->range[i].first};
-        h = roll_hash64(h, gap, sizeof(gap));
+        h = line_hash(h, gap, sizeof(gap));
     }
     return h;
 }

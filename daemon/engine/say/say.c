@@ -207,6 +207,7 @@ struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enu
     v->field = "";
     v->text = "";
     v->step = ROLL_STEP_NONE;
+    v->step_learned = round_now(e) != ROLL_STEP_NONE ? round_now(e) : 0;
     v->layer = ROLL_LAYER_NONE;
     if (certainty != ROLL_NOTE) {
         e->findings++;

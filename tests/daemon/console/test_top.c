@@ -99,6 +99,21 @@ static void test_verdicts_that_were_lost_show_where_there_are_any(void **state)
     json_decref(status);
 }
 
+static void test_the_heading_says_which_step_the_job_is_in(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"learned", "  step ~1,204 (learned)\n"}, {"job", "  step 1,204\n"}};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *status = load(status_text), *summary = json_object_get(status, "summary");
+        json_object_set_new(summary, "step", json_integer(1204));
+        json_object_set_new(summary, "step_source", json_string(rows[i][0]));
+        char *text = once(status, NULL, false, 0);
+        assert_non_null(strstr(text, rows[i][1]));
+        free(text);
+        json_decref(status);
+    }
+}
+
 static void test_fold_puts_ranks_at_one_place_into_one_row(void **state)
 {
     (void)state;
@@ -301,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once_shows_ranks_comms_and_verdicts),
         cmocka_unit_test(test_verdicts_that_were_lost_show_where_there_are_any),
+        cmocka_unit_test(test_the_heading_says_which_step_the_job_is_in),
         cmocka_unit_test(test_fold_puts_ranks_at_one_place_into_one_row),
         cmocka_unit_test(test_comms_fold_their_ranks),
         cmocka_unit_test(test_families_share_a_row_and_names_are_used),

@@ -131,6 +131,7 @@ static void a_full_verdict_has_every_member(void **state)
     assert_int_equal(number(json, "time_ns"), 1700000000000000001);
     assert_string_equal(text(json, "field"), "count");
     assert_int_equal(number(json, "step"), 12);
+    assert_string_equal(text(json, "step_source"), "job");
     assert_int_equal(number(json, "layer"), 3);
     assert_string_equal(text(json, "phase"), "backward");
     const json_t *side = json_array_get(json_object_get(json, "evidence"), 1);
@@ -187,8 +188,8 @@ static void what_is_unknown_is_null(void **state)
                              .text = "gone"};
     json_t *json = to_json(&v, NULL, NULL, "j", 0);
     assert_non_null(json);
-    static const char *const nulls[] = {"comm",       "seq",   "event_ns", "field", "step",
-                                        "microbatch", "layer", "phase",    "remedy"};
+    static const char *const nulls[] = {"comm",       "seq",   "event_ns", "field",  "step",
+                                        "microbatch", "layer", "phase",    "remedy", "step_source"};
     for (size_t i = 0; i < sizeof(nulls) / sizeof(nulls[0]); i++) {
         assert_true(json_is_null(json_object_get(json, nulls[i])));
     }
@@ -200,6 +201,12 @@ static void what_is_unknown_is_null(void **state)
     }
     assert_int_equal(json_array_size(json_object_get(json, "culprits")), 0);
     assert_string_equal(text(json, "culprits_text"), "");
+    json_decref(json);
+    v.step_learned = 1204; /* what nobody told may be learned, and says so; of a microbatch nothing is known */
+    json = to_json(&v, NULL, NULL, "j", 0);
+    assert_int_equal(number(json, "step"), 1204);
+    assert_string_equal(text(json, "step_source"), "learned");
+    assert_true(json_is_null(json_object_get(json, "microbatch")));
     json_decref(json);
 }
 

@@ -105,6 +105,26 @@ static void a_communicator_has_its_name_and_the_line_that_made_it(void **state)
     }
 }
 
+static void a_learned_step_is_about_so_many(void **state)
+{
+    (void)state;
+    static const struct {
+        int step;
+        const char *words;
+    } rows[] = {{150, ", step ~150 (learned), "},
+                {1204, ", step ~1,204 (learned), "},
+                {1000007, ", step ~1,000,007 (learned), "}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *json = load();
+        json_object_set_new(json, "step", json_integer(rows[i].step));
+        json_object_set_new(json, "step_source", json_string("learned"));
+        char *text = print(json, false, 0);
+        assert_non_null(strstr(text, rows[i].words));
+        free(text);
+        json_decref(json);
+    }
+}
+
 static void colour_changes_nothing_but_colour(void **state)
 {
     (void)state;
@@ -512,6 +532,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_block_is_short_and_aligned),
         cmocka_unit_test(a_communicator_has_its_name_and_the_line_that_made_it),
+        cmocka_unit_test(a_learned_step_is_about_so_many),
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
         cmocka_unit_test(calls_that_make_communicators_are_put_in_words),
