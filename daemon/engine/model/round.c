@@ -8,7 +8,7 @@
  * would be a gigabyte. On one communicator a layer may be what repeats, so each communicator by itself was rejected.
  *
  * A wrong number is worse than none. So it is shown only
- *   - where the rank was watched from its first call on and nothing of it is lost;
+ *   - where the rank was watched from its first call on and nothing of it is lost (a dump is a window);
  *   - after FIRM rounds without a break: a loop over microbatches is shorter;
  *   - where no loop inside it makes most kinds of its calls, which could be the step itself, in a loop that evaluates;
  *   - until breaks come at equal distances, twice: then what repeats is a part of something that repeats.
@@ -201,7 +201,7 @@ uint32_t round_now(const struct roll_engine *e)
 {
     const struct rounds *r = e->rounds;
     const struct source *s = r ? e->source[r->leader] : NULL;
-    if (!s || r->off || s->lost > 0 || s->late) {
+    if (!s || r->off || s->lost > 0 || s->late || s->snapshot) {
         return ROLL_STEP_NONE;
     }
     if (r->period == 0 || r->unclear) {
