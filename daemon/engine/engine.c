@@ -189,6 +189,9 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
         def->type == ROLL_DEF_LINE) {
         return site_define(e, e->source[source], def);
     }
+    if (def->type == ROLL_DEF_NAME && def->name.info.kind == ROLL_NAME_GROUP) {
+        return group_define(e, def);
+    }
     if (def->type == ROLL_DEF_NAME) {
         return tensors_define(e, def);
     }

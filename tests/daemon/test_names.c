@@ -260,6 +260,38 @@ static void test_what_the_job_calls_a_group(void **state)
     roll_engine_destroy(&job.engine);
 }
 
+/* The same from a rank, by a definition, in any order with that of the communicator. */
+static void test_a_rank_tells_what_its_group_is_called(void **state)
+{
+    (void)state;
+    for (int before = 0; before < 2; before++) {
+        struct job job;
+        struct roll_def def = {.type = ROLL_DEF_NAME, .id = 1};
+        def.name.info = (struct roll_def_name){.kind = ROLL_NAME_GROUP,
+                                               .size = 2,
+                                               .line = 17,
+                                               .label_bytes = 2,
+                                               .text_bytes = 8,
+                                               .file_bytes = 11,
+                                               .function_bytes = 4};
+        def.name.label = "5\n";
+        def.name.text = "mesh\x1b_dp, and more that is not of it";
+        def.name.file = "/x/train.py";
+        def.name.function = "main";
+        begin(&job, 4);
+        if (before) {
+            assert_int_equal(roll_engine_define(job.engine, 3, &def), 0);
+        }
+        make(&job, &(struct made){1, "5\n", 0, 2, 2, NULL, 0, false});
+        if (!before) {
+            assert_int_equal(roll_engine_define(job.engine, 3, &def), 0);
+        }
+        assert_string_equal(view_of(&job, 1).name, "mesh?_dp");
+        assert_string_equal(view_of(&job, 1).place, "train.py:17 main");
+        roll_engine_destroy(&job.engine);
+    }
+}
+
 static void expect_family(const struct roll_comm_family *family, const char *name, const char *text, const char *place)
 {
     char out[96];
@@ -314,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_the_order_of_arrival_names_nothing),
         cmocka_unit_test(test_lines_tell_twins_apart),
         cmocka_unit_test(test_what_the_job_calls_a_group),
+        cmocka_unit_test(test_a_rank_tells_what_its_group_is_called),
         cmocka_unit_test(test_groups_of_one_shape_and_line_are_a_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,6 +102,21 @@ int roll_engine_group(roll_engine_t *e, const struct roll_group_name *name)
     return roll_map_add(&e->group_at, group_key(group.label, group.size), e->groups++);
 }
 
+int group_define(struct roll_engine *e, const struct roll_def *def)
+{
+    const struct roll_def_name *info = &def->name.info;
+    char label[ROLL_NAME_BYTES], text[ROLL_NAME_BYTES], file[256], function[96];
+    uint32_t cut = info->file_bytes < sizeof(file) ? 0 : info->file_bytes - (uint32_t)sizeof(file) + 1;
+    line_clean(label, sizeof(label), def->name.label, info->label_bytes);
+    line_clean(text, sizeof(text), def->name.text, info->text_bytes);
+    line_clean(file, sizeof(file), def->name.file + cut, info->file_bytes - cut); /* the end of a path tells most */
+    line_clean(function, sizeof(function), def->name.function, info->function_bytes);
+    return roll_engine_group(
+        e,
+        &(struct roll_group_name){
+            .label = label, .size = info->size, .name = text, .file = file, .function = function, .line = info->line});
+}
+
 const struct group *group_find(const struct roll_engine *e, const char *label, uint32_t size)
 {
     size_t step = 0;

@@ -370,6 +370,8 @@ int line_note(struct roll_engine *e, uint64_t identity, uint64_t file, const str
               const char *function);
 /* NULL: it is no line of the job's, or not known. */
 const struct python_line *line_find(const struct roll_engine *e, uint64_t identity);
+/* Takes the definition of a process group's name (ROLL_DEF_NAME). 0, NOMEM. */
+int group_define(struct roll_engine *e, const struct roll_def *def);
 /* What roll_engine_group told of communicators with this label and size; NULL: nothing. */
 const struct group *group_find(const struct roll_engine *e, const char *label, uint32_t size);
 void lines_free(struct roll_engine *e);
