@@ -60,6 +60,8 @@ struct roll_sources_of_ring {
     size_t paths;
     struct known_line *line; /* by id */
     size_t lines, wanted;
+    bool looked, is_mapped;             /* `mapping` was looked for, and is known: without it nothing is read */
+    struct roll_source_mapping mapping; /* of the ring */
 };
 
 /* the thread that reads */
@@ -80,8 +82,10 @@ static void *work(void *argument)
         item.said = roll_source_line(&item.process, item.path, item.line, item.text);
         pthread_mutex_lock(&s->lock);
         s->busy = false;
-        if (!s->stop && item.said && s->read_used < WAITING &&
-            ROLL_GROW(s->read, s->read_room, s->read_used + 1) == 0) {
+        if (s->read_used == WAITING) { /* the oldest is of a ring that has gone, if any is */
+            memmove(s->read, s->read + 1, --s->read_used * sizeof(item));
+        }
+        if (!s->stop && item.said && ROLL_GROW(s->read, s->read_room, s->read_used + 1) == 0) {
             s->read[s->read_used++] = item;
         }
         if (s->asked_used == 0) {
@@ -230,7 +234,7 @@ static size_t ask(roll_agent_sources_t *s, struct roll_sources_of_ring *known, c
         }
         struct item *item = &s->asked[s->asked_used++];
         *item = (struct item){.epoch = h->epoch,
-                              .process = {.pid = (pid_t)h->pid, .start_ticks = h->start_ticks},
+                              .process = {.pid = (pid_t)h->pid, .start_ticks = h->start_ticks, .ring = known->mapping},
                               .id = (uint32_t)id,
                               .line = line->line};
         memcpy(item->path, path, strlen(path) + 1);
@@ -267,9 +271,14 @@ void roll_agent_sources_look(roll_agent_sources_t *s, struct roll_agent_ring *ri
     if (ring->sources == NULL) {
         return;
     }
-    read_definitions(ring->sources, ring);
+    struct roll_sources_of_ring *known = ring->sources;
+    read_definitions(known, ring);
+    if (known->wanted > 0 && !known->looked) {
+        known->looked = true;
+        known->is_mapped = roll_source_mapping(ring->map.header, ring->path, &known->mapping);
+    }
     pthread_mutex_lock(&s->lock);
-    size_t asked = ring->sources->wanted > 0 && !ring->gone ? ask(s, ring->sources, ring) : 0;
+    size_t asked = known->wanted > 0 && known->is_mapped && !ring->gone ? ask(s, known, ring) : 0;
     s->slow = s->slow && (s->asked_used > 0 || s->busy);
     if (asked > 0 && !s->slow) {
         s->slow = !wait_for_thread(s, PATIENCE, false);

@@ -48,6 +48,18 @@ void roll_text_fit(char *text, size_t size, size_t width)
     }
 }
 
+void roll_text_plain(char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
+        if (c1) {
+            text[i++] = ' ';
+        }
+        text[i] = (c < 0x20 && c != '\n') || c == 0x7f || c1 ? ' ' : text[i];
+    }
+}
+
 void roll_text_put(const char *text, size_t bytes, FILE *out)
 {
     for (size_t i = 0; i < bytes; i++) {

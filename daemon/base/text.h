@@ -12,6 +12,9 @@ size_t roll_text_width(const char *text);
 /* Cuts text to `width` columns, at a character's boundary, with an ellipsis when something was cut. */
 void roll_text_fit(char *text, size_t size, size_t width);
 
+/* Makes what would steer a terminal blanks, in place; line ends stay. */
+void roll_text_plain(char *text, size_t bytes);
+
 /* Prints text of another process: what would steer a terminal shows as a blank. */
 void roll_text_put(const char *text, size_t bytes, FILE *out);
 /*

@@ -7,6 +7,7 @@
  * a root has told of is not told again from its rings.
  */
 #include "daemon/base/json.h"
+#include "daemon/base/text.h"
 #include "daemon/console/link.h"
 #include "daemon/console/rings_here.h"
 #include "daemon/console/text.h"
@@ -173,7 +174,9 @@ static void print_job(const struct jobs *jobs, const json_t *job)
     }
     uint64_t live = (uint64_t)roll_json_int(job, "ranks_live", 0), all = (uint64_t)roll_json_int(job, "ranks", 0);
     const char *ranks = roll_json_text(job, "ranks_text", "");
-    printf("job %s", roll_json_text(job, "job", "?"));
+    const char *name = roll_json_text(job, "job", "?");
+    fputs("job ", stdout);
+    roll_text_put(name, strlen(name), stdout);
     if (roll_json_int(job, "restart", 0) > 0) {
         printf(", restart %" PRId64, roll_json_int(job, "restart", 0));
     }

@@ -1,6 +1,7 @@
 /* link.c: connects to the root and asks it, with the same messages and exit codes in every subcommand. */
 #include "daemon/console/link.h"
 
+#include "daemon/base/text.h"
 #include "daemon/console/text.h"
 #include "trace/err.h"
 
@@ -58,6 +59,7 @@ const char *roll_link_about(const json_t *run, char *out, size_t size)
     fprintf(text, ", watched since %sZ (%s)", time, roll_span_text(now > since ? now - since : 0, age, sizeof(age)));
     fclose(text);
     out[size - 1] = '\0';
+    roll_text_plain(out, strlen(out));
     return out;
 }
 

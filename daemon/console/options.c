@@ -2,6 +2,7 @@
  * options.c: the options of a command, in the console's words; and the one-line messages.
  */
 #include "daemon/base/file.h"
+#include "daemon/base/text.h"
 #include "daemon/console/console.h"
 
 #include <stdarg.h>
@@ -25,6 +26,7 @@ static void write_line(const char *format, va_list args, const char *tail)
     if (used > sizeof(line) - 2) {
         used = sizeof(line) - 2;
     }
+    roll_text_plain(line, used); /* names of jobs, groups and programs are theirs to choose */
     line[used++] = '\n';
     fflush(stderr);
     (void)roll_write_all(STDERR_FILENO, line, used);

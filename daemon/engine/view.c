@@ -77,6 +77,12 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
     return true;
 }
 
+bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out)
+{
+    const struct source *s = source_newest(e, world_rank);
+    return s && roll_engine_source(e, s->number, out);
+}
+
 /* A guess at the role of a communicator, from its members and its traffic; for people only. */
 static const char *role_of(const struct roll_engine *e, const struct comm *c)
 {

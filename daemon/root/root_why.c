@@ -75,11 +75,12 @@ void roll_why_called(const struct roll_run *run, const struct roll_rankset *rank
 {
     char told[PLACES_TOLD][PLACE_BYTES], place[PLACE_BYTES];
     struct roll_view_source v;
-    size_t n = 0;
-    bool many = roll_rankset_count(ranks) > 1;
-    for (uint32_t i = 0; n < PLACES_TOLD && roll_engine_source(roll_feed_engine(run->feed), i, &v); i++) {
+    size_t n = 0, count = roll_rankset_count(ranks);
+    bool many = count > 1;
+    /* There may be as many such sets as ranks, so only the ranks of this one are looked at. */
+    for (size_t i = 0; n < PLACES_TOLD && i < count; i++) {
         const char *text = "";
-        bool new = v.info.world_rank >= 0 && roll_rankset_has(ranks, (uint32_t)v.info.world_rank) &&
+        bool new = roll_engine_rank(roll_feed_engine(run->feed), roll_rankset_at(ranks, i), &v) &&
                    roll_why_place(run, &v, place, sizeof(place), &text);
         for (size_t k = 0; k < n && new; k++) {
             new = strcmp(told[k], place) != 0;

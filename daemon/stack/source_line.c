@@ -4,9 +4,10 @@
  * The name is the job's, and may be any: a device, a pipe, a link out of a container, a file of somebody else. So the
  * path is resolved within the process's root, what it leads to is looked at before it is opened, and only what belongs
  * to a process of our own user is read: with other rights than the process has, the line would tell what the process
- * may not know. What was changed since the process began is not what it runs, and a wrong line is worse than none; a
- * process that was forked and runs no new program has the modules of its parent, so the time is that of the oldest such
- * parent.
+ * may not know. Which process that is, the ring says, and the job can write anything there: so the process must map the
+ * ring, which must belong to our own user, and must not be this one, which maps all rings. What was changed since the
+ * process began is not what it runs, and a wrong line is worse than none; a process that was forked and runs no new
+ * program has the modules of its parent, so the time is that of the oldest such parent.
  */
 #include "daemon/stack/source_line.h"
 
@@ -15,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,18 +98,78 @@ bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out
 
 /* the process */
 
-static bool is_it(const struct roll_source_process *p)
+/* Whether the process is there. A ring that does not know its time of birth gets that of now, for later looks. */
+static bool is_it(struct roll_source_process *p)
 {
     struct roll_proc_stat stat;
-    return roll_proc_stat(p->pid, 0, &stat) == 0 && (p->start_ticks == 0 || stat.start_ticks == p->start_ticks);
+    if (roll_proc_stat(p->pid, 0, &stat) != 0 || (p->start_ticks != 0 && stat.start_ticks != p->start_ticks)) {
+        return false;
+    }
+    p->start_ticks = stat.start_ticks;
+    return true;
 }
 
-static bool is_ours(pid_t pid)
+/*
+ * Looks through the mappings of a process: for the file at an address (at != 0), or for a file, whose device and inode
+ * are given. A process of the real kind has some thousands of mappings.
+ */
+static bool find_mapping(pid_t pid, unsigned long at, char file[48])
+{
+    char path[64], line[PATH_MAX + 256], found[sizeof(((struct roll_source_mapping *)0)->file)];
+    bool is_there = false;
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    FILE *maps = fopen(path, "re");
+    while (maps != NULL && !is_there && fgets(line, sizeof(line), maps) != NULL) {
+        unsigned long from, to;
+        char device[16], inode[24];
+        if (sscanf(line, "%lx-%lx %*s %*s %15s %23s", &from, &to, device, inode) != 4 || strcmp(inode, "0") == 0) {
+            continue;
+        }
+        snprintf(found, sizeof(found), "%s %s", device, inode);
+        is_there = at != 0 ? from <= at && at < to : strcmp(found, file) == 0;
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    if (is_there && at != 0) {
+        memcpy(file, found, sizeof(found));
+    }
+    return is_there;
+}
+
+bool roll_source_mapping(const void *at, const char *path, struct roll_source_mapping *out)
+{
+    struct stat st;
+    *out = (struct roll_source_mapping){.owner = 0};
+    /* The device of a file is another one in `struct stat` on some file systems; the inode is not. */
+    bool is_it = find_mapping(getpid(), (unsigned long)(uintptr_t)at, out->file) && lstat(path, &st) == 0 &&
+                 S_ISREG(st.st_mode) && strtoull(strchr(out->file, ' '), NULL, 10) == st.st_ino;
+    out->owner = is_it ? st.st_uid : 0;
+    return is_it;
+}
+
+/* Whether the process maps the ring, which is asked once for each process: that costs milliseconds. */
+static bool has_ring(const struct roll_source_process *p)
+{
+    static _Thread_local struct roll_source_process last;
+    char file[sizeof(p->ring.file)];
+    if (last.pid == p->pid && last.start_ticks == p->start_ticks && strcmp(last.ring.file, p->ring.file) == 0) {
+        return true;
+    }
+    memcpy(file, p->ring.file, sizeof(file));
+    bool has = find_mapping(p->pid, 0, file);
+    last = has ? *p : last;
+    return has;
+}
+
+/* Whether the process is of our own user, and writes the ring that has named it. */
+static bool is_ours(const struct roll_source_process *p)
 {
     char path[64];
     struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-    return stat(path, &st) == 0 && st.st_uid == geteuid();
+    snprintf(path, sizeof(path), "/proc/%d", (int)p->pid);
+    return stat(path, &st) == 0 && st.st_uid == geteuid() &&
+           (p->ring.file[0] == '\0' || (p->ring.owner == geteuid() && p->pid != getpid() && has_ring(p)));
 }
 
 /* What the kernel says of a process that a fork leaves as it is and an exec does not: where its code and its stack
@@ -219,13 +281,14 @@ static char *read_all(int fd, size_t *size)
     return bytes;
 }
 
-bool roll_source_line(const struct roll_source_process *p, const char *path, uint32_t line,
+bool roll_source_line(const struct roll_source_process *process, const char *path, uint32_t line,
                       char out[ROLL_TEXT_BYTES + 1])
 {
+    struct roll_source_process is = *process, *p = &is;
     size_t size = 0;
     struct stat st;
     bool said = false;
-    if (path[0] != '/' || !is_ours(p->pid)) {
+    if (path[0] != '/' || !is_it(p) || !is_ours(p)) {
         return false; /* a path that is not absolute was so in a directory that the process may have left */
     }
     int64_t begin = begin_of(p->pid);

@@ -10,10 +10,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A process, as its ring names it. */
+/* A file that this process maps. */
+struct roll_source_mapping {
+    char file[48]; /* device and inode, as /proc/PID/maps has them of all processes; "": no mapping is asked for */
+    uid_t owner;
+};
+
+/* A process, as its ring names it. Whoever may write the ring may name any process there. */
 struct roll_source_process {
     pid_t pid;
-    uint64_t start_ticks; /* so that another process with its number is not taken for it */
+    uint64_t start_ticks;            /* so that another process with its number is not taken for it */
+    struct roll_source_mapping ring; /* which the process maps, if it is the one that writes there */
 };
 
 /*
@@ -24,6 +31,9 @@ struct roll_source_process {
  */
 bool roll_source_line(const struct roll_source_process *process, const char *path, uint32_t line,
                       char out[ROLL_TEXT_BYTES + 1]);
+
+/* The file that this process maps at an address, which lies at `path`. False: it is not, or not any more. */
+bool roll_source_mapping(const void *at, const char *path, struct roll_source_mapping *out);
 
 /* The same out of the bytes of a file. Pure. */
 bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out[ROLL_TEXT_BYTES + 1]);

@@ -410,7 +410,7 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
     print_place(p, frames, at, column);
 }
 
-/* What the call carries, in a line of its own; sides that carry the same say it once. */
+/* What has the call's count, in a line of its own; sides that carry the same say it once. */
 static void put_tensors(const struct roll_printer *p, const json_t *evidence, size_t index)
 {
     const char *tensors = roll_member_text(json_array_get(evidence, index), "tensors");
@@ -420,8 +420,8 @@ static void put_tensors(const struct roll_printer *p, const json_t *evidence, si
         }
     }
     if (*tensors != '\0') {
-        char text[256];
-        snprintf(text, sizeof(text), "with %.240s", tensors);
+        char text[256]; /* a call of the job's own may have the same count: that it carries them is not known */
+        snprintf(text, sizeof(text), "as many as %.240s", tensors);
         roll_printer_pad(p, 0, ROLL_PRINT_GUTTER);
         roll_printer_wrap(p, text);
     }

@@ -56,24 +56,38 @@ def _quietly(function):
 _counted = {"step": 0, "by": None, "own": False}  # by: the optimizer whose steps are counted; own: the job counts
 
 
+def _is_compiling():
+    """Whether torch.compile traces this: it can follow no call of ours. _follow puts PyTorch's own function here."""
+    return False
+
+
 if active:
     def step(number):
-        """Tells that the training step of this number (from 0) begins. From the first call on only these count."""
-        _counted["own"] = True
-        _tell_step(number)
-        if _waiting:
-            _name_waiting()
+        """Tells that the training step of this number (from 0) begins. From the first call on only these count. Within
+        a function that torch.compile compiles it tells nothing."""
+        if not _is_compiling():
+            _step(number)
 else:
     def step(number):
         """Tells that the training step of this number (from 0) begins; rollcall is not here, and nothing happens."""
 
 
+@_quietly
+def _step(number):
+    number = int(number)
+    _counted["own"] = True
+    _tell_step(number)
+    if _waiting:
+        _name_waiting()
+
+
 def _optimizer_made(optimizer):
-    if _counted["by"] is None and not _counted["own"]:
+    if not _counted["own"] and (_counted["by"] is None or _counted["by"]() is None):
         _counted["by"] = weakref.ref(optimizer)
         _tell_step(_counted["step"])
 
 
+@_quietly
 def _optimizer_stepped(optimizer, _args, _kwargs):
     by = _counted["by"]
     if not _counted["own"] and by is not None and by() is optimizer:
@@ -212,9 +226,8 @@ def _after(owner, name, told):
 def _follow_groups(c10d):
     for name in "_new_process_group_helper", "split_group":
         changed = _after(c10d, name, lambda _, made: _group_made(made[0] if isinstance(made, tuple) else made))
-        for module in list(sys.modules.values()) if changed else ():
-            if getattr(module, "__name__", "").startswith("torch.distributed") and \
-                    vars(module).get(name) is changed[0]:
+        for where, module in list(sys.modules.items()) if changed else ():  # a module of others may load when asked
+            if where.startswith("torch.distributed") and vars(module).get(name) is changed[0]:
                 setattr(module, name, changed[1])  # others of PyTorch's modules have imported it by its name
     for group in list(getattr(c10d, "_world", None).pg_map if hasattr(c10d, "_world") else ()):
         _group_made(group)  # those that were there before us
@@ -222,8 +235,10 @@ def _follow_groups(c10d):
 
 @_quietly
 def _follow():
+    global _is_compiling
     import torch
     import torch.distributed as distributed
+    _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _is_compiling)
     if not distributed.is_available():
         return
     from torch.distributed import distributed_c10d

@@ -17,6 +17,15 @@ static void test_fit_cuts_at_characters(void **state)
     assert_string_equal(text, "\xc3\xa4\xc3\xb6\xe2\x80\xa6");
 }
 
+static void test_plain_text_steers_no_terminal(void **state)
+{
+    (void)state;
+    char text[] = "a\033[2Jb\x7f\n\xc2\x9b"
+                  "c\xc3\xa4\xc2";
+    roll_text_plain(text, strlen(text));
+    assert_string_equal(text, "a [2Jb \n  c\xc3\xa4\xc2");
+}
+
 static void test_wrap_breaks_between_words(void **state)
 {
     (void)state;
@@ -60,6 +69,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit_cuts_at_characters),
+        cmocka_unit_test(test_plain_text_steers_no_terminal),
         cmocka_unit_test(test_wrap_breaks_between_words),
         cmocka_unit_test(test_wrap_keeps_to_its_indent_and_steers_no_terminal),
     };

@@ -10,6 +10,8 @@ CODE = """
 import time, rollcall.torch as names
 names.step(3)
 names.name_group(None, "nothing")
+for number in 4.0, None, "five":
+    names.step(number)
 n, begun = 20000, time.perf_counter()
 for i in range(n):
     names.step(i)

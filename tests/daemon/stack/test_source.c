@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -106,6 +107,35 @@ static void only_plain_files_are_read(void **state)
     assert_false(roll_source_line(&process, path_of("job.py"), 2, out));
 }
 
+/* A ring is the job's to write: it may name a process that knows more than the job. */
+static void a_process_that_does_not_map_the_ring_says_nothing(void **state)
+{
+    (void)state;
+    char out[ROLL_TEXT_BYTES + 1], link[64], program[512] = "";
+    struct roll_source_process process = {.pid = rank};
+    snprintf(link, sizeof(link), "/proc/%d/exe", (int)rank);
+    assert_true(readlink(link, program, sizeof(program) - 1) > 0);
+    const char *mapped[] = {program, path_of("job.py")}; /* the first alone is mapped by the process */
+    for (int i = 0; i < 2; i++) {
+        int fd = open(mapped[i], O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        void *at = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+        assert_ptr_not_equal(at, MAP_FAILED);
+        close(fd);
+        assert_false(roll_source_mapping(at, "/dev/null", &process.ring));
+        assert_true(roll_source_mapping(at, mapped[i], &process.ring));
+        process.ring.owner = geteuid();
+        process.pid = rank;
+        assert_int_equal(roll_source_line(&process, path_of("job.py"), 2, out), i == 0);
+        process.pid = getpid(); /* an agent maps all rings */
+        assert_false(roll_source_line(&process, path_of("job.py"), 2, out));
+        process.pid = rank;
+        process.ring.owner = geteuid() + 1;
+        assert_false(roll_source_line(&process, path_of("job.py"), 2, out));
+        munmap(at, 1);
+    }
+}
+
 static void a_file_that_was_changed_says_nothing(void **state)
 {
     (void)state;
@@ -181,6 +211,7 @@ int main(void)
         cmocka_unit_test(a_line_is_cut_out_of_a_file),
         cmocka_unit_test(a_long_line_ends_in_an_ellipsis),
         cmocka_unit_test(only_plain_files_are_read),
+        cmocka_unit_test(a_process_that_does_not_map_the_ring_says_nothing),
         cmocka_unit_test(a_file_that_was_changed_says_nothing),
     };
     return cmocka_run_group_tests(tests, make_rank, end_rank);

@@ -527,6 +527,19 @@ static void long_things_stay_within_bounds(void **state)
     json_decref(json);
 }
 
+/* A count does not prove that the call carries what has that count. */
+static void what_has_the_count_of_a_call_is_said(void **state)
+{
+    (void)state;
+    json_t *json = load();
+    json_object_set_new(json_array_get(json_object_get(json, "evidence"), 0), "tensors",
+                        json_string("bucket 0: a to b"));
+    char *text = print(json, false, 0);
+    assert_non_null(strstr(text, "\n          as many as bucket 0: a to b\n"));
+    free(text);
+    json_decref(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +562,7 @@ int main(void)
         cmocka_unit_test(what_is_no_verdict_is_refused),
         cmocka_unit_test(members_of_a_wrong_type_are_survived),
         cmocka_unit_test(text_of_others_cannot_steer_the_terminal),
+        cmocka_unit_test(what_has_the_count_of_a_call_is_said),
         cmocka_unit_test(long_things_stay_within_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
