@@ -214,7 +214,9 @@ static bool is_of_others(const char *path)
         return false;
     }
     size_t n = head_of(path, head, sizeof(head));
-    return roll_report_is_likely(head, n) || roll_dump_is_likely(head, 8);
+    /* Any JSON may lie there. Its first members say whether it is a dump. */
+    bool named = head[0] != '{' || memmem(head, n, "\"entries\"", 9) || memmem(head, n, "\"pg_config\"", 11);
+    return roll_report_is_likely(head, n) || (named && roll_dump_is_likely(head, 8));
 }
 
 /* Adds a report of a tool of NCCL's. What is odd in a report of which a part is used is one line as well. */

@@ -391,6 +391,7 @@ void roll_reports_destroy(roll_reports_t **reports)
     free(r->call);
     roll_map_fini(&r->inspected.place);
     roll_map_fini(&r->functions.place);
+    roll_map_fini(&r->world_at);
     free(r->inspected.at);
     free(r->functions.at);
     free(r);

@@ -98,35 +98,56 @@ static const struct roll_report_rank *rank_of(const struct roll_report_comm *c, 
     return c->ranks > 0 ? bsearch(&key, c->rank, c->ranks, sizeof(key), by_rank) : NULL;
 }
 
-/* Finds the communicator that all ranks of the job seem to be in: its ranks are the job's. */
-static void find_world(roll_reports_t *r)
+static uint64_t process_key(const struct roll_report_rank *rank)
 {
+    return roll_hash64(1, rank->where, strlen(rank->where)) | 1;
+}
+
+/* All processes of a communicator, as far as they are told, are in the largest one as well. */
+static bool is_within(const roll_reports_t *r, const struct roll_report_comm *c)
+{
+    for (size_t i = 0; i < c->ranks && strcmp(c->id, r->world->id) != 0; i++) {
+        const struct roll_report_rank *rank = &c->rank[i];
+        bool there = rank->where[0] != '\0' && roll_map_get(&r->world_at, process_key(rank)) != ROLL_MAP_NONE;
+        if (!there && !rank->is_missing) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Finds the communicator that all ranks of the job seem to be in: its ranks are the job's. A communicator that has
+ * processes of its own, as the next group of tensor parallelism has, shows that the largest one is not all of the job.
+ */
+static int find_world(roll_reports_t *r)
+{
+    int err = 0;
     r->world = NULL;
     for (size_t i = 0; i < r->comms; i++) {
         const struct roll_report_comm *c = &r->comm[i];
-        r->world = !c->is_partial && (r->world == NULL || c->size > r->world->size) ? c : r->world;
+        r->world = !c->is_partial && (r->world == NULL || c->size >= r->world->size) ? c : r->world; /* the newest */
     }
+    for (size_t i = 0; r->world != NULL && i < r->world->ranks && err == 0; i++) {
+        const struct roll_report_rank *rank = &r->world->rank[i];
+        bool fresh = rank->where[0] != '\0' && roll_map_get(&r->world_at, process_key(rank)) == ROLL_MAP_NONE;
+        err = fresh ? roll_map_add(&r->world_at, process_key(rank), rank->rank) : 0;
+    }
+    for (size_t i = 0; r->world != NULL && i < r->comms && err == 0; i++) {
+        r->world = r->comm[i].is_partial || is_within(r, &r->comm[i]) ? r->world : NULL;
+    }
+    return err;
 }
 
 /* The rank in the job of a rank of a communicator, by its process; false: not known. */
 static bool world_rank(const roll_reports_t *r, const struct roll_report_comm *c, const struct roll_report_rank *rank,
                        uint32_t *out)
 {
-    const struct roll_report_comm *world = r->world;
-    if (world == NULL || rank->rank == ROLL_REPORT_OTHERS) {
+    if (r->world == NULL || rank->rank == ROLL_REPORT_OTHERS) {
         return false;
     }
-    if (c->size == world->size) {
-        *out = rank->rank;
-        return true;
-    }
-    for (size_t i = 0; rank->where[0] != '\0' && i < world->ranks; i++) {
-        if (strcmp(world->rank[i].where, rank->where) == 0) {
-            *out = world->rank[i].rank;
-            return true;
-        }
-    }
-    return false;
+    bool itself = strcmp(c->id, r->world->id) == 0;
+    *out = itself ? rank->rank : rank->where[0] != '\0' ? roll_map_get(&r->world_at, process_key(rank)) : ROLL_MAP_NONE;
+    return *out != ROLL_MAP_NONE;
 }
 
 /* Ranks that a verdict names: in the job where that is known, else in words, as ranks of the communicator. */
@@ -346,7 +367,7 @@ static int judge_ras(roll_reports_t *r)
     if (r->comms > 1) {
         qsort(r->comm, r->comms, sizeof(*r->comm), by_age);
     }
-    find_world(r);
+    err = find_world(r);
     for (size_t i = 0; i < r->comms && err == 0; i++) {
         const struct roll_report_comm *c = &r->comm[i];
         if (i + 1 < r->comms && strcmp(c->id, r->comm[i + 1].id) == 0) {
@@ -387,14 +408,14 @@ struct come {
     bool is_seen;
 };
 
+/* There is one communicator of this size, and no larger one: it seems to be that of the whole job. */
 static bool is_world(const roll_reports_t *r, uint32_t size)
 {
+    size_t others = 0;
     for (size_t i = 0; i < r->inspected.used; i++) {
-        if (r->inspected.at[i].size > size) {
-            return false;
-        }
+        others += r->inspected.at[i].size >= size;
     }
-    return true;
+    return others == 1;
 }
 
 /* One rank in words, and as a culprit where the communicator is that of the whole job. */
@@ -432,8 +453,8 @@ static int judge_sizes(roll_reports_t *r, const struct roll_report_call *call, u
     if (is_tie) {
         snprintf(who, sizeof(who), "One half of %s", v.comm_name);
     } else {
-        for (uint32_t i = odd + 1; i < ranks; i++) {
-            if (call[i].bytes != common && is_world(r, ranks)) {
+        for (uint32_t i = is_world(r, ranks) ? odd + 1 : ranks; i < ranks; i++) {
+            if (call[i].bytes != common) {
                 (void)roll_rankset_add(&v.culprits, call[i].rank);
             }
         }

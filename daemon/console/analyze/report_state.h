@@ -33,6 +33,7 @@ struct roll_reports {
     size_t files;
     uint64_t told_ranks, told_comms;      /* by the tables of RAS texts */
     const struct roll_report_comm *world; /* among `comm`; NULL = none */
+    struct roll_map world_at;             /* by a hash of a process: its rank there */
     struct roll_verdict_list verdicts;    /* owned, but for those that were given out */
     size_t given;
     uint64_t findings;

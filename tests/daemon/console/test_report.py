@@ -169,6 +169,45 @@ class Reports(Case):
         self.assert_said(said, ("note", "data-incomplete", []))
         self.assertIn("rank 3", said[0]["text"])
 
+    def test_a_rank_is_one_of_the_job_only_where_a_report_shows_the_whole_job(self):
+        def groups(missing):
+            """Two groups of four that have no process in common."""
+            report = ras(10, [5] * 4)
+            other = ras(10, [5] * 4, missing=missing)["communicators"][0]
+            for one in other["ranks"] + other["missing_ranks"]:
+                one["host"] = "10.0.9.9"
+            return dict(report, communicators=report["communicators"] + [dict(other, hash="0xb2")])
+        code, said, _ = self.judge(self.write("groups.json", groups((3,))))
+        self.assertEqual(code, 1)
+        self.assert_said(said, ("suspected", "rank-dead", []))
+        self.assertIn("Rank 3 of communicator 0xb2", said[0]["text"])
+        # The same four processes in another order: what is the job's rank, the process says.
+        report = ras(10, [5] * 4)
+        other = ras(10, [5] * 4, missing=(3,))["communicators"][0]
+        for one in other["ranks"] + other["missing_ranks"]:
+            one["pid"], one["cuda_dev"] = 1003 - one["rank"], 3 - one["rank"]
+        both = dict(report, communicators=[dict(other, hash="0x0b")] + report["communicators"])
+        self.assert_said(self.judge(self.write("turned.json", both))[1], ("suspected", "rank-dead", [0]))
+        folder = self.inspected(lambda i, sn: 20000)
+        for i in range(4):
+            with open(os.path.join(folder, f"other-{i}.log"), "w") as f:
+                f.write("\n".join(completed(i, sn, 300 if i == 2 else 20000).replace("0x9e7a", "0x9e7b")
+                                  for sn in range(80)) + "\n")
+        code, said, _ = self.judge(folder)
+        self.assert_said(said, ("suspected", "straggler", []))
+        self.assertIn("Rank 2 of communicator 0x9e7b", said[0]["text"])
+
+    def test_what_a_file_holds_does_not_steer_a_terminal(self):
+        r = self.rollcall("analyze", self.write("odd.json", '{"nccl_version":"1","communicators":1, \x1b[31mX}'))
+        self.assert_one_line(r.stderr, "no whole JSON")
+        self.assertNotIn("\x1b", r.stderr)
+
+    def test_json_of_others_in_a_folder_is_no_matter(self):
+        folder = self.inspected(lambda i, sn: 20000)
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            f.write('{"lr": 0.1}')
+        self.assertEqual(self.judge(folder), (0, [], ""))
+
     def test_what_is_cut_or_no_report_is_one_line_and_the_rest_is_judged(self):
         whole = json.dumps(ras(10, [64] * 8), indent=2)
         good = self.write("good.json", whole)
