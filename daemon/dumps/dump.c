@@ -21,6 +21,7 @@
 #define PROTO_MOST   5
 /* Of one byte of a file at most one value of 16 bytes is made; lists that grow take as much again. */
 #define ARENA_PER_BYTE 64u
+#define ARENA_MOST     ((size_t)4 << 30)
 #define ARENA_LEAST    (1024u * 1024u)
 
 struct roll_dump *roll_dump_new(void)
@@ -149,14 +150,15 @@ int roll_dump_parse(const char *name, const void *data, size_t bytes, struct rol
     struct roll_value top;
     *out = NULL;
     *why = '\0';
-    roll_arena_init(&arena, ARENA_LEAST + bytes * ARENA_PER_BYTE);
+    size_t most = ARENA_LEAST + bytes * ARENA_PER_BYTE;
+    roll_arena_init(&arena, most < ARENA_MOST ? most : ARENA_MOST);
     struct roll_dump *d = roll_dump_new();
     int err = d == NULL ? ROLL_E_NOMEM : read_values(&arena, data, bytes, &top, why, size);
     if (err == 0 && !roll_flight_is(&top)) {
         snprintf(why, size, "neither a trace nor a ring of rollcall nor a dump of a tool that is known here");
         err = ROLL_E_MAGIC;
     }
-    err = err != 0 ? err : roll_flight_read(&top, d, why, size);
+    err = err != 0 ? err : roll_flight_read(&top, bytes, d, why, size);
     roll_arena_fini(&arena);
     if (err != 0) {
         roll_dump_destroy(&d);

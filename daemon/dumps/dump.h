@@ -68,6 +68,8 @@ struct roll_dump_call {
     uint32_t group;         /* the number of its group in the dump */
     uint32_t site;          /* 1 + the number of its place; 0 = not known */
     uint32_t unit;          /* calls issued as one: the same number, not 0, in a row */
+    uint32_t parts;         /* collectives that were issued together, as one call: further ones */
+    bool ended;             /* the end of such a call was seen */
     bool complete;          /* on the device */
 };
 

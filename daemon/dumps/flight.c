@@ -19,9 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUPS_MAX  65536u
-#define ENTRIES_MAX (1u << 24)
-#define LIST_MAX    8192u /* groups by number and by name are laid side by side up to this many */
+#define GROUPS_MAX    65536u
+#define ENTRIES_MAX   (1u << 24)
+#define NEAR          16u /* calls of other groups that may stand between those that were issued as one */
+#define WORK_PER_BYTE 64u /* in a dump there are some bytes for each thing that is read */
+#define WORK_LEAST    ((size_t)1 << 24)
+#define LIST_MAX      8192u /* groups by number and by name are laid side by side up to this many */
 
 enum amount { AMOUNT_IN, AMOUNT_OUT, AMOUNT_ONE, AMOUNT_NONE, AMOUNT_END };
 
@@ -71,6 +74,9 @@ struct reading {
     uint32_t *batches; /* by group: batches that took the number of a collective (format 2.1) */
     size_t batch_room;
     bool full; /* a completed call is among the entries */
+    /* What may still be read. Parts of a file may stand in many places at once (a pickle can say so), so that the size
+     * of the file alone is no bound of the work. */
+    size_t work;
 };
 
 static uint64_t hash_text(uint64_t h, const char *text, size_t bytes)
@@ -79,6 +85,23 @@ static uint64_t hash_text(uint64_t h, const char *text, size_t bytes)
         h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
     }
     return (h ^ bytes) * 0x9e3779b97f4a7c15u + 1;
+}
+
+/* Takes so much of the work that may still be done. 0, LIMIT. */
+static int spend(struct reading *r, size_t work)
+{
+    if (work > r->work) {
+        r->work = 0;
+        return ROLL_E_LIMIT;
+    }
+    r->work -= work;
+    return 0;
+}
+
+/* How much there is to read in a value itself. */
+static size_t extent(const struct roll_value *v)
+{
+    return roll_value_is(v, ROLL_VALUE_TEXT) ? v->bytes : roll_value_count(v);
 }
 
 /* groups */
@@ -135,12 +158,16 @@ static void read_label(const struct roll_value *desc, struct roll_dump_group *g)
 static int group_of(struct reading *r, const struct roll_value *name, uint32_t *out)
 {
     struct roll_dump *d = r->dump;
+    int err = spend(r, name->bytes);
+    if (err != 0) {
+        return err;
+    }
     uint64_t key = hash_text(0, name->text, name->bytes);
     *out = roll_map_get(&r->group_at, key);
     if (*out != ROLL_MAP_NONE) {
         return 0;
     }
-    int err = d->groups >= GROUPS_MAX ? ROLL_E_LIMIT : ROLL_GROW(d->group, d->group_room, d->groups + 1);
+    err = d->groups >= GROUPS_MAX ? ROLL_E_LIMIT : ROLL_GROW(d->group, d->group_room, d->groups + 1);
     err = err != 0 ? err : roll_map_reserve(&r->group_at);
     if (err != 0) {
         return err;
@@ -168,7 +195,8 @@ static int read_groups(struct reading *r, const struct roll_value *config)
         struct roll_dump_group *g = err == 0 ? &d->group[number] : NULL;
         if (g != NULL && g->ranks == 0) {
             read_label(roll_value_get(one, "desc"), g);
-            err = read_ranks(roll_value_get(one, "ranks"), g);
+            err = spend(r, extent(one) + extent(roll_value_get(one, "ranks")));
+            err = err != 0 ? err : read_ranks(roll_value_get(one, "ranks"), g);
             bool all = strcmp(g->label, "default_pg") == 0 || strcmp(g->name, "0") == 0;
             d->world = all && g->ranks > d->world ? g->ranks : d->world;
         }
@@ -208,7 +236,11 @@ static int read_line(struct reading *r, const struct roll_value *frame, uint32_t
     struct roll_dump *d = r->dump;
     const struct roll_value *file = roll_value_get(frame, "filename"), *function = roll_value_get(frame, "name");
     int64_t line = roll_value_integer(roll_value_get(frame, "line"), 0);
+    int err = spend(r, 1 + extent(frame) + extent(file) + extent(function));
     *out = 0;
+    if (err != 0) {
+        return err;
+    }
     if (!roll_value_is(file, ROLL_VALUE_TEXT) || file->bytes == 0 || line < 0 || line > INT32_MAX) {
         return 0;
     }
@@ -220,7 +252,7 @@ static int read_line(struct reading *r, const struct roll_value *frame, uint32_t
         return 0;
     }
     struct roll_dump_line one = {.line = (uint32_t)line, .library = is_library(file)};
-    int err = ROLL_GROW(d->line, d->line_room, d->lines + 1);
+    err = ROLL_GROW(d->line, d->line_room, d->lines + 1);
     err = err != 0 ? err : roll_map_reserve(&r->line_at);
     err = err != 0 ? err : keep_text(d, file, &one.file);
     err = err != 0 ? err : keep_text(d, function, &one.function);
@@ -319,6 +351,16 @@ static void find_members(const struct roll_value *map, struct entry *e)
     }
 }
 
+/* Numbers in a list of shapes. */
+static size_t dimensions(const struct roll_value *sizes)
+{
+    size_t n = 0;
+    for (size_t i = 0; roll_value_is(sizes, ROLL_VALUE_LIST) && i < sizes->list->used; i++) {
+        n += roll_value_count(&sizes->list->at[i]);
+    }
+    return n;
+}
+
 /* Elements of all tensors of a list of shapes; false: the list says nothing, or no such number can be. */
 static bool elements(const struct roll_value *sizes, uint64_t *out)
 {
@@ -402,16 +444,28 @@ static int note_id(struct reading *r, const struct roll_value *pg_id, uint32_t g
     return err;
 }
 
+/* The newest call on a group, if it is one of the newest of all; NULL: it is not. Calls that are issued as one on one
+ * thread may have some of another thread in between. */
+static struct roll_dump_call *newest_on(struct roll_dump *d, uint32_t group)
+{
+    for (size_t i = d->calls; i > 0 && d->calls - i < NEAR; i--) {
+        if (d->call[i - 1].group == group) {
+            return &d->call[i - 1];
+        }
+    }
+    return NULL;
+}
+
 /* A collective that was issued together with the one before it has its number: the two are one call to the engine. */
 static bool joins(struct roll_dump *d, const struct roll_dump_call *c)
 {
-    if (d->calls == 0 || c->rec.op == ROLL_OP_SEND || c->rec.op == ROLL_OP_RECV) {
+    struct roll_dump_call *before = newest_on(d, c->group);
+    if (before == NULL || c->rec.op == ROLL_OP_SEND || c->rec.op == ROLL_OP_RECV) {
         return false;
     }
-    struct roll_dump_call *before = &d->call[d->calls - 1];
-    bool same = before->group == c->group && before->rec.seq == c->rec.seq && before->rec.op != ROLL_OP_SEND &&
-                before->rec.op != ROLL_OP_RECV;
+    bool same = before->rec.seq == c->rec.seq && before->rec.op != ROLL_OP_SEND && before->rec.op != ROLL_OP_RECV;
     if (same) {
+        before->parts++;
         before->complete = before->complete && c->complete;
         before->rec.count += c->rec.count;
         before->rec.flags |= c->rec.flags & ROLL_FLAG_UNSIZED;
@@ -458,6 +512,17 @@ static uint32_t unit_of(struct reading *r, uint32_t group, uint32_t coll, uint32
     return before->unit;
 }
 
+/* Collectives that were issued together end: the recorder says of their end alone whether they are complete. */
+static void end_collectives(struct reading *r, uint32_t group, uint32_t coll, bool complete)
+{
+    uint32_t taken = group < r->batch_room ? r->batches[group] : 0;
+    struct roll_dump_call *c = newest_on(r->dump, group);
+    if (c != NULL && roll_op_class(c->rec.op) == ROLL_CLASS_COLL && c->rec.seq + taken == coll) {
+        c->ended = true;
+        c->complete = c->complete || complete;
+    }
+}
+
 /*
  * A batch of messages ends: whether it is complete, its end says. In format 2.1 the batch has taken the number of a
  * collective, which it does on its own ranks only: later collectives are counted without it.
@@ -470,6 +535,9 @@ static int end_batch(struct reading *r, uint32_t group, uint32_t coll, bool comp
         d->call[i].complete = d->call[i].complete || complete;
     }
     r->batch_open = false;
+    if (!ours) {
+        end_collectives(r, group, coll, complete);
+    }
     if (!ours || r->batch_p2p != 0) {
         return 0;
     }
@@ -488,7 +556,16 @@ static int read_entry(struct reading *r, const struct roll_value *map)
         d->odd++;
         return 0;
     }
+    int err = spend(r, 1 + 16 * extent(map)); /* each key is compared with those that are looked for */
+    if (err != 0) {
+        return err;
+    }
     find_members(map, &e);
+    err = spend(r, extent(e.in) + extent(e.out) + extent(e.frames) + extent(e.name) + dimensions(e.in) +
+                       dimensions(e.out));
+    if (err != 0) {
+        return err;
+    }
     const struct roll_value *name = roll_value_is(e.group, ROLL_VALUE_LIST) ? roll_value_at(e.group, 0) : e.group;
     uint32_t coll = number_of(e.coll), p2p = number_of(e.p2p), number;
     if (!roll_value_is(name, ROLL_VALUE_TEXT) || !roll_value_is(e.name, ROLL_VALUE_TEXT) ||
@@ -496,7 +573,7 @@ static int read_entry(struct reading *r, const struct roll_value *map)
         d->odd++;
         return 0;
     }
-    int err = group_of(r, name, &number);
+    err = group_of(r, name, &number);
     err = err != 0 ? err : note_id(r, e.pg_id, number);
     if (err != 0) {
         return err;
@@ -547,6 +624,22 @@ static int read_entry(struct reading *r, const struct roll_value *map)
     return err;
 }
 
+/*
+ * Collectives that were issued together, and of which some are not here: a window may begin in the midst of them, and
+ * a dump may be written while they are issued. What they are in all is not known then, so they are not compared.
+ */
+static void leave_out_parts(struct roll_dump *d)
+{
+    for (size_t i = 0; i < d->calls; i++) {
+        struct roll_dump_call *c = &d->call[i];
+        if (i == 0 && !d->whole && (c->parts > 0 || c->ended)) {
+            c->rec.seq = ROLL_DUMP_NO_NUMBER;
+        } else if (c->parts > 0 && !c->ended) {
+            c->rec.flags |= ROLL_FLAG_UNSIZED;
+        }
+    }
+}
+
 static int read_entries(struct reading *r, const struct roll_value *entries)
 {
     int err = 0;
@@ -560,6 +653,7 @@ static int read_entries(struct reading *r, const struct roll_value *entries)
     /* The recorder numbers all calls of the process from 0. */
     const struct roll_value *first = roll_value_get(roll_value_at(entries, 0), "record_id");
     r->dump->whole = n > 0 && roll_value_integer(first, -1) == 0 && r->full;
+    leave_out_parts(r->dump);
     /* Of a window that began later nobody knows how many batches there were before it. */
     for (size_t i = 0; i < r->dump->calls && !r->dump->whole; i++) {
         struct roll_dump_call *c = &r->dump->call[i];
@@ -655,9 +749,9 @@ bool roll_flight_is(const struct roll_value *top)
            (roll_value_get(top, "entries") != NULL || roll_value_get(top, "pg_config") != NULL);
 }
 
-int roll_flight_read(const struct roll_value *top, struct roll_dump *dump, char *why, size_t size)
+int roll_flight_read(const struct roll_value *top, size_t bytes, struct roll_dump *dump, char *why, size_t size)
 {
-    struct reading r = {.dump = dump};
+    struct reading r = {.dump = dump, .work = WORK_LEAST + bytes * WORK_PER_BYTE};
     char version[16];
     roll_value_copy(roll_value_get(top, "version"), version, sizeof(version));
     snprintf(dump->tool, sizeof(dump->tool), "Flight Recorder %s", version);

@@ -59,6 +59,8 @@ enum opcode {
 };
 
 #define PROTO_MAX      5
+#define STACK_MOST     (1u << 24) /* values: a writer puts all elements of a list there before the list takes them */
+#define MEMO_MOST      (1u << 26)
 #define LONG_MAX_BYTES 8 /* no number of a dump is larger than 64 bits */
 
 struct machine {
@@ -101,7 +103,7 @@ static int take_number(struct machine *m, size_t n, uint64_t *out)
 
 static int push(struct machine *m, const struct roll_value *v)
 {
-    int err = ROLL_GROW(m->stack, m->room, m->used + 1);
+    int err = m->used >= STACK_MOST ? ROLL_E_LIMIT : ROLL_GROW(m->stack, m->room, m->used + 1);
     if (err == 0) {
         m->stack[m->used++] = *v;
     }
@@ -211,7 +213,7 @@ static int put(struct machine *m, uint64_t number)
     if (m->used == ground(m) || number > m->memos) {
         return ROLL_E_CORRUPT;
     }
-    int err = ROLL_GROW(m->memo, m->memo_room, (size_t)number + 1);
+    int err = number >= MEMO_MOST ? ROLL_E_LIMIT : ROLL_GROW(m->memo, m->memo_room, (size_t)number + 1);
     if (err == 0) {
         m->memo[number] = m->stack[m->used - 1];
         m->memos = number == m->memos ? m->memos + 1 : m->memos;
@@ -238,7 +240,7 @@ static int get(struct machine *m, size_t bytes)
 
 static int mark(struct machine *m)
 {
-    int err = ROLL_GROW(m->mark, m->mark_room, m->marks + 1);
+    int err = m->marks >= STACK_MOST ? ROLL_E_LIMIT : ROLL_GROW(m->mark, m->mark_room, m->marks + 1);
     if (err == 0) {
         m->mark[m->marks++] = m->used;
     }

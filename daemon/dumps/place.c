@@ -23,7 +23,8 @@
 /* What one dump shows of one of its groups. */
 struct part {
     uint32_t first, last, done; /* of its collectives: the oldest and the newest, the newest that is complete; NONE */
-    bool messages, meets;       /* there are messages; nobody leaves the newest complete collective before all are in */
+    uint32_t met;               /* the newest that is complete and that nobody leaves before all are in; NONE */
+    bool messages;              /* there are messages */
     uint32_t shared;            /* the number of the group among all */
     uint32_t start;             /* where the member comes in */
     bool sure;
@@ -36,6 +37,7 @@ struct shared {
     uint32_t end;        /* of the member that has come least far: its newest collective */
     uint32_t complete;   /* the newest that is complete on some member; NONE: not known */
     uint32_t done;       /* the newest that is complete on some member, and needs all of them; 0 = none */
+    uint32_t batch;      /* the newest that is several issued together; NONE: there is none */
     int32_t least, most; /* the ranks of the two */
     bool messages;
     const struct roll_dump_group *group;
@@ -46,7 +48,8 @@ struct placing {
     struct part **part; /* by dump and group; owned */
     struct shared *shared;
     size_t shares, room;
-    struct roll_map at; /* key of a group -> its number in `shared` */
+    struct roll_map at;         /* key of a group -> its number in `shared` */
+    struct roll_map is_unsized; /* place_of collectives whose amount is not known of some member */
 };
 
 static int share_of(struct placing *p, const struct roll_dump_group *g, uint32_t *out)
@@ -60,11 +63,35 @@ static int share_of(struct placing *p, const struct roll_dump_group *g, uint32_t
     err = err != 0 ? err : roll_map_reserve(&p->at);
     if (err == 0) {
         *out = (uint32_t)p->shares++;
-        p->shared[*out] = (struct shared){
-            .first = NONE, .start = 0, .end = NONE, .complete = NONE, .least = -1, .most = -1, .group = g};
+        p->shared[*out] = (struct shared){.first = NONE,
+                                          .start = 0,
+                                          .end = NONE,
+                                          .complete = NONE,
+                                          .batch = NONE,
+                                          .least = -1,
+                                          .most = -1,
+                                          .group = g};
         (void)roll_map_add(&p->at, key, *out);
     }
     return err;
+}
+
+/*
+ * A group that was destroyed and made anew under its name counts from 1 again. What comes before that in the dump is of
+ * the group that is gone, and is left to no communicator. Without memory all stays.
+ */
+static void leave_former(struct roll_dump *d)
+{
+    bool *begun = calloc(d->groups + 1, sizeof(*begun));
+    for (size_t i = d->calls; begun != NULL && i > 0; i--) {
+        struct roll_dump_call *c = &d->call[i - 1];
+        bool first = roll_op_class(c->rec.op) == ROLL_CLASS_COLL && c->rec.seq <= 1;
+        if (begun[c->group] && !first) {
+            c->rec.seq = NONE;
+        }
+        begun[c->group] = begun[c->group] || first;
+    }
+    free(begun);
 }
 
 /* Looks through the calls of one dump. Calls on a group of which the rank is no member, and numbers that cannot be, are
@@ -72,8 +99,9 @@ static int share_of(struct placing *p, const struct roll_dump_group *g, uint32_t
 static int look(struct placing *p, struct roll_dump *d, struct part *part)
 {
     int err = 0;
+    leave_former(d);
     for (uint32_t i = 0; i < d->groups && err == 0; i++) {
-        part[i] = (struct part){.first = NONE, .last = NONE, .done = NONE};
+        part[i] = (struct part){.first = NONE, .last = NONE, .done = NONE, .met = NONE};
         err = share_of(p, &d->group[i], &part[i].shared);
     }
     for (size_t i = 0; i < d->calls && err == 0; i++) {
@@ -92,10 +120,14 @@ static int look(struct placing *p, struct roll_dump *d, struct part *part)
         }
         of->first = of->first == NONE ? c->rec.seq : of->first;
         of->last = of->last == NONE || c->rec.seq > of->last ? c->rec.seq : of->last;
+        bool meets = roll_op_has(c->rec.op, ROLL_TRAIT_MEETS) && !roll_op_has(c->rec.op, ROLL_TRAIT_LOWERED);
         if (c->complete && (of->done == NONE || c->rec.seq > of->done)) {
             of->done = c->rec.seq;
-            of->meets = roll_op_has(c->rec.op, ROLL_TRAIT_MEETS) && !roll_op_has(c->rec.op, ROLL_TRAIT_LOWERED);
         }
+        if (c->complete && meets && (of->met == NONE || c->rec.seq > of->met)) {
+            of->met = c->rec.seq;
+        }
+        s->batch = c->ended && (s->batch == NONE || c->rec.seq > s->batch) ? c->rec.seq : s->batch;
         s->first = of->first < s->first ? of->first : s->first;
     }
     return err;
@@ -131,8 +163,8 @@ static void compare(const struct roll_dump *d, const struct roll_dump_group *g, 
         s->end = of->last;
         s->least = d->rank;
     }
-    if (of->done != NONE && of->meets && of->done > s->done) {
-        s->done = of->done;
+    if (of->met != NONE && of->met > s->done) {
+        s->done = of->met;
         s->most = d->rank;
     }
 }
@@ -176,6 +208,50 @@ static void leave_out_empty(struct roll_dump *d, const struct placing *p, const 
     }
 }
 
+/* What a collective is known by among all dumps. */
+static uint64_t place_of(const struct part *of, const struct roll_dump_call *c)
+{
+    return (uint64_t)of->shared << 32 | c->rec.seq;
+}
+
+static bool is_placed(const struct roll_dump_call *c)
+{
+    return c->rec.comm != 0 && roll_op_class(c->rec.op) == ROLL_CLASS_COLL;
+}
+
+/*
+ * A collective whose amount one member's dump does not tell is compared by its amount with nobody's. The newest call of
+ * a rank may be the first of several that were being issued together when the dump was written, where others issue
+ * calls in that way: then it is not what the rank issues in all.
+ */
+static int find_unsized(struct placing *p, struct roll_dump *d, const struct part *part)
+{
+    int err = 0;
+    for (size_t i = 0; i < d->calls && err == 0; i++) {
+        struct roll_dump_call *c = &d->call[i];
+        const struct part *of = &part[c->group];
+        uint32_t batch = p->shared[of->shared].batch;
+        bool newest = c->rec.seq == of->last && !c->ended && !c->complete;
+        bool open = newest && batch != NONE && c->rec.seq <= batch;
+        bool odd = is_placed(c) && (open || (c->rec.flags & ROLL_FLAG_UNSIZED) != 0);
+        if (odd && roll_map_get(&p->is_unsized, place_of(of, c)) == ROLL_MAP_NONE) {
+            err = roll_map_add(&p->is_unsized, place_of(of, c), 0);
+        }
+    }
+    return err;
+}
+
+static void leave_amounts(struct roll_dump *d, const struct placing *p, const struct part *part)
+{
+    for (size_t i = 0; i < d->calls; i++) {
+        struct roll_dump_call *c = &d->call[i];
+        if (is_placed(c) && roll_map_get(&p->is_unsized, place_of(&part[c->group], c)) != ROLL_MAP_NONE) {
+            c->rec.flags |= ROLL_FLAG_UNSIZED;
+            c->rec.count = 1;
+        }
+    }
+}
+
 static int tell(roll_feed_t *feed, struct roll_dump *d, const struct placing *p, const struct part *part)
 {
     uint32_t source = dumps_source(feed, d);
@@ -188,6 +264,7 @@ static int tell(roll_feed_t *feed, struct roll_dump *d, const struct placing *p,
         }
     }
     if (err == 0) {
+        leave_amounts(d, p, part);
         leave_out_empty(d, p, part, dropped);
     }
     free(dropped);
@@ -227,6 +304,9 @@ int dumps_place(roll_feed_t *feed, struct dumps_job *job, struct dumps_seen *see
         }
     }
     for (size_t i = 0; i < job->dumps && err == 0; i++) {
+        err = find_unsized(&p, job->dump[i], p.part[i]);
+    }
+    for (size_t i = 0; i < job->dumps && err == 0; i++) {
         err = tell(feed, job->dump[i], &p, p.part[i]);
     }
     if (err == 0) {
@@ -240,5 +320,6 @@ int dumps_place(roll_feed_t *feed, struct dumps_job *job, struct dumps_seen *see
     free(p.part);
     free(p.shared);
     roll_map_fini(&p.at);
+    roll_map_fini(&p.is_unsized);
     return err;
 }

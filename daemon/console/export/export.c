@@ -105,7 +105,7 @@ static int take_defs(struct export *x, struct roll_export_rank *rank, const stru
     return err;
 }
 
-/* The host came back from a wait: what it covers is over. */
+/* The host came back from a wait: what it covers is over. Calls below `open` are complete, whatever their stream. */
 static void waited(struct roll_export_rank *rank, const struct roll_record *rec)
 {
     bool all = rec->op == ROLL_OP_DEVICE_SYNC;
@@ -113,13 +113,19 @@ static void waited(struct roll_export_rank *rank, const struct roll_record *rec)
     if ((!all && !one) || roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || rec->result != 0) {
         return;
     }
-    for (size_t i = rank->calls; i-- > 0;) {
-        struct roll_export_call *c = &rank->call[i];
-        bool here = all || c->rec.stream == rec->stream;
-        if (here && c->complete) {
-            return; /* what is before it is over as well, as far as this wait goes */
+    size_t i = all ? rank->calls : rec->stream < rank->streams ? rank->newest[rec->stream] : 0;
+    while (i > (all ? rank->open : 0)) {
+        struct roll_export_call *c = &rank->call[i - 1];
+        if (!all && c->waited) {
+            break; /* what is before it on its stream is over as well */
         }
-        c->complete = c->complete || (here && roll_seal_ticket(c->rec.seal) < roll_seal_ticket(rec->seal));
+        if (roll_seal_ticket(c->rec.seal) < roll_seal_ticket(rec->seal)) {
+            c->complete = c->waited = true;
+        }
+        i = all ? i - 1 : c->before;
+    }
+    while (rank->open < rank->calls && rank->call[rank->open].complete) {
+        rank->open++;
     }
 }
 
@@ -142,11 +148,15 @@ static int take_record(struct roll_export_rank *rank, const struct roll_record *
         }
     }
     int err = ROLL_GROW(rank->call, rank->room, rank->calls + 1);
+    err = err != 0 ? err : ROLL_GROW_ZERO(rank->newest, rank->streams, (size_t)rec->stream + 1);
     if (err == 0) {
+        size_t before = rank->newest[rec->stream];
         rank->call[rank->calls++] = (struct roll_export_call){.rec = *rec,
                                                               .real_ns = rec->enter_ns + (uint64_t)rank->offset,
                                                               .comm = rank->comm[rec->comm] - 1,
+                                                              .before = before,
                                                               .complete = complete};
+        rank->newest[rec->stream] = rank->calls;
     }
     return err;
 }
@@ -236,23 +246,52 @@ static int number(struct export *x, struct roll_export_rank *rank)
     return err;
 }
 
-/* Members of which there is no ring: of a communicator of all ranks their place says who they are. */
-static void complete_members(struct export *x)
+/* The rank of a member of which there is no ring: the lowest behind `after` that has no ring either. */
+static int32_t absent_rank(const struct roll_map *there, int32_t after)
 {
+    do {
+        after++;
+    } while (roll_map_get(there, (uint64_t)after + 1) != ROLL_MAP_NONE);
+    return after;
+}
+
+/*
+ * Members of which there is no ring: of a communicator of all ranks their place says who they are. Of others nobody can
+ * say; members stand in the order of their ranks as a rule, and a rank that has a ring is none of them.
+ */
+static int complete_members(struct export *x)
+{
+    struct roll_map there = {0};
+    int err = 0;
+    uint32_t world = (uint32_t)x->ranks;
     for (size_t i = 0; i < x->comms; i++) {
-        for (uint32_t k = 0; k < x->comm[i].size; k++) {
-            x->comm[i].world[k] = x->comm[i].world[k] < 0 ? (int32_t)k : x->comm[i].world[k];
+        world = x->comm[i].size > world ? x->comm[i].size : world;
+    }
+    for (size_t i = 0; i < x->ranks && err == 0; i++) {
+        err = x->rank[i].world_rank < 0 ? 0 : roll_map_add(&there, (uint64_t)x->rank[i].world_rank + 1, 0);
+    }
+    for (size_t i = 0; i < x->comms && err == 0; i++) {
+        struct roll_export_comm *c = &x->comm[i];
+        int32_t newest = -1;
+        for (uint32_t k = 0; k < c->size; k++) {
+            bool by_place = c->size == world && roll_map_get(&there, (uint64_t)k + 1) == ROLL_MAP_NONE;
+            if (c->world[k] < 0) {
+                c->world[k] = by_place ? (int32_t)k : absent_rank(&there, newest);
+            }
+            newest = c->world[k] > newest ? c->world[k] : newest;
         }
-        if (x->comm[i].label[0] == '\0' && x->comm[i].size == x->ranks && i == 0) {
-            snprintf(x->comm[i].label, sizeof(x->comm[i].label), "default_pg");
+        if (c->label[0] == '\0' && c->size == x->ranks && i == 0) {
+            snprintf(c->label, sizeof(c->label), "default_pg");
         }
     }
+    roll_map_fini(&there);
+    return err;
 }
 
 static int write_all(struct export *x, const char *folder, size_t entries, size_t *ranks)
 {
     int err = mkdir(folder, 0777) != 0 && errno != EEXIST ? ROLL_E_DENIED : 0;
-    complete_members(x);
+    err = err != 0 ? err : complete_members(x);
     for (size_t i = 0; i < x->ranks && err == 0; i++) {
         char path[PATH_MAX];
         err = number(x, &x->rank[i]);
@@ -283,6 +322,7 @@ int roll_export(char **path, size_t paths, const char *folder, size_t entries, s
     err = err != 0 ? err : write_all(&x, folder, entries, ranks);
     for (size_t i = 0; i < x.ranks; i++) {
         free(x.rank[i].call);
+        free(x.rank[i].newest);
         free(x.rank[i].comm);
     }
     for (size_t i = 0; i < x.comms; i++) {

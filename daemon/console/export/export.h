@@ -31,6 +31,8 @@ struct roll_export_call {
     uint32_t coll, p2p; /* collectives and batches of messages on it, up to and with this one */
     bool ends;          /* the last of a batch of messages */
     bool complete;
+    bool waited;   /* a wait of the host covers it */
+    size_t before; /* 1 + the number of the call before it on its stream; 0 = none */
 };
 
 /* What one rank has recorded. */
@@ -40,6 +42,9 @@ struct roll_export_rank {
     int64_t offset;                /* wall clock minus the clock of the records */
     struct roll_export_call *call; /* owned */
     size_t calls, room;
+    size_t open;    /* calls before this one are complete */
+    size_t *newest; /* owned; by stream: 1 + the number of its newest call */
+    size_t streams;
     uint32_t *comm; /* owned; by the rank's own id: 1 + number among the communicators; 0 = none */
     size_t comms;
 };

@@ -182,7 +182,7 @@ static void entry(struct out *o, const struct roll_export_rank *rank, size_t i, 
     bool message = roll_op_class(c->rec.op) == ROLL_CLASS_P2P;
     char name[64];
     int32_t me = 0;
-    for (uint32_t k = 0; k < comm->size; k++) {
+    for (uint32_t k = 0; message && k < comm->size; k++) {
         me = comm->world[k] == rank->world_rank ? (int32_t)k : me;
     }
     const char *what = operation(c->rec.op);

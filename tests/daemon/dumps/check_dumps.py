@@ -244,6 +244,101 @@ def circle(folder):
     expect(analyze(path, code=1)[0], ("circular-wait", (2,)))
 
 
+def put(path, dump):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        pickle.dump(dump, f, protocol=2)
+    stand_still(path)
+
+
+def batched(dump, parts=4):
+    """Each call as several that were issued together: of these the end alone tells whether they are complete."""
+    out = []
+    for e in dump["entries"]:
+        for k in range(parts):
+            out.append(dict(e, input_sizes=[[10 * k + 10]], state="scheduled"))
+        out.append(dict(e, profiling_name="nccl:ALLGATHER_coalesced", input_sizes=[], output_sizes=[]))
+    return dict(dump, entries=[dict(e, record_id=i) for i, e in enumerate(out)])
+
+
+@in_folder
+def together(folder):
+    """Calls that were issued together: a dump that holds some of them only shows no size that differs."""
+    job = flat(3, [("all_reduce", 64, None, "Float", 10)] * 12)
+    job.run()
+    for name, cut in (("whole", lambda rank, all_of_it: all_of_it),
+                      ("begun", lambda rank, all_of_it: all_of_it[22 if rank == 0 else 20:])):
+        for rank in range(3):
+            dump = batched(job.dump(rank))
+            dump["entries"] = cut(rank, dump["entries"])
+            put(f"{folder}/{name}/nccl_trace_rank_{rank}", dump)
+        findings, said, _ = analyze(f"{folder}/{name}", code=0)
+        assert findings == [] and said == [], (findings, said)
+        run = subprocess.run([ROLLCALL, "analyze", f"{folder}/{name}"], capture_output=True, text=True)
+        assert "not all" not in run.stdout, run.stdout
+    for left in (1, 2, 3, 4):  # rank 0 has issued so many of the last four when its dump is written
+        for rank in range(3):
+            dump = batched(job.dump(rank))
+            dump["entries"][-1]["state"] = "scheduled"
+            dump["entries"] = dump["entries"][:-5 + left] if rank == 0 else dump["entries"]
+            put(f"{folder}/open{left}/nccl_trace_rank_{rank}", dump)
+        findings, _, _ = analyze(f"{folder}/open{left}")
+        assert not [v for v in findings if v["code"] == "count-mismatch"], findings
+    # What nobody leaves before all are in shows that the job ran on, also where another sort of call comes behind it.
+    job = flat(3, [("all_reduce", 64, None, "Float", 10), ("broadcast", 8, None, "Long", 12)] * 6)
+    job.run()
+    for rank in range(3):
+        dump = job.dump(rank)
+        if rank == 1:
+            dump["entries"] = dump["entries"][:7]
+        put(f"{folder}/ran/nccl_trace_rank_{rank}", dump)
+    findings, said, _ = analyze(f"{folder}/ran", code=0)
+    assert findings == [] and "has completed call 11" in said[0], (findings, said)
+
+
+@in_folder
+def anew(folder):
+    """A group that was destroyed and made anew counts from 1 again; windows reach back to either."""
+    first, second = flat(3, CALLS), flat(3, CALLS[:8], r2=(CALLS[:5] + CALLS[6:8], {}))
+    for name, job in (("healthy", flat(3, CALLS[:7])), ("sick", second)):
+        first.run()
+        job.run()
+        for rank in range(3):
+            old, new = first.dump(rank), job.dump(rank)
+            entries = old["entries"] + [dict(e, time_created_ns=e["time_created_ns"] + 10 ** 9)
+                                        for e in new["entries"]]
+            entries = [dict(e, record_id=i) for i, e in enumerate(entries)]
+            put(f"{folder}/{name}/nccl_trace_rank_{rank}", dict(new, entries=entries[(0, 5, 16)[rank]:]))
+        if name == "healthy":
+            findings, said, _ = analyze(f"{folder}/{name}", code=0)
+            assert findings == [] and said == [], (findings, said)
+        else:
+            expect(analyze(f"{folder}/{name}", code=1)[0], ("call-skipped|op-mismatch", (2,)))
+
+
+@in_folder
+def bombs(folder):
+    """Parts of a pickle that stand in many places at once do not make the work larger than the file."""
+    n = 400000
+    entry = {"process_group": "0", "profiling_name": "nccl:all_reduce", "collective_seq_id": 1, "time_created_ns": 1}
+    frame = {"filename": "f" * 100}
+    keys = {f"k{i}": None for i in range(n)}
+    ranks = "[0" + ",0" * n + "]"
+    path = os.path.join(folder, "rank_0")
+    for dump in ({"entries": [keys] * n}, {"entries": [dict(entry, frames=[frame] * n)] * n},
+                 {"entries": [dict(entry, frames=[keys] * n)] * n},
+                 {"entries": [dict(entry, input_sizes=[[1] * n] * n)] * n},
+                 {"entries": [], "pg_config": {str(i): {"ranks": ranks} for i in range(60000)}}):
+        with open(path, "wb") as f:
+            pickle.dump({"version": "2.10", **dump}, f, protocol=2)
+        _, said, _ = analyze(path, code=3)
+        assert len(said) == 1 and "is not what a Flight Recorder dump holds" in said[0], said
+    with open(path, "wb") as f:
+        f.write(b"\x80\x02(" + b"]" * 40000000 + b"t.")
+    _, said, _ = analyze(path, code=3)
+    assert len(said) == 1 and "limit" in said[0], said
+
+
 @in_folder
 def exported(folder):
     """A trace of a real job on hostnccl, as dumps: the same ranks are named as in the trace."""
