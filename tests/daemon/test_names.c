@@ -239,6 +239,8 @@ static void test_what_the_job_calls_a_group(void **state)
         {.label = "8", .size = 4, .name = "default_pg"},
         {.label = "5", .size = 2, .name = "too late"},
         {.label = "", .size = 2, .name = "no label"},
+        {.label = "9", .size = 2, .file = "/x/train.py", .function = "main", .line = 21}, /* made, and named later */
+        {.label = "9", .size = 2, .name = "dp", .file = "/x/train.py", .function = "main", .line = 22},
     };
     struct job job;
     begin(&job, 4);
@@ -250,6 +252,9 @@ static void test_what_the_job_calls_a_group(void **state)
     make(&job, &(struct made){3, "7", 0, 1, 2, NULL, 0, false});
     make(&job, &(struct made){4, "8", 0, 1, 4, NULL, 0, false});
     make(&job, &(struct made){5, "5", 0, 1, 4, NULL, 0, false}); /* of another size */
+    make(&job, &(struct made){6, "9", 0, 1, 2, NULL, 0, false});
+    assert_string_equal(view_of(&job, 6).name, "dp");
+    assert_string_equal(view_of(&job, 6).place, "train.py:21 main");
     assert_string_equal(view_of(&job, 1).name, "mesh_dp");
     assert_string_equal(view_of(&job, 1).place, "train.py:17 main");
     assert_string_equal(view_of(&job, 2).name, "mesh_dp");

@@ -87,7 +87,11 @@ int roll_engine_group(roll_engine_t *e, const struct roll_group_name *name)
 {
     struct group group = {.size = name->size, .line = {.number = name->line}};
     line_clean(group.label, sizeof(group.label), name->label, strlen(name->label));
-    if (group.label[0] == '\0' || group_find(e, group.label, name->size) || e->groups == GROUPS_MAX) {
+    const struct group *known = group_find(e, group.label, name->size);
+    if (known && (known->name[0] == '\0' || strcmp(known->name, "undefined") == 0) && name->name) {
+        line_clean(e->group[known - e->group].name, sizeof(known->name), name->name, strlen(name->name));
+    }
+    if (group.label[0] == '\0' || known || e->groups == GROUPS_MAX) {
         return 0;
     }
     if (roll_map_reserve(&e->group_at) != 0 || ROLL_GROW(e->group, e->group_room, e->groups + 1u) != 0) {
