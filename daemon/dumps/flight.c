@@ -117,16 +117,19 @@ static int read_ranks_of_text(const struct roll_value *v, struct roll_dump_group
     }
     int err = ROLL_GROW(g->rank, room, commas + 1);
     while (at < end && err == 0) {
-        if (*at == ' ' || *at == ',' || *at == '[' || *at == ']') {
+        uint32_t number = 0;
+        unsigned digit = (unsigned char)*at - (unsigned)'0';
+        if (digit > 9) {
+            if (*at != ' ' && *at != ',' && *at != '[' && *at != ']') {
+                return ROLL_E_CORRUPT;
+            }
             at++;
             continue;
         }
-        if (*at < '0' || *at > '9') {
-            return ROLL_E_CORRUPT;
-        }
-        uint32_t number = 0;
-        for (; at < end && *at >= '0' && *at <= '9' && number < ROLL_DUMP_RANKS_MAX; at++) {
-            number = number * 10 + (uint32_t)(*at - '0');
+        while (digit <= 9 && number < ROLL_DUMP_RANKS_MAX) {
+            number = number * 10 + digit;
+            at++;
+            digit = at < end ? (unsigned char)*at - (unsigned)'0' : 10;
         }
         if (number >= ROLL_DUMP_RANKS_MAX) {
             return ROLL_E_CORRUPT;
@@ -135,6 +138,7 @@ static int read_ranks_of_text(const struct roll_value *v, struct roll_dump_group
         if (err == 0) {
             g->rank[g->ranks++] = number;
         }
+        at += end - at >= 2 && at[0] == ',' && at[1] == ' ' ? 2 : 0;
     }
     return err;
 }

@@ -194,29 +194,34 @@ static bool ends(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* Reads the first bytes of a file, which say what kind of file it is. Returns how many. */
-static size_t head_of(const char *path, char *out, size_t size)
+/* The first bytes of a file, which say what kind of file it is. */
+struct head {
+    char bytes[HEAD_BYTES];
+    size_t n;
+};
+
+static void read_head(const char *path, struct head *out)
 {
     FILE *f = fopen(path, "re");
-    size_t n = f != NULL ? fread(out, 1, size, f) : 0;
+    *out = (struct head){.n = 0};
     if (f != NULL) {
+        out->n = fread(out->bytes, 1, sizeof(out->bytes), f);
         fclose(f);
     }
-    return n;
 }
 
 /* A file of a directory whose name says nothing: dumps and reports of other tools have any name. */
-static bool is_of_others(const char *path)
+static bool is_of_others(const char *path, struct head *head)
 {
-    char head[HEAD_BYTES] = "";
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
         return false;
     }
-    size_t n = head_of(path, head, sizeof(head));
+    read_head(path, head);
     /* Any JSON may lie there. Its first members say whether it is a dump. */
-    bool named = head[0] != '{' || memmem(head, n, "\"entries\"", 9) || memmem(head, n, "\"pg_config\"", 11);
-    return roll_report_is_likely(head, n) || (named && roll_dump_is_likely(head, 8));
+    bool named = head->bytes[0] != '{' || memmem(head->bytes, head->n, "\"entries\"", 9) ||
+                 memmem(head->bytes, head->n, "\"pg_config\"", 11);
+    return roll_report_is_likely(head->bytes, head->n) || (named && roll_dump_is_likely(head->bytes, 8));
 }
 
 /* Adds a report of a tool of NCCL's. What is odd in a report of which a part is used is one line as well. */
@@ -233,15 +238,14 @@ static int add_report(roll_analysis_t *a, const char *path)
 }
 
 /* Adds one file. Its first bytes, and not its name, say what kind of file it is. */
-static int add_file(roll_analysis_t *a, const char *path)
+static int add_file(roll_analysis_t *a, const char *path, const struct head *head)
 {
-    char head[HEAD_BYTES] = "", why[256] = "";
-    size_t n = head_of(path, head, sizeof(head));
-    bool is_report = roll_report_is_likely(head, n); /* before dumps: JSON of both begins alike */
-    int err = is_report                               ? add_report(a, path)
-              : memcmp(head, ROLL_RING_MAGIC, 8) == 0 ? add_ring(a, path)
-              : roll_dump_is_likely(head, 8)          ? add_dump(a, path, why, sizeof(why))
-                                                      : add_trace(a, path);
+    char why[256] = "";
+    bool is_report = roll_report_is_likely(head->bytes, head->n); /* before dumps: JSON of both begins alike */
+    int err = is_report                                      ? add_report(a, path)
+              : memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0 ? add_ring(a, path)
+              : roll_dump_is_likely(head->bytes, 8)          ? add_dump(a, path, why, sizeof(why))
+                                                             : add_trace(a, path);
     if (err != 0) {
         if (why[0] != '\0') {
             roll_say("%s: %s", path, why);
@@ -259,9 +263,11 @@ static int add_path(roll_analysis_t *a, const char *path, int depth)
 {
     struct dirent **entry = NULL;
     struct stat st;
+    struct head head;
     int err = 0, n;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        return add_file(a, path);
+        read_head(path, &head);
+        return add_file(a, path, &head);
     }
     n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
@@ -274,8 +280,12 @@ static int add_path(roll_analysis_t *a, const char *path, int depth)
         const char *name = entry[i]->d_name;
         int len = snprintf(inner, sizeof(inner), "%s/%s", path, name);
         bool fits = len > 0 && (size_t)len < sizeof(inner) && name[0] != '.';
-        if (fits && (ends(name, ".rtrc") || ends(name, ".ring") || is_of_others(inner))) {
-            err = add_file(a, inner);
+        bool ours = fits && (ends(name, ".rtrc") || ends(name, ".ring"));
+        if (ours) {
+            read_head(inner, &head);
+        }
+        if (ours || (fits && is_of_others(inner, &head))) {
+            err = add_file(a, inner, &head);
         } else if (fits && depth + 1 < DEPTH_MAX && stat(inner, &st) == 0 && S_ISDIR(st.st_mode)) {
             err = add_path(a, inner, depth + 1);
         }

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import unittest
 
 from support import Case, CATALOGUE, DAEMON, ROLLCALL
@@ -37,6 +38,21 @@ class Console(Case):
         r = self.rollcall("run", "--daemon", "tcp://127.0.0.1:9", "--", "sh", "-c", "echo ran; exit 5")
         self.assertEqual((r.returncode, r.stdout), (5, "ran\n"), r.stderr)
         self.assertIn("tcp://127.0.0.1:9", r.stderr)
+
+    def test_libzmq_is_loaded_by_those_who_ask_a_daemon_and_missed_in_one_line(self):
+        with tempfile.TemporaryDirectory() as broken:
+            with open(os.path.join(broken, "libzmq.so.5"), "wb"):
+                pass
+            env = {**os.environ, "LD_LIBRARY_PATH": broken}
+            r = subprocess.run([ROLLCALL, "--version"], env=env, capture_output=True, text=True)
+            self.assertEqual((r.returncode, r.stderr), (0, ""))
+            r = subprocess.run([ROLLCALL, "why", "--daemon", "tcp://127.0.0.1:9"], env=env, capture_output=True,
+                               text=True)
+            self.assertEqual(r.returncode, 3)
+            self.assertIn("libzmq.so.5", r.stderr.splitlines()[0])
+            r = subprocess.run([ROLLCALL, "run", "--daemon", "tcp://127.0.0.1:9", "--", "sh", "-c", "exit 5"], env=env,
+                               capture_output=True, text=True)
+            self.assertEqual(r.returncode, 5, r.stderr)
 
 
 class Files(Case):

@@ -58,10 +58,10 @@ def beside(rollcall, python, env, folder, what):
     theirs, said = timed([python, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", prefix_of(folder)],
                          env)
     print(f"{what}: {len(files)} dumps, {sum(os.path.getsize(p) for p in files) / 1e6:.1f} MB")
-    print(f"  rollcall      {ours:8.3f} s  " + "; ".join(" ".join(x.split()[1:]) for x in findings))
+    print(f"  rollcall      {ours:9.4f} s  " + "; ".join(" ".join(x.split()[1:]) for x in findings))
     lines = (said.stdout + said.stderr).splitlines()
     end = f", ends with {said.returncode}: {lines[-1][:80]}" if said.returncode else ""
-    print(f"  torchfrtrace  {theirs:8.3f} s  {len(lines)} lines{end}")
+    print(f"  torchfrtrace  {theirs:9.4f} s  {len(lines)} lines{end}")
     print(f"  {theirs / ours:.0f} times as fast", flush=True)
     return findings
 
