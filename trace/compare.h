@@ -24,15 +24,11 @@
 #include <stdint.h>
 
 #define ROLL_COMPARE_MAGIC   "ROLLCOMP"
-#define ROLL_COMPARE_VERSION 1u
+#define ROLL_COMPARE_VERSION 2u
 #define ROLL_COMPARE_CELLS   16384u
 #define ROLL_COMPARE_WAYS    2u /* lines that one place may use */
 #define ROLL_COMPARE_HEADER  4096u
 #define ROLL_COMPARE_BYTES   (ROLL_COMPARE_HEADER + ROLL_COMPARE_CELLS * 64u)
-
-/* A flag of a published call, beside the flags of the record: the publisher has sent or received on the communicator.
- */
-#define ROLL_COMPARE_P2P (1u << 7)
 
 /* What a rank has called, as it is published. */
 struct roll_compare_call {
@@ -46,11 +42,12 @@ struct roll_compare_call {
     uint8_t op;        /* 36 */
     uint8_t dtype;     /* 37 */
     uint8_t redop;     /* 38 */
-    uint8_t flags;     /* 39: enum roll_record_flag, ROLL_COMPARE_P2P */
+    uint8_t flags;     /* 39: enum roll_record_flag */
     uint16_t before;   /* 40: calls of its group on this communicator that come before it in the order of signatures */
     uint16_t members;  /* 42: calls of its group on this communicator; 1 = a call of its own */
     uint16_t callsite; /* 44: in the publisher's ring */
-    uint16_t pad0;     /* 46 */
+    uint8_t messages;  /* 46: 1: the publisher has sent or received on the communicator */
+    uint8_t pad0;      /* 47 */
 };
 
 /* The moment of a line: the monotonic clock in units of 2^24 ns. Moments are compared by their difference, because they

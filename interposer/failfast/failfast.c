@@ -132,8 +132,8 @@ static struct roll_compare_call describe(struct roll_comm *comm, const struct ro
         .op = fill->op,
         .dtype = fill->dtype,
         .redop = fill->redop,
-        .flags = (uint8_t)((fill->flags & (ROLL_FLAG_BYTES | ROLL_FLAG_CAPTURED)) |
-                           (comm->messages ? ROLL_COMPARE_P2P : 0u)),
+        .flags = (uint8_t)(fill->flags & (ROLL_FLAG_BYTES | ROLL_FLAG_CAPTURED)),
+        .messages = comm->messages ? 1 : 0,
         .members = 1,
         .callsite = site,
     };

@@ -111,7 +111,7 @@ static bool compare_run(struct roll_group_list *list, const uint16_t *order, uin
         call->seq = base + i;
         call->before = (uint16_t)i;
         call->members = (uint16_t)n;
-        call->flags |= comm->messages ? ROLL_COMPARE_P2P : 0u; /* messages of this very group count too */
+        call->messages = comm->messages ? 1 : call->messages; /* messages of this very group count too */
     }
     for (uint32_t i = 0; i < n; i++) {
         const struct roll_group_call *mine = &list->call[order[i]];

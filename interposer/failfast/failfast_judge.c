@@ -69,8 +69,7 @@ static bool read_theirs(const struct roll_comm *comm, struct roll_compare_cell *
  * communicator, their calls prove nothing. (The calls after it are numbered apart: rekey in failfast.c.) */
 static bool may_be_messages(const struct roll_compare_call *a, const struct roll_compare_call *b)
 {
-    return (roll_failfast_lowered(a->op) || roll_failfast_lowered(b->op)) &&
-           ((a->flags | b->flags) & ROLL_COMPARE_P2P) != 0;
+    return (roll_failfast_lowered(a->op) || roll_failfast_lowered(b->op)) && (a->messages | b->messages) != 0;
 }
 
 /* Reads call number i of a published group; false when it cannot be read, or its line belongs to another group by now.

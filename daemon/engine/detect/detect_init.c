@@ -61,6 +61,8 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     struct member *made = rec->op == ROLL_OP_COMM_INIT ? source_member(s, rec->comm) : NULL;
     if (made && first) {
         comm_made(e, made, rec);
+    } else if (parent && first) {
+        comm_split_made(e, s, parent, rec);
     }
     bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
     bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;

@@ -87,9 +87,22 @@ enum roll_op comm_made_by(uint32_t origin)
     return origin < sizeof(by) / sizeof(by[0]) ? by[origin] : ROLL_OP_NONE;
 }
 
+void comm_split_made(struct roll_engine *e, const struct source *s, const struct member *parent,
+                     const struct roll_record *rec)
+{
+    for (size_t i = 0; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && m->comm->origin == ROLL_COMM_SPLIT && m->comm->parent_key == parent->comm->key &&
+            m->comm->child == rec->aux) {
+            comm_made(e, m, rec);
+        }
+    }
+}
+
 /*
  * Notes which call of this member made the communicator: for a child, the newest split of its parent that has its
- * number. The call that makes a communicator from a unique id comes after the definition, and is told to comm_made.
+ * number. Where that call comes after the definition, as in a trace that is read definitions first, it is told to
+ * comm_split_made; the call that makes a communicator from a unique id always does, and is told to comm_made.
  */
 static void note_made(struct roll_engine *e, const struct member *m, const struct source *s,
                       const struct roll_def_comm *def)

@@ -197,6 +197,10 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
                 struct comm **contradicts);
 /* This record is the call by which member m made the communicator. */
 void comm_made(struct roll_engine *e, const struct member *m, const struct roll_record *rec);
+/* This record is a split of `parent` by source s: notes it with the children that it made, as far as they are defined.
+ */
+void comm_split_made(struct roll_engine *e, const struct source *s, const struct member *parent,
+                     const struct roll_record *rec);
 /* Doubles the window of slots. 0, NOMEM. */
 int comm_grow(struct comm *c);
 /* Opens the slots before `upto`, which there is room for. */

@@ -193,6 +193,7 @@ static const struct member members[] = {
     M(roll_compare_call, before),
     M(roll_compare_call, members),
     M(roll_compare_call, callsite),
+    M(roll_compare_call, messages),
     M(roll_compare_call, pad0),
     M(roll_frame_head, magic),
     M(roll_frame_head, major),
