@@ -123,7 +123,7 @@ enum roll_name_kind {
 
 /* A name that the job itself gives (rollcall.torch), for people. */
 struct roll_def_name {
-    uint64_t count; /* of TENSORS: elements of the call; else 0 */
+    uint64_t count; /* of TENSORS: elements of the call; of GROUP: 1 where the name is the job's own word, else 0 */
     uint32_t kind;  /* enum roll_name_kind */
     uint32_t size;  /* ranks of the group */
     uint32_t line;  /* of GROUP: the job's line that made it; 0 = unknown */

@@ -143,9 +143,10 @@ struct roll_group_name {
     const char *name;  /* PyTorch: group_desc; "default_pg" is shown as "default group", "undefined" as none */
     const char *file, *function; /* the job's own line that made it, where that is known better than by call sites */
     uint32_t line;               /* 0 = not known */
+    bool is_own;                 /* the job's own word for the group, which beats a description */
 };
 /* Tells a name, which counts for communicators of this label and size, also for those that are there already. The first
- * name counts. 0, NOMEM. */
+ * name counts, and the first one of the job's own beats descriptions. 0, NOMEM. */
 int roll_engine_group(roll_engine_t *e, const struct roll_group_name *group);
 /* Feeds records of a source in the order of their tickets, or updates (a known ticket with a later state). */
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n);

@@ -14,6 +14,7 @@
 #include "daemon/stack/symbol_warm.h"
 #include "daemon/stack/text_pool.h"
 #include "trace/err.h"
+#include "trace/source_line.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -424,9 +425,9 @@ bool roll_symbols_place(const struct roll_symbol_frame *frame, size_t frames, ch
     if (best == NULL) {
         return false;
     }
-    const char *slash = strrchr(best->file, '/');
+    char line[200];
     *text = best->text;
-    snprintf(out, size, "%s%s%.80s:%u in %.80s", best->stand ? roll_symbols_stand_words(backward) : "",
-             best->stand ? " " : "", slash != NULL ? slash + 1 : best->file, best->line, best->function);
+    snprintf(out, size, "%s%s%s", best->stand ? roll_symbols_stand_words(backward) : "", best->stand ? " " : "",
+             roll_source_line_text(line, sizeof(line), best->file, best->line, best->function));
     return true;
 }

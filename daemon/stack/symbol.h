@@ -60,8 +60,8 @@ int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t i
                        size_t max);
 
 /*
- * Says in a few words where a call site is, by its frames of Python: "train.py:88 in step", or, where the main thread
- * stood there, "in backward, started at train.py:88 in step". *text becomes what the line says, "" when unknown. False:
+ * Says in a few words where a call site is, by its frames of Python: "train.py:88 step", or, where the main thread
+ * stood there, "in backward, started at train.py:88 step". *text becomes what the line says, "" when unknown. False:
  * no frame says it. What does not fit is cut.
  */
 bool roll_symbols_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size,

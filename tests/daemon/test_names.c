@@ -237,7 +237,11 @@ static void test_what_the_job_calls_a_group(void **state)
         {.label = "6", .size = 2, .name = "mesh_dp"},
         {.label = "7", .size = 2, .name = "undefined"},
         {.label = "8", .size = 4, .name = "default_pg"},
-        {.label = "5", .size = 2, .name = "too late"},
+        {.label = "5", .size = 2, .name = "too late", .file = "/x/late.py", .function = "main", .line = 1},
+        {.label = "10", .size = 1, .name = "mesh_dp"},
+        {.label = "10", .size = 1, .name = "replicas", .is_own = true},
+        {.label = "10", .size = 1, .name = "mesh_dp", .file = "/x/train.py", .function = "main", .line = 18},
+        {.label = "10", .size = 1, .name = "too late", .is_own = true},
         {.label = "", .size = 2, .name = "no label"},
         {.label = "9", .size = 2, .file = "/x/train.py", .function = "main", .line = 21}, /* made, and named later */
         {.label = "9", .size = 2, .name = "dp", .file = "/x/train.py", .function = "main", .line = 22},
@@ -253,11 +257,14 @@ static void test_what_the_job_calls_a_group(void **state)
     make(&job, &(struct made){4, "8", 0, 1, 4, NULL, 0, false});
     make(&job, &(struct made){5, "5", 0, 1, 4, NULL, 0, false}); /* of another size */
     make(&job, &(struct made){6, "9", 0, 1, 2, NULL, 0, false});
+    make(&job, &(struct made){7, "10", 3, 1, 1, NULL, 0, false});
     assert_string_equal(view_of(&job, 6).name, "dp");
     assert_string_equal(view_of(&job, 6).place, "train.py:21 main");
     assert_string_equal(view_of(&job, 1).name, "mesh_dp");
     assert_string_equal(view_of(&job, 1).place, "train.py:17 main");
     assert_string_equal(view_of(&job, 2).name, "mesh_dp");
+    assert_string_equal(view_of(&job, 7).name, "replicas"); /* the job's own word, whoever is heard first */
+    assert_string_equal(view_of(&job, 7).place, "train.py:18 main");
     assert_string_equal(view_of(&job, 3).name, "group 7");
     assert_string_equal(view_of(&job, 4).name, "default group");
     assert_string_equal(view_of(&job, 5).name, "group 5");
@@ -292,6 +299,12 @@ static void test_a_rank_tells_what_its_group_is_called(void **state)
             assert_int_equal(roll_engine_define(job.engine, 3, &def), 0);
         }
         assert_string_equal(view_of(&job, 1).name, "mesh?_dp");
+        assert_string_equal(view_of(&job, 1).place, "train.py:17 main");
+        def.name.info = (struct roll_def_name){
+            .count = 1, .kind = ROLL_NAME_GROUP, .size = 2, .label_bytes = 2, .text_bytes = 4}; /* its own word */
+        def.name.text = "data";
+        assert_int_equal(roll_engine_define(job.engine, 0, &def), 0);
+        assert_string_equal(view_of(&job, 1).name, "data");
         assert_string_equal(view_of(&job, 1).place, "train.py:17 main");
         roll_engine_destroy(&job.engine);
     }

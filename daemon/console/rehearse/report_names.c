@@ -9,6 +9,7 @@
 #include "daemon/console/rehearse/steered.h"
 #include "daemon/console/text.h"
 #include "trace/op.h"
+#include "trace/source_line.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -53,8 +54,7 @@ static void site_text(struct reading *r, const struct roll_view_comm *view, char
     const struct roll_symbol_frame *line = telling_frame(frame, n), *native = native_frame(frame, n);
     out[0] = '\0';
     if (line != NULL) {
-        const char *base = strrchr(line->file, '/');
-        snprintf(out, size, "%s:%u %s", base != NULL ? base + 1 : line->file, line->line, line->function);
+        roll_source_line_text(out, size, line->file, line->line, line->function);
     } else if (native != NULL && native->module[0] != '\0') {
         const char *base = strrchr(native->module, '/');
         snprintf(out, size, "%s+0x%" PRIx64, base != NULL ? base + 1 : native->module, native->offset);

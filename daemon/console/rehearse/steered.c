@@ -13,6 +13,7 @@
 #include "daemon/console/text.h"
 #include "trace/err.h"
 #include "trace/rankset.h"
+#include "trace/source_line.h"
 
 #include <ctype.h>
 #include <glob.h>
@@ -563,23 +564,29 @@ static int code_of(const json_t *ended, int64_t rank, int otherwise)
     return otherwise;
 }
 
+/* The line of the job that an entry of the report names. */
+static const char *line_of(const json_t *entry, char *out, size_t size)
+{
+    return roll_source_line_text(out, size, roll_json_text(entry, "file", ""), (uint32_t)number_of(entry, "line"),
+                                 roll_json_text(entry, "function", ""));
+}
+
 /* One line for the ranks that read the same at the same place and ended alike. */
 static void print_one_odd(const json_t *odd, const struct roll_rankset *ranks, bool is_failed, FILE *out)
 {
-    const char *file = json_string_value(json_object_get(odd, "file")), *base = strrchr(file, '/'),
-               *value = json_string_value(json_object_get(odd, "value")),
+    const char *value = json_string_value(json_object_get(odd, "value")),
                *read = json_string_value(json_object_get(odd, "read"));
-    char who[128] = "";
+    char who[128] = "", at[512];
     if (roll_rankset_count(ranks) > 0) {
         roll_rankset_format(ranks, who, sizeof(who));
     }
-    fprintf(out, "%s%s %s %s had read %s at %s:%lld %s (value: %s%s).\n",
+    fprintf(out, "%s%s %s %s had read %s at %s (value: %s%s).\n",
             who[0] == '\0'                  ? "A rank"
             : roll_rankset_count(ranks) > 1 ? "Ranks "
                                             : "Rank ",
             who, is_failed ? "stopped after" : "ended just after", roll_rankset_count(ranks) > 1 ? "they" : "it", read,
-            base != NULL ? base + 1 : file, number_of(odd, "line"), json_string_value(json_object_get(odd, "function")),
-            value, is_doubtful(value) ? ", so the rehearsal's own: see --compute, and rollcall.rehearse.value_at" : "");
+            line_of(odd, at, sizeof(at)), value,
+            is_doubtful(value) ? ", so the rehearsal's own: see --compute, and rollcall.rehearse.value_at" : "");
 }
 
 void roll_steered_print_odd(const json_t *steered, const json_t *ended, int code, FILE *out)
@@ -632,10 +639,8 @@ static void print_reads(const json_t *steered, FILE *out)
         if (!is_doubtful(value) || ++doubtful > ROWS_MOST) {
             continue;
         }
-        const char *file = json_string_value(json_object_get(one, "file")), *base = strrchr(file, '/');
         snprintf(reads, sizeof(reads), "%lld", number_of(one, "reads"));
-        snprintf(at, sizeof(at), "%s:%lld %s", base != NULL ? base + 1 : file, number_of(one, "line"),
-                 json_string_value(json_object_get(one, "function")));
+        line_of(one, at, sizeof(at));
         roll_columns_row(&table, (const char *const[]){reads, json_string_value(json_object_get(one, "ranks")), value,
                                                        json_string_value(json_object_get(one, "how")), at});
     }

@@ -35,6 +35,7 @@ struct python_line {
 struct group {
     char label[ROLL_NAME_BYTES], name[ROLL_NAME_BYTES]; /* name "": the job gave none */
     uint32_t size;
+    bool is_own;             /* the name is the job's own word, and no description of PyTorch's */
     struct python_line line; /* that made it */
 };
 

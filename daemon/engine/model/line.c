@@ -83,25 +83,47 @@ static uint64_t group_key(const char *label, uint32_t size)
     return line_hash(size, label, strlen(label));
 }
 
+static bool is_nameless(const struct group *group)
+{
+    return group->name[0] == '\0' || strcmp(group->name, "undefined") == 0;
+}
+
+/* What is told of a group once more fills what is not known yet; the job's own word also replaces a description. So the
+ * order in which ranks are heard matters only where they give one group two names. */
+static void group_learn(struct group *known, const struct group *told)
+{
+    if (!is_nameless(told) && (is_nameless(known) || (told->is_own && !known->is_own))) {
+        memcpy(known->name, told->name, sizeof(known->name));
+        known->is_own = told->is_own;
+    }
+    if (known->line.number == 0) {
+        known->line = told->line;
+    }
+}
+
 int roll_engine_group(roll_engine_t *e, const struct roll_group_name *name)
 {
-    struct group group = {.size = name->size, .line = {.number = name->line}};
+    struct group group = {.size = name->size, .is_own = name->is_own, .line = {.number = name->line}};
     line_clean(group.label, sizeof(group.label), name->label, strlen(name->label));
-    const struct group *known = group_find(e, group.label, name->size);
-    if (known && (known->name[0] == '\0' || strcmp(known->name, "undefined") == 0) && name->name) {
-        line_clean(e->group[known - e->group].name, sizeof(known->name), name->name, strlen(name->name));
-    }
-    if (group.label[0] == '\0' || known || e->groups == GROUPS_MAX) {
+    if (group.label[0] == '\0') {
         return 0;
-    }
-    if (roll_map_reserve(&e->group_at) != 0 || ROLL_GROW(e->group, e->group_room, e->groups + 1u) != 0) {
-        return ROLL_E_NOMEM;
     }
     const char *file = name->file ? name->file : "", *base = strrchr(file, '/');
     const char *function = name->function ? name->function : "";
     line_clean(group.name, sizeof(group.name), name->name ? name->name : "", name->name ? strlen(name->name) : 0);
     line_clean(group.line.file, sizeof(group.line.file), base ? base + 1 : file, strlen(base ? base + 1 : file));
     line_clean(group.line.function, sizeof(group.line.function), function, strlen(function));
+    const struct group *known = group_find(e, group.label, group.size);
+    if (known) {
+        group_learn(&e->group[known - e->group], &group);
+        return 0;
+    }
+    if (e->groups == GROUPS_MAX) {
+        return 0;
+    }
+    if (roll_map_reserve(&e->group_at) != 0 || ROLL_GROW(e->group, e->group_room, e->groups + 1u) != 0) {
+        return ROLL_E_NOMEM;
+    }
     e->group[e->groups] = group;
     return roll_map_add(&e->group_at, group_key(group.label, group.size), e->groups++);
 }
@@ -115,10 +137,13 @@ int group_define(struct roll_engine *e, const struct roll_def *def)
     line_clean(text, sizeof(text), def->name.text, info->text_bytes);
     line_clean(file, sizeof(file), def->name.file + cut, info->file_bytes - cut); /* the end of a path tells most */
     line_clean(function, sizeof(function), def->name.function, info->function_bytes);
-    return roll_engine_group(
-        e,
-        &(struct roll_group_name){
-            .label = label, .size = info->size, .name = text, .file = file, .function = function, .line = info->line});
+    return roll_engine_group(e, &(struct roll_group_name){.label = label,
+                                                          .size = info->size,
+                                                          .name = text,
+                                                          .file = file,
+                                                          .function = function,
+                                                          .line = info->line,
+                                                          .is_own = info->count != 0});
 }
 
 const struct group *group_find(const struct roll_engine *e, const char *label, uint32_t size)

@@ -15,6 +15,7 @@
  * communicator by three names.
  */
 #include "daemon/engine/say/say.h"
+#include "trace/source_line.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -268,7 +269,9 @@ void words_comm_place(struct words *w, const struct comm *c)
     bool many;
     const struct python_line *line = line_of(c, &many);
     if (line) {
-        words_add(w, "%s:%u %s%s", line->file, line->number, line->function, many ? " and other lines" : "");
+        char text[200];
+        words_add(w, "%s%s", roll_source_line_text(text, sizeof(text), line->file, line->number, line->function),
+                  many ? " and other lines" : "");
     }
 }
 

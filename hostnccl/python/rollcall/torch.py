@@ -9,34 +9,17 @@ parameters whose gradients or shards they carry. A job that counts its steps its
 Where rollcall is not preloaded nothing of this happens, and step() returns at once. PyTorch may be imported before or
 after. Nothing here raises: a name that cannot be had is left out.
 """
-import ctypes
 import functools
 import os
 import sys
 import weakref
 
+from rollcall import tell
+
 __all__ = ["active", "name_group", "step"]
 
-_GROUP, _TENSORS = 1, 2  # enum roll_name_kind
 _OURS = os.path.dirname(os.path.abspath(__file__))
-_UNNAMED = ("", "undefined")
-
-
-def _bind():
-    """The two functions of librollcall.so; (None, None) where it is not preloaded."""
-    try:
-        library = ctypes.CDLL(None)
-        tell, name = library.rollcall_step, library.rollcall_name
-    except (AttributeError, OSError):
-        return None, None
-    tell.argtypes, tell.restype = [ctypes.c_uint32], None
-    name.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_char_p,
-                     ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32]
-    name.restype = None
-    return tell, name
-
-
-_tell_step, _tell_name = _bind()
+_tell_step = tell.step
 active = _tell_step is not None  # rollcall is preloaded into this process
 
 
@@ -110,13 +93,9 @@ def _caller(torch_folder):
     return "", 0, ""
 
 
-def _bytes(text):
-    return str(text).encode("utf-8", "replace")
-
-
 @_quietly
 def name_group(group, name):
-    """Names a process group of torch.distributed; the first name that a group gets counts."""
+    """Names a process group of torch.distributed; the job's word beats the description that the group was made with."""
     _group_made(group, name)
 
 
@@ -125,13 +104,8 @@ def _label(group):
 
 
 def _group_made(group, name=None):
-    if _tell_name is None or group is None or not callable(getattr(group, "size", None)):
-        return
-    text = name if name is not None else getattr(group, "group_desc", "") or ""
-    file, line, function = _caller(os.path.dirname(os.path.abspath(sys.modules["torch"].__file__)) + os.sep)
-    if text not in _UNNAMED or line > 0:
-        _tell_name(_GROUP, 0, group.size(), _bytes(_label(group)), _bytes("" if text in _UNNAMED else text),
-                   _bytes(file), _bytes(function), line)
+    if tell.name is not None:
+        tell.group(group, _caller(os.path.dirname(os.path.abspath(sys.modules["torch"].__file__)) + os.sep), name)
 
 
 # tensors
@@ -152,9 +126,9 @@ def _span(names):
 
 def _name_call(group, count, what, names, shapes, size):
     inside = f"{len(names)} parameters, {_size(size)}" if len(names) != 1 else f"{shapes[0]}, {_size(size)}"
-    text = _bytes(f"{what}{_span(names)} ({inside})")
+    text = tell.text(f"{what}{_span(names)} ({inside})")
     for label in {_label(group), ""}:  # releases that give NCCL no name of the group have communicators without a label
-        _tell_name(_TENSORS, count, group.size(), _bytes(label), text, b"", b"", 0)
+        tell.name(tell.TENSORS, count, group.size(), tell.text(label), text, b"", b"", 0)
 
 
 @_quietly

@@ -429,15 +429,15 @@ static void where_the_main_thread_stood_and_what_the_line_says(void **state)
     assert_string_equal(frame[2].text, "loss.backward()");
     assert_int_equal(roll_symbols_lines(symbols, 7, 5, frame, ROLL_SYMBOL_FRAMES), 3);
     assert_true(roll_symbols_place(frame, 3, place, sizeof(place), &text));
-    assert_string_equal(place, "in backward, started at train.py:88 in step");
+    assert_string_equal(place, "in backward, started at train.py:88 step");
     assert_string_equal(text, "loss.backward()");
     assert_true(roll_symbols_place(frame + 2, 1, place, sizeof(place), &text));
-    assert_string_equal(place, "while the main thread was at train.py:88 in step");
+    assert_string_equal(place, "while the main thread was at train.py:88 step");
     frame[2].stand = false;
     assert_true(roll_symbols_place(frame + 2, 1, place, sizeof(place), &text));
-    assert_string_equal(place, "train.py:88 in step");
+    assert_string_equal(place, "train.py:88 step");
     assert_true(roll_symbols_place(frame, 1, place, sizeof(place), &text));
-    assert_string_equal(place, "train.py:7 in hook");
+    assert_string_equal(place, "train.py:7 hook");
     assert_false(roll_symbols_place(frame, 0, place, sizeof(place), &text));
     roll_symbols_destroy(&symbols);
 }

@@ -102,6 +102,7 @@ class Job:
                        **row.env, **sick, **dict(env)}
         command = [os.path.join(build, "bin", "rollcall"), "rehearse", *which(row, ranks), "--json", self.report_path,
                    "--force", "--", python, *(("-c", ALONE) if alone else ()),
+                   os.path.join(rows.ROOT, row.script) if "/" in row.script else
                    os.path.join(HERE, f"job_{row.script}.py")]
         self.out, self.err, self.findings = [], [], threading.Semaphore(0)
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -202,6 +203,10 @@ def check_sick(job, row, ranks):
     lacking = [s for s in row.says if not any(fits(f, s) for f in found)]
     if lacking or len(found) != len(row.says):
         raise Failure(f"{len(found)} findings instead of {len(row.says)}; not said: {lacking}")
+    numberless = [re.sub(r"#\d+", "#N", text) for text in ("\n".join(job.err) + "\n", *row.shows)]
+    lacking = [text for text in numberless[1:] if text not in numberless[0]]
+    if lacking:
+        raise Failure("the console does not print:", *lacking)
     return report
 
 

@@ -4,7 +4,11 @@ rehearse.NAME.RANKS; `check_rehearse.py --list` tells CMake the names.
 A job prints "rank R step S" for each step. It reads from the environment what it does wrong: MISTAKE (a word that the
 job knows) and CULPRIT (the rank that does it). Rows of one framework stand in a list of their own.
 """
+import os
+import re
 from dataclasses import dataclass, field
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Said:
 @dataclass(frozen=True)
 class Row:
     name: str
-    script: str  # job_SCRIPT.py
+    script: str  # job_SCRIPT.py; with a "/": a file of the tree
     ranks: tuple = (2, 4)
     steps: int = 4
     needs: str = "torch"  # the module that the interpreter must have
@@ -28,10 +32,18 @@ class Row:
     mistake: str = ""  # "": a healthy job, about which nothing is said
     culprit: int = -1  # the last rank where negative
     says: tuple = ()  # of Said, in any order; a sick job's, and no other finding
+    shows: tuple = ()  # pieces of what the console prints; numbers of calls (#17) need not be the same
     alone: bool = True  # a healthy job also runs without rollcall, and must do the same
     launches: bool = False  # the job starts its ranks itself, as many as `ranks` says
     represent: tuple = ()  # the ranks that run, and how many the job believes in: ((0, 1, 2, 3), 16); (): all run
     compared: str = ""  # of a sick job: it is a row of docs/COMPARED.md, with these words for the mistake
+
+
+def of_readme():
+    """What the README's first screen shows of the job's finding: the rank, the call and its lines. Who waits, below,
+    depends on the moment."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        return re.search(r"^```\n(PROVEN .*?\n)waiting ", f.read(), re.M | re.S).group(1)
 
 
 # PyTorch is left alone, as on a cluster: nothing is computed.
@@ -71,6 +83,14 @@ SICK = [
 
 TORCH = [
     Row("named", "named", steps=6, env=PLAIN),
+    Row("readme", "docs/examples/train_ddp.py", ranks=(4,), mistake="odd", culprit=3, shows=(of_readme(),),
+        says=(Said(("count-mismatch",), (3,), op="AllReduce"),)),
+    Row("described.resize", "described", ranks=(4,), env=PLAIN, mistake="resize", culprit=2,
+        says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),),
+        shows=("on group mesh_dp (4 ranks)", "made at job_described.py:11 <module>")),
+    Row("described.resize_named", "described", ranks=(4,), env={"NAMED": "1", **PLAIN}, mistake="resize", culprit=2,
+        says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),),
+        shows=("on group replicas (4 ranks)", "made at job_described.py:11 <module>")),
     Row("ddp", "ddp", steps=6),
     Row("ddp_no_sync", "ddp_more", env={"DDP_KIND": "no_sync", **PLAIN}),
     Row("ddp_zero1", "ddp_more", env={"DDP_KIND": "zero1", **PLAIN}),

@@ -1,8 +1,10 @@
 """groups.py: what the job calls its process groups, and which of its lines made them. NCCL's communicators have the
-name that PyTorch gives them, and that is a number as a rule. Called once PyTorch is there."""
+name that PyTorch gives them, and that is a number as a rule. The report has them by a note, and verdicts while the job
+runs by the library that records it (rollcall.tell), where that is preloaded. Called once PyTorch is there."""
 import functools
 import sys
 
+from rollcall import tell
 from rollcall.rehearse import notes, sites
 
 
@@ -10,7 +12,9 @@ def _tell(made):
     group = made[0] if isinstance(made, tuple) else made
     size, name = getattr(group, "size", None), getattr(group, "group_name", None)
     if callable(size) and name is not None:
-        notes.group(size(), name, getattr(group, "group_desc", ""), sites.of_caller())
+        site = sites.of_caller()
+        notes.group(size(), name, getattr(group, "group_desc", ""), site)
+        tell.group(group, site)
 
 
 def follow():
