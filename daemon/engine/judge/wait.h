@@ -34,6 +34,8 @@ enum quorum block_camp(const struct roll_engine *e, const struct comm *c, uint32
 /* Asks the detectors about a process that has ended before it made a call. Takes *waiting: who waits for it elsewhere.
  * True: the end has been told. */
 bool ended_ask(struct roll_engine *e, struct block *b, struct roll_rankset *waiting);
+/* All processes that are absent for the reason b have ended by themselves with an exit code that says failure. */
+bool ended_failed(const struct roll_engine *e, const struct block *b);
 /* Judges all processes that have ended, for which ranks wait at several places. True: one of them was told. */
 bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n);
 /* Judges all processes that have died: they are one cause, told with all ranks that wait for them. True: there are

@@ -114,6 +114,10 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
                 }
             }
             any = any || b->camp != CAMP_OPEN;
+            if (b->camp == CAMP_TIE && ended_failed(e, b)) {
+                b->camp = CAMP_MADE;
+                b->beside = false;
+            }
             if (!block_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
                 any = ask(e, b) || any;
             }

@@ -105,6 +105,47 @@ static void test_ended_rank_is_named(void **state)
     }
 }
 
+/* Between as many that wait as have ended, an exit code that says failure names those that have ended. Code 0, a status
+ * that is not known and a signal after exit() has begun do not, and a failure beside a good end does not. */
+static void test_exit_code_of_a_failure_settles_a_tie(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t ranks;
+        int32_t last, before; /* how the last rank ends; how the one before it does, among four */
+        enum roll_proc_state proc;
+        const char *want;
+    } rows[] = {
+        {2, SIM_EXIT(1), 0, ROLL_PROC_FINISHED, "proven rank-finished 1"},
+        {2, SIM_EXIT(0), 0, ROLL_PROC_FINISHED, "proven rank-finished -"},
+        {2, ROLL_EXIT_UNKNOWN, 0, ROLL_PROC_FINISHED, "proven rank-finished -"},
+        {2, SIM_SIGNAL(SIGSEGV), 0, ROLL_PROC_FINISHED, "proven rank-finished -"},
+        {2, SIM_SIGNAL(SIGSEGV), 0, ROLL_PROC_DEAD, "proven rank-dead 1"},
+        {2, SIM_EXIT(1), 0, ROLL_PROC_DEAD, "proven rank-dead 1"},
+        {4, SIM_EXIT(1), SIM_EXIT(2), ROLL_PROC_FINISHED, "proven rank-finished 2-3"},
+        {4, SIM_EXIT(1), SIM_EXIT(0), ROLL_PROC_FINISHED, "proven rank-finished -"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint32_t n = rows[i].ranks, waiting = n / 2;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        scene_calls(sim, w, 5);
+        for (uint32_t r = 0; r < waiting; r++) {
+            sim_call(sim, r, w, AR, 512);
+            sim_stuck(sim, r);
+        }
+        for (uint32_t r = waiting; r < n; r++) {
+            sim_proc(sim, r, rows[i].proc, r == n - 1 ? rows[i].last : rows[i].before);
+        }
+        sim_expect(sim, rows[i].want);
+        char *text = sim_run(sim, 0, false, true);
+        bool tie = rows[i].want[strlen(rows[i].want) - 1] == '-';
+        assert_int_equal(strstr(text, "do not say which side is wrong") != NULL, tie);
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
 static void test_orderly_end_is_healthy(void **state)
 {
     (void)state;
@@ -312,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_death_of_all_is_a_note),
         cmocka_unit_test(test_death_after_destroy_is_nobodys_business),
         cmocka_unit_test(test_ended_rank_is_named),
+        cmocka_unit_test(test_exit_code_of_a_failure_settles_a_tie),
         cmocka_unit_test(test_orderly_end_is_healthy),
         cmocka_unit_test(test_stopped_rank_is_named),
         cmocka_unit_test(test_busy_rank_is_suspected_only_after_patience),
