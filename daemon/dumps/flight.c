@@ -13,6 +13,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
 #include "trace/err.h"
+#include "trace/python_own.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -256,7 +257,8 @@ static int read_line(struct reading *r, const struct roll_value *frame, uint32_t
     if (err != 0) {
         return err;
     }
-    if (!roll_value_is(file, ROLL_VALUE_TEXT) || file->bytes == 0 || line < 0 || line > INT32_MAX) {
+    if (!roll_value_is(file, ROLL_VALUE_TEXT) || file->bytes == 0 || line < 0 || line > INT32_MAX ||
+        roll_python_is_own(file->text, file->bytes)) { /* of a rehearsed job's dump, some are */
         return 0;
     }
     uint64_t key = hash_text((uint64_t)line, file->text, file->bytes);

@@ -13,6 +13,7 @@
 
 #include "interposer/record/pystack.h"
 #include "interposer/record/session.h"
+#include "trace/python_own.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,6 @@
 #define RULE_BYTES   1024u
 
 static const char DEFAULT_RULE[] = "/site-packages/:/dist-packages/:/lib/python3:/rollcall/moe/:<frozen ";
-/* Frames that rollcall itself puts around a job and into it: nobody's call comes from there. */
-static const char OWN_RULE[] =
-    "/rollcall/rehearse/:/rollcall/zygote.py:/rollcall/python/sitecustomize.py:/rollcall/torch.py";
 
 /* What multiprocessing starts an interpreter with is no line of the job: `python -c "... spawn_main(...)"`. */
 static const char STARTED_RULE[] = "<string>",
@@ -88,7 +86,7 @@ static const struct entry *define_file(const char *path)
         struct roll_def_source def = {.path_bytes = (uint32_t)bytes};
         *e = (struct entry){.hash = hash,
                             .library = follows(path, libraries),
-                            .own = follows(path, OWN_RULE),
+                            .own = roll_python_is_own(path, bytes),
                             .started = follows(path, STARTED_RULE),
                             .starter = follows(path, STARTER_RULE)};
         if (roll_def_is_roomy(&roll_session->ring) &&

@@ -181,6 +181,31 @@ static void a_dump_in_json_is_read(void **state)
     roll_dump_destroy(&d);
 }
 
+/* A rehearsed job's dump has frames of rollcall's own: they are no lines of the job, and not counted among libraries.
+ */
+static void frames_of_rollcall_are_left_out(void **state)
+{
+    static const char json[] =
+        DUMP("{\"record_id\": 5, \"pg_id\": 0, \"process_group\": [\"0\", \"default_pg\"], \"collective_seq_id\": 7, "
+             "\"profiling_name\": \"nccl:all_reduce\", \"time_created_ns\": 1000, \"input_sizes\": [[4]], "
+             "\"input_dtypes\": [\"Float\"], \"output_sizes\": [[4]], \"output_dtypes\": [\"Float\"], "
+             "\"state\": \"scheduled\", \"is_p2p\": false, \"frames\": ["
+             "{\"name\": \"_dispatch\", \"filename\": \"/opt/lib/rollcall/rehearse/mode.py\", \"line\": 299},"
+             "{\"name\": \"all_reduce\", \"filename\": \"/v/site-packages/torch/c10d.py\", \"line\": 3000},"
+             "{\"name\": \"step\", \"filename\": \"/opt/lib/rollcall/torch.py\", \"line\": 10},"
+             "{\"name\": \"main\", \"filename\": \"/job/train.py\", \"line\": 12},"
+             "{\"name\": \"<module>\", \"filename\": \"/opt/lib/rollcall/zygote.py\", \"line\": 90},"
+             "{\"name\": \"main\", \"filename\": \"/opt/lib/rollcall/python/sitecustomize.py\", \"line\": 9}]}");
+    struct roll_dump *d = parsed("rank0", json);
+    (void)state;
+    assert_int_equal(d->calls, 1);
+    assert_int_equal(d->sites, 1);
+    assert_int_equal(d->site[0].lines, 1);
+    assert_int_equal(d->site[0].folded[0], 1);
+    assert_string_equal(d->text + d->line[d->site[0].line[0]].file, "/job/train.py");
+    roll_dump_destroy(&d);
+}
+
 static void calls_that_were_issued_as_one_are_one(void **state)
 {
     struct roll_dump *d =
@@ -237,6 +262,7 @@ int main(void)
         cmocka_unit_test(a_list_that_holds_itself_does_no_harm),
         cmocka_unit_test(deep_nesting_and_many_marks_are_bounded),
         cmocka_unit_test(a_dump_in_json_is_read),
+        cmocka_unit_test(frames_of_rollcall_are_left_out),
         cmocka_unit_test(calls_that_were_issued_as_one_are_one),
         cmocka_unit_test(a_name_that_is_not_known_ends_nothing),
         cmocka_unit_test(what_is_no_dump_is_refused_with_a_reason),
