@@ -334,7 +334,7 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     } else {
         fprintf(out, "Findings: none\n");
     }
-    if (findings > 0 && skipped > 0) {
+    if (findings > 0 && skipped > 0 && !roll_steered_is_whole(json_object_get(report, "steered"))) {
         fprintf(out, roll_steered_is_computed(json_object_get(report, "steered"))
                          ? "All values that the host read back through PyTorch were computed.\n"
                          : "What skipped kernels would have computed reads as zero: look whether a finding comes from "

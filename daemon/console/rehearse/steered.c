@@ -674,6 +674,14 @@ bool roll_steered_is_computed(const json_t *steered)
     return json_object_size(reads) > 0;
 }
 
+bool roll_steered_is_whole(const json_t *steered)
+{
+    const json_t *operations = json_object_get(steered, "operations");
+    return json_object_size(json_object_get(steered, "reads")) == 0 && number_of(operations, "computed") > 0 &&
+           number_of(operations, "left") == 0 && number_of(operations, "compiled") == 0 &&
+           number_of(operations, "captured") == 0 && number_of(operations, "failed") == 0;
+}
+
 void roll_steered_print(const json_t *steered, FILE *out)
 {
     const json_t *reads = json_object_get(steered, "reads"), *stopped = json_object_get(steered, "stopped");

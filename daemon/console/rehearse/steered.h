@@ -54,6 +54,9 @@ json_t *roll_steered_json(const char *notes);
 /* Whether PyTorch read values back, and each came from the host, a computation or a hook. */
 bool roll_steered_is_computed(const json_t *steered);
 
+/* Whether all that PyTorch did on the device was computed on the host, and no value was read back. */
+bool roll_steered_is_whole(const json_t *steered);
+
 /* Prints which ranks ended behind a read of nan or inf. ended: as in the report; code: the job's. */
 void roll_steered_print_odd(const json_t *steered, const json_t *ended, int code, FILE *out);
 

@@ -86,6 +86,21 @@ static void ranks_are_folded_and_doubt_comes_first(void **state)
     json_object_set_new(json_object_get(s, "reads"), "unknown", json_integer(1));
     assert_false(roll_steered_is_computed(s));
     assert_false(roll_steered_is_computed(NULL));
+    assert_false(roll_steered_is_whole(NULL));
+    json_t *operations = json_object_get(s, "operations");
+    json_object_set_new(operations, "failed", json_integer(0));
+    json_object_set_new(operations, "compiled", json_integer(0));
+    assert_false(roll_steered_is_whole(s)); /* a value was read */
+    json_object_set_new(s, "reads", json_object());
+    assert_true(roll_steered_is_whole(s));
+    static const char *const missing[] = {"left", "compiled", "captured", "failed"};
+    for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++) {
+        json_object_set_new(operations, missing[i], json_integer(1));
+        assert_false(roll_steered_is_whole(s));
+        json_object_set_new(operations, missing[i], json_integer(0));
+    }
+    json_object_set_new(operations, "computed", json_integer(0));
+    assert_false(roll_steered_is_whole(s));
     json_decref(s);
 }
 
