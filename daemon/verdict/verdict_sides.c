@@ -350,7 +350,7 @@ static bool is_backward(const json_t *frames)
 static void print_place(const struct roll_printer *p, const json_t *frames, size_t at, size_t column)
 {
     json_t *telling = roll_printer_telling(p, frames);
-    bool stand = false;
+    bool stand = false, native = json_array_size(telling) > 0 && is_native(json_array_get(telling, 0));
     for (size_t i = 0; i < json_array_size(telling) && (i <= CALLERS || p->frames); i++) {
         const json_t *frame = json_array_get(telling, i);
         if (i > 0 && strncmp(roll_member_text(frame, "function"), "__libc_start", 12) == 0) {
@@ -367,8 +367,15 @@ static void print_place(const struct roll_printer *p, const json_t *frames, size
             fputc('\n', p->out);
             roll_printer_pad(p, 0, column);
         }
+        bool goes_native = is_native(frame) && !native; /* these follow the lines of Python, and did not call them */
+        if (goes_native) {
+            native = true;
+            roll_printer_put(p, "in native code");
+            fputc('\n', p->out);
+            roll_printer_pad(p, 0, column);
+        }
         roll_printer_paint(p, i > 0 ? ROLL_DIM : "");
-        fputs(i > 0 ? "from " : "", p->out);
+        fputs(i > 0 && !goes_native ? "from " : "", p->out);
         put_frame(p, frame);
         roll_printer_paint(p, i > 0 ? ROLL_PLAIN : "");
         if (i == 0 || p->frames) {

@@ -258,7 +258,8 @@ static void the_main_thread_tells_where_a_backward_pass_began(void **state)
         "                                                    from run_backward  graph.py:7\n"
         "                                                    from step  job.py:88\n"
         "                                                      loss.backward()\n"
-        "                                                    from reduce_gradients  train.c:88\n"
+        "                                                    in native code\n"
+        "                                                    reduce_gradients  train.c:88\n"
         "                                                    from main  train.c:140\n0-2,4-7"};
     for (int i = 0; i < 3; i++) {
         json_t *json = load();
