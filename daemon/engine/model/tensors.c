@@ -41,19 +41,6 @@ static uint64_t key_of(const char *label, uint32_t size, uint64_t count)
     return mix_text(mix(mix(1, size), count), label) | 1;
 }
 
-static void copy_text(char *out, size_t room, const char *text, size_t bytes)
-{
-    size_t n = bytes < room - 1 ? bytes : room - 1;
-    while (n < bytes && n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80) {
-        n--; /* a character of several bytes is kept whole or left out */
-    }
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        out[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
-    }
-    out[n] = '\0';
-}
-
 int tensors_define(struct roll_engine *e, const struct roll_def *def)
 {
     const struct roll_def_name *info = &def->name.info;
@@ -61,8 +48,8 @@ int tensors_define(struct roll_engine *e, const struct roll_def *def)
     if (info->kind != ROLL_NAME_TENSORS || info->text_bytes == 0) {
         return 0;
     }
-    copy_text(label, sizeof(label), def->name.label, info->label_bytes);
-    copy_text(text, sizeof(text), def->name.text, info->text_bytes);
+    line_clean(label, sizeof(label), def->name.label, info->label_bytes);
+    line_clean(text, sizeof(text), def->name.text, info->text_bytes);
     uint64_t key = key_of(label, info->size, info->count), name = mix_text(mix(2, key), text) | 1;
     if (roll_map_get(&e->tensors_named, name) != ROLL_MAP_NONE || e->tensors_used == TENSORS_MAX) {
         return 0;
