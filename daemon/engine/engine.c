@@ -30,6 +30,7 @@ static uint32_t power_of_two(uint32_t n)
 void roll_engine_set(roll_engine_t *e, const struct roll_engine_config *config)
 {
     e->config.stall_ns = config->stall_ns ? config->stall_ns : DEFAULT_STALL_NS;
+    due_anew(&e->walk_due);
     e->config.suspect_ns = config->suspect_ns ? config->suspect_ns : DEFAULT_SUSPECT_NS;
     e->config.policy = config->policy;
 }
@@ -118,6 +119,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     rounds_free(e);
     free(e->source);
     free(e->stirred);
+    due_fini(&e->walk_due);
     free(e->newest);
     free(e->comm);
     roll_map_fini(&e->comm_at);
@@ -139,6 +141,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     }
     int rc = ROLL_GROW(e->source, e->source_room, e->sources + 1u);
     rc = rc == 0 ? ROLL_GROW_ZERO(e->stirred, e->stirred_room, e->sources / 64 + 1u) : rc;
+    rc = rc == 0 ? due_room(&e->walk_due, e->sources + 1u) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -221,6 +224,7 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
         e->ended += source_alive(s) && (state == ROLL_PROC_DEAD || state == ROLL_PROC_FINISHED);
         e->enrolled += !source_alive(s); /* a process that was taken for ended by mistake is back */
         s->proc = state;
+        e->proc_changes++;
         source_stir(e, source);
         s->proc_ns = e->clock;
         source_news(e, s);
@@ -244,9 +248,13 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
         for (uint32_t i = 0; i < s->threads; i++) {
             s->thread[i].calm = e->calm;
         }
+        e->sight_changed = true;
     }
-    s->starved = sight->starved < STARVED_MOST ? sight->starved : STARVED_MOST;
-    e->sight_changed = true;
+    uint32_t starved = sight->starved < STARVED_MOST ? sight->starved : STARVED_MOST;
+    /* Only the most starved rank counts: agents tell of their ranks all the time. */
+    e->sight_changed =
+        e->sight_changed || (starved != s->starved && (starved > e->starved || s->starved >= e->starved));
+    s->starved = starved;
     return 0;
 }
 
@@ -257,6 +265,7 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
 static void look_at_sight(struct roll_engine *e)
 {
     e->sight_changed = false;
+    e->looks += e->sources;
     e->starved = e->unheard = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];

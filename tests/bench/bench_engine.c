@@ -4,10 +4,7 @@
  * Healthy traffic of 64 ranks with 8 communicators each: every rank belongs to the world, to groups of 32, 16, 8, 8, 4,
  * 4 and 2 ranks, and calls a mix of collectives on them, as data, expert and tensor parallel traffic would. Records
  * come in batches of 64 per rank, as an agent sends them, a tick after each round. The records are made beforehand, so
- * that only the engine is measured; a verdict would be a failure.
- *
- * Then many ranks with 4 communicators each (world; ranks / 64; 64; 8), in step and up to some hundred calls apart: the
- * cost of a record must not follow either.
+ * that only the engine is measured; a verdict would be a failure. bench_engine_scale.c has larger jobs.
  */
 #include "daemon/engine/engine.h"
 #include "tests/bench/bench.h"
@@ -27,13 +24,6 @@
 
 static const uint32_t group_size[COMMS] = {64, 32, 16, 8, 8, 4, 4, 2};
 
-#define MANY_COMMS  4u
-#define MANY_ROUNDS 8u
-
-/* Shapes of the second table: a rank is up to `apart` batches behind the first one. */
-static const struct many {
-    uint32_t ranks, apart;
-} many[] = {{1024, 0}, {1024, 8}, {4096, 0}, {4096, 8}, {16384, 0}, {16384, 4}};
 static const uint8_t ops[] = {ROLL_OP_ALLREDUCE, ROLL_OP_ALLGATHER, ROLL_OP_REDUCESCATTER, ROLL_OP_BROADCAST,
                               ROLL_OP_ALLTOALL};
 
@@ -59,11 +49,11 @@ static void define(roll_engine_t *e, uint32_t rank)
 }
 
 /* Call i of the job's program, which is the same for every rank. */
-static void make_records(struct roll_record *out, uint64_t from, uint32_t comms, uint32_t seq[COMMS])
+static void make_records(struct roll_record *out, uint64_t from, uint32_t seq[COMMS])
 {
     for (uint32_t i = 0; i < BATCH; i++) {
         uint64_t ticket = from + i;
-        uint32_t c = (uint32_t)((ticket * 7 + ticket / 11) % comms);
+        uint32_t c = (uint32_t)((ticket * 7 + ticket / 11) % COMMS);
         uint8_t op = ops[(ticket / 3) % (sizeof(ops) / sizeof(ops[0]))];
         bool reduces = op == ROLL_OP_ALLREDUCE || op == ROLL_OP_REDUCESCATTER;
         out[i] = (struct roll_record){.seal = roll_seal(ticket, ROLL_STATE_RETURNED),
@@ -119,91 +109,6 @@ static double one_pass(const struct roll_record *recs)
     return right ? (double)RANKS * ROUNDS * BATCH / spent : -1;
 }
 
-/* Group and place of a rank on its communicator c. */
-static struct roll_def_comm many_place(const struct many *shape, uint32_t c, uint32_t rank)
-{
-    uint32_t across = shape->ranks / 64;
-    const uint32_t size[MANY_COMMS] = {shape->ranks, across, 64, 8};
-    uint32_t group = c == 1 ? rank % 64 : rank / size[c], place = c == 1 ? rank / 64 : rank % size[c];
-    return (struct roll_def_comm){.key = (uint64_t)(c + 1) << 32 | (group + 1),
-                                  .rank = (int32_t)place,
-                                  .nranks = (int32_t)size[c],
-                                  .color = ROLL_COLOR_NONE,
-                                  .origin = ROLL_COMM_SPLIT};
-}
-
-static roll_engine_t *many_engine(const struct many *shape)
-{
-    struct roll_engine_config config = {.stall_ns = 0};
-    roll_engine_t *e = roll_engine_new(&config);
-    for (uint32_t r = 0; e && r < shape->ranks; r++) {
-        uint32_t source;
-        struct roll_source_info info = {.stream = r + 1,
-                                        .world_rank = (int32_t)r,
-                                        .world_size = (int32_t)shape->ranks,
-                                        .pid = r + 1,
-                                        .host = "bench",
-                                        .exe = "bench"};
-        (void)roll_engine_open(e, &info, &source);
-        for (uint32_t c = 0; c < MANY_COMMS; c++) {
-            struct roll_def def = {.type = ROLL_DEF_COMM, .id = c + 1, .comm.label = ""};
-            def.comm.info = many_place(shape, c, r);
-            (void)roll_engine_define(e, r, &def);
-        }
-    }
-    return e;
-}
-
-/* Records a second; negative when the engine found fault with them. */
-static double many_pass(const struct many *shape, const struct roll_record *recs)
-{
-    roll_engine_t *e = many_engine(shape);
-    if (!e) {
-        return -1;
-    }
-    double begin = seconds();
-    for (uint32_t round = 0; round < MANY_ROUNDS + shape->apart; round++) {
-        for (uint32_t r = 0; r < shape->ranks; r++) {
-            uint32_t behind = (r * 2654435761u >> 8) % (shape->apart + 1);
-            if (round >= behind && round - behind < MANY_ROUNDS) {
-                (void)roll_engine_feed(e, r, recs + (size_t)(round - behind) * BATCH, BATCH);
-            }
-        }
-        (void)roll_engine_tick(e, 1000000000u + (uint64_t)round * 1000000);
-    }
-    double spent = seconds() - begin;
-    struct roll_engine_summary summary;
-    roll_engine_summary(e, &summary);
-    roll_engine_destroy(&e);
-    bool right = summary.verdicts == 0 && summary.incomplete == 0;
-    return right ? (double)shape->ranks * MANY_ROUNDS * BATCH / spent : -1;
-}
-
-static json_t *many_table(FILE *table, struct roll_record *recs)
-{
-    uint32_t seq[COMMS] = {0};
-    json_t *figures = json_array();
-    for (uint32_t round = 0; round < MANY_ROUNDS; round++) {
-        make_records(recs + (size_t)round * BATCH, (uint64_t)round * BATCH, MANY_COMMS, seq);
-    }
-    for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++) {
-        char what[80], measured[64];
-        double rate = many_pass(&many[i], recs);
-        if (rate < 0) {
-            fprintf(stderr, "roll_bench: the engine found fault with healthy traffic\n");
-            json_decref(figures);
-            return NULL;
-        }
-        snprintf(what, sizeof(what), "engine, %u ranks x %u communicators, %s%u calls apart", many[i].ranks, MANY_COMMS,
-                 many[i].apart ? "up to " : "", many[i].apart * BATCH);
-        snprintf(measured, sizeof(measured), "%.2f M records/s", rate / 1e6);
-        roll_bench_line(table, what, measured, ">= 5 M records/s");
-        json_array_append_new(figures, json_pack("{s:i,s:i,s:f}", "ranks", (int)many[i].ranks, "calls_apart",
-                                                 (int)(many[i].apart * BATCH), "records_per_s", rate));
-    }
-    return figures;
-}
-
 int roll_bench_engine(json_t *out, FILE *table)
 {
     struct roll_record *recs = malloc(sizeof(*recs) * ROUNDS * BATCH);
@@ -214,7 +119,7 @@ int roll_bench_engine(json_t *out, FILE *table)
         return -1;
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        make_records(recs + (size_t)round * BATCH, (uint64_t)round * BATCH, COMMS, seq);
+        make_records(recs + (size_t)round * BATCH, (uint64_t)round * BATCH, seq);
     }
     for (uint32_t i = 0; i < REPEATS; i++) {
         double rate = one_pass(recs);
@@ -226,20 +131,13 @@ int roll_bench_engine(json_t *out, FILE *table)
         best = rate > best ? rate : best;
         worst = rate < worst ? rate : worst;
     }
-    json_t *others = many_table(table, recs);
     free(recs);
-    if (!others) {
-        return -1;
-    }
     char measured[64];
     snprintf(measured, sizeof(measured), "%.2f M records/s", best / 1e6);
     roll_bench_line(table, "engine, 64 ranks x 8 communicators, one core", measured, ">= 5 M records/s");
     json_t *figure =
         json_pack("{s:i,s:i,s:I,s:f,s:f,s:f}", "ranks", (int)RANKS, "comms_per_rank", (int)COMMS, "records",
                   (json_int_t)RANKS * ROUNDS * BATCH, "records_per_s", best, "records_per_s_worst", worst, "goal", 5e6);
-    if (figure) {
-        json_object_set_new(figure, "many", others);
-    }
     return figure && json_object_set_new(out, "engine", figure) == 0 ? 0 : -1;
 }
 

@@ -22,6 +22,7 @@ static const struct {
     {"compare", "what fail-fast adds to a call, 8 ranks on the node", roll_bench_compare},
     {"graph", "launches of CUDA graphs, and learning completion, in the rank", roll_bench_graph},
     {"engine", "engine, records in to verdict state, one core", roll_bench_engine},
+    {"engine-scale", "the same for 64 to 16,384 ranks, in step and apart (about 2 minutes)", roll_bench_engine_scale},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},
     {"agent", "agent and root for 8 ranks at 10,000 calls/s each", roll_bench_agent},
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
@@ -36,7 +37,7 @@ static int usage(FILE *to, int rc)
 {
     fprintf(to, "usage: roll_bench [--json FILE] [PART...]\n\n");
     for (size_t i = 0; i < PARTS; i++) {
-        fprintf(to, "  %-10s %s\n", parts[i].name, parts[i].about);
+        fprintf(to, "  %-12s %s\n", parts[i].name, parts[i].about);
     }
     fprintf(
         to,

@@ -263,7 +263,7 @@ static void claims_of(struct roll_engine *e, struct comm *c)
 
 static void claim_tick(struct roll_engine *e)
 {
-    for (uint32_t i = 0; i < e->comms; i++) {
+    for (uint32_t i = 0; claim_of_engine(e)->claims > 0 && i < e->comms; i++) {
         claims_of(e, e->comm[i]);
     }
 }

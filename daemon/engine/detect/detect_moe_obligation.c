@@ -239,6 +239,7 @@ static void obligation_record(struct roll_engine *e, uint32_t source, const stru
         return;
     }
     if (rec->op == ROLL_OP_MOE_OBLIGE_END) {
+        moe_obligation_of_engine(e)->any = true;
         list_done(e, source, rec, ticket);
         return;
     }
@@ -267,7 +268,7 @@ static void obligation_record(struct roll_engine *e, uint32_t source, const stru
 
 static void obligation_tick(struct roll_engine *e)
 {
-    for (uint32_t i = 0; i < e->comms; i++) {
+    for (uint32_t i = 0; moe_obligation_of_engine(e)->any && i < e->comms; i++) {
         const struct moe_obligation_comm *own = moe_obligation_of_comm(e->comm[i]);
         for (struct cell *cell = own ? own->cell : NULL; cell; cell = cell->next) {
             bool due = e->finishing || e->clock - cell->since >= e->config.stall_ns / 20;

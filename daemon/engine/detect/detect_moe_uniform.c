@@ -18,6 +18,11 @@
 #define TOPIC      0x100u
 #define TOPIC_MASK 0xffu
 
+struct moe_uniform_engine {
+    bool any; /* the job reports such numbers */
+};
+STATE_OF_ENGINE(moe_uniform)
+
 static const struct {
     enum roll_verdict_code code;
     const char *singular, *what, *why;
@@ -210,6 +215,7 @@ static void uniform_record(struct roll_engine *e, uint32_t source, const struct 
     if (!first || rec->op != ROLL_OP_MOE_UNIFORM || rec->peer < 0 || (uint32_t)rec->peer >= KINDS) {
         return;
     }
+    moe_uniform_of_engine(e)->any = true;
     struct comparison *m = compare_say(e, source, rec, ticket, TOPIC | (uint32_t)rec->peer, 0, rec->count, 1);
     if (!m) {
         return;
@@ -225,7 +231,7 @@ static void uniform_record(struct roll_engine *e, uint32_t source, const struct 
 
 static void uniform_tick(struct roll_engine *e)
 {
-    for (uint32_t i = 0; i < e->comms; i++) {
+    for (uint32_t i = 0; moe_uniform_of_engine(e)->any && i < e->comms; i++) {
         struct comparison *next;
         const struct compare_comm *compared = compare_of_comm(e->comm[i]);
         for (struct comparison *m = compared ? compared->first : NULL; m; m = next) {
@@ -287,6 +293,7 @@ static bool uniform_block(struct roll_engine *e, const struct block *b)
 }
 
 const struct detector detect_moe_uniform = {.name = "moe_uniform",
+                                            ENGINE_STATE(moe_uniform),
                                             .record = uniform_record,
                                             .disagree = uniform_disagree,
                                             .pair = uniform_pair,

@@ -58,7 +58,8 @@ static enum need need_of(struct roll_engine *e, const struct source *s)
 }
 
 struct process_engine {
-    bool over_said; /* the end of the job has been told */
+    bool over_said;   /* the end of the job has been told */
+    uint64_t settled; /* 1 + `proc_changes` of the engine when no death was left to be told; 0 = some may be */
 };
 STATE_OF_ENGINE(process)
 
@@ -238,6 +239,11 @@ static void note_job_over(struct roll_engine *e)
 
 static void process_tick(struct roll_engine *e)
 {
+    struct process_engine *own = process_of_engine(e);
+    if (own->settled == e->proc_changes + 1 || e->ended == 0) {
+        return;
+    }
+    e->looks += e->sources;
     bool due = false, any = false; /* a death that somebody may need is due; any death is due */
     uint32_t alive = 0, fresh = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
@@ -250,6 +256,7 @@ static void process_tick(struct roll_engine *e)
             due = due || (over && !s->asked && !is_unneeded(e, s));
         }
     }
+    own->settled = fresh == 0 ? e->proc_changes + 1 : 0;
     if (fresh == 0 || !(alive == 0 ? any : due)) {
         return;
     }

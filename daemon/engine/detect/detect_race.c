@@ -44,6 +44,12 @@ struct race_member {
 };
 STATE_OF_MEMBER(race)
 
+struct race_engine {
+    struct due due;    /* ranks with a unit whose end may have had its time to be reported */
+    uint64_t stall_ns; /* that time when `due` was found */
+};
+STATE_OF_ENGINE(race)
+
 /* Until when a record says that its thread was in the call. */
 static uint64_t reach(const struct roll_record *rec)
 {
@@ -261,17 +267,46 @@ static void race_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     }
 }
 
+/* Judges the units of a rank. Returns when some unit that has not ended will have had its time. */
+static uint64_t race_source(struct roll_engine *e, const struct source *s)
+{
+    uint64_t due = e->clock + e->config.stall_ns; /* units that begin from now on */
+    for (uint32_t k = 0; s->threads > 1 && k < s->members; k++) {
+        const struct race_member *r = s->member[k] ? race_of_member(s->member[k]) : NULL;
+        for (uint32_t n = 0; r && !r->told && n < r->lanes; n++) {
+            for (uint32_t i = 0; i < LANE; i++) {
+                const struct race_unit *u = &r->lane[n].unit[i];
+                bool first = u->used && !u->ended && u->since + e->config.stall_ns < due;
+                due = first ? u->since + e->config.stall_ns : due;
+            }
+            judge(e, s->member[k], &r->lane[n]);
+        }
+    }
+    return due;
+}
+
+/* Two units are compared when one of them changes. Time alone only shows that a unit which has not ended goes on. */
 static void race_tick(struct roll_engine *e)
 {
-    for (uint32_t i = 0; i < e->sources; i++) {
-        const struct source *s = e->source[i];
-        for (uint32_t k = 0; s->threads > 1 && k < s->members; k++) {
-            struct race_member *r = s->member[k] ? race_of_member(s->member[k]) : NULL;
-            for (uint32_t n = 0; r && !r->told && n < r->lanes; n++) {
-                judge(e, s->member[k], &r->lane[n]);
-            }
-        }
+    struct race_engine *own = race_of_engine(e);
+    if (own->stall_ns != e->config.stall_ns) {
+        own->stall_ns = e->config.stall_ns;
+        due_anew(&own->due);
+    }
+    if (due_room(&own->due, e->sources) != 0) {
+        return; /* a race is told later or not at all, and the next tick tries again */
+    }
+    for (uint32_t i = due_next(&own->due, 0, e->sources, e->clock); i < e->sources;
+         i = due_next(&own->due, i + 1, e->sources, e->clock)) {
+        e->looks++;
+        own->due.at[i] = race_source(e, e->source[i]);
     }
 }
 
-const struct detector detect_race = {.name = "race", .tick = race_tick, .lost = race_lost};
+static void race_fini(struct roll_engine *e)
+{
+    due_fini(&race_of_engine(e)->due);
+}
+
+const struct detector detect_race = {
+    .name = "race", ENGINE_STATE(race), .tick = race_tick, .lost = race_lost, .fini = race_fini};

@@ -422,7 +422,7 @@ static void note_tick(struct roll_engine *e, struct source *s)
 
 static void refused_tick(struct roll_engine *e)
 {
-    for (uint32_t i = 0; i < e->comms; i++) {
+    for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->comms; i++) {
         places_tick(e, e->comm[i]);
     }
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {

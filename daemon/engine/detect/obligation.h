@@ -39,6 +39,7 @@ struct moe_obligation_engine {
     struct cause *cause; /* owned */
     uint32_t causes;
     size_t cause_room;
+    bool any; /* the job reports obligations */
 };
 STATE_OF_ENGINE(moe_obligation)
 

@@ -197,6 +197,9 @@ struct block {
  * set `absent` of each. False: nothing waits. */
 bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *founds);
 
+/* Some call or host may have waited for too long: waitgraph_walk has something to begin with. */
+bool waitgraph_due(struct roll_engine *e);
+
 /* wait_rank.c: what the records say of one rank, one queue, one call; each function is described there */
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q);
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,

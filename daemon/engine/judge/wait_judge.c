@@ -350,14 +350,16 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
 void waits_look(struct roll_engine *e)
 {
     bool is_early = !e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8;
-    if (e->dirty && is_early) {
+    bool due = !is_early && waitgraph_due(e);
+    if (e->dirty && due && (e->finishing || e->clock - e->swept_ns >= e->config.stall_ns / 8)) {
+        e->swept_ns = e->clock;
+        sweep(e);
+    } else if (e->dirty) {
         sweep_stirred(e);
         e->dirty = false;
-    } else if (e->dirty) {
-        sweep(e);
     }
     doubts_look(e);
-    if (is_early) {
+    if (!due) {
         return;
     }
     struct block *found;

@@ -64,6 +64,11 @@ static bool is_covered(struct came_back *b, const struct roll_record *rec)
     return own || b->foreign != 0;
 }
 
+bool left_anything(const struct roll_engine *e)
+{
+    return e->ended + e->aborts > 0;
+}
+
 /*
  * Everybody has made the calls that the host of t waits for. But a process that has ended takes along what it had only
  * enqueued: the calls before `upto` that `wait` is for are looked at, the newest first and as far as no wait that came
@@ -74,7 +79,7 @@ bool left_visit(struct walk *walk, struct source *t, const struct roll_record *w
     struct came_back back = {0};
     bool any = false, device = roll_op_has(wait->op, ROLL_TRAIT_ALL);
     uint64_t floor = upto > t->log_mask ? upto - t->log_mask : 0;
-    for (uint64_t ticket = upto; walk->e->ended + walk->e->aborts > 0 && !any && ticket-- > floor;) {
+    for (uint64_t ticket = upto; left_anything(walk->e) && !any && ticket-- > floor;) {
         const struct entry *entry = source_entry(t, ticket);
         if (!entry || entry->rec.thread != wait->thread) {
             continue;

@@ -93,7 +93,9 @@ bool polls_in_vain(const struct walk *walk, const struct source *s, const struct
 uint64_t polls_left_upto(const struct roll_engine *e, const struct source *s, const struct thread *t,
                          const struct roll_record *in);
 
-/* wait_left.c: what processes that have ended have left behind; described there */
+/* wait_left.c: what processes that have ended have left behind; described there. left_anything: some process, or member
+ * of a communicator, has ended */
+bool left_anything(const struct roll_engine *e);
 bool left_visit(struct walk *walk, struct source *t, const struct roll_record *wait, uint64_t upto);
 
 #endif

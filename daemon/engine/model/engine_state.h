@@ -6,6 +6,7 @@
 #define ROLL_DAEMON_ENGINE_MODEL_ENGINE_STATE_H
 
 #include "daemon/base/map.h"
+#include "daemon/engine/model/due.h"
 #include "daemon/engine/model/model.h"
 
 struct doubt;
@@ -110,6 +111,10 @@ struct roll_engine {
     uint64_t numbers, findings; /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
     uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
+    uint64_t swept_ns;              /* patience clock of the last sweep of all ranks before such an analysis */
+    struct due walk_due;            /* ranks that a stall analysis may begin with: waitgraph.c */
+    uint64_t walk_for;              /* what these times were found by: changes of processes and aborts by then */
+    uint64_t proc_changes;          /* how often the state of a process has changed */
     struct found found[FOUND_KEPT]; /* the newest findings for which ranks may wait; a ring */
     uint32_t founds;
     uint64_t trouble_ns;   /* patience clock at which the newest trouble that ranks are stuck in became known */
@@ -120,6 +125,7 @@ struct roll_engine {
     uint64_t wall_records; /* records that had come by then */
     uint32_t visit;        /* stall analysis: number of the run */
     uint64_t effort; /* members and log entries that analyses have looked at; tests count them to see their bounds */
+    uint64_t looks;  /* ranks that ticks have looked at, for the same purpose */
     uint32_t held_comms;  /* communicators with a disagreement that is being judged */
     uint32_t muted_comms; /* communicators that are silent: silence.c */
     uint32_t ended;       /* processes that have ended, one way or another */

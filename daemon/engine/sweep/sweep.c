@@ -8,8 +8,8 @@
  * A rank whose queues have been looked at moves again only when it makes a call, when a call that it waits in is
  * answered, or when what is judged of a communicator changes; whoever brings that about stirs the rank (source_stir and
  * its like). A sweep looks at stirred ranks only, so its cost follows the records, however far the ranks are apart: to
- * look at all ranks whenever a log is full took minutes where this takes seconds (16,384 ranks, 256 calls apart). The
- * sweep right before a stall is judged looks at all ranks all the same.
+ * look at all ranks whenever a log is full took minutes where this takes seconds (16,384 ranks, 256 calls apart).
+ * Before a stall is judged all ranks are looked at all the same, at most every stall/8.
  *
  * The time that a device needs is not modelled: a call that could run has run. The reverse is seen: when a host comes
  * back from waiting for a stream, all earlier calls on the stream are over on that rank, whatever other ranks have
@@ -176,6 +176,7 @@ void sweep(struct roll_engine *e)
     bool moved = true;
     while (moved) {
         moved = false;
+        e->looks += e->sources;
         for (uint32_t i = 0; i < e->sources; i++) {
             moved = source_advance(e, e->source[i]) || moved;
         }

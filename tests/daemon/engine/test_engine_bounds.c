@@ -179,11 +179,45 @@ static void test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever(void **
     }
 }
 
+/* Two ranks make calls, the others wait for nobody, and one of them has died: for ten seconds of ticks every 2 ms all
+ * ranks are looked at some times, and not at each tick. */
+static void test_tick_does_not_look_at_ranks_without_news(void **state)
+{
+    (void)state;
+    struct crowd c;
+    crowd_open(&c, MANY);
+    uint32_t all = sim_comm(c.sim, "all", NULL, MANY), two = sim_comm(c.sim, "two", NULL, 2);
+    sim_all(c.sim, all, AR, 64);
+    for (uint32_t r = 0; r < MANY; r++) {
+        sim_sync(c.sim, r);
+    }
+    sim_proc(c.sim, MANY - 1, ROLL_PROC_FINISHED, 0);
+    crowd_pass(&c, S_);
+    uint64_t before = c.e->looks;
+    for (uint32_t tick = 0; tick < 5000; tick++) {
+        struct roll_engine_sight sight = {.heard = true, .starved = tick % 7};
+        assert_int_equal(roll_engine_sight(c.e, c.source[tick % MANY], &sight), 0);
+        sight.starved = 50; /* the most starved rank, which decides, stays the same */
+        assert_int_equal(roll_engine_sight(c.e, c.source[MANY / 2], &sight), 0);
+        sim_all(c.sim, two, AR, 64);
+        crowd_feed(&c);
+        c.now += S_ / 500;
+        assert_int_equal(roll_engine_tick(c.e, c.now), 0);
+    }
+    uint64_t looks = c.e->looks - before;
+    if (looks > 250 * MANY) {
+        fail_msg("%llu looks at %u ranks", (unsigned long long)looks, MANY);
+    }
+    assert_null(roll_engine_next(c.e));
+    crowd_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_that_poll_one_collective_ask_once_what_holds_it_up),
         cmocka_unit_test(test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever),
+        cmocka_unit_test(test_tick_does_not_look_at_ranks_without_news),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

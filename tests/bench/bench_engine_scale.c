@@ -1,0 +1,295 @@
+/*
+ * bench_engine_scale.c: what a record costs the engine in jobs of 64 to 16,384 ranks, in step and far apart. The cost
+ * must follow neither.
+ *
+ * Each rank has four communicators: world, dp (ranks / 64), ep (64), tp (8). A step of the job is 16 layers of tensor
+ * and expert parallel calls, the buckets of data parallelism, one call of all ranks, and a wait of the host; each kind
+ * of call has its stream. Records come as the feed gives them: in batches as an agent reads them, of 5 to 64, ranks of
+ * one node after each other and nodes in no order; the newest record of a batch has been entered and has not returned,
+ * which is told before the next batch. The engine's clock ticks as at a root that hears 500 calls a second of each
+ * rank: every 2 ms, once for as many records as there are ranks. Each rank is behind the first by a number of calls of
+ * its own, which stays the same.
+ *
+ * A row runs in a process of its own, so that its memory is its own. Records are made beforehand and are shared by all
+ * ranks; only processor time counts. A verdict is a failure.
+ */
+#include "daemon/engine/engine.h"
+#include "tests/bench/bench.h"
+#include "trace/op.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COMMS       4u
+#define NODE        8u
+#define TICK_NS     2000000u
+#define FEW_RECORDS 8000000u /* of small jobs: so many in all */
+#define LEAST_CALLS 1024u    /* of each rank */
+
+static const uint32_t ranks_of[] = {64, 1024, 4096, 16384};
+static const uint32_t apart_of[] = {0, 64, 1000};
+static const uint32_t batch_of[] = {64, 17, 33, 5, 48, 26, 64, 9};
+#define KINDS(array) (sizeof(array) / sizeof((array)[0]))
+
+struct shape {
+    uint32_t ranks, apart;
+};
+
+struct result {
+    uint64_t records, spent_ns, opened_ns, peak_bytes;
+    bool right;
+};
+
+/* The calls of one rank, which are those of every rank. */
+struct program {
+    struct roll_record *rec; /* all have returned */
+    uint32_t calls, room;
+    uint32_t seq[COMMS];
+    uint32_t step;
+    uint32_t *cut; /* where batches begin; the last one is the end */
+    uint32_t batches;
+};
+
+static uint64_t spent_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+enum { WORLD, DP, EP, TP, HOST };
+
+static void add(struct program *p, uint32_t comm, uint8_t op, uint64_t count)
+{
+    bool call = comm != HOST, reduces = op == ROLL_OP_ALLREDUCE || op == ROLL_OP_REDUCESCATTER;
+    uint64_t ticket = p->calls;
+    if (p->calls < p->room) {
+        p->rec[p->calls++] = (struct roll_record){.seal = roll_seal(ticket, ROLL_STATE_RETURNED),
+                                                  .enter_ns = 1000000000u + ticket * TICK_NS,
+                                                  .count = count,
+                                                  .seq = call ? p->seq[comm]++ : 0,
+                                                  .peer = ROLL_PEER_NONE,
+                                                  .call_ns = call ? 9000 : 1500000,
+                                                  .step = p->step,
+                                                  .comm = call ? (uint16_t)(comm + 1) : 0,
+                                                  .stream = (uint16_t)(call ? comm + 2 : WORLD + 2),
+                                                  .callsite = (uint16_t)(comm * 8 + op % 8 + 1),
+                                                  .thread = 1,
+                                                  .layer = ROLL_LAYER_NONE,
+                                                  .op = op,
+                                                  .dtype = call ? ROLL_DTYPE_BFLOAT16 : 0,
+                                                  .redop = reduces ? ROLL_RED_SUM : ROLL_RED_NONE};
+    }
+}
+
+static void add_step(struct program *p)
+{
+    for (uint32_t layer = 0; layer < 16; layer++) {
+        add(p, TP, ROLL_OP_ALLREDUCE, 4096 * 1024);
+        add(p, EP, ROLL_OP_ALLTOALL, 65536);
+        add(p, EP, ROLL_OP_ALLTOALL, 65536);
+        add(p, TP, ROLL_OP_ALLREDUCE, 4096 * 1024);
+    }
+    for (uint32_t bucket = 0; bucket < 8; bucket++) {
+        add(p, DP, ROLL_OP_REDUCESCATTER, 40 * 1024 * 1024);
+    }
+    for (uint32_t bucket = 0; bucket < 8; bucket++) {
+        add(p, DP, ROLL_OP_ALLGATHER, 40 * 1024 * 1024);
+    }
+    add(p, WORLD, ROLL_OP_ALLREDUCE, 1);
+    add(p, HOST, ROLL_OP_STREAM_SYNC, 0);
+    p->step++;
+}
+
+static int program_make(struct program *p, uint32_t calls)
+{
+    *p = (struct program){
+        .room = calls, .rec = calloc(calls, sizeof(*p->rec)), .cut = calloc(calls + 1, sizeof(*p->cut))};
+    if (!p->rec || !p->cut) {
+        return -1;
+    }
+    while (p->calls < p->room) {
+        add_step(p);
+    }
+    for (uint32_t at = 0; at < calls; at += batch_of[(p->batches - 1) % KINDS(batch_of)]) {
+        p->cut[p->batches++] = at;
+    }
+    p->cut[p->batches] = calls;
+    return 0;
+}
+
+static void program_free(struct program *p)
+{
+    free(p->rec);
+    free(p->cut);
+}
+
+/* The group and the place there of a rank on communicator c. */
+static struct roll_def_comm place(uint32_t ranks, uint32_t c, uint32_t rank)
+{
+    uint32_t across = ranks / 64;
+    const uint32_t size[COMMS] = {ranks, across, 64, 8};
+    uint32_t group = c == DP ? rank % 64 : rank / size[c], at = c == DP ? rank / 64 : rank % size[c];
+    return (struct roll_def_comm){.key = (uint64_t)(c + 1) << 32 | (group + 1),
+                                  .rank = (int32_t)at,
+                                  .nranks = (int32_t)size[c],
+                                  .color = ROLL_COLOR_NONE,
+                                  .origin = ROLL_COMM_SPLIT};
+}
+
+static int open_ranks(roll_engine_t *e, uint32_t ranks)
+{
+    int rc = 0;
+    for (uint32_t r = 0; rc == 0 && r < ranks; r++) {
+        uint32_t source;
+        struct roll_source_info info = {.stream = r + 1,
+                                        .world_rank = (int32_t)r,
+                                        .world_size = (int32_t)ranks,
+                                        .pid = r + 1,
+                                        .host = "bench",
+                                        .exe = "bench"};
+        rc = roll_engine_open(e, &info, &source);
+        for (uint32_t c = 0; rc == 0 && c < COMMS; c++) {
+            struct roll_def def = {.type = ROLL_DEF_COMM, .id = c + 1, .comm.label = ""};
+            def.comm.info = place(ranks, c, r);
+            rc = roll_engine_define(e, r, &def);
+        }
+    }
+    return rc;
+}
+
+/* Feeds one batch of a rank: that the call at the end of the batch before it has returned, then the batch. Returns how
+ * many records these were. */
+static uint32_t feed(roll_engine_t *e, const struct program *p, uint32_t rank, uint32_t batch)
+{
+    uint32_t from = p->cut[batch], upto = p->cut[batch + 1], n = upto - from;
+    struct roll_record recs[64];
+    if (batch > 0) {
+        (void)roll_engine_feed(e, rank, &p->rec[from - 1], 1);
+    }
+    memcpy(recs, &p->rec[from], n * sizeof(*recs));
+    recs[n - 1].seal = roll_seal(from + n - 1, ROLL_STATE_ENTERED);
+    recs[n - 1].call_ns = 0;
+    (void)roll_engine_feed(e, rank, recs, n);
+    if (batch + 1 < p->batches) {
+        return n + (batch > 0);
+    }
+    (void)roll_engine_feed(e, rank, &p->rec[upto - 1], 1);
+    return n + (batch > 0) + 1;
+}
+
+static uint64_t peak_bytes(void)
+{
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (uint64_t)use.ru_maxrss * 1024;
+}
+
+static struct result measure(const struct shape *shape, const struct program *p)
+{
+    struct roll_engine_config config = {.stall_ns = 0};
+    struct result out = {0};
+    uint64_t before = peak_bytes(), now = 1000000000u, untold = 0;
+    uint32_t late = shape->apart * p->batches / p->calls, nodes = shape->ranks / NODE;
+    uint64_t begin = spent_ns();
+    roll_engine_t *e = roll_engine_new(&config);
+    if (!e || open_ranks(e, shape->ranks) != 0) {
+        return out;
+    }
+    out.opened_ns = spent_ns() - begin;
+    begin = spent_ns();
+    for (uint32_t round = 0; round < p->batches + late; round++) {
+        for (uint32_t i = 0; i < shape->ranks; i++) {
+            uint32_t rank = i / NODE * 2654435761u % nodes * NODE + i % NODE;
+            uint32_t behind = (rank * 2654435761u >> 8) % (late + 1);
+            if (round >= behind && round - behind < p->batches) {
+                uint32_t n = feed(e, p, rank, round - behind);
+                out.records += n;
+                untold += n;
+            }
+            if (untold >= shape->ranks) {
+                now += TICK_NS;
+                untold -= shape->ranks;
+                (void)roll_engine_tick(e, now);
+            }
+        }
+    }
+    (void)roll_engine_tick(e, now + TICK_NS);
+    out.spent_ns = spent_ns() - begin;
+    out.peak_bytes = peak_bytes() - before;
+    (void)roll_engine_finish(e);
+    struct roll_engine_summary summary;
+    roll_engine_summary(e, &summary);
+    for (const struct roll_verdict *v; (v = roll_engine_next(e));) {
+        fprintf(stderr, "roll_bench: said of healthy traffic: %s\n", v->text);
+    }
+    out.right = summary.verdicts == 0 && summary.incomplete == 0;
+    roll_engine_destroy(&e);
+    return out;
+}
+
+/* Measures in a process of its own. */
+static int measure_apart(const struct shape *shape, const struct program *p, struct result *out)
+{
+    int pipes[2], status;
+    memset(out, 0, sizeof(*out));
+    if (pipe(pipes) != 0) {
+        return -1;
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct result r = measure(shape, p);
+        _exit(write(pipes[1], &r, sizeof(r)) == (ssize_t)sizeof(r) ? 0 : 1);
+    }
+    close(pipes[1]);
+    ssize_t got = child > 0 ? read(pipes[0], out, sizeof(*out)) : -1;
+    close(pipes[0]);
+    if (child > 0) {
+        (void)waitpid(child, &status, 0);
+    }
+    return got == (ssize_t)sizeof(*out) && out->right ? 0 : -1;
+}
+
+int roll_bench_engine_scale(json_t *out, FILE *table)
+{
+    json_t *figures = json_array();
+    const char *only = getenv("ROLL_BENCH_RANKS"); /* one size of job alone, for a profile */
+    for (size_t i = 0; i < KINDS(ranks_of); i++) {
+        for (size_t k = 0; k < KINDS(apart_of); k++) {
+            struct shape shape = {ranks_of[i], apart_of[k]};
+            uint32_t least = LEAST_CALLS + 2 * shape.apart, calls = FEW_RECORDS / shape.ranks;
+            struct program p;
+            struct result r;
+            char what[80], measured[96];
+            if (only && strtoul(only, NULL, 10) != shape.ranks) {
+                continue;
+            }
+            int rc = program_make(&p, calls > least ? calls : least);
+            rc = rc == 0 ? measure_apart(&shape, &p, &r) : rc;
+            program_free(&p);
+            if (rc != 0) {
+                fprintf(stderr, "roll_bench: out of memory, or the engine found fault with healthy traffic\n");
+                json_decref(figures);
+                return -1;
+            }
+            double rate = (double)r.records / ((double)r.spent_ns / 1e9);
+            snprintf(what, sizeof(what), "%u ranks, %s%u calls apart", shape.ranks, shape.apart ? "up to " : "",
+                     shape.apart);
+            snprintf(measured, sizeof(measured), "%.2f M/s, %.0f MiB, %.1f KiB/rank", rate / 1e6,
+                     (double)r.peak_bytes / 1048576, (double)r.peak_bytes / 1024 / shape.ranks);
+            roll_bench_line(table, what, measured, ">= 5 M records/s");
+            fflush(table);
+            json_array_append_new(figures, json_pack("{s:i,s:i,s:I,s:f,s:I,s:f}", "ranks", (int)shape.ranks,
+                                                     "calls_apart", (int)shape.apart, "records", (json_int_t)r.records,
+                                                     "records_per_s", rate, "peak_bytes", (json_int_t)r.peak_bytes,
+                                                     "open_s", (double)r.opened_ns / 1e9));
+        }
+    }
+    return json_object_set_new(out, "engine_scale", figures);
+}
