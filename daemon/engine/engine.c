@@ -119,6 +119,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     rounds_free(e);
     free(e->source);
     free(e->stirred);
+    free(e->stirred_queues);
     due_fini(&e->walk_due);
     free(e->newest);
     free(e->comm);
@@ -141,6 +142,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     }
     int rc = ROLL_GROW(e->source, e->source_room, e->sources + 1u);
     rc = rc == 0 ? ROLL_GROW_ZERO(e->stirred, e->stirred_room, e->sources / 64 + 1u) : rc;
+    rc = rc == 0 ? ROLL_GROW_ZERO(e->stirred_queues, e->stirred_queues_room, e->sources + 1u) : rc;
     rc = rc == 0 ? due_room(&e->walk_due, e->sources + 1u) : rc;
     if (rc != 0) {
         return rc;

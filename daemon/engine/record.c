@@ -25,6 +25,7 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
     if (!m) {
         return;
     }
+    source_stir(e, s->number); /* a rank does not wait any more for what it has aborted */
     if (rec->op == ROLL_OP_COMM_ASYNC) {
         if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             m->async = rec->result;
@@ -207,8 +208,14 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
     if (class == ROLL_CLASS_EXT || poll) {
         /* this call is not NCCL's: it may stand inside a group without being part of the group */
     } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
+        if (t->group != 0) {
+            source_stir(e, s->number); /* the calls of that group are issued now */
+        }
         t->group = 0;
     } else if (rec->group != t->group) {
+        if (t->group != 0) {
+            source_stir(e, s->number);
+        }
         t->group = rec->group;
         t->joins = 0;
     }
@@ -491,6 +498,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         if (ticket > s->next && s->records > 0) {
             uint64_t count = ticket - s->next;
             source_gap(s, ticket);
+            source_stir(e, source);
             count_lost(e, source, count);
         }
         if (e->mute_fresh) {
@@ -499,7 +507,6 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         int one = fresh_record(e, source, &recs[i], ticket);
         rc = rc ? rc : one;
     }
-    source_stir(e, source);
     e->dirty = true;
     return rc;
 }

@@ -351,7 +351,7 @@ void waits_look(struct roll_engine *e)
 {
     bool is_early = !e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8;
     bool due = !is_early && waitgraph_due(e);
-    if (e->dirty && due && (e->finishing || e->clock - e->swept_ns >= e->config.stall_ns / 8)) {
+    if (e->dirty && due && (e->finishing || e->clock - e->swept_ns >= e->config.stall_ns)) {
         e->swept_ns = e->clock;
         sweep(e);
     } else if (e->dirty) {

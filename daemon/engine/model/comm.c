@@ -46,9 +46,10 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     c->believed = def->flags >> ROLL_DEF_COMM_BELIEVED_SHIFT;
     c->held = NO_SEQ;
     c->member = calloc(c->room, sizeof(*c->member));
+    c->seat = calloc(c->room, sizeof(*c->seat));
     c->slot = calloc(SLOTS_MIN, sizeof(*c->slot));
     c->slot_mask = SLOTS_MIN - 1;
-    if (!c->member || !c->slot) {
+    if (!c->member || !c->seat || !c->slot) {
         comm_free(c);
         return NULL;
     }
@@ -177,7 +178,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     c->size = (uint32_t)def->rank >= c->size ? (uint32_t)def->rank + 1 : c->size;
     struct member *m = &c->member[def->rank];
     if (m->source == NO_SOURCE) {
-        m->source = source;
+        m->source = c->seat[def->rank].source = source;
         m->unsure = s->gap_ticket != 0 && s->next - s->gap_ticket < LATE_DEFINITION;
         c->seen++;
         e->enrolled++;
@@ -189,6 +190,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         line_clean(c->label, sizeof(c->label), label, def->label_bytes);
     }
     s->member[id] = m;
+    source_stir(e, source);
     note_made(e, m, s, def);
     number_ranks(e, c);
     return 0;
@@ -276,6 +278,7 @@ void comm_free(struct comm *c)
     }
     free(c->pair);
     free(c->member);
+    free(c->seat);
     free(c->slot);
     free(c);
 }

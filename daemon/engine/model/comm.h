@@ -20,11 +20,21 @@ struct latest {
     uint32_t last, before;
 };
 
-/* What one rank does on one communicator. */
+/* What one rank does on one communicator. What each record needs stands first, close together. */
 struct member {
     struct comm *comm;
     uint32_t source; /* NO_SOURCE: nothing has come of this member */
     int32_t rank;    /* on the communicator */
+    uint8_t ended;   /* the operation by which it has aborted or revoked the communicator; 0 = it has not */
+    bool gone;       /* it has destroyed or finalized the communicator */
+
+    /* all its calls here */
+    bool many_queues;  /* its calls stand in several queues */
+    bool many_callers; /* several host threads have made calls */
+    bool unsure;       /* records were lost since its last call, which may have been calls here */
+    bool was_refused;  /* a call was refused: calls that come later are shown to detect_refused.c */
+    uint16_t caller;   /* the host thread of its last call; 0 = none yet */
+    uint32_t queue;    /* 1 + the queue in which its last call stands */
 
     /* its collectives */
     uint32_t next;           /* the sequence number after its last collective */
@@ -40,21 +50,11 @@ struct member {
         uint32_t seq;
     } zero[ZEROS_MAX]; /* its last calls of no elements; the newest is at (zeros - 1) % ZEROS_MAX: zero.c */
     uint32_t zeros;
-
-    /* all its calls here */
-    uint32_t queue;      /* 1 + the queue in which its last call stands */
-    uint16_t caller;     /* the host thread of its last call; 0 = none yet */
-    bool many_queues;    /* its calls stand in several queues */
-    bool many_callers;   /* several host threads have made calls */
-    bool unsure;         /* records were lost since its last call, which may have been calls here */
     uint32_t gaps;       /* how often records were lost */
-    bool was_refused;    /* a call was refused: calls that come later are shown to detect_refused.c */
     uint32_t splits;     /* calls of CommSplit with this communicator as the parent */
     uint32_t split_gaps; /* `gaps` when the last of them came */
 
     /* how it leaves */
-    bool gone;           /* it has destroyed or finalized the communicator */
-    uint8_t ended;       /* the operation by which it has aborted or revoked the communicator; 0 = it has not */
     uint8_t async;       /* ncclResult_t that ncclCommGetAsyncError has given last */
     uint64_t settled;    /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     uint64_t ended_calm; /* clock of suspicion at which it aborted the communicator */
@@ -63,6 +63,12 @@ struct member {
     bool passed;      /* the communicator is silent, and this member has got past the trouble: silence.c */
     uint64_t late_ns; /* the longest time by which it came late, though it was suspected not to come: doubt.c */
     void **state;     /* what detectors keep of this member: detect/state.h */
+};
+
+/* Where the calls of a member stand: what is asked of all members when a slot is complete, close together in memory. */
+struct seat {
+    uint32_t source;
+    uint32_t queues; /* bits (queue_bit) of the queues in which its calls stand; 0 = it has made none */
 };
 
 /* A call at a slot that differs from the call that came first there. */
@@ -123,6 +129,7 @@ struct comm {
     uint32_t size, seen, gone; /* members; those of which something has come; those that have left it */
     uint32_t room;             /* members that there is room for: more than `size` where it is open */
     struct member *member;     /* by rank */
+    struct seat *seat;         /* by rank */
 
     /* its collectives and messages */
     struct slot *slot; /* by sequence number & slot_mask */

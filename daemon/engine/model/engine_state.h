@@ -134,7 +134,8 @@ struct roll_engine {
     bool finishing;       /* no more input will come: roll_engine_finish */
     bool dirty;           /* calls may have become complete since the last whole sweep */
     uint64_t *stirred; /* a bit for each source whose calls may have become complete since it was looked at: sweep.c */
-    size_t stirred_room;
+    uint32_t *stirred_queues; /* by source: those of its queues (queue_bit) of which that is so */
+    size_t stirred_room, stirred_queues_room;
     uint32_t stirs;                                /* how many bits are set */
     struct doubt *doubt;                           /* suspicions that may still come to nothing, oldest first */
     struct roll_rankset view_members, view_behind; /* roll_engine_comm lends them */
@@ -156,19 +157,32 @@ void tensors_text(const struct roll_engine *e, const char *label, uint32_t size,
                   size_t room);
 void tensors_free(struct roll_engine *e);
 
-/* Calls of the source with this number may have become complete. */
-static inline void source_stir(struct roll_engine *e, uint32_t source)
+/* Calls in these queues (queue_bit) of the source with this number may have become complete. */
+static inline void source_stir_queues(struct roll_engine *e, uint32_t source, uint32_t queues)
 {
     uint64_t bit = 1ull << source % 64;
     e->stirs += (e->stirred[source / 64] & bit) == 0;
     e->stirred[source / 64] |= bit;
+    e->stirred_queues[source] |= queues;
+}
+
+/* The same for all its queues. */
+static inline void source_stir(struct roll_engine *e, uint32_t source)
+{
+    source_stir_queues(e, source, ALL_QUEUES);
+}
+
+static inline void comm_stir_at(const struct comm *c, uint32_t rank)
+{
+    const struct seat *at = &c->seat[rank];
+    if (at->queues != 0) { /* else it has no calls here that could become complete */
+        source_stir_queues(c->engine, at->source, at->queues);
+    }
 }
 
 static inline void member_stir(const struct member *m)
 {
-    if (m->source != NO_SOURCE) {
-        source_stir(m->comm->engine, m->source);
-    }
+    comm_stir_at(m->comm, (uint32_t)m->rank);
 }
 
 /* Messages of both sides of this pair may have become complete. */
@@ -182,7 +196,7 @@ static inline void pair_stir(const struct pair *p)
 static inline void comm_stir(const struct comm *c)
 {
     for (uint32_t r = 0; r < c->size; r++) {
-        member_stir(&c->member[r]);
+        comm_stir_at(c, r);
     }
 }
 

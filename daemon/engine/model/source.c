@@ -141,9 +141,11 @@ struct source *source_newest(const struct roll_engine *e, uint32_t world)
     return index ? e->source[index - 1] : NULL;
 }
 
-static void member_called_from(struct member *m, uint32_t stream, uint16_t thread)
+static void member_called_from(struct source *s, struct member *m, uint32_t stream, uint16_t thread)
 {
     m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);
+    s->crosses = s->crosses || m->many_queues;
+    m->comm->seat[m->rank].queues = m->many_queues ? ALL_QUEUES : queue_bit(stream);
     m->queue = stream + 1;
     m->many_callers = m->many_callers || (m->caller != 0 && m->caller != thread);
     m->caller = thread;
@@ -190,7 +192,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     struct queue *q = &s->queue[stream];
     struct member *m = source_member(s, entry->rec.comm);
     if (m && (m->queue != stream + 1 || m->caller != entry->rec.thread)) {
-        member_called_from(m, stream, entry->rec.thread);
+        member_called_from(s, m, stream, entry->rec.thread);
     }
     struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
     if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
@@ -199,6 +201,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
         q->head = ticket + 1;
         q->since = e->clock;
         q->marked = false;
+        source_stir_queues(e, s->number, queue_bit(stream));
     }
     q->tail = ticket + 1;
     return 0;

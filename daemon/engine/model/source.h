@@ -54,15 +54,18 @@ struct queue {
                        been told of none */
 };
 
+#define ALL_QUEUES UINT32_MAX
+/* The bit that stands for a queue in a set of queues of one source; all queues of high numbers share one. */
+static inline uint32_t queue_bit(uint32_t queue)
+{
+    return 1u << (queue < 31 ? queue : 31);
+}
+
 /* A host thread of the rank. */
 struct thread {
     uint16_t id;
-    struct {
-        uint16_t comm;
-        uint32_t stream;
-    } joined[GROUP_COMMS]; /* communicators of the thread's open group, each with the queue of its first call there */
-    uint32_t group;        /* the thread's open group; 0 = none */
-    uint32_t joins;
+    uint32_t group;   /* the thread's open group; 0 = none */
+    uint32_t joins;   /* how many of `joined` are in use */
     uint64_t inside;  /* ticket + 1 of the call that the thread has entered and not left; 0 = none */
     uint64_t since;   /* patience clock at which the thread was seen to be inside */
     uint64_t calm;    /* clock of suspicion at that moment, or when the rank was heard again, if that was later */
@@ -76,6 +79,10 @@ struct thread {
         uint16_t stream, comm;
         uint8_t op;
     } thing[POLLED_MAX];
+    struct {
+        uint16_t comm;
+        uint32_t stream;
+    } joined[GROUP_COMMS]; /* communicators of the thread's open group, each with the queue of its first call there */
 };
 
 /* One call that was captured into a graph: what is left of its record. */
@@ -86,16 +93,53 @@ struct captured {
     uint8_t op, dtype, redop, flags;
 };
 
+/* What each record needs stands first, close together. */
 struct source {
+    /* the log */
+    struct entry *log; /* by ticket & log_mask */
+    uint64_t log_mask;
+    uint64_t next; /* the ticket after the last one */
+    uint64_t kept; /* everybody has answered all calls before this ticket */
+    uint64_t safe; /* no ticket below this one is still needed: a lower bound, found anew when the log is full */
+
+    /* its parts */
+    struct member **member; /* its place on each communicator, by the source's own small id of that communicator */
+    size_t members;
+    struct queue *queue; /* by stream id */
+    size_t queue_room;
+    uint32_t queues;   /* how many may be in use: the ids below this */
+    bool crosses;      /* the calls of one communicator stand in several queues, so that one queue waits for another */
+    bool completes;    /* the rank learns which calls its device has completed */
+    bool many_threads; /* there are more threads than THREADS_MAX */
+    bool overlaps;     /* two threads have been inside calls at once: source_hands_over */
+    enum roll_proc_state proc;
+    uint32_t threads;
+    uint32_t thread_last; /* index of the thread that was seen last */
+    uint32_t turn;        /* 1 + index of the thread that acted last; 0 = none */
+    uint8_t turn_op;      /* what that thread did */
+    uint8_t phase;        /* the phase that the record of `step` reports */
+    uint32_t turns;       /* how often another thread than before has acted */
+    uint64_t turn_until;  /* when that thread has come back from its calls, by the clock of the records */
+    uint64_t seen;        /* patience clock at which anything came from this source */
+    uint64_t calm;        /* clock of suspicion at that moment */
+    int64_t offset;       /* wall clock minus the clock of the records: roll_engine_clock */
+    uint64_t last_ns;     /* wall clock of the newest record */
+    uint64_t records, calls, lost;
+    uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
+    uint32_t step;             /* the step of the newest record that bears one */
+    uint32_t first_step;       /* the step of the first such record */
+    uint64_t init;             /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
+    struct roll_record last;   /* the newest call of NCCL */
+    struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
+    struct thread thread[THREADS_MAX];
+
     struct roll_source_info info;
     char host[ROLL_NAME_BYTES], exe[128];
     uint32_t number;     /* its place in the engine's list of sources */
     uint32_t world;      /* rank in the job */
     uint32_t generation; /* how many processes of the same rank came before this one */
-    int64_t offset;      /* wall clock minus the clock of the records: roll_engine_clock */
 
     /* the process */
-    enum roll_proc_state proc;
     int32_t exit_status; /* without ROLL_EXIT_ASKED */
     bool asked;          /* the launcher began to end the job while the process lived: its end is no cause */
     uint64_t proc_ns;    /* patience clock at which the engine learnt of `proc` */
@@ -104,37 +148,7 @@ struct source {
     uint32_t end_waiter; /* the source that is said there to wait for the process */
     bool end_named;      /* that verdict names the process as a culprit: no other verdict about its end is needed */
 
-    /* the log */
-    struct entry *log; /* by ticket & log_mask */
-    uint64_t log_mask;
-    uint64_t next; /* the ticket after the last one */
-    uint64_t kept; /* everybody has answered all calls before this ticket */
-    uint64_t safe; /* no ticket below this one is still needed: a lower bound, found anew when the log is full */
-    uint64_t records, calls, lost;
-    uint64_t last_ns;          /* wall clock of the newest record */
-    struct roll_record last;   /* the newest call of NCCL */
-    struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
-    uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
-    uint32_t step;             /* the step of the newest record that bears one */
-    uint32_t first_step;       /* the step of the first such record */
-    uint8_t phase;             /* the phase that the same record reports */
-    bool completes;            /* the rank learns which calls its device has completed */
-
-    /* its parts */
-    struct member **member; /* its place on each communicator, by the source's own small id of that communicator */
-    size_t members;
-    struct queue *queue; /* by stream id */
-    uint32_t queues;     /* how many may be in use: the ids below this */
-    size_t queue_room;
-    struct thread thread[THREADS_MAX];
-    uint32_t threads;
-    uint32_t thread_last;      /* index of the thread that was seen last */
-    bool many_threads;         /* there are more threads than THREADS_MAX */
-    bool overlaps;             /* two threads have been inside calls at once: source_hands_over */
-    uint32_t turn;             /* 1 + index of the thread that acted last; 0 = none */
-    uint8_t turn_op;           /* what that thread did */
-    uint32_t turns;            /* how often another thread than before has acted */
-    uint64_t turn_until;       /* when that thread has come back from its calls, by the clock of the records */
+    /* more of its parts */
     struct captured *captured; /* captured calls in the order of their tickets; a ring of CAPTURED_MAX: graph.c */
     uint32_t captures;         /* how many there have been */
     size_t capture_room;
@@ -144,8 +158,6 @@ struct source {
     void **state;             /* what detectors keep of this source: detect/state.h */
 
     /* news and silence */
-    uint64_t seen;      /* patience clock at which anything came from this source */
-    uint64_t calm;      /* clock of suspicion at that moment */
     uint64_t back_ns;   /* patience clock at which the host last came back from a wait without an error */
     uint64_t back_wall; /* wall clock at which that wait had begun */
     uint32_t starved;   /* permille: struct roll_engine_sight */
@@ -163,7 +175,6 @@ struct source {
 
     /* creations of communicators */
     uint32_t inits;      /* calls of CommInit so far */
-    uint64_t init;       /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
     uint64_t init_since; /* patience clock at which the rank came there */
     uint64_t init_calm;  /* clock of suspicion at that moment, or when the rank was heard again, if that was later */
     bool init_polled;    /* that call is nonblocking: it has returned, and the creation goes on */

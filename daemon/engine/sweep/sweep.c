@@ -7,9 +7,10 @@
  *
  * A rank whose queues have been looked at moves again only when it makes a call, when a call that it waits in is
  * answered, or when what is judged of a communicator changes; whoever brings that about stirs the rank (source_stir and
- * its like). A sweep looks at stirred ranks only, so its cost follows the records, however far the ranks are apart: to
- * look at all ranks whenever a log is full took minutes where this takes seconds (16,384 ranks, 256 calls apart).
- * Before a stall is judged all ranks are looked at all the same, at most every stall/8.
+ * its like, which say in which queues: to fetch a queue that cannot move is most of what a look costs). A sweep looks
+ * at stirred ranks only, so its cost follows the records, however far the ranks are apart: to look at all ranks
+ * whenever a log is full took minutes where this takes seconds (16,384 ranks, 256 calls apart). Before a stall is
+ * judged all ranks are looked at all the same, at most once per stall_ns.
  *
  * The time that a device needs is not modelled: a call that could run has run. The reverse is seen: when a host comes
  * back from waiting for a stream, all earlier calls on the stream are over on that rank, whatever other ranks have
@@ -110,6 +111,8 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
         if (s->queues > 1 && q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {
             break;
         }
+        __builtin_prefetch(&s->log[(q->head + 7) & s->log_mask]); /* calls of one stream lie some entries apart */
+        __builtin_prefetch(&s->log[(q->head + 9) & s->log_mask]);
         bool fresh = !q->marked;
         uint64_t last = 0;
         bool done = unit_done(e, s, q, &last);
@@ -134,6 +137,9 @@ void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_rec
             (void)queue_advance(e, s, &s->queue[k], over);
         }
     }
+    if (s->crosses) { /* calls that are taken out here, complete or not, may let other queues move */
+        source_stir(e, s->number);
+    }
 }
 
 void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec)
@@ -145,6 +151,9 @@ void sweep_done(struct roll_engine *e, struct source *s, const struct roll_recor
         struct queue *q = &s->queue[rec->stream];
         q->done = upto > q->done ? upto : q->done;
         (void)queue_advance(e, s, q, upto);
+        if (s->crosses) {
+            source_stir(e, s->number);
+        }
     }
 }
 
@@ -158,15 +167,82 @@ static bool source_advance(struct roll_engine *e, struct source *s)
     return moved;
 }
 
+/* The same for some queues (queue_bit). One that moves may let others move, where the calls of a communicator stand in
+ * several. */
+static void source_advance_some(struct roll_engine *e, struct source *s, uint32_t queues)
+{
+    bool moved = false;
+    for (uint32_t rest = queues; rest != 0; rest &= rest - 1) {
+        uint32_t k = (uint32_t)__builtin_ctz(rest), end = k < 31 ? k + 1 : s->queues;
+        for (; k < end && k < s->queues; k++) {
+            moved = (s->queue[k].head != 0 && queue_advance(e, s, &s->queue[k], 0)) || moved;
+        }
+    }
+    while (moved && s->crosses) {
+        moved = source_advance(e, s);
+    }
+}
+
+/* Memory is asked for three times before a rank's turn, this many ranks apart: each time needs what the last one read.
+ */
+#define AHEAD 4u
+
+/* Asks for what the sweep will need of a source that is `ahead` ranks away from its turn. */
+static void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahead)
+{
+    const struct source *s = e->source[source];
+    if (ahead >= 3 * AHEAD) {
+        __builtin_prefetch(s);
+        __builtin_prefetch((const char *)s + 64);
+        return;
+    }
+    uint32_t queues = e->stirred_queues[source], k = queues == 0 ? 0 : (uint32_t)__builtin_ctz(queues);
+    if (k >= s->queues) {
+        return;
+    }
+    const struct queue *q = &s->queue[k];
+    if (ahead >= 2 * AHEAD) {
+        __builtin_prefetch(q);
+        __builtin_prefetch(s->member);
+        return;
+    }
+    const struct entry *head = q->head != 0 ? &s->log[(q->head - 1) & s->log_mask] : NULL;
+    if (head && ahead >= AHEAD) {
+        __builtin_prefetch(head);
+        __builtin_prefetch((const char *)head + 64);
+    } else if (head) {
+        __builtin_prefetch(source_member(s, head->rec.comm));
+    }
+}
+
+/* Sweeps the stirred ones among 64 sources. */
+static void sweep_word(struct roll_engine *e, uint32_t word)
+{
+    uint32_t source[64], n = 0;
+    for (uint64_t rest = e->stirred[word]; rest != 0; rest &= rest - 1) {
+        source[n++] = word * 64 + (uint32_t)__builtin_ctzll(rest);
+    }
+    e->stirred[word] = 0;
+    e->stirs -= n;
+    for (uint32_t i = 0; i < n + 3 * AHEAD; i++) {
+        for (uint32_t ahead = 3 * AHEAD; ahead > 0; ahead -= AHEAD) {
+            if (i >= 3 * AHEAD - ahead && i - (3 * AHEAD - ahead) < n) {
+                ask_ahead(e, source[i - (3 * AHEAD - ahead)], ahead);
+            }
+        }
+        if (i >= 3 * AHEAD) {
+            uint32_t at = source[i - 3 * AHEAD], queues = e->stirred_queues[at];
+            e->stirred_queues[at] = 0;
+            source_advance_some(e, e->source[at], queues);
+        }
+    }
+}
+
 void sweep_stirred(struct roll_engine *e)
 {
     for (uint32_t word = 0; e->stirs > 0; word = (word + 1) * 64 < e->sources ? word + 1 : 0) {
-        while (e->stirred[word] != 0) {
-            uint32_t bit = (uint32_t)__builtin_ctzll(e->stirred[word]);
-            e->stirred[word] &= e->stirred[word] - 1;
-            e->stirs--;
-            while (source_advance(e, e->source[word * 64 + bit])) {
-            }
+        if (e->stirred[word] != 0) {
+            sweep_word(e, word);
         }
     }
 }
