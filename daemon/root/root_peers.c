@@ -43,7 +43,8 @@ static struct roll_peer *find_peer(roll_root_t *root, const struct roll_address 
 
 static struct roll_peer *add_peer(roll_root_t *root, const struct roll_address *at)
 {
-    if (root->peers_used >= MAX_PEERS || ROLL_GROW(root->peers, root->peers_room, root->peers_used + 1) != 0) {
+    if (root->peers_used >= MAX_PEERS || ROLL_GROW(root->peers, root->peers_room, root->peers_used + 1) != 0 ||
+        ROLL_GROW(root->due, root->due_room, root->peers_used + 1) != 0) {
         return NULL;
     }
     struct roll_peer *p = calloc(1, sizeof(*p));
@@ -65,6 +66,12 @@ static void drop_peer(roll_root_t *root, struct roll_peer *peer)
     }
     if (*link) {
         *link = peer->next;
+    }
+    for (size_t i = 0; peer->is_due && i < root->due_used; i++) {
+        if (root->due[i] == peer) {
+            root->due[i] = root->due[--root->due_used];
+            break;
+        }
     }
     for (size_t i = 0; i < root->peers_used; i++) {
         if (root->peers[i] == peer) {
@@ -169,18 +176,35 @@ static void send_ack(struct roll_peer *peer, struct roll_peer_stream *s, uint64_
     }
 }
 
-/* Acknowledges what was fed: by now all of it is in the trace file. */
+/* A stream of this peer is to be acknowledged. */
+static void note_due(roll_root_t *root, struct roll_peer *peer)
+{
+    if (!peer->is_due) {
+        peer->is_due = true;
+        root->due[root->due_used++] = peer;
+    }
+}
+
+/* Acknowledges what was fed: by now all of it is in the trace file. Asked after each turn, so only those peers are
+ * looked at from which something has come. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
 {
-    for (size_t i = 0; i < root->peers_used; i++) {
-        struct roll_peer *peer = root->peers[i];
+    size_t keep = 0;
+    for (size_t i = 0; i < root->due_used; i++) {
+        struct roll_peer *peer = root->due[i];
+        peer->is_due = false;
         for (size_t k = 0; k < peer->used; k++) {
             struct roll_peer_stream *s = &peer->streams[k];
             if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
                 send_ack(peer, s, now);
             }
+            peer->is_due = peer->is_due || s->due;
+        }
+        if (peer->is_due) {
+            root->due[keep++] = peer;
         }
     }
+    root->due_used = keep;
 }
 
 /* frames of agents */
@@ -242,6 +266,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         take_over(root, peer, frame->head.stream);
     }
     s->due = s->urgent = true;
+    note_due(root, peer);
     s->fresh = false;
 }
 
@@ -288,6 +313,7 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
                  roll_strerror(err));
     }
     s->due = true;
+    note_due(root, peer);
     s->fed += frame->head.count;
     if (frame->head.type == ROLL_FRAME_STATUS) {
         s->urgent = true;
@@ -327,6 +353,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         for (size_t i = 0; i < peer->used; i++) { /* earlier acknowledgements may have been lost */
             peer->streams[i].due = peer->streams[i].urgent = true;
         }
+        note_due(root, peer);
         break;
     case ROLL_FRAME_BYE:
         roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) leaves", peer->host, peer->pid);
@@ -369,4 +396,5 @@ void roll_peers_fini(roll_root_t *root)
         drop_peer(root, root->peers[0]);
     }
     free(root->peers);
+    free(root->due);
 }

@@ -80,6 +80,7 @@ struct roll_peer { /* an agent */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
+    bool is_due; /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
 struct roll_cursor {
@@ -120,6 +121,8 @@ struct roll_root {
     size_t runs_used, runs_room;
     struct roll_peer **peers;
     size_t peers_used, peers_room;
+    struct roll_peer **due; /* the peers with a stream that is to be acknowledged; there is room for all peers */
+    size_t due_used, due_room;
     struct roll_peer *peer_chain[ROLL_PEER_CHAINS]; /* the same peers by a hash of their routing ids */
     struct roll_subscriber *subscribers;
     size_t subscribers_used, subscribers_room;
