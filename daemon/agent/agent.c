@@ -1,9 +1,11 @@
 /*
  * agent.c: the agent's loop.
  *
- * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every few
- * milliseconds, the rings themselves. A doorbell from the ranks was rejected: it would put a system call into every
- * NCCL call. The root may be away for any time: only cursors are kept here, no records, and the ranks never notice.
+ * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every 10 to 20
+ * milliseconds, the rings themselves: what a look costs does not depend on how many records it finds, and a verdict may
+ * be that much later. A doorbell from the ranks was rejected: it would put a system call into NCCL calls of the job,
+ * one for each time that a node wakes up, to save the agent less than a thousandth of a core. The root may be away for
+ * any time: only cursors are kept here, no records, and the ranks never notice.
  */
 #include "daemon/agent/agent_state.h"
 
@@ -15,22 +17,27 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <zmq.h>
 
-#define BUSY_MS      2                /* between two looks at the rings while something moves */
-#define IDLE_MS      10               /* between two looks at most, when nothing moves */
+#define BUSY_MS      10               /* between two looks at the rings while something moves */
+#define IDLE_MS      20               /* between two looks at most, when nothing moves */
+#define HASTE_MS     1                /* between two looks while one cannot take all that is there */
+#define LEAVE_MS     2                /* between two looks when the agent is to end */
+#define RECORDS_A_MS 2048             /* a look comes before a rank that does nothing but call can fill its ring */
+#define SLEEP_NS     (2 * ROLL_MS)    /* whose lateness is compared with the waiting of a rank that calls */
+#define REST_NS      (10 * ROLL_MS)   /* and of one that makes no calls */
 #define RESCAN_NS    (1000 * ROLL_MS) /* the directory is listed this often, because inotify can overflow */
 #define HEARTBEAT_NS (100 * ROLL_MS)  /* the root stops its clock for a run whose agents it does not hear */
 #define HELLO_NS     (3000 * ROLL_MS)
 #define CONTROL_NS   (100 * ROLL_MS)  /* how often agent_seen_ns of the control pages is set */
 #define STOP_NS      (1500 * ROLL_MS) /* longest time for an orderly exit */
-#define MAX_POLLED   256
-#define FIXED_POLLED 4
 
 /* lock */
 
@@ -71,7 +78,7 @@ static int64_t pump(struct roll_agent *a, uint64_t now)
         drained = drained && roll_agent_ring_drained(ring);
     }
     if (a->trace) {
-        roll_agent_trace_pump(a->trace, now);
+        a->soon = roll_agent_trace_pump(a->trace, now);
     }
     a->progress += (uint64_t)total;
     if (a->drain && drained && a->welcomed) {
@@ -135,63 +142,92 @@ static void housekeep(struct roll_agent *a, uint64_t now)
     roll_agent_clean(a, now, false);
 }
 
-/* Sleeps until a descriptor is ready or the time is over, and reads the descriptors that woke it. */
+/*
+ * Notes by how much a sleep was too long. A thread that stands ready behind others waits about as long whatever it has
+ * slept before; as a share of its time that is more for a rank that sleeps 2 ms at a time than for an agent that sleeps
+ * 10. What is noted is the share of such a rank.
+ */
+static void note_sleep(struct roll_agent *a, uint64_t asked_ns, uint64_t slept_ns)
+{
+    uint64_t late_ns = slept_ns > asked_ns + ROLL_MS ? slept_ns - asked_ns - ROLL_MS : 0;
+    uint64_t stands_for_ns = a->moves ? SLEEP_NS : REST_NS;
+    uint64_t share_ns = late_ns * slept_ns / (stands_for_ns + ROLL_MS + late_ns);
+    roll_agent_sight_late(a->sight, late_ns > share_ns ? late_ns : share_ns);
+}
+
+/*
+ * Sleeps until a descriptor is ready or the time is over, and reads the descriptors that woke it. Plain poll, for which
+ * a ZeroMQ socket has a descriptor: zmq_poll makes eight system calls for what one can do. That descriptor tells of
+ * changes only, and sending takes note of them as well, hence the question before each sleep.
+ */
 static void wait_for_work(struct roll_agent *a, int timeout_ms)
 {
-    int stacks = roll_agent_stacks_fd(a->stacks);
-    zmq_pollitem_t items[MAX_POLLED] = {{a->socket, 0, ZMQ_POLLIN, 0},
-                                        {NULL, a->inotify, ZMQ_POLLIN, 0},
-                                        {a->monitor, 0, ZMQ_POLLIN, 0},
-                                        {NULL, stacks, stacks >= 0 ? ZMQ_POLLIN : 0, 0}};
-    int n = FIXED_POLLED;
-    for (size_t i = 0; i < a->used && n < MAX_POLLED; i++) {
-        if (a->rings[i]->pidfd >= 0 && !a->rings[i]->gone) {
-            items[n++] = (zmq_pollitem_t){NULL, a->rings[i]->pidfd, ZMQ_POLLIN, 0};
-        }
-    }
+    struct pollfd items[] = {{.fd = a->socket_fd, .events = POLLIN},
+                             {.fd = a->inotify, .events = POLLIN},
+                             {.fd = a->monitor_fd, .events = POLLIN},
+                             {.fd = roll_agent_stacks_fd(a->stacks), .events = POLLIN},
+                             {.fd = a->processes, .events = POLLIN}};
+    bool waits = roll_net_has_input(a->socket);
     uint64_t slept = roll_mono_ns();
-    int woken = zmq_poll(items, n, timeout_ms);
-    uint64_t now = roll_mono_ns(), asked = (uint64_t)timeout_ms * ROLL_MS + ROLL_MS;
-    if (woken <= 0) {
-        roll_agent_sight_late(a->sight, now - slept > asked ? now - slept - asked : 0);
+    int woken = poll(items, sizeof(items) / sizeof(*items), waits ? 0 : timeout_ms);
+    uint64_t now = roll_mono_ns();
+    if (woken <= 0 && !waits) {
+        note_sleep(a, (uint64_t)timeout_ms * ROLL_MS, now - slept);
         return;
     }
     if (items[1].revents) {
         char events[4096];
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
+    a->soon = a->soon || items[1].revents || items[3].revents || items[4].revents; /* a look takes who has ended */
     if (items[2].revents && roll_net_monitor_read(a->monitor, "agent")) {
         roll_agent_hello(a, now);
     }
-    for (int k = FIXED_POLLED; k < n; k++) {
-        for (size_t i = 0; items[k].revents && i < a->used; i++) {
-            struct roll_agent_ring *ring = a->rings[i];
-            if (ring->pidfd == items[k].fd) {
-                roll_agent_process_ended(ring, now);
-            }
-        }
-    }
-    if (items[0].revents) {
+    if (waits || items[0].revents) {
         roll_agent_receive(a, now);
     }
 }
 
+/* Milliseconds until the next look, after one that moved so much. */
+static int next_pace(const struct roll_agent *a, int pace, int64_t moved)
+{
+    int most = IDLE_MS;
+    if (a->soon || a->drain) {
+        return HASTE_MS;
+    }
+    for (size_t i = 0; i < a->used; i++) {
+        const struct roll_agent_ring *ring = a->rings[i];
+        int fills = (int)((ring->map.mask + 1) / RECORDS_A_MS);
+        most = !ring->gone && fills < most ? fills : most;
+        if (moved > 0 && a->welcomed && roll_agent_ring_waits(ring)) {
+            return HASTE_MS;
+        }
+    }
+    pace = moved > 0 ? BUSY_MS : pace < IDLE_MS ? pace + 1 : IDLE_MS;
+    return most < LEAVE_MS ? LEAVE_MS : pace < most ? pace : most;
+}
+
 static void loop(struct roll_agent *a)
 {
-    int timeout = BUSY_MS;
-    uint64_t stop_ns = 0, last_pump = 0;
+    int pace = LEAVE_MS;
+    uint64_t stop_ns = 0, looked_ns = 0;
     for (;;) {
-        wait_for_work(a, timeout);
-        uint64_t now = roll_mono_ns();
-        if (now - last_pump < BUSY_MS * ROLL_MS / 2 && !a->drain) {
+        uint64_t now = roll_mono_ns(), due_ns = looked_ns + (uint64_t)pace * ROLL_MS;
+        wait_for_work(a, now < due_ns ? (int)((due_ns - now + ROLL_MS - 1) / ROLL_MS) : 0);
+        now = roll_mono_ns();
+        if (now < due_ns && !a->drain && !(a->soon && now - looked_ns >= HASTE_MS * ROLL_MS)) {
+            pace = a->soon ? HASTE_MS : pace;
             continue; /* acknowledgements alone are no reason to read the rings more often */
         }
-        last_pump = now;
+        looked_ns = now;
+        a->soon = false;
         housekeep(a, now);
         int64_t moved = pump(a, now);
+        roll_agent_flush(a);
         roll_agent_stacks_pump(a->stacks, a->socket, now);
         roll_agent_facts_pump(a->facts, a->socket, now);
-        timeout = moved > 0 ? BUSY_MS : (timeout < IDLE_MS ? timeout + 1 : IDLE_MS);
+        a->moves = moved > 0;
+        pace = atomic_load(a->o->stop) ? LEAVE_MS : next_pace(a, pace, moved);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
             stop_ns = now;
         }
@@ -247,6 +283,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     snprintf(identity, sizeof(identity), "agent/%s/%d/%016llx", a->host, (int)getpid(), (unsigned long long)random);
     a->buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
     a->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    a->processes = epoll_create1(EPOLL_CLOEXEC);
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);
     a->stacks = roll_agent_stacks_new(o->dir);
     a->facts = roll_agent_facts_new(a->host, o->dir, o->trace_dir);
@@ -265,6 +302,8 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
         snprintf(why, why_size, "cannot connect to %s: %s", o->endpoint, zmq_strerror(errno));
         return ROLL_E_ARG;
     }
+    a->socket_fd = roll_net_fd(a->socket);
+    a->monitor_fd = roll_net_fd(a->monitor);
     a->start_ns = a->live_ns = roll_mono_ns();
     a->unseen = roll_unseen_new(o->dir, a->host);
     a->sight = roll_agent_sight_new("/proc", "/sys/fs/cgroup");
@@ -274,7 +313,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
 
 int roll_agent_run(const struct roll_agent_options *options, char *why, size_t why_size)
 {
-    struct roll_agent a = {.o = options, .inotify = -1};
+    struct roll_agent a = {.o = options, .inotify = -1, .processes = -1};
     int err = start(&a, why, why_size);
     if (err) {
         goto out;
@@ -287,6 +326,7 @@ int roll_agent_run(const struct roll_agent_options *options, char *why, size_t w
     struct roll_frame_head bye = {.type = ROLL_FRAME_BYE};
     uint64_t seq;
     roll_agent_send(&a, bye, NULL, 0, &seq);
+    roll_agent_flush(&a);
 out:
     roll_agent_trace_destroy(&a.trace);
     if (a.monitor) {
@@ -302,13 +342,15 @@ out:
     while (a.used > 0) {
         roll_agent_ring_destroy(&a.rings[--a.used]);
     }
+    if (a.processes >= 0) {
+        close(a.processes);
+    }
     roll_agent_stacks_destroy(&a.stacks);
     roll_agent_facts_destroy(&a.facts);
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     roll_agent_sight_destroy(&a.sight);
     roll_agent_sources_destroy(&a.sources);
-    free(a.ended);
     free(a.rings);
     while (a.bad_used > 0) {
         free(a.bad[--a.bad_used].path);

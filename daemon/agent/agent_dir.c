@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +54,16 @@ static void remember_bad(struct roll_agent *a, const char *path, const struct st
     a->bad[a->bad_used++] = (struct roll_agent_bad_file){st->st_dev, st->st_ino, name};
 }
 
+/* Without a place among the descriptors that are polled, the process is looked at in /proc more often. */
+static void watch_process(const struct roll_agent *a, struct roll_agent_ring *ring)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = ring->pidfd};
+    if (ring->pidfd >= 0 && epoll_ctl(a->processes, EPOLL_CTL_ADD, ring->pidfd, &event) != 0) {
+        close(ring->pidfd);
+        ring->pidfd = -1;
+    }
+}
+
 static int add_ring(struct roll_agent *a, struct roll_agent_ring *ring)
 {
     int err = ROLL_GROW(a->rings, a->room, a->used + 1);
@@ -60,6 +71,7 @@ static int add_ring(struct roll_agent *a, struct roll_agent_ring *ring)
         return err;
     }
     a->rings[a->used++] = ring;
+    watch_process(a, ring);
     const struct roll_ring_header *h = ring->map.header;
     roll_agent_controls_need(&a->controls, a->o->dir, h->job, h->restart, a->o->policy);
     return 0;
@@ -179,29 +191,29 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
 
 /* processes */
 
-void roll_agent_process_ended(struct roll_agent_ring *ring, uint64_t now)
+static void process_ended(struct roll_agent *a, int pidfd, uint64_t now)
 {
-    close(ring->pidfd);
-    ring->pidfd = -1;
-    ring->gone = true;
-    ring->gone_ns = now;
-    ring->gone_head = roll_agent_ring_head(ring);
+    for (size_t i = 0; i < a->used; i++) {
+        struct roll_agent_ring *ring = a->rings[i];
+        if (ring->pidfd == pidfd) {
+            close(ring->pidfd);
+            ring->pidfd = -1;
+            ring->gone = true;
+            ring->gone_ns = now;
+            ring->gone_head = roll_agent_ring_head(ring);
+            return;
+        }
+    }
 }
 
-/* Finds all processes that have ended, in one call, because their rings are of an earlier moment. */
+/* Finds all processes that have ended, because their rings are of an earlier moment. */
 static void look_for_ended(struct roll_agent *a, uint64_t now)
 {
-    if (ROLL_GROW(a->ended, a->ended_room, a->used) != 0) {
-        return; /* the loop's own poll finds most of them */
-    }
-    for (size_t i = 0; i < a->used; i++) {
-        a->ended[i] = (struct pollfd){.fd = a->rings[i]->gone ? -1 : a->rings[i]->pidfd, .events = POLLIN};
-    }
-    if (a->used > 0 && poll(a->ended, (nfds_t)a->used, 0) > 0) {
-        for (size_t i = 0; i < a->used; i++) {
-            if (a->ended[i].revents != 0) {
-                roll_agent_process_ended(a->rings[i], now);
-            }
+    struct epoll_event ended[64];
+    for (int n = 64; n == 64;) {
+        n = epoll_wait(a->processes, ended, 64, 0);
+        for (int i = 0; i < n; i++) {
+            process_ended(a, ended[i].data.fd, now);
         }
     }
 }

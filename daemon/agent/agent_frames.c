@@ -18,7 +18,7 @@ int roll_agent_send(void *ctx, struct roll_frame_head head, const void *payload,
 {
     struct roll_agent *a = ctx;
     head.seq = a->seq + 1;
-    int err = roll_net_send(a->socket, NULL, 0, &head, payload, bytes);
+    int err = roll_net_batch_add(&a->batch, a->socket, NULL, 0, &head, payload, bytes);
     if (!err) {
         a->seq++;
         *seq = a->seq;
@@ -26,8 +26,14 @@ int roll_agent_send(void *ctx, struct roll_frame_head head, const void *payload,
     return err;
 }
 
+void roll_agent_flush(struct roll_agent *a)
+{
+    roll_net_batch_flush(&a->batch, a->socket);
+}
+
 void roll_agent_hello(struct roll_agent *a, uint64_t now)
 {
+    roll_agent_flush(a);
     a->welcomed = false;
     a->hello_ns = now;
     roll_agent_stacks_forget(a->stacks); /* the root asks its questions again in the new conversation */
@@ -129,6 +135,7 @@ static void settings(struct roll_agent *a, const struct roll_frame *frame, uint6
 
 static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_t now)
 {
+    a->soon = a->soon || frame->head.type != ROLL_FRAME_ACK;
     switch (frame->head.type) {
     case ROLL_FRAME_WELCOME:
         welcome(a, frame, now);
@@ -136,6 +143,8 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
     case ROLL_FRAME_ACK:
         for (size_t i = 0; i < a->used; i++) {
             if (a->rings[i]->map.header->epoch == frame->head.stream) {
+                /* A ring that begins to travel, and one that waited for its window, go on at once. */
+                a->soon = a->soon || a->rings[i]->link != ROLL_LINK_LIVE || roll_agent_ring_waits(a->rings[i]);
                 roll_agent_ring_ack(a->rings[i], frame);
             }
         }

@@ -20,7 +20,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOOK_NS       (50 * ROLL_MS)   /* between two looks at a process that has a pidfd */
+#define LOOK_NS       (100 * ROLL_MS) /* between two looks at a process that has a pidfd */
+#define LOOK_CALM_NS  (500 * ROLL_MS) /* likewise, when it has made no call for CALM_NS */
+#define CALM_NS       (2000 * ROLL_MS)
 #define LOOK_BLIND_NS (20 * ROLL_MS)   /* between two looks at a process that has none */
 #define TRACED_NS     (1000 * ROLL_MS) /* a debugger holds a process longer than this, a look at its stacks does not */
 #define STALE_NS      (600000 * ROLL_MS)
@@ -52,12 +54,22 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
         }
         return;
     }
-    if (ring->foreign || now - ring->look_ns < (ring->pidfd >= 0 ? LOOK_NS : LOOK_BLIND_NS)) {
+    uint64_t pause = ring->pidfd < 0 ? LOOK_BLIND_NS : now - ring->moved_ns < CALM_NS ? LOOK_NS : LOOK_CALM_NS;
+    if (ring->foreign || now - ring->look_ns < pause) {
         return;
     }
     ring->look_ns = now;
+    /* Whoever has made a call since then was not stopped, and the pidfd tells when the process ends. */
+    uint64_t head = roll_agent_ring_head(ring), before = ring->look_head;
+    ring->look_head = head;
+    ring->moved_ns = head != before ? now : ring->moved_ns;
+    if (ring->pidfd >= 0 && head != before && !ring->stopped && ring->traced_ns == 0) {
+        return;
+    }
     struct roll_proc_stat stat;
-    int err = roll_proc_stat((pid_t)h->pid, 0, &stat);
+    /* Of the main thread: the file of the process has the same state and start, and adds up the times of all threads.
+     */
+    int err = roll_proc_stat((pid_t)h->pid, (pid_t)h->pid, &stat);
     if (err == ROLL_E_LIMIT || err == ROLL_E_NOMEM) {
         return; /* we ourselves lack descriptors or memory: that says nothing about the process */
     }
@@ -192,6 +204,7 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
         ring->pending_used = 0;
         memset(ring->done, 0, sizeof(ring->done));
         ring->status_ns = 0;
+        ring->caught_up = false;
         ring->status.proc_state = 0;
         ring->starved_said = 0; /* the RING frame has set it to 0 */
         ring->starved_ns = 0;
@@ -202,6 +215,12 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
     if (frame->head.seq > ring->acked_seq) {
         ring->acked_seq = frame->head.seq;
     }
+}
+
+bool roll_agent_ring_waits(const struct roll_agent_ring *ring)
+{
+    return ring->link == ROLL_LINK_LIVE && ring->sent < ring->upto &&
+           !(ring->stuck_ns != 0 && ring->stuck_ticket == ring->sent);
 }
 
 bool roll_agent_ring_settled(const struct roll_agent_ring *ring)

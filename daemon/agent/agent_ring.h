@@ -52,6 +52,8 @@ struct roll_agent_ring {
     uint64_t gone_head;
     uint64_t traced_ns; /* since when a tracer was seen to hold the main thread; 0 = none does */
     uint64_t look_ns;   /* last look into /proc */
+    uint64_t look_head; /* head at that look */
+    uint64_t moved_ns;  /* last such look at which head was another one than before */
 
     struct roll_sight_of_ring *sight;     /* owned; NULL until the process is looked at */
     struct roll_sources_of_ring *sources; /* owned; NULL until a definition is looked at */
@@ -60,6 +62,7 @@ struct roll_agent_ring {
 
     struct roll_frame_status status; /* last STATUS that was sent */
     uint64_t status_ns, status_seq;
+    bool caught_up;                        /* a STATUS of this conversation was sent when all records were */
     uint64_t drain_head;                   /* head that a drain waits for */
     bool drain_status;                     /* STATUS must be sent again for a drain */
     uint64_t done[ROLL_RING_DONE_STREAMS]; /* values of the header's cells that have been sent as complete */
@@ -92,6 +95,9 @@ enum roll_proc_state roll_agent_ring_proc(const struct roll_agent_ring *ring);
 
 /* Sends what is ready to be sent. Returns how many records went out, or a negative error (BUSY: the queue is full). */
 int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now);
+
+/* Whether records wait because as many as the window allows are on their way, or are too many for one look. */
+bool roll_agent_ring_waits(const struct roll_agent_ring *ring);
 
 /* Takes an ACK of the root. */
 void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame);

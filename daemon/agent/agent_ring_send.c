@@ -15,8 +15,8 @@
 #include <string.h>
 
 #define REANNOUNCE_NS  (2000 * ROLL_MS)
-#define STATUS_NS      (500 * ROLL_MS) /* how often an idle ring sends clock pair and losses */
-#define STATUS_MIN_NS  (20 * ROLL_MS)
+#define STATUS_NS      (500 * ROLL_MS)  /* how often an idle ring sends clock pair and losses */
+#define STATUS_MIN_NS  (20 * ROLL_MS)   /* likewise until the root is known to have caught up */
 #define EXIT_STATUS_NS (50 * ROLL_MS)   /* patience with a launcher, which may say how its rank ended */
 #define STUCK_NS       (1000 * ROLL_MS) /* a slot of a live process not sealed for so long never is */
 #define SIGHT_NS       (400 * ROLL_MS)  /* between two SIGHT frames */
@@ -273,7 +273,9 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
         s.losses[i] = atomic_load_explicit(&h->losses[i], memory_order_relaxed);
     }
     bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status;
-    bool moved = s.head != ring->status.head && ring->sent == s.head && now - ring->status_ns >= STATUS_MIN_NS;
+    /* The root takes a ring's word for being up to date once in a conversation. From then on its records say it. */
+    bool moved = !ring->caught_up && s.head != ring->status.head && ring->sent == s.head &&
+                 now - ring->status_ns >= STATUS_MIN_NS;
     bool due = now - ring->status_ns >= STATUS_NS && !(gone && ring->status_ns > 0);
     if (!news && !moved && !due && !ring->drain_status) {
         return 0;
@@ -284,6 +286,7 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     if (!err) {
         ring->status = s;
         ring->status_ns = now;
+        ring->caught_up = ring->caught_up || (ring->sent > 0 && ring->sent == s.head);
         ring->drain_status = ring->drain_status && ring->sent < ring->drain_head;
     }
     return err;

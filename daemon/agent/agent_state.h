@@ -14,8 +14,8 @@
 #include "daemon/agent/agent_stack.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
+#include "daemon/wire/net.h"
 
-#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,12 +31,18 @@ struct roll_agent_bad_file { /* a ring that could not be read, which is logged o
 struct roll_agent {
     const struct roll_agent_options *o;
     void *socket, *monitor;
+    int socket_fd, monitor_fd; /* to poll them by */
     int inotify;
+    int processes; /* an epoll descriptor: readable when a process has ended; by it the pidfds of all rings are polled
+                    */
+    struct roll_net_batch batch; /* frames of this turn that the socket does not have yet */
     uint64_t seq;
     bool welcomed;
     uint64_t hello_seq, hello_ns, heartbeat_ns, rescan_ns, control_ns, live_ns, start_ns;
     bool said_unreachable, said_connected, said_short;
     bool rescan;
+    bool moves;     /* the last look found something new */
+    bool soon;      /* something has come that the next look must not wait for */
     uint64_t drain; /* number of the drain in progress; 0 = none */
     uint64_t progress;
     struct roll_agent_ring **rings;
@@ -50,15 +56,14 @@ struct roll_agent {
     roll_unseen_t *unseen;         /* NULL without memory */
     roll_agent_sight_t *sight;     /* NULL without memory */
     roll_agent_sources_t *sources; /* likewise */
-    struct pollfd *ended;          /* room for one process per ring */
-    size_t ended_room;
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
 
 /* agent_frames.c */
-/* Sends a frame with the next number; a roll_agent_send_fn. */
+/* Sends a frame with the next number, with the next roll_agent_flush at the latest; a roll_agent_send_fn. */
 int roll_agent_send(void *agent, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq);
+void roll_agent_flush(struct roll_agent *a);               /* before anything else is sent through the socket */
 void roll_agent_hello(struct roll_agent *a, uint64_t now); /* begins a conversation with the root */
 void roll_agent_heartbeat(struct roll_agent *a, uint64_t token);
 void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the root has sent */
@@ -67,7 +72,6 @@ void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the r
 void roll_agent_scan(struct roll_agent *a, uint64_t now); /* opens the rings that are new in the directory */
 /* Looks at all ranks of the node at one moment: which live, and how far each ring has come. */
 void roll_agent_look(struct roll_agent *a, uint64_t now);
-void roll_agent_process_ended(struct roll_agent_ring *ring, uint64_t now);
 /* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
  * as evidence. leaving: the agent ends, and waits for no launcher. */
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);

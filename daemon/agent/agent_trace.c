@@ -291,16 +291,18 @@ static bool in_use(const struct roll_agent_trace *t, size_t run)
     return false;
 }
 
-void roll_agent_trace_pump(roll_agent_trace_t *t, uint64_t now)
+bool roll_agent_trace_pump(roll_agent_trace_t *t, uint64_t now)
 {
+    bool more = false;
     for (size_t i = 0; i < t->used; i++) {
-        pump_one(t, &t->kept[i], now);
+        more = pump_one(t, &t->kept[i], now) >= ROLL_AGENT_BATCH || more;
     }
     for (size_t i = 0; i < t->runs; i++) {
         if (in_use(t, i)) {
             tick(t, &t->run[i], now, false);
         }
     }
+    return more;
 }
 
 /* Keeps everything that the ring holds, the end of its process included. */

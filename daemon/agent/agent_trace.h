@@ -24,8 +24,8 @@ void roll_agent_trace_add(roll_agent_trace_t *trace, const struct roll_agent_rin
 /* Notes how the root's engine is set for the run of this ring, so that the trace is judged like that. */
 void roll_agent_trace_settings(roll_agent_trace_t *trace, const struct roll_agent_ring *ring,
                                const struct roll_frame_settings *settings, uint64_t now);
-/* Keeps the new contents of all rings. now: CLOCK_MONOTONIC. */
-void roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);
+/* Keeps the new contents of all rings, at most a batch of each. now: CLOCK_MONOTONIC. True: some ring has more. */
+bool roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);
 /* Keeps a note (the payload of a NOTE frame), and writes it out. */
 void roll_agent_trace_note(roll_agent_trace_t *trace, const char *text, uint64_t now);
 /* Keeps the rest of a ring, writes it out, and forgets the ring. */

@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BATCH    512 /* messages taken before time is looked at again */
+#define BATCH    512 /* frames taken before time is looked at again */
 #define POLL_MS  5
 #define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that the root lacks */
 
@@ -80,12 +80,12 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
 
 /* loop */
 
-/* Takes what waits on one socket, at most BATCH messages. Returns how many. */
+/* Takes what waits on one socket, until it is BATCH frames or more. Returns how many. */
 static int receive(roll_root_t *root, void *socket)
 {
     uint64_t now = roll_mono_ns();
     int n = 0;
-    for (; n < BATCH; n++) {
+    while (n < BATCH) {
         struct roll_address from = {.socket = socket};
         zmq_msg_t id, body;
         zmq_msg_init(&id);
@@ -96,6 +96,7 @@ static int receive(roll_root_t *root, void *socket)
         from.bytes = zmq_msg_size(&id) < ROLL_ID_BYTES ? zmq_msg_size(&id) : ROLL_ID_BYTES;
         memcpy(from.id, zmq_msg_data(&id), from.bytes);
         int more = zmq_msg_more(&id), part = 0;
+        n += !more;
         zmq_msg_close(&id);
         while (more) { /* one part is one frame; each part that is no frame is refused by itself */
             zmq_msg_init(&body);
@@ -104,7 +105,8 @@ static int receive(roll_root_t *root, void *socket)
                 break;
             }
             more = zmq_msg_more(&body);
-            if (part++ < 16) {
+            n++;
+            if (part++ < ROLL_NET_PARTS) {
                 handle(root, &from, zmq_msg_data(&body), zmq_msg_size(&body), now);
             }
             zmq_msg_close(&body);
@@ -186,7 +188,7 @@ bool roll_root_run(roll_root_t *root)
         for (int i = 0; i < n; i += 2) {
             int from = receive(root, items[i].socket);
             taken += from;
-            behind = behind || from == BATCH;
+            behind = behind || from >= BATCH;
             roll_net_monitor_read(items[i + 1].socket, "root");
         }
         uint64_t now = roll_mono_ns();

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ACK_NS        (20 * ROLL_MS)
+#define ACK_NS        (100 * ROLL_MS) /* as often as heartbeats ask for it */
 #define ACK_RECORDS   1024 /* an ACK goes out after so many records as well: an eighth of an agent's window */
 #define RESYNC_NS     (200 * ROLL_MS)
 #define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
@@ -160,7 +160,7 @@ static void send_welcome(roll_root_t *root, const struct roll_address *to, uint6
     json_decref(json);
 }
 
-static void send_ack(struct roll_peer *peer, struct roll_peer_stream *s, uint64_t now)
+static void send_ack(struct roll_net_batch *batch, struct roll_peer *peer, struct roll_peer_stream *s, uint64_t now)
 {
     struct roll_feed_stream view;
     if (!roll_feed_find(s->run->feed, s->stream, &view)) {
@@ -169,7 +169,7 @@ static void send_ack(struct roll_peer *peer, struct roll_peer_stream *s, uint64_
     struct roll_frame_ack ack = {.next_ticket = view.next_ticket, .defs_offset = view.defs_offset};
     struct roll_frame_head head = {
         .type = ROLL_FRAME_ACK, .stream = s->stream, .seq = peer->expected - 1, .first = view.open_ticket};
-    if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof(ack)) == 0) {
+    if (roll_net_batch_add(batch, peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof(ack)) == 0) {
         s->due = s->urgent = false;
         s->fed = 0;
         s->ack_ns = now;
@@ -192,14 +192,16 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
     size_t keep = 0;
     for (size_t i = 0; i < root->due_used; i++) {
         struct roll_peer *peer = root->due[i];
+        struct roll_net_batch batch = {.parts = 0};
         peer->is_due = false;
         for (size_t k = 0; k < peer->used; k++) {
             struct roll_peer_stream *s = &peer->streams[k];
             if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
-                send_ack(peer, s, now);
+                send_ack(&batch, peer, s, now);
             }
             peer->is_due = peer->is_due || s->due;
         }
+        roll_net_batch_flush(&batch, peer->at.socket);
         if (peer->is_due) {
             root->due[keep++] = peer;
         }

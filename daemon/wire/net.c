@@ -203,6 +203,25 @@ int roll_net_recv(zmq_msg_t *msg, void *socket)
     return n;
 }
 
+int roll_net_fd(void *socket)
+{
+    int fd = -1;
+    size_t size = sizeof(fd);
+    return zmq_getsockopt(socket, ZMQ_FD, &fd, &size) == 0 ? fd : -1;
+}
+
+static int events_of(void *socket)
+{
+    int events = 0;
+    size_t size = sizeof(events);
+    return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 ? events : 0;
+}
+
+bool roll_net_has_input(void *socket)
+{
+    return (events_of(socket) & ZMQ_POLLIN) != 0;
+}
+
 static int send_error(void)
 {
     switch (errno) {
@@ -235,6 +254,62 @@ int roll_net_send(void *socket, const void *identity, size_t identity_bytes, con
         zmq_msg_close(&msg);
     }
     return err;
+}
+
+/* Ends a part of the batch's message, or the message. An error here means that the connection is gone: the receiver
+ * notices by the numbers of the frames. */
+static void pass_on(struct roll_net_batch *batch, void *socket, bool more)
+{
+    HAND_OVER();
+    if (zmq_msg_send(&batch->held, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0) {
+        zmq_msg_close(&batch->held);
+    }
+}
+
+void roll_net_batch_flush(struct roll_net_batch *batch, void *socket)
+{
+    if (batch->parts > 0) {
+        pass_on(batch, socket, false);
+        batch->parts = 0;
+    }
+}
+
+/* Whether a message can begin: an identity is sent, without one the socket must have room. */
+static int begin_message(void *socket, const void *identity, size_t identity_bytes)
+{
+    if (identity) {
+        return zmq_send(socket, identity, identity_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 ? send_error() : 0;
+    }
+    return events_of(socket) & ZMQ_POLLOUT ? 0 : ROLL_E_BUSY;
+}
+
+int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *identity, size_t identity_bytes,
+                       const struct roll_frame_head *head, const void *payload, size_t payload_bytes)
+{
+    zmq_msg_t msg;
+    if (batch->parts == ROLL_NET_PARTS) {
+        roll_net_batch_flush(batch, socket);
+    }
+    if (zmq_msg_init_size(&msg, ROLL_FRAME_HEAD_BYTES + payload_bytes) != 0) {
+        return ROLL_E_NOMEM;
+    }
+    int64_t n = roll_frame_encode(head, payload, payload_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg));
+    int err = n < 0 ? (int)n : 0;
+    if (!err && batch->parts == 0) {
+        err = begin_message(socket, identity, identity_bytes);
+    }
+    if (err) {
+        zmq_msg_close(&msg);
+        return err;
+    }
+    if (batch->parts > 0) {
+        pass_on(batch, socket, true);
+    }
+    zmq_msg_init(&batch->held);
+    zmq_msg_move(&batch->held, &msg);
+    zmq_msg_close(&msg);
+    batch->parts++;
+    return 0;
 }
 
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,

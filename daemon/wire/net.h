@@ -47,6 +47,31 @@ int roll_net_send(void *socket, const void *identity, size_t identity_bytes, con
 /* Sends a frame with a JSON payload (borrowed), as roll_net_send does. */
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                        const json_t *payload);
+/*
+ * Frames that are to travel together: each is a part of its own of one message, so that the thread of the socket is
+ * woken once, and writes once, for all of them. A receiver takes the parts as it takes single frames; it needs to know
+ * nothing of batches. A message has at most ROLL_NET_PARTS parts; what is more goes into the next one.
+ *
+ * Between the first _add and _flush nobody else may send through the socket. All zero is an empty batch.
+ */
+#define ROLL_NET_PARTS 16 /* a root reads no more parts of a message than these, whoever sends it */
+struct roll_net_batch {
+    zmq_msg_t held; /* the newest frame: whether another one follows shows with the next call */
+    unsigned parts; /* of the message that is being built, `held` among them; 0: there is none */
+};
+/*
+ * Adds a frame (encoded here); socket and identity as for roll_net_send, the same for the whole batch. Errors as
+ * roll_net_send, BUSY and UNREACHABLE with the first part of a message only: then the frame was not taken. A connection
+ * that breaks later takes frames with it that were taken here, as it takes those that the socket had taken.
+ */
+int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *identity, size_t identity_bytes,
+                       const struct roll_frame_head *head, const void *payload, size_t payload_bytes);
+void roll_net_batch_flush(struct roll_net_batch *batch, void *socket);
+/* The descriptor of a socket, for poll: readable when something has changed since the socket was last asked or read
+ * empty. -1 on error. */
+int roll_net_fd(void *socket);
+/* Whether a frame can be received now. After a socket was used to send, its descriptor alone does not tell. */
+bool roll_net_has_input(void *socket);
 /* zmq_msg_recv without waiting; every message is received through this, so that ThreadSanitizer sees the handover. -1
  * and errno. */
 int roll_net_recv(zmq_msg_t *msg, void *socket);

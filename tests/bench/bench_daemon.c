@@ -1,12 +1,11 @@
 /*
- * bench_daemon.c: two figures of agent and root, with real processes and sockets: how long a wrong call takes to become
- * a printed verdict, and what watching costs.
+ * bench_daemon.c: how long a wrong call takes to become a printed verdict, with real processes and sockets; and the
+ * processes that bench_agent.c needs as well.
  *
  * The ranks are synthetic: they write rings as the interposer does, without NCCL, so that the daemon is what is
  * measured. Latency counts from the wrong call, which is the last of its collective, so no waiting for peers is in it.
- * CPU is that of both daemons' processes, by the kernel's own clock (CLOCK_PROCESS_CPUTIME_ID of the process), not by
- * sampling.
  */
+#include "tests/bench/bench_daemon.h"
 #include "tests/bench/bench.h"
 
 #include "daemon/verdict/verdict_text.h"
@@ -27,26 +26,7 @@
 #include <unistd.h>
 
 #define RANKS_LATENCY 16
-#define TRIALS        120
-#define RANKS_CPU     8
-#define RATE          10000u
-#define SECONDS       10u
-#define MAX_RANKS     16
-
-/* Shared with the rank processes. */
-struct board {
-    _Atomic uint32_t trial;        /* grows by one: everybody calls once */
-    _Atomic uint32_t done[TRIALS]; /* ranks that have called in this trial */
-    _Atomic uint64_t wrong_ns[TRIALS];
-    _Atomic uint32_t ready, stop;
-};
-
-struct bench {
-    char dir[64], log[96];
-    pid_t daemon[2], rank[MAX_RANKS];
-    struct board *board;
-    roll_client_t *client;
-};
+#define TRIALS        ROLL_BENCH_TRIALS
 
 /* processes */
 
@@ -63,7 +43,7 @@ static int daemon_path(char *out, size_t size)
 }
 
 /* Starts one daemon and reads the endpoint that it says on its ready descriptor. */
-static int start_daemon(struct bench *b, int slot, const char *const *extra, char *endpoint, size_t size)
+int roll_bench_start(struct roll_bench_daemons *b, int slot, const char *const *extra, char *endpoint, size_t size)
 {
     char path[PATH_MAX], fd[16];
     int ends[2];
@@ -97,7 +77,7 @@ static int start_daemon(struct bench *b, int slot, const char *const *extra, cha
     return said ? 0 : ROLL_E_UNREACHABLE;
 }
 
-static int open_bench(struct bench *b)
+int roll_bench_open(struct roll_bench_daemons *b)
 {
     memset(b, 0, sizeof(*b));
     snprintf(b->dir, sizeof(b->dir), "/dev/shm/rollcall-bench-XXXXXX");
@@ -109,12 +89,12 @@ static int open_bench(struct bench *b)
     return b->board == MAP_FAILED ? ROLL_E_NOMEM : 0;
 }
 
-static void close_bench(struct bench *b)
+void roll_bench_close(struct roll_bench_daemons *b)
 {
     if (b->board && b->board != MAP_FAILED) {
         atomic_store(&b->board->stop, 1);
     }
-    for (int i = 0; i < MAX_RANKS; i++) {
+    for (int i = 0; i < ROLL_BENCH_RANKS; i++) {
         if (b->rank[i] > 0) {
             waitpid(b->rank[i], NULL, 0);
         }
@@ -145,24 +125,14 @@ static void close_bench(struct bench *b)
     }
 }
 
-static double cpu_seconds(pid_t pid)
-{
-    clockid_t clock;
-    struct timespec ts = {0};
-    if (clock_getcpuclockid(pid, &clock) == 0) {
-        clock_gettime(clock, &ts);
-    }
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 /* latency */
 
 /* One rank: healthy calls all the time, and one call per trial on a communicator of its own; the wrong rank calls last.
  */
-static void rank_of_trials(const struct bench *b, int rank)
+static void rank_of_trials(const struct roll_bench_daemons *b, int rank)
 {
     static struct synth s;
-    struct board *board = b->board;
+    struct roll_bench_board *board = b->board;
     uint16_t comm[TRIALS + 1];
     if (synth_open(&s, b->dir, "bench", rank, RANKS_LATENCY, 16384) != 0) {
         _exit(1);
@@ -202,7 +172,7 @@ static int by_size(const void *a, const void *b)
 
 /* Waits for the verdict about this trial's communicator, prints it, and returns the milliseconds since the wrong call.
  */
-static double one_trial(struct bench *b, uint32_t trial, FILE *printed)
+static double one_trial(struct roll_bench_daemons *b, uint32_t trial, FILE *printed)
 {
     char key[24];
     snprintf(key, sizeof(key), "0x%016llx", 0x2000ull + trial);
@@ -230,14 +200,14 @@ static double one_trial(struct bench *b, uint32_t trial, FILE *printed)
 
 int roll_bench_verdict(json_t *out, FILE *table)
 {
-    struct bench b;
+    struct roll_bench_daemons b;
     char endpoint[256], why[512], measured[64];
     double ms[TRIALS];
     uint32_t used = 0;
-    int err = open_bench(&b);
+    int err = roll_bench_open(&b);
     FILE *printed = fopen("/dev/null", "w");
     if (!err) {
-        err = start_daemon(&b, 0, (const char *const[]){"--standalone", NULL}, endpoint, sizeof(endpoint));
+        err = roll_bench_start(&b, 0, (const char *const[]){"--standalone", NULL}, endpoint, sizeof(endpoint));
     }
     if (!err) {
         err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof(why));
@@ -279,111 +249,6 @@ int roll_bench_verdict(json_t *out, FILE *table)
     if (printed) {
         fclose(printed);
     }
-    close_bench(&b);
+    roll_bench_close(&b);
     return err;
 }
-
-/* cost */
-
-static void rank_at_rate(const struct bench *b, int rank)
-{
-    static struct synth s;
-    if (synth_open(&s, b->dir, "bench", rank, RANKS_CPU, 65536) != 0) {
-        _exit(1);
-    }
-    struct synth_call call = {.comm = synth_comm(&s, 0x3000), .count = 1024};
-    atomic_fetch_add(&b->board->ready, 1);
-    while (atomic_load(&b->board->trial) == 0) {
-        usleep(1000);
-    }
-    uint64_t begin = synth_mono_ns();
-    for (uint64_t i = 0; i < (uint64_t)RATE * SECONDS; i++) {
-        if (i % (RATE / 1000) == 0) {
-            synth_until(begin + i * 1000000000u / RATE);
-        }
-        synth_allreduce(&s, &call);
-    }
-    while (!atomic_load(&b->board->stop)) {
-        usleep(10000);
-    }
-    synth_finish(&s);
-    _exit(0);
-}
-
-static json_int_t summary_of(const json_t *status, const char *member)
-{
-    return json_integer_value(json_object_get(json_object_get(status, "summary"), member));
-}
-
-int roll_bench_agent(json_t *out, FILE *table)
-{
-    struct bench b;
-    char endpoint[256] = "", ignored[256], why[512], measured[64];
-    int err = open_bench(&b);
-    if (!err) {
-        err = start_daemon(&b, 0, (const char *const[]){"--root", NULL}, endpoint, sizeof(endpoint));
-    }
-    if (!err) {
-        err = start_daemon(&b, 1, (const char *const[]){"--agent", "--connect", endpoint, NULL}, ignored,
-                           sizeof(ignored));
-    }
-    if (!err) {
-        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof(why));
-    }
-    for (int i = 0; i < RANKS_CPU && !err; i++) {
-        b.rank[i] = fork();
-        if (b.rank[i] == 0) {
-            rank_at_rate(&b, i);
-        }
-    }
-    while (!err && atomic_load(&b.board->ready) < RANKS_CPU) {
-        usleep(10000);
-    }
-    usleep(500000);
-    double root = cpu_seconds(b.daemon[0]), agent = cpu_seconds(b.daemon[1]);
-    uint64_t begin = synth_mono_ns();
-    if (!err) {
-        atomic_store(&b.board->trial, 1);
-        sleep(SECONDS);
-    }
-    double wall = (double)(synth_mono_ns() - begin) * 1e-9;
-    root = (cpu_seconds(b.daemon[0]) - root) / wall * 100;
-    agent = (cpu_seconds(b.daemon[1]) - agent) / wall * 100;
-    json_t *reply = NULL;
-    if (!err) {
-        usleep(500000);
-        err = roll_client_query(b.client, json_pack("{s:s,s:i}", "op", "drain", "timeout_ms", 10000), 12000, &reply);
-    }
-    if (!err) {
-        json_int_t records = summary_of(reply, "records"), lost = summary_of(reply, "lost");
-        json_object_set_new(out, "agent_root_cost",
-                            json_pack("{s:i,s:i,s:f,s:f,s:f,s:I,s:I,s:I}", "ranks", RANKS_CPU, "calls_per_rank_per_s",
-                                      (int)RATE, "agent_percent", agent, "root_percent", root, "percent_of_one_core",
-                                      agent + root, "records_expected", (json_int_t)RANKS_CPU * RATE * SECONDS,
-                                      "records", records, "lost", lost));
-        snprintf(measured, sizeof(measured), "%.1f %%, %lld lost", agent + root, (long long)lost);
-        roll_bench_line(table, "agent + root, 8 ranks at 10,000 calls/s, of one core", measured, "< 20 %, no loss");
-        if (records + lost != (json_int_t)RANKS_CPU * RATE * SECONDS) {
-            fprintf(stderr, "bench: %lld records of %u arrived\n", (long long)records, RANKS_CPU * RATE * SECONDS);
-            err = ROLL_E_INCOMPLETE;
-        }
-    }
-    json_decref(reply);
-    close_bench(&b);
-    return err;
-}
-
-#ifdef ROLL_BENCH_MAIN
-int main(void)
-{
-    json_t *out = json_object();
-    int err = roll_bench_verdict(out, stdout);
-    if (!err) {
-        err = roll_bench_agent(out, stdout);
-    }
-    json_dumpf(out, stdout, JSON_INDENT(2));
-    printf("\n");
-    json_decref(out);
-    return err ? 1 : 0;
-}
-#endif

@@ -24,7 +24,7 @@ static const struct {
     {"engine", "engine, records in to verdict state, one core", roll_bench_engine},
     {"engine-scale", "the same for 64 to 16,384 ranks, in step and apart (about 2 minutes)", roll_bench_engine_scale},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},
-    {"agent", "agent and root for 8 ranks at 10,000 calls/s each", roll_bench_agent},
+    {"agent", "agent and root, each, for 8 ranks at 10,000, 500 and no calls a second each", roll_bench_agent},
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
     {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
     {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 5 minutes)", roll_bench_job},
