@@ -26,8 +26,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BUSY_MS      10               /* between two looks at the rings while something moves */
-#define IDLE_MS      20               /* between two looks at most, when nothing moves */
+#define BUSY_MS      10               /* between two looks at the rings while much moves */
+#define IDLE_MS      20               /* between two looks at most, when little or nothing moves */
+#define MUCH         100              /* records in one look */
 #define HASTE_MS     1                /* between two looks while one cannot take all that is there */
 #define LEAVE_MS     2                /* between two looks when the agent is to end */
 #define RECORDS_A_MS 2048             /* a look comes before a rank that does nothing but call can fill its ring */
@@ -203,7 +204,7 @@ static int next_pace(const struct roll_agent *a, int pace, int64_t moved)
             return HASTE_MS;
         }
     }
-    pace = moved > 0 ? BUSY_MS : pace < IDLE_MS ? pace + 1 : IDLE_MS;
+    pace = moved >= MUCH ? BUSY_MS : pace < IDLE_MS ? pace + 1 : IDLE_MS;
     return most < LEAVE_MS ? LEAVE_MS : pace < most ? pace : most;
 }
 
@@ -304,6 +305,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     }
     a->socket_fd = roll_net_fd(a->socket);
     a->monitor_fd = roll_net_fd(a->monitor);
+    (void)roll_net_monitor_read(a->monitor, "agent"); /* its descriptor tells of what follows a first look */
     a->start_ns = a->live_ns = roll_mono_ns();
     a->unseen = roll_unseen_new(o->dir, a->host);
     a->sight = roll_agent_sight_new("/proc", "/sys/fs/cgroup");

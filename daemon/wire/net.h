@@ -68,7 +68,7 @@ int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *i
                        const struct roll_frame_head *head, const void *payload, size_t payload_bytes);
 void roll_net_batch_flush(struct roll_net_batch *batch, void *socket);
 /* The descriptor of a socket, for poll: readable when something has changed since the socket was last asked or read
- * empty. -1 on error. */
+ * empty, once at least. -1 on error. */
 int roll_net_fd(void *socket);
 /* Whether a frame can be received now. After a socket was used to send, its descriptor alone does not tell. */
 bool roll_net_has_input(void *socket);
