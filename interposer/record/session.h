@@ -18,6 +18,16 @@ enum roll_session_state {
     ROLL_SESSION_ACTIVE = 1,
 };
 
+/* What tells of steps, the worst first: two ways to count must not meet, so what is worse than what has told counts no
+ * more. Below moe_core (has_moe). rollcall.torch has the numbers, too. */
+enum roll_step_by {
+    ROLL_STEP_BY_PROFILER = 1,  /* a profiler's count, from where it was started */
+    ROLL_STEP_BY_NAME = 2,      /* how often a range of one name was entered */
+    ROLL_STEP_BY_OPTIMIZER = 3, /* steps of an optimizer */
+    ROLL_STEP_BY_MARK = 4,      /* the number in a range's name */
+    ROLL_STEP_BY_JOB = 5,       /* the job called rollcall.torch.step */
+};
+
 struct roll_session {
     _Atomic uint32_t state;
     struct roll_ring ring;
@@ -28,6 +38,7 @@ struct roll_session {
     _Atomic uint64_t moe;       /* step << 32 | layer << 16 | microbatch */
     _Atomic uint32_t moe_phase; /* phase + 1; 0 = no event yet */
     _Atomic bool has_moe;       /* moe_core tells of steps: what else tells of steps counts them in its own way */
+    _Atomic uint32_t step_by;   /* enum roll_step_by: the best of what has told of a step */
 };
 
 /* Never NULL. A mapping of its own that the kernel wipes in a forked child. */

@@ -14,6 +14,7 @@
 #include "interposer/record/pysite.h"
 #include "interposer/record/session.h"
 #include "interposer/record/thread.h"
+#include "interposer/wrap/names.h"
 #include "trace/compare.h"
 #include "trace/err.h"
 
@@ -213,6 +214,7 @@ static bool start(char *dir)
     roll_clock_start();
     roll_pysite_start();
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
+    roll_step_begin(session);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);
     return true;
 }

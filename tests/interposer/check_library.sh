@@ -33,7 +33,8 @@ cu(da)?(StreamBeginCapture|StreamEndCapture|Graph|Get(DriverEntryPoint|ProcAddre
 dlsym
 roll_(front_function|audit_answer)
 moe_(observe|remedies)
-rollcall_(step|name)
+rollcall_(step|step_by|name)
+InitializeInjectionNvtx2
 ncclProfiler_v[1-7]
 nvte_[A-Za-z0-9_]+
 _Z[0-9]+nvte_[A-Za-z0-9_]+

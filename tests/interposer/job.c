@@ -4,11 +4,13 @@
  */
 #include "interposer/wrap/nccl_types.h"
 #include "moe_core/include/moe/observe.h"
+#include "tests/interposer/nvtx.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -487,6 +489,90 @@ static int names(void)
     return 0;
 }
 
+/* A reduction, whose count tells the test which step it must carry: 1000 + step; 999: none. */
+static bool reduces(ncclComm_t comm, size_t count)
+{
+    return ncclAllReduce(buffer, buffer, count, 7, 0, comm, NULL) == ncclSuccess;
+}
+
+static nvtxEventAttributes_t event_of(const char *text)
+{
+    nvtxEventAttributes_t event = {.version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE};
+    event.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    event.message.ascii = text;
+    return event;
+}
+
+/* The ways in which NVTX names a step, and names that are none. */
+static int marks(void)
+{
+    typedef void (*step_by_t)(uint32_t, uint32_t);
+    step_by_t step_by = (step_by_t)dlsym(RTLD_DEFAULT, "rollcall_step_by");
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(step_by != NULL && reduces(comm, 999));
+    static const char *const none[] = {"step",          "stepping 4", "step 0.5",     "optimizer step 9", "",
+                                       "micro-step 12", "step four",  "step 12beta3", "step 12345678901", "train"};
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        nvtxMarkA(none[i]);
+    }
+    CHECK(reduces(comm, 999));
+    nvtxMarkA("ProfilerStep#70"); /* a profiler's count is the worst: what comes next beats it */
+    CHECK(reduces(comm, 1070));
+    CHECK(nvtxRangePushA("train_step") == -2 && reduces(comm, 1000));
+    CHECK(nvtxRangePop() == -2 && reduces(comm, 1000)); /* until the next one begins */
+    CHECK(nvtxRangePushA("Train Step") == -2 && reduces(comm, 1001));
+    nvtxMarkA("iteration"); /* another name that counts, beside it: not taken */
+    CHECK(reduces(comm, 1001));
+    step_by(40, 3); /* an optimizer's steps beat names that are counted */
+    CHECK(nvtxRangePushA("train_step") == -2 && reduces(comm, 1040));
+    CHECK(nvtxRangePushA("Step #17/1000") == -2 && reduces(comm, 1017));
+    CHECK(nvtxRangePushW(L"step=18") == -2 && reduces(comm, 1018));
+    nvtxEventAttributes_t event = event_of("step_19_forward");
+    CHECK(nvtxRangePushEx(&event) == -2 && reduces(comm, 1019));
+    CHECK(nvtxRangeStartA("step 20") == 0 && reduces(comm, 1020));
+    event = event_of("step 21");
+    nvtxMarkEx(&event);
+    CHECK(reduces(comm, 1021));
+    void *domain = nvtxDomainCreateA("train");
+    event = event_of("step: 22");
+    CHECK(domain == NULL && nvtxDomainRangePushEx(domain, &event) == -2 && reduces(comm, 1022));
+    event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+    event.message.registered = nvtxDomainRegisterStringA(domain, "step 23");
+    CHECK(nvtxDomainRangePushEx(domain, &event) == -2 && reduces(comm, 1023));
+    event.message.registered = nvtxDomainRegisterStringA(domain, "forward");
+    CHECK(event.message.registered == NULL && nvtxDomainRangePushEx(domain, &event) == -2 && reduces(comm, 1023));
+    event = event_of("step 99");
+    event.size = 8; /* of a release that never was */
+    nvtxMarkEx(&event);
+    CHECK(reduces(comm, 1023));
+    nvtxMarkA("iteration 900"); /* not the job's steps: "step" came first, */
+    CHECK(reduces(comm, 1023));
+    for (int i = 0; i < 63; i++) {
+        nvtxMarkA("iteration 901");
+    }
+    CHECK(reduces(comm, 1023));
+    nvtxMarkA("iteration 902"); /* until it comes no more */
+    CHECK(reduces(comm, 1902));
+    step_by(24, 5); /* the job's own word beats all */
+    nvtxMarkA("step 25");
+    CHECK(reduces(comm, 1024));
+    return 0;
+}
+
+/* The same names, of which the user says which one is a step. */
+static int own_mark(void)
+{
+    nvtxMarkA("batch"); /* before recording begins */
+    nvtxMarkA("step 3");
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(reduces(comm, 1000));
+    nvtxMarkA("batch");
+    CHECK(reduces(comm, 1001));
+    nvtxMarkA("Batch 17");
+    CHECK(reduces(comm, 1017));
+    return 0;
+}
+
 static volatile sig_atomic_t children_signalled;
 
 static void count_child(int number)
@@ -658,6 +744,8 @@ static const struct {
     {"polls", polls},
     {"moe", moe},
     {"names", names},
+    {"marks", marks},
+    {"own_mark", own_mark},
     {"agent", starts_agent},
     {"wild-frames", wild_frames},
     {"churn", churn},

@@ -77,6 +77,47 @@ static void test_a_job_tells_its_steps_and_names(void **state)
     job_end(&job);
 }
 
+/* The count of a reduction tells the step that it must carry: 1000 + step; 999: none. */
+static void check_marks(const char *program, const char *mode, size_t reductions)
+{
+    struct job job;
+    struct dump dump;
+    char variable[512];
+    job_begin(&job);
+    job_env(&job, strcmp(mode, "own_mark") == 0 ? "ROLLCALL_STEP_MARK=batch" : "ROLLCALL_STEP_MARK=");
+    snprintf(variable, sizeof(variable), "NVTX_INJECTION64_PATH=%s", job_path("ROLL_TEST_PRELOAD"));
+    job_env(&job, variable);
+    job_run(&job, program, mode, NULL);
+    JOB_SUCCEEDED(&job);
+    assert_string_equal(job.errors, "");
+    dump_open(&job, &dump);
+    size_t at = 0, n = 0;
+    for (const struct roll_record *rec; (rec = dump_next(&dump, &at, ROLL_OP_ALLREDUCE)) != NULL; n++) {
+        assert_int_equal(rec->step, rec->count == 999 ? ROLL_STEP_NONE : rec->count - 1000);
+    }
+    assert_int_equal(n, reductions);
+    dump_close(&dump);
+    job_end(&job);
+}
+
+static void test_marks_of_nvtx_are_steps(void **state)
+{
+    (void)state;
+    check_marks("ROLL_TEST_JOB", "marks", 21);
+    check_marks("ROLL_TEST_JOB", "own_mark", 3);
+}
+
+static void test_marks_of_the_real_headers_are_steps(void **state)
+{
+    (void)state;
+    if (getenv("ROLL_TEST_NVTX") == NULL) {
+        print_message("SKIPPED: no nvtx3/nvToolsExt.h here: the headers were compared by hand alone\n");
+        skip();
+    }
+    check_marks("ROLL_TEST_NVTX", "marks", 21);
+    check_marks("ROLL_TEST_NVTX", "own_mark", 3);
+}
+
 /* Runs the job with a control page that was made before it; the job prints the masks that it is given. */
 static void check_masks(enum roll_policy policy, const struct roll_control_change *changes, size_t n, const char *want)
 {
@@ -135,6 +176,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe_events_are_recorded_and_give_context),
         cmocka_unit_test(test_a_job_tells_its_steps_and_names),
+        cmocka_unit_test(test_marks_of_nvtx_are_steps),
+        cmocka_unit_test(test_marks_of_the_real_headers_are_steps),
         cmocka_unit_test(test_remedies_come_from_the_control_page),
         cmocka_unit_test(test_without_a_control_page_the_library_decides),
     };
