@@ -493,6 +493,8 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
          &r.against},
         {"fail-on-difference", 0, ROLL_OPT_FLAG, NULL, "code 1 when something differs and the job itself ended with 0",
          &r.fail_on_difference},
+        {"nvtx", 0, ROLL_OPT_FLAG, NULL,
+         "steps are read from the job's NVTX ranges and marks, where no profiler reads them", &r.o.nvtx},
         {"force", 0, ROLL_OPT_FLAG, NULL, "also with a GPU, an unknown PyTorch or too little memory", &r.force},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
         {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call in a verdict: libraries and native code as well",

@@ -180,6 +180,8 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          &r.o.stacks},
         {"python-stacks", 0, ROLL_OPT_FLAG, NULL,
          "ask Python ranks for their stacks by a signal, where their memory may not be read", &r.o.python_stacks},
+        {"nvtx", 0, ROLL_OPT_FLAG, NULL,
+         "steps are read from the job's NVTX ranges and marks, where no profiler reads them", &r.o.nvtx},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "begin each line that a rank prints with the number of the rank",
          &r.o.prefix},
         {"brief", 0, ROLL_OPT_FLAG, NULL, "at the end of a job without findings say no more than the summary line",

@@ -27,6 +27,7 @@ struct roll_run_options {
     bool rehearses;          /* a report follows, which also says so when nothing was recorded */
     bool no_gpu;             /* the machine has none: a job that needs one is for `rollcall rehearse` */
     bool python_stacks;      /* ranks register a signal for their Python stacks */
+    bool nvtx;               /* steps are read from the job's NVTX marks */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */
     const char *stacks;      /* "auto" or "ask"; NULL = not given */
@@ -205,6 +206,9 @@ int roll_announcer_finish(roll_announcer_t *announcer);
 void roll_announcer_ended(roll_announcer_t *announcer);
 /* Called when the daemon is gone: the thread stops asking it. */
 void roll_announcer_give_up(roll_announcer_t *announcer);
+/* While the job runs: the ranks that wait for what the first finding says, as text ("" = none are known; borrowed); NULL
+ * = there was no finding so far. */
+const char *roll_announcer_waiting(const roll_announcer_t *announcer);
 /* The root's summary (borrowed), once the descriptor was readable; NULL when the summary never came. */
 const json_t *roll_announcer_summary(const roll_announcer_t *announcer);
 /* What the root says that the run did (daemon/feed/seen.h; borrowed), likewise; NULL also for an older root. */

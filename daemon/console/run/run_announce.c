@@ -36,6 +36,8 @@ struct roll_announcer {
     unsigned style;              /* enum roll_verdict_style */
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
     atomic_bool ended;           /* set by the main thread: the job did not end by itself, we have ended it */
+    atomic_bool found;           /* set by this thread, once `waiting` is written: the main thread reads it then */
+    char waiting[128];           /* the ranks that wait for what the first finding says; "" = none are known */
     int done_fd;
     uint64_t seen; /* verdicts printed */
     struct roll_tally tally;
@@ -73,6 +75,10 @@ static void announce(struct roll_announcer *a, const json_t *verdict)
     if (!a->quiet && !is_folded(a, verdict)) {
         (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->style);
         fflush(stderr);
+    }
+    if (!note && !atomic_load(&a->found)) {
+        snprintf(a->waiting, sizeof(a->waiting), "%s", roll_json_text(verdict, "waiting_text", ""));
+        atomic_store(&a->found, true);
     }
     if (a->json != NULL && roll_json_line(verdict, a->json) != 0) {
         roll_say("cannot write the verdicts to the file of --json any more; they go on here");
@@ -213,6 +219,11 @@ void roll_announcer_ended(roll_announcer_t *announcer)
 void roll_announcer_give_up(roll_announcer_t *a)
 {
     atomic_store(&a->give_up, true);
+}
+
+const char *roll_announcer_waiting(const roll_announcer_t *a)
+{
+    return atomic_load(&a->found) ? a->waiting : NULL;
 }
 
 const json_t *roll_announcer_summary(const roll_announcer_t *a)

@@ -67,6 +67,9 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
     if (place->preload[0] != '\0') {
         roll_env_prepend("LD_PRELOAD", place->preload);
         roll_bind_apply(o->bound, place);
+        if (o->nvtx) {
+            setenv("NVTX_INJECTION64_PATH", place->preload, 0); /* a profiler's stays */
+        }
     }
     if (o->python_stacks && place->python[0] != '\0') {
         roll_env_prepend("PYTHONPATH", place->python);

@@ -31,6 +31,7 @@
 
 #define WHY_MS        1000 /* patience for the root's answer; the job stands still anyway */
 #define DRAIN_WAIT_MS 15000
+#define STILL_MS      5000 /* a rehearsal with a finding that has not moved for so long is said to stand */
 #define MOMENT_MS     2000 /* a signal that is sent to all reaches this program at most so much later than a rank */
 
 static const char room_help[] =
@@ -52,6 +53,7 @@ struct launcher {
 
     bool timed_out, daemon_died, begun;
     bool is_short;     /* where rings are made, there was no room for a single one */
+    bool stood;        /* that a rehearsal stands has been said */
     int asked;         /* how many signals have asked us to stop */
     uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
     uint64_t moved_at; /* when a rank last made a call or printed */
@@ -152,6 +154,18 @@ static void end_job(struct launcher *r, int sig)
     r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
 }
 
+/* Says what is waited for, because the ranks may take all of the grace time. */
+static void say_asked(const struct launcher *r, int sig)
+{
+    const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : sig == SIGHUP ? "SIGHUP" : "SIGQUIT";
+    if (!r->o.quiet && r->job.alive > 0 && r->asked == 1 && r->o.ranks > 0) {
+        roll_say("%s is passed on to %u rank%s, which have %g s to end; a second one kills them", name, r->job.alive,
+                 r->job.alive == 1 ? "" : "s", r->o.grace_s);
+    } else if (!r->o.quiet && r->job.alive > 0 && r->asked == 1) {
+        roll_say("%s is passed on to the job, which has %g s to end; a second one kills it", name, r->o.grace_s);
+    }
+}
+
 static void handle_signals(struct launcher *r)
 {
     struct signalfd_siginfo info;
@@ -160,6 +174,7 @@ static void handle_signals(struct launcher *r)
             reap(r);
         } else {
             end_job(r, (int)info.ssi_signo);
+            say_asked(r, (int)info.ssi_signo);
         }
     }
 }
@@ -198,34 +213,76 @@ static void say_who_waits(const struct launcher *r)
     roll_client_destroy(&client);
 }
 
+/* Notes whether anything has moved. True: each rank has begun. */
+static bool look_at_progress(struct launcher *r, uint64_t now)
+{
+    bool are_ranks = r->o.ranks > 0;
+    uint64_t progress;
+    /* Under another launcher nobody tells of a rank whose ring is gone that it has ended: what was seen once stays. */
+    r->begun = roll_run_progress(r->dir, &r->job, are_ranks, &progress) || (!are_ranks && r->begun);
+    if (progress != r->progress || r->output != r->job.output) {
+        r->progress = progress;
+        r->output = r->job.output;
+        r->moved_at = now;
+    }
+    return r->begun;
+}
+
+/* Says of a rehearsal that stands after its finding how it ends: PyTorch's watchdog takes ten minutes, without a word.
+ * Returns ms until the next look, UINT64_MAX for none. */
+static uint64_t watch_stand(struct launcher *r, uint64_t now)
+{
+    const char *waiting;
+    char until[96];
+    if (!r->o.rehearses || r->o.quiet || r->stood || r->asked > 0 || r->announcer == NULL) {
+        return UINT64_MAX;
+    }
+    waiting = roll_announcer_waiting(r->announcer);
+    if (waiting == NULL) {
+        return 500;
+    }
+    look_at_progress(r, now);
+    if (now - r->moved_at < STILL_MS) {
+        return 500;
+    }
+    r->stood = true;
+    if (r->o.timeout_s > 0) {
+        snprintf(until, sizeof(until), "--timeout ends it when nothing has moved for %g s, Ctrl-C now", r->o.timeout_s);
+    } else {
+        snprintf(until, sizeof(until), "Ctrl-C ends it now, and --timeout S does so by itself");
+    }
+    if (waiting[0] != '\0') {
+        bool many = strpbrk(waiting, ",-") != NULL;
+        roll_say("the job is still running: rank%s %s wait%s, until PyTorch's watchdog (ten minutes as a rule) or the "
+                 "job itself ends that; %s",
+                 many ? "s" : "", waiting, many ? "" : "s", until);
+    } else {
+        roll_say("the job is still running, and nothing has moved for %d s; PyTorch's watchdog ends a wait after ten "
+                 "minutes as a rule; %s",
+                 STILL_MS / 1000, until);
+    }
+    return UINT64_MAX;
+}
+
 /* Checks whether anything has moved and whether the grace time has run out. Returns ms until the next look, -1 for
  * none. */
 static int watch_time(struct launcher *r)
 {
-    uint64_t now = now_ms(), next = UINT64_MAX;
+    uint64_t now = now_ms(), next = watch_stand(r, now);
     if (r->kill_at != 0) {
         if (now >= r->kill_at) {
             roll_run_job_signal(&r->job, SIGKILL);
             r->kill_at = 0;
         } else {
-            next = r->kill_at - now;
+            next = r->kill_at - now < next ? r->kill_at - now : next;
         }
     }
     if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
-        uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress;
-        bool are_ranks = r->o.ranks > 0;
-        /* Under another launcher nobody tells of a rank whose ring is gone that it has ended: what was seen once stays.
-         */
-        r->begun = roll_run_progress(r->dir, &r->job, are_ranks, &progress) || (!are_ranks && r->begun);
-        if (!r->begun) { /* a framework is imported for half a minute */
+        uint64_t limit = (uint64_t)(r->o.timeout_s * 1000);
+        if (!look_at_progress(r, now)) { /* a framework is imported for half a minute */
             limit += (uint64_t)(r->o.start_s * 1000);
         }
         uint64_t step = limit / 8 < 20 ? 20 : limit / 8 > 500 ? 500 : limit / 8;
-        if (progress != r->progress || r->output != r->job.output) {
-            r->progress = progress;
-            r->output = r->job.output;
-            r->moved_at = now;
-        }
         if (now - r->moved_at >= limit) {
             bool starting = limit > (uint64_t)(r->o.timeout_s * 1000);
             roll_say(starting ? "nothing has moved for %g s, and not all ranks have made a first call (--timeout): "
@@ -442,6 +499,10 @@ static void prepare(struct launcher *r)
     r->o.bound = &r->bind;
     if (!r->o.quiet && !r->o.rehearses) { /* nobody asks how a rehearsal is bound: there is one way */
         roll_say("bound by %s", r->bind.why);
+    }
+    const char *tool = getenv("NVTX_INJECTION64_PATH");
+    if (r->o.nvtx && tool != NULL && strcmp(tool, r->place.preload) != 0) {
+        roll_say("--nvtx: NVTX_INJECTION64_PATH names %s, which keeps its place: steps are not read from marks", tool);
     }
     say_lacking(r);
     if (roll_warden_start(&r->warden, r->dir, r->o.scratch) != 0) {

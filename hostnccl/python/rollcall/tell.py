@@ -4,6 +4,9 @@ For rollcall.torch and rollcall.rehearse. Needs no PyTorch, and nothing here hap
 import ctypes
 
 GROUP, TENSORS = 1, 2  # enum roll_name_kind
+# What tells of a step (enum roll_step_by); where several do, the highest counts.
+PROFILER, OPTIMIZER, JOB = 1, 3, 5
+NO_STEP = 0xffffffff
 UNNAMED = ("", "undefined")  # descriptions that PyTorch gives where the job gave none
 
 
@@ -11,10 +14,10 @@ def _bind():
     """The two functions of librollcall.so; (None, None) where it is not preloaded."""
     try:
         library = ctypes.CDLL(None)
-        tell, name = library.rollcall_step, library.rollcall_name
+        tell, name = library.rollcall_step_by, library.rollcall_name
     except (AttributeError, OSError):
         return None, None
-    tell.argtypes, tell.restype = [ctypes.c_uint32], None
+    tell.argtypes, tell.restype = [ctypes.c_uint32, ctypes.c_uint32], None
     name.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_char_p,
                      ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32]
     name.restype = None

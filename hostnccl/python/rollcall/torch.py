@@ -3,7 +3,7 @@
     import rollcall.torch
 
 is enough: process groups get the names that the job gives them and the line that made them; each step of the first
-optimizer is a step; the collectives of DistributedDataParallel and FullyShardedDataParallel get the names of the
+optimizer is a step, which begins where the job clears the gradients, if it does so at the head of its loop; the collectives of DistributedDataParallel and FullyShardedDataParallel get the names of the
 parameters whose gradients or shards they carry. A job that counts its steps itself calls step(number).
 
 Where rollcall is not preloaded nothing of this happens, and step() returns at once. PyTorch may be imported before or
@@ -36,7 +36,10 @@ def _quietly(function):
 
 # steps
 
-_counted = {"step": 0, "by": None, "own": False}  # by: the optimizer whose steps are counted; own: the job counts
+# by: the optimizer whose steps are counted; own: the job counts; begins: a step begins where the optimizer's gradients
+# are cleared, because the job did so before the optimizer's first step (None: it has not yet been seen); over: the step
+# is over and the next one has not begun.
+_counted = {"step": 0, "by": None, "own": False, "begins": None, "over": False}
 
 
 def _is_compiling():
@@ -59,25 +62,53 @@ else:
 def _step(number):
     number = int(number)
     _counted["own"] = True
-    _tell_step(number)
+    _tell_step(number, tell.JOB)
     if _waiting:
         _name_waiting()
+
+
+def _is_counted(optimizer):
+    by = _counted["by"]
+    return not _counted["own"] and by is not None and by() is optimizer
 
 
 def _optimizer_made(optimizer):
     if not _counted["own"] and (_counted["by"] is None or _counted["by"]() is None):
-        _counted["by"] = weakref.ref(optimizer)
-        _tell_step(_counted["step"])
+        _counted.update(by=weakref.ref(optimizer), begins=None, over=False)
+        _tell_step(_counted["step"], tell.OPTIMIZER)
 
 
 @_quietly
 def _optimizer_stepped(optimizer, _args, _kwargs):
-    by = _counted["by"]
-    if not _counted["own"] and by is not None and by() is optimizer:
+    if _is_counted(optimizer):
+        # One whose gradients were not cleared since its last step: that is no sign of a step's beginning here.
+        _counted["begins"] = bool(_counted["begins"]) and not _counted["over"]
         _counted["step"] += 1
-        _tell_step(_counted["step"])
+        _counted["over"] = _counted["begins"]
+        if not _counted["over"]:
+            _tell_step(_counted["step"], tell.OPTIMIZER)
     if _waiting:
         _name_waiting()
+
+
+def _gradients_cleared(optimizer):
+    """The beginning of a loop's body, where the job clears before its first step: so what comes behind the last step of
+    the optimizer is of that step, and not of one that never begins."""
+    if _is_counted(optimizer):
+        if _counted["begins"] is None:
+            _counted["begins"] = True
+        elif _counted["over"]:
+            _counted["over"] = False
+            _tell_step(_counted["step"], tell.OPTIMIZER)
+
+
+def _profiler_stepped(profiler):
+    """torch.profiler counts from where it was started, so its count is told only where nothing better is."""
+    _tell_step(max(int(profiler.step_num), 0), tell.PROFILER)
+
+
+def _profiler_stopped(_profiler):
+    _tell_step(tell.NO_STEP, tell.PROFILER)
 
 
 # groups
@@ -179,8 +210,9 @@ def _name_shards(group):
 
 # following PyTorch
 
-def _after(owner, name, told):
-    """Has told(first argument or result) called behind owner.name."""
+def _after(owner, name, told, outside=None):
+    """Has told(first argument or result) called behind owner.name. outside: keeps a function out of what torch.compile
+    compiles."""
     plain = getattr(owner, name, None)
     if plain is None or hasattr(plain, "_rollcall_torch"):
         return None
@@ -192,6 +224,7 @@ def _after(owner, name, told):
         told(args, result)
         return result
 
+    call = call if outside is None else outside(call)
     call._rollcall_torch = True
     setattr(owner, name, call)
     return plain, call
@@ -213,6 +246,9 @@ def _follow():
     import torch
     import torch.distributed as distributed
     _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _is_compiling)
+    _after(torch.profiler.profile, "start", lambda args, _: _profiler_stepped(args[0]))
+    _after(torch.profiler.profile, "step", lambda args, _: _profiler_stepped(args[0]))
+    _after(torch.profiler.profile, "stop", lambda args, _: _profiler_stopped(args[0]))
     if not distributed.is_available():
         return
     from torch.distributed import distributed_c10d
@@ -221,6 +257,8 @@ def _follow():
     _follow_groups(distributed_c10d)
     _after(DistributedDataParallel, "__init__", lambda args, _: _ddp_made(args[0]))
     _after(torch.optim.Optimizer, "__init__", lambda args, _: _optimizer_made(args[0]))
+    _after(torch.optim.Optimizer, "zero_grad", lambda args, _: _gradients_cleared(args[0]),
+           getattr(torch, "_disable_dynamo", None))
     optimizer.register_optimizer_step_post_hook(_optimizer_stepped)
     for name in "torch.distributed.fsdp._fully_shard._fsdp_param_group", \
             "torch.distributed._composable.fsdp._fsdp_param_group":

@@ -101,7 +101,7 @@ class Job:
         environment = {**os.environ, "PYTHONUNBUFFERED": "", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
                        **row.env, **sick, **dict(env)}
         command = [os.path.join(build, "bin", "rollcall"), "rehearse", *which(row, ranks), "--json", self.report_path,
-                   "--force", "--", python, *(("-c", ALONE) if alone else ()),
+                   "--force", *row.options, "--", python, *(("-c", ALONE) if alone else ()),
                    os.path.join(rows.ROOT, row.script) if "/" in row.script else
                    os.path.join(HERE, f"job_{row.script}.py")]
         self.out, self.err, self.findings = [], [], threading.Semaphore(0)

@@ -36,6 +36,7 @@ class Row:
     alone: bool = True  # a healthy job also runs without rollcall, and must do the same
     launches: bool = False  # the job starts its ranks itself, as many as `ranks` says
     represent: tuple = ()  # the ranks that run, and how many the job believes in: ((0, 1, 2, 3), 16); (): all run
+    options: tuple = ()  # of `rollcall rehearse`
     compared: str = ""  # of a sick job: it is a row of docs/COMPARED.md, with these words for the mistake
 
 
@@ -91,6 +92,11 @@ TORCH = [
     Row("described.resize_named", "described", ranks=(4,), env={"NAMED": "1", **PLAIN}, mistake="resize", culprit=2,
         says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),),
         shows=("on group replicas (4 ranks)", "made at job_described.py:11 <module>")),
+    Row("marks", "marks", ranks=(2,), env={"MARKS": "nvtx", **PLAIN}, options=("--nvtx",)),
+    Row("marks.nvtx", "marks", ranks=(4,), env={"MARKS": "nvtx", **PLAIN}, mistake="resize", culprit=2,
+        options=("--nvtx",), says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),), shows=(", step 102\n",)),
+    Row("marks.cleared", "marks", ranks=(4,), env={"MARKS": "cleared", **PLAIN}, mistake="resize", culprit=2,
+        says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),), shows=(", step 2\n",)),
     Row("ddp", "ddp", steps=6),
     Row("ddp_no_sync", "ddp_more", env={"DDP_KIND": "no_sync", **PLAIN}),
     Row("ddp_zero1", "ddp_more", env={"DDP_KIND": "zero1", **PLAIN}),
