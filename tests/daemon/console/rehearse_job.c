@@ -7,8 +7,10 @@
  * instead of the sum. `crashes`: it does so in the second step. `leaves`: it ends with 0 there. `beside`:
  * the sum and the broadcast are on different streams. `evaluates`: it sends parameters round before its steps, has an
  * evaluation behind each second step, and gathers once at its end. STEPS: another number of steps. TOLD: it notes its
- * steps as rollcall.rehearse does.
+ * steps as rollcall.rehearse does. MARKS: it has a range of NVTX around each step, which it counts from 100 on.
  */
+#include "tests/interposer/nvtx.h"
+
 #include <cuda_runtime.h>
 #include <inttypes.h>
 #include <nccl.h>
@@ -100,6 +102,11 @@ int main(int argc, char **argv)
     }
     for (int step = 0; step < steps; step++) {
         int count = rank + step;
+        char range[32];
+        snprintf(range, sizeof(range), "step %d", 100 + step);
+        if (getenv("MARKS") != NULL) {
+            (void)nvtxRangePushA(range);
+        }
         if (strcmp(how, "crashes") == 0 && step == 1 && rank == size - 1) {
             signal(SIGSEGV, SIG_DFL);
             raise(SIGSEGV);
@@ -125,6 +132,9 @@ int main(int argc, char **argv)
         struct timespec now;
         OK(clock_gettime(CLOCK_MONOTONIC, &now));
         ended_ns[step > 1 ? 2 : step] = ended_ns[2] = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        if (getenv("MARKS") != NULL) {
+            (void)nvtxRangePop();
+        }
         if (evaluates && step % 2 == 1) {
             usleep(1000); /* the report knows moments to a microsecond */
             OK(ncclAllReduce(few, few, 3, ncclInt, ncclSum, world, stream));

@@ -113,6 +113,37 @@ class Rehearse(Case):
                 self.assertEqual(code, 124, shown)
                 self.assertIn("nothing has moved for 10 s (--timeout): ending the job", shown)
 
+    def test_a_job_that_stands_after_its_finding_says_how_it_ends(self):
+        """PyTorch's watchdog would end it after ten minutes, without a word until then."""
+        for options, ends in (((), "; Ctrl-C ends it now, and --timeout S does so by itself\n"),
+                              (("--timeout", "300"), "; --timeout ends it when nothing has moved for 300 s, Ctrl-C now\n")):
+            with self.subTest(options=options):
+                p = self.start("rehearse", "-n", "4", *options, "--", JOB, "sick")
+                told = []
+                while not told or "the job is still running" not in told[-1]:
+                    told.append(p.stderr.readline())
+                    self.assertNotEqual(told[-1], "", "".join(told))
+                self.assertRegex(told[-1], r"still running: ranks 0-\d wait, until PyTorch's watchdog .*" + ends)
+                p.send_signal(signal.SIGINT)
+                rest = p.communicate(timeout=300)[1]
+                self.assertIn("SIGINT is passed on to 4 ranks, which have 5 s to end", rest)
+                self.assertNotIn("still running", rest)
+
+    def test_steps_come_from_marks(self):
+        """Of a sick job; its healthy twin has no finding. A profiler keeps its place."""
+        for options, place, shown in (("--nvtx",), {}, ", step 101\n"), \
+                (("--nvtx",), {"NVTX_INJECTION64_PATH": "/profiler.so"}, " ranks)\n"):
+            with self.subTest(options=options, place=place):
+                r = self.rehearse("-n", "4", *options, "--timeout", "20", "--", JOB, "shorter",
+                                  env={"MARKS": "1", **place})
+                where = [line + "\n" for line in r.stderr.splitlines() if line.startswith("where ")]
+                self.assertEqual([w.endswith(shown) for w in where], [True], r.stderr)
+                self.assertEqual("NVTX_INJECTION64_PATH names /profiler.so, which keeps its place" in r.stderr,
+                                 bool(place), r.stderr)
+        r = self.rehearse("-n", "4", "--nvtx", "--", JOB, env={"MARKS": "1"})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("Findings: none", r.stderr)
+
     def test_a_sick_job_is_told_with_its_rank(self):
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):

@@ -169,6 +169,8 @@ class Ends(Case):
         time.sleep(0.2)
         p.send_signal(signal.SIGTERM)
         self.assertEqual(p.wait(300), 128 + signal.SIGKILL)
+        self.assertIn("SIGTERM is passed on to 2 ranks, which have 0.5 s to end; a second one kills them\n",
+                      p.stderr.read())
 
     def test_the_same_signal_again_kills_at_once(self):
         ready = self.path("ready")
