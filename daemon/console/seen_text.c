@@ -24,8 +24,14 @@ static void say_group(const json_t *group, bool has_steps)
     if (groups == 1) {
         snprintf(which, sizeof(which), "%s%sranks %s", name, name[0] != '\0' ? ", " : "", most);
     } else {
-        snprintf(which, sizeof(which), "%s%s of %lld, on ranks %s", name[0] != '\0' ? name : "",
-                 roll_plural((uint64_t)groups, " group", " groups", many, sizeof(many)), (long long)size, most);
+        const char *text = roll_json_text(group, "text", "");
+        if (text[0] == '\0') { /* of an older root */
+            snprintf(many, sizeof(many), "%lld groups of %lld", (long long)groups, (long long)size);
+            text = many;
+        }
+        bool is_told = strncmp(name, "groups of", 9) == 0; /* a family without name and shape */
+        snprintf(which, sizeof(which), "%s%s%s, on ranks %s", is_told ? "" : name,
+                 name[0] != '\0' && !is_told ? ", " : "", text, most);
     }
     json_array_foreach(ops, i, op)
     {
@@ -73,12 +79,15 @@ void roll_seen_say(const json_t *seen)
     if (seen == NULL || json_array_size(groups) == 0) {
         return;
     }
-    roll_say("what the job did: ranks %s%s%s", roll_json_text(seen, "ranks", "?"), steps > 0 ? ", " : "",
-             steps > 0 ? roll_plural((uint64_t)steps, "step", "steps", many, sizeof(many)) : "");
+    bool is_learned = strcmp(roll_json_text(seen, "steps_source", ""), "learned") == 0;
+    roll_say("what the job did: ranks %s%s%s%s", roll_json_text(seen, "ranks", "?"),
+             steps > 0 ? is_learned ? ", ~" : ", " : "",
+             steps > 0 ? roll_plural((uint64_t)steps, "step", "steps", many, sizeof(many)) : "",
+             steps > 0 && is_learned ? " (learned)" : "");
     json_array_foreach(groups, i, group)
     {
         if (i < GROUPS_SAID) {
-            say_group(group, steps > 0);
+            say_group(group, steps > 0 && !is_learned);
         } else {
             more++;
         }

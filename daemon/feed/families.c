@@ -11,16 +11,38 @@
 
 /* A family without a name of its own: by what most jobs lay out so. Ranks of one node are neighbours, and what talks
  * most is placed there. */
-static void guess_name(const struct roll_view_comm *view, char *out, size_t size)
+static void guess_name(const struct roll_view_comm *view, bool named, char *out, size_t size)
 {
     const char *like = view->role[0] != '\0' && strcmp(view->role, "world") != 0 ? view->role
                        : view->stride == 1                                       ? "tp"
                        : view->stride > 1                                        ? "dp"
                                                                                  : NULL;
-    if (view->named || view->size < 2 || like == NULL) {
+    if (named || view->size < 2 || like == NULL) {
         snprintf(out, size, "%s", view->name);
     } else {
         snprintf(out, size, "%s-like", like);
+    }
+}
+
+/* The name of a family of which a second communicator is seen: what the names of both begin with, "tp" of tp_0 and
+ * tp_1. PyTorch's numbers of groups have nothing in common but the word. */
+static void share_name(const struct roll_view_comm *view, char *name, size_t size)
+{
+    size_t n = 0;
+    while (name[n] != '\0' && name[n] == view->name[n]) {
+        n++;
+    }
+    if (name[n] != '\0' || view->name[n] != '\0') {
+        while (n > 0 && strchr("0123456789_-: ", name[n - 1]) != NULL) {
+            n--;
+        }
+        name[n] = '\0';
+    }
+    if (!view->named || n == 0 || strcmp(name, "group") == 0) {
+        guess_name(view, false, name, size);
+        if (strstr(name, "-like") == NULL) {
+            snprintf(name, size, "groups of %" PRIu32, view->size); /* no shape to guess by */
+        }
     }
 }
 
@@ -37,7 +59,7 @@ int roll_families_find(const roll_engine_t *engine, struct roll_comm_families *o
             at = (uint32_t)out->used++;
             struct roll_comm_family *new = &out->at[at];
             *new = (struct roll_comm_family){.size = view.size, .stride = view.stride, .done = view.done};
-            guess_name(&view, new->name, sizeof(new->name));
+            guess_name(&view, view.named, new->name, sizeof(new->name));
             memcpy(new->place, view.place, sizeof(new->place));
             (void)roll_map_add(&out->by_key, view.family, at);
         }
@@ -46,8 +68,8 @@ int roll_families_find(const roll_engine_t *engine, struct roll_comm_families *o
         family->groups++;
         family->done = view.done < family->done ? view.done : family->done;
         family->ahead = view.ahead > family->ahead ? view.ahead : family->ahead;
-        if (family->groups == 2 && !view.named && family->name[0] != '\0' && strstr(family->name, "-like") == NULL) {
-            snprintf(family->name, sizeof(family->name), "groups of %" PRIu32, view.size); /* no shape to guess by */
+        if (family->groups == 2) {
+            share_name(&view, family->name, sizeof(family->name));
         }
     }
     return 0;

@@ -10,8 +10,9 @@
 #include <jansson.h>
 
 /*
- * Returns one object, owned (NULL: out of memory): "ranks" as text, "steps" (null: the job told none), "groups", which
- * are the communicators folded into kinds, those with most bytes first, and no more than a dozen ("groups_more": how
+ * Returns one object, owned (NULL: out of memory): "ranks" as text, "steps" (null: not known), "steps_source" ("job",
+ * "learned": about so many, or null), "groups", which are the communicators folded into families, those with most bytes
+ * first, and no more than a dozen ("groups_more": how
  * many kinds are left out), and "slowest" (null: not measured).
  */
 json_t *roll_feed_seen(roll_feed_t *feed);

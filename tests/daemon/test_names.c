@@ -335,19 +335,28 @@ static void test_groups_of_one_shape_and_line_are_a_family(void **state)
         make(&job, &(struct made){400 + g, "ep", g * 8, 1, 8, "/x/train.py", 40, false});
     }
     make(&job, &(struct made){500, "", 3, 5, 3, NULL, 0, false});
+    for (uint32_t g = 0; g < 6; g++) { /* PyTorch's numbers, and names with a number behind */
+        char number[16], name[16];
+        snprintf(number, sizeof(number), "%u", 20 + g);
+        snprintf(name, sizeof(name), "pp_%u", g);
+        make(&job, &(struct made){600 + g, number, g * 4, 1, 4, "/x/train.py", 50, false});
+        make(&job, &(struct made){700 + g, name, g, 64, 16, "/x/train.py", 60, false});
+    }
     assert_int_equal(roll_families_find(job.engine, &found), 0);
-    assert_int_equal(found.comms, 142);
-    assert_int_equal(found.used, 5);
+    assert_int_equal(found.comms, 154);
+    assert_int_equal(found.used, 7);
     expect_family(&found.at[0], "default group", "1 group of 1024 neighbours", "train.py:10 main");
     expect_family(&found.at[1], "tp-like", "128 groups of 8 neighbours", "train.py:20 main");
     expect_family(&found.at[2], "dp-like", "8 groups of every 8th rank (128 ranks each)", "train.py:30 main");
     expect_family(&found.at[3], "ep", "4 groups of 8 neighbours", "train.py:40 main");
     expect_family(&found.at[4], "dp-like", "1 group of every 5th rank (3 ranks each)", "");
+    expect_family(&found.at[5], "tp-like", "6 groups of 4 neighbours", "train.py:50 main");
+    expect_family(&found.at[6], "pp", "6 groups of every 64th rank (16 ranks each)", "train.py:60 main");
     assert_int_equal(found.of[0], 0);
     assert_int_equal(found.of[128], 1);
     assert_int_equal(found.of[141], 4);
     json_t *json = roll_families_json(&found);
-    assert_int_equal(json_array_size(json), 5);
+    assert_int_equal(json_array_size(json), 7);
     assert_string_equal(json_string_value(json_object_get(json_array_get(json, 1), "text")),
                         "128 groups of 8 neighbours");
     assert_true(json_is_null(json_object_get(json_array_get(json, 4), "made_at")));

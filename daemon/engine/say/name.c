@@ -275,13 +275,23 @@ void words_comm_place(struct words *w, const struct comm *c)
     }
 }
 
+/* Letters of a name without the number that tells it from its siblings: "tp" of "tp_3" and "tp-3". */
+static size_t stem_of(const char *name)
+{
+    size_t all = strlen(name), n = all;
+    while (n > 0 && name[n - 1] >= '0' && name[n - 1] <= '9') {
+        n--;
+    }
+    return n > 1 && n < all && (name[n - 1] == '_' || name[n - 1] == '-') ? n - 1 : all;
+}
+
 uint64_t comm_family(const struct comm *c, const struct roll_rankset *members)
 {
     struct name name = name_of(c);
     bool many, is_named = name.kind != KIND_NONE && name.kind != KIND_NUMBER;
     const struct python_line *line = line_of(c, &many);
     const struct source *s = c->made_rank > 0 ? c->engine->source[c->made_source] : NULL;
-    uint64_t h = line_hash(c->size, is_named ? name.text : "", is_named ? strlen(name.text) : 0);
+    uint64_t h = line_hash(c->size, is_named ? name.text : "", is_named ? stem_of(name.text) : 0);
     if (line) {
         h = line_hash(h ^ line->number, line->file, strlen(line->file));
     } else if (s) {
