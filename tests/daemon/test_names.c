@@ -2,6 +2,7 @@
  * test_names.c: what communicators are called, by the engine's words and views, and which of them are one family.
  */
 #include "daemon/feed/families.h"
+#include "daemon/feed/seen.h"
 #include "trace/ring.h"
 
 #include <setjmp.h>
@@ -23,10 +24,9 @@ struct job {
     } rank[1024];
 };
 
-static void begin(struct job *job, uint32_t ranks)
+static void begin_with(struct job *job, roll_engine_t *engine, uint32_t ranks)
 {
-    static const struct roll_engine_config config = {.stall_ns = 0};
-    *job = (struct job){.engine = roll_engine_new(&config), .ranks = ranks};
+    *job = (struct job){.engine = engine, .ranks = ranks};
     assert_non_null(job->engine);
     for (uint32_t r = 0; r < ranks; r++) {
         uint32_t source;
@@ -34,6 +34,12 @@ static void begin(struct job *job, uint32_t ranks)
         assert_int_equal(roll_engine_open(job->engine, &info, &source), 0);
         assert_int_equal(source, r);
     }
+}
+
+static void begin(struct job *job, uint32_t ranks)
+{
+    static const struct roll_engine_config config = {.stall_ns = 0};
+    begin_with(job, roll_engine_new(&config), ranks);
 }
 
 /* Defines a call site of one line of Python, and returns its id. */
@@ -365,6 +371,84 @@ static void test_groups_of_one_shape_and_line_are_a_family(void **state)
     roll_engine_destroy(&job.engine);
 }
 
+/* A collective of one rank, complete. */
+static void reduce(struct job *job, uint32_t rank, uint32_t id, uint32_t seq, uint64_t count, uint32_t step)
+{
+    struct roll_record rec = {.seal = roll_seal(job->rank[rank].ticket++, ROLL_STATE_RETURNED),
+                              .op = ROLL_OP_ALLREDUCE,
+                              .comm = (uint16_t)id,
+                              .seq = seq,
+                              .count = count,
+                              .dtype = ROLL_DTYPE_FLOAT32,
+                              .step = step,
+                              .layer = ROLL_LAYER_NONE,
+                              .peer = ROLL_PEER_NONE};
+    assert_int_equal(roll_engine_feed(job->engine, rank, &rec, 1), 0);
+}
+
+static const char *text_in(const json_t *object, const char *member)
+{
+    const char *text = json_string_value(json_object_get(object, member));
+    return text != NULL ? text : "";
+}
+
+static void test_what_a_run_did_is_told_by_families(void **state)
+{
+    (void)state;
+    static const struct roll_engine_config config = {.stall_ns = 0};
+    struct job job;
+    roll_feed_t *feed = roll_feed_new(&config, NULL, 0);
+    begin_with(&job, roll_feed_engine(feed), 32);
+    make(&job, &(struct made){1, "0", 0, 1, 32, NULL, 0, false});
+    for (uint32_t g = 0; g < 4; g++) {
+        make(&job, &(struct made){100 + g, "", g * 8, 1, 8, "/x/train.py", 20, false});
+    }
+    make(&job, &(struct made){200, "unused", 0, 1, 4, NULL, 0, false});
+    for (uint32_t step = 10; step < 13; step++) {
+        for (uint32_t r = 0; r < 32; r++) {
+            reduce(&job, r, 1, step - 10, 100, step);
+            reduce(&job, r, 2, 2 * (step - 10), 1, step);
+            reduce(&job, r, 2, 2 * (step - 10) + 1, 1, step);
+        }
+    }
+    json_t *seen = roll_feed_seen(feed), *groups = json_object_get(seen, "groups");
+    assert_int_equal(json_integer_value(json_object_get(seen, "steps")), 3);
+    assert_string_equal(text_in(seen, "steps_source"), "job");
+    assert_int_equal(json_array_size(groups), 2); /* the one with most bytes first */
+    assert_string_equal(text_in(json_array_get(groups, 0), "name"), "default group");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(groups, 0), "groups")), 1);
+    const json_t *tp = json_array_get(groups, 1);
+    assert_string_equal(text_in(tp, "name"), "tp-like");
+    assert_string_equal(text_in(tp, "text"), "4 groups of 8 neighbours");
+    assert_string_equal(text_in(tp, "ranks"), "0-31");
+    assert_string_equal(text_in(tp, "made_at"), "train.py:20 main");
+    assert_true(json_number_value(json_object_get(tp, "calls")) == 6.0);
+    assert_true(json_number_value(json_object_get(tp, "calls_per_step")) == 2.0);
+    json_decref(seen);
+    roll_feed_destroy(&feed);
+}
+
+static void test_what_a_run_did_has_learned_steps(void **state)
+{
+    (void)state;
+    static const struct roll_engine_config config = {.stall_ns = 0};
+    struct job job;
+    roll_feed_t *feed = roll_feed_new(&config, NULL, 0);
+    begin_with(&job, roll_feed_engine(feed), 2);
+    make(&job, &(struct made){1, "0", 0, 1, 2, NULL, 0, false});
+    for (uint32_t call = 0; call < 3 * 150; call++) {
+        for (uint32_t r = 0; r < 2; r++) {
+            reduce(&job, r, 1, call, 100 + call % 3, ROLL_STEP_NONE);
+        }
+    }
+    json_t *seen = roll_feed_seen(feed);
+    assert_int_equal(json_integer_value(json_object_get(seen, "steps")), 150);
+    assert_string_equal(text_in(seen, "steps_source"), "learned");
+    assert_null(json_object_get(json_array_get(json_object_get(seen, "groups"), 0), "calls_per_step"));
+    json_decref(seen);
+    roll_feed_destroy(&feed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +459,8 @@ int main(void)
         cmocka_unit_test(test_what_the_job_calls_a_group),
         cmocka_unit_test(test_a_rank_tells_what_its_group_is_called),
         cmocka_unit_test(test_groups_of_one_shape_and_line_are_a_family),
+        cmocka_unit_test(test_what_a_run_did_is_told_by_families),
+        cmocka_unit_test(test_what_a_run_did_has_learned_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
