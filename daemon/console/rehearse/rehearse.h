@@ -148,6 +148,9 @@ json_t *roll_rehearse_order_json(const roll_rehearse_order_t *order, roll_feed_t
 int roll_rehearse_order_expected(roll_rehearse_order_t *order, roll_feed_t *feed, const json_t *report,
                                  struct roll_expected **out);
 
+/* The report's communicators, where a family of many is one row (report_fold.c), as an owned array: each with the
+ * `number` of its first communicator, from 1. *numbers, owned: for each communicator of the report that of its row. */
+json_t *roll_rehearse_fold(const json_t *report, json_t **numbers);
 /* Prints it for people. */
 void roll_rehearse_print(const json_t *report, FILE *out);
 

@@ -11,6 +11,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/console/text.h"
+#include "daemon/feed/families.h"
 #include "daemon/verdict/verdict_json.h"
 #include "trace/op.h"
 
@@ -108,18 +109,25 @@ static int by_place(const void *a, const void *b)
     return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-static json_t *comms_json(struct reading *r, uint64_t steps)
+/* *families: those of the communicators, as an array; an empty one where there is no memory for them. */
+static json_t *comms_json(struct reading *r, uint64_t steps, json_t **families)
 {
+    struct roll_comm_families found = {.at = NULL};
     struct place *place = NULL;
     size_t used = 0, room = 0;
     struct roll_view_comm view;
     json_t *comms = json_array();
+    bool has_families = roll_families_find(roll_feed_engine(r->feed), &found) == 0;
+    *families = has_families ? roll_families_json(&found) : json_array();
     for (uint32_t i = 0; roll_engine_comm(roll_feed_engine(r->feed), i, &view); i++) {
         if (ROLL_GROW(place, room, used + 1) != 0) {
             break;
         }
         uint32_t first = roll_rankset_count(&view.members) > 0 ? roll_rankset_at(&view.members, 0) : UINT32_MAX;
         place[used] = (struct place){view.size, first, used, comm_json(r, &view, steps)};
+        if (has_families) {
+            json_object_set_new(place[used].comm, "family", json_integer((json_int_t)found.of[i] + 1));
+        }
         used++;
     }
     if (used > 1) {
@@ -129,6 +137,7 @@ static json_t *comms_json(struct reading *r, uint64_t steps)
         json_array_append_new(comms, place[i].comm);
     }
     free(place);
+    roll_families_fini(&found);
     return comms;
 }
 
@@ -314,7 +323,7 @@ static json_t *report_json(struct reading *r, const char *notes)
     free(told);
     uint64_t told_steps = steps > 0 ? steps : roll_rehearse_order_told(r->order);
     uint32_t learned = roll_rehearse_order_steps(r->order);
-    json_t *comms = comms_json(r, steps);
+    json_t *families, *comms = comms_json(r, steps, &families);
     json_t *order = roll_rehearse_order_json(r->order, r->feed, comms);
     json_t *kernels = json_pack("{s:i, s:i, s:i}", "skipped", 0, "run", 0, "refused", 0);
     roll_engine_summary(engine, &s);
@@ -327,6 +336,7 @@ static json_t *report_json(struct reading *r, const char *notes)
     if (told_steps == 0 && learned > 1) {
         json_object_set_new(out, "steps_learned", json_integer(learned));
     }
+    json_object_set_new(out, "families", families);
     if (order != NULL) {
         json_object_set_new(out, "order", order);
     }

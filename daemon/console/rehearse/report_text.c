@@ -45,10 +45,10 @@ static const char *name_of(const json_t *comm)
     return roll_json_text(comm, "name", "");
 }
 
-/* A number that connects the two tables, as many communicators have no name. */
-static const char *number_text(size_t i, char out[24])
+/* A number that connects the two tables, as many communicators have no name: that of the first one of a row. */
+static const char *number_text(const json_t *comm, char out[24])
 {
-    snprintf(out, 24, "%zu", i + 1);
+    snprintf(out, 24, "%" PRId64, roll_json_int(comm, "number", 0));
     return out;
 }
 
@@ -63,7 +63,7 @@ static void print_communicators(const json_t *comms, FILE *out)
     {
         int64_t of = roll_json_int(comm, "of", 0);
         snprintf(ranks, sizeof(ranks), of > 0 ? "%s of %" PRId64 : "%s", roll_json_text(comm, "ranks", ""), of);
-        roll_columns_row(&table, (const char *const[]){number_text(i, number), name_of(comm), ranks,
+        roll_columns_row(&table, (const char *const[]){number_text(comm, number), name_of(comm), ranks,
                                                        roll_json_text(comm, "made", "")});
     }
     print_table(&table, out);
@@ -118,7 +118,7 @@ static void print_calls(const json_t *comms, bool has_steps, FILE *out)
     {
         json_array_foreach(json_object_get(comm, "calls"), k, call)
         {
-            add_call(&table, number_text(i, number), comm, call, has_steps);
+            add_call(&table, number_text(comm, number), comm, call, has_steps);
         }
     }
     print_table(&table, out);
@@ -205,8 +205,15 @@ static void print_words(const char *text, FILE *out)
 
 #define ORDER_MOST 24 /* calls of a step that are printed; the JSON has all */
 
+/* The number of the row in which a communicator stands. */
+static long long row_of(const json_t *numbers, int64_t comm)
+{
+    const json_t *row = comm > 0 ? json_array_get(numbers, (size_t)comm - 1) : NULL;
+    return row != NULL ? (long long)json_integer_value(row) : (long long)comm;
+}
+
 /* The order of a step over the communicators, which have the numbers of the tables. */
-static void print_order(const json_t *order, FILE *out)
+static void print_order(const json_t *order, const json_t *numbers, FILE *out)
 {
     const json_t *calls = json_object_get(order, "calls"), *together = json_object_get(order, "together");
     char text[4096];
@@ -222,8 +229,8 @@ static void print_order(const json_t *order, FILE *out)
             long long times = (long long)roll_json_int(one, "calls", 1);
             used += (size_t)snprintf(text + used, sizeof(text) - used,
                                      times > 1 ? "%s #%lld %.40s x%lld" : "%s #%lld %.40s", i > 0 ? "," : "",
-                                     (long long)roll_json_int(one, "communicator", 0), roll_json_text(one, "op", ""),
-                                     times);
+                                     row_of(numbers, roll_json_int(one, "communicator", 0)),
+                                     roll_json_text(one, "op", ""), times);
         }
     }
     snprintf(text + used, sizeof(text) - used, n > ORDER_MOST ? ", and so on: --json has all %zu." : ".", n);
@@ -233,8 +240,8 @@ static void print_order(const json_t *order, FILE *out)
     {
         if (i < ORDER_MOST) {
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s #%lld and #%lld", i > 0 ? "," : "",
-                                     (long long)json_integer_value(json_array_get(one, 0)),
-                                     (long long)json_integer_value(json_array_get(one, 1)));
+                                     row_of(numbers, json_integer_value(json_array_get(one, 0))),
+                                     row_of(numbers, json_integer_value(json_array_get(one, 1))));
         }
     }
     snprintf(text + used, sizeof(text) - used, "%s", i == 0 ? " none." : i > ORDER_MOST ? ", ..." : ".");
@@ -292,7 +299,8 @@ static void print_represent(const json_t *represent, FILE *out)
 
 void roll_rehearse_print(const json_t *report, FILE *out)
 {
-    const json_t *comms = json_object_get(report, "communicators"), *kernels = json_object_get(report, "kernels");
+    const json_t *kernels = json_object_get(report, "kernels");
+    json_t *numbers, *comms = roll_rehearse_fold(report, &numbers);
     bool tells_steps = json_is_integer(json_object_get(report, "steps"));
     int64_t learned = roll_json_int(report, "steps_learned", 0);
     char text[256];
@@ -319,7 +327,7 @@ void roll_rehearse_print(const json_t *report, FILE *out)
                  learned);
         print_words(text, out);
     }
-    print_order(json_object_get(report, "order"), out);
+    print_order(json_object_get(report, "order"), numbers, out);
     print_ended(json_object_get(report, "ended"), out);
     roll_steered_print_odd(json_object_get(report, "steered"), json_object_get(report, "ended"),
                            (int)roll_json_int(report, "code", 0), out);
@@ -345,4 +353,6 @@ void roll_rehearse_print(const json_t *report, FILE *out)
         roll_verdict_print_line(out, finding, false);
     }
     print_difference(json_object_get(report, "difference"), out);
+    json_decref(comms);
+    json_decref(numbers);
 }

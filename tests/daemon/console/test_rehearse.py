@@ -129,6 +129,20 @@ class Rehearse(Case):
                 self.assertIn("SIGINT is passed on to 4 ranks, which have 5 s to end", rest)
                 self.assertNotIn("still running", rest)
 
+    def test_many_groups_of_one_family_are_a_row(self):
+        """As is each of few; the JSON has all of them, and their families."""
+        out = self.path("report.json")
+        r = self.rehearse("-n", "10", "--nodes", "2", "--json", out, "--", JOB)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(r.stderr, r"(?m)^2  pair          5 groups of 2 neighbours  CommSplit of world at rehearse_job.c:")
+        self.assertRegex(r.stderr, r"(?m)^2  pair +Broadcast +3 +96.0 MiB +1 +32.0 MiB$")
+        self.assertNotRegex(r.stderr, r"(?m)^3  pair")
+        self.assertIn("A step of rank 0: #1 AllReduce x2, #2 Broadcast.", r.stderr)
+        with open(out, encoding="utf-8") as f:
+            report = json.load(f)
+        self.assertEqual([(f["name"], f["groups"]) for f in report["families"]], [("world", 1), ("pair", 5)])
+        self.assertEqual([c["family"] for c in report["communicators"]], [1] + [2] * 5)
+
     def test_steps_come_from_marks(self):
         """Of a sick job; its healthy twin has no finding. A profiler keeps its place."""
         for options, place, shown in (("--nvtx",), {}, ", step 101\n"), \
