@@ -52,6 +52,8 @@ struct roll_verdict_side {
     struct roll_rankset ranks; /* as ranks in the job */
     struct roll_record rec;    /* the call of one of them, with enter_ns in wall clock; op NONE: they did nothing */
     uint32_t source;           /* the source of that call, which its call-site id belongs to */
+    bool has_last_step;        /* there is no such call, but one rank, and its newest record told a step: */
+    uint32_t last_step;
     char tensors[ROLL_VERDICT_TENSORS_BYTES]; /* what that call carries, as the job names it; "" = not known */
 };
 #define ROLL_VERDICT_SIDES 4

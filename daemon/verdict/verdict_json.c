@@ -118,6 +118,8 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     json_object_set_new(out, "graph", number_or_null(made && in_graph, rec->aux));
     json_object_set_new(out, "phase",
                         made && rec->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(rec->phase)) : json_null());
+    bool stepped = made ? rec->step != ROLL_STEP_NONE : side->has_last_step;
+    json_object_set_new(out, "step", number_or_null(stepped, made ? rec->step : side->last_step));
     json_object_set_new(out, "time_ns", number_or_null(made, rec->enter_ns));
     json_object_set_new(out, "callsite", number_or_null(callsite >= 0, callsite >= 0 ? (uint64_t)callsite : 0));
     if (side->tensors[0] != '\0') {

@@ -145,6 +145,28 @@ static void add_grouped(struct roll_line *text, int64_t number)
     }
 }
 
+/* Adds the steps of both sides, where they were told and differ: "rank 3 in step 11, ranks 0-2 in step 12". They are
+ * those of the calls shown, and of a rank that made none that of its last call: hosts run ahead of each other, which
+ * says nothing. False: there is one step at most. */
+static bool add_steps(struct roll_line *text, const json_t *verdict)
+{
+    const json_t *evidence = json_object_get(verdict, "evidence");
+    const json_t *side[2] = {json_array_get(evidence, 0), json_array_get(evidence, 1)};
+    int64_t step[2];
+    if (json_array_size(evidence) != 2 || !roll_member_number(side[0], "step", &step[0]) ||
+        !roll_member_number(side[1], "step", &step[1]) || step[0] == step[1] ||
+        strcmp(roll_member_text(side[0], "ranks_text"), roll_member_text(side[1], "ranks_text")) == 0) {
+        return false;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        char ranks[64];
+        bool made = json_is_string(json_object_get(side[i], "op"));
+        roll_printer_ranks(ranks, roll_member_text(side[i], "ranks_text"));
+        roll_line_add(text, made ? "%s in step %" PRId64 ", " : "%s last in step %" PRId64 ", ", ranks, step[i]);
+    }
+    return true;
+}
+
 static void print_where(const struct roll_printer *p, const json_t *verdict)
 {
     static const char *const places[] = {"step", "microbatch", "layer"};
@@ -156,6 +178,9 @@ static void print_where(const struct roll_printer *p, const json_t *verdict)
             json_is_integer(json_object_get(verdict, "layer")) || *roll_member_text(verdict, "phase") != '\0';
         if (i == 1 && !is_in_layer) {
             continue; /* a job that tells its steps alone tells no microbatch */
+        }
+        if (i == 0 && add_steps(&text, verdict)) {
+            continue;
         }
         if (i == 2 && json_array_size(json_object_get(verdict, "layers")) > 1) {
             roll_line_add(&text, "layers %.80s, ", roll_member_text(verdict, "layers_text"));

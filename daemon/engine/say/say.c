@@ -251,6 +251,8 @@ void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, co
     (void)roll_rankset_copy(&side->ranks, ranks);
     side->source = index;
     if (!rec) {
+        side->has_last_step = s && s->step != ROLL_STEP_NONE && roll_rankset_count(ranks) == 1;
+        side->last_step = side->has_last_step ? s->step : 0;
         return;
     }
     side->rec = *rec;

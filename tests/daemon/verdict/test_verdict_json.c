@@ -194,8 +194,8 @@ static void what_is_unknown_is_null(void **state)
         assert_true(json_is_null(json_object_get(json, nulls[i])));
     }
     const json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
-    static const char *const side_nulls[] = {"op",    "seq",   "count", "dtype", "redop",    "root",   "peer",
-                                             "bytes", "state", "group", "graph", "callsite", "groups", "empty"};
+    static const char *const side_nulls[] = {"op",    "seq",   "count", "dtype",    "redop",  "root",  "peer", "bytes",
+                                             "state", "group", "graph", "callsite", "groups", "empty", "step"};
     for (size_t i = 0; i < sizeof(side_nulls) / sizeof(side_nulls[0]); i++) {
         assert_true(json_is_null(json_object_get(side, side_nulls[i])));
     }
