@@ -125,6 +125,38 @@ static void a_learned_step_is_about_so_many(void **state)
     }
 }
 
+/* Both sides are told where their steps differ; a rank that made no call was last in its step. */
+static void sides_in_different_steps_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        int step[2]; /* -1: not told */
+        bool made;
+        const char *words, *absent;
+    } rows[] = {{{11, 12}, true, ", rank 3 in step 11, ranks 0-2,4-7 in step 12", " step 10"},
+                {{11, 12}, false, ", rank 3 last in step 11, ranks 0-2,4-7 in step 12", " step 10"},
+                {{12, 12}, true, ", step 10", "in step"},
+                {{-1, 12}, true, ", step 10", "in step"}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *json = load(), *evidence = json_object_get(json, "evidence");
+        json_object_set_new(json, "step", json_integer(10));
+        assert_int_equal(json_array_size(evidence), 2);
+        for (size_t k = 0; k < 2; k++) {
+            int step = rows[i].step[k];
+            json_object_set_new(json_array_get(evidence, k), "step", step < 0 ? json_null() : json_integer(step));
+        }
+        if (!rows[i].made) {
+            json_object_set_new(json_array_get(evidence, 0), "op", json_null());
+        }
+        char *text = print(json, false, 0);
+        if (strstr(text, rows[i].words) == NULL || strstr(text, rows[i].absent) != NULL) {
+            fail_msg("%s: %s", rows[i].words, text);
+        }
+        free(text);
+        json_decref(json);
+    }
+}
+
 static void colour_changes_nothing_but_colour(void **state)
 {
     (void)state;
@@ -547,6 +579,7 @@ int main(void)
         cmocka_unit_test(the_block_is_short_and_aligned),
         cmocka_unit_test(a_communicator_has_its_name_and_the_line_that_made_it),
         cmocka_unit_test(a_learned_step_is_about_so_many),
+        cmocka_unit_test(sides_in_different_steps_are_told),
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
         cmocka_unit_test(calls_that_make_communicators_are_put_in_words),

@@ -95,6 +95,10 @@ TORCH = [
     Row("marks", "marks", ranks=(2,), env={"MARKS": "nvtx", **PLAIN}, options=("--nvtx",)),
     Row("marks.nvtx", "marks", ranks=(4,), env={"MARKS": "nvtx", **PLAIN}, mistake="resize", culprit=2,
         options=("--nvtx",), says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),), shows=(", step 102\n",)),
+    # The rank goes on to the next step, and what it calls there stands beside the call of the step before.
+    Row("marks.skip", "marks", ranks=(4,), env={"MARKS": "nvtx", **PLAIN}, mistake="skip", culprit=2,
+        options=("--nvtx",), says=(Said(("call-skipped",), (2,), UNSURE, "AllReduce"),),
+        shows=(", rank 2 in step 103, ranks 0-1,3 in step 102\n",)),
     Row("marks.cleared", "marks", ranks=(4,), env={"MARKS": "cleared", **PLAIN}, mistake="resize", culprit=2,
         says=(Said(("count-mismatch",), (2,), UNSURE, "AllReduce"),), shows=(", step 2\n",)),
     Row("ddp", "ddp", steps=6),
