@@ -157,14 +157,16 @@ static void stop_tracing(struct bench *bench)
 /* One run of the rank under this preload; an owned object, NULL when it failed. */
 static json_t *measure(const struct bench *bench, const char *library, const char *mode)
 {
-    char preload[PATH_MAX + 64], dir[PATH_MAX + 64], program[PATH_MAX + 64], out[4096];
+    char preload[PATH_MAX + 64], tool[PATH_MAX + 64], dir[PATH_MAX + 64], program[PATH_MAX + 64], out[4096];
     snprintf(preload, sizeof(preload), "LD_PRELOAD=%s/lib/%s", bench->top, library);
+    snprintf(tool, sizeof(tool), "NVTX_INJECTION64_PATH=%s/lib/%s", bench->top, library);
     snprintf(dir, sizeof(dir), "ROLLCALL_DIR=/dev/shm/rollcall-bench-%d", (int)getpid());
     snprintf(program, sizeof(program), "%s/bin/roll_bench_rank", bench->top);
     char *argv[] = {(char *)(uintptr_t) "env",
                     (char *)(uintptr_t) "-u",
                     (char *)(uintptr_t) "ROLLCALL_DAEMON",
                     preload,
+                    tool,
                     dir,
                     program,
                     (char *)(uintptr_t)mode,
@@ -238,6 +240,25 @@ static void report_group(json_t *out, FILE *table, json_t *full)
         json_pack("{s:i,s:f,s:f,s:b}", "messages", 128, "p50", p50, "p99", p99, "reached", p50 <= GOAL_P50));
 }
 
+/* A range of NVTX, begun and ended, where steps are read from ranges (--nvtx), and where not. */
+static void report_range(json_t *out, FILE *table, json_t *full)
+{
+    static const char *const names[][2] = {{"unseen", "one range of NVTX, steps not read"},
+                                           {"step", "the same, steps read, its name a step"},
+                                           {"other", "the same, steps read, another name"}};
+    json_t *range = json_object();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char text[64], member[32];
+        snprintf(member, sizeof(member), "%s_p50", names[i][0]);
+        double p50 = figure(full, "range", member);
+        snprintf(member, sizeof(member), "%s_p99", names[i][0]);
+        snprintf(text, sizeof(text), "p50 %.1f ns, p99 %.1f ns", p50, figure(full, "range", member));
+        roll_bench_line(table, names[i][1], text, "(push and pop)");
+        json_object_set_new(range, names[i][0], json_real(p50));
+    }
+    json_object_set_new(out, "range_ns", range);
+}
+
 /* Compute calls seen from outside: one line each, in the order in which they were measured. */
 static void report_products(json_t *out, FILE *table, json_t *full)
 {
@@ -266,6 +287,7 @@ static void report(json_t *out, FILE *table, json_t *full, json_t *nop)
     print_over(table, "rollcall over the bare call", recorded, "p50 <= 60 ns", "p50 <= 60 ns, p99 <= 250 ns");
     report_group(out, table, full);
     report_poll(out, table, full);
+    report_range(out, table, full);
     report_products(out, table, full);
     print_over(table, "nop build over the bare call", forwarded, "(forwarding alone)", "(forwarding alone)");
     double p50 = json_real_value(json_object_get(recorded, "batch_p50"));

@@ -5,11 +5,13 @@
  * Three things are timed in turn, in one process, in short batches, so that a change of clock rate or a noisy neighbour
  * hits all alike: the bare call (pncclAllReduce, which no preload stands before), the preloaded call (ncclAllReduce),
  * and, when asked, the bare call and an LTTng-UST tracepoint; then a group of sends and receives, and compute calls
- * seen from outside, bare and preloaded. The call is made eight frames deep: the walk is as long as it gets. The
- * tracepoint's record is filled beforehand, so its figure includes neither clock, call site nor lookup.
+ * seen from outside, bare and preloaded; then ranges of NVTX, with a tool and without. The call is made eight frames
+ * deep: the walk is as long as it gets. The tracepoint's record is filled beforehand, so its figure includes neither
+ * clock, call site nor lookup.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/bench_products.h"
+#include "tests/interposer/nvtx.h"
 #include "trace/record.h"
 
 #include <stdbool.h>
@@ -200,6 +202,35 @@ static __attribute__((noinline)) void descend(volatile int depth)
     __asm__ volatile("" ::: "memory");
 }
 
+/* a range of NVTX, begun and ended: with this library as the tool and without, its name a step and none */
+
+enum range { RANGE_UNSEEN, RANGE_STEP, RANGE_OTHER, RANGES };
+static double per_range[RANGES][BATCHES];
+
+static __attribute__((noinline)) double range_batch(const char *name)
+{
+    double start = now_ns();
+    for (int i = 0; i < BATCH; i++) {
+        (void)nvtxRangePushA(name);
+        (void)nvtxRangePop();
+    }
+    return (now_ns() - start) / BATCH;
+}
+
+static void measure_ranges(void)
+{
+    enum { PUSH_A = 9 };
+    nvtxMarkA("warm"); /* the tool fills the slots */
+    nvtx_function_t push = nvtx_core[PUSH_A];
+    for (int b = 0; b < BATCHES; b++) {
+        nvtx_core[PUSH_A] = NULL; /* as without a tool */
+        per_range[RANGE_UNSEEN][b] = range_batch("step 17");
+        nvtx_core[PUSH_A] = push;
+        per_range[RANGE_STEP][b] = range_batch("step 17");
+        per_range[RANGE_OTHER][b] = range_batch("backward");
+    }
+}
+
 static int by_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -252,6 +283,17 @@ static void print_poll(void)
     }
 }
 
+static void print_ranges(void)
+{
+    static const char *const names[] = {"unseen", "step", "other"};
+    printf("\"range\":{");
+    for (int r = 0; r < RANGES; r++) {
+        qsort(per_range[r], BATCHES, sizeof(double), by_double);
+        printf("\"%s_p50\":%.2f,\"%s_p99\":%.2f%s", names[r], per_range[r][BATCHES / 2], names[r],
+               per_range[r][BATCHES * 99 / 100], r + 1 < RANGES ? "," : "},");
+    }
+}
+
 static bool tracing(void)
 {
 #ifdef ROLL_HAVE_LTTNG
@@ -277,6 +319,7 @@ int main(int argc, char **argv)
     double scale = ns_per_tick();
     measure(); /* to warm up: caches, the clock rate, the session's buffers */
     descend(DEPTH);
+    measure_ranges();
     printf("{");
     print_variant("bare", BARE, scale);
     print_variant("preloaded", PRELOADED, scale);
@@ -285,6 +328,7 @@ int main(int argc, char **argv)
     }
     print_group();
     print_poll();
+    print_ranges();
     print_products();
     printf("\"ns_per_tick\":%.4f,\"lttng\":%s}\n", scale, with_lttng ? "true" : "false");
     return 0;
