@@ -11,12 +11,13 @@
 
 #include <cmocka.h>
 
-/* Two ranks on one communicator, of which the first is fed. A call is a letter: of another line of the job each, in a
- * function of its own; those of capital letters are in `evaluate`. */
+/* Two ranks, of which the first is fed. A call is a letter: of another line of the job each, in a function of its own;
+ * those of capital letters are in `evaluate`. At the line of `a` also: `2` on a second communicator, `+` of more
+ * elements, `^` into a CUDA graph. */
 struct job {
     roll_engine_t *engine;
     uint64_t ticket;
-    uint32_t seq;
+    uint32_t seq[3]; /* by communicator */
     uint16_t site[128];
     uint16_t sites;
 };
@@ -60,6 +61,9 @@ static void begin(struct job *job)
         def.comm.label = "";
         assert_int_equal(roll_engine_open(job->engine, &info, &source), 0);
         assert_int_equal(roll_engine_define(job->engine, r, &def), 0);
+        def.id = 2;
+        def.comm.info.key = 2;
+        assert_int_equal(roll_engine_define(job->engine, r, &def), 0);
     }
 }
 
@@ -68,13 +72,15 @@ static void calls(struct job *job, const char *text, uint32_t times, uint32_t st
 {
     for (uint32_t i = 0; i < times; i++) {
         for (const char *c = text; *c != '\0'; c++) {
+            uint16_t comm = *c == '2' ? 2 : 1;
             struct roll_record rec = {.seal = roll_seal(job->ticket++, ROLL_STATE_RETURNED),
                                       .enter_ns = job->ticket,
                                       .op = ROLL_OP_ALLREDUCE,
-                                      .comm = 1,
-                                      .seq = job->seq++,
-                                      .callsite = site_of(job, *c),
-                                      .count = 16,
+                                      .comm = comm,
+                                      .seq = job->seq[comm]++,
+                                      .callsite = site_of(job, strchr("2+^", *c) != NULL ? 'a' : *c),
+                                      .count = *c == '+' ? 32 : 16,
+                                      .flags = *c == '^' ? ROLL_FLAG_CAPTURED : 0,
                                       .dtype = ROLL_DTYPE_FLOAT32,
                                       .step = step,
                                       .layer = ROLL_LAYER_NONE,
@@ -146,6 +152,31 @@ static void test_a_break_is_survived(void **state)
     expect(&job, ROLL_STEP_NONE, false);
     calls(&job, "abc", 170, ROLL_STEP_NONE);
     expect(&job, 300, true);
+    calls(&job, "pqrst", 1, ROLL_STEP_NONE);
+    calls(&job, "abc", 110, ROLL_STEP_NONE);
+    expect(&job, 410, true);
+    roll_engine_destroy(&job.engine);
+}
+
+/* A loop whose calls differ in their communicator or amount alone is one, and a graph is captured outside of any. */
+static void test_what_tells_calls_apart(void **state)
+{
+    (void)state;
+    static const char *const loops[] = {"a2", "a+"};
+    for (size_t i = 0; i < sizeof(loops) / sizeof(loops[0]); i++) {
+        struct job job;
+        begin(&job);
+        calls(&job, loops[i], 150, ROLL_STEP_NONE);
+        expect(&job, 150, true);
+        roll_engine_destroy(&job.engine);
+    }
+    struct job job;
+    begin(&job);
+    for (int i = 0; i < 150; i++) {
+        calls(&job, "abc", 1, ROLL_STEP_NONE);
+        calls(&job, "^", i % 7 == 3, ROLL_STEP_NONE);
+    }
+    expect(&job, 150, true);
     roll_engine_destroy(&job.engine);
 }
 
@@ -244,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_layers_are_no_steps),
         cmocka_unit_test(test_what_the_job_calls_an_evaluation_stands_beside_the_loop),
         cmocka_unit_test(test_a_break_is_survived),
+        cmocka_unit_test(test_what_tells_calls_apart),
         cmocka_unit_test(test_another_loop_is_counted_anew),
         cmocka_unit_test(test_a_loop_in_a_loop_is_not_counted),
         cmocka_unit_test(test_the_call_that_breaks_the_loop_is_in_the_step_before),
