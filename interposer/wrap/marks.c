@@ -19,9 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX 80u
-#define PATIENCE 64u
-#define NO_DEPTH (-2) /* NVTX_NO_PUSH_POP_TRACKING: what a push answers where there is no tool */
+#define TEXT_MAX   80u
+#define PATIENCE   64u
+#define DIGITS_MAX 9u   /* of a number below ROLL_STEP_NONE */
+#define NO_DEPTH   (-2) /* NVTX_NO_PUSH_POP_TRACKING: what a push answers where there is no tool */
 
 enum { TABLE_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5 };
 enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE = 2, MESSAGE_REGISTERED = 3 };
@@ -101,13 +102,16 @@ static mark_t rest(const char *text, size_t word, bool counts_alone)
     if (text[0] == '\0') {
         return counts_alone ? mark : 0;
     }
-    size_t gap = strspn(text, " _-#:=[("), digits = strspn(text + gap, "0123456789");
-    const char *end = text + gap + digits;
-    bool is_end = *end == '\0' || (strchr(" /,:;)]_-", *end) != NULL);
-    if (digits == 0 || digits > 9 || !is_end) {
-        return 0;
+    uint32_t number = 0;
+    size_t digits = 0;
+    while (*text != '\0' && strchr(" _-#:=[(", *text) != NULL) {
+        text++;
     }
-    return mark | UINT64_C(1) << 32 | strtoul(text + gap, NULL, 10);
+    for (; text[digits] >= '0' && text[digits] <= '9' && digits <= DIGITS_MAX; digits++) {
+        number = number * 10 + (uint32_t)(text[digits] - '0');
+    }
+    bool is_end = text[digits] == '\0' || strchr(" /,:;)]_-", text[digits]) != NULL;
+    return digits > 0 && digits <= DIGITS_MAX && is_end ? mark | UINT64_C(1) << 32 | number : 0;
 }
 
 static mark_t read_mark(const char *text)

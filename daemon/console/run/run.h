@@ -206,8 +206,8 @@ int roll_announcer_finish(roll_announcer_t *announcer);
 void roll_announcer_ended(roll_announcer_t *announcer);
 /* Called when the daemon is gone: the thread stops asking it. */
 void roll_announcer_give_up(roll_announcer_t *announcer);
-/* While the job runs: the ranks that wait for what the first finding says, as text ("" = none are known; borrowed); NULL
- * = there was no finding so far. */
+/* While the job runs: the ranks that wait for what the first finding says, as text ("" = none are known; borrowed);
+ * NULL = there was no finding so far. */
 const char *roll_announcer_waiting(const roll_announcer_t *announcer);
 /* The root's summary (borrowed), once the descriptor was readable; NULL when the summary never came. */
 const json_t *roll_announcer_summary(const roll_announcer_t *announcer);

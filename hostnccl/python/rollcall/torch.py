@@ -3,8 +3,9 @@
     import rollcall.torch
 
 is enough: process groups get the names that the job gives them and the line that made them; each step of the first
-optimizer is a step, which begins where the job clears the gradients, if it does so at the head of its loop; the collectives of DistributedDataParallel and FullyShardedDataParallel get the names of the
-parameters whose gradients or shards they carry. A job that counts its steps itself calls step(number).
+optimizer is a step, which begins where the job clears the gradients, if it does so at the head of its loop; the
+collectives of DistributedDataParallel and FullyShardedDataParallel get the names of the parameters whose gradients or
+shards they carry. A job that counts its steps itself calls step(number).
 
 Where rollcall is not preloaded nothing of this happens, and step() returns at once. PyTorch may be imported before or
 after. Nothing here raises: a name that cannot be had is left out.
