@@ -4,6 +4,7 @@
  * Each keeps every rank's own order, as rings do.
  */
 #include "tests/simulation/feed.h"
+#include "tests/simulation/nodes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ struct reader {
 struct feeder {
     const struct program *p;
     const struct story *s;
-    roll_engine_t *e;
+    roll_engine_t *e;    /* NULL: all is told to `nodes` */
+    struct nodes *nodes; /* NULL: all is told to `e` */
     struct rng rng;
     struct reader reader[RANKS_MAX];
     uint64_t now;
@@ -40,6 +42,48 @@ struct feeder {
         bool said;
     } silence;
 };
+
+/* The engine that sees records; NULL: none has to. */
+static roll_engine_t *engine_of(const struct feeder *f)
+{
+    return f->nodes ? nodes_engine(f->nodes) : f->e;
+}
+
+static void tell_def(struct feeder *f, uint32_t rank, const struct roll_def *def)
+{
+    if (f->nodes) {
+        nodes_define(f->nodes, rank, def);
+    } else {
+        (void)roll_engine_define(f->e, f->reader[rank].source, def);
+    }
+}
+
+static void tell_records(struct feeder *f, uint32_t rank, const struct roll_record *recs, size_t n)
+{
+    if (f->nodes) {
+        nodes_feed(f->nodes, rank, recs, n);
+    } else {
+        (void)roll_engine_feed(f->e, f->reader[rank].source, recs, n);
+    }
+}
+
+static void tell_lost(struct feeder *f, uint32_t rank, uint64_t first, uint64_t count)
+{
+    if (f->nodes) {
+        nodes_lost(f->nodes, rank, first, count);
+    } else {
+        (void)roll_engine_lost(f->e, f->reader[rank].source, first, count);
+    }
+}
+
+static void tell_process(struct feeder *f, uint32_t rank, enum roll_proc_state state, int32_t status)
+{
+    if (f->nodes) {
+        nodes_process(f->nodes, rank, state, status);
+    } else {
+        (void)roll_engine_process(f->e, f->reader[rank].source, state, status);
+    }
+}
 
 static void define(struct feeder *f, uint32_t rank, uint32_t index)
 {
@@ -57,7 +101,7 @@ static void define(struct feeder *f, uint32_t rank, uint32_t index)
                                            .device = 0,
                                            .flags = k->nonblocking,
                                            .label_bytes = (uint32_t)strlen(k->label)};
-    (void)roll_engine_define(f->e, f->reader[rank].source, &def);
+    tell_def(f, rank, &def);
 }
 
 /* Defines a place of the program, which has another address in each process. */
@@ -72,12 +116,12 @@ static void define_site(struct feeder *f, uint32_t rank, uint16_t site)
     def.module.path = "/opt/train";
     def.module.info = (struct roll_def_module){.start = bias, .end = bias + 0x100000, .bias = bias, .path_bytes = 10};
     if (!d->site[0]) {
-        (void)roll_engine_define(f->e, d->source, &def);
+        tell_def(f, rank, &def);
     }
     def = (struct roll_def){.type = ROLL_DEF_CALLSITE, .id = site, .callsite.depth = 2};
     def.callsite.pc[0] = bias + 0x1000 + site * 16ull;
     def.callsite.pc[1] = bias + 0x100;
-    (void)roll_engine_define(f->e, d->source, &def);
+    tell_def(f, rank, &def);
     d->site[0] = d->site[site] = true;
 }
 
@@ -128,7 +172,7 @@ static void feed_news(struct feeder *f, uint32_t rank, uint64_t seen)
         bool news = state > ROLL_STATE_ENTERED;
         if (news) {
             struct roll_record rec = record_at(f, d, log, d->open[i], state);
-            (void)roll_engine_feed(f->e, d->source, &rec, 1);
+            tell_records(f, rank, &rec, 1);
         }
         if (!news || will_change(f->p, log, state)) {
             d->open[kept++] = d->open[i];
@@ -147,7 +191,7 @@ static uint32_t feed_new(struct feeder *f, uint32_t rank, uint64_t seen, uint32_
     while (fed < most && d->next < s->logs && s->log[d->next].enter_ns <= seen) {
         const struct log *log = &s->log[d->next];
         if (n == 32 || (d->def < s->defs && s->def[d->def].before <= d->next)) {
-            (void)roll_engine_feed(f->e, d->source, batch, n);
+            tell_records(f, rank, batch, n);
             n = 0;
             for (; d->def < s->defs && s->def[d->def].before <= d->next; d->def++) {
                 define(f, rank, d->def);
@@ -163,15 +207,15 @@ static uint32_t feed_new(struct feeder *f, uint32_t rank, uint64_t seen, uint32_
                 d->open[d->opens++] = (uint16_t)d->next;
             }
         } else if (d->next + 1 == d->lost_from + d->lost) {
-            (void)roll_engine_feed(f->e, d->source, batch, n);
+            tell_records(f, rank, batch, n);
             n = 0;
-            (void)roll_engine_lost(f->e, d->source, d->lost_from, d->lost);
+            tell_lost(f, rank, d->lost_from, d->lost);
         }
         d->next++;
         fed++;
     }
     if (n > 0) {
-        (void)roll_engine_feed(f->e, d->source, batch, n);
+        tell_records(f, rank, batch, n);
     }
     if (d->next == s->logs && seen >= f->s->still_ns) {
         for (; d->def < s->defs; d->def++) {
@@ -187,12 +231,12 @@ static void feed_process(struct feeder *f, uint32_t rank, uint64_t seen)
     const struct rank_story *s = &f->s->rank[rank];
     if (!d->stopped && s->stop_ns <= seen) {
         d->stopped = true;
-        (void)roll_engine_process(f->e, d->source, ROLL_PROC_STOPPED, ROLL_EXIT_UNKNOWN);
+        tell_process(f, rank, ROLL_PROC_STOPPED, ROLL_EXIT_UNKNOWN);
     }
     if (!d->ended && s->end_ns <= seen) {
         d->ended = true;
         bool known = f->knows_status || s->status == 0; /* another launcher than `rollcall run` */
-        (void)roll_engine_process(f->e, d->source, s->state, known ? s->status : ROLL_EXIT_UNKNOWN);
+        tell_process(f, rank, s->state, known ? s->status : ROLL_EXIT_UNKNOWN);
     }
 }
 
@@ -221,7 +265,8 @@ static void note_life(struct feeder *f, const struct roll_verdict *v, struct fou
 static void collect(struct feeder *f)
 {
     const struct roll_verdict *v;
-    while ((v = roll_engine_next(f->e)) != NULL) {
+    roll_engine_t *e = engine_of(f);
+    while (e && (v = roll_engine_next(e)) != NULL) {
         if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
             note_life(f, v, NULL);
         }
@@ -253,13 +298,13 @@ static void feed_polls(struct feeder *f)
                 struct log log;
                 story_poll(&log, poll, t);
                 struct roll_record rec = record_at(f, d, &log, d->tickets, ROLL_STATE_ENTERED);
-                (void)roll_engine_feed(f->e, d->source, &rec, 1);
+                tell_records(f, r, &rec, 1);
                 if (poll->log != UINT32_MAX) {
                     struct log before = poll->log < f->s->rank[r].logs ? f->s->rank[r].log[poll->log] : d->said[t];
                     before.back_ns = log.enter_ns;
                     before.rec.result = POLL_GOES_ON;
                     rec = record_at(f, d, &before, poll->log, ROLL_STATE_RETURNED);
-                    (void)roll_engine_feed(f->e, d->source, &rec, 1);
+                    tell_records(f, r, &rec, 1);
                 }
                 d->said[t] = log;
                 poll->log = d->tickets++;
@@ -276,7 +321,12 @@ static void pass(struct feeder *f, uint64_t ns)
 {
     f->now += ns;
     feed_polls(f);
-    (void)roll_engine_tick(f->e, f->now);
+    if (f->nodes) {
+        nodes_tick(f->nodes, f->now);
+    }
+    if (engine_of(f)) {
+        (void)roll_engine_tick(engine_of(f), f->now);
+    }
     collect(f);
 }
 
@@ -344,7 +394,11 @@ static void tell_sight(struct feeder *f, uint32_t rank, bool heard)
 {
 #ifndef ROLL_SIM_BEFORE
     struct roll_engine_sight sight = {.heard = heard, .starved = f->p->starved};
-    (void)roll_engine_sight(f->e, f->reader[rank].source, &sight);
+    if (f->nodes) {
+        nodes_sight(f->nodes, rank, &sight);
+    } else {
+        (void)roll_engine_sight(f->e, f->reader[rank].source, &sight);
+    }
 #else
     (void)f;
     (void)rank;
@@ -468,6 +522,48 @@ static void lose(struct feeder *f)
     f->out->lossy = true;
 }
 
+/* An engine, or a tree of digests, and the ranks that it will hear of. */
+static int begin(struct feeder *f)
+{
+    const struct program *p = f->p;
+    struct roll_engine_config config = {0};
+    uint32_t per_node = 1 + rng_below(&f->rng, 8);
+    if (f->options.levels != 0) {
+        f->nodes = nodes_new(&(struct nodes_how){.ranks = p->ranks,
+                                                 .per_node = per_node,
+                                                 .levels = f->options.levels,
+                                                 .history = f->options.history,
+                                                 .period_ns = 100 * MS_,
+                                                 .seed = f->rng.state});
+    } else {
+        f->e = roll_engine_new(&config);
+    }
+    if (!f->nodes && !f->e) {
+        return -1;
+    }
+    if (f->e) {
+        (void)roll_engine_tick(f->e, START_NS);
+    }
+    for (uint32_t r = 0; r < p->ranks; r++) {
+        char host[16];
+        snprintf(host, sizeof(host), "node%u", r / per_node);
+        struct roll_source_info info = {.stream = r + 1,
+                                        .world_rank = (int32_t)r,
+                                        .world_size = (int32_t)p->ranks,
+                                        .local_rank = (int32_t)(r % per_node),
+                                        .pid = 1000 + r,
+                                        .host = host,
+                                        .exe = "train"};
+        if (f->nodes) {
+            nodes_open(f->nodes, r, &info);
+        } else if (roll_engine_open(f->e, &info, &f->reader[r].source) != 0) {
+            roll_engine_destroy(&f->e);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int feed(const struct program *p, const struct story *s, uint64_t order, const struct feed_options *o,
          struct findings *out)
 {
@@ -480,27 +576,8 @@ int feed(const struct program *p, const struct story *s, uint64_t order, const s
     f.options = *o;
     f.rng.state = order * 0x9e3779b97f4a7c15u + 5;
     (void)rng_next(&f.rng);
-    struct roll_engine_config config = {0};
-    f.e = roll_engine_new(&config);
-    if (!f.e) {
+    if (begin(&f) != 0) {
         return -1;
-    }
-    (void)roll_engine_tick(f.e, START_NS);
-    uint32_t per_node = 1 + rng_below(&f.rng, 8);
-    for (uint32_t r = 0; r < p->ranks; r++) {
-        char host[16];
-        snprintf(host, sizeof(host), "node%u", r / per_node);
-        struct roll_source_info info = {.stream = r + 1,
-                                        .world_rank = (int32_t)r,
-                                        .world_size = (int32_t)p->ranks,
-                                        .local_rank = (int32_t)(r % per_node),
-                                        .pid = 1000 + r,
-                                        .host = host,
-                                        .exe = "train"};
-        if (roll_engine_open(f.e, &info, &f.reader[r].source) != 0) {
-            roll_engine_destroy(&f.e);
-            return -1;
-        }
     }
     for (uint32_t r = 0; p->starved != 0 && r < p->ranks; r++) {
         tell_sight(&f, r, true);
@@ -530,10 +607,12 @@ int feed(const struct program *p, const struct story *s, uint64_t order, const s
         break;
     }
     wait_long(&f);
-    if (finish) {
-        (void)roll_engine_finish(f.e);
+    if (finish && engine_of(&f)) {
+        (void)roll_engine_finish(engine_of(&f));
         collect(&f);
     }
+    out->looked = engine_of(&f) != NULL;
+    nodes_destroy(&f.nodes);
     roll_engine_destroy(&f.e);
     return 0;
 }

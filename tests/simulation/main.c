@@ -72,12 +72,12 @@ int main(int argc, char **argv)
     static const struct option names[] = {
         {"seeds", 1, NULL, 's'},  {"orders", 1, NULL, 'o'},   {"healthy", 0, NULL, 'h'}, {"sick", 0, NULL, 'i'},
         {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},   {"limits", 1, NULL, 'l'},
-        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'},
+        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'}, {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},
         {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {NULL, 0, NULL, 0}};
     uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (strchr("oftagkp", c) && (!number(optarg, &n) || (n > UINT32_MAX && strchr("ofta", c)))) {
+        if (strchr("oftagkpdy", c) && (!number(optarg, &n) || (n > UINT32_MAX && strchr("ofta", c)))) {
             return refuse("number", optarg);
         }
         switch (c) {
@@ -109,6 +109,12 @@ int main(int argc, char **argv)
             break;
         case 'r':
             return rows_run(optarg, false);
+        case 'd':
+            run_levels = (uint32_t)n;
+            break;
+        case 'y':
+            run_history = (uint32_t)n;
+            break;
         case 'g': /* behind the seeds that the tests run */
             o.first = 20001;
             o.last = 20000 + n;

@@ -13,6 +13,7 @@ static struct table {
     uint32_t latencies[MUTATION_KINDS], room[MUTATION_KINDS];
 } table;
 
+uint32_t run_levels, run_history;
 struct program run_base, run_sick;
 struct story run_story;
 
@@ -93,6 +94,8 @@ enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, 
     struct latency latency;
     struct feed_options how = feed_how(seed, order, k);
     how.texts = show;
+    how.levels = run_levels;
+    how.history = run_history;
     if (feed(&run_sick, &run_story, seed * 1000 + order, &how, f) != 0) {
         exit(2);
     }

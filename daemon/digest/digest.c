@@ -1,0 +1,59 @@
+/*
+ * digest.c: the memory of a digest. Encoding stands apart, so that the pure parts can be tested without any bytes.
+ */
+#include "daemon/digest/digest.h"
+
+#include "daemon/base/array.h"
+
+#include <stdlib.h>
+
+void roll_digest_clear(struct roll_digest *d)
+{
+    d->fronts = d->windows = d->sums = d->hints = 0;
+    d->short_of_memory = false;
+}
+
+void roll_digest_fini(struct roll_digest *d)
+{
+    free(d->front);
+    free(d->window);
+    free(d->messages);
+    free(d->hint);
+    *d = (struct roll_digest){0};
+}
+
+void roll_digest_add_front(struct roll_digest *d, const struct roll_digest_front *front)
+{
+    if (ROLL_GROW(d->front, d->front_room, d->fronts + 1) != 0) {
+        d->short_of_memory = true;
+        return;
+    }
+    d->front[d->fronts++] = *front;
+}
+
+void roll_digest_add_window(struct roll_digest *d, const struct roll_digest_window *window)
+{
+    if (ROLL_GROW(d->window, d->window_room, d->windows + 1) != 0) {
+        d->short_of_memory = true;
+        return;
+    }
+    d->window[d->windows++] = *window;
+}
+
+void roll_digest_add_messages(struct roll_digest *d, const struct roll_digest_messages *messages)
+{
+    if (ROLL_GROW(d->messages, d->sum_room, d->sums + 1) != 0) {
+        d->short_of_memory = true;
+        return;
+    }
+    d->messages[d->sums++] = *messages;
+}
+
+void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_why why, uint32_t seq)
+{
+    if (ROLL_GROW(d->hint, d->hint_room, d->hints + 1) != 0) {
+        d->short_of_memory = true;
+        return;
+    }
+    d->hint[d->hints++] = (struct roll_digest_hint){.key = key, .why = why, .seq = seq};
+}

@@ -1,0 +1,84 @@
+/*
+ * digest.h: what is told of calls that agree: how many, with which hash, and how far everybody has come.
+ *
+ * Equal work need not be sent. Each rank's calls are folded into hashes (fold.h); every level above, the node, a relay,
+ * the root, adds up what its children tell (sum.h) and passes on only what it cannot decide itself, because members
+ * stand elsewhere. A digest is one such message. It finds nothing by itself: where hashes differ, or something stands
+ * still, it says so by a hint, and the engine judges the records of that place. So a hash that differs without need
+ * costs records that are looked at for nothing, and never makes a verdict.
+ *
+ * All numbers in a digest are totals of what the sender knows, and no differences to the last one: a message that is
+ * lost, comes twice, or is sent again to a root that was started anew does no harm.
+ */
+#ifndef ROLL_DAEMON_DIGEST_DIGEST_H
+#define ROLL_DAEMON_DIGEST_DIGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROLL_DIGEST_WINDOW  64u /* collectives of a communicator that are hashed together; a power of two */
+#define ROLL_DIGEST_CLASSES 8u  /* sums of messages of a communicator: message n of a pair is in class n / 64 % 8 */
+
+/* How far the sender's members of a communicator have come. */
+struct roll_digest_front {
+    uint64_t key;
+    uint64_t hash;      /* of the calls since the last window's end; of no meaning where low and high differ */
+    uint32_t size;      /* members of the communicator */
+    uint32_t members;   /* those of them for whom the sender speaks */
+    uint32_t low, high; /* the least and the most collectives that one of these has made */
+    bool differs;       /* low == high, and yet their calls since the last window's end differ */
+};
+
+/* A window that all members for whom the sender speaks have filled, with calls of one hash. */
+struct roll_digest_window {
+    uint64_t key;
+    uint64_t hash;
+    uint32_t window; /* number of its first collective / ROLL_DIGEST_WINDOW */
+};
+
+/* The messages of the sender's members on a communicator: what they have sent less what they have received, each
+ * message by a hash of its two ends, its number in their pair and its bytes. All zero where each one met its like. */
+struct roll_digest_messages {
+    uint64_t key;
+    uint64_t sum[ROLL_DIGEST_CLASSES];
+};
+
+/* Something at this communicator has to be looked at by the engine. */
+enum roll_digest_why {
+    ROLL_HINT_DIFFERS = 1,  /* calls of one number differ, or may differ */
+    ROLL_HINT_STANDS = 2,   /* members have come to different calls, and the last one does not go on */
+    ROLL_HINT_MESSAGES = 3, /* messages have no partner of their kind, and nothing moves */
+    ROLL_HINT_INSIDE = 4,   /* a host has been inside one call for long */
+    ROLL_HINT_REFUSED = 5,  /* a call was refused, or a group of calls came to nothing */
+    ROLL_HINT_THREADS = 6,  /* two host threads were inside calls of one communicator at once */
+    ROLL_HINT_LIFE = 7,     /* a communicator was aborted or revoked, or was used behind its end */
+    ROLL_HINT_OTHER = 8,    /* calls that are not folded: the judgement needs them themselves */
+};
+struct roll_digest_hint {
+    uint64_t key; /* 0 = no communicator */
+    uint32_t why; /* enum roll_digest_why */
+    uint32_t seq; /* the collective concerned; 0 where there is none */
+};
+
+/* One message. Zero-initialised is empty. */
+struct roll_digest {
+    struct roll_digest_front *front; /* all four owned */
+    struct roll_digest_window *window;
+    struct roll_digest_messages *messages;
+    struct roll_digest_hint *hint;
+    size_t fronts, windows, sums, hints;
+    size_t front_room, window_room, sum_room, hint_room;
+    bool short_of_memory; /* some part could not be kept: the next digest must not be taken for all there is */
+};
+
+/* Empties a digest and keeps its memory. */
+void roll_digest_clear(struct roll_digest *d);
+void roll_digest_fini(struct roll_digest *d);
+/* Append one part; without memory the digest says so. */
+void roll_digest_add_front(struct roll_digest *d, const struct roll_digest_front *front);
+void roll_digest_add_window(struct roll_digest *d, const struct roll_digest_window *window);
+void roll_digest_add_messages(struct roll_digest *d, const struct roll_digest_messages *messages);
+void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_why why, uint32_t seq);
+
+#endif

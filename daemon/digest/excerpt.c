@@ -1,0 +1,98 @@
+/*
+ * excerpt.c: see excerpt.h.
+ *
+ * Where a rank stands before the excerpt follows from the first call of each kind in it, which bears its number; where
+ * there is none, from the fold's count. To keep the numbers for each ticket was rejected: they are asked for once in
+ * a job's life, and the ring holds them anyway.
+ */
+#include "daemon/digest/excerpt.h"
+
+#include "daemon/base/map.h"
+#include "trace/err.h"
+#include "trace/op.h"
+
+#include <stdlib.h>
+
+static bool numbered(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    return (class == ROLL_CLASS_COLL && rec->count != 0) || class == ROLL_CLASS_P2P;
+}
+
+static bool same_group(const struct roll_record *a, const struct roll_record *b)
+{
+    return a->group != 0 && a->group == b->group;
+}
+
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_low *low, size_t lows,
+                            uint64_t history)
+{
+    uint64_t have = records->next - records->oldest;
+    uint64_t begin = have > history ? records->next - history : records->oldest;
+    struct roll_record rec, before;
+    for (uint64_t ticket = records->oldest; ticket < begin; ticket++) {
+        if (!records->record(records->from, ticket, &rec) || roll_op_class(rec.op) != ROLL_CLASS_COLL) {
+            continue;
+        }
+        for (size_t i = 0; i < lows; i++) {
+            if (low[i].comm == rec.comm && rec.count != 0 && rec.seq >= low[i].low) {
+                begin = ticket;
+                break;
+            }
+        }
+    }
+    while (begin > records->oldest && records->record(records->from, begin, &rec) &&
+           records->record(records->from, begin - 1, &before) && same_group(&before, &rec)) {
+        begin--;
+    }
+    return begin;
+}
+
+/* A communicator's collectives, or its messages of one direction with one peer. */
+static uint64_t kind_of(uint16_t comm, unsigned op, uint32_t peer)
+{
+    bool message = op == ROLL_OP_SEND || op == ROLL_OP_RECV;
+    return (uint64_t)comm << 48 | (uint64_t)(message ? op : ROLL_OP_NONE) << 40 | (message ? peer : 0);
+}
+
+int roll_excerpt_places(const struct roll_excerpt_records *records, const roll_fold_t *fold, uint64_t begin,
+                        struct roll_fold_place **out, size_t *n)
+{
+    struct roll_map at = {0};
+    struct roll_fold_place place, *list = NULL;
+    struct roll_record rec;
+    size_t all = 0;
+    int err = 0;
+    while (roll_fold_place(fold, all, &place)) {
+        all++;
+    }
+    *out = NULL;
+    *n = 0;
+    list = malloc((all + 1) * sizeof(*list));
+    if (!list) {
+        return ROLL_E_NOMEM;
+    }
+    for (size_t i = 0; i < all && err == 0; i++) {
+        (void)roll_fold_place(fold, i, &list[i]);
+        err = roll_map_add(&at, kind_of(list[i].comm, list[i].op, list[i].peer), (uint32_t)i);
+    }
+    if (err != 0) {
+        goto out;
+    }
+    /* Backwards, so that the first call of each kind has the last word. */
+    for (uint64_t ticket = records->next; ticket-- > begin;) {
+        if (records->record(records->from, ticket, &rec) && numbered(&rec)) {
+            uint32_t i = roll_map_get(&at, kind_of(rec.comm, rec.op, (uint32_t)rec.peer));
+            if (i != ROLL_MAP_NONE) {
+                list[i].next = rec.seq;
+            }
+        }
+    }
+    *out = list;
+    *n = all;
+    list = NULL;
+out:
+    roll_map_fini(&at);
+    free(list);
+    return err;
+}

@@ -1,0 +1,38 @@
+/*
+ * excerpt.h: which of a rank's newest records an engine has to be fed to judge what does not agree, and where the rank
+ * stands on each communicator before the first of them.
+ *
+ * Pure: the records are read through a function of the caller's, from a ring or from memory. One thread.
+ */
+#ifndef ROLL_DAEMON_DIGEST_EXCERPT_H
+#define ROLL_DAEMON_DIGEST_EXCERPT_H
+
+#include "daemon/digest/fold.h"
+
+/* The records of one rank that are still there: tickets oldest .. next - 1. */
+struct roll_excerpt_records {
+    void *from; /* the first argument of `record` */
+    /* Copies the record with this ticket; false: it is not there (any more). */
+    bool (*record)(void *from, uint64_t ticket, struct roll_record *out);
+    uint64_t oldest, next;
+};
+/* All members have made the collectives below `low` of this communicator, and nobody asks for those. */
+struct roll_excerpt_low {
+    uint16_t comm; /* the rank's own id */
+    uint32_t low;
+};
+
+/*
+ * The ticket from which on the engine has to be fed: at least `history` records, all collectives that some member of a
+ * communicator has not made, and no part of a group. Borrows all.
+ */
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_low *low, size_t lows,
+                            uint64_t history);
+/*
+ * Where the rank stands before that ticket, as roll_engine_place and roll_engine_place_messages want it. *out: returned
+ * owned, to be freed; *n: how many. 0, NOMEM.
+ */
+int roll_excerpt_places(const struct roll_excerpt_records *records, const roll_fold_t *fold, uint64_t begin,
+                        struct roll_fold_place **out, size_t *n);
+
+#endif

@@ -1,0 +1,479 @@
+/*
+ * fold.c: see fold.h.
+ *
+ * The signatures of the last 64 collectives are kept beside the hash, because a call that NCCL refuses gives its number
+ * back, and the next call takes its place in the window. A hash alone that is rolled on was rejected for that: nothing
+ * can be taken out of it. A window is hashed when the first call behind it comes.
+ */
+#include "daemon/digest/fold.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/map.h"
+#include "trace/op.h"
+#include "trace/signature.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MASK        (ROLL_DIGEST_WINDOW - 1)
+#define THREADS     64u
+#define NCCL_GOING  7   /* ncclInProgress: a call of a nonblocking communicator has been taken */
+#define SEQ_MOST    (UINT32_MAX - (1u << 24)) /* a higher number comes from a damaged record */
+#define WINDOWS_NEW 64u /* windows that one cut tells of one communicator; more were filled: the oldest are not known */
+
+struct filled {
+    uint64_t hash;
+    bool known;
+};
+
+struct member {
+    uint64_t key;
+    uint64_t sig[ROLL_DIGEST_WINDOW];    /* of the window that is being filled */
+    struct filled filled[WINDOWS_NEW];   /* windows that were filled, by number */
+    uint64_t sum[ROLL_DIGEST_CLASSES];   /* of messages */
+    uint64_t until_ns;                   /* when the last call on it ended, by the rank's clock */
+    uint32_t size, rank, next, told;     /* told: windows below it were told */
+    uint32_t told_next, group;
+    uint16_t thread;                     /* that of the last call */
+    bool here, known;                    /* known: no call of the window that is being filled is missing */
+    bool gone, moved, sums_moved, sure;  /* gone: destroyed or aborted by the rank */
+};
+
+/* Messages of one direction with one peer. */
+struct pair {
+    uint32_t peer, next;
+    uint16_t comm;
+    uint8_t op;
+};
+
+struct inside {
+    uint64_t ticket, since_ns; /* ticket + 1; 0: the thread is in no call */
+    uint16_t thread, comm;
+    bool told;
+};
+
+struct roll_fold {
+    struct member **member; /* by the rank's id; owned */
+    size_t members;
+    struct pair *pair;
+    size_t pairs, pair_room;
+    struct roll_map pair_at;
+    struct inside inside[THREADS];
+    uint32_t threads;
+    uint64_t inside_ns, next_ticket;
+    struct roll_digest hints; /* its hints only */
+};
+
+roll_fold_t *roll_fold_new(uint64_t inside_ns)
+{
+    roll_fold_t *fold = calloc(1, sizeof(*fold));
+    if (fold) {
+        fold->inside_ns = inside_ns;
+    }
+    return fold;
+}
+
+void roll_fold_destroy(roll_fold_t **pointer)
+{
+    roll_fold_t *fold = *pointer;
+    if (!fold) {
+        return;
+    }
+    for (size_t i = 0; i < fold->members; i++) {
+        free(fold->member[i]);
+    }
+    free(fold->member);
+    free(fold->pair);
+    roll_map_fini(&fold->pair_at);
+    roll_digest_fini(&fold->hints);
+    free(fold);
+    *pointer = NULL;
+}
+
+static struct member *member_of(const struct roll_fold *fold, uint32_t id)
+{
+    return id < fold->members ? fold->member[id] : NULL;
+}
+
+/* A hint is told once a cut, however many calls give reason to it. */
+static void hint(struct roll_fold *fold, const struct member *m, enum roll_digest_why why, uint32_t seq)
+{
+    uint64_t key = m ? m->key : 0;
+    for (size_t i = 0; i < fold->hints.hints; i++) {
+        const struct roll_digest_hint *h = &fold->hints.hint[i];
+        if (h->key == key && h->why == (uint32_t)why) {
+            return;
+        }
+    }
+    roll_digest_add_hint(&fold->hints, key, why, seq);
+}
+
+int roll_fold_comm(roll_fold_t *fold, uint32_t id, const struct roll_def_comm *info)
+{
+    if (id > UINT16_MAX || info->nranks <= 0 || info->rank < 0 || info->rank >= info->nranks) {
+        return ROLL_E_LIMIT;
+    }
+    int err = ROLL_GROW_ZERO(fold->member, fold->members, (size_t)id + 1);
+    if (err != 0 || fold->member[id]) {
+        return err;
+    }
+    struct member *m = calloc(1, sizeof(*m));
+    if (!m) {
+        return ROLL_E_NOMEM;
+    }
+    m->key = info->key;
+    m->size = (uint32_t)info->nranks;
+    m->rank = (uint32_t)info->rank;
+    m->known = m->moved = m->sure = true;
+    fold->member[id] = m;
+    return 0;
+}
+
+/* collectives */
+
+static uint64_t signature_of(const struct roll_record *rec)
+{
+    struct roll_signed_call call = {.count = rec->count,
+                                    .peer = rec->peer,
+                                    .op = rec->op,
+                                    .dtype = rec->dtype,
+                                    .redop = rec->redop,
+                                    .flags = rec->flags};
+    return roll_signature(&call);
+}
+
+/* What must be equal of a call, and what the engine remarks on where it is not: as many bytes of another datatype, and
+ * whether the call stands in one group with the call before it. */
+static uint64_t word_of(const struct member *m, const struct roll_record *rec)
+{
+    bool joined = rec->group != 0 && rec->group == m->group && rec->thread == m->thread;
+    return (signature_of(rec) ^ (uint64_t)rec->dtype << 32 ^ (uint64_t)joined << 48) * 0x9e3779b97f4a7c15u;
+}
+
+static uint64_t hash_of(const struct member *m, uint32_t calls)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < calls; i++) {
+        hash = roll_sequence_hash(hash, m->sig[i]);
+    }
+    return hash ^ hash >> 31;
+}
+
+/* The windows up to the one that holds `seq` are filled: the first by what is known of it, the others by calls of which
+ * nothing is known. */
+static void fill_up_to(struct member *m, uint32_t seq)
+{
+    uint32_t first = m->next / ROLL_DIGEST_WINDOW, last = seq / ROLL_DIGEST_WINDOW;
+    for (uint32_t w = last - first > WINDOWS_NEW ? last - WINDOWS_NEW : first; w < last; w++) {
+        bool known = w == first && m->known && m->next == (w + 1) * ROLL_DIGEST_WINDOW;
+        m->filled[w % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
+    }
+    if (last != first) {
+        m->known = true;
+    }
+}
+
+/* A call with a number that an earlier call has: that one was refused, or was only simulated. */
+static void step_back(struct roll_fold *fold, struct member *m, uint32_t seq)
+{
+    if (seq / ROLL_DIGEST_WINDOW != m->next / ROLL_DIGEST_WINDOW) { /* the window was told with the refused call */
+        hint(fold, m, ROLL_HINT_REFUSED, seq);
+        memset(m->sig, 0, sizeof(m->sig));
+        m->known = false;
+    }
+    m->next = seq;
+}
+
+static void take_collective(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
+{
+    uint32_t seq = rec->seq;
+    if (rec->count == 0 || seq > SEQ_MOST) {
+        return;
+    }
+    if (m->gone) {
+        hint(fold, m, ROLL_HINT_LIFE, seq);
+    }
+    if (seq < m->next) {
+        step_back(fold, m, seq);
+    }
+    fill_up_to(m, seq);
+    if (seq > m->next) {
+        m->known = false;
+        m->sure = true;
+    }
+    m->sig[seq & MASK] = word_of(m, rec);
+    m->next = seq + 1;
+    m->moved = true;
+}
+
+/* A collective that was taken when it began has been refused: it gives its number back. */
+static void give_back(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
+{
+    hint(fold, m, ROLL_HINT_REFUSED, rec->seq);
+    if (roll_op_class(rec->op) == ROLL_CLASS_COLL && rec->count != 0 && rec->seq + 1 == m->next) {
+        step_back(fold, m, rec->seq);
+        m->moved = true;
+    }
+}
+
+/* messages */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    uint64_t x = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return x ^ x >> 29;
+}
+
+static struct pair *pair_of(struct roll_fold *fold, const struct roll_record *rec)
+{
+    uint64_t key = (uint64_t)rec->comm << 48 | (uint64_t)(rec->op == ROLL_OP_RECV) << 40 | (uint32_t)rec->peer;
+    uint32_t at = roll_map_get(&fold->pair_at, key);
+    if (at != ROLL_MAP_NONE) {
+        return &fold->pair[at];
+    }
+    if (ROLL_GROW(fold->pair, fold->pair_room, fold->pairs + 1) != 0 ||
+        roll_map_add(&fold->pair_at, key, (uint32_t)fold->pairs) != 0) {
+        return NULL;
+    }
+    fold->pair[fold->pairs] = (struct pair){.peer = (uint32_t)rec->peer, .comm = rec->comm, .op = rec->op};
+    return &fold->pair[fold->pairs++];
+}
+
+static int take_message(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
+{
+    if (rec->peer < 0 || (uint32_t)rec->peer >= m->size || (rec->op != ROLL_OP_SEND && rec->op != ROLL_OP_RECV)) {
+        return 0;
+    }
+    struct pair *p = pair_of(fold, rec);
+    if (!p) {
+        return ROLL_E_NOMEM;
+    }
+    if (m->gone) {
+        hint(fold, m, ROLL_HINT_LIFE, 0);
+    }
+    if (rec->seq < p->next) {
+        hint(fold, m, ROLL_HINT_REFUSED, 0); /* what the refused one added to the sum stays there */
+    }
+    p->next = rec->seq + 1;
+    if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0;
+    }
+    bool sends = rec->op == ROLL_OP_SEND;
+    uint64_t source = sends ? m->rank : (uint32_t)rec->peer, target = sends ? (uint32_t)rec->peer : m->rank;
+    uint64_t bytes = (rec->flags & ROLL_FLAG_UNSIZED) != 0 ? 0 : rec->count * roll_dtype_bytes(rec->dtype);
+    uint64_t term = mix(mix(mix(source << 32 | target, rec->seq), bytes), 1);
+    m->sum[rec->seq / ROLL_DIGEST_WINDOW % ROLL_DIGEST_CLASSES] += sends ? term : -term;
+    m->sums_moved = true;
+    return 0;
+}
+
+/* hosts */
+
+static struct inside *thread_of(struct roll_fold *fold, uint16_t thread)
+{
+    for (uint32_t i = 0; i < fold->threads; i++) {
+        if (fold->inside[i].thread == thread) {
+            return &fold->inside[i];
+        }
+    }
+    if (fold->threads == THREADS) {
+        return NULL;
+    }
+    fold->inside[fold->threads].thread = thread;
+    return &fold->inside[fold->threads++];
+}
+
+static void note_host(struct roll_fold *fold, const struct roll_record *rec, uint64_t ticket, uint64_t now_ns)
+{
+    struct inside *t = thread_of(fold, rec->thread);
+    bool entered = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
+    if (!t) {
+        return;
+    }
+    if (entered && t->ticket != ticket + 1) {
+        /* A loop of polls goes on: its next record takes the place of the one before. */
+        bool goes_on = t->ticket != 0 && roll_op_class(rec->op) == ROLL_CLASS_POLL;
+        *t = (struct inside){.ticket = ticket + 1,
+                             .since_ns = goes_on ? t->since_ns : now_ns,
+                             .thread = rec->thread,
+                             .comm = rec->comm,
+                             .told = goes_on && t->told};
+    } else if (!entered && t->ticket == ticket + 1) {
+        t->ticket = 0;
+    }
+}
+
+/* Two threads inside calls of one communicator at once. */
+static void note_overlap(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
+{
+    if (m->thread != 0 && m->thread != rec->thread && rec->enter_ns < m->until_ns) {
+        hint(fold, m, ROLL_HINT_THREADS, rec->seq);
+    }
+    if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+        m->until_ns = rec->enter_ns + rec->call_ns;
+    }
+}
+
+static bool failed(const struct roll_record *rec)
+{
+    return rec->result != 0 && rec->result != NCCL_GOING && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+}
+
+/* What is no collective and no message: it is not folded, and some of it is the engine's business at once. */
+static void take_other(struct roll_fold *fold, const struct roll_record *rec)
+{
+    struct member *m = member_of(fold, rec->comm);
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (class == ROLL_CLASS_GROUP) {
+        if (failed(rec) || rec->count == 1) {
+            hint(fold, NULL, ROLL_HINT_REFUSED, 0);
+        }
+    } else if (class == ROLL_CLASS_COMM) {
+        bool ends = rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_REVOKE;
+        if (ends || failed(rec)) {
+            hint(fold, m, ends ? ROLL_HINT_LIFE : ROLL_HINT_REFUSED, 0);
+        }
+        if (m && (ends || rec->op == ROLL_OP_COMM_DESTROY)) {
+            m->gone = true;
+        }
+    } else if (class == ROLL_CLASS_MOE || class == ROLL_CLASS_EXT || class == ROLL_CLASS_RMA) {
+        hint(fold, m, ROLL_HINT_OTHER, 0);
+    }
+}
+
+int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t now_ns)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (roll_seal_state(rec->seal) == ROLL_STATE_EMPTY) {
+        return 0;
+    }
+    uint64_t ticket = roll_seal_ticket(rec->seal);
+    bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P, fresh = ticket >= fold->next_ticket;
+    struct member *m = call ? member_of(fold, rec->comm) : NULL;
+    int err = 0;
+    if (fresh && ticket > fold->next_ticket && fold->next_ticket != 0) {
+        roll_fold_lost(fold);
+    }
+    note_host(fold, rec, ticket, now_ns);
+    fold->next_ticket = fresh ? ticket + 1 : fold->next_ticket;
+    if (!call) {
+        take_other(fold, rec);
+        return 0;
+    }
+    if (!m) { /* on no communicator that is known: the engine decides what that means */
+        hint(fold, NULL, ROLL_HINT_OTHER, 0);
+        return 0;
+    }
+    if (failed(rec) && rec->group == 0) {
+        give_back(fold, m, rec);
+        return 0;
+    }
+    note_overlap(fold, m, rec);
+    if (fresh) {
+        if (class == ROLL_CLASS_COLL) {
+            take_collective(fold, m, rec);
+        } else {
+            err = take_message(fold, m, rec);
+        }
+        m->group = rec->group;
+        m->thread = rec->thread;
+    }
+    return err;
+}
+
+void roll_fold_lost(roll_fold_t *fold)
+{
+    for (size_t i = 0; i < fold->members; i++) {
+        struct member *m = fold->member[i];
+        if (m) {
+            m->known = m->sure = false;
+            m->group = 0;
+        }
+    }
+    for (uint32_t i = 0; i < fold->threads; i++) {
+        fold->inside[i].ticket = 0;
+    }
+}
+
+/* cuts */
+
+static void cut_member(struct member *m, struct roll_digest *out)
+{
+    uint32_t full = m->next / ROLL_DIGEST_WINDOW, calls = m->next & MASK;
+    /* The window behind which nothing has come yet is not among `filled`. */
+    if (calls == 0 && m->next != 0) {
+        bool known = m->known;
+        m->filled[(full - 1) % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
+    }
+    for (uint32_t w = full - m->told > WINDOWS_NEW ? full - WINDOWS_NEW : m->told; w < full; w++) {
+        const struct filled *f = &m->filled[w % WINDOWS_NEW];
+        if (f->known) {
+            roll_digest_add_window(out, &(struct roll_digest_window){.key = m->key, .hash = f->hash, .window = w});
+        }
+    }
+    m->told = full;
+    if (m->moved) {
+        struct roll_digest_front front = {.key = m->key,
+                                          .hash = m->known ? hash_of(m, calls) : 0,
+                                          .size = m->size,
+                                          .members = 1,
+                                          .low = m->next,
+                                          .high = m->next};
+        roll_digest_add_front(out, &front);
+        m->moved = false;
+    }
+    if (m->sums_moved) {
+        struct roll_digest_messages sums = {.key = m->key};
+        memcpy(sums.sum, m->sum, sizeof(sums.sum));
+        roll_digest_add_messages(out, &sums);
+        m->sums_moved = false;
+    }
+}
+
+void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
+{
+    for (size_t i = 0; i < fold->members; i++) {
+        if (fold->member[i]) {
+            cut_member(fold->member[i], out);
+        }
+    }
+    for (uint32_t i = 0; i < fold->threads; i++) {
+        struct inside *t = &fold->inside[i];
+        if (t->ticket != 0 && !t->told && now_ns - t->since_ns >= fold->inside_ns) {
+            hint(fold, member_of(fold, t->comm), ROLL_HINT_INSIDE, 0);
+            t->told = true;
+        }
+    }
+    for (size_t i = 0; i < fold->hints.hints; i++) {
+        const struct roll_digest_hint *h = &fold->hints.hint[i];
+        roll_digest_add_hint(out, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    roll_digest_clear(&fold->hints);
+}
+
+void roll_fold_again(roll_fold_t *fold)
+{
+    for (size_t i = 0; i < fold->members; i++) {
+        struct member *m = fold->member[i];
+        if (m) {
+            uint32_t full = m->next / ROLL_DIGEST_WINDOW;
+            m->told = full > WINDOWS_NEW ? full - WINDOWS_NEW : 0;
+            m->moved = m->sums_moved = true;
+        }
+    }
+}
+
+bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *out)
+{
+    if (i < fold->members) {
+        const struct member *m = fold->member[i];
+        *out = (struct roll_fold_place){.comm = (uint16_t)i, .op = ROLL_OP_NONE, .next = m ? m->next : 0, .sure = m};
+        return true;
+    }
+    if (i - fold->members >= fold->pairs) {
+        return false;
+    }
+    const struct pair *p = &fold->pair[i - fold->members];
+    *out = (struct roll_fold_place){.comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .sure = true};
+    return true;
+}

@@ -1,0 +1,351 @@
+/*
+ * sum.c: see sum.h.
+ *
+ * A window needs no count of who has filled it: what a child tells of one is compared at once with what was told of it
+ * first, and the fronts say who has got past it. To count members by hash was rejected: a message that comes twice would
+ * be counted twice, and each level would have to remember who has told what.
+ */
+#include "daemon/digest/sum.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OPEN 128u /* windows of a communicator that are remembered: its members may be 8,192 calls apart */
+
+/* What one child tells of one communicator. */
+struct cell {
+    uint64_t hash;
+    uint64_t sum[ROLL_DIGEST_CLASSES];
+    uint32_t child, members, low, high;
+    bool differs;
+};
+
+/* The hash that was told first of a window. */
+struct first {
+    uint64_t hash;
+    uint32_t window; /* its number + 1; 0: nothing was told */
+    bool differs;    /* that other calls were made there was told */
+};
+
+struct level {
+    uint64_t key;
+    struct cell *cell; /* owned */
+    size_t cells, room;
+    struct first first[OPEN];
+    uint64_t sum[ROLL_DIGEST_CLASSES];  /* of messages: of all cells */
+    uint64_t known[ROLL_DIGEST_CLASSES]; /* what the sums were when somebody was told that they are not zero */
+    uint64_t low_since_ns, sums_since_ns;
+    uint64_t hash;
+    uint32_t size, members, low, high;
+    uint32_t judged; /* windows below it are done or passed on */
+    uint32_t stands; /* that the last member stands at this call has been told; its number + 1 */
+    uint32_t alike;  /* the same of all members, at one call and not alike */
+    bool differs, moved, sums_moved;
+};
+
+struct roll_sum {
+    struct roll_sum_config config;
+    struct level *level; /* owned */
+    size_t levels, room;
+    struct roll_map at;   /* key of a communicator -> its number */
+    struct roll_map cell; /* cell_key -> number of the cell */
+    struct roll_digest hints;
+    struct roll_sum_figures figures;
+};
+
+roll_sum_t *roll_sum_new(const struct roll_sum_config *config)
+{
+    roll_sum_t *sum = calloc(1, sizeof(*sum));
+    if (sum) {
+        sum->config = *config;
+    }
+    return sum;
+}
+
+void roll_sum_destroy(roll_sum_t **pointer)
+{
+    roll_sum_t *sum = *pointer;
+    if (!sum) {
+        return;
+    }
+    for (size_t i = 0; i < sum->levels; i++) {
+        free(sum->level[i].cell);
+    }
+    free(sum->level);
+    roll_map_fini(&sum->at);
+    roll_map_fini(&sum->cell);
+    roll_digest_fini(&sum->hints);
+    free(sum);
+    *pointer = NULL;
+}
+
+/* The communicator with this key, which is made if it is new; NULL: no memory. */
+static struct level *level_of(struct roll_sum *sum, uint64_t key)
+{
+    uint32_t at = roll_map_get(&sum->at, key);
+    if (at != ROLL_MAP_NONE) {
+        return &sum->level[at];
+    }
+    if (ROLL_GROW(sum->level, sum->room, sum->levels + 1) != 0 ||
+        roll_map_add(&sum->at, key, (uint32_t)sum->levels) != 0) {
+        return NULL;
+    }
+    struct level *c = &sum->level[sum->levels++];
+    memset(c, 0, sizeof(*c));
+    c->key = key;
+    sum->figures.comms++;
+    return c;
+}
+
+static uint64_t cell_key(uint64_t key, uint32_t child)
+{
+    uint64_t x = (key ^ ((uint64_t)child + 1) * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
+    return x ^ x >> 32;
+}
+
+/* What the child tells of the communicator; NULL: no memory. */
+static struct cell *cell_of(struct roll_sum *sum, struct level *c, uint32_t child)
+{
+    uint64_t hash = cell_key(c->key, child);
+    size_t step = 0;
+    for (uint32_t i; (i = roll_map_each(&sum->cell, hash, &step)) != ROLL_MAP_NONE;) {
+        if (i < c->cells && c->cell[i].child == child) {
+            return &c->cell[i];
+        }
+    }
+    if (ROLL_GROW(c->cell, c->room, c->cells + 1) != 0 || roll_map_add(&sum->cell, hash, (uint32_t)c->cells) != 0) {
+        return NULL;
+    }
+    c->cell[c->cells] = (struct cell){.child = child};
+    sum->figures.cells++;
+    return &c->cell[c->cells++];
+}
+
+static void hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq)
+{
+    roll_digest_add_hint(&sum->hints, key, why, seq);
+}
+
+/* taking */
+
+static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f)
+{
+    if (f->members == 0 || f->members > f->size || f->low > f->high) {
+        sum->figures.refused++;
+        return ROLL_E_ARG;
+    }
+    struct level *c = level_of(sum, f->key);
+    struct cell *cell = c ? cell_of(sum, c, child) : NULL;
+    if (!cell) {
+        return ROLL_E_NOMEM;
+    }
+    uint32_t others = c->members - cell->members;
+    if ((c->size != 0 && c->size != f->size) || f->members > f->size - others) { /* more members than there can be */
+        sum->figures.refused++;
+        return ROLL_E_ARG;
+    }
+    c->size = f->size;
+    c->members = others + f->members;
+    cell->members = f->members;
+    cell->low = f->low;
+    cell->high = f->high;
+    cell->hash = f->hash;
+    cell->differs = f->differs;
+    c->moved = true;
+    return 0;
+}
+
+static int take_window(struct roll_sum *sum, const struct roll_digest_window *w)
+{
+    struct level *c = level_of(sum, w->key);
+    if (!c) {
+        return ROLL_E_NOMEM;
+    }
+    struct first *first = &c->first[w->window % OPEN];
+    if (first->window > w->window + 1) {
+        sum->figures.late++;
+    } else if (first->window < w->window + 1) {
+        *first = (struct first){.hash = w->hash, .window = w->window + 1};
+        c->moved = true;
+    } else if (first->hash != w->hash && !first->differs) {
+        first->differs = true;
+        hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
+    }
+    return 0;
+}
+
+static int take_messages(struct roll_sum *sum, uint32_t child, const struct roll_digest_messages *m, uint64_t now_ns)
+{
+    struct level *c = level_of(sum, m->key);
+    struct cell *cell = c ? cell_of(sum, c, child) : NULL;
+    if (!cell) {
+        return ROLL_E_NOMEM;
+    }
+    for (unsigned i = 0; i < ROLL_DIGEST_CLASSES; i++) {
+        c->sum[i] += m->sum[i] - cell->sum[i];
+        cell->sum[i] = m->sum[i];
+    }
+    c->sums_moved = true;
+    c->sums_since_ns = now_ns;
+    return 0;
+}
+
+int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns)
+{
+    int err = 0, one;
+    /* The windows come first: a front says that they have been told. */
+    for (size_t i = 0; i < d->windows; i++) {
+        one = take_window(sum, &d->window[i]);
+        err = err ? err : one;
+    }
+    for (size_t i = 0; i < d->fronts; i++) {
+        one = take_front(sum, child, &d->front[i]);
+        err = err ? err : one;
+    }
+    for (size_t i = 0; i < d->sums; i++) {
+        one = take_messages(sum, child, &d->messages[i], now_ns);
+        err = err ? err : one;
+    }
+    for (size_t i = 0; i < d->hints; i++) {
+        hint(sum, d->hint[i].key, (enum roll_digest_why)d->hint[i].why, d->hint[i].seq);
+    }
+    sum->figures.fronts += d->fronts;
+    sum->figures.windows += d->windows;
+    sum->figures.hints += d->hints;
+    return err;
+}
+
+/* cutting */
+
+/* How far the members have come, from what all children tell. */
+static void look(struct level *c, uint64_t now_ns)
+{
+    uint32_t low = UINT32_MAX, high = 0;
+    uint64_t hash = 0;
+    bool differs = false;
+    for (size_t i = 0; i < c->cells; i++) {
+        const struct cell *cell = &c->cell[i];
+        if (cell->members != 0) { /* else only messages were told of it */
+            differs = differs || cell->differs || (low != UINT32_MAX && hash != cell->hash);
+            hash = cell->hash;
+            low = cell->low < low ? cell->low : low;
+            high = cell->high > high ? cell->high : high;
+        }
+    }
+    low = low == UINT32_MAX ? 0 : low;
+    if (low != c->low || low == high || c->low == c->high) {
+        c->low_since_ns = now_ns;
+    }
+    c->differs = low == high && differs;
+    c->hash = hash;
+    c->low = low;
+    c->high = high;
+}
+
+static void judge_place(struct roll_sum *sum, struct level *c, uint64_t now_ns)
+{
+    bool absent = c->members < c->size && c->high > 0;
+    if (c->differs && c->alike != c->low + 1) {
+        c->alike = c->low + 1;
+        hint(sum, c->key, ROLL_HINT_DIFFERS, c->low);
+    }
+    if ((c->low < c->high || absent) && c->stands != c->low + 1 && now_ns - c->low_since_ns >= sum->config.stand_ns) {
+        c->stands = c->low + 1;
+        hint(sum, c->key, ROLL_HINT_STANDS, c->low);
+    }
+    for (uint32_t full = c->low / ROLL_DIGEST_WINDOW; c->judged < full && !absent; c->judged++) {
+        const struct first *first = &c->first[c->judged % OPEN];
+        sum->figures.done += first->window == c->judged + 1 && !first->differs;
+    }
+}
+
+static void judge_messages(struct roll_sum *sum, struct level *c, uint64_t now_ns)
+{
+    if (!c->sums_moved || now_ns - c->sums_since_ns < sum->config.stand_ns) {
+        return;
+    }
+    c->sums_moved = false;
+    if (memcmp(c->sum, c->known, sizeof(c->sum)) != 0) {
+        memcpy(c->known, c->sum, sizeof(c->sum));
+        hint(sum, c->key, ROLL_HINT_MESSAGES, 0);
+    }
+}
+
+/* Members of the communicator stand elsewhere: those that stand below this level are told of as one. */
+static void pass_on(struct level *c, struct roll_digest *up)
+{
+    uint32_t full = c->low / ROLL_DIGEST_WINDOW;
+    for (c->judged = full - c->judged > OPEN ? full - OPEN : c->judged; c->judged < full; c->judged++) {
+        const struct first *first = &c->first[c->judged % OPEN];
+        if (first->window == c->judged + 1) {
+            roll_digest_add_window(
+                up, &(struct roll_digest_window){.key = c->key, .hash = first->hash, .window = c->judged});
+        }
+    }
+    if (c->moved && c->members != 0) {
+        roll_digest_add_front(up, &(struct roll_digest_front){.key = c->key,
+                                                              .hash = c->hash,
+                                                              .size = c->size,
+                                                              .members = c->members,
+                                                              .low = c->low,
+                                                              .high = c->high,
+                                                              .differs = c->differs});
+    }
+    if (c->sums_moved) {
+        struct roll_digest_messages sums = {.key = c->key};
+        memcpy(sums.sum, c->sum, sizeof(sums.sum));
+        roll_digest_add_messages(up, &sums);
+        c->sums_moved = false;
+    }
+    c->moved = false;
+}
+
+void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
+{
+    for (size_t i = 0; i < sum->levels; i++) {
+        struct level *c = &sum->level[i];
+        if (c->moved) {
+            look(c, now_ns);
+        }
+        if (c->members == c->size || sum->config.is_root) {
+            judge_place(sum, c, now_ns);
+            judge_messages(sum, c, now_ns);
+            c->moved = false;
+        } else {
+            pass_on(c, up);
+        }
+    }
+    for (size_t i = 0; i < sum->hints.hints; i++) {
+        const struct roll_digest_hint *h = &sum->hints.hint[i];
+        roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    roll_digest_clear(&sum->hints);
+}
+
+void roll_sum_again(roll_sum_t *sum)
+{
+    for (size_t i = 0; i < sum->levels; i++) {
+        struct level *c = &sum->level[i];
+        c->moved = c->sums_moved = true;
+        c->judged = c->judged > OPEN ? c->judged - OPEN : 0;
+    }
+}
+
+void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out)
+{
+    *out = sum->figures;
+}
+
+bool roll_sum_place(const roll_sum_t *sum, uint64_t key, struct roll_sum_place *out)
+{
+    uint32_t at = roll_map_get(&sum->at, key);
+    if (at == ROLL_MAP_NONE) {
+        return false;
+    }
+    const struct level *c = &sum->level[at];
+    *out = (struct roll_sum_place){.low = c->low, .high = c->high, .size = c->size, .members = c->members};
+    return true;
+}

@@ -1,0 +1,48 @@
+/*
+ * sum.h: one level of a tree of digests: a node over its ranks, a relay over nodes, the root over relays. All levels are
+ * this one thing.
+ *
+ * A level judges a communicator of which all members are below it, and passes on the others, as one member set. So a
+ * tensor-parallel group is never heard of beyond its node. Windows that all members have filled with calls of one hash
+ * are done and forgotten. Pure: time comes from the caller. One thread per sum.
+ */
+#ifndef ROLL_DAEMON_DIGEST_SUM_H
+#define ROLL_DAEMON_DIGEST_SUM_H
+
+#include "daemon/digest/digest.h"
+
+typedef struct roll_sum roll_sum_t;
+
+struct roll_sum_config {
+    uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
+    bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
+};
+
+/* NULL: no memory. */
+roll_sum_t *roll_sum_new(const struct roll_sum_config *config);
+void roll_sum_destroy(roll_sum_t **sum);
+/* Takes what a child tells; borrows the digest. child: the caller's number of it. 0, NOMEM; ARG: a front that cannot be
+ * (then the rest of the digest is taken, and what was refused is counted). */
+int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns);
+/* Appends what the level above has to know, and hints: those from below, and those of communicators that are judged
+ * here. */
+void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up);
+/* Makes the next cut tell everything that is still known: the level above was started anew. */
+void roll_sum_again(roll_sum_t *sum);
+
+struct roll_sum_figures {
+    uint64_t fronts, windows, hints; /* taken */
+    uint64_t done;                   /* windows that were judged here and were alike */
+    uint64_t refused;                /* parts of digests that cannot be */
+    uint64_t late;                   /* windows that came when they had been forgotten, and were compared with nothing */
+    uint32_t comms, cells;           /* communicators; communicators of each child */
+};
+void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out);
+
+/* How far the members below this level have come on a communicator; false: nothing is known of it. */
+struct roll_sum_place {
+    uint32_t low, high, size, members;
+};
+bool roll_sum_place(const roll_sum_t *sum, uint64_t key, struct roll_sum_place *out);
+
+#endif

@@ -1,0 +1,304 @@
+/*
+ * nodes.c: see nodes.h. Memory is short nowhere here: what cannot be had ends the simulator.
+ */
+#include "tests/simulation/nodes.h"
+
+#include "daemon/digest/excerpt.h"
+#include "daemon/digest/sum.h"
+#include "tests/simulation/execute.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define INSIDE_NS   (1 * S_)
+#define STAND_NS    (250 * MS_)
+#define DEFS_MAX    4096u
+#define RECORDS_MAX 65536u
+
+struct rank_node {
+    struct roll_source_info info;
+    char host[16];
+    roll_fold_t *fold;
+    struct roll_def *def;
+    uint32_t defs;
+    struct roll_record *rec; /* by ticket; state EMPTY: lost */
+    uint32_t recs;
+    uint64_t lost_first, lost_count;
+    enum roll_proc_state proc;
+    int32_t status;
+    bool told_process, told_sight;
+    struct roll_engine_sight sight;
+    uint32_t source;
+};
+
+struct nodes {
+    struct nodes_how how;
+    struct rank_node rank[RANKS_MAX];
+    roll_sum_t *node[RANKS_MAX], *relay[RANKS_MAX], *root;
+    uint64_t next_ns[RANKS_MAX]; /* when a node tells next */
+    uint32_t nodes, relays, hints;
+    bool failed; /* a process has ended, and not in good order */
+    struct rng rng;
+    roll_engine_t *e;
+    struct roll_digest digest, up;
+};
+
+static void *need(void *memory)
+{
+    if (!memory) {
+        abort();
+    }
+    return memory;
+}
+
+struct nodes *nodes_new(const struct nodes_how *how)
+{
+    struct nodes *n = need(calloc(1, sizeof(*n)));
+    n->how = *how;
+    n->rng.state = how->seed;
+    n->nodes = (how->ranks + how->per_node - 1) / how->per_node;
+    n->relays = (n->nodes + 1) / 2;
+    struct roll_sum_config config = {.stand_ns = STAND_NS};
+    for (uint32_t i = 0; i < n->nodes; i++) {
+        n->node[i] = need(roll_sum_new(&config));
+        n->relay[i] = need(roll_sum_new(&config));
+    }
+    config.is_root = true;
+    n->root = need(roll_sum_new(&config));
+    for (uint32_t r = 0; r < how->ranks; r++) {
+        n->rank[r].fold = need(roll_fold_new(INSIDE_NS));
+        n->rank[r].def = need(malloc(DEFS_MAX * sizeof(struct roll_def)));
+        n->rank[r].rec = need(calloc(RECORDS_MAX, sizeof(struct roll_record)));
+    }
+    return n;
+}
+
+void nodes_destroy(struct nodes **pointer)
+{
+    struct nodes *n = *pointer;
+    if (!n) {
+        return;
+    }
+    for (uint32_t i = 0; i < n->nodes; i++) {
+        roll_sum_destroy(&n->node[i]);
+        roll_sum_destroy(&n->relay[i]);
+    }
+    roll_sum_destroy(&n->root);
+    for (uint32_t r = 0; r < n->how.ranks; r++) {
+        roll_fold_destroy(&n->rank[r].fold);
+        free(n->rank[r].def);
+        free(n->rank[r].rec);
+    }
+    roll_engine_destroy(&n->e);
+    roll_digest_fini(&n->digest);
+    roll_digest_fini(&n->up);
+    free(n);
+    *pointer = NULL;
+}
+
+void nodes_open(struct nodes *n, uint32_t rank, const struct roll_source_info *info)
+{
+    n->rank[rank].info = *info;
+    snprintf(n->rank[rank].host, sizeof(n->rank[rank].host), "%s", info->host);
+    n->rank[rank].info.host = n->rank[rank].host;
+}
+
+void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
+{
+    struct rank_node *k = &n->rank[rank];
+    if (k->defs < DEFS_MAX) {
+        k->def[k->defs++] = *def;
+    }
+    if (def->type == ROLL_DEF_COMM) {
+        (void)roll_fold_comm(k->fold, def->id, &def->comm.info);
+    }
+    if (n->e) {
+        (void)roll_engine_define(n->e, k->source, def);
+    }
+}
+
+void nodes_feed(struct nodes *n, uint32_t rank, const struct roll_record *recs, size_t count)
+{
+    struct rank_node *k = &n->rank[rank];
+    for (size_t i = 0; i < count; i++) {
+        uint64_t ticket = roll_seal_ticket(recs[i].seal);
+        if (ticket < RECORDS_MAX) {
+            k->rec[ticket] = recs[i];
+            k->recs = ticket + 1 > k->recs ? (uint32_t)ticket + 1 : k->recs;
+        }
+        (void)roll_fold_record(k->fold, &recs[i], recs[i].enter_ns);
+    }
+    if (n->e) {
+        (void)roll_engine_feed(n->e, k->source, recs, count);
+    }
+}
+
+void nodes_lost(struct nodes *n, uint32_t rank, uint64_t first, uint64_t count)
+{
+    struct rank_node *k = &n->rank[rank];
+    k->lost_first = first;
+    k->lost_count = count;
+    roll_fold_lost(k->fold);
+    if (n->e) {
+        (void)roll_engine_lost(n->e, k->source, first, count);
+    }
+}
+
+void nodes_process(struct nodes *n, uint32_t rank, enum roll_proc_state state, int32_t status)
+{
+    struct rank_node *k = &n->rank[rank];
+    k->proc = state;
+    k->status = status;
+    k->told_process = true;
+    n->failed = n->failed || state == ROLL_PROC_DEAD || (state == ROLL_PROC_FINISHED && status != 0);
+    if (n->e) {
+        (void)roll_engine_process(n->e, k->source, state, status);
+    }
+}
+
+void nodes_sight(struct nodes *n, uint32_t rank, const struct roll_engine_sight *sight)
+{
+    struct rank_node *k = &n->rank[rank];
+    k->sight = *sight;
+    k->told_sight = true;
+    if (n->e) {
+        (void)roll_engine_sight(n->e, k->source, sight);
+    }
+}
+
+roll_engine_t *nodes_engine(struct nodes *n)
+{
+    return n->e;
+}
+
+uint32_t nodes_hints(const struct nodes *n)
+{
+    return n->hints;
+}
+
+/* the engine */
+
+static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
+{
+    const struct rank_node *k = from;
+    *out = k->rec[ticket];
+    return roll_seal_state(out->seal) != ROLL_STATE_EMPTY;
+}
+
+static void place(struct nodes *n, struct rank_node *k, const struct roll_excerpt_records *records, uint64_t begin)
+{
+    struct roll_fold_place *list;
+    size_t places;
+    if (begin == 0 || roll_excerpt_places(records, k->fold, begin, &list, &places) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < places; i++) {
+        if (list[i].op != ROLL_OP_NONE) {
+            (void)roll_engine_place_messages(n->e, k->source, list[i].comm, (enum roll_op)list[i].op, list[i].peer,
+                                             list[i].next);
+        } else if (list[i].next != 0) {
+            (void)roll_engine_place(n->e, k->source, list[i].comm, list[i].next, list[i].sure);
+        }
+    }
+    free(list);
+}
+
+/* All members of the communicator are below this level. */
+static bool knows_all(const roll_sum_t *sum, uint64_t key, struct roll_sum_place *out)
+{
+    return roll_sum_place(sum, key, out) && out->members == out->size;
+}
+
+static uint64_t begin_of(struct nodes *n, struct rank_node *k, const struct roll_excerpt_records *records)
+{
+    struct roll_excerpt_low low[COMMS_MAX];
+    size_t lows = 0;
+    for (uint32_t i = 0; i < k->defs; i++) {
+        struct roll_sum_place place;
+        if (k->def[i].type == ROLL_DEF_COMM && lows < COMMS_MAX) {
+            uint64_t key = k->def[i].comm.info.key;
+            uint32_t node = (uint32_t)(k - n->rank) / n->how.per_node;
+            bool known = knows_all(n->node[node], key, &place) || knows_all(n->relay[node / 2], key, &place) ||
+                         knows_all(n->root, key, &place);
+            low[lows++] = (struct roll_excerpt_low){.comm = (uint16_t)k->def[i].id, .low = known ? place.low : 0};
+        }
+    }
+    return roll_excerpt_begin(records, low, lows, n->how.history);
+}
+
+/* Everybody's newest records go to an engine, and from here on all that comes. */
+static void open_engine(struct nodes *n, uint64_t now)
+{
+    uint64_t begin[RANKS_MAX];
+    struct roll_engine_config config = {0};
+    n->e = need(roll_engine_new(&config));
+    (void)roll_engine_tick(n->e, now);
+    for (uint32_t r = 0; r < n->how.ranks; r++) {
+        struct rank_node *k = &n->rank[r];
+        (void)roll_engine_open(n->e, &k->info, &k->source);
+        if (k->told_sight) {
+            (void)roll_engine_sight(n->e, k->source, &k->sight);
+        }
+        for (uint32_t i = 0; i < k->defs; i++) {
+            (void)roll_engine_define(n->e, k->source, &k->def[i]);
+        }
+    }
+    for (uint32_t r = 0; r < n->how.ranks; r++) {
+        struct rank_node *k = &n->rank[r];
+        struct roll_excerpt_records records = {.from = k, .record = record_of, .next = k->recs};
+        begin[r] = begin_of(n, k, &records);
+        place(n, k, &records, begin[r]);
+    }
+    for (uint32_t r = 0; r < n->how.ranks; r++) {
+        struct rank_node *k = &n->rank[r];
+        for (uint64_t t = begin[r]; t < k->recs; t++) {
+            if (roll_seal_state(k->rec[t].seal) != ROLL_STATE_EMPTY) {
+                (void)roll_engine_feed(n->e, k->source, &k->rec[t], 1);
+            } else if (t == k->lost_first) {
+                (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
+            }
+        }
+        if (k->told_process) {
+            (void)roll_engine_process(n->e, k->source, k->proc, k->status);
+        }
+    }
+}
+
+/* digests */
+
+static void tell_node(struct nodes *n, uint32_t node, uint64_t now)
+{
+    for (uint32_t r = node * n->how.per_node; r < (node + 1) * n->how.per_node && r < n->how.ranks; r++) {
+        roll_digest_clear(&n->digest);
+        roll_fold_cut(n->rank[r].fold, now, &n->digest);
+        (void)roll_sum_take(n->how.levels == 1 ? n->root : n->node[node], r, &n->digest, now);
+    }
+    if (n->how.levels > 1) {
+        roll_digest_clear(&n->up);
+        roll_sum_cut(n->node[node], now, &n->up);
+        (void)roll_sum_take(n->how.levels == 2 ? n->root : n->relay[node / 2], node, &n->up, now);
+    }
+}
+
+void nodes_tick(struct nodes *n, uint64_t now)
+{
+    for (uint32_t i = 0; i < n->nodes; i++) {
+        if (now >= n->next_ns[i]) {
+            tell_node(n, i, now);
+            n->next_ns[i] = now + n->how.period_ns / 2 + rng_below(&n->rng, (uint32_t)n->how.period_ns);
+        }
+    }
+    for (uint32_t i = 0; i < n->relays && n->how.levels == 3; i++) {
+        roll_digest_clear(&n->up);
+        roll_sum_cut(n->relay[i], now, &n->up);
+        (void)roll_sum_take(n->root, i, &n->up, now);
+    }
+    roll_digest_clear(&n->up);
+    roll_sum_cut(n->root, now, &n->up);
+    for (size_t i = 0; i < n->up.hints; i++) {
+        n->hints |= 1u << n->up.hint[i].why;
+    }
+    if ((n->up.hints > 0 || n->failed) && !n->e) {
+        open_engine(n, now);
+    }
+}
