@@ -31,11 +31,15 @@ uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const st
     uint64_t begin = have > history ? records->next - history : records->oldest;
     struct roll_record rec, before;
     for (uint64_t ticket = records->oldest; ticket < begin; ticket++) {
-        if (!records->record(records->from, ticket, &rec) || roll_op_class(rec.op) != ROLL_CLASS_COLL) {
+        if (!records->record(records->from, ticket, &rec)) {
             continue;
         }
+        enum roll_op_class class = roll_op_class(rec.op);
+        if (roll_seal_state(rec.seal) == ROLL_STATE_ENTERED && class != ROLL_CLASS_POLL) {
+            begin = ticket; /* a host is still inside this call */
+        }
         for (size_t i = 0; i < lows; i++) {
-            if (low[i].comm == rec.comm && rec.count != 0 && rec.seq >= low[i].low) {
+            if (class == ROLL_CLASS_COLL && low[i].comm == rec.comm && rec.count != 0 && rec.seq >= low[i].low) {
                 begin = ticket;
                 break;
             }
@@ -81,10 +85,20 @@ int roll_excerpt_places(const struct roll_excerpt_records *records, const roll_f
     }
     /* Backwards, so that the first call of each kind has the last word. */
     for (uint64_t ticket = records->next; ticket-- > begin;) {
-        if (records->record(records->from, ticket, &rec) && numbered(&rec)) {
+        if (!records->record(records->from, ticket, &rec)) {
+            continue;
+        }
+        if (numbered(&rec)) {
             uint32_t i = roll_map_get(&at, kind_of(rec.comm, rec.op, (uint32_t)rec.peer));
             if (i != ROLL_MAP_NONE) {
+                bool made = list[i].op != ROLL_OP_NONE && (rec.flags & ROLL_FLAG_CAPTURED) == 0 && list[i].made > 0;
                 list[i].next = rec.seq;
+                list[i].made -= made;
+            }
+        } else if (rec.op == ROLL_OP_COMM_SPLIT) {
+            uint32_t i = roll_map_get(&at, kind_of(rec.comm, ROLL_OP_NONE, 0));
+            if (i != ROLL_MAP_NONE) {
+                list[i].made = rec.aux;
             }
         }
     }

@@ -33,7 +33,7 @@ struct member {
     uint64_t sum[ROLL_DIGEST_CLASSES];   /* of messages */
     uint64_t until_ns;                   /* when the last call on it ended, by the rank's clock */
     uint32_t size, rank, next, told;     /* told: windows below it were told */
-    uint32_t told_next, group;
+    uint32_t group, splits;
     uint16_t thread;                     /* that of the last call */
     bool here, known;                    /* known: no call of the window that is being filled is missing */
     bool gone, moved, sums_moved, sure;  /* gone: destroyed or aborted by the rank */
@@ -41,7 +41,7 @@ struct member {
 
 /* Messages of one direction with one peer. */
 struct pair {
-    uint32_t peer, next;
+    uint32_t peer, next, made;
     uint16_t comm;
     uint8_t op;
 };
@@ -253,7 +253,9 @@ static int take_message(struct roll_fold *fold, struct member *m, const struct r
     }
     if (rec->seq < p->next) {
         hint(fold, m, ROLL_HINT_REFUSED, 0); /* what the refused one added to the sum stays there */
+        p->made -= p->made < p->next - rec->seq ? p->made : p->next - rec->seq;
     }
+    p->made += (rec->flags & ROLL_FLAG_CAPTURED) == 0;
     p->next = rec->seq + 1;
     if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
         return 0;
@@ -320,7 +322,7 @@ static bool failed(const struct roll_record *rec)
 }
 
 /* What is no collective and no message: it is not folded, and some of it is the engine's business at once. */
-static void take_other(struct roll_fold *fold, const struct roll_record *rec)
+static void take_other(struct roll_fold *fold, const struct roll_record *rec, bool fresh)
 {
     struct member *m = member_of(fold, rec->comm);
     enum roll_op_class class = roll_op_class(rec->op);
@@ -332,6 +334,9 @@ static void take_other(struct roll_fold *fold, const struct roll_record *rec)
         bool ends = rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_REVOKE;
         if (ends || failed(rec)) {
             hint(fold, m, ends ? ROLL_HINT_LIFE : ROLL_HINT_REFUSED, 0);
+        }
+        if (m && fresh && rec->op == ROLL_OP_COMM_SPLIT) {
+            m->splits = rec->aux >= m->splits ? rec->aux + 1u : m->splits + 1;
         }
         if (m && (ends || rec->op == ROLL_OP_COMM_DESTROY)) {
             m->gone = true;
@@ -357,7 +362,7 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
     note_host(fold, rec, ticket, now_ns);
     fold->next_ticket = fresh ? ticket + 1 : fold->next_ticket;
     if (!call) {
-        take_other(fold, rec);
+        take_other(fold, rec, fresh);
         return 0;
     }
     if (!m) { /* on no communicator that is known: the engine decides what that means */
@@ -467,13 +472,18 @@ bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *
 {
     if (i < fold->members) {
         const struct member *m = fold->member[i];
-        *out = (struct roll_fold_place){.comm = (uint16_t)i, .op = ROLL_OP_NONE, .next = m ? m->next : 0, .sure = m};
+        *out = (struct roll_fold_place){.comm = (uint16_t)i, .op = ROLL_OP_NONE};
+        if (m) {
+            out->next = m->next;
+            out->made = m->splits;
+            out->sure = m->sure;
+        }
         return true;
     }
     if (i - fold->members >= fold->pairs) {
         return false;
     }
     const struct pair *p = &fold->pair[i - fold->members];
-    *out = (struct roll_fold_place){.comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .sure = true};
+    *out = (struct roll_fold_place){.comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .made = p->made, .sure = true};
     return true;
 }

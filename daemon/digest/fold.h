@@ -39,6 +39,7 @@ struct roll_fold_place {
     uint8_t op;    /* ROLL_OP_SEND, ROLL_OP_RECV; ROLL_OP_NONE: collectives */
     uint32_t peer; /* of messages */
     uint32_t next; /* the number that the next call has */
+    uint32_t made; /* of messages: those that were no captured ones; else the calls of CommSplit */
     bool sure;     /* no call may be missing */
 };
 bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *out);

@@ -44,3 +44,26 @@ int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm,
     p->calls[sends ? 0 : 1] = next;
     return 0;
 }
+
+int roll_engine_place_made(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
+                           uint32_t next, uint32_t made)
+{
+    int err = roll_engine_place_messages(e, source, comm, op, peer, next);
+    if (err == 0) {
+        struct member *m = source_member(e->source[source], comm);
+        bool sends = op == ROLL_OP_SEND;
+        p2p_place(sends ? p2p_pair(m->comm, (uint32_t)m->rank, peer) : p2p_pair(m->comm, peer, (uint32_t)m->rank),
+                   sends ? 0 : 1, made);
+    }
+    return err;
+}
+
+int roll_engine_place_splits(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t splits)
+{
+    struct member *m = source < e->sources ? source_member(e->source[source], comm) : NULL;
+    if (!m) {
+        return ROLL_E_ARG;
+    }
+    m->splits = splits;
+    return 0;
+}

@@ -189,15 +189,16 @@ static void place(struct nodes *n, struct rank_node *k, const struct roll_excerp
 {
     struct roll_fold_place *list;
     size_t places;
-    if (begin == 0 || roll_excerpt_places(records, k->fold, begin, &list, &places) != 0) {
+    if (roll_excerpt_places(records, k->fold, begin, &list, &places) != 0) {
         return;
     }
     for (size_t i = 0; i < places; i++) {
         if (list[i].op != ROLL_OP_NONE) {
-            (void)roll_engine_place_messages(n->e, k->source, list[i].comm, (enum roll_op)list[i].op, list[i].peer,
-                                             list[i].next);
-        } else if (list[i].next != 0) {
+            (void)roll_engine_place_made(n->e, k->source, list[i].comm, (enum roll_op)list[i].op, list[i].peer,
+                                         list[i].next, list[i].made);
+        } else if (begin != 0) {
             (void)roll_engine_place(n->e, k->source, list[i].comm, list[i].next, list[i].sure);
+            (void)roll_engine_place_splits(n->e, k->source, list[i].comm, list[i].made);
         }
     }
     free(list);

@@ -68,6 +68,8 @@ unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pa
                   uint64_t ticket);
 /* The bytes of one message of this call. */
 uint64_t p2p_bytes(const struct roll_record *rec);
+/* This side comes in behind its first `made` messages: they have been made, and only how many there were is known. */
+void p2p_place(struct pair *p, unsigned side, uint32_t made);
 /* The node of this message counts its side as ready. */
 void p2p_ready(struct entry *entry);
 /* The call was refused: it gives its number and its node back. */

@@ -114,7 +114,7 @@ int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry
     if (entry->rec.seq < p->calls[side]) {
         take_back(e, m, p, &entry->rec);
     }
-    if (entry->rec.seq != p->calls[side]) {
+    if (entry->rec.seq != p->calls[side] || p->issued[side] < p->base) {
         p->unsure = true;
         pair_stir(p); /* calls before this one are not known, so nobody knows which message meets which */
     }
@@ -141,12 +141,44 @@ unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pa
     if (n->have == 3 && is_crossed(n)) {
         met |= P2P_CROSSED;
     }
-    if (n->have == 3 && n->bytes != bytes) {
+    if (n->have == 3 && n->past == 0 && n->bytes != bytes) {
         met |= P2P_DIFFERS;
     } else {
         n->bytes = bytes;
     }
     return met;
+}
+
+#define PAST_MOST 65536u /* messages by which the two sides may come in apart */
+
+void p2p_place(struct pair *p, unsigned side, uint32_t made)
+{
+    unsigned ahead = side;
+    uint32_t from = p->base, to = made;
+    p->issued[side] = made;
+    if (!p->placed) {
+        p->placed = true;
+        p->base = made;
+        return;
+    }
+    if (made < p->base) {
+        ahead = !side;
+        from = made;
+        to = p->base;
+        p->base = made;
+    }
+    p->unsure = p->unsure || to - from > PAST_MOST;
+    for (uint32_t i = from; i != to && !p->unsure; i++) {
+        if (!pair_fits(p, i) && pair_grow(p, i) != 0) {
+            p->unsure = true;
+            return;
+        }
+        struct node *n = p2p_node(p, i);
+        n->have |= (uint8_t)(1u << ahead);
+        n->ready |= (uint8_t)(1u << ahead);
+        n->past |= (uint8_t)(1u << ahead);
+        n->before[ahead] = LOWERED_UNKNOWN;
+    }
 }
 
 void p2p_ready(struct entry *entry)

@@ -13,6 +13,7 @@ struct node {
     uint32_t exchange;   /* the exchange of that side: detect_moe_outside.c (outside_meet); 0 = none */
     uint32_t before[2];  /* the last collective before each side that NCCL makes of messages of this pair: lowered.c */
     uint8_t have, ready; /* masks of the sides that have come, and that are ready */
+    uint8_t past;        /* mask of the sides that came before anybody looked: their ticket is 0 */
 };
 
 /* Index 0 of an array is the side of the source, which sends; 1 that of the destination. */
@@ -25,6 +26,7 @@ struct pair {
     uint32_t calls[2];  /* all sends and receives, as the records number them */
     uint32_t gaps[2];   /* member.gaps at the last of them: behind a loss it is not known whether there were more */
     bool unsure;        /* records were lost: the pair is matched no more */
+    bool placed;        /* the window begins where its first side came in (p2p_place) */
     bool said;          /* a send and a receive differ, and that is being judged */
 };
 
