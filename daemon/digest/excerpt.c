@@ -91,9 +91,12 @@ int roll_excerpt_places(const struct roll_excerpt_records *records, const roll_f
         if (numbered(&rec)) {
             uint32_t i = roll_map_get(&at, kind_of(rec.comm, rec.op, (uint32_t)rec.peer));
             if (i != ROLL_MAP_NONE) {
-                bool made = list[i].op != ROLL_OP_NONE && (rec.flags & ROLL_FLAG_CAPTURED) == 0 && list[i].made > 0;
-                list[i].next = rec.seq;
-                list[i].made -= made;
+                /* A refused call and the one in its place have one number: numbers are counted, and not calls. */
+                bool message = list[i].op != ROLL_OP_NONE;
+                uint32_t numbers = message && list[i].next > rec.seq ? list[i].next - rec.seq : 0;
+                numbers -= numbers > 0 && (rec.flags & ROLL_FLAG_CAPTURED) != 0;
+                list[i].made -= numbers < list[i].made ? numbers : list[i].made;
+                list[i].next = rec.seq < list[i].next || !message ? rec.seq : list[i].next;
             }
         } else if (rec.op == ROLL_OP_COMM_SPLIT) {
             uint32_t i = roll_map_get(&at, kind_of(rec.comm, ROLL_OP_NONE, 0));

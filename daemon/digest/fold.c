@@ -44,6 +44,7 @@ struct pair {
     uint32_t peer, next, made;
     uint16_t comm;
     uint8_t op;
+    bool sure; /* `made` is known */
 };
 
 struct inside {
@@ -206,16 +207,6 @@ static void take_collective(struct roll_fold *fold, struct member *m, const stru
     m->moved = true;
 }
 
-/* A collective that was taken when it began has been refused: it gives its number back. */
-static void give_back(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
-{
-    hint(fold, m, ROLL_HINT_REFUSED, rec->seq);
-    if (roll_op_class(rec->op) == ROLL_CLASS_COLL && rec->count != 0 && rec->seq + 1 == m->next) {
-        step_back(fold, m, rec->seq);
-        m->moved = true;
-    }
-}
-
 /* messages */
 
 static uint64_t mix(uint64_t h, uint64_t v)
@@ -235,8 +226,19 @@ static struct pair *pair_of(struct roll_fold *fold, const struct roll_record *re
         roll_map_add(&fold->pair_at, key, (uint32_t)fold->pairs) != 0) {
         return NULL;
     }
-    fold->pair[fold->pairs] = (struct pair){.peer = (uint32_t)rec->peer, .comm = rec->comm, .op = rec->op};
+    fold->pair[fold->pairs] = (struct pair){.peer = (uint32_t)rec->peer, .comm = rec->comm, .op = rec->op, .sure = true};
     return &fold->pair[fold->pairs++];
+}
+
+/* What a message adds to the sum of its class; `back`: it is taken out again. */
+static void add_term(struct member *m, const struct roll_record *rec, bool back)
+{
+    bool sends = rec->op == ROLL_OP_SEND;
+    uint64_t source = sends ? m->rank : (uint32_t)rec->peer, target = sends ? (uint32_t)rec->peer : m->rank;
+    uint64_t bytes = (rec->flags & ROLL_FLAG_UNSIZED) != 0 ? 0 : rec->count * roll_dtype_bytes(rec->dtype);
+    uint64_t term = mix(mix(mix(source << 32 | target, rec->seq), bytes), 1);
+    m->sum[rec->seq / ROLL_DIGEST_WINDOW % ROLL_DIGEST_CLASSES] += sends != back ? term : -term;
+    m->sums_moved = true;
 }
 
 static int take_message(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
@@ -255,18 +257,36 @@ static int take_message(struct roll_fold *fold, struct member *m, const struct r
         hint(fold, m, ROLL_HINT_REFUSED, 0); /* what the refused one added to the sum stays there */
         p->made -= p->made < p->next - rec->seq ? p->made : p->next - rec->seq;
     }
+    p->sure = p->sure && rec->seq <= p->next;
     p->made += (rec->flags & ROLL_FLAG_CAPTURED) == 0;
     p->next = rec->seq + 1;
     if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
         return 0;
     }
-    bool sends = rec->op == ROLL_OP_SEND;
-    uint64_t source = sends ? m->rank : (uint32_t)rec->peer, target = sends ? (uint32_t)rec->peer : m->rank;
-    uint64_t bytes = (rec->flags & ROLL_FLAG_UNSIZED) != 0 ? 0 : rec->count * roll_dtype_bytes(rec->dtype);
-    uint64_t term = mix(mix(mix(source << 32 | target, rec->seq), bytes), 1);
-    m->sum[rec->seq / ROLL_DIGEST_WINDOW % ROLL_DIGEST_CLASSES] += sends ? term : -term;
-    m->sums_moved = true;
+    add_term(m, rec, false);
     return 0;
+}
+
+/* A call that was taken when it began has been refused: it gives its number back. */
+static void give_back(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
+{
+    hint(fold, m, ROLL_HINT_REFUSED, rec->seq);
+    if (roll_op_class(rec->op) == ROLL_CLASS_COLL) {
+        if (rec->count != 0 && rec->seq + 1 == m->next) {
+            step_back(fold, m, rec->seq);
+            m->moved = true;
+        }
+        return;
+    }
+    struct pair *p = pair_of(fold, rec);
+    if (p && p->next == rec->seq + 1) {
+        bool captured = (rec->flags & ROLL_FLAG_CAPTURED) != 0;
+        p->next = rec->seq;
+        p->made -= !captured;
+        if (!captured) {
+            add_term(m, rec, true);
+        }
+    }
 }
 
 /* hosts */
@@ -484,6 +504,6 @@ bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *
         return false;
     }
     const struct pair *p = &fold->pair[i - fold->members];
-    *out = (struct roll_fold_place){.comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .made = p->made, .sure = true};
+    *out = (struct roll_fold_place){.comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .made = p->made, .sure = p->sure};
     return true;
 }

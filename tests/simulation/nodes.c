@@ -195,7 +195,7 @@ static void place(struct nodes *n, struct rank_node *k, const struct roll_excerp
     for (size_t i = 0; i < places; i++) {
         if (list[i].op != ROLL_OP_NONE) {
             (void)roll_engine_place_made(n->e, k->source, list[i].comm, (enum roll_op)list[i].op, list[i].peer,
-                                         list[i].next, list[i].made);
+                                         list[i].next, list[i].sure ? list[i].made : UINT32_MAX);
         } else if (begin != 0) {
             (void)roll_engine_place(n->e, k->source, list[i].comm, list[i].next, list[i].sure);
             (void)roll_engine_place_splits(n->e, k->source, list[i].comm, list[i].made);

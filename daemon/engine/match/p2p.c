@@ -155,6 +155,10 @@ void p2p_place(struct pair *p, unsigned side, uint32_t made)
 {
     unsigned ahead = side;
     uint32_t from = p->base, to = made;
+    if (made == UINT32_MAX) {
+        p->unsure = true;
+        return;
+    }
     p->issued[side] = made;
     if (!p->placed) {
         p->placed = true;
