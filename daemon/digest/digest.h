@@ -58,7 +58,7 @@ enum roll_digest_why {
 struct roll_digest_hint {
     uint64_t key; /* 0 = no communicator */
     uint32_t why; /* enum roll_digest_why */
-    uint32_t seq; /* the collective concerned; 0 where there is none */
+    uint32_t seq; /* the first collective that may be concerned; of MESSAGES: a bit for each class; else 0 */
 };
 
 /* One message. Zero-initialised is empty. */

@@ -24,25 +24,31 @@ static bool same_group(const struct roll_record *a, const struct roll_record *b)
     return a->group != 0 && a->group == b->group;
 }
 
-uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_low *low, size_t lows,
-                            uint64_t history)
+static bool is_wanted(const struct roll_record *rec, const struct roll_excerpt_want *want, size_t wants)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED && class != ROLL_CLASS_POLL) {
+        return true; /* a host is still inside this call */
+    }
+    for (size_t i = 0; i < wants && numbered(rec); i++) {
+        uint32_t of = rec->seq / ROLL_DIGEST_WINDOW % ROLL_DIGEST_CLASSES;
+        if (want[i].comm == rec->comm &&
+            (class == ROLL_CLASS_COLL ? rec->seq >= want[i].low : (want[i].classes >> of & 1) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_want *want,
+                            size_t wants, uint64_t history)
 {
     uint64_t have = records->next - records->oldest;
     uint64_t begin = have > history ? records->next - history : records->oldest;
     struct roll_record rec, before;
     for (uint64_t ticket = records->oldest; ticket < begin; ticket++) {
-        if (!records->record(records->from, ticket, &rec)) {
-            continue;
-        }
-        enum roll_op_class class = roll_op_class(rec.op);
-        if (roll_seal_state(rec.seal) == ROLL_STATE_ENTERED && class != ROLL_CLASS_POLL) {
-            begin = ticket; /* a host is still inside this call */
-        }
-        for (size_t i = 0; i < lows; i++) {
-            if (class == ROLL_CLASS_COLL && low[i].comm == rec.comm && rec.count != 0 && rec.seq >= low[i].low) {
-                begin = ticket;
-                break;
-            }
+        if (records->record(records->from, ticket, &rec) && is_wanted(&rec, want, wants)) {
+            begin = ticket;
         }
     }
     while (begin > records->oldest && records->record(records->from, begin, &rec) &&

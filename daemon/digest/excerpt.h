@@ -16,17 +16,18 @@ struct roll_excerpt_records {
     bool (*record)(void *from, uint64_t ticket, struct roll_record *out);
     uint64_t oldest, next;
 };
-/* All members have made the collectives below `low` of this communicator, and nobody asks for those. */
-struct roll_excerpt_low {
-    uint16_t comm; /* the rank's own id */
-    uint32_t low;
+/* What is wanted of one communicator besides the newest records. */
+struct roll_excerpt_want {
+    uint16_t comm;    /* the rank's own id */
+    uint32_t low;     /* the first collective: all members have made those before it, and they agreed */
+    uint32_t classes; /* messages of these classes (ROLL_HINT_MESSAGES), a bit for each */
 };
 
 /*
- * The ticket from which on the engine has to be fed: at least `history` records, all collectives that some member of a
- * communicator has not made, and no part of a group. Borrows all.
+ * The ticket from which on the engine has to be fed: at least `history` records, what is wanted besides, every call that
+ * the rank is inside, and no part of a group. Borrows all.
  */
-uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_low *low, size_t lows,
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_want *want, size_t wants,
                             uint64_t history);
 /*
  * Where the rank stands before that ticket, as roll_engine_place and roll_engine_place_messages want it. *out: returned

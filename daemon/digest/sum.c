@@ -250,7 +250,7 @@ static void judge_place(struct roll_sum *sum, struct level *c, uint64_t now_ns)
     bool absent = c->members < c->size && c->high > 0;
     if (c->differs && c->alike != c->low + 1) {
         c->alike = c->low + 1;
-        hint(sum, c->key, ROLL_HINT_DIFFERS, c->low);
+        hint(sum, c->key, ROLL_HINT_DIFFERS, c->low - c->low % ROLL_DIGEST_WINDOW);
     }
     if ((c->low < c->high || absent) && c->stands != c->low + 1 && now_ns - c->low_since_ns >= sum->config.stand_ns) {
         c->stands = c->low + 1;
@@ -267,10 +267,14 @@ static void judge_messages(struct roll_sum *sum, struct level *c, uint64_t now_n
     if (!c->sums_moved || now_ns - c->sums_since_ns < sum->config.stand_ns) {
         return;
     }
+    uint32_t classes = 0;
+    for (unsigned i = 0; i < ROLL_DIGEST_CLASSES; i++) {
+        classes |= (uint32_t)(c->sum[i] != c->known[i]) << i;
+    }
     c->sums_moved = false;
-    if (memcmp(c->sum, c->known, sizeof(c->sum)) != 0) {
+    if (classes != 0) {
         memcpy(c->known, c->sum, sizeof(c->sum));
-        hint(sum, c->key, ROLL_HINT_MESSAGES, 0);
+        hint(sum, c->key, ROLL_HINT_MESSAGES, classes);
     }
 }
 

@@ -29,6 +29,7 @@ struct feeder {
     const struct story *s;
     roll_engine_t *e;    /* NULL: all is told to `nodes` */
     struct nodes *nodes; /* NULL: all is told to `e` */
+    uint32_t opened;     /* engines that `nodes` had opened when a finding came last */
     struct rng rng;
     struct reader reader[RANKS_MAX];
     uint64_t now;
@@ -266,12 +267,19 @@ static void collect(struct feeder *f)
 {
     const struct roll_verdict *v;
     roll_engine_t *e = engine_of(f);
+    uint32_t opened = f->nodes ? nodes_opened(f->nodes) : 0;
     while (e && (v = roll_engine_next(e)) != NULL) {
         if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
             note_life(f, v, NULL);
         }
         if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
             continue;
+        }
+        for (; opened != f->opened; f->opened = opened) {
+            for (uint32_t i = 0; i < f->out->founds; i++) {
+                f->out->found[i].superseded = true;
+                f->out->found[i].number = 0;
+            }
         }
         struct found *found = &f->out->found[f->out->founds++];
         *found = (struct found){.code = v->code, .certainty = v->certainty, .number = v->number, .now_ns = f->now};

@@ -40,7 +40,9 @@ struct nodes {
     bool failed; /* a process has ended, and not in good order */
     struct rng rng;
     roll_engine_t *e;
-    struct roll_digest digest, up;
+    struct roll_digest digest, up, wanted; /* wanted: hints that name a place */
+    uint64_t begin[RANKS_MAX];             /* from which ticket on the engine was fed */
+    uint32_t opened;                       /* how often an engine was opened */
 };
 
 static void *need(void *memory)
@@ -92,6 +94,7 @@ void nodes_destroy(struct nodes **pointer)
     roll_engine_destroy(&n->e);
     roll_digest_fini(&n->digest);
     roll_digest_fini(&n->up);
+    roll_digest_fini(&n->wanted);
     free(n);
     *pointer = NULL;
 }
@@ -171,6 +174,11 @@ roll_engine_t *nodes_engine(struct nodes *n)
     return n->e;
 }
 
+uint32_t nodes_opened(const struct nodes *n)
+{
+    return n->opened;
+}
+
 uint32_t nodes_hints(const struct nodes *n)
 {
     return n->hints;
@@ -212,26 +220,56 @@ static bool knows_all(const roll_sum_t *sum, uint64_t key, struct roll_sum_place
 
 static uint64_t begin_of(struct nodes *n, struct rank_node *k, const struct roll_excerpt_records *records)
 {
-    struct roll_excerpt_low low[COMMS_MAX];
-    size_t lows = 0;
-    for (uint32_t i = 0; i < k->defs; i++) {
+    struct roll_excerpt_want want[COMMS_MAX];
+    size_t wants = 0;
+    for (uint32_t i = 0; i < k->defs && wants < COMMS_MAX; i++) {
         struct roll_sum_place place;
-        if (k->def[i].type == ROLL_DEF_COMM && lows < COMMS_MAX) {
-            uint64_t key = k->def[i].comm.info.key;
-            uint32_t node = (uint32_t)(k - n->rank) / n->how.per_node;
-            bool known = knows_all(n->node[node], key, &place) || knows_all(n->relay[node / 2], key, &place) ||
-                         knows_all(n->root, key, &place);
-            low[lows++] = (struct roll_excerpt_low){.comm = (uint16_t)k->def[i].id, .low = known ? place.low : 0};
+        if (k->def[i].type != ROLL_DEF_COMM) {
+            continue;
+        }
+        uint64_t key = k->def[i].comm.info.key;
+        uint32_t node = (uint32_t)(k - n->rank) / n->how.per_node;
+        bool known = knows_all(n->node[node], key, &place) || knows_all(n->relay[node / 2], key, &place) ||
+                     knows_all(n->root, key, &place);
+        struct roll_excerpt_want *w = &want[wants++];
+        *w = (struct roll_excerpt_want){.comm = (uint16_t)k->def[i].id, .low = known ? place.low : 0};
+        for (size_t h = 0; h < n->wanted.hints; h++) {
+            const struct roll_digest_hint *hint = &n->wanted.hint[h];
+            if (hint->key == key && hint->why == ROLL_HINT_DIFFERS && hint->seq < w->low) {
+                w->low = hint->seq;
+            } else if (hint->key == key && hint->why == ROLL_HINT_MESSAGES) {
+                w->classes |= hint->seq;
+            }
         }
     }
-    return roll_excerpt_begin(records, low, lows, n->how.history);
+    uint64_t begin = roll_excerpt_begin(records, want, wants, n->how.history);
+    uint64_t former = n->begin[k - n->rank];
+    return n->opened > 1 && former < begin ? former : begin;
+}
+
+static struct roll_excerpt_records records_of(struct rank_node *k)
+{
+    return (struct roll_excerpt_records){.from = k, .record = record_of, .next = k->recs};
+}
+
+/* The hints of this moment ask for records that the engine has not been given. */
+static bool lacks(struct nodes *n)
+{
+    for (uint32_t r = 0; r < n->how.ranks; r++) {
+        struct roll_excerpt_records records = records_of(&n->rank[r]);
+        if (begin_of(n, &n->rank[r], &records) < n->begin[r]) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Everybody's newest records go to an engine, and from here on all that comes. */
 static void open_engine(struct nodes *n, uint64_t now)
 {
-    uint64_t begin[RANKS_MAX];
     struct roll_engine_config config = {0};
+    roll_engine_destroy(&n->e);
+    n->opened++;
     n->e = need(roll_engine_new(&config));
     (void)roll_engine_tick(n->e, now);
     for (uint32_t r = 0; r < n->how.ranks; r++) {
@@ -246,13 +284,13 @@ static void open_engine(struct nodes *n, uint64_t now)
     }
     for (uint32_t r = 0; r < n->how.ranks; r++) {
         struct rank_node *k = &n->rank[r];
-        struct roll_excerpt_records records = {.from = k, .record = record_of, .next = k->recs};
-        begin[r] = begin_of(n, k, &records);
-        place(n, k, &records, begin[r]);
+        struct roll_excerpt_records records = records_of(k);
+        n->begin[r] = begin_of(n, k, &records);
+        place(n, k, &records, n->begin[r]);
     }
     for (uint32_t r = 0; r < n->how.ranks; r++) {
         struct rank_node *k = &n->rank[r];
-        for (uint64_t t = begin[r]; t < k->recs; t++) {
+        for (uint64_t t = n->begin[r]; t < k->recs; t++) {
             if (roll_seal_state(k->rec[t].seal) != ROLL_STATE_EMPTY) {
                 (void)roll_engine_feed(n->e, k->source, &k->rec[t], 1);
             } else if (t == k->lost_first) {
@@ -296,10 +334,15 @@ void nodes_tick(struct nodes *n, uint64_t now)
     }
     roll_digest_clear(&n->up);
     roll_sum_cut(n->root, now, &n->up);
+    size_t before = n->wanted.hints;
     for (size_t i = 0; i < n->up.hints; i++) {
-        n->hints |= 1u << n->up.hint[i].why;
+        const struct roll_digest_hint *h = &n->up.hint[i];
+        n->hints |= 1u << h->why;
+        if (h->why == ROLL_HINT_DIFFERS || h->why == ROLL_HINT_MESSAGES) {
+            roll_digest_add_hint(&n->wanted, h->key, (enum roll_digest_why)h->why, h->seq);
+        }
     }
-    if ((n->up.hints > 0 || n->failed) && !n->e) {
+    if (n->e ? n->wanted.hints > before && lacks(n) : n->up.hints > 0 || n->failed) {
         open_engine(n, now);
     }
 }

@@ -33,6 +33,8 @@ void nodes_tick(struct nodes *nodes, uint64_t now_ns);
 
 /* The engine that looks at the records; NULL: nobody had to look. */
 roll_engine_t *nodes_engine(struct nodes *nodes);
+/* How many engines have been opened: a later one looks further back, and its verdicts take the place of the earlier's. */
+uint32_t nodes_opened(const struct nodes *nodes);
 /* Hints that came to the root, as bits by kind. */
 uint32_t nodes_hints(const struct nodes *nodes);
 
