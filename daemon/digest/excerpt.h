@@ -24,11 +24,11 @@ struct roll_excerpt_want {
 };
 
 /*
- * The ticket from which on the engine has to be fed: at least `history` records, what is wanted besides, every call that
- * the rank is inside, and no part of a group. Borrows all.
+ * The ticket from which on the engine has to be fed: at least `history` records, what is wanted besides, every call
+ * that the rank is inside, and no part of a group. Borrows all.
  */
-uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_want *want, size_t wants,
-                            uint64_t history);
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_want *want,
+                            size_t wants, uint64_t history);
 /*
  * Where the rank stands before that ticket, as roll_engine_place and roll_engine_place_messages want it. *out: returned
  * owned, to be freed; *n: how many. 0, NOMEM.

@@ -17,9 +17,10 @@
 
 #define MASK        (ROLL_DIGEST_WINDOW - 1)
 #define THREADS     64u
-#define NCCL_GOING  7   /* ncclInProgress: a call of a nonblocking communicator has been taken */
+#define NCCL_GOING  7                         /* ncclInProgress: a call of a nonblocking communicator has been taken */
 #define SEQ_MOST    (UINT32_MAX - (1u << 24)) /* a higher number comes from a damaged record */
-#define WINDOWS_NEW 64u /* windows that one cut tells of one communicator; more were filled: the oldest are not known */
+#define WINDOWS_NEW 64u /* windows that one cut tells of one communicator; more were filled: the oldest are not known  \
+                         */
 
 struct filled {
     uint64_t hash;
@@ -28,15 +29,15 @@ struct filled {
 
 struct member {
     uint64_t key;
-    uint64_t sig[ROLL_DIGEST_WINDOW];    /* of the window that is being filled */
-    struct filled filled[WINDOWS_NEW];   /* windows that were filled, by number */
-    uint64_t sum[ROLL_DIGEST_CLASSES];   /* of messages */
-    uint64_t until_ns;                   /* when the last call on it ended, by the rank's clock */
-    uint32_t size, rank, next, told;     /* told: windows below it were told */
+    uint64_t sig[ROLL_DIGEST_WINDOW];  /* of the window that is being filled */
+    struct filled filled[WINDOWS_NEW]; /* windows that were filled, by number */
+    uint64_t sum[ROLL_DIGEST_CLASSES]; /* of messages */
+    uint64_t until_ns;                 /* when the last call on it ended, by the rank's clock */
+    uint32_t size, rank, next, told;   /* told: windows below it were told */
     uint32_t group, splits;
-    uint16_t thread;                     /* that of the last call */
-    bool here, known;                    /* known: no call of the window that is being filled is missing */
-    bool gone, moved, sums_moved, sure;  /* gone: destroyed or aborted by the rank */
+    uint16_t thread;                    /* that of the last call */
+    bool here, known;                   /* known: no call of the window that is being filled is missing */
+    bool gone, moved, sums_moved, sure; /* gone: destroyed or aborted by the rank */
 };
 
 /* Messages of one direction with one peer. */
@@ -226,7 +227,8 @@ static struct pair *pair_of(struct roll_fold *fold, const struct roll_record *re
         roll_map_add(&fold->pair_at, key, (uint32_t)fold->pairs) != 0) {
         return NULL;
     }
-    fold->pair[fold->pairs] = (struct pair){.peer = (uint32_t)rec->peer, .comm = rec->comm, .op = rec->op, .sure = true};
+    fold->pair[fold->pairs] =
+        (struct pair){.peer = (uint32_t)rec->peer, .comm = rec->comm, .op = rec->op, .sure = true};
     return &fold->pair[fold->pairs++];
 }
 
@@ -504,6 +506,7 @@ bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *
         return false;
     }
     const struct pair *p = &fold->pair[i - fold->members];
-    *out = (struct roll_fold_place){.comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .made = p->made, .sure = p->sure};
+    *out = (struct roll_fold_place){
+        .comm = p->comm, .op = p->op, .peer = p->peer, .next = p->next, .made = p->made, .sure = p->sure};
     return true;
 }

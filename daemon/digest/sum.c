@@ -2,8 +2,8 @@
  * sum.c: see sum.h.
  *
  * A window needs no count of who has filled it: what a child tells of one is compared at once with what was told of it
- * first, and the fronts say who has got past it. To count members by hash was rejected: a message that comes twice would
- * be counted twice, and each level would have to remember who has told what.
+ * first, and the fronts say who has got past it. To count members by hash was rejected: a message that comes twice
+ * would be counted twice, and each level would have to remember who has told what.
  */
 #include "daemon/digest/sum.h"
 
@@ -35,7 +35,7 @@ struct level {
     struct cell *cell; /* owned */
     size_t cells, room;
     struct first first[OPEN];
-    uint64_t sum[ROLL_DIGEST_CLASSES];  /* of messages: of all cells */
+    uint64_t sum[ROLL_DIGEST_CLASSES];   /* of messages: of all cells */
     uint64_t known[ROLL_DIGEST_CLASSES]; /* what the sums were when somebody was told that they are not zero */
     uint64_t low_since_ns, sums_since_ns;
     uint64_t hash;

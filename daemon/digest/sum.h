@@ -1,6 +1,6 @@
 /*
- * sum.h: one level of a tree of digests: a node over its ranks, a relay over nodes, the root over relays. All levels are
- * this one thing.
+ * sum.h: one level of a tree of digests: a node over its ranks, a relay over nodes, the root over relays. All levels
+ * are this one thing.
  *
  * A level judges a communicator of which all members are below it, and passes on the others, as one member set. So a
  * tensor-parallel group is never heard of beyond its node. Windows that all members have filled with calls of one hash
@@ -34,8 +34,8 @@ struct roll_sum_figures {
     uint64_t fronts, windows, hints; /* taken */
     uint64_t done;                   /* windows that were judged here and were alike */
     uint64_t refused;                /* parts of digests that cannot be */
-    uint64_t late;                   /* windows that came when they had been forgotten, and were compared with nothing */
-    uint32_t comms, cells;           /* communicators; communicators of each child */
+    uint64_t late;         /* windows that came when they had been forgotten, and were compared with nothing */
+    uint32_t comms, cells; /* communicators; communicators of each child */
 };
 void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out);
 

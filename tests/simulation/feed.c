@@ -542,7 +542,8 @@ static int begin(struct feeder *f)
                                                  .levels = f->options.levels,
                                                  .history = f->options.history,
                                                  .period_ns = 100 * MS_,
-                                                 .seed = f->rng.state});
+                                                 .seed = f->rng.state,
+                                                 .faults = f->options.faults});
     } else {
         f->e = roll_engine_new(&config);
     }

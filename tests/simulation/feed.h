@@ -24,8 +24,8 @@ struct found {
 struct findings {
     struct found found[FOUND_MAX]; /* no notes */
     uint32_t founds;
-    bool live;  /* fed as a job runs, with no node late: times mean something */
-    bool lossy; /* records were lost on purpose */
+    bool live;   /* fed as a job runs, with no node late: times mean something */
+    bool lossy;  /* records were lost on purpose */
     bool looked; /* an engine saw records: always, but where digests go before it */
     const char *style;
 };
@@ -36,6 +36,7 @@ struct feed_options {
     uint32_t patience_s; /* time that passes after the last record; at least 14 */
     uint32_t levels;     /* of digests before the engine (nodes.h); 0: the engine sees all records */
     uint32_t history;    /* nodes.h */
+    bool faults;         /* nodes.h */
 };
 /* Feeds the story once, in the way that `order` chooses. 0, or -1 without memory. */
 int feed(const struct program *p, const struct story *s, uint64_t order, const struct feed_options *o,

@@ -26,6 +26,11 @@ static const char help[] =
     "  --only MUTATION  programs with this mistake only (tests/simulation/mutation.def)\n"
     "  --orders N       each of them in N orders of arrival; 3 when not given\n"
     "\n"
+    "how the engine hears of them:\n"
+    "  --digest N       through N levels of digests (1-3): the engine sees records where the hashes say so\n"
+    "  --history N      so many records of each rank are fed then for the sake of what came before; 512\n"
+    "  --faults         digests are lost, and agents, relays and the root are started anew\n"
+    "\n"
     "what is said of them:\n"
     "  --failures N     at most N failures as they come; 20 when not given\n"
     "  --report N       the N most frequent kinds of failure, each with its smallest program\n"
@@ -72,8 +77,9 @@ int main(int argc, char **argv)
     static const struct option names[] = {
         {"seeds", 1, NULL, 's'},  {"orders", 1, NULL, 'o'},   {"healthy", 0, NULL, 'h'}, {"sick", 0, NULL, 'i'},
         {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},   {"limits", 1, NULL, 'l'},
-        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'}, {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},
-        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {NULL, 0, NULL, 0}};
+        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'},
+        {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},  {"faults", 0, NULL, 'F'},  {"long", 1, NULL, 'g'},
+        {"into", 1, NULL, 'n'},   {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
     uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -110,7 +116,13 @@ int main(int argc, char **argv)
         case 'r':
             return rows_run(optarg, false);
         case 'd':
+            if (n < 1 || n > 3) {
+                return refuse("number of levels, 1 to 3", optarg);
+            }
             run_levels = (uint32_t)n;
+            break;
+        case 'F':
+            run_faults = true;
             break;
         case 'y':
             run_history = (uint32_t)n;

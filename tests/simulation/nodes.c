@@ -319,8 +319,77 @@ static void tell_node(struct nodes *n, uint32_t node, uint64_t now)
     }
 }
 
+/* The levels above a node tell everything anew. */
+static void tell_again(struct nodes *n, uint32_t node)
+{
+    for (uint32_t r = node * n->how.per_node; r < (node + 1) * n->how.per_node && r < n->how.ranks; r++) {
+        roll_fold_again(n->rank[r].fold);
+    }
+    roll_sum_again(n->node[node]);
+}
+
+static void renew(roll_sum_t **sum, bool is_root)
+{
+    roll_sum_destroy(sum);
+    *sum = need(roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND_NS, .is_root = is_root}));
+}
+
+/* An agent is started anew: it has what the ring still holds, which may not be everything. */
+static void renew_agent(struct nodes *n, uint32_t node, uint64_t now)
+{
+    renew(&n->node[node], false);
+    for (uint32_t r = node * n->how.per_node; r < (node + 1) * n->how.per_node && r < n->how.ranks; r++) {
+        struct rank_node *k = &n->rank[r];
+        roll_fold_destroy(&k->fold);
+        k->fold = need(roll_fold_new(INSIDE_NS));
+        for (uint32_t i = 0; i < k->defs; i++) {
+            if (k->def[i].type == ROLL_DEF_COMM) {
+                (void)roll_fold_comm(k->fold, k->def[i].id, &k->def[i].comm.info);
+            }
+        }
+        for (uint32_t t = k->recs > 100 ? k->recs - 100 : 0; t < k->recs; t++) {
+            (void)roll_fold_record(k->fold, &k->rec[t], k->rec[t].enter_ns < now ? k->rec[t].enter_ns : now);
+        }
+    }
+}
+
+/* Something dies, and comes back at once. */
+static void fault(struct nodes *n, uint64_t now)
+{
+    uint32_t node = rng_below(&n->rng, n->nodes);
+    switch (rng_below(&n->rng, 4)) {
+    case 0: /* a digest is lost with its link */
+        for (uint32_t r = node * n->how.per_node; r < (node + 1) * n->how.per_node && r < n->how.ranks; r++) {
+            roll_digest_clear(&n->digest);
+            roll_fold_cut(n->rank[r].fold, now, &n->digest);
+        }
+        tell_again(n, node);
+        break;
+    case 1:
+        renew_agent(n, node, now);
+        break;
+    case 2:
+        renew(&n->relay[node / 2], false);
+        tell_again(n, node / 2 * 2);
+        if (node / 2 * 2 + 1 < n->nodes) {
+            tell_again(n, node / 2 * 2 + 1);
+        }
+        break;
+    default:
+        renew(&n->root, true);
+        for (uint32_t i = 0; i < n->nodes; i++) {
+            tell_again(n, i);
+            roll_sum_again(n->relay[i / 2]);
+        }
+        break;
+    }
+}
+
 void nodes_tick(struct nodes *n, uint64_t now)
 {
+    if (n->how.faults && rng_chance(&n->rng, 10)) {
+        fault(n, now);
+    }
     for (uint32_t i = 0; i < n->nodes; i++) {
         if (now >= n->next_ns[i]) {
             tell_node(n, i, now);

@@ -12,10 +12,11 @@ struct nodes;
 
 struct nodes_how {
     uint32_t ranks, per_node;
-    uint32_t levels;   /* 1: the root alone; 2: nodes below; 3: relays of two nodes each between */
-    uint32_t history;  /* records of each rank that are fed for the sake of what came before */
+    uint32_t levels;    /* 1: the root alone; 2: nodes below; 3: relays of two nodes each between */
+    uint32_t history;   /* records of each rank that are fed for the sake of what came before */
     uint64_t period_ns; /* between two digests of a node */
-    uint64_t seed;     /* when in its period each node tells */
+    uint64_t seed;      /* when in its period each node tells */
+    bool faults;        /* digests are lost, and agents, relays and the root are started anew */
 };
 
 struct nodes *nodes_new(const struct nodes_how *how);
@@ -33,7 +34,8 @@ void nodes_tick(struct nodes *nodes, uint64_t now_ns);
 
 /* The engine that looks at the records; NULL: nobody had to look. */
 roll_engine_t *nodes_engine(struct nodes *nodes);
-/* How many engines have been opened: a later one looks further back, and its verdicts take the place of the earlier's. */
+/* How many engines have been opened: a later one looks further back, and its verdicts take the place of the earlier's.
+ */
 uint32_t nodes_opened(const struct nodes *nodes);
 /* Hints that came to the root, as bits by kind. */
 uint32_t nodes_hints(const struct nodes *nodes);

@@ -8,12 +8,14 @@
 
 static struct table {
     uint64_t outcome[MUTATION_KINDS + 1][OUTCOMES];
+    uint64_t looked;                         /* runs in which an engine saw records */
     uint64_t programs, runs, refused, hung;  /* hung: the correct program hangs, which is the simulator's own fault */
     uint32_t *latency_us[MUTATION_KINDS][2]; /* owned; since the mistake, since the job stands still */
     uint32_t latencies[MUTATION_KINDS], room[MUTATION_KINDS];
 } table;
 
-uint32_t run_levels, run_history;
+uint32_t run_levels, run_history = 512;
+bool run_faults;
 struct program run_base, run_sick;
 struct story run_story;
 
@@ -96,11 +98,13 @@ enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, 
     how.texts = show;
     how.levels = run_levels;
     how.history = run_history;
+    how.faults = run_faults;
     if (feed(&run_sick, &run_story, seed * 1000 + order, &how, f) != 0) {
         exit(2);
     }
     enum outcome outcome = judge(&run_sick, k, &run_story, f, &latency);
     table.runs++;
+    table.looked += f->looked;
     table.outcome[k->kind][outcome]++;
     if (latency.known && f->live) {
         note_latency(k, &latency);
@@ -222,6 +226,10 @@ void table_show(double seconds)
     printf("%llu programs, %llu runs, %.1f s: %.0f programs/s (%llu did not fit)\n", (unsigned long long)table.programs,
            (unsigned long long)table.runs, seconds, (double)table.programs / seconds,
            (unsigned long long)table.refused);
+    if (run_levels != 0) {
+        printf("records were looked at in %llu runs, and in the other %llu the digests agreed\n",
+               (unsigned long long)table.looked, (unsigned long long)(table.runs - table.looked));
+    }
     if (table.hung > 0) {
         printf("%llu correct programs hang: the generator or the oracle is wrong\n", (unsigned long long)table.hung);
     }

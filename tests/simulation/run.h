@@ -13,12 +13,13 @@ struct options {
     bool healthy, sick, print, shrink;
     const char *limits, *sample;
     uint32_t samples;
-    uint32_t levels, history; /* of digests before the engine */
     enum mutation_kind only;
 };
 
 /* The correct program of the last seed, the same with its mistake, and what became of that. */
+/* Digests before the engine (nodes.h); levels 0: none. */
 extern uint32_t run_levels, run_history;
+extern bool run_faults;
 extern struct program run_base, run_sick;
 extern struct story run_story;
 
