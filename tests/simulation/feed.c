@@ -620,6 +620,7 @@ int feed(const struct program *p, const struct story *s, uint64_t order, const s
         (void)roll_engine_finish(engine_of(&f));
         collect(&f);
     }
+    out->hints = f.nodes ? nodes_hints(f.nodes) : 0;
     out->looked = engine_of(&f) != NULL;
     nodes_destroy(&f.nodes);
     roll_engine_destroy(&f.e);

@@ -24,9 +24,10 @@ struct found {
 struct findings {
     struct found found[FOUND_MAX]; /* no notes */
     uint32_t founds;
-    bool live;   /* fed as a job runs, with no node late: times mean something */
-    bool lossy;  /* records were lost on purpose */
-    bool looked; /* an engine saw records: always, but where digests go before it */
+    bool live;      /* fed as a job runs, with no node late: times mean something */
+    bool lossy;     /* records were lost on purpose */
+    uint32_t hints; /* why: a bit for each enum roll_digest_why; 0: a process had failed */
+    bool looked;    /* an engine saw records: always, but where digests go before it */
     const char *style;
 };
 

@@ -406,7 +406,7 @@ void nodes_tick(struct nodes *n, uint64_t now)
     size_t before = n->wanted.hints;
     for (size_t i = 0; i < n->up.hints; i++) {
         const struct roll_digest_hint *h = &n->up.hint[i];
-        n->hints |= 1u << h->why;
+        n->hints |= n->opened == 0 ? 1u << h->why : 0;
         if (h->why == ROLL_HINT_DIFFERS || h->why == ROLL_HINT_MESSAGES) {
             roll_digest_add_hint(&n->wanted, h->key, (enum roll_digest_why)h->why, h->seq);
         }

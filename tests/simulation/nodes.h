@@ -37,7 +37,7 @@ roll_engine_t *nodes_engine(struct nodes *nodes);
 /* How many engines have been opened: a later one looks further back, and its verdicts take the place of the earlier's.
  */
 uint32_t nodes_opened(const struct nodes *nodes);
-/* Hints that came to the root, as bits by kind. */
+/* Hints that opened the first of them, as bits by kind. */
 uint32_t nodes_hints(const struct nodes *nodes);
 
 #endif

@@ -9,6 +9,7 @@
 static struct table {
     uint64_t outcome[MUTATION_KINDS + 1][OUTCOMES];
     uint64_t looked;                         /* runs in which an engine saw records */
+    uint64_t why[32];                        /* by what the first hints said */
     uint64_t programs, runs, refused, hung;  /* hung: the correct program hangs, which is the simulator's own fault */
     uint32_t *latency_us[MUTATION_KINDS][2]; /* owned; since the mistake, since the job stands still */
     uint32_t latencies[MUTATION_KINDS], room[MUTATION_KINDS];
@@ -105,6 +106,9 @@ enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, 
     enum outcome outcome = judge(&run_sick, k, &run_story, f, &latency);
     table.runs++;
     table.looked += f->looked;
+    for (uint32_t i = 0; i < 32; i++) {
+        table.why[i] += f->looked && (f->hints >> i & 1) != 0;
+    }
     table.outcome[k->kind][outcome]++;
     if (latency.known && f->live) {
         note_latency(k, &latency);
@@ -207,6 +211,10 @@ static void show_row(const char *name, const uint64_t *outcome, uint32_t kind)
     printf("\n");
 }
 
+/* By enum roll_digest_why. */
+static const char *const why_name[] = {"",        "differs", "stands", "messages", "inside",
+                                       "refused", "threads", "life",   "other"};
+
 void table_show(double seconds)
 {
     printf("%-15s %7s %7s", "mistake", "runs", "right");
@@ -229,6 +237,9 @@ void table_show(double seconds)
     if (run_levels != 0) {
         printf("records were looked at in %llu runs, and in the other %llu the digests agreed\n",
                (unsigned long long)table.looked, (unsigned long long)(table.runs - table.looked));
+        for (uint32_t i = 1; i < sizeof(why_name) / sizeof(*why_name); i++) {
+            printf("  %-9s %llu\n", why_name[i], (unsigned long long)table.why[i]);
+        }
     }
     if (table.hung > 0) {
         printf("%llu correct programs hang: the generator or the oracle is wrong\n", (unsigned long long)table.hung);
