@@ -25,7 +25,7 @@ struct roll_digest_front {
     uint64_t key;
     uint64_t hash;      /* of the calls since the last window's end; of no meaning where low and high differ */
     uint32_t size;      /* members of the communicator */
-    uint32_t members;   /* those of them for whom the sender speaks */
+    uint32_t members;   /* those of them for whom the sender speaks; 0: the sender judges all by itself from here on */
     uint32_t low, high; /* the least and the most collectives that one of these has made */
     bool differs;       /* low == high, and yet their calls since the last window's end differ */
 };

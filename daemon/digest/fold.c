@@ -15,12 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MASK        (ROLL_DIGEST_WINDOW - 1)
-#define THREADS     64u
-#define NCCL_GOING  7                         /* ncclInProgress: a call of a nonblocking communicator has been taken */
-#define SEQ_MOST    (UINT32_MAX - (1u << 24)) /* a higher number comes from a damaged record */
-#define WINDOWS_NEW 64u /* windows that one cut tells of one communicator; more were filled: the oldest are not known  \
-                         */
+#define MASK       (ROLL_DIGEST_WINDOW - 1)
+#define THREADS    64u
+#define NCCL_GOING 7                         /* ncclInProgress: a call of a nonblocking communicator has been taken */
+#define SEQ_MOST   (UINT32_MAX - (1u << 24)) /* a higher number comes from a damaged record */
+#define WINDOWS_NEW                                                                                                    \
+    64u /* windows that one cut tells of one communicator; more were filled: the oldest are not known                  \
+         */
 
 struct filled {
     uint64_t hash;

@@ -44,6 +44,7 @@ struct level {
     uint32_t stands; /* that the last member stands at this call has been told; its number + 1 */
     uint32_t alike;  /* the same of all members, at one call and not alike */
     bool differs, moved, sums_moved;
+    bool told; /* the level above believes that it has to judge this communicator */
 };
 
 struct roll_sum {
@@ -61,6 +62,7 @@ roll_sum_t *roll_sum_new(const struct roll_sum_config *config)
     roll_sum_t *sum = calloc(1, sizeof(*sum));
     if (sum) {
         sum->config = *config;
+        sum->config.most = config->most ? config->most : 1u << 20;
     }
     return sum;
 }
@@ -88,6 +90,10 @@ static struct level *level_of(struct roll_sum *sum, uint64_t key)
     uint32_t at = roll_map_get(&sum->at, key);
     if (at != ROLL_MAP_NONE) {
         return &sum->level[at];
+    }
+    if (sum->levels == sum->config.most) {
+        sum->figures.refused++;
+        return NULL;
     }
     if (ROLL_GROW(sum->level, sum->room, sum->levels + 1) != 0 ||
         roll_map_add(&sum->at, key, (uint32_t)sum->levels) != 0) {
@@ -133,7 +139,7 @@ static void hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, u
 
 static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f)
 {
-    if (f->members == 0 || f->members > f->size || f->low > f->high) {
+    if (f->size == 0 || f->members > f->size || f->low > f->high) {
         sum->figures.refused++;
         return ROLL_E_ARG;
     }
@@ -256,7 +262,11 @@ static void judge_place(struct roll_sum *sum, struct level *c, uint64_t now_ns)
         c->stands = c->low + 1;
         hint(sum, c->key, ROLL_HINT_STANDS, c->low);
     }
-    for (uint32_t full = c->low / ROLL_DIGEST_WINDOW; c->judged < full && !absent; c->judged++) {
+    uint32_t full = c->low / ROLL_DIGEST_WINDOW;
+    if (full - c->judged > OPEN && c->judged < full) {
+        c->judged = full - OPEN; /* what lies before has been forgotten, or was judged by a sum before this one */
+    }
+    for (; c->judged < full && !absent; c->judged++) {
         const struct first *first = &c->first[c->judged % OPEN];
         sum->figures.done += first->window == c->judged + 1 && !first->differs;
     }
@@ -278,18 +288,38 @@ static void judge_messages(struct roll_sum *sum, struct level *c, uint64_t now_n
     }
 }
 
+static void tell_sums(const struct level *c, const uint64_t *sum, struct roll_digest *up)
+{
+    struct roll_digest_messages sums = {.key = c->key};
+    memcpy(sums.sum, sum, sizeof(sums.sum));
+    roll_digest_add_messages(up, &sums);
+}
+
+/* All members have turned out to stand below this level: nobody above need judge any more. */
+static void take_over(struct level *c, struct roll_digest *up)
+{
+    static const uint64_t none[ROLL_DIGEST_CLASSES];
+    roll_digest_add_front(up, &(struct roll_digest_front){.key = c->key, .size = c->size});
+    tell_sums(c, none, up);
+    c->told = false;
+    c->sums_moved = true;
+}
+
 /* Members of the communicator stand elsewhere: those that stand below this level are told of as one. */
 static void pass_on(struct level *c, struct roll_digest *up)
 {
     uint32_t full = c->low / ROLL_DIGEST_WINDOW;
-    for (c->judged = full - c->judged > OPEN ? full - OPEN : c->judged; c->judged < full; c->judged++) {
+    if (full - c->judged > OPEN && c->judged < full) {
+        c->judged = full - OPEN;
+    }
+    for (; c->judged < full; c->judged++) {
         const struct first *first = &c->first[c->judged % OPEN];
         if (first->window == c->judged + 1) {
             roll_digest_add_window(
                 up, &(struct roll_digest_window){.key = c->key, .hash = first->hash, .window = c->judged});
         }
     }
-    if (c->moved && c->members != 0) {
+    if (c->moved) {
         roll_digest_add_front(up, &(struct roll_digest_front){.key = c->key,
                                                               .hash = c->hash,
                                                               .size = c->size,
@@ -299,11 +329,10 @@ static void pass_on(struct level *c, struct roll_digest *up)
                                                               .differs = c->differs});
     }
     if (c->sums_moved) {
-        struct roll_digest_messages sums = {.key = c->key};
-        memcpy(sums.sum, c->sum, sizeof(sums.sum));
-        roll_digest_add_messages(up, &sums);
+        tell_sums(c, c->sum, up);
         c->sums_moved = false;
     }
+    c->told = true;
     c->moved = false;
 }
 
@@ -314,7 +343,13 @@ void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
         if (c->moved) {
             look(c, now_ns);
         }
-        if (c->members == c->size || sum->config.is_root) {
+        bool complete = c->members == c->size && c->size != 0;
+        if (complete && c->told && !sum->config.is_root) {
+            take_over(c, up);
+        }
+        if (c->members == 0 && (sum->config.is_root || !c->told)) {
+            c->moved = false; /* a level below judges it */
+        } else if (complete || sum->config.is_root) {
             judge_place(sum, c, now_ns);
             judge_messages(sum, c, now_ns);
             c->moved = false;

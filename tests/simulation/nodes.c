@@ -3,6 +3,7 @@
  */
 #include "tests/simulation/nodes.h"
 
+#include "daemon/digest/digest_bytes.h"
 #include "daemon/digest/excerpt.h"
 #include "daemon/digest/sum.h"
 #include "tests/simulation/execute.h"
@@ -40,9 +41,9 @@ struct nodes {
     bool failed; /* a process has ended, and not in good order */
     struct rng rng;
     roll_engine_t *e;
-    struct roll_digest digest, up, wanted; /* wanted: hints that name a place */
-    uint64_t begin[RANKS_MAX];             /* from which ticket on the engine was fed */
-    uint32_t opened;                       /* how often an engine was opened */
+    struct roll_digest digest, up, came, wanted; /* wanted: hints that name a place */
+    uint64_t begin[RANKS_MAX];                   /* from which ticket on the engine was fed */
+    uint32_t opened;                             /* how often an engine was opened */
 };
 
 static void *need(void *memory)
@@ -94,6 +95,7 @@ void nodes_destroy(struct nodes **pointer)
     roll_engine_destroy(&n->e);
     roll_digest_fini(&n->digest);
     roll_digest_fini(&n->up);
+    roll_digest_fini(&n->came);
     roll_digest_fini(&n->wanted);
     free(n);
     *pointer = NULL;
@@ -305,17 +307,30 @@ static void open_engine(struct nodes *n, uint64_t now)
 
 /* digests */
 
+/* A digest goes up, in payloads so small that most need several. */
+static void tell(struct nodes *n, roll_sum_t *to, uint32_t child, const struct roll_digest *d, uint64_t now)
+{
+    struct roll_digest_cursor cursor = {0};
+    unsigned char bytes[256];
+    for (size_t used; (used = roll_digest_encode(d, &cursor, bytes, sizeof(bytes))) != 0;) {
+        roll_digest_clear(&n->came);
+        if (roll_digest_decode(bytes, used, &n->came) != 0 || roll_sum_take(to, child, &n->came, now) != 0) {
+            abort();
+        }
+    }
+}
+
 static void tell_node(struct nodes *n, uint32_t node, uint64_t now)
 {
     for (uint32_t r = node * n->how.per_node; r < (node + 1) * n->how.per_node && r < n->how.ranks; r++) {
         roll_digest_clear(&n->digest);
         roll_fold_cut(n->rank[r].fold, now, &n->digest);
-        (void)roll_sum_take(n->how.levels == 1 ? n->root : n->node[node], r, &n->digest, now);
+        tell(n, n->how.levels == 1 ? n->root : n->node[node], r, &n->digest, now);
     }
     if (n->how.levels > 1) {
         roll_digest_clear(&n->up);
         roll_sum_cut(n->node[node], now, &n->up);
-        (void)roll_sum_take(n->how.levels == 2 ? n->root : n->relay[node / 2], node, &n->up, now);
+        tell(n, n->how.levels == 2 ? n->root : n->relay[node / 2], node, &n->up, now);
     }
 }
 
@@ -399,7 +414,7 @@ void nodes_tick(struct nodes *n, uint64_t now)
     for (uint32_t i = 0; i < n->relays && n->how.levels == 3; i++) {
         roll_digest_clear(&n->up);
         roll_sum_cut(n->relay[i], now, &n->up);
-        (void)roll_sum_take(n->root, i, &n->up, now);
+        tell(n, n->root, i, &n->up, now);
     }
     roll_digest_clear(&n->up);
     roll_sum_cut(n->root, now, &n->up);

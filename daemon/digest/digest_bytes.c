@@ -1,0 +1,211 @@
+/*
+ * digest_bytes.c: see digest_bytes.h. A head with four numbers, then the parts, each kind by itself, in the order of
+ * the head; little-endian. Sums that are zero are left out of their part. Numbers of variable length were rejected:
+ * most of a digest are keys and hashes, which they make longer.
+ */
+#include "daemon/digest/digest_bytes.h"
+
+#include "trace/err.h"
+
+#include <string.h>
+
+struct head {
+    uint32_t windows, fronts, sums, hints;
+};
+struct window_bytes {
+    uint64_t key, hash;
+    uint32_t window, reserved;
+};
+struct front_bytes {
+    uint64_t key, hash;
+    uint32_t size, members, low, high;
+    uint32_t flags, reserved; /* FRONT_DIFFERS */
+};
+struct sums_bytes {
+    uint64_t key;
+    uint32_t classes, reserved; /* a bit for each sum that follows, 8 bytes each */
+};
+struct hint_bytes {
+    uint64_t key;
+    uint32_t why, seq;
+};
+#define FRONT_DIFFERS 1u
+
+_Static_assert(sizeof(struct head) == 16 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
+                   sizeof(struct sums_bytes) == 16 && sizeof(struct hint_bytes) == 16,
+               "the sizes are part of the format");
+
+/* encoding */
+
+struct writer {
+    unsigned char *at;
+    size_t left;
+};
+
+static bool put(struct writer *w, const void *bytes, size_t n)
+{
+    if (n > w->left) {
+        return false;
+    }
+    memcpy(w->at, bytes, n);
+    w->at += n;
+    w->left -= n;
+    return true;
+}
+
+static bool put_window(struct writer *w, const struct roll_digest_window *window)
+{
+    struct window_bytes b = {.key = window->key, .hash = window->hash, .window = window->window};
+    return put(w, &b, sizeof(b));
+}
+
+static bool put_front(struct writer *w, const struct roll_digest_front *front)
+{
+    struct front_bytes b = {.key = front->key,
+                            .hash = front->hash,
+                            .size = front->size,
+                            .members = front->members,
+                            .low = front->low,
+                            .high = front->high,
+                            .flags = front->differs ? FRONT_DIFFERS : 0};
+    return put(w, &b, sizeof(b));
+}
+
+static bool put_sums(struct writer *w, const struct roll_digest_messages *sums)
+{
+    unsigned char bytes[sizeof(struct sums_bytes) + sizeof(sums->sum)];
+    struct sums_bytes b = {.key = sums->key};
+    size_t n = sizeof(b);
+    for (unsigned i = 0; i < ROLL_DIGEST_CLASSES; i++) {
+        if (sums->sum[i] != 0) {
+            b.classes |= 1u << i;
+            memcpy(bytes + n, &sums->sum[i], sizeof(sums->sum[i]));
+            n += sizeof(sums->sum[i]);
+        }
+    }
+    memcpy(bytes, &b, sizeof(b));
+    return put(w, bytes, n);
+}
+
+static bool put_hint(struct writer *w, const struct roll_digest_hint *hint)
+{
+    struct hint_bytes b = {.key = hint->key, .why = hint->why, .seq = hint->seq};
+    return put(w, &b, sizeof(b));
+}
+
+size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor *cursor, void *out, size_t room)
+{
+    struct head head = {0};
+    struct writer w = {.at = (unsigned char *)out + sizeof(head), .left = room};
+    if (room < sizeof(head)) {
+        return 0;
+    }
+    w.left -= sizeof(head);
+    for (; cursor->windows < d->windows && put_window(&w, &d->window[cursor->windows]); cursor->windows++) {
+        head.windows++;
+    }
+    bool goes_on = cursor->windows == d->windows;
+    for (; goes_on && cursor->fronts < d->fronts && put_front(&w, &d->front[cursor->fronts]); cursor->fronts++) {
+        head.fronts++;
+    }
+    for (; goes_on && cursor->sums < d->sums && put_sums(&w, &d->messages[cursor->sums]); cursor->sums++) {
+        head.sums++;
+    }
+    for (; goes_on && cursor->hints < d->hints && put_hint(&w, &d->hint[cursor->hints]); cursor->hints++) {
+        head.hints++;
+    }
+    memcpy(out, &head, sizeof(head));
+    return head.windows + head.fronts + head.sums + head.hints == 0 ? 0 : room - w.left;
+}
+
+/* decoding */
+
+struct reader {
+    const unsigned char *at;
+    size_t left;
+};
+
+static bool get(struct reader *r, void *out, size_t n)
+{
+    if (n > r->left) {
+        return false;
+    }
+    memcpy(out, r->at, n);
+    r->at += n;
+    r->left -= n;
+    return true;
+}
+
+static bool get_sums(struct reader *r, struct roll_digest_messages *out)
+{
+    struct sums_bytes b;
+    if (!get(r, &b, sizeof(b)) || b.classes >> ROLL_DIGEST_CLASSES != 0) {
+        return false;
+    }
+    *out = (struct roll_digest_messages){.key = b.key};
+    for (unsigned i = 0; i < ROLL_DIGEST_CLASSES; i++) {
+        if ((b.classes >> i & 1) != 0 && !get(r, &out->sum[i], sizeof(out->sum[i]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool get_parts(struct reader *r, const struct head *head, struct roll_digest *out)
+{
+    for (uint32_t i = 0; i < head->windows; i++) {
+        struct window_bytes b;
+        if (!get(r, &b, sizeof(b))) {
+            return false;
+        }
+        roll_digest_add_window(out, &(struct roll_digest_window){.key = b.key, .hash = b.hash, .window = b.window});
+    }
+    for (uint32_t i = 0; i < head->fronts; i++) {
+        struct front_bytes b;
+        if (!get(r, &b, sizeof(b))) {
+            return false;
+        }
+        roll_digest_add_front(out, &(struct roll_digest_front){.key = b.key,
+                                                               .hash = b.hash,
+                                                               .size = b.size,
+                                                               .members = b.members,
+                                                               .low = b.low,
+                                                               .high = b.high,
+                                                               .differs = (b.flags & FRONT_DIFFERS) != 0});
+    }
+    for (uint32_t i = 0; i < head->sums; i++) {
+        struct roll_digest_messages sums;
+        if (!get_sums(r, &sums)) {
+            return false;
+        }
+        roll_digest_add_messages(out, &sums);
+    }
+    for (uint32_t i = 0; i < head->hints; i++) {
+        struct hint_bytes b;
+        if (!get(r, &b, sizeof(b)) || b.why == 0 || b.why > ROLL_HINT_OTHER) {
+            return false;
+        }
+        roll_digest_add_hint(out, b.key, (enum roll_digest_why)b.why, b.seq);
+    }
+    return true;
+}
+
+int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out)
+{
+    struct reader r = {.at = data, .left = bytes};
+    const struct roll_digest_cursor before = {out->windows, out->fronts, out->sums, out->hints};
+    struct head head;
+    if (!get(&r, &head, sizeof(head))) {
+        return ROLL_E_SHORT;
+    }
+    out->short_of_memory = false;
+    bool whole = get_parts(&r, &head, out) && r.left == 0;
+    if (whole && !out->short_of_memory) {
+        return 0;
+    }
+    out->windows = before.windows;
+    out->fronts = before.fronts;
+    out->sums = before.sums;
+    out->hints = before.hints;
+    return whole ? ROLL_E_NOMEM : ROLL_E_SIZE;
+}

@@ -1,0 +1,26 @@
+/*
+ * digest_bytes.h: a digest as bytes, the payload of a DIGEST frame (docs/FRAME.md). Pure; any thread.
+ */
+#ifndef ROLL_DAEMON_DIGEST_DIGEST_BYTES_H
+#define ROLL_DAEMON_DIGEST_DIGEST_BYTES_H
+
+#include "daemon/digest/digest.h"
+
+/* How much of a digest has been written; zero-initialised: nothing. */
+struct roll_digest_cursor {
+    size_t windows, fronts, sums, hints;
+};
+
+/*
+ * Writes parts of a digest from the cursor on, as many as `room` bytes hold, and moves the cursor behind them. A window
+ * is written before the front that says it is full, also where the two go into different payloads. Returns how many
+ * bytes were written; 0: nothing is left, or `room` is too small for one part.
+ */
+size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor *cursor, void *out, size_t room);
+/*
+ * Appends the parts in a payload to a digest. Borrows data, which may come from anybody. 0; SHORT, SIZE: the bytes are
+ * no digest, and nothing is appended; NOMEM.
+ */
+int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out);
+
+#endif
