@@ -166,7 +166,7 @@ static uint64_t hash_of(const struct member *m, uint32_t calls)
  * nothing is known. */
 static void fill_up_to(struct member *m, uint32_t seq)
 {
-    uint32_t first = m->next / ROLL_DIGEST_WINDOW, last = seq / ROLL_DIGEST_WINDOW;
+    uint32_t first = m->next > 0 ? (m->next - 1) / ROLL_DIGEST_WINDOW : 0, last = seq / ROLL_DIGEST_WINDOW;
     for (uint32_t w = last - first > WINDOWS_NEW ? last - WINDOWS_NEW : first; w < last; w++) {
         bool known = w == first && m->known && m->next == (w + 1) * ROLL_DIGEST_WINDOW;
         m->filled[w % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
