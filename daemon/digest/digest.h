@@ -54,6 +54,7 @@ enum roll_digest_why {
     ROLL_HINT_THREADS = 6,  /* two host threads were inside calls of one communicator at once */
     ROLL_HINT_LIFE = 7,     /* a communicator was aborted or revoked, or was used behind its end */
     ROLL_HINT_OTHER = 8,    /* calls that are not folded: the judgement needs them themselves */
+    ROLL_HINT_QUIET = 9,    /* a rank has called nothing for long, and what it called last may not be over */
 };
 struct roll_digest_hint {
     uint64_t key; /* 0 = no communicator */

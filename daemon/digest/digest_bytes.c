@@ -182,7 +182,7 @@ static bool get_parts(struct reader *r, const struct head *head, struct roll_dig
     }
     for (uint32_t i = 0; i < head->hints; i++) {
         struct hint_bytes b;
-        if (!get(r, &b, sizeof(b)) || b.why == 0 || b.why > ROLL_HINT_OTHER) {
+        if (!get(r, &b, sizeof(b)) || b.why == 0 || b.why > ROLL_HINT_QUIET) {
             return false;
         }
         roll_digest_add_hint(out, b.key, (enum roll_digest_why)b.why, b.seq);

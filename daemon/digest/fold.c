@@ -64,6 +64,9 @@ struct roll_fold {
     struct inside inside[THREADS];
     uint32_t threads;
     uint64_t inside_ns, next_ticket;
+    uint64_t last_ns; /* when the newest record came */
+    bool at_work;     /* calls have been made since the host came back from a wait */
+    bool told_quiet;
     struct roll_digest hints; /* its hints only */
 };
 
@@ -369,6 +372,11 @@ static void take_other(struct roll_fold *fold, const struct roll_record *rec, bo
     }
 }
 
+static bool has_returned(const struct roll_record *rec)
+{
+    return roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+}
+
 int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t now_ns)
 {
     enum roll_op_class class = roll_op_class(rec->op);
@@ -384,6 +392,9 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
     }
     note_host(fold, rec, ticket, now_ns);
     fold->next_ticket = fresh ? ticket + 1 : fold->next_ticket;
+    fold->last_ns = now_ns;
+    fold->told_quiet = false;
+    fold->at_work = call || (fold->at_work && !(class == ROLL_CLASS_SYNC && has_returned(rec)));
     if (!call) {
         take_other(fold, rec, fresh);
         return 0;
@@ -471,6 +482,10 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
             hint(fold, member_of(fold, t->comm), ROLL_HINT_INSIDE, 0);
             t->told = true;
         }
+    }
+    if (fold->at_work && !fold->told_quiet && now_ns - fold->last_ns >= 2 * fold->inside_ns) {
+        hint(fold, NULL, ROLL_HINT_QUIET, 0);
+        fold->told_quiet = true;
     }
     for (size_t i = 0; i < fold->hints.hints; i++) {
         const struct roll_digest_hint *h = &fold->hints.hint[i];

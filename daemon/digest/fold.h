@@ -13,7 +13,8 @@
 
 typedef struct roll_fold roll_fold_t;
 
-/* inside_ns: a host that has been inside one call for so long is told of. NULL: no memory. */
+/* inside_ns: a host that has been inside one call for so long is told of, and a rank that calls nothing for twice as
+ * long. NULL: no memory. */
 roll_fold_t *roll_fold_new(uint64_t inside_ns);
 void roll_fold_destroy(roll_fold_t **fold);
 

@@ -299,6 +299,9 @@ static void open_engine(struct nodes *n, uint64_t now)
                 (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
             }
         }
+        if (k->lost_count != 0 && k->lost_first >= k->recs) { /* nothing has come behind the loss */
+            (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
+        }
         if (k->told_process) {
             (void)roll_engine_process(n->e, k->source, k->proc, k->status);
         }

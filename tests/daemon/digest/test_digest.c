@@ -97,17 +97,19 @@ static void tell(roll_sum_t *sum, struct rank *r, uint32_t child, uint64_t now)
     roll_digest_fini(&d);
 }
 
-/* The hints that the level gives now, as bits; *seq: of the last. */
+/* The hints that the level gives now about the communicator, as bits; *seq: of the last. */
 static uint32_t hints(roll_sum_t *sum, uint64_t now, uint32_t *seq)
 {
     struct roll_digest up = {0};
     uint32_t bits = 0;
     roll_sum_cut(sum, now, &up);
     for (size_t i = 0; i < up.hints; i++) {
-        bits |= 1u << up.hint[i].why;
-        assert_true(up.hint[i].key == KEY);
-        if (seq) {
-            *seq = up.hint[i].seq;
+        assert_true(up.hint[i].key == (up.hint[i].why == ROLL_HINT_QUIET ? 0 : KEY));
+        if (up.hint[i].key == KEY) {
+            bits |= 1u << up.hint[i].why;
+            if (seq) {
+                *seq = up.hint[i].seq;
+            }
         }
     }
     roll_digest_fini(&up);
@@ -528,7 +530,29 @@ static void a_host_that_stays_inside_is_told_of_once(void **state)
     roll_fold_cut(r.fold, INSIDE, &d);
     assert_int_equal(d.hints, 1);
     assert_int_equal(d.hint[0].why, ROLL_HINT_INSIDE);
+    roll_fold_cut(r.fold, 2 * INSIDE - 1, &d);
+    assert_int_equal(d.hints, 1);
+    roll_digest_fini(&d);
+    roll_fold_destroy(&r.fold);
+}
+
+/* A rank that calls nothing is told of while its last calls may go on, and not when it has waited for them. */
+static void a_quiet_rank_is_told_of_once(void **state)
+{
+    (void)state;
+    struct rank r;
+    struct roll_digest d = {0};
+    rank_init(&r, 0, 2);
+    calls(&r, 3);
+    roll_fold_cut(r.fold, 2 * INSIDE - 1, &d);
+    assert_int_equal(d.hints, 0);
+    roll_fold_cut(r.fold, 2 * INSIDE, &d);
     roll_fold_cut(r.fold, 9 * INSIDE, &d);
+    assert_int_equal(d.hints, 1);
+    assert_int_equal(d.hint[0].why, ROLL_HINT_QUIET);
+    calls(&r, 1);
+    feed(&r, (struct roll_record){.op = ROLL_OP_DEVICE_SYNC, .peer = ROLL_PEER_NONE}, ROLL_STATE_RETURNED);
+    roll_fold_cut(r.fold, 20 * INSIDE, &d);
     assert_int_equal(d.hints, 1);
     roll_digest_fini(&d);
     roll_fold_destroy(&r.fold);
@@ -550,6 +574,7 @@ int main(void)
         cmocka_unit_test(bytes_that_are_cut_or_lie_are_refused_whole),
         cmocka_unit_test(an_excerpt_holds_what_is_asked_for),
         cmocka_unit_test(a_host_that_stays_inside_is_told_of_once),
+        cmocka_unit_test(a_quiet_rank_is_told_of_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
