@@ -135,9 +135,9 @@ int roll_engine_place(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t
  * it (op RECV), has number `next`; those before are of no interest. Errors: ARG, NOMEM. */
 int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
                                uint32_t next);
-/* The same where how many of its messages are no captured ones, `made`, is known as well: then messages of the two sides
- * meet by their numbers, wherever each side comes in. To be called for both sides. made UINT32_MAX: that is not known,
- * and the pair is not matched. */
+/* The same where how many of its messages are no captured ones, `made`, is known as well: then messages of the two
+ * sides meet by their numbers, wherever each side comes in. To be called for both sides. made UINT32_MAX: that is not
+ * known, and the pair is not matched. */
 int roll_engine_place_made(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
                            uint32_t next, uint32_t made);
 /* The source has made so many CommSplit calls on this communicator before. Errors: ARG. */

@@ -53,7 +53,7 @@ int roll_engine_place_made(roll_engine_t *e, uint32_t source, uint16_t comm, enu
         struct member *m = source_member(e->source[source], comm);
         bool sends = op == ROLL_OP_SEND;
         p2p_place(sends ? p2p_pair(m->comm, (uint32_t)m->rank, peer) : p2p_pair(m->comm, peer, (uint32_t)m->rank),
-                   sends ? 0 : 1, made);
+                  sends ? 0 : 1, made);
     }
     return err;
 }

@@ -213,7 +213,7 @@ static void show_row(const char *name, const uint64_t *outcome, uint32_t kind)
 
 /* By enum roll_digest_why. */
 static const char *const why_name[] = {"",        "differs", "stands", "messages", "inside",
-                                       "refused", "threads", "life",   "other", "quiet"};
+                                       "refused", "threads", "life",   "other",    "quiet"};
 
 void table_show(double seconds)
 {
