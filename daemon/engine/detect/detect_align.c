@@ -8,6 +8,8 @@
  */
 #include "daemon/engine/detect/detector.h"
 
+#include <stdio.h>
+
 static bool all_in_one_group(const struct source *s, uint64_t ticket, uint32_t n, uint32_t comm)
 {
     const struct entry *first = source_entry(s, ticket);
@@ -118,7 +120,7 @@ static bool align_disagree(struct roll_engine *e, const struct finding *given)
                    all_in_one_group(f->minor_source, f->minor_ticket, f->length, minor->rec.comm) &&
                    all_in_one_group(f->major_source, f->major_ticket, f->length, major->rec.comm);
     if (!grouped && !f->harmless) {
-        comm_mute(e, f->comm, f->seq);
+        comm_mute(e, f->comm, f->shown);
         comm_explained(e, f->comm);
     }
     if (two && says_less(f, &astray)) {
@@ -154,6 +156,14 @@ static bool align_disagree(struct roll_engine *e, const struct finding *given)
             &w, " All are in one group, in which NCCL sorts calls itself; its documentation still demands one order.");
     } else {
         words_add(&w, " From there on calls meet that do not belong together: NCCL hangs or corrupts data.");
+    }
+    if (f->shown > f->seq) {
+        char upto[32] = "";
+        if (f->shown - f->seq > 1) {
+            (void)snprintf(upto, sizeof(upto), " to #%u", f->shown - 1);
+        }
+        words_add(&w, " #%u%s look%s alike on both sides, and only the lines of the program differ; it shows at #%u.",
+                  f->seq, upto, f->shown - f->seq > 1 ? "" : "s", f->shown);
     }
     if (two) {
         words_astray(&w, &astray);

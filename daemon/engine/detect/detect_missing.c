@@ -324,6 +324,41 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     roll_rankset_fini(&in);
 }
 
+/*
+ * The ranks that never make the call have left out an earlier one: from there on their calls are those that their peers
+ * make behind it, by the lines of the program. That is what is told then, and not where the calls run out.
+ */
+static bool tell_parting(struct roll_engine *e, const struct block *b, const struct entry *waits)
+{
+    const struct member *a = comm_member_of(b->comm, source_index(e, b->waiter));
+    const struct member *m = comm_member_of(b->comm, source_index(e, b->rank));
+    bool in_order = (b->kind == BLOCK_FINISHED && !source_failed(b->rank)) || b->kind == BLOCK_GONE;
+    struct parting part;
+    /* Ranks that run out at the same call are taken to have left out the same one; each could have its own. */
+    bool one = roll_rankset_count(&b->absent) == 1 && b->camp == CAMP_MADE && !b->beside;
+    if (!in_order || !one || !a || !m || m->next > waits->rec.seq ||
+        !part_find(e, a, m, m->next, e->config.window, true, &part) || part.overlap < 2) {
+        return false;
+    }
+    struct finding f = {.comm = b->comm,
+                        .seq = part.seq,
+                        .shown = waits->rec.seq,
+                        .kind = ALIGN_SKIP,
+                        .length = part.length,
+                        .overlap = part.overlap,
+                        .certainty = ROLL_PROVEN,
+                        .minor_source = b->rank,
+                        .minor_ticket = roll_seal_ticket(part.b->seal),
+                        .major_source = b->waiter,
+                        .major_ticket = roll_seal_ticket(part.a->seal)};
+    (void)roll_rankset_copy(&f.minor, &b->absent);
+    waiting_at(e, b, &f.major);
+    bool told = detect_align.disagree(e, &f);
+    roll_rankset_fini(&f.minor);
+    roll_rankset_fini(&f.major);
+    return told;
+}
+
 static bool missing_block(struct roll_engine *e, const struct block *b)
 {
     const struct row *row = NULL;
@@ -348,7 +383,9 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
             missing_set_told(e->source[i]);
         }
     }
-    speak(e, b, row, waits);
+    if (!tell_parting(e, b, waits)) {
+        speak(e, b, row, waits);
+    }
     return true;
 }
 

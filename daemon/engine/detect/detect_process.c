@@ -141,6 +141,113 @@ static bool consequence(const struct source *s)
     return !crashed(s) && (source_explained(s) || (entry && !entry_answered(s, entry)));
 }
 
+/* Two dead ranks made the same last call, at the same place, and ended alike: one line tells both. */
+static bool ended_alike(const struct source *a, const struct source *b)
+{
+    bool calls = a->last.op == b->last.op;
+    if (calls && a->last.op != ROLL_OP_NONE) {
+        calls = match_signature(&a->last) == match_signature(&b->last) && a->last.seq == b->last.seq &&
+                site_of(a, &a->last) == site_of(b, &b->last);
+    }
+    return calls && a->exit_status == b->exit_status;
+}
+
+/* One side for all dead ranks whose end was alike, that of the first to die first; at most `sides`. What differs in how
+ * the others ended stands in *w. */
+static void say_ends(struct roll_engine *e, struct roll_verdict *v, const struct roll_rankset *dead,
+                     const struct source *first, uint32_t sides, struct words *w)
+{
+    struct roll_rankset left = {0};
+    const struct source *one = first;
+    (void)roll_rankset_copy(&left, dead);
+    for (uint32_t n = 0; one && n < sides; n++) {
+        struct roll_rankset alike = {0}, rest = {0};
+        const struct source *next = NULL;
+        bool same = true; /* false: the last side holds all that are left, which were not alike */
+        for (uint32_t i = 0; i < e->sources; i++) {
+            const struct source *s = e->source[i];
+            if (!roll_rankset_has(&left, s->world)) {
+                continue;
+            }
+            bool as_one = ended_alike(one, s), in = as_one || n + 1 == sides;
+            same = same && (as_one || !in);
+            (void)roll_rankset_add(in ? &alike : &rest, s->world);
+            next = in || (next && next->proc_ns <= s->proc_ns) ? next : s;
+        }
+        say_side(v, one, source_index(e, one), &alike, one->last.op != ROLL_OP_NONE && same ? &one->last : NULL);
+        if (n > 0 && same && one->exit_status != first->exit_status) {
+            words_add(w, "; ");
+            words_ranks(w, &alike);
+            words_add(w, ": ");
+            words_exit(w, one->exit_status);
+        }
+        roll_rankset_fini(&left);
+        left = rest;
+        roll_rankset_fini(&alike);
+        one = next;
+    }
+    roll_rankset_fini(&left);
+}
+
+/* The members of c that have made collective #seq, which a dead one never makes: they wait for it. One of them. */
+static const struct source *who_waits(const struct roll_engine *e, const struct comm *c, uint32_t seq,
+                                      struct roll_rankset *out)
+{
+    const struct source *one = NULL;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        if (s && source_alive(s) && !m->gone && m->ended == 0 && !m->unsure && m->next > seq) {
+            (void)roll_rankset_add(out, s->world);
+            one = one ? one : s;
+        }
+    }
+    return one;
+}
+
+/*
+ * Adds where the death is felt: the call of the dead rank's communicators that live members have made and it has not,
+ * the one in which most wait; and who they are, where the wait graph has not said so. A death is told before a wait is
+ * old enough for the graph.
+ */
+static void say_felt(struct roll_engine *e, struct roll_verdict *v, const struct source *dead, struct words *w)
+{
+    struct comm *at = NULL;
+    const struct source *waiter = NULL;
+    struct roll_rankset most = {0};
+    for (uint32_t i = 0; i < dead->members; i++) {
+        const struct member *m = dead->member[i];
+        struct roll_rankset here = {0};
+        if (!m || m->gone || m->ended != 0 || m->unsure || m->comm->aborted) {
+            continue;
+        }
+        const struct source *one = who_waits(e, m->comm, m->next, &here);
+        e->effort += m->comm->size;
+        if (one && roll_rankset_count(&here) > roll_rankset_count(&most)) {
+            (void)roll_rankset_copy(&most, &here);
+            at = m->comm;
+            waiter = one;
+        }
+        roll_rankset_fini(&here);
+    }
+    const struct member *m = at ? comm_member_of(at, source_index(e, dead)) : NULL;
+    uint64_t ticket = m ? source_ticket_of(waiter, comm_member_of(at, source_index(e, waiter)), m->next) : NO_TICKET;
+    const struct entry *waits = ticket != NO_TICKET ? source_entry(waiter, ticket) : NULL;
+    if (waits) {
+        say_comm(v, at, m->next);
+        say_side(v, waiter, source_index(e, waiter), &most, &waits->rec);
+        (void)roll_rankset_union(&v->waiting, &most);
+        words_add(w, " ");
+        words_wait(w, &most);
+        words_add(w, " for rank %u in ", dead->world);
+        words_call(w, &waits->rec);
+        words_add(w, ", #%u on ", m->next);
+        words_comm(w, at);
+        words_add(w, ".");
+    }
+    roll_rankset_fini(&most);
+}
+
 static void speak(struct roll_engine *e, const struct roll_rankset *dead, const struct source *first,
                   enum roll_certainty certainty, const struct roll_rankset *waiting)
 {
@@ -151,7 +258,8 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
     if (certainty != ROLL_NOTE) {
         (void)roll_rankset_copy(&v->culprits, dead);
     }
-    say_side(v, first, source_index(e, first), dead, first->last.op != ROLL_OP_NONE ? &first->last : NULL);
+    struct words others = {.used = 0};
+    say_ends(e, v, dead, first, certainty == ROLL_NOTE ? 1 : ROLL_VERDICT_SIDES - 1, &others);
     v->event_ns = first->last_ns;
     struct words w = {.used = 0};
     words_ranks(&w, dead);
@@ -161,7 +269,7 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
         words_add(&w, "rank %u first: ", first->world);
     }
     words_exit(&w, first->exit_status);
-    words_add(&w, ") on host %s, pid %u", first->info.host, first->info.pid);
+    words_add(&w, "%s) on host %s, pid %u", others.used ? others.text : "", first->info.host, first->info.pid);
     if (first->last.op != ROLL_OP_NONE) {
         words_add(&w, "; its last NCCL call was ");
         words_call(&w, &first->last);
@@ -183,6 +291,9 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
                        : ": it ended by itself.");
     if (waiting) {
         (void)roll_rankset_copy(&v->waiting, waiting);
+    }
+    if (certainty != ROLL_NOTE) {
+        say_felt(e, v, first, &w);
     }
     say_text(e, v, "%s", w.text);
 }

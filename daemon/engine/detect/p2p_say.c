@@ -242,8 +242,10 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
         return;
     }
     bool itself = p->end[0] == p->end[1];
-    bool adds = !itself && exchange_adds(e, c, p->end[side]);
-    unsigned odd = itself || adds ? 2 : rehearsed_end(e, b, entry, ticket);
+    /* Two calls do not say who is wrong, but an exit code does. */
+    bool failed = !itself && b->kind == BLOCK_FINISHED && source_failed(e->source[other]);
+    bool adds = !itself && !failed && exchange_adds(e, c, p->end[side]);
+    unsigned odd = itself || adds || failed ? 2 : rehearsed_end(e, b, entry, ticket);
     struct roll_verdict *v = say(e, code, odd == 2 ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;
@@ -271,6 +273,9 @@ void p2p_say_unmatched(struct roll_engine *e, const struct block *b, const struc
     if (itself) {
         (void)roll_rankset_copy(&v->culprits, &set[side]);
         words_add(&w, " A message to oneself needs both its send and its receive, in one group.");
+    } else if (failed) {
+        (void)roll_rankset_copy(&v->culprits, &set[!side]);
+        words_add(&w, " It has failed: look at what it printed last.");
     } else if (adds) {
         (void)roll_rankset_copy(&v->culprits, &set[side]);
         words_add(&w, " All messages without partner are rank %u's: it makes calls that none of its partners makes.",

@@ -295,7 +295,7 @@ void align_grouped(struct roll_engine *e, const struct member *m, uint32_t seq, 
 {
     struct comm *c = m->comm;
     const struct slot *s = comm_slot(c, seq);
-    struct finding f = {.comm = c, .seq = seq, .kind = ALIGN_GROUP, .length = 1, .tie = true};
+    struct finding f = {.comm = c, .seq = seq, .shown = seq, .kind = ALIGN_GROUP, .length = 1, .tie = true};
     c->group_told = true;
     f.minor_source = e->source[m->source];
     f.minor_ticket = ticket;

@@ -40,6 +40,7 @@ struct align_guess {
     uint32_t length;      /* calls skipped, added or reordered */
     uint32_t overlap;     /* pairs of calls that agree if this is the mistake */
     uint32_t open;        /* bits (1 << kind) of other mistakes that are not excluded; 0: there are none */
+    uint32_t back;        /* so many calls before the place the program parts already (part.c) */
 };
 #define ALIGN_BIT(kind) (1u << (kind))
 

@@ -101,17 +101,30 @@ static enum site_relation relation(const struct line *a, const struct line_call 
     return found == SITE_OTHER && are_twins(a, of_a->site, b, of_b->site) ? SITE_SAME : found;
 }
 
-/* The place in the program of a's first call says which call it is: as far as is seen, that place makes this call and
- * no other, and other calls come from other places. */
+/* In what x and y differ, z is as x. Calls of other operations have nothing in common. */
+static bool is_as_first(const struct roll_record *x, const struct roll_record *y, const struct roll_record *z)
+{
+    bool flags = ((x->flags ^ y->flags) & ROLL_FLAG_CAPTURED) == 0 || ((x->flags ^ z->flags) & ROLL_FLAG_CAPTURED) == 0;
+    return x->op == y->op && x->op == z->op && flags && (x->count == y->count || x->count == z->count) &&
+           (x->dtype == y->dtype || x->dtype == z->dtype) && (x->redop == y->redop || x->redop == z->redop) &&
+           (x->peer == y->peer || x->peer == z->peer);
+}
+
+/*
+ * The place in the program of a's first call says which call it is: as far as is seen, that place makes this call and
+ * no other, and other calls come from other places. Calls that differ in what the two ranks agree in are no other call:
+ * a list that is gathered with a broadcast from each root has one count, and another count is what differs.
+ */
 static bool is_telling(const struct line *a, const struct line *b)
 {
     uint64_t site = a->call[0].site, sig = a->call[0].sig;
+    const struct roll_record *mine = a->call[0].rec, *odd = b->call[0].rec;
     bool others = false;
     for (uint32_t i = 0; i < a->real + a->befores + b->befores; i++) {
         const struct line_call *call = i < a->real                ? &a->call[i]
                                        : i < a->real + a->befores ? &a->before[i - a->real]
                                                                   : &b->before[i - a->real - a->befores];
-        if (call->site == site && call->sig != sig) {
+        if (call->site == site && call->sig != sig && !(call->rec && is_as_first(mine, odd, call->rec))) {
             return false;
         }
         others = others || (call->site != 0 && call->site != site);
@@ -152,6 +165,7 @@ struct fit {
     uint32_t length;  /* calls that are wrong, skipped, added or in another order */
     uint32_t matched; /* pairs of calls that agree if this is the mistake */
     uint32_t cost;    /* how large the mistake is, with a second one behind it */
+    uint32_t unit;    /* a wrong call: so many calls of its group are wrong in the same way */
 };
 
 /* Two lines, and how they are compared. */
@@ -191,14 +205,31 @@ static bool lengths_allow(const struct trial *t, int more)
     return !whole || (int)t->b->real - (int)t->a->real == more;
 }
 
+/* How many of the first calls are wrong in the way of the first ones, and of one group with them: a list of tensors
+ * that is gathered with a broadcast for each. */
+static uint32_t wrong_unit(const struct trial *t)
+{
+    const struct roll_record *x = t->a->call[0].rec, *y = t->b->call[0].rec;
+    uint32_t n = 1;
+    for (; n < t->n && n < t->m; n++) {
+        const struct roll_record *mine = t->a->call[n].rec, *theirs = t->b->call[n].rec;
+        bool unit = mine && theirs && source_same_unit(x, mine) && source_same_unit(y, theirs);
+        bool roots = unit && (x->peer != y->peer || mine->peer == theirs->peer);
+        if (!roots || !is_as_first(x, y, mine) || !is_as_first(y, x, theirs)) {
+            break;
+        }
+    }
+    return n;
+}
+
 /*
  * Tries one wrong call, with the rest unshifted. A wrong line of the program is wrong each time, so the same two calls
  * may meet again. Behind a slip a second mistake may come anywhere, because a wrong reduction stops nobody.
  */
 static struct fit try_plain(const struct trial *t)
 {
-    struct fit f = {.length = 1, .cost = 1, .fits = lengths_allow(t, 0)};
-    for (uint32_t i = 1; i < t->n && i < t->m && f.fits; i++) {
+    struct fit f = {.length = 1, .cost = 1, .fits = lengths_allow(t, 0), .unit = wrong_unit(t)};
+    for (uint32_t i = f.unit; i < t->n && i < t->m && f.fits; i++) {
         bool again = t->a->call[i].sig == t->a->call[0].sig && t->b->call[i].sig == t->b->call[0].sig;
         bool same = again || agree(t, i, i);
         f.matched += same && !again;
@@ -299,7 +330,7 @@ static bool are_disjoint(const struct trial *t)
  */
 static void try_blocks(const struct trial *t, const struct fit *plain, struct fit *skip, struct fit *add)
 {
-    bool again = plain->fits && t->n > 1 && t->m > 1; /* the same wrong call a second time */
+    bool again = plain->fits && t->n > plain->unit && t->m > plain->unit; /* the same wrong call a second time */
     if (again || !are_disjoint(t)) {
         return;
     }

@@ -37,6 +37,23 @@ bool rank_is_still(const struct roll_engine *e, const struct source *s)
     return ended || source_blocked(e, s) || source_quiet(e, s, moment);
 }
 
+/*
+ * The calls alone do not say which mistake it is; that the program of the two ranks parts before the place does. Where
+ * one call alone agrees behind the parting, the other mistakes stay open.
+ */
+static void look_back(const struct judge *j, uint32_t rank, struct align_guess *guess)
+{
+    const struct member *major = &j->c->member[j->vote.major_rank], *minor = &j->c->member[rank];
+    struct parting part;
+    if (!part_find(j->e, major, minor, j->seq, ALIGN_BEFORE, false, &part)) {
+        return;
+    }
+    enum align_kind kind = part.skip ? ALIGN_SKIP : ALIGN_ADD;
+    uint32_t open = part.overlap > 1 ? 0 : (guess->open | ALIGN_BIT(guess->kind)) & ~ALIGN_BIT(kind);
+    *guess = (struct align_guess){
+        .kind = kind, .length = part.length, .overlap = part.overlap, .open = open, .back = j->seq - part.seq};
+}
+
 /* What this rank did instead of the majority's call; UNKNOWN: that cannot be told yet. line: room for the rank's line.
  */
 struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
@@ -71,6 +88,9 @@ struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
         blur_launches(line);
     }
     lines_compare(&j->major, line, plain, j->vote.tie, &guess);
+    if (!captured && guess.open != 0) {
+        look_back(j, rank, &guess);
+    }
     /* Captured calls hold nobody up: a host that is blocked is blocked for another reason, and the next calls of the
      * other ranks are on their way. */
     bool still =

@@ -16,6 +16,19 @@ static bool may_be_harmless(const struct align_guess *g, const struct roll_recor
            signature_code(ALIGN_ARGUMENT, mine, theirs, &field) == ROLL_VERDICT_REDOP_MISMATCH;
 }
 
+/* The finding is about a call before the place of the dispute. */
+static void step_back(const struct judge *j, struct finding *f, uint32_t rank, uint32_t back)
+{
+    const struct member *minor = &j->c->member[rank], *major = &j->c->member[j->vote.major_rank];
+    uint64_t mine = source_ticket_of(f->minor_source, minor, j->seq - back);
+    uint64_t theirs = source_ticket_of(f->major_source, major, j->seq - back);
+    if (mine != NO_TICKET && theirs != NO_TICKET) {
+        f->seq = j->seq - back;
+        f->minor_ticket = mine;
+        f->major_ticket = theirs;
+    }
+}
+
 /* Fills in a finding about this rank, without the sets of ranks. */
 static void fill(const struct judge *j, struct finding *f, uint32_t rank, const struct align_guess *g,
                  const struct line *line)
@@ -26,6 +39,7 @@ static void fill(const struct judge *j, struct finding *f, uint32_t rank, const 
     bool history = stuck && v->majors == v->second && j->tmpl_major;
     *f = (struct finding){.comm = j->c,
                           .seq = j->seq,
+                          .shown = j->seq,
                           .kind = g->kind,
                           .length = g->length,
                           .overlap = g->overlap,
@@ -37,6 +51,9 @@ static void fill(const struct judge *j, struct finding *f, uint32_t rank, const 
                           .minor_ticket = line->call[0].ticket,
                           .major_source = j->major.source,
                           .major_ticket = j->major.call[0].ticket};
+    if (g->back > 0) {
+        step_back(j, f, rank, g->back);
+    }
     f->tie = !v->named && !plurality && !history;
     f->by_history = history;
     f->certainty = g->open == 0 && v->decided ? ROLL_PROVEN : ROLL_SUSPECTED;
@@ -74,7 +91,7 @@ static struct told_side *said_before(struct dispute *d, const struct finding *f)
 {
     for (unsigned pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < d->sides; i++) {
-            if (!d->side[i].used && !is_another_story(&d->side[i], f->seq, f->harmless) &&
+            if (!d->side[i].used && !is_another_story(&d->side[i], f->shown, f->harmless) &&
                 sets_meet(&d->side[i].minor, pass == 0 ? &f->minor : &f->major)) {
                 return &d->side[i];
             }
@@ -189,7 +206,7 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
                             .sig = sig,
                             .said_ns = j->e->clock,
                             .kind = f->kind,
-                            .seq = f->seq,
+                            .seq = f->shown,
                             .length = f->length,
                             .minors = (uint32_t)roll_rankset_count(&f->minor),
                             .certainty = f->certainty,

@@ -89,10 +89,26 @@ struct camps {
 /* Counts them (align_vote.c). */
 void vote_absent(const struct roll_engine *e, const struct comm *c, uint32_t seq, struct camps *out);
 
+/* part.c: where the program of two ranks parts, while their calls still look alike */
+
+struct parting {
+    uint32_t seq;     /* the first call that stands at another place of the program */
+    uint32_t length;  /* calls left out (skip) or made too many by the second rank; 0: nothing was found */
+    uint32_t overlap; /* calls behind it that agree in their places, too */
+    bool skip;
+    const struct roll_record *a, *b; /* the calls of the two there */
+};
+
+/* Looks back from collective `upto`, at most `look_back` calls; before it the calls of the two members agree. ended: b
+ * makes no more calls. False: their places are the same, are not known, or fit no calls left out or added. */
+bool part_find(const struct roll_engine *e, const struct member *a, const struct member *b, uint32_t upto,
+               uint32_t look_back, bool ended, struct parting *out);
+
 /* What has been found out about the ranks that do not follow the majority. */
 struct finding {
     struct comm *comm;
     uint32_t seq;
+    uint32_t shown; /* where it came to light: behind seq where up to there the calls differ in their places alone */
     enum align_kind kind;
     uint32_t length;  /* calls skipped, added or reordered */
     uint32_t overlap; /* calls that agree afterwards */

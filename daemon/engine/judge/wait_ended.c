@@ -115,19 +115,11 @@ bool dead_judge(struct roll_engine *e, struct block *found, uint32_t n)
     return first != NULL;
 }
 
-/*
- * Between equal camps the calls do not say who is wrong, but the exit code does: a process that has failed did not
- * choose to leave the call out. A signal does not count: one that comes after exit() has begun (a crash in a
- * destructor) does not tell why the process had left.
- */
 bool ended_failed(const struct roll_engine *e, const struct block *b)
 {
     uint32_t failed = 0;
     for (uint32_t i = 0; b->kind == BLOCK_FINISHED && i < e->sources; i++) {
-        const struct source *s = e->source[i];
-        bool told = s->exit_status != ROLL_EXIT_UNKNOWN && WIFEXITED(s->exit_status);
-        failed += roll_rankset_has(&b->absent, s->world) && s->proc == ROLL_PROC_FINISHED && told &&
-                  WEXITSTATUS(s->exit_status) != 0;
+        failed += roll_rankset_has(&b->absent, e->source[i]->world) && source_failed(e->source[i]);
     }
     return failed > 0 && failed == roll_rankset_count(&b->absent);
 }

@@ -23,8 +23,9 @@ bool block_slot(const struct block *b, struct comm **c, uint32_t *seq)
 enum fate {
     FATE_OPEN, /* the member may still make it, or nothing is known */
     FATE_MADE,
-    FATE_NEVER, /* the member has ended, or has left the communicator, without it */
-    FATE_DEAD,  /* the member has died without it */
+    FATE_NEVER,  /* the member has ended, or has left the communicator, without it */
+    FATE_DEAD,   /* the member has died without it */
+    FATE_FAILED, /* the member has ended without it, with an exit code that says failure */
     FATES
 };
 
@@ -37,8 +38,8 @@ static enum fate fate_of(const struct roll_engine *e, const struct member *m, ui
     if (comm_member_issued(m, seq)) {
         return FATE_MADE;
     }
-    if (s->proc == ROLL_PROC_DEAD) {
-        return FATE_DEAD; /* a process that dies has not chosen to leave the call out */
+    if (s->proc == ROLL_PROC_DEAD || source_failed(s)) { /* such a process has not chosen to leave the call out */
+        return s->proc == ROLL_PROC_DEAD ? FATE_DEAD : FATE_FAILED;
     }
     return m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED ? FATE_NEVER : FATE_OPEN;
 }
@@ -61,14 +62,19 @@ static void count_sibling(const struct roll_engine *e, const struct comm *siblin
     }
 }
 
-/* Where the majority of those who vote stands. A member that has died does not vote. */
+/*
+ * Where the majority of those who vote stands. A member that has died or failed does not vote: what a member that has
+ * failed would have done is not known. Where others have left the call out in good order, the failed ones might have
+ * gone with them, or not.
+ */
 static enum quorum camp_of(const uint32_t count[FATES])
 {
     uint32_t all = count[FATE_MADE] + count[FATE_NEVER] + count[FATE_OPEN];
-    if (count[FATE_MADE] * 2 > all) {
+    uint32_t might = count[FATE_NEVER] > 0 ? count[FATE_FAILED] : 0;
+    if (count[FATE_MADE] * 2 > all + might) {
         return CAMP_MADE;
     }
-    if (count[FATE_NEVER] * 2 > all) {
+    if (count[FATE_NEVER] * 2 > all + might) {
         return CAMP_NEVER;
     }
     return count[FATE_OPEN] == 0 ? CAMP_TIE : CAMP_OPEN;

@@ -14,6 +14,7 @@
 #include "trace/op.h"
 
 #include <stddef.h>
+#include <sys/wait.h>
 
 #define NO_SOURCE   UINT32_MAX
 #define NO_CLOCK    UINT64_MAX
@@ -240,6 +241,14 @@ static inline struct entry *source_chain(const struct source *s, uint64_t *ticke
 static inline bool source_same_unit(const struct roll_record *a, const struct roll_record *b)
 {
     return a->group != 0 && a->group == b->group && a->thread == b->thread;
+}
+
+/* The process has ended by itself, in order, and with an exit code that says failure: it did not choose to leave calls
+ * out. A signal does not count: one that comes after exit() has begun does not tell why the process had left. */
+static inline bool source_failed(const struct source *s)
+{
+    return s->proc == ROLL_PROC_FINISHED && s->exit_status != ROLL_EXIT_UNKNOWN && WIFEXITED(s->exit_status) &&
+           WEXITSTATUS(s->exit_status) != 0;
 }
 
 /* The process of the source has not ended. */

@@ -102,6 +102,33 @@ static void test_exit_code_zero_is_a_good_end_however_it_came_about(void **state
     sim_destroy(&sim);
 }
 
+/* A node's loss takes ranks in different calls along: each has its line, and the call in which it is felt is told. */
+static void test_deaths_tell_their_last_calls_and_who_waits(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(6);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 100);
+    for (uint32_t r = 0; r < 6; r++) {
+        if (r != 4) {
+            sim_call(sim, r, w, AR, 200);
+        }
+        if (r < 2 || r == 5) {
+            sim_call(sim, r, w, AR, 300);
+            sim_stuck(sim, r);
+        }
+    }
+    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+    sim_proc(sim, 3, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+    sim_proc(sim, 4, ROLL_PROC_DEAD, SIM_EXIT(3));
+    char *text = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(text, "proven rank-dead 2-4 "));
+    assert_non_null(strstr(text, "(rank 2 first: killed by signal 9 (SIGKILL); rank 4: exit code 3)"));
+    assert_non_null(strstr(text, "Ranks 0-1,5 wait for rank 2 in AllReduce of 300 float32 (sum), #2 on "));
+    free(text);
+    sim_destroy(&sim);
+}
+
 static void test_end_of_unknown_kind_is_told_after_a_second(void **state)
 {
     (void)state;
@@ -535,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_watchdog_of_a_waiting_rank_is_a_consequence),
         cmocka_unit_test(test_who_waits_since_earlier_is_not_forgotten),
         cmocka_unit_test(test_exit_code_zero_is_a_good_end_however_it_came_about),
+        cmocka_unit_test(test_deaths_tell_their_last_calls_and_who_waits),
         cmocka_unit_test(test_end_of_unknown_kind_is_told_after_a_second),
         cmocka_unit_test(test_waiters_are_named_however_late_the_exit_status_comes),
         cmocka_unit_test(test_ranks_told_to_go_may_take_their_time),

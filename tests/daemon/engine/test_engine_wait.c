@@ -125,6 +125,28 @@ static void test_exit_code_of_a_failure_settles_a_tie(void **state)
         {4, SIM_EXIT(1), SIM_EXIT(2), ROLL_PROC_FINISHED, "proven rank-finished 2-3"},
         {4, SIM_EXIT(1), SIM_EXIT(0), ROLL_PROC_FINISHED, "proven rank-finished -"},
     };
+    /* Most have failed: that they are many does not make the one that waits wrong. Who has ended in order votes. */
+    static const struct {
+        int32_t exit[3];
+        const char *want;
+    } many[] = {
+        {{SIM_EXIT(1), SIM_EXIT(1), SIM_EXIT(1)}, "proven rank-finished 1-3"},
+        {{SIM_EXIT(0), SIM_EXIT(0), SIM_EXIT(0)}, "proven call-added 0"},
+        {{SIM_EXIT(0), SIM_EXIT(0), SIM_EXIT(1)}, "proven rank-finished -"},
+        {{SIM_EXIT(0), SIM_EXIT(1), SIM_EXIT(1)}, "proven rank-finished -"},
+    };
+    for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim);
+        scene_calls(sim, w, 5);
+        sim_call(sim, 0, w, AR, 512);
+        sim_stuck(sim, 0);
+        for (uint32_t r = 1; r < 4; r++) {
+            sim_proc(sim, r, ROLL_PROC_FINISHED, many[i].exit[r - 1]);
+        }
+        sim_expect(sim, many[i].want);
+        sim_destroy(&sim);
+    }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint32_t n = rows[i].ranks, waiting = n / 2;
         struct sim *sim = sim_new(n);
