@@ -7,6 +7,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/place.h"
+#include "daemon/console/run/program.h"
 #include "daemon/console/text.h"
 #include "daemon/wire/client.h"
 #include "daemon/wire/curve.h"
@@ -264,6 +265,11 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
     if (first < argc && is_process(argv[first])) {
         roll_checkup_process(&c, (uint32_t)strtoul(argv[first], NULL, 10));
     } else if (first < argc) {
+        const char *script = roll_missing_script(argv + first);
+        if (script != NULL) {
+            roll_checkup_say(&c, "script", ROLL_HEALTH_FAIL, "%s: no such file; each rank would say so and end",
+                             script);
+        }
         roll_checkup_python(&c, argv + first);
         roll_checkup_rehearsal(&c, &place, argv + first);
         roll_checkup_program(&c, &place, argv[first], hostnccl);

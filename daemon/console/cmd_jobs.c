@@ -168,8 +168,9 @@ static void print_job(const struct jobs *jobs, const json_t *job)
         printf("%s\n", roll_link_about(job, text, sizeof(text)));
         print_state(job);
         selection(jobs, job, option, sizeof(option));
-        printf("    look   rollcall top%s   rollcall %s%s   rollcall stacks%s\n", option,
-               roll_json_int(job, "findings", 0) > 0 ? "verdicts" : "why", option, option);
+        bool found = roll_json_int(job, "findings", 0) > 0;
+        printf("    look   rollcall top%s   %s%s%srollcall why%s   rollcall stacks%s\n", option,
+               found ? "rollcall verdicts" : "", found ? option : "", found ? "   " : "", option, option);
         return;
     }
     uint64_t live = (uint64_t)roll_json_int(job, "ranks_live", 0), all = (uint64_t)roll_json_int(job, "ranks", 0);

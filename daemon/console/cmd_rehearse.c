@@ -510,6 +510,11 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
     r.o.command = argv + first;
     roll_place_find(&r.place);
     code = check_options(self, &r);
+    const char *script = code == 0 ? roll_missing_script(r.o.command) : NULL;
+    if (script != NULL) {
+        roll_say("%s: no such script; nothing was started", script);
+        code = 127;
+    }
     code = code != 0 ? code : check_files(&r);
     code = code != 0 ? code : find_python(&r);
     pick_zygote(&r);

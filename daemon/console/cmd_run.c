@@ -4,6 +4,7 @@
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
 #include "daemon/console/rehearse/rehearse.h"
+#include "daemon/console/run/program.h"
 #include "daemon/console/run/run.h"
 #include "daemon/expect/expect.h"
 #include "daemon/store/segment.h"
@@ -201,6 +202,11 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
     code = check(self, &r);
     if (code != 0) {
         return code;
+    }
+    const char *script = roll_missing_script(r.o.command);
+    if (script != NULL) {
+        roll_say("%s: no such script; nothing was started", script);
+        return 127;
     }
     point_to_rehearse(&r.o);
     code = roll_run_launch(&r.o, &r.place, r.json, NULL);

@@ -1,12 +1,19 @@
-/* cmd_why.c: rollcall why [RANK]: the root's explanation, in plain words, why a rank does not go on. */
+/*
+ * cmd_why.c: rollcall why [RANK]: the root's explanation, in plain words, why a rank does not go on; and behind it the
+ * verdicts that the explanation points at, so that nobody has to look them up.
+ */
 #include "daemon/base/text.h"
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
 #include "daemon/console/top/top_view.h"
+#include "daemon/verdict/verdict_text.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define COLUMNS 100 /* the width of verdicts, too */
+#define POINTED 3u  /* verdicts that are printed */
 
 int cmd_why(const struct roll_command *self, int argc, char **argv);
 
@@ -27,11 +34,58 @@ static void print_ranks(json_t *reply)
     }
 }
 
+/* Adds the numbers of the verdicts that a paragraph points at: "verdict 3" in the middle of a sentence or at its head.
+ */
+static size_t add_pointed(const char *text, unsigned long *number, size_t n)
+{
+    static const char word[] = "erdict ";
+    for (const char *at = strstr(text, word); at != NULL && n < POINTED; at = strstr(at + 1, word)) {
+        char *end = NULL;
+        unsigned long one = strtoul(at + sizeof(word) - 1, &end, 10);
+        bool new = end != at + sizeof(word) - 1 && one > 0;
+        for (size_t i = 0; i < n; i++) {
+            new = new &&number[i] != one;
+        }
+        if (new) {
+            number[n++] = one;
+        }
+    }
+    return n;
+}
+
+/* Prints the verdicts that the explanations point at, once each. */
+static void print_pointed(roll_client_t *client, const struct roll_link_options *link, const json_t *reply,
+                          unsigned style)
+{
+    unsigned long number[POINTED];
+    size_t i, n = 0;
+    json_t *group, *answer = NULL;
+    json_array_foreach(json_object_get(reply, "groups"), i, group)
+    {
+        n = add_pointed(roll_json_text(group, "text", ""), number, n);
+    }
+    for (size_t k = 0; k < n; k++) {
+        json_t *query = json_pack("{s:s, s:I}", "op", "verdicts", "from", (json_int_t)number[k]);
+        answer = NULL;
+        if (roll_link_ask(client, link, query, &answer) != 0) {
+            json_decref(answer);
+            return;
+        }
+        const json_t *verdict = json_array_get(json_object_get(answer, "verdicts"), 0);
+        if (roll_json_int(verdict, "number", 0) == (int64_t)number[k]) {
+            fputs("\n", stdout);
+            (void)roll_verdict_print(stdout, verdict, style);
+        }
+        json_decref(answer);
+    }
+}
+
 int cmd_why(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_link_options link = {0};
-    bool json = false;
+    bool json = false, frames = false;
     const struct roll_option options[] = {
+        {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call: libraries and native code as well", &frames},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &json},
         ROLL_LINK_OPTIONS(link),
         {0},
@@ -68,6 +122,9 @@ int cmd_why(const struct roll_command *self, int argc, char **argv)
     } else if (code == 0) {
         roll_link_print_about(reply);
         print_ranks(reply);
+        print_pointed(client, &link, reply,
+                      (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                          (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN));
     }
     json_decref(reply);
     roll_client_destroy(&client);

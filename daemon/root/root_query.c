@@ -104,7 +104,7 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     if (roll_engine_why_alike(roll_feed_engine(run->feed), &g->ranks, text, WHY_BYTES) < 0) {
         return -1;
     }
-    size_t used = strlen(text), n = roll_rankset_count(&g->ranks);
+    size_t used = strlen(text);
     FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
     if (tail) {
         roll_why_called(run, &g->ranks, tail);
@@ -112,10 +112,8 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     if (tail && g->verdict) {
         roll_why_quote(&g->verdict->said, tail);
     }
-    for (size_t i = 0; tail && i < n; i++) {
-        roll_stacks_why(root, run, roll_rankset_at(&g->ranks, i), tail);
-    }
     if (tail) {
+        roll_stacks_why(root, run, &g->ranks, tail);
         fclose(tail);
     }
     return 0;

@@ -441,9 +441,32 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const struct r
     roll_rankset_fini(&chosen);
 }
 
-void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out)
+static const json_t *top_of(const roll_root_t *root, const struct roll_run *run, uint32_t rank)
 {
     char key[64];
     snprintf(key, sizeof(key), "%llu.%u", (unsigned long long)run->id, rank);
-    roll_stacks_tell_top(root->stacks ? json_object_get(root->stacks->top, key) : NULL, out);
+    return root->stacks ? json_object_get(root->stacks->top, key) : NULL;
+}
+
+void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks, FILE *out)
+{
+    struct roll_rankset told = {0};
+    size_t n = roll_rankset_count(ranks);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *kept = top_of(root, run, roll_rankset_at(ranks, i)), *top = json_object_get(kept, "top");
+        if (!top || roll_rankset_has(&told, roll_rankset_at(ranks, i))) {
+            continue;
+        }
+        struct roll_rankset alike = {0};
+        for (size_t k = i; k < n; k++) { /* few ranks of a run have stacks that were kept */
+            const json_t *other = top_of(root, run, roll_rankset_at(ranks, k));
+            if (other && json_equal(json_object_get(other, "top"), top)) {
+                (void)roll_rankset_add(&alike, roll_rankset_at(ranks, k));
+            }
+        }
+        roll_stacks_tell_top(kept, &alike, out);
+        (void)roll_rankset_union(&told, &alike);
+        roll_rankset_fini(&alike);
+    }
+    roll_rankset_fini(&told);
 }

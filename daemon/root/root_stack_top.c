@@ -84,16 +84,19 @@ json_t *roll_stacks_answers(const json_t *answers)
     return list;
 }
 
-void roll_stacks_tell_top(const json_t *kept, FILE *out)
+void roll_stacks_tell_top(const json_t *kept, const struct roll_rankset *ranks, FILE *out)
 {
-    char when[32];
+    char when[32], set[256] = "";
     const json_t *top = json_object_get(kept, "top");
     time_t seconds = (time_t)(json_integer_value(json_object_get(kept, "taken_ns")) / 1000000000);
     struct tm tm;
     if (!top || !gmtime_r(&seconds, &tm) || strftime(when, sizeof(when), "%H:%M:%S", &tm) == 0) {
         return;
     }
-    fprintf(out, " Stacks taken at %s UTC: its main thread is in ", when);
+    bool many = roll_rankset_count(ranks) > 1;
+    (void)roll_rankset_format(ranks, set, sizeof(set));
+    fprintf(out, " Stack%s of rank%s %s, taken at %s UTC: the main thread is in ", many ? "s" : "", many ? "s" : "",
+            set, when);
     for (size_t i = 0; i < json_array_size(top) && i < WHY_FRAMES; i++) {
         fprintf(out, "%s%s",
                 i == 0   ? ""

@@ -211,7 +211,8 @@ void roll_stacks_answer(roll_root_t *root, const struct roll_frame *frame); /* o
 void roll_stacks_tick(roll_root_t *root, uint64_t now);
 void roll_stacks_suspect(roll_root_t *root, struct roll_run *run,
                          const struct roll_verdict *verdict); /* a verdict was said */
-void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out);
+/* Prints the tops that were kept of these ranks: those that are alike once, with the ranks they are of. */
+void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
 void roll_stacks_destroy(roll_root_t *root);
 
 /* root_stack_top.c */
@@ -220,8 +221,8 @@ void roll_stacks_destroy(roll_root_t *root);
 json_t *roll_stacks_top(const json_t *stack);
 /* The answers of a collection as they stand in a verdict; returned owned. */
 json_t *roll_stacks_answers(const json_t *answers);
-/* Prints the top that was kept of a rank (taken_ns, top), behind a space; nothing for NULL. */
-void roll_stacks_tell_top(const json_t *kept, FILE *out);
+/* Prints the top that was kept of these ranks (taken_ns, top), behind a space; nothing for NULL. */
+void roll_stacks_tell_top(const json_t *kept, const struct roll_rankset *ranks, FILE *out);
 
 /* root_facts.c */
 #define ROLL_ROOT_FACTS_BYTES 16384u /* most bytes of one answer; an agent sends at most 16 facts of 160 bytes */

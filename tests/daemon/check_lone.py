@@ -34,7 +34,7 @@ def play(job):
     job.agent()
     running = job.ranks(ranks, program, job.meet, how)
     found = job.wait_for("the finding", lambda: [v for v in standing(job) if v["culprits"] == [last]])
-    wanted = f"Rank {last} has been inside " + {"sync": "StreamSynchronize", "free": "Free"}[how]
+    wanted = f"Rank {last} has been inside " + {"sync": "cudaStreamSynchronize", "free": "cudaFree"}[how]
     if found[0]["certainty"] != "suspected" or not found[0]["text"].startswith(wanted):
         sys.exit(f"FAILED: another finding than was wanted: {found}")
     if found[0]["waiting"]:

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <gelf.h>
 #include <limits.h>
 #include <stdint.h>
@@ -277,4 +278,23 @@ bool roll_nccl_has_profiler(const char *path)
         return true;
     }
     return major > 2 || (major == 2 && minor >= 23);
+}
+
+const char *roll_missing_script(char *const command[])
+{
+    const char *slash = strrchr(command[0], '/'), *base = slash != NULL ? slash + 1 : command[0];
+    if (fnmatch("python*", base, 0) != 0 && fnmatch("pypy*", base, 0) != 0) {
+        return NULL;
+    }
+    for (size_t i = 1; command[i] != NULL; i++) {
+        const char *word = command[i];
+        if (word[0] != '-') {
+            return access(word, F_OK) == 0 || errno != ENOENT ? NULL : word;
+        }
+        if (strpbrk(word, "cm") != NULL || word[1] == '\0' || word[1] == '-') {
+            return NULL; /* a command, a module, standard input; or an option that may take the next word */
+        }
+        i += (word[1] == 'X' || word[1] == 'W') && word[2] == '\0' && command[i + 1] != NULL;
+    }
+    return NULL;
 }

@@ -50,6 +50,10 @@ struct roll_study {
  */
 void roll_study(const char *command, const char *first, struct roll_study *out);
 
+/* The script that a command hands to a Python interpreter (`python -u train.py`), where there is no such file: every
+ * rank would say so. Borrowed from the command; NULL: it is there, or the command names none. */
+const char *roll_missing_script(char *const command[]);
+
 /* The release of the NCCL in a file ("2.28.9"), by a text that the file holds; false when there is none. */
 bool roll_nccl_release(const char *path, char *out, size_t size);
 /* Whether the NCCL in this file knows profiler plugins (2.23 and later). An unknown release counts as one that does. */

@@ -213,6 +213,8 @@ class Job(Case):
         why = self.rollcall("why", "0")
         self.assertEqual(why.returncode, 0, why.stderr)
         self.assertIn("3", why.stdout)
+        self.assertIn("Verdict 1 (", why.stdout)  # and the verdict itself behind it, once
+        self.assertEqual(len(re.findall(r"(?m)^(PROVEN|SUSPECTED|PREDICTED) ", why.stdout)), 1, why.stdout)
         self.assertEqual(self.rollcall("why").returncode, 0)
         r = self.rollcall("why", "99")
         self.assertEqual(r.returncode, 2)

@@ -42,7 +42,7 @@ class Jobs(Case):
         self.assertRegex(first, r"^job run-\S+: ranks 0-3 \(4 ranks\) on host \S+, watched since ")
         self.assertRegex(state, r"^    state  1 finding; the newest: proven call-skipped, rank 3; [\d,]+ calls, the "
                                 r"last .* ago$")
-        self.assertRegex(look, r"^    look   rollcall top   rollcall verdicts   rollcall stacks$")
+        self.assertRegex(look, r"^    look   rollcall top   rollcall verdicts   rollcall why   rollcall stacks$")
         self.end(p)
 
     def test_each_of_several_jobs_has_the_option_that_picks_it(self):

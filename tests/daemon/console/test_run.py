@@ -53,6 +53,17 @@ class Codes(Case):
         self.assertEqual(r.returncode, 126)
         self.assert_one_line(r.stderr, "ermission denied")
 
+    def test_script_that_is_not_there_is_said_once_before_the_job(self):
+        for arguments in (["python3", "none.py"], ["python3", "-u", "-X", "dev", "none.py", "--lr", "1"]):
+            r = self.rollcall("run", "-n", "4", "--", *arguments)
+            self.assertEqual((r.returncode, r.stdout), (127, ""))
+            self.assertEqual(r.stderr, "rollcall: none.py: no such script; nothing was started\n")
+        r = self.rollcall("doctor", "--", "python3", "none.py")
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("none.py: no such file", r.stdout)
+        for arguments in (["-c", "print(1)", "none.py"], ["-m", "this", "none.py"]):
+            self.assertEqual(self.rollcall("run", "-n", "1", "--", "python3", *arguments).returncode, 0)
+
     def test_options_of_the_command_are_its_own(self):
         r = self.rollcall("run", "sh", "-c", "echo $0 $1", "--json", "--no-such-option")
         self.assertEqual((r.returncode, r.stdout), (0, "--json --no-such-option\n"))

@@ -89,7 +89,7 @@ static void test_the_text_says_what_is_known(void **state)
     enters(sim, 0, ROLL_OP_FREE, UINT32_MAX);
     sim->patience_ns = 70 * S_;
     text = sim_run(sim, 0, false, true);
-    assert_non_null(strstr(text, "inside Free for"));
+    assert_non_null(strstr(text, "inside cudaFree for"));
     assert_non_null(strstr(text, "One-sided calls came before it"));
     free(text);
     sim_destroy(&sim);

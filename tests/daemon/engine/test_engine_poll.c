@@ -229,7 +229,7 @@ static void test_circle_of_polling_hosts_is_told_within_a_second(void **state)
                 char want[64];
                 snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
                 expect_words(&p, n == 2 ? "suspected circular-wait -" : want,
-                             polls[k] == ROLL_OP_EVENT_QUERY ? "loop of EventQuery" : "loop of StreamQuery");
+                             polls[k] == ROLL_OP_EVENT_QUERY ? "loop of cudaEventQuery" : "loop of cudaStreamQuery");
                 pass(&p, 20 * S_);
                 expect(&p, "");
                 play_end(&p);

@@ -273,7 +273,7 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     }
     char text[4096];
     assert_true(roll_engine_why_alike(e, &alike, text, sizeof(text)) > 0);
-    assert_non_null(strstr(text, "Ranks 0-6,8-299 are inside StreamSynchronize."));
+    assert_non_null(strstr(text, "Ranks 0-6,8-299 are inside cudaStreamSynchronize."));
     assert_non_null(
         strstr(text, " They wait in AllReduce of 16 float32 (sum), #1 on communicator world (300 ranks), for rank 7: "
                      "rank 7 is not inside any call"));

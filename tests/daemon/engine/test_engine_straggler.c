@@ -247,7 +247,7 @@ static void test_in_which_call_the_time_is_spent(void **state)
         step(&j, work, false);
     }
     assert_string_equal(said(&j), "note 2; suspected 2");
-    assert_non_null(strstr(text, "inside EventSynchronize"));
+    assert_non_null(strstr(text, "inside cudaEventSynchronize"));
     assert_non_null(strstr(text, "waits for its own device"));
     roll_engine_destroy(&j.e);
 }
