@@ -12,19 +12,16 @@
  * Where libzmq cannot be loaded, one line says so and each function fails as it fails by itself, so that a job under
  * `rollcall run` goes on. Any thread may call.
  */
-#include "daemon/console/console.h"
+#include "daemon/console/late.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
 #include <zmq.h>
 
 #if ZMQ_VERSION_MAJOR != 4
 #error "the name of the library below is that of libzmq 4"
 #endif
-#define LIBRARY "libzmq.so.5"
 
-/* ROW(type, fails, name, parameters, arguments): what daemon/wire calls; the link fails where a row is missing. */
+/* What daemon/wire calls. */
+#define NO_ROWS(ROW)
 #define ROWS(ROW)                                                                                                      \
     ROW(int, -1, zmq_bind, (void *s, const char *endpoint), (s, endpoint))                                             \
     ROW(int, -1, zmq_close, (void *s), (s))                                                                            \
@@ -47,44 +44,8 @@
     ROW(int, -1, zmq_setsockopt, (void *s, int option, const void *value, size_t size), (s, option, value, size))      \
     ROW(void *, NULL, zmq_socket, (void *context, int type), (context, type))                                          \
     ROW(int, -1, zmq_socket_monitor, (void *s, const char *endpoint, int events), (s, endpoint, events))               \
-    ROW(const char *, LIBRARY " is not there", zmq_strerror, (int number), (number))                                   \
+    ROW(const char *, "libzmq is not there", zmq_strerror, (int number), (number))                                     \
     ROW(uint8_t *, NULL, zmq_z85_decode, (uint8_t * to, const char *from), (to, from))                                 \
     ROW(char *, NULL, zmq_z85_encode, (char *to, const uint8_t *from, size_t size), (to, from, size))
 
-#define ROW(type, fails, name, parameters, arguments) type(*name) parameters;
-static struct {
-    ROWS(ROW)
-} late; /* all of it is written once, before pthread_once returns */
-#undef ROW
-static bool loaded;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void load(void)
-{
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    loaded = library != NULL;
-#define ROW(type, fails, name, parameters, arguments)                                                                  \
-    late.name = loaded ? (__typeof__(late.name))dlsym(library, #name) : NULL;                                          \
-    loaded = late.name != NULL;
-    ROWS(ROW)
-#undef ROW
-    if (!loaded) {
-        roll_say("%s: no daemon can be asked, and none is told", dlerror());
-    }
-}
-
-static bool is_loaded(void)
-{
-    int number = errno;
-    (void)pthread_once(&once, load);
-    errno = loaded ? number : ENOSYS;
-    return loaded;
-}
-
-#define ROW(type, fails, name, parameters, arguments)                                                                  \
-    type name parameters                                                                                               \
-    {                                                                                                                  \
-        return is_loaded() ? late.name arguments : (fails);                                                            \
-    }
-ROWS(ROW)
-#undef ROW
+ROLL_LATE(ROWS, NO_ROWS, "libzmq.so.5", "no daemon can be asked, and none is told")

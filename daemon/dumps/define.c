@@ -57,7 +57,7 @@ static int define_groups(struct defs *defs, const struct roll_dump *d)
         const char *label = g->label[0] != '\0' ? g->label : g->name;
         struct roll_def_comm comm = {.key = g->key,
                                      .rank = g->self,
-                                     .nranks = (int32_t)g->ranks,
+                                     .nranks = (int32_t)g->members.ranks,
                                      .color = ROLL_COLOR_NONE,
                                      .origin = ROLL_COMM_INIT,
                                      .device = -1,

@@ -6,7 +6,6 @@
  */
 #include "daemon/dumps/dump.h"
 
-#include "daemon/base/file.h"
 #include "daemon/dumps/flight.h"
 #include "daemon/dumps/value.h"
 #include "trace/err.h"
@@ -14,15 +13,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#define FILE_MOST    (512u * 1024u * 1024u)
 #define PICKLE_PROTO 0x80
 #define PROTO_MOST   5
 /* Of one byte of a file at most one value of 16 bytes is made; lists that grow take as much again. */
 #define ARENA_PER_BYTE 64u
-#define ARENA_MOST     ((size_t)4 << 30)
+#define ARENA_MOST     ((size_t)1 << 30)
 #define ARENA_LEAST    (1024u * 1024u)
+
+struct roll_dump_reader {
+    struct roll_arena arena; /* of the values of the file that is being read */
+    struct roll_rank_lists lists;
+};
+
+roll_dump_reader_t *roll_dump_reader_new(void)
+{
+    roll_dump_reader_t *reader = calloc(1, sizeof(*reader));
+    if (reader != NULL) {
+        roll_rank_lists_init(&reader->lists);
+    }
+    return reader;
+}
+
+void roll_dump_reader_destroy(roll_dump_reader_t **reader)
+{
+    if (*reader != NULL) {
+        roll_arena_fini(&(*reader)->arena);
+        roll_rank_lists_fini(&(*reader)->lists);
+        free(*reader);
+        *reader = NULL;
+    }
+}
 
 struct roll_dump *roll_dump_new(void)
 {
@@ -39,9 +60,6 @@ void roll_dump_destroy(struct roll_dump **dump)
     *dump = NULL;
     if (d == NULL) {
         return;
-    }
-    for (size_t i = 0; i < d->groups; i++) {
-        free(d->group[i].rank);
     }
     free(d->group);
     free(d->call);
@@ -66,25 +84,24 @@ bool roll_dump_is_likely(const void *data, size_t bytes)
     return is_pickle(data, bytes) || (i < bytes && p[i] == '{');
 }
 
-/* The number at the end of a file's name, before its ending if it has one ("rank_3", "rank_3.json"); -1: none. */
-static int32_t rank_in_name(const char *path)
+int32_t roll_dump_rank_in(const char *path, size_t *begin, size_t *end)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
-    size_t end = strlen(name);
+    *end = strlen(path);
     if (dot != NULL && dot > name && (dot[1] < '0' || dot[1] > '9')) {
-        end = (size_t)(dot - name);
+        *end = (size_t)(dot - path);
     }
-    size_t begin = end;
-    while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') {
-        begin--;
+    *begin = *end;
+    while (*begin > (size_t)(name - path) && path[*begin - 1] >= '0' && path[*begin - 1] <= '9') {
+        --*begin;
     }
-    if (begin == end || end - begin > 7) {
+    if (*begin == *end || *end - *begin > 7) {
         return ROLL_DUMP_RANK_UNKNOWN;
     }
     int32_t rank = 0;
-    for (size_t i = begin; i < end; i++) {
-        rank = rank * 10 + (name[i] - '0');
+    for (size_t i = *begin; i < *end; i++) {
+        rank = rank * 10 + (path[i] - '0');
     }
     return (uint32_t)rank < ROLL_DUMP_RANKS_MAX ? rank : ROLL_DUMP_RANK_UNKNOWN;
 }
@@ -105,10 +122,8 @@ static uint64_t key_of(const struct roll_dump_group *g)
     for (const char *p = g->name; *p != '\0'; p++) {
         h = (h ^ (unsigned char)*p) * 0x100000001b3u;
     }
-    for (uint32_t i = 0; i < g->ranks; i++) { /* groups of a split may share a name */
-        h = (h ^ (g->rank[i] + 1u)) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 31;
-    }
+    h = (h ^ g->members.hash) * 0x9e3779b97f4a7c15u; /* groups of a split may share a name */
+    h ^= h >> 31;
     return h != 0 ? h : 1;
 }
 
@@ -117,9 +132,7 @@ static void find_self(struct roll_dump *d)
     for (size_t i = 0; i < d->groups; i++) {
         struct roll_dump_group *g = &d->group[i];
         g->key = key_of(g);
-        for (uint32_t k = 0; k < g->ranks && g->self < 0; k++) {
-            g->self = g->rank[k] == (uint32_t)d->rank ? (int32_t)k : -1;
-        }
+        g->self = roll_ranks_find(&g->members, (uint32_t)d->rank);
     }
 }
 
@@ -144,27 +157,27 @@ static int read_values(struct roll_arena *arena, const uint8_t *data, size_t byt
     return err;
 }
 
-int roll_dump_parse(const char *name, const void *data, size_t bytes, struct roll_dump **out, char *why, size_t size)
+int roll_dump_parse(roll_dump_reader_t *reader, const char *name, const void *data, size_t bytes,
+                    struct roll_dump **out, char *why, size_t size)
 {
-    struct roll_arena arena;
     struct roll_value top;
+    size_t begin, end;
     *out = NULL;
     *why = '\0';
     size_t most = ARENA_LEAST + bytes * ARENA_PER_BYTE;
-    roll_arena_init(&arena, most < ARENA_MOST ? most : ARENA_MOST);
+    roll_arena_reset(&reader->arena, most < ARENA_MOST ? most : ARENA_MOST);
     struct roll_dump *d = roll_dump_new();
-    int err = d == NULL ? ROLL_E_NOMEM : read_values(&arena, data, bytes, &top, why, size);
+    int err = d == NULL ? ROLL_E_NOMEM : read_values(&reader->arena, data, bytes, &top, why, size);
     if (err == 0 && !roll_flight_is(&top)) {
         snprintf(why, size, "neither a trace nor a ring of rollcall nor a dump of a tool that is known here");
         err = ROLL_E_MAGIC;
     }
-    err = err != 0 ? err : roll_flight_read(&top, bytes, d, why, size);
-    roll_arena_fini(&arena);
+    err = err != 0 ? err : roll_flight_read(&top, bytes, &reader->lists, d, why, size);
     if (err != 0) {
         roll_dump_destroy(&d);
         return err;
     }
-    d->rank = d->rank == ROLL_DUMP_RANK_UNKNOWN ? rank_in_name(name) : d->rank;
+    d->rank = d->rank == ROLL_DUMP_RANK_UNKNOWN ? roll_dump_rank_in(name, &begin, &end) : d->rank;
     if (d->rank == ROLL_DUMP_RANK_UNKNOWN) {
         snprintf(why, size, "whose rank is not known: a dump does not say it, and the file's name ends with no number");
         roll_dump_destroy(&d);
@@ -176,23 +189,4 @@ int roll_dump_parse(const char *name, const void *data, size_t bytes, struct rol
     find_self(d);
     *out = d;
     return 0;
-}
-
-int roll_dump_read(const char *path, struct roll_dump **out, char *why, size_t size)
-{
-    char *data;
-    size_t bytes;
-    struct stat st;
-    *out = NULL;
-    *why = '\0';
-    int err = roll_read_whole(path, FILE_MOST, &data, &bytes);
-    if (err != 0) {
-        return err;
-    }
-    err = roll_dump_parse(path, data, bytes, out, why, size);
-    free(data);
-    if (err == 0 && stat(path, &st) == 0) {
-        (*out)->written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
-    }
-    return err;
 }

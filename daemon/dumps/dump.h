@@ -22,6 +22,7 @@
 #ifndef ROLL_DAEMON_DUMPS_DUMP_H
 #define ROLL_DAEMON_DUMPS_DUMP_H
 
+#include "daemon/dumps/ranks.h"
 #include "daemon/feed/feed.h"
 #include "trace/def.h"
 
@@ -51,10 +52,9 @@ struct roll_dump_site {
 struct roll_dump_group {
     char name[ROLL_NAME_BYTES];  /* what tells the group from others of the job */
     char label[ROLL_NAME_BYTES]; /* what people call it; "" = its name */
-    uint32_t *rank;              /* its members by their place, as ranks in the job; owned */
-    uint32_t ranks;
-    uint64_t key; /* of name and members, the same in the dump of each member; never 0 */
-    int32_t self; /* the place of the rank that wrote the dump; -1: it is none of them */
+    struct roll_ranks members;   /* by their place, as ranks in the job; borrowed from the reader */
+    uint64_t key;                /* of name and members, the same in the dump of each member; never 0 */
+    int32_t self;                /* the place of the rank that wrote the dump; -1: it is none of them */
     /* How far the rank has come here by the tool's own count, which goes on behind and before the window. NO_NUMBER:
      * not known. Of the newest call the tool may not say whether it was a collective or a message. */
     uint32_t issued;   /* its newest collective, as far as the window shows it; 0 = none */
@@ -104,13 +104,25 @@ void roll_dump_destroy(struct roll_dump **dump);
  */
 bool roll_dump_is_likely(const void *data, size_t bytes);
 
+/* The rank that a file's name ends with, before its ending if it has one ("rank_3", "rank_3.json"); UNKNOWN: none.
+ * *begin, *end: where its digits stand in the path. */
+int32_t roll_dump_rank_in(const char *path, size_t *begin, size_t *end);
+
+/* What the files that are read one after the other share: memory, and the lists of ranks, which their dumps borrow. */
+typedef struct roll_dump_reader roll_dump_reader_t;
+roll_dump_reader_t *roll_dump_reader_new(void);
+/* Behind all dumps that it has read. */
+void roll_dump_reader_destroy(roll_dump_reader_t **reader);
+/* Files larger than this are refused: a rank's dump of a million calls is smaller. */
+#define ROLL_DUMP_FILE_MOST (256u << 20)
 /*
- * Reads a file of any kind that is known here. `why` says what is wrong in words, where something is. *out: returned
- * owned. NOMEM, SHORT, CORRUPT, UNSUPPORTED (a pickle that would run code, JSON that is no dump), LIMIT, and those of
- * roll_read_whole. roll_dump_parse takes the bytes instead, and is pure; name: the file's, for the rank.
+ * Reads the bytes of a file of any kind that is known here; name: the file's, for the rank. `why` says what is wrong in
+ * words, where something is. *out: returned owned; its time is for whoever knows the file. NOMEM, SHORT, CORRUPT,
+ * UNSUPPORTED (a pickle that would run code), MAGIC (JSON that is no dump), LIMIT. Memory: some 64 bytes for each byte
+ * of the file, and at most 1 GiB. Pure.
  */
-int roll_dump_read(const char *path, struct roll_dump **out, char *why, size_t size);
-int roll_dump_parse(const char *name, const void *data, size_t bytes, struct roll_dump **out, char *why, size_t size);
+int roll_dump_parse(roll_dump_reader_t *reader, const char *name, const void *data, size_t bytes,
+                    struct roll_dump **out, char *why, size_t size);
 
 /* The dumps of one or several jobs. */
 typedef struct roll_dumps roll_dumps_t;

@@ -19,12 +19,13 @@
 
 #define BATCH      512u
 #define LINE_BYTES 512
-/* Behind the last call at most so much time passes for the engine: several times the longest patience. */
-#define STILL_MOST_NS 30000000000u
-/* The engine is asked to look as often as a daemon asks it for so long; behind that, where only the longest patience is
- * left to run out, four times less often: on the dumps of a small job looking was half of the work. */
+/* Behind the last call at most so much time passes for the engine. With a snapshot nothing waits longer than suspect_ns,
+ * 5 s, and the engine's clock takes one stall of a step at most: so it comes to 9 s. */
+#define STILL_MOST_NS 15000000000u
+/* The engine is asked to look as often as a daemon asks it for so long; behind that, where patience has run out, four
+ * times less often: on the dumps of a small job looking was half of the work. */
 #define STEP_NS    500000000u
-#define CLOSELY_NS 10000000000u
+#define CLOSELY_NS 7000000000u
 /* A file that is older than its calls by more than this has a time that says nothing. */
 #define BELIEVED_NS 3600000000000u
 #define SKEW_NS     1000000000u /* between the clocks of two nodes */
@@ -349,22 +350,12 @@ static struct roll_dump *stand_in(uint32_t rank, const struct dumps_seen *seen)
     struct roll_dump *d = roll_dump_new();
     for (size_t i = 0; d != NULL && i < seen->commons; i++) {
         const struct roll_dump_group *g = seen->common[i].group;
-        int32_t self = -1;
-        for (uint32_t k = 0; k < g->ranks && self < 0; k++) {
-            self = g->rank[k] == rank ? (int32_t)k : -1;
-        }
+        int32_t self = roll_ranks_find(&g->members, rank);
         if (self >= 0 && ROLL_GROW(d->group, d->group_room, d->groups + 1) == 0) {
             struct roll_dump_group *own = &d->group[d->groups++];
             *own = *g;
             own->self = self;
-            own->rank = malloc((g->ranks + 1u) * sizeof(*own->rank));
             own->enqueued = seen->common[i].next;
-            if (own->rank == NULL) {
-                d->groups--;
-                roll_dump_destroy(&d);
-            } else {
-                memcpy(own->rank, g->rank, g->ranks * sizeof(*own->rank));
-            }
         }
     }
     if (d != NULL) {

@@ -11,6 +11,7 @@
 bool roll_flight_is(const struct roll_value *top);
 /* Fills in a new dump; bytes: the size of the file, which bounds the work. 0; CORRUPT, with words in `why`; NOMEM,
  * LIMIT. */
-int roll_flight_read(const struct roll_value *top, size_t bytes, struct roll_dump *dump, char *why, size_t size);
+int roll_flight_read(const struct roll_value *top, size_t bytes, struct roll_rank_lists *lists, struct roll_dump *dump,
+                     char *why, size_t size);
 
 #endif

@@ -63,13 +63,13 @@ static void find_dump(const struct dumps_job *job, const struct roll_dump_group 
     out->dump = NULL;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        if ((uint32_t)job->dump[mid]->rank < g->rank[place]) {
+        if ((uint32_t)job->dump[mid]->rank < g->members.rank[place]) {
             low = mid + 1;
         } else {
             high = mid;
         }
     }
-    if (low == job->dumps || (uint32_t)job->dump[low]->rank != g->rank[place]) {
+    if (low == job->dumps || (uint32_t)job->dump[low]->rank != g->members.rank[place]) {
         return;
     }
     for (uint32_t i = 0; i < job->dump[low]->groups && out->dump == NULL; i++) {
@@ -184,7 +184,7 @@ static int place_pair(roll_feed_t *feed, const struct dumps_job *job, struct sid
     }
     q[RECEIVES].at = at + q[SENDS].n;
     q[RECEIVES].n = n - q[SENDS].n;
-    bool good = at->source < g->ranks && at->target < g->ranks && at->source != at->target;
+    bool good = at->source < g->members.ranks && at->target < g->members.ranks && at->source != at->target;
     if (good) {
         find_dump(job, g, at->source, &q[SENDS]);
         find_dump(job, g, at->target, &q[RECEIVES]);

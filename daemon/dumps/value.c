@@ -13,6 +13,7 @@
 
 #define BLOCK_FIRST (64u * 1024u)
 #define BLOCK_MOST  (8u * 1024u * 1024u)
+#define KEPT_MOST   BLOCK_MOST
 #define ALIGN       16u
 #define DEPTH_MAX   16 /* of JSON: a dump has five levels */
 
@@ -35,6 +36,20 @@ void roll_arena_fini(struct roll_arena *arena)
         arena->block = next;
     }
     *arena = (struct roll_arena){.left = 0};
+}
+
+void roll_arena_reset(struct roll_arena *arena, size_t most)
+{
+    struct arena_block *kept = arena->block;
+    if (kept != NULL && kept->room <= KEPT_MOST) {
+        arena->block = kept->next; /* the newest block is the largest one */
+        kept->next = NULL;
+        kept->used = 0;
+    } else {
+        kept = NULL;
+    }
+    roll_arena_fini(arena);
+    *arena = (struct roll_arena){.block = kept, .left = most};
 }
 
 void *roll_arena_take(struct roll_arena *arena, size_t bytes)
@@ -177,15 +192,11 @@ int roll_json_decode(struct roll_arena *arena, const void *data, size_t bytes, s
 
 /* readers */
 
-bool roll_value_says(const struct roll_value *v, const char *word)
-{
-    return roll_value_is(v, ROLL_VALUE_TEXT) && v->bytes == strlen(word) && memcmp(v->text, word, v->bytes) == 0;
-}
-
 const struct roll_value *roll_value_get(const struct roll_value *map, const char *key)
 {
+    size_t bytes = strlen(key);
     for (uint32_t i = roll_value_is(map, ROLL_VALUE_MAP) ? map->list->used : 0; i >= 2; i -= 2) {
-        if (roll_value_says(&map->list->at[i - 2], key)) {
+        if (roll_value_is_word(&map->list->at[i - 2], key, bytes)) {
             return &map->list->at[i - 1];
         }
     }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum roll_value_kind {
     ROLL_VALUE_NULL = 0,
@@ -52,6 +53,8 @@ struct roll_arena {
 /* An arena that gives out at most `most` bytes. */
 void roll_arena_init(struct roll_arena *arena, size_t most);
 void roll_arena_fini(struct roll_arena *arena);
+/* All that was given out is gone; what can be kept of the memory is kept for the next use. */
+void roll_arena_reset(struct roll_arena *arena, size_t most);
 /* So many bytes, aligned for any value; NULL: no memory, or the bound is reached. */
 void *roll_arena_take(struct roll_arena *arena, size_t bytes);
 
@@ -79,8 +82,16 @@ static inline bool roll_value_is(const struct roll_value *v, enum roll_value_kin
     return v != NULL && v->kind == kind;
 }
 
+/* The text is this word, of so many bytes. */
+static inline bool roll_value_is_word(const struct roll_value *v, const char *word, size_t bytes)
+{
+    return roll_value_is(v, ROLL_VALUE_TEXT) && v->bytes == bytes && memcmp(v->text, word, bytes) == 0;
+}
 /* The text is this word. */
-bool roll_value_says(const struct roll_value *v, const char *word);
+static inline bool roll_value_says(const struct roll_value *v, const char *word)
+{
+    return roll_value_is_word(v, word, strlen(word));
+}
 /* What a mapping holds under a key; NULL: nothing. Where a key stands twice, the last one holds, as in Python. */
 const struct roll_value *roll_value_get(const struct roll_value *map, const char *key);
 /* The i-th element of a list; NULL: there is none. */

@@ -9,6 +9,7 @@
 #include "daemon/console/analyze/analyze_report.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
@@ -20,13 +21,17 @@
 #include "trace/ring.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#define HEAD_BYTES 4096
-#define DEPTH_MAX  2 /* DIR and its direct subdirectories: rings of several nodes, collected */
+#define HEAD_BYTES 65536 /* most dumps end before that: then the file is opened once */
+#define KIND_BYTES 4096  /* what a file is, so many of its bytes say */
+#define DEPTH_MAX  2     /* DIR and its direct subdirectories: rings of several nodes, collected */
 
 struct analyzed_run {
     char job[ROLL_NAME_BYTES];
@@ -34,6 +39,15 @@ struct analyzed_run {
     roll_feed_t *feed;
     struct roll_ring *ring; /* owned array of owned mappings */
     size_t rings, room;
+};
+
+/* The first bytes of a file, and what is known of it. */
+struct head {
+    char bytes[HEAD_BYTES];
+    size_t n;
+    int number;          /* errno where it could not be opened or read; else 0 */
+    bool regular, whole; /* it is a plain file; these are all of its bytes */
+    uint64_t written_ns;
 };
 
 struct roll_analysis {
@@ -44,8 +58,11 @@ struct roll_analysis {
     size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
     size_t traces, trace_room;
-    roll_dumps_t *dumps;     /* dumps of other tools; owned; NULL = none */
-    roll_reports_t *reports; /* owned; of NCCL's own tools; NULL = none */
+    roll_dumps_t *dumps;        /* dumps of other tools; owned; NULL = none */
+    roll_dump_reader_t *reader; /* owned; there where `dumps` are */
+    size_t dumped;              /* dumps that were read */
+    struct head head;           /* of the file that is being looked at */
+    roll_reports_t *reports;    /* owned; of NCCL's own tools; NULL = none */
     bool cut;
 };
 
@@ -82,6 +99,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
     free(a->run);
     free(a->trace);
     roll_dumps_destroy(&a->dumps);
+    roll_dump_reader_destroy(&a->reader);
     free(a);
 }
 
@@ -170,22 +188,28 @@ static int add_ring(roll_analysis_t *a, const char *path)
     return 0;
 }
 
-/* Adds what another tool has kept. `why` gets words where something is wrong with it. */
+/* Adds what another tool has kept; the head is the file's. `why` gets words where something is wrong with it. */
 static int add_dump(roll_analysis_t *a, const char *path, char *why, size_t size)
 {
-    struct roll_dump *dump;
-    int err = roll_dump_read(path, &dump, why, size);
-    if (err != 0) {
-        return err;
+    struct roll_dump *dump = NULL;
+    char *data = NULL;
+    size_t bytes = a->head.n;
+    a->reader = a->reader != NULL ? a->reader : roll_dump_reader_new();
+    a->dumps = a->dumps != NULL ? a->dumps : roll_dumps_new();
+    int err = a->reader == NULL || a->dumps == NULL ? ROLL_E_NOMEM : 0;
+    err = err == 0 && !a->head.whole ? roll_read_whole(path, ROLL_DUMP_FILE_MOST, &data, &bytes) : err;
+    if (err == ROLL_E_LIMIT) {
+        snprintf(why, size, "larger than %u MiB: no rank's dump is", ROLL_DUMP_FILE_MOST >> 20);
     }
-    if (a->dumps == NULL) {
-        a->dumps = roll_dumps_new();
+    err =
+        err != 0 ? err : roll_dump_parse(a->reader, path, data != NULL ? data : a->head.bytes, bytes, &dump, why, size);
+    free(data);
+    if (err == 0) {
+        dump->written_ns = a->head.written_ns;
+        err = roll_dumps_add(a->dumps, dump);
+        a->dumped += err == 0;
     }
-    if (a->dumps == NULL) {
-        roll_dump_destroy(&dump);
-        return ROLL_E_NOMEM;
-    }
-    return roll_dumps_add(a->dumps, dump);
+    return err;
 }
 
 static bool ends(const char *name, const char *suffix)
@@ -194,34 +218,45 @@ static bool ends(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* The first bytes of a file, which say what kind of file it is. */
-struct head {
-    char bytes[HEAD_BYTES];
-    size_t n;
-};
-
 static void read_head(const char *path, struct head *out)
 {
-    FILE *f = fopen(path, "re");
-    *out = (struct head){.n = 0};
-    if (f != NULL) {
-        out->n = fread(out->bytes, 1, sizeof(out->bytes), f);
-        fclose(f);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* who writes into a pipe is not waited for */
+    ssize_t n = 0;
+    out->n = 0;
+    out->number = fd < 0 ? errno : 0;
+    out->regular = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    out->whole = false;
+    while (out->regular && out->n < sizeof(out->bytes) &&
+           (n = read(fd, out->bytes + out->n, sizeof(out->bytes) - out->n)) > 0) {
+        out->n += (size_t)n;
+        if (out->n == (size_t)st.st_size) {
+            break;
+        }
+    }
+    if (out->regular) {
+        out->number = n < 0 ? errno : 0;
+        out->whole = n >= 0 && out->n == (size_t)st.st_size;
+        out->written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    }
+    if (fd >= 0) {
+        close(fd);
     }
 }
 
-/* A file of a directory whose name says nothing: dumps and reports of other tools have any name. */
-static bool is_of_others(const char *path, struct head *head)
+static bool is_report(const struct head *head)
 {
-    struct stat st;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
-        return false;
-    }
-    read_head(path, head);
+    return roll_report_is_likely(head->bytes, head->n < KIND_BYTES ? head->n : KIND_BYTES);
+}
+
+/* A file of a directory whose name says nothing: dumps and reports of other tools have any name. */
+static bool is_of_others(const struct head *head)
+{
     /* Any JSON may lie there. Its first members say whether it is a dump. */
-    bool named = head->bytes[0] != '{' || memmem(head->bytes, head->n, "\"entries\"", 9) ||
-                 memmem(head->bytes, head->n, "\"pg_config\"", 11);
-    return roll_report_is_likely(head->bytes, head->n) || (named && roll_dump_is_likely(head->bytes, 8));
+    size_t n = head->n < KIND_BYTES ? head->n : KIND_BYTES;
+    bool named = n > 0 && (head->bytes[0] != '{' || memmem(head->bytes, n, "\"entries\"", 9) ||
+                           memmem(head->bytes, n, "\"pg_config\"", 11));
+    return is_report(head) || (named && roll_dump_is_likely(head->bytes, n));
 }
 
 /* Adds a report of a tool of NCCL's. What is odd in a report of which a part is used is one line as well. */
@@ -237,19 +272,22 @@ static int add_report(roll_analysis_t *a, const char *path)
     return err;
 }
 
-/* Adds one file. Its first bytes, and not its name, say what kind of file it is. */
-static int add_file(roll_analysis_t *a, const char *path, const struct head *head)
+/* Adds the file whose head was read. Its first bytes, and not its name, say what kind of file it is. */
+static int add_file(roll_analysis_t *a, const char *path)
 {
     char why[256] = "";
-    bool is_report = roll_report_is_likely(head->bytes, head->n); /* before dumps: JSON of both begins alike */
-    int err = is_report                                      ? add_report(a, path)
-              : memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0 ? add_ring(a, path)
-              : roll_dump_is_likely(head->bytes, 8)          ? add_dump(a, path, why, sizeof(why))
-                                                             : add_trace(a, path);
+    const struct head *head = &a->head;
+    bool report = is_report(head); /* before dumps: JSON of both begins alike */
+    bool ring = head->n >= 8 && memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0;
+    int err = report                                      ? add_report(a, path)
+              : ring                                      ? add_ring(a, path)
+              : roll_dump_is_likely(head->bytes, head->n) ? add_dump(a, path, why, sizeof(why))
+              : head->number == 0 && !head->regular       ? ROLL_E_IO
+                                                          : add_trace(a, path);
     if (err != 0) {
         if (why[0] != '\0') {
             roll_say("%s: %s", path, why);
-        } else if (!is_report) {
+        } else if (!report) {
             roll_file_complain(path, err);
         }
         a->unreadable++;
@@ -259,40 +297,98 @@ static int add_file(roll_analysis_t *a, const char *path, const struct head *hea
     return err;
 }
 
-static int add_path(roll_analysis_t *a, const char *path, int depth)
+/*
+ * A directory holds what is not meant as well, and says nothing of it. But what has the name of a dump that lies there,
+ * and another rank's number, is meant as one.
+ */
+struct series {
+    char name[PATH_MAX]; /* of a dump; "" = there is none */
+    size_t begin, end;   /* where the rank stands in it */
+};
+
+static bool is_of_series(const struct series *s, const char *path)
+{
+    size_t begin, end;
+    return s->name[0] != '\0' && roll_dump_rank_in(path, &begin, &end) >= 0 && begin == s->begin &&
+           memcmp(path, s->name, begin) == 0 && strcmp(path + end, s->name + s->end) == 0;
+}
+
+static void say_left_out(roll_analysis_t *a, const char *path)
+{
+    read_head(path, &a->head);
+    roll_say("%s: %s", path,
+             a->head.number != 0 ? strerror(a->head.number)
+             : !a->head.regular  ? "no plain file"
+             : a->head.n == 0    ? "empty: nothing was written into it"
+                                 : "neither a trace nor a ring of rollcall nor a dump of a tool that is known here");
+    a->unreadable++;
+}
+
+static int add_path(roll_analysis_t *a, const char *path, int depth);
+
+/* Looks at one entry of a directory. False: it was left out. */
+static bool add_entry(roll_analysis_t *a, const char *path, int depth, struct series *series, int *err)
+{
+    struct stat st;
+    bool ours = ends(path, ".rtrc") || ends(path, ".ring");
+    read_head(path, &a->head);
+    if (ours || is_of_others(&a->head)) {
+        size_t dumps = a->dumped;
+        *err = add_file(a, path);
+        if (a->dumped > dumps && series->name[0] == '\0' &&
+            roll_dump_rank_in(path, &series->begin, &series->end) >= 0) {
+            snprintf(series->name, sizeof(series->name), "%s", path);
+        }
+        return true;
+    }
+    if (!a->head.regular && a->head.number == 0 && depth + 1 < DEPTH_MAX && stat(path, &st) == 0 &&
+        S_ISDIR(st.st_mode)) {
+        size_t before = a->files;
+        *err = add_path(a, path, depth + 1);
+        return a->files > before;
+    }
+    return false;
+}
+
+static int add_folder(roll_analysis_t *a, const char *path, int depth)
 {
     struct dirent **entry = NULL;
-    struct stat st;
-    struct head head;
-    int err = 0, n;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        read_head(path, &head);
-        return add_file(a, path, &head);
-    }
-    n = scandir(path, &entry, NULL, alphasort);
+    struct series series = {.name = ""};
+    int err = 0, n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
         roll_file_complain(path, ROLL_E_DENIED);
         a->unreadable++;
         return ROLL_E_DENIED;
     }
-    for (int i = 0; i < n; i++) {
-        char inner[PATH_MAX];
-        const char *name = entry[i]->d_name;
-        int len = snprintf(inner, sizeof(inner), "%s/%s", path, name);
-        bool fits = len > 0 && (size_t)len < sizeof(inner) && name[0] != '.';
-        bool ours = fits && (ends(name, ".rtrc") || ends(name, ".ring"));
-        if (ours) {
-            read_head(inner, &head);
+    char inner[PATH_MAX];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n; i++) {
+            const char *name = entry[i] != NULL ? entry[i]->d_name : ".";
+            int len = snprintf(inner, sizeof(inner), "%s/%s", path, name);
+            bool looked = name[0] == '.' || len < 0 || (size_t)len >= sizeof(inner);
+            if (!looked && pass == 0) {
+                looked = add_entry(a, inner, depth, &series, &err);
+            } else if (!looked && is_of_series(&series, inner)) {
+                say_left_out(a, inner);
+            }
+            if (looked || pass == 1) {
+                free(entry[i]);
+                entry[i] = NULL;
+            }
         }
-        if (ours || (fits && is_of_others(inner, &head))) {
-            err = add_file(a, inner, &head);
-        } else if (fits && depth + 1 < DEPTH_MAX && stat(inner, &st) == 0 && S_ISDIR(st.st_mode)) {
-            err = add_path(a, inner, depth + 1);
-        }
-        free(entry[i]);
     }
     free(entry);
     return err;
+}
+
+static int add_path(roll_analysis_t *a, const char *path, int depth)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return add_folder(a, path, depth);
+    }
+    read_head(path, &a->head);
+    return add_file(a, path);
 }
 
 int roll_analysis_add(roll_analysis_t *a, const char *path)

@@ -49,7 +49,8 @@ bool roll_report_is_likely(const char *head, size_t bytes)
         return (is_ras && has(head, bytes, "\"nccl_version\"")) || has(head, bytes, "\"coll_perf\"") ||
                (has(head, bytes, "\"header\"") && has(head, bytes, "\"n_ranks\""));
     }
-    return has(head, bytes, "NCCL version ") && has(head, bytes, "Job summary");
+    bool text = at < bytes && (unsigned char)head[at] < 0x80; /* a pickle begins otherwise */
+    return text && has(head, bytes, "NCCL version ") && has(head, bytes, "Job summary");
 }
 
 /* RAS */

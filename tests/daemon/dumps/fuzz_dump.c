@@ -19,11 +19,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct roll_engine_config config = {.window = 256};
     roll_dumps_t *set = roll_dumps_new();
-    for (int rank = 0; set && rank < 3; rank++) {
+    roll_dump_reader_t *reader = roll_dump_reader_new();
+    for (int rank = 0; set && reader && rank < 3; rank++) {
         struct roll_dump *dump;
         char name[32], why[256];
         snprintf(name, sizeof(name), "/fuzz/rank_%d", rank);
-        if (roll_dump_parse(name, data, size, &dump, why, sizeof(why)) == 0) {
+        if (roll_dump_parse(reader, name, data, size, &dump, why, sizeof(why)) == 0) {
             (void)roll_dumps_add(set, dump);
         }
     }
@@ -40,5 +41,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     }
     roll_dumps_destroy(&set);
+    roll_dump_reader_destroy(&reader);
     return 0;
 }

@@ -20,6 +20,8 @@ static const uint8_t plain[] = "\x80\x02}q\x00(X\x07\x00\x00\x00versionq\x01X\x0
                                "eu.";
 #define PLAIN_BYTES (sizeof(plain) - 1)
 
+static roll_dump_reader_t *reader; /* of all tests */
+
 static int decode(struct roll_arena *arena, const void *data, size_t bytes, struct roll_value *out)
 {
     size_t where;
@@ -114,7 +116,7 @@ static void a_list_that_holds_itself_does_no_harm(void **state)
     struct roll_dump *d;
     char why[256];
     (void)state;
-    assert_int_equal(roll_dump_parse("rank_1", bytes, sizeof(bytes) - 1, &d, why, sizeof(why)), 0);
+    assert_int_equal(roll_dump_parse(reader, "rank_1", bytes, sizeof(bytes) - 1, &d, why, sizeof(why)), 0);
     assert_int_equal(d->rank, 1);
     assert_int_equal(d->calls, 0);
     roll_dump_destroy(&d);
@@ -156,7 +158,7 @@ static struct roll_dump *parsed(const char *name, const char *json)
 {
     struct roll_dump *d = NULL;
     char why[256];
-    int err = roll_dump_parse(name, json, strlen(json), &d, why, sizeof(why));
+    int err = roll_dump_parse(reader, name, json, strlen(json), &d, why, sizeof(why));
     if (err != 0) {
         fail_msg("%d: %s", err, why);
     }
@@ -246,7 +248,7 @@ static void what_is_no_dump_is_refused_with_a_reason(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct roll_dump *d;
         char why[256];
-        int err = roll_dump_parse(cases[i].name, cases[i].text, strlen(cases[i].text), &d, why, sizeof(why));
+        int err = roll_dump_parse(reader, cases[i].name, cases[i].text, strlen(cases[i].text), &d, why, sizeof(why));
         if (err != cases[i].err || strstr(why, cases[i].word) == NULL || d != NULL) {
             fail_msg("case %zu: %d, %s", i, err, why);
         }
@@ -267,5 +269,8 @@ int main(void)
         cmocka_unit_test(a_name_that_is_not_known_ends_nothing),
         cmocka_unit_test(what_is_no_dump_is_refused_with_a_reason),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    reader = roll_dump_reader_new();
+    int failed = reader != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    roll_dump_reader_destroy(&reader);
+    return failed;
 }
