@@ -6,6 +6,8 @@
  */
 #include "daemon/base/text.h"
 
+#include "trace/plain.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -50,24 +52,17 @@ void roll_text_fit(char *text, size_t size, size_t width)
 
 void roll_text_plain(char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
-        if (c1) {
-            text[i++] = ' ';
-        }
-        text[i] = (c < 0x20 && c != '\n') || c == 0x7f || c1 ? ' ' : text[i];
+    for (size_t i = 0, odd; i<bytes; i += odd> 0 ? odd : 1) {
+        odd = text[i] == '\n' ? 0 : roll_plain_odd(text + i, bytes - i);
+        memset(text + i, ' ', odd);
     }
 }
 
 void roll_text_put(const char *text, size_t bytes, FILE *out)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        /* C1 controls are c2 80 to c2 9f in UTF-8. */
-        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
-        i += c1;
-        fputc(c < 0x20 || c == 0x7f || c1 ? ' ' : c, out);
+    for (size_t i = 0, odd; i<bytes; i += odd> 0 ? odd : 1) {
+        odd = roll_plain_odd(text + i, bytes - i);
+        fputc(odd > 0 ? ' ' : text[i], out);
     }
 }
 

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* JSON is held twice, and its own values are larger: a number of one digit takes 50 bytes in all. */
+#define JSON_MOST    (32u << 20)
 #define PICKLE_PROTO 0x80
 #define PROTO_MOST   5
 /* Of one byte of a file at most one value of 16 bytes is made; lists that grow take as much again. */
@@ -141,9 +143,12 @@ static int read_values(struct roll_arena *arena, const uint8_t *data, size_t byt
 {
     size_t where;
     bool pickle = is_pickle(data, bytes);
-    int err = pickle ? roll_pickle_decode(arena, data, bytes, top, &where)
-                     : roll_json_decode(arena, data, bytes, top, &where);
-    if (err == ROLL_E_UNSUPPORTED) {
+    int err = pickle              ? roll_pickle_decode(arena, data, bytes, top, &where)
+              : bytes > JSON_MOST ? ROLL_E_LIMIT
+                                  : roll_json_decode(arena, data, bytes, top, &where);
+    if (err == ROLL_E_LIMIT && !pickle && bytes > JSON_MOST) {
+        snprintf(why, size, "JSON larger than %u MiB: no rank's dump is", JSON_MOST >> 20);
+    } else if (err == ROLL_E_UNSUPPORTED) {
         snprintf(why, size,
                  "a pickle that asks for code (opcode 0x%02x at byte %zu): refused, and nothing of it was run",
                  data[where], where);

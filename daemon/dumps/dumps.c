@@ -19,8 +19,8 @@
 
 #define BATCH      512u
 #define LINE_BYTES 512
-/* Behind the last call at most so much time passes for the engine. With a snapshot nothing waits longer than suspect_ns,
- * 5 s, and the engine's clock takes one stall of a step at most: so it comes to 9 s. */
+/* Behind the last call at most so much time passes for the engine. With a snapshot nothing waits longer than
+ * suspect_ns, 5 s, and the engine's clock takes one stall of a step at most: so it comes to 9 s. */
 #define STILL_MOST_NS 15000000000u
 /* The engine is asked to look as often as a daemon asks it for so long; behind that, where patience has run out, four
  * times less often: on the dumps of a small job looking was half of the work. */

@@ -12,7 +12,8 @@
 
 static bool is_library(const struct roll_value *file)
 {
-    static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>"};
+    static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/lib/python3",
+                                        "/rollcall/moe/",  "<frozen",         "<string>"};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (memmem(file->text, file->bytes, parts[i], strlen(parts[i])) != NULL) {
             return true;

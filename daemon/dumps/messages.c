@@ -9,6 +9,7 @@
 #include "daemon/dumps/dumps_state.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/map.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
@@ -24,12 +25,26 @@ struct side {
     uint32_t which; /* SENDS, RECEIVES */
 };
 
+/* All messages of one dump on one group. */
+struct talk {
+    bool any, several; /* there are messages; with more than one partner */
+    uint32_t partner;
+    uint32_t newest; /* the number of the newest; 0 = there is none */
+};
+
 /* The messages of one side, one after the other. */
 struct queue {
     struct side *at;
     size_t n;
     const struct roll_dump *dump; /* the dump of that side's rank; NULL: there is none */
+    const struct talk *talk;      /* of that dump on the group */
     uint32_t group;               /* the group's number in that dump */
+};
+
+struct pairing {
+    struct dumps_job *job;
+    struct talk **talk;  /* by dump and group; owned */
+    struct roll_map *at; /* by dump: key of a group -> its number there; owned */
 };
 
 static int by_pair(const void *a, const void *b)
@@ -56,10 +71,10 @@ static struct roll_dump_call *call_of(const struct dumps_job *job, const struct 
 }
 
 /* The dump of a place of the group, and the group's number there. */
-static void find_dump(const struct dumps_job *job, const struct roll_dump_group *g, uint32_t place, struct queue *out)
+static void find_dump(const struct pairing *p, const struct roll_dump_group *g, uint32_t place, struct queue *out)
 {
+    const struct dumps_job *job = p->job;
     size_t low = 0, high = job->dumps; /* dumps stand in the order of their ranks */
-    uint64_t key = g->key;
     out->dump = NULL;
     while (low < high) {
         size_t mid = (low + high) / 2;
@@ -72,29 +87,41 @@ static void find_dump(const struct dumps_job *job, const struct roll_dump_group 
     if (low == job->dumps || (uint32_t)job->dump[low]->rank != g->members.rank[place]) {
         return;
     }
-    for (uint32_t i = 0; i < job->dump[low]->groups && out->dump == NULL; i++) {
-        if (dumps_comm(job->dump[low], i) != 0 && job->dump[low]->group[i].key == key) {
-            out->dump = job->dump[low];
-            out->group = i;
-        }
+    uint32_t group = roll_map_get(&p->at[low], g->key);
+    if (group != ROLL_MAP_NONE) {
+        out->dump = job->dump[low];
+        out->group = group;
+        out->talk = &p->talk[low][group];
     }
 }
 
-/* All messages of the dump on this group are with one partner. *newest: the number of the newest; 0 = there is none. */
-static bool is_faithful(const struct queue *q, uint32_t partner, uint32_t *newest)
+/* Looks through a dump once: which groups it has, and with whom it has messages on each. */
+static int listen(struct pairing *p, size_t number)
 {
-    *newest = 0;
-    for (size_t i = 0; i < q->dump->calls; i++) {
-        const struct roll_dump_call *c = &q->dump->call[i];
-        if (c->group != q->group || (c->rec.op != ROLL_OP_SEND && c->rec.op != ROLL_OP_RECV)) {
-            continue;
-        }
-        if ((uint32_t)c->rec.peer != partner) {
-            return false;
-        }
-        *newest = c->rec.call_ns > *newest ? c->rec.call_ns : *newest;
+    const struct roll_dump *d = p->job->dump[number];
+    struct talk *talk = p->talk[number] = calloc(d->groups + 1, sizeof(*talk));
+    int err = talk == NULL ? ROLL_E_NOMEM : 0;
+    for (uint32_t i = 0; i < d->groups && err == 0; i++) {
+        bool fresh = dumps_comm(d, i) != 0 && roll_map_get(&p->at[number], d->group[i].key) == ROLL_MAP_NONE;
+        err = fresh ? roll_map_add(&p->at[number], d->group[i].key, i) : 0;
     }
-    return true;
+    for (size_t i = 0; i < d->calls && err == 0; i++) {
+        const struct roll_dump_call *c = &d->call[i];
+        struct talk *t = &talk[c->group];
+        if (c->rec.op == ROLL_OP_SEND || c->rec.op == ROLL_OP_RECV) {
+            t->several = t->several || (t->any && t->partner != (uint32_t)c->rec.peer);
+            t->any = true;
+            t->partner = (uint32_t)c->rec.peer;
+            t->newest = c->rec.call_ns > t->newest ? c->rec.call_ns : t->newest;
+        }
+    }
+    return err;
+}
+
+/* All messages of the dump on this group are with one partner. */
+static bool is_faithful(const struct queue *q, uint32_t partner)
+{
+    return !q->talk->any || (!q->talk->several && q->talk->partner == partner);
 }
 
 /* The tool's own number of a message, which is kept in `call_ns` while the pairs are being numbered. */
@@ -111,7 +138,7 @@ static void leave(const struct dumps_job *job, const struct queue *q)
 }
 
 /* The message from which on both sides are known; UINT32_MAX: nobody can say. */
-static uint32_t common_begin(const struct dumps_job *job, const struct queue *q, const uint32_t *newest)
+static uint32_t common_begin(const struct dumps_job *job, const struct queue *q)
 {
     uint32_t begin = 0;
     for (unsigned i = 0; i < 2; i++) {
@@ -122,8 +149,8 @@ static uint32_t common_begin(const struct dumps_job *job, const struct queue *q,
                 return UINT32_MAX; /* format 2.1 does not number what is issued in a batch */
             }
             begin = first > begin ? first : begin;
-        } else if (newest[i] > 0) {
-            begin = newest[i] + 1 > begin ? newest[i] + 1 : begin;
+        } else if (q[i].talk->newest > 0) {
+            begin = q[i].talk->newest + 1 > begin ? q[i].talk->newest + 1 : begin;
         } else if (!q[i].dump->whole && g->enqueued == ROLL_DUMP_NO_NUMBER) {
             return UINT32_MAX;
         } else if (!q[i].dump->whole && g->enqueued + 1 > begin) {
@@ -173,12 +200,12 @@ static int place_sides(roll_feed_t *feed, const struct queue *q, uint32_t source
     return err;
 }
 
-static int place_pair(roll_feed_t *feed, const struct dumps_job *job, struct side *at, size_t n)
+static int place_pair(roll_feed_t *feed, const struct pairing *p, struct side *at, size_t n)
 {
+    const struct dumps_job *job = p->job;
     const struct roll_dump *d = job->dump[at->dump];
     const struct roll_dump_group *g = &d->group[call_of(job, at)->group];
     struct queue q[2] = {{.at = at}, {.at = at}};
-    uint32_t newest[2] = {0, 0};
     while (q[SENDS].n < n && at[q[SENDS].n].which == SENDS) {
         q[SENDS].n++;
     }
@@ -186,16 +213,15 @@ static int place_pair(roll_feed_t *feed, const struct dumps_job *job, struct sid
     q[RECEIVES].n = n - q[SENDS].n;
     bool good = at->source < g->members.ranks && at->target < g->members.ranks && at->source != at->target;
     if (good) {
-        find_dump(job, g, at->source, &q[SENDS]);
-        find_dump(job, g, at->target, &q[RECEIVES]);
+        find_dump(p, g, at->source, &q[SENDS]);
+        find_dump(p, g, at->target, &q[RECEIVES]);
         good = q[SENDS].dump != NULL && q[RECEIVES].dump != NULL;
     }
     bool whole = good && q[SENDS].dump->whole && q[RECEIVES].dump->whole;
     uint32_t begin = 0;
     if (good && !whole) {
-        good = is_faithful(&q[SENDS], at->target, &newest[SENDS]) &&
-               is_faithful(&q[RECEIVES], at->source, &newest[RECEIVES]);
-        begin = good ? common_begin(job, q, newest) : UINT32_MAX;
+        good = is_faithful(&q[SENDS], at->target) && is_faithful(&q[RECEIVES], at->source);
+        begin = good ? common_begin(job, q) : UINT32_MAX;
         good = begin != UINT32_MAX;
     }
     if (!good || !pair_up(job, q, begin, !whole)) {
@@ -210,7 +236,9 @@ int dumps_place_messages(roll_feed_t *feed, struct dumps_job *job)
 {
     struct side *side = NULL;
     size_t room = 0, n = 0, end;
-    int err = 0;
+    struct pairing p = {
+        .job = job, .talk = calloc(job->dumps, sizeof(*p.talk)), .at = calloc(job->dumps, sizeof(*p.at))};
+    int err = p.talk == NULL || p.at == NULL ? ROLL_E_NOMEM : 0;
     for (uint32_t i = 0; i < job->dumps && err == 0; i++) {
         struct roll_dump *d = job->dump[i];
         for (uint32_t k = 0; k < d->calls && err == 0; k++) {
@@ -233,6 +261,9 @@ int dumps_place_messages(roll_feed_t *feed, struct dumps_job *job)
             }
         }
     }
+    for (uint32_t i = 0; i < job->dumps && n > 0 && err == 0; i++) {
+        err = listen(&p, i);
+    }
     if (n > 1) {
         qsort(side, n, sizeof(*side), by_pair);
     }
@@ -241,11 +272,17 @@ int dumps_place_messages(roll_feed_t *feed, struct dumps_job *job)
                           side[end].target == side[i].target;
              end++) {
         }
-        err = place_pair(feed, job, &side[i], end - i);
+        err = place_pair(feed, &p, &side[i], end - i);
     }
     for (size_t i = 0; i < n; i++) {
         call_of(job, &side[i])->rec.call_ns = 0;
     }
+    for (uint32_t i = 0; i < job->dumps && p.talk != NULL && p.at != NULL; i++) {
+        free(p.talk[i]);
+        roll_map_fini(&p.at[i]);
+    }
+    free(p.talk);
+    free(p.at);
     free(side);
     return err;
 }

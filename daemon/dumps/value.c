@@ -6,6 +6,7 @@
 #include "daemon/dumps/value.h"
 
 #include "trace/err.h"
+#include "trace/plain.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -233,8 +234,10 @@ void roll_value_copy(const struct roll_value *v, char *out, size_t size)
 {
     size_t n = roll_value_is(v, ROLL_VALUE_TEXT) ? v->bytes : 0;
     n = n < size - 1 ? n : size - 1;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = (unsigned char)v->text[i] < ' ' || v->text[i] == 127 ? ' ' : v->text[i];
+    size_t used = 0;
+    for (size_t i = 0, odd; i<n; i += odd> 0 ? odd : 1) {
+        odd = roll_plain_odd(v->text + i, n - i);
+        out[used++] = odd > 0 ? ' ' : v->text[i];
     }
-    out[n] = '\0';
+    out[used] = '\0';
 }

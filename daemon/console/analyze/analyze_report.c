@@ -20,7 +20,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define FILE_MOST  (1u << 30)
+#define FILE_MOST  (256u << 20)
+#define JSON_MOST  (64u << 20) /* of RAS, in one value: 16,384 ranks in four communicators each are 20 MiB */
+#define LINE_MOST  (1u << 20)  /* of Inspector */
 #define RANKS_MOST (1u << 17)
 #define COMMS_MOST (1u << 20)
 
@@ -40,7 +42,7 @@ static bool has(const char *head, size_t bytes, const char *text)
 bool roll_report_is_likely(const char *head, size_t bytes)
 {
     size_t at = 0;
-    while (at < bytes && strchr(" \t\r\n", head[at]) != NULL) {
+    while (at < bytes && head[at] != '\0' && strchr(" \t\r\n", head[at]) != NULL) {
         at++;
     }
     if (at < bytes && head[at] == '{') {
@@ -350,7 +352,7 @@ static int read_inspector(roll_reports_t *r, const char *text, size_t bytes, cha
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t n = end != NULL ? (size_t)(end - text) - at : bytes - at;
-        json_t *line = n > 1 ? json_loadb(text + at, n, 0, NULL) : NULL;
+        json_t *line = n > 1 && n <= LINE_MOST ? json_loadb(text + at, n, 0, NULL) : NULL;
         int err = line != NULL ? read_inspector_line(r, line) : n > 1 ? ROLL_E_CORRUPT : ROLL_E_NOTFOUND;
         json_decref(line);
         if (err == ROLL_E_NOMEM) {
@@ -404,6 +406,10 @@ int roll_reports_parse(roll_reports_t *r, const char *text, size_t bytes, char *
     r->files++;
     if (memmem(text, bytes, "\"nccl_version\"", 14) != NULL) {
         json_error_t error;
+        if (bytes > JSON_MOST) {
+            snprintf(why, size, "JSON larger than %u MiB: no report of ncclras is", JSON_MOST >> 20);
+            return ROLL_E_LIMIT;
+        }
         json_t *root = json_loadb(text, bytes, 0, &error);
         if (root == NULL) {
             snprintf(why, size, "no whole JSON: line %d: %s", error.line, error.text);
@@ -428,6 +434,10 @@ int roll_reports_add(roll_reports_t *r, const char *path, char *why, size_t size
     size_t bytes;
     why[0] = '\0';
     int err = roll_read_whole(path, FILE_MOST, &text, &bytes);
+    if (err == ROLL_E_LIMIT) {
+        snprintf(why, size, "larger than %u MiB: no report is", FILE_MOST >> 20);
+        return err;
+    }
     if (err != 0) {
         snprintf(why, size, "%s", roll_strerror(err));
         return err;

@@ -8,6 +8,7 @@
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
+#include "trace/plain.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,12 @@ void line_clean(char *out, size_t room, const char *text, size_t bytes)
     while (n < bytes && n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80) {
         n--; /* a character of several bytes is kept whole or left out */
     }
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        out[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
+    size_t used = 0;
+    for (size_t i = 0, odd; i < n; i += odd > 0 ? odd : 1) {
+        odd = roll_plain_odd(text + i, n - i);
+        out[used++] = odd > 0 ? '?' : text[i];
     }
-    out[n] = '\0';
+    out[used] = '\0';
 }
 
 int line_note_file(struct roll_engine *e, uint64_t identity, const char *path, uint32_t bytes)
