@@ -17,6 +17,7 @@
 /* JSON is held twice, and its own values are larger: a number of one digit takes 50 bytes in all. */
 #define JSON_MOST    (32u << 20)
 #define PICKLE_PROTO 0x80
+#define LONG_OPCODE  0x8a /* the only number of any length */
 #define PROTO_MOST   5
 /* Of one byte of a file at most one value of 16 bytes is made; lists that grow take as much again. */
 #define ARENA_PER_BYTE 64u
@@ -65,6 +66,7 @@ void roll_dump_destroy(struct roll_dump **dump)
     }
     free(d->group);
     free(d->call);
+    free(d->unknown);
     free(d->site);
     free(d->line);
     free(d->text);
@@ -148,6 +150,8 @@ static int read_values(struct roll_arena *arena, const uint8_t *data, size_t byt
                                   : roll_json_decode(arena, data, bytes, top, &where);
     if (err == ROLL_E_LIMIT && !pickle && bytes > JSON_MOST) {
         snprintf(why, size, "JSON larger than %u MiB: no rank's dump is", JSON_MOST >> 20);
+    } else if (err == ROLL_E_UNSUPPORTED && data[where] == LONG_OPCODE) {
+        snprintf(why, size, "a number of more than 64 bits (byte %zu): no dump has one", where);
     } else if (err == ROLL_E_UNSUPPORTED) {
         snprintf(why, size,
                  "a pickle that asks for code (opcode 0x%02x at byte %zu): refused, and nothing of it was run",

@@ -73,6 +73,13 @@ struct roll_dump_call {
     bool complete;          /* on the device */
 };
 
+/* A collective under a name that is not known here. */
+struct roll_dump_unknown {
+    struct roll_dump_call call; /* with its number, and without an operation */
+    size_t before;              /* it stands before the call of this number in the dump */
+    uint32_t name;              /* offset in the text */
+};
+
 struct roll_dump {
     char tool[48];       /* "Flight Recorder 2.10" */
     char path[256];      /* for messages; cut at its front where it is longer */
@@ -91,6 +98,8 @@ struct roll_dump {
     size_t lines, line_room;
     char *text;
     size_t text_used, text_room;
+    struct roll_dump_unknown *unknown;
+    size_t unknowns, unknown_room;
     size_t odd; /* entries that could not be used */
 };
 

@@ -10,7 +10,9 @@
 #include "daemon/dumps/dumps_state.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/map.h"
 #include "trace/err.h"
+#include "trace/ident.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -344,6 +346,62 @@ static void say_missing(const struct dumps_job *job, const struct roll_rankset *
     }
 }
 
+/* Entries that could not be used: their calls count as made where later ones come, and are else not there. */
+static void say_odd(const struct dumps_job *job, roll_dumps_say *say, void *ctx)
+{
+    char ranks[LINE_BYTES / 2], line[LINE_BYTES];
+    struct roll_rankset who = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < job->dumps; i++) {
+        n += job->dump[i]->odd;
+        if (job->dump[i]->odd > 0) {
+            (void)roll_rankset_add(&who, (uint32_t)job->dump[i]->rank);
+        }
+    }
+    (void)roll_rankset_format(&who, ranks, sizeof(ranks));
+    if (n > 0) {
+        snprintf(line, sizeof(line), "%s: %zu entr%s in the dump%s of rank%s %s could not be used: the rest is judged",
+                 job->name, n, n == 1 ? "y" : "ies", roll_rankset_count(&who) == 1 ? "" : "s",
+                 roll_rankset_count(&who) == 1 ? "" : "s", ranks);
+        say(ctx, line);
+    }
+    roll_rankset_fini(&who);
+}
+
+/* Groups of which a member's dump tells other members than another one's. Those of a split share a name as well, but
+ * nobody is in two of them. Calls of the two are not compared; one line says so. */
+static void say_contradiction(const struct dumps_job *job, roll_dumps_say *say, void *ctx)
+{
+    struct roll_map first = {0}; /* hash of a name -> its number in `of` */
+    const struct roll_dump_group **of = NULL;
+    size_t room = 0, n = 0;
+    bool said = false;
+    for (size_t i = 0; i < job->dumps && !said; i++) {
+        const struct roll_dump *d = job->dump[i];
+        for (size_t k = 0; k < d->groups && !said; k++) {
+            const struct roll_dump_group *g = &d->group[k];
+            uint64_t key = roll_hash64(1, g->name, strlen(g->name));
+            uint32_t at = roll_map_get(&first, key);
+            if (at == ROLL_MAP_NONE && g->members.ranks > 0) {
+                if (ROLL_GROW(of, room, n + 1) == 0 && roll_map_add(&first, key, (uint32_t)n) == 0) {
+                    of[n++] = g;
+                }
+            } else if (at != ROLL_MAP_NONE && g->members.ranks > 0 && of[at]->key != g->key &&
+                       roll_ranks_find(&of[at]->members, (uint32_t)d->rank) >= 0) {
+                char line[LINE_BYTES];
+                said = true;
+                snprintf(line, sizeof(line),
+                         "%s: the dump of rank %" PRId32 " tells other members of \"%s\" than others do: what it holds "
+                         "of such groups is compared with nobody's",
+                         job->name, d->rank, g->label[0] != '\0' ? g->label : g->name);
+                say(ctx, line);
+            }
+        }
+    }
+    free(of);
+    roll_map_fini(&first);
+}
+
 /* What stands for the dump of a rank that has written none: the groups of which others say that it is a member. */
 static struct roll_dump *stand_in(uint32_t rank, const struct dumps_seen *seen)
 {
@@ -397,6 +455,7 @@ static int feed_job(struct dumps_job *job, roll_feed_t *feed, const struct roll_
     for (size_t i = 0; i < job->dumps && err == 0; i++) {
         err = announce(feed, job, job->dump[i]);
     }
+    err = err != 0 ? err : dumps_adopt_unknown(job, say, ctx);
     err = err != 0 ? err : dumps_place(feed, job, seen);
     err = err != 0 ? err : give_calls(feed, job, &last_ns);
     if (err != 0) {
@@ -429,6 +488,8 @@ int roll_dumps_feed(roll_dumps_t *set, size_t number, roll_feed_t *feed, roll_du
     qsort(job->dump, job->dumps, sizeof(*job->dump), by_rank);
     find_missing(job, &missing);
     say_missing(job, &missing, say, ctx);
+    say_odd(job, say, ctx);
+    say_contradiction(job, say, ctx);
     int err = feed_job(job, feed, &missing, &seen, say, ctx);
     roll_rankset_fini(&missing);
     free(seen.common);

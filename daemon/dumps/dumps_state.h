@@ -46,6 +46,12 @@ uint16_t dumps_comm(const struct roll_dump *d, uint32_t group);
 /* define.c: gives the communicators, lines and places of a dump to the feed, as definitions. Codes of
  * roll_feed_frame. */
 int dumps_define(roll_feed_t *feed, const struct roll_dump *d);
+/*
+ * unknown.c: collectives under names that are not known here. Where another member's dump knows the collective of that
+ * number, the rank has come to it, and nothing more is compared; where none does, it counts as made when later ones
+ * come. One line says so. To be called before dumps_place. 0, NOMEM.
+ */
+int dumps_adopt_unknown(struct dumps_job *job, roll_dumps_say *say, void *ctx);
 /* place.c: numbers all calls for the engine, and tells it where each rank comes in on each group. 0, NOMEM. */
 int dumps_place(roll_feed_t *feed, struct dumps_job *job, struct dumps_seen *seen);
 /* messages.c: the same of messages. A message that nobody can say the partner of is left to no communicator. */

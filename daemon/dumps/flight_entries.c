@@ -280,6 +280,24 @@ static int end_batch(struct flight_reading *r, uint32_t group, uint32_t coll, bo
     return err;
 }
 
+/* A collective of a name that is not known here: what it is, the dumps of others may say. */
+static int keep_unknown(struct flight_reading *r, const struct entry *e, uint32_t group, uint32_t coll)
+{
+    struct roll_dump *d = r->dump;
+    uint32_t taken = group < r->batch_room ? r->batches[group] : 0;
+    struct roll_dump_unknown one = {.call = {.group = group, .complete = roll_value_says(e->state, "completed")},
+                                    .before = d->calls};
+    one.call.rec.enter_ns = (uint64_t)roll_value_integer(e->created, 0);
+    one.call.rec.seq = taken < coll ? coll - taken : 0;
+    int err = flight_keep_text(d, e->name, &one.name);
+    err = err != 0 ? err : flight_read_site(r, e->frames, &one.call.site);
+    err = err != 0 ? err : ROLL_GROW(d->unknown, d->unknown_room, d->unknowns + 1);
+    if (err == 0) {
+        d->unknown[d->unknowns++] = one;
+    }
+    return err;
+}
+
 static int read_entry(struct flight_reading *r, const struct roll_value *map)
 {
     struct roll_dump *d = r->dump;
@@ -319,9 +337,12 @@ static int read_entry(struct flight_reading *r, const struct roll_value *map)
         return end_batch(r, number, coll, roll_value_says(e.state, "completed"));
     }
     r->batch_open = r->batch_open && message;
-    if (named == NULL || (!message && roll_value_is(e.is_p2p, ROLL_VALUE_TRUE))) {
+    if (roll_value_is(e.is_p2p, ROLL_VALUE_TRUE) && !message) {
         d->odd += named == NULL;
         return 0; /* its number stays: where later calls come, it counts as made */
+    }
+    if (named == NULL) {
+        return keep_unknown(r, &e, number, coll);
     }
     uint32_t taken = number < r->batch_room ? r->batches[number] : 0;
     struct roll_dump_call c = {.group = number, .complete = roll_value_says(e.state, "completed")};

@@ -288,19 +288,44 @@ static int complete_members(struct export *x)
     return err;
 }
 
+/* Where the dump of a rank's n-th ring goes, without its name: a rank has more than one where the trace holds more than
+ * one run. False: the path is too long, or the folder cannot be made. */
+static bool name_folder(const char *folder, uint32_t n, char *out, size_t size)
+{
+    int bytes = n == 1 ? snprintf(out, size, "%s", folder) : snprintf(out, size, "%s/again_%u", folder, n);
+    return bytes > 0 && (size_t)bytes + 32 < size && (n == 1 || mkdir(out, 0777) == 0 || errno == EEXIST);
+}
+
 static int write_all(struct export *x, const char *folder, size_t entries, size_t *ranks)
 {
     int err = mkdir(folder, 0777) != 0 && errno != EEXIST ? ROLL_E_DENIED : 0;
     err = err != 0 ? err : complete_members(x);
+    struct roll_map there = {0}; /* world rank -> how many of its rings were written */
+    uint32_t *times = calloc(x->ranks + 1, sizeof(*times)), most = 1;
+    err = err == 0 && times == NULL ? ROLL_E_NOMEM : err;
     for (size_t i = 0; i < x->ranks && err == 0; i++) {
-        char path[PATH_MAX];
+        char path[PATH_MAX - 64] = "";
+        int32_t rank = x->rank[i].world_rank;
         err = number(x, &x->rank[i]);
-        if (err == 0 && x->rank[i].world_rank >= 0 &&
-            snprintf(path, sizeof(path), "%s/nccl_trace_rank_%d", folder, x->rank[i].world_rank) < PATH_MAX) {
+        uint32_t at = err == 0 && rank >= 0 ? roll_map_get(&there, (uint64_t)rank + 1) : 0;
+        if (err == 0 && rank >= 0 && at == ROLL_MAP_NONE) {
+            at = (uint32_t)i;
+            err = roll_map_add(&there, (uint64_t)rank + 1, at);
+        }
+        if (err == 0 && rank >= 0 && name_folder(folder, ++times[at], path, sizeof(path))) {
+            most = times[at] > most ? times[at] : most;
+            size_t used = strlen(path);
+            snprintf(path + used, sizeof(path) - used, "/nccl_trace_rank_%d", rank);
             err = roll_export_write(path, &x->rank[i], x->comm, x->comms, entries, x->symbols);
             *ranks += err == 0;
         }
     }
+    if (err == 0 && most > 1) {
+        roll_say("ranks have up to %u rings, as a job that was started again has: further ones are in %s/again_2%s",
+                 most, folder, most > 2 ? " and so on" : "");
+    }
+    free(times);
+    roll_map_fini(&there);
     if (err != 0) {
         roll_say("%s: %s", folder, roll_strerror(err));
     }

@@ -3,6 +3,7 @@
 
 #include "daemon/base/text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,38 @@ static void test_plain_text_steers_no_terminal(void **state)
                   "c\xc3\xa4\xc2";
     roll_text_plain(text, strlen(text));
     assert_string_equal(text, "a [2Jb \n  c\xc3\xa4\xc2");
+}
+
+/* What shows as nothing and turns what stands around it becomes a blank for each of its bytes. */
+static void test_plain_text_has_no_invisible_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t odd;
+    } cases[] = {
+        {"\xe2\x80\xae", 3},                      /* U+202E, from right to left */
+        {"\xe2\x80\xaa", 3}, {"\xe2\x81\xa6", 3}, /* U+2066, isolate */
+        {"\xe2\x81\xa9", 3}, {"\xe2\x80\x8f", 3}, /* U+200F, mark */
+        {"\xe2\x80\x8b", 3},                      /* U+200B, of no width */
+        {"\xef\xbb\xbf", 3}, {"\xc2\xad", 2},     {"\xd8\x9c", 2}, {"\xf3\xa0\x81\x81", 4}, /* a tag */
+        {"\xe2\x80\xa6", 0},                                                                /* an ellipsis */
+        {"\xe2\x80\xaf", 0},                                                                /* a narrow blank */
+        {"\xe2\x82\xac", 0},                                                                /* a sign */
+        {"\xd7\x90", 0}, /* a letter that is written from right to left by itself */
+        {"\xe4\xb8\xad", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[16], want[16];
+        size_t bytes = strlen(cases[i].text);
+        snprintf(text, sizeof(text), "a%sb", cases[i].text);
+        snprintf(want, sizeof(want), "a%.*sb", (int)bytes, cases[i].odd > 0 ? "    " : cases[i].text);
+        roll_text_plain(text, strlen(text));
+        assert_string_equal(text, want);
+        assert_true(cases[i].odd == 0 || cases[i].odd == bytes);
+        snprintf(text, sizeof(text), "%.*s", (int)bytes - 1, cases[i].text); /* cut: what is left steers nothing */
+        roll_text_plain(text, strlen(text));
+    }
 }
 
 static void test_wrap_breaks_between_words(void **state)
@@ -70,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit_cuts_at_characters),
         cmocka_unit_test(test_plain_text_steers_no_terminal),
+        cmocka_unit_test(test_plain_text_has_no_invisible_characters),
         cmocka_unit_test(test_wrap_breaks_between_words),
         cmocka_unit_test(test_wrap_keeps_to_its_indent_and_steers_no_terminal),
     };

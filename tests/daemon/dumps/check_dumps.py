@@ -339,6 +339,120 @@ def bombs(folder):
     assert len(said) == 1 and "limit" in said[0], said
 
 
+def changed(change, protocol=2, rank=1):
+    """What changes the dump of one rank."""
+    def change_file(path):
+        name = f"{path}/nccl_trace_rank_{rank}"
+        with open(name, "rb") as f:
+            dump = pickle.load(f)
+        change(dump)
+        with open(name, "wb") as f:
+            pickle.dump(dump, f, protocol=protocol)
+        stand_still(name)
+    return change_file
+
+
+def entries(of=slice(None), **members):
+    """Each of these entries with other members; a function is given the entry."""
+    def change(dump):
+        for e in dump["entries"][of]:
+            e.update({k: v(e) if callable(v) else v for k, v in members.items()})
+    return changed(change)
+
+
+def instead(make):
+    """Another thing lies where the dump of rank 1 was."""
+    def change(path):
+        name = f"{path}/nccl_trace_rank_1"
+        os.unlink(name)
+        make(name)
+    return change
+
+
+def content(data):
+    def make(name):
+        with open(name, "wb") as f:
+            f.write(data)
+    return instead(make)
+
+
+def ranks(text):
+    return changed(lambda d: d["pg_config"]["0"].update(ranks=text))
+
+
+# What is done to the dump of rank 1, and the words of the one line that says so, if it is worth one.
+HARM = {
+    "directory": (instead(os.mkdir), "no plain file"),
+    "pipe": (instead(os.mkfifo), "no plain file"),
+    "loop": (instead(lambda name: os.symlink(name, name)), "symbolic links"),
+    "dangling": (instead(lambda name: os.symlink("gone", name)), "No such file"),
+    "empty": (content(b""), "nothing was written into it"),
+    "one-byte": (content(b"\x80"), "neither"),
+    "garbage": (content(bytes(range(256)) * 20), "neither"),
+    "zeros": (content(bytes(100000)), "neither"),
+    "protocol-0": (changed(lambda d: None, 0), "neither"),
+    "protocol-1": (changed(lambda d: None, 1), "neither"),
+    "protocol-3": (changed(lambda d: None, 3), None),
+    "protocol-5": (changed(lambda d: None, 5), None),
+    "code": (content(pickle.dumps(os.system, protocol=2)), "asks for code"),
+    "huge-id": (entries(slice(-1, None), collective_seq_id=2 ** 64 + 5), "more than 64 bits"),
+    "large-id": (entries(slice(-1, None), collective_seq_id=2 ** 63 - 1, pg_id=2 ** 63 - 1), "could not be used"),
+    "negative": (entries(collective_seq_id=-7), "could not be used"),
+    "state": (entries(state="mystery"), None),
+    "clock-0": (entries(time_created_ns=0), None),
+    "clock-future": (entries(time_created_ns=2 ** 62), None),
+    "clock-back": (entries(slice(8, None), time_created_ns=lambda e: e["time_created_ns"] - 3600 * 10 ** 9), None),
+    "shuffled": (changed(lambda d: d["entries"].sort(key=lambda e: e["record_id"] * 7 % 16)), "ran on"),
+    "version": (changed(lambda d: d.update(version="3.0")), "versions 2.x are read"),
+    "no-groups": (changed(lambda d: d.pop("pg_config")), None),
+    "no-entries": (changed(lambda d: d.pop("entries")), None),
+    "entries-map": (changed(lambda d: d.update(entries={"a": 1})), None),
+    "other-members": (ranks("[0, 1, 2, 4, 3]"), "other members"),
+    "twice-a-member": (ranks("[0, 1, 1, 3, 4]"), "other members"),
+    "not-a-member": (ranks("[0, 2, 3, 4, 5]"), "other members"),
+    "fewer-members": (ranks("[0, 1, 2, 3]"), "2 jobs"),
+    "many-groups": (changed(lambda d: d["pg_config"].update({str(i): {"name": str(i), "ranks": "[0, 1, 2, 3, 4]"}
+                                                             for i in range(1, 3000)})), None),
+    "new-name": (entries(slice(-1, None), profiling_name="nccl:brand_new", state="scheduled"), "not known here"),
+}
+
+
+@in_folder
+def hostile(folder):
+    """What is wrong with one rank's dump is one line, makes no finding, and hides none of another rank."""
+    for name, (harm, word) in HARM.items():
+        for sick_too in (False, True):
+            how = {"r3": (CALLS[:8] + CALLS[9:], {})} if sick_too else {}
+            path = written(folder, flat(5, CALLS, **how), f"{name}{sick_too}")
+            harm(path)
+            findings, said, _ = analyze(path)
+            print(name, sick_too, [(v["code"], v["culprits"]) for v in findings], said)
+            lines = [x for x in said if word and word in x]
+            assert len(lines) == (word is not None or 0) or name == "shuffled", (name, said)
+            found = [("call-skipped|op-mismatch", (3,))] if sick_too else []
+            expect(findings, *found)
+
+
+@in_folder
+def many(folder):
+    """Messages of many pairs on many groups are laid side by side in a time that grows as they do."""
+    ranks_, groups = 64, []
+    job = Job([Group(0, "default_pg", range(ranks_))])
+    for i in range(1, ranks_):
+        groups.append(Group(i, "PIPE", range(ranks_)))
+    job.groups += groups
+    for r in range(ranks_):
+        program = []
+        for i, g in enumerate(groups, 1):
+            peer = r ^ i
+            first, second = ("send", "recv") if r < peer else ("recv", "send")
+            program += [Call(g, first, 8, peer=peer), Call(g, second, 8, peer=peer)]
+        job.add(r, program)
+    path = written(folder, job, stacks=False)
+    findings, said, verdicts = analyze(path, code=0)
+    assert findings == [] and said == [], (findings, said)
+
+
 @in_folder
 def exported(folder):
     """A trace of a real job on hostnccl, as dumps: the same ranks are named as in the trace."""
