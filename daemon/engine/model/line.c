@@ -33,7 +33,7 @@ void line_clean(char *out, size_t room, const char *text, size_t bytes)
         n--; /* a character of several bytes is kept whole or left out */
     }
     size_t used = 0;
-    for (size_t i = 0, odd; i < n; i += odd > 0 ? odd : 1) {
+    for (size_t i = 0, odd; i<n; i += odd> 0 ? odd : 1) {
         odd = roll_plain_odd(text + i, n - i);
         out[used++] = odd > 0 ? '?' : text[i];
     }
