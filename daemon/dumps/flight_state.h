@@ -1,6 +1,7 @@
 /*
- * flight_state.h: what the files of the reader of Flight Recorder dumps share: flight.c reads the groups and how far
- * they have come, flight_entries.c the calls, flight_site.c the places of the program. One thread per dump.
+ * flight_state.h: what the files of the reader of Flight Recorder dumps share: flight_groups.c reads the
+ * groups, flight_entries.c the calls, flight_site.c the places of the program, and flight.c how far the groups have
+ * come. One thread per dump.
  */
 #ifndef ROLL_DAEMON_DUMPS_FLIGHT_STATE_H
 #define ROLL_DAEMON_DUMPS_FLIGHT_STATE_H
@@ -42,6 +43,9 @@ uint32_t flight_number(const struct roll_value *v);
 /* The number of the group with this name, which is made without members where the configuration lacks it. 0, NOMEM,
  * LIMIT. */
 int flight_group(struct flight_reading *r, const struct roll_value *name, uint32_t *out);
+
+/* The groups of a dump, by its configuration. 0, CORRUPT, NOMEM, LIMIT. */
+int flight_read_groups(struct flight_reading *r, const struct roll_value *config);
 
 /* flight_entries.c: the calls of a dump. 0, NOMEM, LIMIT. */
 int flight_read_entries(struct flight_reading *r, const struct roll_value *entries);
