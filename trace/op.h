@@ -30,6 +30,7 @@ enum roll_op_class {
     ROLL_CLASS_MOE,
     ROLL_CLASS_EXT,
     ROLL_CLASS_POLL,
+    ROLL_CLASS_ORDER,
 };
 
 /* NCCL's ncclDataType_t; ROLL_DTYPE_NONE where a call has none. */

@@ -21,6 +21,23 @@
  * point-to-point call, flagged REPLAYED. A launch that writes more than one record is a group, closed by a GROUP_END.
  */
 
+/*
+ * Order between streams. A stream that has been made to wait for an event of another one stands behind the calls that
+ * stood before the event there. The next call on it says so: in the `aux` of a collective or message (which is neither
+ * captured nor a replay), and of a host's wait (class SYNC), stands how many tickets before it the call is behind which
+ * it stands; 0: none. The record there may be a STREAM_WAIT in place of a call: up to four such distances, from its own
+ * ticket, are packed into its `count`, and one more, of a call or of another STREAM_WAIT, is its `aux`. Launches of
+ * graphs have no `aux` for it: where the record right before that of the launch is a STREAM_WAIT of the same thread and
+ * stream, it is meant for the launch. A call that no distance reaches (65,535) is left out.
+ */
+#define ROLL_BEHIND_PACKED 4u
+#define ROLL_BEHIND_MAX    8u /* calls that are told for one call */
+
+static inline uint64_t roll_behind_packed(uint64_t count, unsigned i)
+{
+    return count >> 16 * i & UINT16_MAX;
+}
+
 /* The state of a call, which only ever grows. */
 enum roll_state {
     ROLL_STATE_EMPTY = 0,    /* slot never written, or being written now */
@@ -71,7 +88,8 @@ struct roll_record {
     uint8_t phase;       /* 60: enum roll_phase */
     uint8_t result;      /* 61: ncclResult_t of the call; valid from RETURNED on */
     uint16_t aux;        /* 62: GROUP_END: calls in the group, saturating; MOE, EXT: see the table;
-                            CAPTURED, REPLAYED, GRAPH_LAUNCH: the graph */
+                            CAPTURED, REPLAYED, GRAPH_LAUNCH: the graph; other calls, SYNC, STREAM_WAIT: how far
+                            before it a call is behind which it stands by an event, see above */
 };
 
 _Static_assert(sizeof(struct roll_record) == ROLL_RECORD_BYTES, "the record is 64 bytes");

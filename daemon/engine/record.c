@@ -331,7 +331,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         s->step = rec->step;
         s->phase = rec->phase;
     }
-    if (class != ROLL_CLASS_MOE) {
+    if (class != ROLL_CLASS_MOE && class != ROLL_CLASS_ORDER) {
         note_thread(e, s, rec, ticket, class);
         if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
             note_call(e, s, rec, class);

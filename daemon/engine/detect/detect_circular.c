@@ -68,6 +68,50 @@ static void words_at(struct words *w, const struct source *s, const struct entry
     words_comm(w, source_member(s, entry->rec.comm)->comm);
 }
 
+/* The ticket at which rank `next` has made the other end of the call `at` of s; NO_TICKET: it has not, or its log does
+ * not hold the call. */
+static uint64_t own_end(const struct roll_engine *e, const struct source *next, const struct source *s,
+                        const struct entry *at)
+{
+    const struct comm *c = source_member(s, at->rec.comm)->comm;
+    const struct member *m = comm_member_of(c, source_index(e, next));
+    enum roll_op_class class = roll_op_class(at->rec.op);
+    if (class == ROLL_CLASS_P2P && at->pair) {
+        unsigned other = !p2p_side(&at->rec);
+        const struct node *n = p2p_node(at->pair, at->index);
+        bool its = (n->have & 1u << other) != 0 && &c->member[at->pair->end[other]] == m;
+        return its ? n->ticket[other] : NO_TICKET;
+    }
+    return m && class == ROLL_CLASS_COLL ? source_ticket_of(next, m, at->rec.seq) : NO_TICKET;
+}
+
+/* Says where streams are kept apart by events: there the calls of a circle stand on several streams, and nothing that
+ * the host does lets the later one run. */
+static void words_events(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < b->steps && told < 2; i++) {
+        uint32_t to = (i + 1) % b->steps;
+        struct source *s = b->step[to].rank;
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct entry *in = source_entry(s, b->step[to].ticket);
+        uint64_t ticket = own_end(e, s, b->step[i].rank, at);
+        const struct entry *own = ticket == NO_TICKET ? NULL : source_entry(s, ticket);
+        struct queue *before[ROLL_BEHIND_MAX];
+        struct queue *q = own && own->rec.stream < s->queues ? &s->queue[own->rec.stream] : NULL;
+        if (!q || own->rec.stream == in->rec.stream || ticket <= b->step[to].ticket || sweep_held(s, q, before) == 0) {
+            continue;
+        }
+        words_add(w, told == 0 ? " On rank %u the stream of " : "; on rank %u that of ", s->world);
+        words_comm(w, source_member(s, own->rec.comm)->comm);
+        words_add(w, " waits by an event for ");
+        words_at(w, s, in);
+        told++;
+    }
+    words_add(w, told > 0 ? ". In PyTorch that comes of wait(): what is called next stands behind what was waited for."
+                          : "");
+}
+
 /* Says who lacks which call. This comes first in the text. */
 static void words_odd(struct words *w, const struct roll_engine *e, const struct block *b)
 {
@@ -187,6 +231,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     }
     words_add(&w, ". None of them can go on.");
     (void)roll_rankset_copy(&v->waiting, b->waiting);
+    words_events(&w, e, b);
     words_cause(&w, e, b, v);
     for (uint32_t i = 0; i < b->steps && v->remedy == 0; i++) {
         uint32_t step = source_entry(b->step[i].rank, b->step[i].ticket)->rec.step;

@@ -49,7 +49,8 @@ bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, cons
            (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns);
 }
 
-/* The queue of t that holds this call behind its head; NULL: the call stands at the head, or was not found. p2p_ticket:
+/* The queue of t that holds this call behind its head, or whose head stands behind calls of other streams; NULL: the
+ * call may run, or was not found. p2p_ticket:
  * ticket + 1 of a message; 0: it is the collective #seq on t's communicator comm_id. */
 struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket)
 {
@@ -64,21 +65,37 @@ struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq
                                    : entry->rec.comm == comm_id && entry->rec.seq == seq &&
                                          roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
             if (here) {
-                return !in_head || source_group_open(t, &entry->rec) ? q : sweep_turn(t, entry, ticket);
+                struct queue *before[ROLL_BEHIND_MAX];
+                bool behind = !in_head || source_group_open(t, &entry->rec) || sweep_held(t, q, before) > 0;
+                return behind ? q : sweep_turn(t, entry, ticket);
             }
         }
     }
     return NULL;
 }
 
+/* The host that stands in this wait (inside: ticket + 1 of it) waits for calls of queue q by events: ticket + 1 of the
+ * last of them; 0: for none. */
+uint64_t wait_behind(struct source *s, const struct queue *q, uint64_t inside)
+{
+    const struct entry *wait = source_entry(s, inside - 1);
+    uint64_t behind[ROLL_BEHIND_MAX], upto = 0;
+    bool host = wait && roll_op_class(wait->rec.op) == ROLL_CLASS_SYNC;
+    uint32_t calls = host ? source_behind(s, wait, inside - 1, behind) : 0;
+    for (uint32_t i = 0; i < calls; i++) {
+        upto = source_before(s, behind[i]) == q && behind[i] + 1 > upto ? behind[i] + 1 : upto;
+    }
+    return upto;
+}
+
 /* Calls before this wait are not complete, so that the queues of s tell why it waits. inside: ticket + 1 of the wait.
  */
-bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside)
+bool rank_waits_for_queue(struct source *s, const struct roll_record *wait, uint64_t inside)
 {
     for (uint32_t k = 0; k < s->queues; k++) {
         const struct queue *q = &s->queue[k];
         bool here = roll_op_has(wait->op, ROLL_TRAIT_ALL) || k == wait->stream ||
-                    queue_holds_stream(s, q, wait->stream, inside);
+                    queue_holds_stream(s, q, wait->stream, inside) || wait_behind(s, q, inside) != 0;
         if (q->head != 0 && q->head <= inside && here) {
             return true;
         }

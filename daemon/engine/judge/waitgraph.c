@@ -106,6 +106,11 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
                 const struct entry *head = q->head ? source_entry(t, q->head - 1) : NULL;
                 here = head && head->rec.comm == in->rec.comm;
             }
+            if (!here && q->head != 0 && wait_behind(t, q, t->thread[i].inside) != 0) {
+                covered = any = true; /* the stream, or the event, that the host waits for is behind these calls */
+                visit_head(walk, t, q, false);
+                continue;
+            }
             if (q->head == 0 || q->head > wait.upto || !here || !wait.waits) {
                 continue;
             }
@@ -396,6 +401,17 @@ static void visit_head(struct walk *walk, struct source *s, struct queue *q, boo
     struct member *m = source_member(s, head->rec.comm);
     if (q->visit == mark + 1) {
         (void)path_closes(walk, s, q, ticket, soft, m ? m->comm : NULL);
+        return;
+    }
+    struct queue *before[ROLL_BEHIND_MAX];
+    uint32_t held = sweep_held(s, q, before);
+    if (held > 0) {
+        /* It waits for what stands before it by events, and not yet for its members. It is no step of the path, and is
+         * marked afterwards, because the path may come here again and go on to one of its steps. */
+        for (uint32_t i = 0; i < held; i++) {
+            visit_head(walk, s, before[i], soft);
+        }
+        q->visit = mark;
         return;
     }
     q->visit = mark + 1;

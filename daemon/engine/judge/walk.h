@@ -47,7 +47,8 @@ struct walk {
 uint64_t queue_group_start(struct source *t, const struct queue *q, const struct roll_record *end);
 bool queue_holds_stream(const struct source *t, const struct queue *q, uint32_t stream, uint64_t upto);
 struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket);
-bool rank_waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside);
+uint64_t wait_behind(struct source *s, const struct queue *q, uint64_t inside);
+bool rank_waits_for_queue(struct source *s, const struct roll_record *wait, uint64_t inside);
 bool rank_has_passed(const struct walk *walk, const struct source *t);
 bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t);
 bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, const struct source *t);

@@ -161,6 +161,21 @@ int source_queue_open(struct source *s, uint32_t stream)
     return rc;
 }
 
+/* The record that says behind which calls this one stands: how far before it, in tickets; 0: there is none. */
+static uint64_t behind_link(const struct source *s, const struct roll_record *rec, uint64_t ticket)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
+    if ((call && (rec->flags & ROLL_FLAG_REPLAYED) != 0) || rec->op == ROLL_OP_GRAPH_LAUNCH) {
+        const struct entry *before = ticket > 0 ? source_entry(s, ticket - 1) : NULL;
+        return before && before->rec.op == ROLL_OP_STREAM_WAIT && before->rec.stream == rec->stream &&
+                       before->rec.thread == rec->thread
+                   ? 1
+                   : 0;
+    }
+    return (call && (rec->flags & ROLL_FLAG_CAPTURED) == 0) || class == ROLL_CLASS_SYNC ? rec->aux : 0;
+}
+
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     uint32_t stream = entry->rec.stream;
@@ -194,6 +209,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     if (m && (m->queue != stream + 1 || m->caller != entry->rec.thread)) {
         member_called_from(s, m, stream, entry->rec.thread);
     }
+    s->crosses = s->crosses || behind_link(s, &entry->rec, ticket) != 0;
     struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
     if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
         tail->next = (uint32_t)(ticket - (q->tail - 1));
@@ -205,6 +221,37 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     }
     q->tail = ticket + 1;
     return 0;
+}
+
+uint32_t source_behind(const struct source *s, const struct entry *entry, uint64_t ticket, uint64_t *out)
+{
+    uint64_t far = behind_link(s, &entry->rec, ticket);
+    uint32_t n = 0;
+    /* Each link leads further back, and their number is bounded for records that were made up. */
+    for (uint32_t links = 0; far != 0 && far <= ticket && links <= ROLL_BEHIND_MAX; links++) {
+        ticket -= far;
+        const struct entry *at = source_entry(s, ticket);
+        far = 0;
+        if (at && at->rec.op == ROLL_OP_STREAM_WAIT) {
+            for (unsigned i = 0; i < ROLL_BEHIND_PACKED; i++) {
+                uint64_t one = roll_behind_packed(at->rec.count, i);
+                if (one != 0 && one <= ticket && n < ROLL_BEHIND_MAX && source_entry(s, ticket - one)) {
+                    out[n++] = ticket - one;
+                }
+            }
+            far = at->rec.aux;
+        } else if (at && n < ROLL_BEHIND_MAX) {
+            out[n++] = ticket;
+        }
+    }
+    return n;
+}
+
+struct queue *source_before(struct source *s, uint64_t ticket)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    struct queue *q = entry && entry->rec.stream < s->queues ? &s->queue[entry->rec.stream] : NULL;
+    return q && q->head != 0 && q->head - 1 <= ticket ? q : NULL;
 }
 
 bool source_group_open(const struct source *s, const struct roll_record *rec)

@@ -109,7 +109,8 @@ struct source {
     struct queue *queue; /* by stream id */
     size_t queue_room;
     uint32_t queues;   /* how many may be in use: the ids below this */
-    bool crosses;      /* the calls of one communicator stand in several queues, so that one queue waits for another */
+    bool crosses;      /* the calls of one communicator stand in several queues, or calls stand behind those of other
+                          streams by events, so that one queue waits for another */
     bool completes;    /* the rank learns which calls its device has completed */
     bool many_threads; /* there are more threads than THREADS_MAX */
     bool overlaps;     /* two threads have been inside calls at once: source_hands_over */
@@ -308,6 +309,14 @@ bool source_hands_over(const struct source *s);
 int source_queue_open(struct source *s, uint32_t stream);
 /* The call goes to the end of its stream's queue. 0, NOMEM. */
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+/*
+ * The calls behind which this one, with its ticket, stands by events of other streams (trace/record.h): their tickets,
+ * into out[ROLL_BEHIND_MAX]; returns how many. Only such as the log still holds: what it has lost is over.
+ */
+uint32_t source_behind(const struct source *s, const struct entry *entry, uint64_t ticket, uint64_t *out);
+/* The queue in which the call with this ticket, or one before it on its stream, is not known to be complete; NULL: all
+ * of them are. */
+struct queue *source_before(struct source *s, uint64_t ticket);
 /* The group of this call has not been ended yet. */
 bool source_group_open(const struct source *s, const struct roll_record *rec);
 /* This call may still turn out to be refused: it has not returned, or its group has not been ended. */

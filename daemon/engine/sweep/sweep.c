@@ -42,6 +42,31 @@ struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t t
     return NULL;
 }
 
+uint32_t sweep_held(struct source *s, const struct queue *q, struct queue **out)
+{
+    uint64_t ticket = q->head - 1;
+    const struct entry *head = q->head != 0 ? source_entry(s, ticket) : NULL;
+    uint32_t n = 0;
+    for (const struct entry *entry = head; entry; entry = source_chain(s, &ticket)) {
+        if (entry != head && !source_same_unit(&head->rec, &entry->rec)) {
+            break;
+        }
+        uint64_t behind[ROLL_BEHIND_MAX];
+        uint32_t calls = source_behind(s, entry, ticket, behind);
+        for (uint32_t i = 0; i < calls && n < ROLL_BEHIND_MAX; i++) {
+            struct queue *before = source_before(s, behind[i]);
+            uint32_t k = 0;
+            while (k < n && out[k] != before) {
+                k++;
+            }
+            if (before && before != q && k == n) {
+                out[n++] = before;
+            }
+        }
+    }
+    return n;
+}
+
 bool entry_over(const struct source *s, const struct entry *entry)
 {
     const struct member *m = source_member(s, entry->rec.comm);
@@ -111,6 +136,11 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
         if (s->queues > 1 && q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {
             break;
         }
+        struct queue *before[ROLL_BEHIND_MAX];
+        if (s->crosses && q->head - 1 >= over && !q->marked && sweep_held(s, q, before) > 0) {
+            q->since = e->clock; /* it waits for its members from the moment at which it may run */
+            break;
+        }
         __builtin_prefetch(&s->log[(q->head + 7) & s->log_mask]); /* calls of one stream lie some entries apart */
         __builtin_prefetch(&s->log[(q->head + 9) & s->log_mask]);
         bool fresh = !q->marked;
@@ -139,6 +169,15 @@ void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_rec
     }
     if (s->crosses) { /* calls that are taken out here, complete or not, may let other queues move */
         source_stir(e, s->number);
+    }
+    const struct entry *entry = source_entry(s, over);
+    uint64_t behind[ROLL_BEHIND_MAX];
+    uint32_t calls = entry ? source_behind(s, entry, over, behind) : 0;
+    for (uint32_t i = 0; i < calls; i++) {
+        struct queue *before = source_before(s, behind[i]);
+        if (before) {
+            (void)queue_advance(e, s, before, behind[i] + 1);
+        }
     }
 }
 

@@ -13,6 +13,11 @@ void sweep_stirred(struct roll_engine *e);
 /* NCCL keeps the calls of one communicator in order, whatever their streams: the other queue in which an earlier call
  * on the communicator stands, for which this call waits; NULL: the call has its turn. */
 struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket);
+/*
+ * The first call of this queue, with its group, stands by events behind calls on other streams that are not complete:
+ * their queues, into out[ROLL_BEHIND_MAX]; returns how many. 0: nothing keeps it from running.
+ */
+uint32_t sweep_held(struct source *s, const struct queue *q, struct queue **out);
 /* The host came back from this wait, so that the calls that the wait covers are over on its rank. */
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait);
 /* The device has completed this call, so that it and the calls before it on its stream are over on its rank. */
