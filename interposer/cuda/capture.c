@@ -10,6 +10,7 @@
  * and the forms of different releases (cudaGraphInstantiate has had three or five arguments) then need no rows of their
  * own. The real function never reads the words that the caller did not give.
  */
+#include "interposer/cuda/order_note.h"
 #include "interposer/wrap/call.h"
 
 #include <errno.h>
@@ -21,7 +22,22 @@
 #define ERROR_UNMATCHED    903
 #define ERROR_WRONG_THREAD 908
 
-enum kind { BEGIN, END, DERIVE, CHILD, UPDATE, FORGET, LAUNCH, PROC, ENTRY, ENTRY_VERSION };
+enum kind {
+    BEGIN,
+    END,
+    DERIVE,
+    CHILD,
+    UPDATE,
+    FORGET,
+    LAUNCH,
+    PROC,
+    ENTRY,
+    ENTRY_VERSION,
+    EVENT_RECORD,
+    EVENT_WAIT,
+    EVENT_FORGET,
+    STREAM_FORGET
+};
 enum library { RUNTIME, DRIVER };
 
 struct words {
@@ -252,7 +268,11 @@ static int launch(struct roll_thread *t, real_t real, const struct words *w, boo
     if (body->lists + body->p2ps > 1) {
         l.group = atomic_fetch_add_explicit(&roll_session->groups, 1, memory_order_relaxed) + 1;
     }
+    if (ROLL_UNLIKELY(roll_order_pending(l.stream))) {
+        (void)roll_tell_launch(t, l.stream);
+    }
     write_launch(&l, &call);
+    call.stream = t->group_depth == 0 ? l.stream : 0;
     t->frame = (uintptr_t)frame;
     roll_enter_end(t);
     errno = saved;
@@ -272,6 +292,35 @@ static int launch(struct roll_thread *t, real_t real, const struct words *w, boo
     return result;
 }
 
+/* streams that wait for each other */
+
+/* A call whose effect on the order of streams is noted: events are recorded, waited for and destroyed, streams are
+ * destroyed. What is destroyed is forgotten before, because CUDA may use its address again at once. An event is noted
+ * before as well: what another thread enqueues meanwhile may stand behind it. */
+static int order(struct roll_thread *t, enum kind kind, real_t real, const struct words *w, bool per_thread,
+                 const uintptr_t *frame)
+{
+    if (!roll_wanted(t)) {
+        return forward(real, w);
+    }
+    if (kind == EVENT_RECORD) {
+        roll_note_event(t, (cudaEvent_t)w->a, (cudaStream_t)w->b, per_thread);
+    } else if (kind == EVENT_FORGET) {
+        roll_order_forget_event((cudaEvent_t)w->a);
+    } else if (kind == STREAM_FORGET && w->a > 2) {
+        quietly(t, true);
+        roll_order_forget_stream(roll_stream_known((cudaStream_t)w->a));
+        quietly(t, false);
+    }
+    int result = forward_alone(t, real, w, frame);
+    if (kind == EVENT_RECORD && result != 0) {
+        roll_order_forget_event((cudaEvent_t)w->a);
+    } else if (kind == EVENT_WAIT && result == 0) {
+        roll_note_wait(t, (cudaStream_t)w->a, (cudaEvent_t)w->b, per_thread);
+    }
+    return result;
+}
+
 /* who asks for a function by name */
 
 static int dispatch(real_t real, enum kind kind, bool per_thread, const struct words *w, uintptr_t pc,
@@ -282,7 +331,7 @@ static int dispatch(real_t real, enum kind kind, bool per_thread, const struct w
  * the function's name. So each answer gets a wrapper of its own that forwards to just that address. The number of these
  * wrappers is fixed, because no code is made at run time; a program asks for a dozen.
  */
-#define ANSWERS 32
+#define ANSWERS 48
 static struct {
     real_t real;
     uint8_t kind, per_thread;
@@ -298,7 +347,8 @@ static uint32_t answered; /* under roll_lock */
 /* clang-format off */
 #define EACH_ANSWER(X)                                                                                                 \
     X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)                              \
-    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)                    \
+    X(32) X(33) X(34) X(35) X(36) X(37) X(38) X(39) X(40) X(41) X(42) X(43) X(44) X(45) X(46) X(47)
 /* clang-format on */
 EACH_ANSWER(ANSWER)
 #define ANSWER_NAME(n) answer_##n,
@@ -377,6 +427,11 @@ static int dispatch(real_t real, enum kind kind, bool per_thread, const struct w
         return end(t, real, w, frame);
     case LAUNCH:
         return launch(t, real, w, per_thread, pc, frame);
+    case EVENT_RECORD:
+    case EVENT_WAIT:
+    case EVENT_FORGET:
+    case STREAM_FORGET:
+        return order(t, kind, real, w, per_thread, frame);
     case PROC:
     case ENTRY:
     case ENTRY_VERSION:

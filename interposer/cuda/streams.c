@@ -81,6 +81,13 @@ uint16_t roll_stream_id_slow(struct roll_thread *t, uint64_t key)
     return id;
 }
 
+uint16_t roll_stream_known(cudaStream_t stream)
+{
+    uint32_t place = place_of((uint64_t)(uintptr_t)stream);
+    bool there = atomic_load_explicit(&streams[place].key, memory_order_acquire) == (uint64_t)(uintptr_t)stream;
+    return there ? streams[place].id : 0;
+}
+
 static unsigned event_slot(uint64_t event)
 {
     return (unsigned)((event * UINT64_C(0x9e3779b97f4a7c15)) >> 44) & (EVENTS - 1);

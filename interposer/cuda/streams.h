@@ -13,6 +13,9 @@
 
 uint16_t roll_stream_id_slow(struct roll_thread *t, uint64_t key);
 
+/* The id of a stream that has one; 0: it has none. */
+uint16_t roll_stream_known(cudaStream_t stream);
+
 /* The id of a stream; 1 for the legacy default stream, 0 (and the loss counted) when the table is full. `per_thread`:
  * the application was compiled so that stream 0 means the thread's own stream. */
 static inline uint16_t roll_stream_id(struct roll_thread *t, cudaStream_t stream, bool per_thread)

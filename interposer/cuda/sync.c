@@ -7,9 +7,10 @@
  * device memory, and asynchronous ones to the device.
  *
  * Waits are recorded only while there is a session, that is, in processes that use NCCL. cudaEventRecord is wrapped for
- * one reason: to know which stream an event wait is about. The waits of an application that has the CUDA runtime linked
- * in statically do not come by here and are not seen.
+ * two reasons: to know which stream an event wait is about, and what a stream waits for (order.h). The waits of an
+ * application that has the CUDA runtime linked in statically do not come by here and are not seen.
  */
+#include "interposer/cuda/order_note.h"
 #include "interposer/wrap/call.h"
 
 /* The result of a wait when there is no CUDA runtime behind it: cudaErrorSharedObjectInitFailed. */
@@ -70,17 +71,21 @@ static roll_function_t real_of(enum wait_function which)
 /* How many records of waits there are. */
 static _Atomic uint64_t wait_records;
 
-/* Enters a wait. `place`: that of the event waited for, 0 where there is no event or its place is not known. */
+/* Enters a wait. `place`: that of the event waited for, 0 where there is no event or its place is not known. `event`:
+ * that event; NULL: the wait is for the stream. */
 static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uint64_t place,
-                       uintptr_t pc, const uintptr_t *frame)
+                       cudaEvent_t event, uintptr_t pc, const uintptr_t *frame)
 {
+    uint64_t behind[ROLL_BEHIND_MAX];
     struct roll_fill fill = {.count = place,
                              .peer = ROLL_PEER_NONE,
                              .stream = stream,
                              .op = op,
                              .dtype = ROLL_DTYPE_NONE,
                              .redop = ROLL_RED_NONE};
-    atomic_fetch_add_explicit(&wait_records, 1, memory_order_relaxed);
+    unsigned calls = event != NULL ? roll_order_of_event(event, behind) : roll_order_of_stream(stream, behind);
+    unsigned records = ROLL_UNLIKELY(calls != 0) ? roll_tell_wait(t, &fill, behind, calls) : 0;
+    atomic_fetch_add_explicit(&wait_records, records + 1, memory_order_relaxed);
     roll_enter_fill(t, call, &fill, pc, frame);
     roll_enter_end(t);
 }
@@ -107,7 +112,7 @@ static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bo
         return real(stream);
     }
     roll_enter_begin(t);
-    enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), 0, pc, frame);
+    enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), 0, NULL, pc, frame);
     cudaError_t result = real(stream);
     roll_leave(t, &call, wait_result(result));
     return result;
@@ -144,7 +149,7 @@ ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
     roll_enter_begin(t);
     uint64_t place;
     uint16_t stream = roll_event_stream(event, &place);
-    enter_wait(t, &call, ROLL_OP_EVENT_SYNC, stream, place, ROLL_PC, ROLL_FRAME);
+    enter_wait(t, &call, ROLL_OP_EVENT_SYNC, stream, place, event, ROLL_PC, ROLL_FRAME);
     cudaError_t result = real(event);
     roll_leave(t, &call, wait_result(result));
     return result;
@@ -165,7 +170,7 @@ ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
         return real();
     }
     roll_enter_begin(t);
-    enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, 0, ROLL_PC, ROLL_FRAME);
+    enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, 0, NULL, ROLL_PC, ROLL_FRAME);
     cudaError_t result = real();
     roll_leave(t, &call, wait_result(result));
     return result;
@@ -192,7 +197,7 @@ static bool enter_may(struct roll_thread *t, struct roll_call *call, uint8_t op,
     }
     *behind = others;
     t->copied_stream = op == ROLL_OP_FREE ? t->copied_stream : id;
-    enter_wait(t, call, op, id, 0, pc, frame);
+    enter_wait(t, call, op, id, 0, NULL, pc, frame);
     return true;
 }
 
@@ -270,19 +275,28 @@ MEMCPY_WRAPPER(cudaMemcpy_ptds, MEMCPY_PTDS, true)
 MEMCPY_ASYNC_WRAPPER(cudaMemcpyAsync, MEMCPY_ASYNC, false)
 MEMCPY_ASYNC_WRAPPER(cudaMemcpyAsync_ptsz, MEMCPY_ASYNC_PTSZ, true)
 
-/* Notes the stream that an event is recorded on. This writes no record and counts as no call. */
-static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
+/* The runtime's inner call of the driver is no event of its own. */
+static bool note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread, const uintptr_t *frame)
 {
     struct roll_thread *t = &roll_thread_self;
-    if (roll_wanted(t)) {
-        roll_enter_begin(t);
-        roll_poll_over(t); /* the thread has given work to a stream, so it did more than wait */
-        uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
-        /* The calls of an open group are enqueued behind the event, whatever their tickets. */
-        roll_event_note(event, roll_stream_id(t, stream, per_thread), t->group_depth == 0 ? head + 1 : 0);
-        roll_enter_end(t);
-        t->depth = 0;
+    if (!roll_wanted(t)) {
+        return false;
     }
+    roll_note_event(t, event, stream, per_thread);
+    t->depth = 1;
+    t->frame = (uintptr_t)frame;
+    return true;
+}
+
+static cudaError_t noted(bool was, cudaEvent_t event, cudaError_t result)
+{
+    if (was) {
+        roll_thread_self.depth = 0;
+        if (result != 0) {
+            roll_order_forget_event(event);
+        }
+    }
+    return result;
 }
 
 #define EVENT_RECORD_WRAPPER(name, which, per_thread)                                                                  \
@@ -292,8 +306,8 @@ static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
     {                                                                                                                  \
         typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t);                                                      \
         real_t real = (real_t)real_of(which);                                                                          \
-        note_event(event, stream, per_thread);                                                                         \
-        return real != NULL ? real(event, stream) : NO_RUNTIME;                                                        \
+        bool was = note_event(event, stream, per_thread, ROLL_FRAME);                                                  \
+        return noted(was, event, real != NULL ? real(event, stream) : NO_RUNTIME);                                     \
     }
 EVENT_RECORD_WRAPPER(cudaEventRecord, EVENT_RECORD, false)
 EVENT_RECORD_WRAPPER(cudaEventRecord_ptsz, EVENT_RECORD_PTSZ, true)
@@ -305,8 +319,8 @@ EVENT_RECORD_WRAPPER(cudaEventRecord_ptsz, EVENT_RECORD_PTSZ, true)
     {                                                                                                                  \
         typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t, unsigned int);                                        \
         real_t real = (real_t)real_of(which);                                                                          \
-        note_event(event, stream, per_thread);                                                                         \
-        return real != NULL ? real(event, stream, flags) : NO_RUNTIME;                                                 \
+        bool was = note_event(event, stream, per_thread, ROLL_FRAME);                                                  \
+        return noted(was, event, real != NULL ? real(event, stream, flags) : NO_RUNTIME);                              \
     }
 EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags, EVENT_RECORD_FLAGS, false)
 EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags_ptsz, EVENT_RECORD_FLAGS_PTSZ, true)

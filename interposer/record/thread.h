@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define ROLL_STREAM_CACHE 8u
+#define ROLL_GROUP_ORDERS 4u
 
 struct roll_comm;
 struct roll_group_list;
@@ -65,6 +66,12 @@ struct roll_thread {
         *group_list;   /* the open group's collectives, kept by failfast_group.c; NULL: none are kept */
     uint8_t group_set; /* set of the NCCL whose group is open */
     bool group_mixed;  /* calls of another NCCL came in between, so nobody knows whose group ends when */
+
+    struct {
+        uint64_t ticket;
+        uint16_t stream;
+    } group_order[ROLL_GROUP_ORDERS]; /* of the open group: its last call on each stream, of the first few */
+    uint8_t group_orders;
 
     struct roll_captured_call captured;
 

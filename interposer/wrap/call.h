@@ -11,6 +11,7 @@
 
 #include "interposer/cuda/completion.h"
 #include "interposer/cuda/graphs.h"
+#include "interposer/cuda/order.h"
 #include "interposer/cuda/poll.h"
 #include "interposer/cuda/streams.h"
 #include "interposer/failfast/failfast.h"
@@ -21,6 +22,7 @@
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"
 #include "interposer/wrap/refused.h"
+#include "interposer/wrap/tell.h"
 #include "trace/op.h"
 #include "trace/ring_write.h"
 
@@ -45,6 +47,7 @@ enum roll_inplace {
 /* The fields of a call's record, except time, place and group. */
 struct roll_fill {
     uint64_t count;
+    uint64_t behind; /* ticket + 1 of the record that `aux` is to lead to; 0: aux is what it is */
     uint32_t seq;
     uint32_t group;
     int32_t peer;
@@ -64,6 +67,7 @@ struct roll_call {
     uint64_t enter_ns;
     struct roll_comm *compared; /* the communicator, where the call is compared with other ranks; else NULL */
     uint32_t seq;
+    uint16_t stream; /* where the call goes when it returns; 0: it is none, or a group's end enqueues it */
     uint8_t op, flags;
     bool refused; /* the call must not be made: see failfast.h */
 };
@@ -134,9 +138,9 @@ static inline void roll_fill_moe(const struct roll_thread *t, struct roll_record
     rec->phase = (uint8_t)(phase - 1);
 }
 
-/* Writes the record. From here on the thread is inside a call; `state` is ENTERED, or RETURNED for an observation. */
-static inline void roll_record_write(struct roll_thread *t, struct roll_call *call, const struct roll_fill *fill,
-                                     uint16_t site, enum roll_state state)
+/* Reserves the record and fills it in. From here on the thread is inside a call. */
+static inline void roll_record_begin(struct roll_thread *t, struct roll_call *call, const struct roll_fill *fill,
+                                     uint16_t site)
 {
     struct roll_ring *ring = &roll_session->ring;
     roll_poll_over(t);
@@ -158,12 +162,24 @@ static inline void roll_record_write(struct roll_thread *t, struct roll_call *ca
     rec->flags = fill->flags;
     rec->result = 0;
     rec->aux = fill->aux;
+    if (ROLL_UNLIKELY(fill->behind != 0)) {
+        uint64_t far = call->ticket + 1 - fill->behind;
+        rec->aux = (uint16_t)(far <= UINT16_MAX ? far : 0);
+    }
     roll_fill_moe(t, rec);
-    roll_ring_publish(rec, call->ticket, state);
     call->rec = rec;
     call->enter_ns = now;
     call->compared = NULL;
     call->refused = false;
+    call->stream = 0;
+}
+
+/* Writes the record; `state` is ENTERED, or RETURNED for an observation. */
+static inline void roll_record_write(struct roll_thread *t, struct roll_call *call, const struct roll_fill *fill,
+                                     uint16_t site, enum roll_state state)
+{
+    roll_record_begin(t, call, fill, site);
+    roll_ring_publish(call->rec, call->ticket, state);
 }
 
 /* The id of the group that this thread is in. A group that began before recording did gets its id here. */
@@ -183,6 +199,21 @@ static inline void roll_fill_group(struct roll_thread *t, struct roll_fill *fill
         fill->flags |= ROLL_FLAG_IN_GROUP;
         t->group_calls++;
         t->group_stream = t->group_stream != 0 ? t->group_stream : fill->stream;
+    }
+}
+
+/* A call of an open group is enqueued when the group ends. Of the first few streams of a group the last call is
+ * remembered. */
+static inline void roll_group_order(struct roll_thread *t, uint16_t stream, uint64_t ticket)
+{
+    unsigned i = 0;
+    while (i < t->group_orders && t->group_order[i].stream != stream) {
+        i++;
+    }
+    if (i < ROLL_GROUP_ORDERS) {
+        t->group_order[i].stream = stream;
+        t->group_order[i].ticket = ticket;
+        t->group_orders = (uint8_t)(i == t->group_orders ? i + 1 : t->group_orders);
     }
 }
 
@@ -247,6 +278,9 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
                          (uint8_t)result);
         if (ROLL_UNLIKELY(result != ncclSuccess && result != ncclInProgress)) {
             roll_refused_call(t, call);
+            roll_order_untold(call->stream);
+        } else if (ROLL_LIKELY(result == ncclSuccess)) {
+            roll_order_enqueued(call->stream, call->ticket);
         }
         /* Fetches the slot that the next call will write, while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);
@@ -354,9 +388,19 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
     if (ROLL_UNLIKELY(roll_device_wanted() && stream != NONE_STREAM)) {
         roll_device_enter(t, stream, comm, &fill);
     }
+    bool enqueues = stream != NONE_STREAM && (fill.flags & ROLL_FLAG_CAPTURED) == 0 &&
+                    (kind->class == ROLL_CLASS_P2P || (kind->class == ROLL_CLASS_COLL && count != 0));
+    if (enqueues && ROLL_UNLIKELY(roll_order_pending(fill.stream))) {
+        (void)roll_tell_call(t, &fill);
+    }
     uint16_t site = roll_callsite(t, pc, frame);
     roll_record_write(t, call, &fill, site, ROLL_STATE_ENTERED);
     t->frame = (uintptr_t)frame;
+    if (enqueues && ROLL_UNLIKELY(t->group_depth != 0)) {
+        roll_group_order(t, fill.stream, call->ticket);
+    } else if (enqueues) {
+        call->stream = fill.stream;
+    }
     if (ROLL_UNLIKELY(roll_session->compare != NULL) && comm != NULL) {
         call->refused = roll_failfast_call(t, comm, &fill, site, pc);
         bool numbered = kind->class == ROLL_CLASS_COLL && count != 0 && t->group_depth == 0;

@@ -383,6 +383,7 @@ ncclResult_t ncclGroupStart(void)
         t->group_calls = 0;
         t->group_id = 0;
         t->group_stream = 0;
+        t->group_orders = 0;
         t->work_id = 0;
         roll_failfast_group_begin(t, ROLL_SET);
     } else {
@@ -428,6 +429,9 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     roll_failfast_group_done(t, failed);
     if (failed) {
         roll_refused_group(t, t->group_id, t->group_calls, call.ticket);
+    }
+    for (unsigned i = 0; i < t->group_orders && result == ncclSuccess; i++) {
+        roll_order_enqueued(t->group_order[i].stream, t->group_order[i].ticket);
     }
     errno = saved;
     t->group_depth = 0;

@@ -27,7 +27,8 @@ exported=$(nm -D --defined-only "$library" | awk '{print $NF}' | sort)
 ours='
 nccl[A-Z][A-Za-z0-9]*
 cuda(Stream|Event|Device)(Synchronize|Query)(_ptsz)?
-cudaEventRecord(WithFlags)?(_ptsz)?
+cu(da)?EventRecord(WithFlags)?(_ptsz)?
+cu(da)?(StreamWaitEvent(_ptsz)?|(Event|Stream)Destroy(_v2)?)
 cuda(Free(Host)?|Memcpy(_ptds|Async(_ptsz)?)?)
 cu(da)?(StreamBeginCapture|StreamEndCapture|Graph|Get(DriverEntryPoint|ProcAddress))[A-Za-z0-9_]*
 dlsym

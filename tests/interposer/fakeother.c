@@ -24,6 +24,12 @@ int cudaMemcpy(void *to, const void *from, unsigned long bytes, int kind);
 int cudaMemcpy_ptds(void *to, const void *from, unsigned long bytes, int kind);
 int cudaMemcpyAsync(void *to, const void *from, unsigned long bytes, int kind, void *stream);
 int cudaMemcpyAsync_ptsz(void *to, const void *from, unsigned long bytes, int kind, void *stream);
+int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags);
+int bare_cudaEventRecordWithFlags(void *event, void *stream, unsigned flags);
+int cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
+int bare_cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
+int cudaEventDestroy(void *event);
+int cudaStreamDestroy(void *stream);
 int cudaGetDevice(int *device);
 int cudaStreamQuery(void *stream);
 int bare_cudaStreamQuery(void *stream);
@@ -128,6 +134,51 @@ int cudaEventRecord(void *event, void *stream)
     (void)event;
     (void)stream;
     return 35;
+}
+
+int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
+{
+    (void)event;
+    (void)stream;
+    (void)flags;
+    return 0;
+}
+
+/* For measuring: the same where no preload stands before it. */
+int bare_cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
+{
+    (void)event;
+    (void)stream;
+    (void)flags;
+    return 0;
+}
+
+int cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return 0;
+}
+
+int bare_cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return 0;
+}
+
+int cudaEventDestroy(void *event)
+{
+    (void)event;
+    return 0;
+}
+
+int cudaStreamDestroy(void *stream)
+{
+    (void)stream;
+    return 0;
 }
 
 int cudaGetDevice(int *device)

@@ -366,6 +366,67 @@ static int waits(void)
     return 0;
 }
 
+#define EVENT(n)        ((void *)(uintptr_t)(0x9000 + 16 * (n)))
+#define REDUCE(comm, n) CHECK(ncclAllReduce(buffer, buffer, 4, 7, 0, comm, STREAM(n)) == ncclSuccess) /* one record */
+
+/* Streams that wait for each other by events, with calls on them. test_record.c knows which call is behind which. */
+static int orders(void)
+{
+    typedef int (*two_t)(void *, void *, unsigned);
+    typedef int (*one_t)(void *);
+    two_t record = (two_t)dlsym(RTLD_DEFAULT, "cudaEventRecordWithFlags");
+    two_t wait = (two_t)dlsym(RTLD_DEFAULT, "cudaStreamWaitEvent");
+    one_t forget_event = (one_t)dlsym(RTLD_DEFAULT, "cudaEventDestroy");
+    one_t forget_stream = (one_t)dlsym(RTLD_DEFAULT, "cudaStreamDestroy");
+    one_t sync = (one_t)dlsym(RTLD_DEFAULT, "cudaStreamSynchronize");
+    CHECK(record != NULL && wait != NULL && forget_event != NULL && forget_stream != NULL && sync != NULL);
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(comm != NULL);
+#define RECORD(event, stream) CHECK(record(EVENT(event), STREAM(stream), 0) == 0)
+#define WAIT(stream, event)   CHECK(wait(STREAM(stream), EVENT(event), 0) == 0)
+    RECORD(0, 1); /* nothing stands before it */
+    WAIT(2, 0);
+    REDUCE(comm, 1); /* 1 */
+    RECORD(1, 1);
+    WAIT(9, 1); /* a stream without calls, between two that have some */
+    RECORD(2, 9);
+    WAIT(2, 2);
+    REDUCE(comm, 2); /* 2: behind 1 */
+    WAIT(2, 2);
+    REDUCE(comm, 2); /* 3: that is known */
+    REDUCE(comm, 3); /* 4 */
+    RECORD(3, 3);
+    RECORD(4, 2);
+    WAIT(4, 1);
+    WAIT(4, 3);
+    WAIT(4, 4);
+    REDUCE(comm, 4);                    /* 5 says, and 6 is: behind 3 and 4, and by 3 behind 1 */
+    CHECK(sync(STREAM(9)) == 31);       /* 7: behind 1 */
+    CHECK(forget_event(EVENT(1)) == 0); /* another event may get the address */
+    WAIT(5, 1);
+    REDUCE(comm, 5); /* 8 */
+    RECORD(5, 1);
+    WAIT(6, 5);
+    CHECK(forget_stream(STREAM(6)) == 0);
+    REDUCE(comm, 6); /* 9 */
+    CHECK(ncclGroupStart() == ncclSuccess);
+    REDUCE(comm, 1); /* 10 */
+    RECORD(6, 1);
+    CHECK(ncclGroupEnd() == ncclSuccess); /* 11 */
+    RECORD(7, 1);
+    WAIT(7, 6);
+    REDUCE(comm, 7); /* 12: behind 1, as the group had not been ended */
+    WAIT(8, 7);
+    REDUCE(comm, 8); /* 13: behind 10 */
+    RECORD(8, 8);
+    RECORD(8, 10); /* the event is another one now */
+    WAIT(1, 8);
+    REDUCE(comm, 1); /* 14 */
+#undef RECORD
+#undef WAIT
+    return 0;
+}
+
 static uint64_t now_ms(void)
 {
     struct timespec ts;
@@ -741,6 +802,7 @@ static const struct {
     {"odd", odd_functions},
     {"waits", waits},
     {"may_wait", may_wait},
+    {"orders", orders},
     {"polls", polls},
     {"moe", moe},
     {"names", names},

@@ -267,6 +267,33 @@ static void test_children_get_the_key_that_every_member_computes(void **state)
     job_end(&job);
 }
 
+static void test_calls_tell_behind_which_calls_they_stand(void **state)
+{
+    (void)state;
+    struct job job;
+    struct dump dump;
+    job_begin(&job);
+    job_run(&job, "ROLL_TEST_JOB", "orders", NULL);
+    JOB_SUCCEEDED(&job);
+    dump_open(&job, &dump);
+    /* By ticket: how far before it stands what the record is behind. */
+    static const uint16_t want[] = {[2] = 1, [6] = 1, [7] = 6, [11] = 1, [12] = 11, [13] = 3, [14] = 0};
+    assert_int_equal(dump.count, sizeof(want) / sizeof(want[0]));
+    for (size_t i = 1; i < dump.count; i++) {
+        const struct roll_record *rec = &dump.records[i];
+        assert_int_equal(rec->op, i == 5    ? ROLL_OP_STREAM_WAIT
+                                  : i == 7  ? ROLL_OP_STREAM_SYNC
+                                  : i == 11 ? ROLL_OP_GROUP_END
+                                            : ROLL_OP_ALLREDUCE);
+        assert_int_equal(rec->aux, want[i]); /* of the group's end: one call in it */
+        assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
+    }
+    assert_int_equal(dump.records[5].count, 2 | 1 << 16); /* 3 and 4, in the order of their tickets */
+    assert_int_equal(dump.records[5].stream, dump.records[6].stream);
+    dump_close(&dump);
+    job_end(&job);
+}
+
 static void test_waits_are_recorded_with_their_stream(void **state)
 {
     (void)state;
@@ -423,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_groups_are_numbered_and_closed_by_one_record),
         cmocka_unit_test(test_children_get_the_key_that_every_member_computes),
         cmocka_unit_test(test_waits_are_recorded_with_their_stream),
+        cmocka_unit_test(test_calls_tell_behind_which_calls_they_stand),
         cmocka_unit_test(test_calls_in_which_a_host_may_wait_are_recorded),
         cmocka_unit_test(test_loops_of_polls_are_told_by_a_record_now_and_then),
         cmocka_unit_test(test_call_sites_lead_to_the_calling_functions),

@@ -84,6 +84,12 @@ SICK = [
 ]
 
 TORCH = [
+    Row("async", "async"),
+    # Nobody waits between the two calls, so that both orders go well at once.
+    Row("async.apart", "async", env={"APART": "1"}),
+    sick("async", "order", ("circular-wait",), "", op="AllReduce"),
+    Row("async.order_of_two", "async", ranks=(2,), mistake="order",
+        says=(Said(("circular-wait",), (), op="AllReduce"),)),
     Row("named", "named", steps=6, env=PLAIN),
     Row("readme", "docs/examples/train_ddp.py", ranks=(4,), mistake="odd", culprit=3, shows=(of_readme(),),
         says=(Said(("count-mismatch",), (3,), op="AllReduce"),)),
