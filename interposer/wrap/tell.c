@@ -2,7 +2,7 @@
  * tell.c: see tell.h.
  *
  * One call needs no record of its own: its distance stands in the record of the call that is behind it. Several stand
- * in StreamWaitEvent records in front of that, four in each.
+ * in cudaStreamWaitEvent records in front of that, four in each.
  */
 #include "interposer/wrap/tell.h"
 

@@ -226,6 +226,20 @@ static void report_poll(json_t *out, FILE *table, json_t *full)
                         json_pack("{s:f,s:f,s:b}", "p50", p50, "p99", p99, "reached", p50 <= 30.0));
 }
 
+/* An event is recorded, and a stream waits for it, over the same two calls bare: with a call of NCCL before the event,
+ * or without one. */
+static void report_order(json_t *out, FILE *table, json_t *full)
+{
+    double without = figure(full, "order_without", "preloaded_p50") - figure(full, "order_without", "bare_p50");
+    double with = figure(full, "order_with", "preloaded_p50") - figure(full, "order_with", "bare_p50");
+    char text[64];
+    snprintf(text, sizeof(text), "p50 %.1f ns", without);
+    roll_bench_line(table, "cudaEventRecord and cudaStreamWaitEvent, no NCCL call before", text, "p50 <= 30 ns");
+    snprintf(text, sizeof(text), "p50 %.1f ns", with);
+    roll_bench_line(table, "the same behind a call of NCCL", text, "p50 <= 60 ns");
+    json_object_set_new(out, "order_over_bare_ns", json_pack("{s:f,s:f}", "without", without, "with", with));
+}
+
 /* A group of 64 sends and as many receives: each message, the group's own two calls spread over them, over the same
  * bare. */
 static void report_group(json_t *out, FILE *table, json_t *full)
@@ -288,6 +302,7 @@ static void report(json_t *out, FILE *table, json_t *full, json_t *nop)
     report_group(out, table, full);
     report_poll(out, table, full);
     report_range(out, table, full);
+    report_order(out, table, full);
     report_products(out, table, full);
     print_over(table, "nop build over the bare call", forwarded, "(forwarding alone)", "(forwarding alone)");
     double p50 = json_real_value(json_object_get(recorded, "batch_p50"));

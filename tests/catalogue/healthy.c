@@ -81,6 +81,23 @@ static void overlap(struct cat *c)
     NCCL(ncclCommDestroy(two));
 }
 
+/* Two communicators on two streams of which none waits for the other: both orders at once go well. */
+static void opposite_apart(struct cat *c)
+{
+    ncclComm_t two;
+    NCCL(ncclCommSplit(c->world, 0, c->rank, &two, NULL));
+    for (int i = 0; i < 10; i++) {
+        for (int k = 0; k < 2; k++) {
+            bool second = (k == 1) != (c->rank == c->size - 1);
+            NCCL(ncclAllReduce(c->send, c->recv, 256, ncclFloat32, ncclSum, second ? two : c->world,
+                               second ? c->other : c->stream));
+        }
+    }
+    cat_sync(c);
+    CUDA(cudaStreamSynchronize(c->other));
+    NCCL(ncclCommDestroy(two));
+}
+
 /* PreMulSum: the scalar and the operator's handle differ from rank to rank, and that is right. */
 static void premul(struct cat *c)
 {
@@ -100,6 +117,7 @@ const struct cat_program cat_healthy[] = {
     HEALTHY("same-bytes", same_bytes),
     HEALTHY("all-zero", all_zero),
     HEALTHY("group-order", group_order),
+    HEALTHY("opposite-apart", opposite_apart),
     HEALTHY("straggler", straggler),
     HEALTHY("half-communicator", half_communicator),
     HEALTHY("overlap", overlap),

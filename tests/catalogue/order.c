@@ -42,6 +42,36 @@ static void opposite_stream(struct cat *c)
     NCCL(ncclCommDestroy(two));
 }
 
+/* What is called on `next` stands behind what has been called on `before`. */
+static void stream_behind(cudaStream_t next, cudaStream_t before, cudaEvent_t event)
+{
+    CUDA(cudaEventRecord(event, before));
+    CUDA(cudaStreamWaitEvent(next, event, 0));
+}
+
+/* As PyTorch's async_op=True and wait(): a stream for each communicator, and one between them on which nothing of NCCL
+ * runs. Each call stands behind the one before by events, and no host waits. */
+static void opposite_events(struct cat *c)
+{
+    ncclComm_t two = second(c);
+    cudaStream_t own[2] = {c->stream, c->other}, middle;
+    cudaEvent_t event;
+    CUDA(cudaStreamCreateWithFlags(&middle, cudaStreamNonBlocking));
+    CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 2; k++) {
+            int at = c->culprit && i == 2 ? 1 - k : k;
+            stream_behind(own[at], middle, event);
+            NCCL(ncclAllReduce(c->send, c->recv, 512, ncclFloat32, ncclSum, at ? two : c->world, own[at]));
+            stream_behind(middle, own[at], event);
+        }
+    }
+    CUDA(cudaStreamSynchronize(middle));
+    CUDA(cudaEventDestroy(event));
+    CUDA(cudaStreamDestroy(middle));
+    NCCL(ncclCommDestroy(two));
+}
+
 /* A ring of communicators, one for each pair of neighbours; each rank takes its own first. */
 static void ring_of_pairs(struct cat *c)
 {
@@ -69,6 +99,7 @@ static void ring_of_pairs(struct cat *c)
 const struct cat_program cat_order[] = {
     {"opposite-host", opposite_host, "circular-wait", NULL, "proven", "any", 2, false},
     {"opposite-stream", opposite_stream, "circular-wait", NULL, "proven", "any", 2, false},
+    {"opposite-events", opposite_events, "circular-wait", NULL, "proven", "any", 2, false},
     {"ring-of-pairs", ring_of_pairs, "circular-wait", NULL, "proven", "any", 3, false},
     {0},
 };

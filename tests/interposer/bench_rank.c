@@ -162,6 +162,27 @@ int bare_cudaStreamQuery(cudaStream_t stream);
 MEASURE_POLL(bare, bare_)
 MEASURE_POLL(preloaded, )
 
+/* An event is recorded on a stream, and another stream waits for it; with a call of NCCL before the event, or not. */
+
+int cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
+int bare_cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
+int cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+int bare_cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+#define MEASURE_ORDER(name, prefix)                                                                                    \
+    static __attribute__((noinline)) double name##_order(cudaStream_t from)                                            \
+    {                                                                                                                  \
+        cudaEvent_t event = (cudaEvent_t)0x9000;                                                                       \
+        double start = now_ns();                                                                                       \
+        for (int i = 0; i < BATCH; i++) {                                                                              \
+            prefix##cudaEventRecordWithFlags(event, from, 0);                                                          \
+            prefix##cudaStreamWaitEvent((cudaStream_t)0x8020, event, 0);                                               \
+        }                                                                                                              \
+        return (now_ns() - start) / BATCH;                                                                             \
+    }
+MEASURE_ORDER(bare, bare_)
+MEASURE_ORDER(preloaded, )
+
+static double per_order[2][2][BATCHES]; /* [with a call][variant] */
 static double per_poll[2][BATCHES];
 static double per_message[2][GROUPS];
 
@@ -184,6 +205,11 @@ static void measure(void)
     for (int b = 0; b < BATCHES; b++) {
         per_poll[BARE][b] = bare_poll();
         per_poll[PRELOADED][b] = preloaded_poll();
+        for (int with = 0; with < 2; with++) { /* the batches of calls are on stream 0, the legacy one */
+            cudaStream_t from = with ? NULL : (cudaStream_t)0x8010;
+            per_order[with][BARE][b] = bare_order(from);
+            per_order[with][PRELOADED][b] = preloaded_order(from);
+        }
     }
     for (int g = 0; g < GROUPS; g++) {
         per_message[BARE][g] = bare_group();
@@ -294,6 +320,18 @@ static void print_ranges(void)
     }
 }
 
+static void print_order(void)
+{
+    for (int with = 0; with < 2; with++) {
+        printf("\"order_%s\":{", with ? "with" : "without");
+        for (int v = BARE; v <= PRELOADED; v++) {
+            qsort(per_order[with][v], BATCHES, sizeof(double), by_double);
+            printf("\"%s_p50\":%.2f%s", v == BARE ? "bare" : "preloaded", per_order[with][v][BATCHES / 2],
+                   v == BARE ? "," : "},");
+        }
+    }
+}
+
 static bool tracing(void)
 {
 #ifdef ROLL_HAVE_LTTNG
@@ -329,6 +367,7 @@ int main(int argc, char **argv)
     print_group();
     print_poll();
     print_ranges();
+    print_order();
     print_products();
     printf("\"ns_per_tick\":%.4f,\"lttng\":%s}\n", scale, with_lttng ? "true" : "false");
     return 0;

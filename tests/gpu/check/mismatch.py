@@ -46,6 +46,7 @@ ROW = {
     "alltoallv": ("less sent than received", "hang"),
     "opposite-host": ("different order of two communicators on one stream", "hang"),
     "opposite-stream": ("different order of two communicators on one stream", "hang"),
+    "opposite-events": ("different order of two communicators on one stream", "hang"),
     "ring-of-pairs": ("different order of two communicators on one stream", "hang"),
     "killed": ("a peer dies", "hang"),
     "crashed": ("a peer dies", "hang"),
