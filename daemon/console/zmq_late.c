@@ -29,12 +29,14 @@
     ROW(void *, NULL, zmq_ctx_new, (void), ())                                                                         \
     ROW(int, -1, zmq_ctx_term, (void *context), (context))                                                             \
     ROW(int, -1, zmq_curve_keypair, (char *public_key, char *secret_key), (public_key, secret_key))                    \
+    ROW(int, -1, zmq_getsockopt, (void *s, int option, void *value, size_t *size), (s, option, value, size))           \
     ROW(int, 0, zmq_has, (const char *capability), (capability))                                                       \
     ROW(int, -1, zmq_msg_close, (zmq_msg_t * msg), (msg))                                                              \
     ROW(void *, NULL, zmq_msg_data, (zmq_msg_t * msg), (msg))                                                          \
     ROW(int, -1, zmq_msg_init, (zmq_msg_t * msg), (msg))                                                               \
     ROW(int, -1, zmq_msg_init_size, (zmq_msg_t * msg, size_t size), (msg, size))                                       \
     ROW(int, 0, zmq_msg_more, (const zmq_msg_t *msg), (msg))                                                           \
+    ROW(int, -1, zmq_msg_move, (zmq_msg_t * to, zmq_msg_t * from), (to, from))                                         \
     ROW(int, -1, zmq_msg_recv, (zmq_msg_t * msg, void *s, int flags), (msg, s, flags))                                 \
     ROW(int, -1, zmq_msg_send, (zmq_msg_t * msg, void *s, int flags), (msg, s, flags))                                 \
     ROW(size_t, 0, zmq_msg_size, (const zmq_msg_t *msg), (msg))                                                        \
