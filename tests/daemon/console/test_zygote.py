@@ -91,7 +91,7 @@ class Zygote(Case):
             with self.subTest(text=text):
                 path = self.script("ends.py", f"import os\nif os.environ['RANK'] == '2':\n    {text}\n")
                 self.assertEqual(self.rehearse(path).returncode, code)
-        self.assertEqual(self.rehearse(self.path("nowhere.py")).returncode, 2)
+        self.assertEqual(self.rehearse(self.path("nowhere.py")).returncode, 127)
         self.assertEqual(self.rehearse("-m", "nowhere_at_all").returncode, 1)
 
     def test_an_error_shows_the_frames_of_the_job_alone(self):

@@ -58,8 +58,8 @@ class Job(Looking):
         # The lines of the text break where the durations in it let them.
         why = " ".join(self.rollcall("why", "3").stdout.split())
         self.assertRegex(why,
-                         r"Stacks taken at \d\d:\d\d:\d\d UTC: "
-                         r"its main thread is in .*busy_in_host_code \(inject.c:\d+\)")
+                         r"Stack of rank 3, taken at \d\d:\d\d:\d\d UTC: "
+                         r"the main thread is in .*busy_in_host_code \(inject.c:\d+\)")
         # Looking has stopped nobody, and above all has not been taken for the fault.
         self.stacks("-n", "16", "-i", "10")
         hold(self.pids()[3], lambda: time.sleep(0.4))
