@@ -165,8 +165,9 @@ def layer(tmp):
 
 
 def answer(text):
-    """An answer of why without the line that names the job, its line breaks, and how long ago things were: it is asked
-    for twice."""
+    """An answer of why without the line that names the job, the verdicts behind it, its line breaks, and how long ago
+    things were: it is asked for twice."""
+    text = re.split(r"\n\n(?=PROVEN|SUSPECTED|PREDICTED|NOTE)", text)[0]
     return re.sub(r"\d+(\.\d+)? m?s ago", "ago", " ".join(re.sub(r"^job .*\n", "", text).split()))
 
 
@@ -179,6 +180,8 @@ def hung(tmp):
     why = job.console("why", str(waiting[0]))
     check(re.match(r"job \S+: ranks 0-3 \(4 ranks\) on host \S+, watched since ", why),
           "why does not say whose answer it is", why)
+    check(re.search(r"\n\n(PROVEN|SUSPECTED) +moe-obligation-missing", why),
+          "why does not print the verdict that it points at", why)
     check("waits" in why and re.search(rf"\brank {culprit}\b", why) and "ep" in why,
           "why does not say what is waited for, and whom", why)
     for _ in range(10):  # the last records of the other ranks may still be on their way between two questions
