@@ -408,9 +408,11 @@ static void visit_head(struct walk *walk, struct source *s, struct queue *q, boo
     if (held > 0) {
         /* It waits for what stands before it by events, and not yet for its members. It is no step of the path, and is
          * marked afterwards, because the path may come here again and go on to one of its steps. */
-        for (uint32_t i = 0; i < held; i++) {
+        walk->held++;
+        for (uint32_t i = 0; i < held && walk->held <= HELD_MAX; i++) {
             visit_head(walk, s, before[i], soft);
         }
+        walk->held--;
         q->visit = mark;
         return;
     }

@@ -8,6 +8,7 @@
 #include "daemon/engine/judge/judge.h"
 
 #define PATH_MAX_STEPS 256u
+#define HELD_MAX       1024u /* heads that stand behind others by events, one inside another: each takes stack */
 
 /* One node on the path: a rank, and the call that it waits in. */
 struct step {
@@ -41,6 +42,7 @@ struct walk {
     uint32_t founds;
     size_t found_room;
     uint32_t soft; /* while this is not 0, all links are soft */
+    uint32_t held; /* how many such heads the walk is inside now */
 };
 
 /* wait_rank.c: what the records say of one rank, one queue, one call; each function is described there */

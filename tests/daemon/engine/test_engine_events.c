@@ -244,6 +244,30 @@ static void test_a_launch_stands_behind_an_event(void **state)
     }
 }
 
+/* A call on a stream of its own behind the one before, thousands of times, all behind a call that never completes: the
+ * walk goes down a part of the chain, and neither the stack nor the engine ends there. */
+static void test_a_chain_of_thousands_ends_no_walk(void **state)
+{
+    (void)state;
+    for (uint32_t calls = 1000; calls <= 20000; calls *= 20) {
+        struct sim *sim = sim_new(2);
+        uint32_t world = sim_world(sim), lacking = sim_comm(sim, "lacking", NULL, 2);
+        sim_call(sim, 0, lacking, AR, 4)->stream = 2;
+        for (uint32_t i = 0; i < calls; i++) {
+            struct roll_record *rec = sim_call(sim, 0, world, AR, 4);
+            rec->stream = (uint16_t)(3 + i);
+            rec->aux = 1;
+        }
+        for (uint32_t i = 0; i < calls; i++) {
+            sim_call(sim, 1, world, AR, 4)->stream = 2;
+        }
+        char *text = sim_run(sim, 0, false, true);
+        assert_non_null(strstr(text, "lacking"));
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_a_dependence_that_is_lost_proves_nothing),
         cmocka_unit_test(test_made_up_distances_do_no_harm),
         cmocka_unit_test(test_a_launch_stands_behind_an_event),
+        cmocka_unit_test(test_a_chain_of_thousands_ends_no_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
