@@ -193,7 +193,11 @@ static void step_back(struct roll_fold *fold, struct member *m, uint32_t seq)
 static void take_collective(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
 {
     uint32_t seq = rec->seq;
-    if (rec->count == 0 || seq > SEQ_MOST) {
+    if (rec->count == 0) {
+        return;
+    }
+    if (seq > SEQ_MOST) {
+        hint(fold, m, ROLL_HINT_OTHER, 0);
         return;
     }
     if (m->gone) {
@@ -250,6 +254,10 @@ static void add_term(struct member *m, const struct roll_record *rec, bool back)
 static int take_message(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
 {
     if (rec->peer < 0 || (uint32_t)rec->peer >= m->size || (rec->op != ROLL_OP_SEND && rec->op != ROLL_OP_RECV)) {
+        return 0;
+    }
+    if (rec->seq > SEQ_MOST) {
+        hint(fold, m, ROLL_HINT_OTHER, 0);
         return 0;
     }
     struct pair *p = pair_of(fold, rec);

@@ -13,13 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN 128u /* windows of a communicator that are remembered: its members may be 8,192 calls apart */
+#define WINDOWS_MOST (UINT32_MAX / ROLL_DIGEST_WINDOW) /* a higher number than collectives can have */
+#define OPEN         128u /* windows of a communicator that are remembered: its members may be 8,192 calls apart */
 
 /* What one child tells of one communicator. */
 struct cell {
     uint64_t hash;
     uint64_t sum[ROLL_DIGEST_CLASSES];
     uint32_t child, members, low, high;
+    uint32_t ahead; /* `high` of the newest front, taken or not */
     bool differs;
 };
 
@@ -62,7 +64,7 @@ roll_sum_t *roll_sum_new(const struct roll_sum_config *config)
     roll_sum_t *sum = calloc(1, sizeof(*sum));
     if (sum) {
         sum->config = *config;
-        sum->config.most = config->most ? config->most : 1u << 20;
+        sum->config.most = config->most ? config->most : 1u << 17;
     }
     return sum;
 }
@@ -137,6 +139,16 @@ static void hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, u
 
 /* taking */
 
+/* How far the child says that its first member is, before its windows are taken. */
+static void note_ahead(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f)
+{
+    struct level *c = level_of(sum, f->key);
+    struct cell *cell = c ? cell_of(sum, c, child) : NULL;
+    if (cell) {
+        cell->ahead = f->high;
+    }
+}
+
 static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f)
 {
     if (f->size == 0 || f->members > f->size || f->low > f->high) {
@@ -164,11 +176,17 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
     return 0;
 }
 
-static int take_window(struct roll_sum *sum, const struct roll_digest_window *w)
+/* A window far behind what the child's fronts say is made up, and would take the place of those that will come. */
+static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_digest_window *w)
 {
     struct level *c = level_of(sum, w->key);
-    if (!c) {
+    struct cell *cell = c ? cell_of(sum, c, child) : NULL;
+    if (!cell) {
         return ROLL_E_NOMEM;
+    }
+    if (w->window >= WINDOWS_MOST || w->window >= cell->ahead / ROLL_DIGEST_WINDOW + OPEN) {
+        sum->figures.refused++;
+        return ROLL_E_ARG;
     }
     struct first *first = &c->first[w->window % OPEN];
     if (first->window > w->window + 1) {
@@ -202,9 +220,12 @@ static int take_messages(struct roll_sum *sum, uint32_t child, const struct roll
 int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns)
 {
     int err = 0, one;
+    for (size_t i = 0; i < d->fronts && d->windows > 0; i++) {
+        note_ahead(sum, child, &d->front[i]);
+    }
     /* The windows come first: a front says that they have been told. */
     for (size_t i = 0; i < d->windows; i++) {
-        one = take_window(sum, &d->window[i]);
+        one = take_window(sum, child, &d->window[i]);
         err = err ? err : one;
     }
     for (size_t i = 0; i < d->fronts; i++) {

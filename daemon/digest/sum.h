@@ -15,15 +15,15 @@ typedef struct roll_sum roll_sum_t;
 
 struct roll_sum_config {
     uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
-    uint32_t most;     /* communicators; 0 = 1,048,576. More are refused: a child may be hostile */
+    uint32_t most;     /* communicators; 0 = 131,072 (about 300 MiB). More are refused: a child may be hostile */
     bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
 };
 
 /* NULL: no memory. */
 roll_sum_t *roll_sum_new(const struct roll_sum_config *config);
 void roll_sum_destroy(roll_sum_t **sum);
-/* Takes what a child tells; borrows the digest. child: the caller's number of it. 0, NOMEM; ARG: a front that cannot be
- * (then the rest of the digest is taken, and what was refused is counted). */
+/* Takes what a child tells; borrows the digest. child: the caller's number of it. 0, NOMEM (also at the limit); ARG: a
+ * part that cannot be (then the rest of the digest is taken, and what was refused is counted). */
 int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns);
 /* Appends what the level above has to know, and hints: those from below, and those of communicators that are judged
  * here. */

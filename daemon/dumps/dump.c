@@ -16,6 +16,7 @@
 
 /* JSON is held twice, and its own values are larger: a number of one digit takes 50 bytes in all. */
 #define JSON_MOST    (32u << 20)
+#define JSON_VALUES  (1u << 21) /* an empty object takes 270 bytes, of three in the file */
 #define PICKLE_PROTO 0x80
 #define LONG_OPCODE  0x8a /* the only number of any length */
 #define PROTO_MOST   5
@@ -140,16 +141,29 @@ static void find_self(struct roll_dump *d)
     }
 }
 
+/* No more values than the signs in front of which one may stand; those inside strings are counted as well. */
+static bool has_too_many_values(const uint8_t *data, size_t bytes)
+{
+    size_t values = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        values += data[i] == '{' || data[i] == '[' || data[i] == ',';
+    }
+    return values > JSON_VALUES;
+}
+
 static int read_values(struct roll_arena *arena, const uint8_t *data, size_t bytes, struct roll_value *top, char *why,
                        size_t size)
 {
     size_t where;
     bool pickle = is_pickle(data, bytes);
-    int err = pickle              ? roll_pickle_decode(arena, data, bytes, top, &where)
-              : bytes > JSON_MOST ? ROLL_E_LIMIT
-                                  : roll_json_decode(arena, data, bytes, top, &where);
-    if (err == ROLL_E_LIMIT && !pickle && bytes > JSON_MOST) {
+    bool large = !pickle && bytes > JSON_MOST, many = !pickle && !large && has_too_many_values(data, bytes);
+    int err = pickle          ? roll_pickle_decode(arena, data, bytes, top, &where)
+              : large || many ? ROLL_E_LIMIT
+                              : roll_json_decode(arena, data, bytes, top, &where);
+    if (large) {
         snprintf(why, size, "JSON larger than %u MiB: no rank's dump is", JSON_MOST >> 20);
+    } else if (many) {
+        snprintf(why, size, "JSON of more than %u values: no rank's dump has so many", JSON_VALUES);
     } else if (err == ROLL_E_UNSUPPORTED && data[where] == LONG_OPCODE) {
         snprintf(why, size, "a number of more than 64 bits (byte %zu): no dump has one", where);
     } else if (err == ROLL_E_UNSUPPORTED) {
@@ -182,6 +196,10 @@ int roll_dump_parse(roll_dump_reader_t *reader, const char *name, const void *da
         err = ROLL_E_MAGIC;
     }
     err = err != 0 ? err : roll_flight_read(&top, bytes, &reader->lists, d, why, size);
+    if (err == 0 && d->calls == 0 && d->odd > 0) {
+        snprintf(why, size, "none of its %zu entries could be used", d->odd);
+        err = ROLL_E_CORRUPT;
+    }
     if (err != 0) {
         roll_dump_destroy(&d);
         return err;

@@ -228,7 +228,7 @@ struct roll_view_source {
     enum roll_proc_state proc;
     int32_t exit_status;
     uint64_t records, calls, lost;
-    uint64_t last_ns;        /* wall clock of the source's last record */
+    uint64_t last_ns;        /* wall clock of the source's last record that is no poll */
     struct roll_record last; /* the rank's last call of NCCL */
     uint64_t last_comm_key;
     const char *state;  /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress",

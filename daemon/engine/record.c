@@ -325,7 +325,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     s->gap = s->gap || (s->records == 0 && ticket > 0); /* the process is watched from the middle of a step on */
     s->records++;
     e->records++;
-    s->last_ns = source_wall(s, rec);
+    if (class != ROLL_CLASS_POLL) { /* a watchdog polls on while its rank hangs */
+        s->last_ns = source_wall(s, rec);
+    }
     if (rec->step != ROLL_STEP_NONE) {
         s->first_step = s->first_step == ROLL_STEP_NONE ? rec->step : s->first_step;
         s->step = rec->step;

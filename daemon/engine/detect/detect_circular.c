@@ -112,16 +112,36 @@ static void words_events(struct words *w, const struct roll_engine *e, const str
                           : "");
 }
 
-/* Says who lacks which call. This comes first in the text. */
+/*
+ * The ranks that stand in the call of a step. Hosts may have gone on, so that all have made all calls, and who has made
+ * one says nothing: then those that are wrong stand in theirs, and the others in the other one.
+ */
+static void in_step(const struct roll_engine *e, const struct block *b, uint32_t step, struct roll_rankset *out)
+{
+    const struct source *s = b->step[step].rank;
+    struct roll_rankset made = {0};
+    say_beside(e, s, source_entry(s, b->step[step].ticket), &made);
+    bool apart = b->decided && b->steps == 2 && all_have_called(e, b), odd = roll_rankset_has(&b->odd, s->world);
+    for (size_t i = 0; i < roll_rankset_count(&made); i++) {
+        uint32_t rank = roll_rankset_at(&made, i);
+        if (!apart || roll_rankset_has(&b->odd, rank) == odd) {
+            (void)roll_rankset_add(out, rank);
+        }
+    }
+    roll_rankset_fini(&made);
+}
+
+/* Says who lacks which call, or has not come to it. This comes first in the text. */
 static void words_odd(struct words *w, const struct roll_engine *e, const struct block *b)
 {
     const struct source *waits = b->step[b->odd_at].rank, *other = b->step[(b->odd_at + 1) % b->steps].rank;
     const struct entry *lacked = source_entry(waits, b->step[b->odd_at].ticket);
     const struct entry *in = source_entry(other, b->step[(b->odd_at + 1) % b->steps].ticket);
     struct roll_rankset in_it = {0};
-    say_beside(e, waits, lacked, &in_it);
+    in_step(e, b, b->odd_at, &in_it);
     words_ranks(w, &b->odd);
-    words_add(w, roll_rankset_count(&b->odd) == 1 ? " has not made " : " have not made ");
+    words_add(w, roll_rankset_count(&b->odd) == 1 ? " has not " : " have not ");
+    words_add(w, all_have_called(e, b) ? "come to " : "made "); /* its host may have made the call long ago */
     words_at(w, waits, lacked);
     words_add(w, ", in which ");
     words_wait(w, &in_it);
@@ -216,7 +236,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         }
         if (n < ROLL_VERDICT_SIDES) {
             struct roll_rankset beside = {0};
-            say_beside(e, s, entry, &beside);
+            in_step(e, b, i, &beside);
             say_side(v, s, source_index(e, s), &beside, &entry->rec);
             roll_rankset_fini(&beside);
         }

@@ -387,6 +387,34 @@ static void fronts_that_cannot_be_are_refused(void **state)
     roll_sum_destroy(&root);
 }
 
+/* Somebody tells of windows that nobody has come to: the true ones are compared all the same. */
+static void made_up_windows_blind_nobody(void **state)
+{
+    (void)state;
+    struct roll_digest d = {0};
+    struct roll_sum_figures f;
+    struct rank r[2];
+    roll_sum_t *root = sum_new(true);
+    for (uint32_t i = 0; i < 300; i++) {
+        roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = i, .window = UINT32_MAX - i});
+        roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = i, .window = 128 + i});
+    }
+    assert_int_equal(roll_sum_take(root, 9, &d, 0), ROLL_E_ARG);
+    roll_sum_figures(root, &f);
+    assert_int_equal(f.refused, 600);
+    for (uint32_t i = 0; i < 2; i++) {
+        rank_init(&r[i], i, 2);
+        calls(&r[i], 10);
+        feed(&r[i], reduce_of(r[i].seq++, 7 + i), ROLL_STATE_RETURNED);
+        calls(&r[i], 100 + i);
+        tell(root, &r[i], i, 100 * MS);
+        roll_fold_destroy(&r[i].fold);
+    }
+    assert_int_equal(hints(root, 100 * MS, NULL), 1u << ROLL_HINT_DIFFERS);
+    roll_digest_fini(&d);
+    roll_sum_destroy(&root);
+}
+
 static void fill(struct roll_digest *d)
 {
     for (uint32_t i = 0; i < 9; i++) {
@@ -570,6 +598,7 @@ int main(void)
         cmocka_unit_test(lost_records_make_no_window),
         cmocka_unit_test(a_level_takes_over_what_it_can_judge),
         cmocka_unit_test(fronts_that_cannot_be_are_refused),
+        cmocka_unit_test(made_up_windows_blind_nobody),
         cmocka_unit_test(bytes_say_the_same_in_pieces_of_any_size),
         cmocka_unit_test(bytes_that_are_cut_or_lie_are_refused_whole),
         cmocka_unit_test(an_excerpt_holds_what_is_asked_for),
