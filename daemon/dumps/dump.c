@@ -196,10 +196,6 @@ int roll_dump_parse(roll_dump_reader_t *reader, const char *name, const void *da
         err = ROLL_E_MAGIC;
     }
     err = err != 0 ? err : roll_flight_read(&top, bytes, &reader->lists, d, why, size);
-    if (err == 0 && d->calls == 0 && d->odd > 0) {
-        snprintf(why, size, "none of its %zu entries could be used", d->odd);
-        err = ROLL_E_CORRUPT;
-    }
     if (err != 0) {
         roll_dump_destroy(&d);
         return err;
