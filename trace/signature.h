@@ -47,6 +47,18 @@ static inline uint64_t roll_signature(const struct roll_signed_call *call)
     return h ^ h >> 32;
 }
 
+/* The signature of a recorded call. */
+static inline uint64_t roll_record_signature(const struct roll_record *rec)
+{
+    struct roll_signed_call call = {.count = rec->count,
+                                    .peer = rec->peer,
+                                    .op = rec->op,
+                                    .dtype = rec->dtype,
+                                    .redop = rec->redop,
+                                    .flags = rec->flags};
+    return roll_signature(&call);
+}
+
 /*
  * The hash of a list of signatures, in order. A polynomial, so that the hash of two lists laid end to end follows from
  * the hashes of both: hash(a, b) = hash(a) * base^(length of b) + hash(b). roll_sequence_hash appends one signature.

@@ -137,23 +137,12 @@ int roll_fold_comm(roll_fold_t *fold, uint32_t id, const struct roll_def_comm *i
 
 /* collectives */
 
-static uint64_t signature_of(const struct roll_record *rec)
-{
-    struct roll_signed_call call = {.count = rec->count,
-                                    .peer = rec->peer,
-                                    .op = rec->op,
-                                    .dtype = rec->dtype,
-                                    .redop = rec->redop,
-                                    .flags = rec->flags};
-    return roll_signature(&call);
-}
-
 /* What must be equal of a call, and what the engine remarks on where it is not: as many bytes of another datatype, and
  * whether the call stands in one group with the call before it. */
 static uint64_t word_of(const struct member *m, const struct roll_record *rec)
 {
     bool joined = rec->group != 0 && rec->group == m->group && rec->thread == m->thread;
-    return (signature_of(rec) ^ (uint64_t)rec->dtype << 32 ^ (uint64_t)joined << 48) * 0x9e3779b97f4a7c15u;
+    return (roll_record_signature(rec) ^ (uint64_t)rec->dtype << 32 ^ (uint64_t)joined << 48) * 0x9e3779b97f4a7c15u;
 }
 
 static uint64_t hash_of(const struct member *m, uint32_t calls)

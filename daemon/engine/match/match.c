@@ -15,13 +15,7 @@
 
 uint64_t match_signature(const struct roll_record *rec)
 {
-    struct roll_signed_call call = {.count = rec->count,
-                                    .peer = rec->peer,
-                                    .op = rec->op,
-                                    .dtype = rec->dtype,
-                                    .redop = rec->redop,
-                                    .flags = rec->flags};
-    return roll_signature(&call);
+    return roll_record_signature(rec);
 }
 
 /* The member has made its collectives from m->next up to seq, which is excluded, but their records are not known: they
