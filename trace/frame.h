@@ -45,6 +45,12 @@ enum roll_frame_type {
     ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: a fact that the agent saw and that is in no ring (docs/FRAME.md) */
     ROLL_FRAME_SIGHT = 21,  /* agent -> root, and root -> trace; payload: struct roll_frame_sight */
     ROLL_FRAME_SETTINGS = 22, /* root -> agent, and trace files; payload: struct roll_frame_settings */
+    ROLL_FRAME_DIGEST = 23,   /* agent -> root; payload: a digest (daemon/digest/digest_bytes.h); stream = epoch of one
+                                 ring of the run; first = calls that went into the sender's digests so far */
+    ROLL_FRAME_EXCERPT = 24,  /* both ways; first = number of the excerpt, 0: no more. Root -> agent: struct
+                                 roll_frame_excerpt; agent -> root: the ring's header, or nothing. docs/FRAME.md */
+    ROLL_FRAME_PLACE = 25,    /* agent -> root: where the ring comes in; first = ticket of the first record that
+                                 follows; payload: struct roll_frame_place, as many as there are */
 };
 
 struct roll_frame_head {
@@ -52,7 +58,7 @@ struct roll_frame_head {
     uint8_t major;     /*  4 */
     uint8_t minor;     /*  5 */
     uint16_t type;     /*  6: enum roll_frame_type */
-    uint32_t flags;    /*  8: 0 */
+    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; else 0 */
     uint16_t hdr_len;  /* 12: bytes of this head, >= 56 */
     uint16_t rec_size; /* 14: bytes of one record in RECORDS and UPDATES, >= 64; else 0 */
     uint32_t count;    /* 16: records in RECORDS and UPDATES; else 0 */
@@ -110,6 +116,33 @@ struct roll_frame_ack {
     uint64_t defs_offset; /* every definition below has been fed to the engine */
 };
 _Static_assert(sizeof(struct roll_frame_ack) == 16, "part of the wire format");
+#define ROLL_ACK_DIGEST 1u /* the run is compared by digests: no records are sent but those that are asked for */
+#define ROLL_ACK_KEEP   2u /* the ring is kept when its process has ended: its records may be asked for */
+
+/* Which records the root wants of each ring of a run: the newest `history`, and what the wants say besides. */
+struct roll_frame_excerpt {
+    uint64_t history;
+    uint32_t wants; /* struct roll_frame_want, that many, follow */
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct roll_frame_excerpt) == 16, "part of the wire format");
+struct roll_frame_want {
+    uint64_t key;     /* of a communicator */
+    uint32_t low;     /* the first collective that is wanted */
+    uint32_t classes; /* messages of these classes, a bit for each */
+};
+_Static_assert(sizeof(struct roll_frame_want) == 16, "part of the wire format");
+
+/* Where a rank stands on one communicator before its first record that is sent. */
+struct roll_frame_place {
+    uint16_t comm; /* the rank's own id */
+    uint8_t op;    /* ROLL_OP_SEND, ROLL_OP_RECV; ROLL_OP_NONE: collectives */
+    uint8_t sure;  /* 1: no call may be missing */
+    uint32_t peer; /* of messages */
+    uint32_t next; /* the number that the next call has */
+    uint32_t made; /* of messages: those that were no captured ones; else the calls of CommSplit */
+};
+_Static_assert(sizeof(struct roll_frame_place) == 16, "part of the wire format");
 
 /*
  * One change of the control page of one run. Frames of older roots end before `restart`: such a frame changes the pages

@@ -160,7 +160,7 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
     } else if (frame->head.type == ROLL_FRAME_NOTE) {
         err = roll_feed_note(feed->engine, frame);
     } else if ((frame->head.type >= ROLL_FRAME_DEFS && frame->head.type <= ROLL_FRAME_STATUS) ||
-               frame->head.type == ROLL_FRAME_SIGHT) {
+               frame->head.type == ROLL_FRAME_SIGHT || frame->head.type == ROLL_FRAME_PLACE) {
         struct roll_stream *s = roll_feed_stream_of(feed, frame->head.stream);
         if (!s) {
             return ROLL_E_NOTFOUND;
@@ -175,6 +175,9 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
             break;
         case ROLL_FRAME_STATUS:
             err = roll_feed_take_status(feed, s, frame);
+            break;
+        case ROLL_FRAME_PLACE:
+            err = roll_feed_take_place(feed, s, frame);
             break;
         default:
             err = roll_feed_take_records(feed, s, frame);

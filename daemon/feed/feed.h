@@ -55,7 +55,7 @@ void roll_feed_destroy(roll_feed_t **feed);
 void roll_feed_fix_policy(roll_feed_t *feed);
 
 /*
- * Takes one decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS, SIGHT, NOTE, SETTINGS and TICK matter,
+ * Takes one decoded frame (borrowed): RING, DEFS, PLACE, RECORDS, UPDATES, STATUS, SIGHT, NOTE, SETTINGS and TICK matter,
  * others are ignored. 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring of
  * another run), or the error of a malformed payload (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable
  * after each.

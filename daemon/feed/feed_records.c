@@ -119,6 +119,41 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
     return err ? err : last;
 }
 
+/*
+ * A ring of which only the newest records come: the engine is told where the rank stands before the first of them, and
+ * what lies before counts as made. Behind the ring's first record such a word has no meaning any more, and is ignored:
+ * an agent that begins its conversation anew sends it again.
+ */
+int roll_feed_take_place(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
+{
+    int err = 0;
+    if (frame->head.payload % sizeof(struct roll_frame_place) != 0) {
+        return ROLL_E_SIZE;
+    }
+    if (s->view.next_ticket != 0) {
+        return 0;
+    }
+    for (size_t at = 0; at < frame->head.payload && err != ROLL_E_NOMEM; at += sizeof(struct roll_frame_place)) {
+        struct roll_frame_place p;
+        int one;
+        memcpy(&p, frame->payload + at, sizeof(p));
+        if (p.op == ROLL_OP_SEND || p.op == ROLL_OP_RECV) {
+            one = roll_engine_place_made(feed->engine, s->view.source, p.comm, (enum roll_op)p.op, p.peer, p.next,
+                                         p.sure ? p.made : UINT32_MAX);
+        } else if (p.op != ROLL_OP_NONE) {
+            one = ROLL_E_CORRUPT;
+        } else if (frame->head.first == 0) {
+            one = 0; /* all of the ring comes: its collectives are counted from their beginning */
+        } else {
+            one = roll_engine_place(feed->engine, s->view.source, p.comm, p.next, p.sure != 0);
+            one = one ? one : roll_engine_place_splits(feed->engine, s->view.source, p.comm, p.made);
+        }
+        err = err ? err : one;
+    }
+    s->view.next_ticket = frame->head.first;
+    return err;
+}
+
 int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;

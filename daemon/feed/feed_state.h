@@ -49,6 +49,7 @@ int roll_feed_note_heard(roll_feed_t *feed, struct roll_stream *s);
 
 /* feed_records.c: the records of a ring, and how far the ring has come. */
 int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
+int roll_feed_take_place(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
 int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame);
 
 #endif
