@@ -73,10 +73,15 @@ static int64_t pump(struct roll_agent *a, uint64_t now)
         struct roll_agent_ring *ring = a->rings[i];
         roll_agent_sources_look(a->sources, ring);
         if (a->welcomed) {
-            int64_t n = roll_agent_ring_pump(ring, &out, now);
+            int64_t n = ring->digest && a->digests ? roll_agent_digests_pump(a->digests, ring, now)
+                                                   : roll_agent_ring_pump(ring, &out, now);
             total += n > 0 ? n : 0;
         }
-        drained = drained && roll_agent_ring_drained(ring);
+        drained =
+            drained && roll_agent_ring_drained(ring) && !roll_agent_digests_lacks(a->digests, ring, ring->drain_head);
+    }
+    if (a->welcomed && a->digests) {
+        roll_agent_digests_tell(a->digests, now, a->drain && drained);
     }
     if (a->trace) {
         a->soon = roll_agent_trace_pump(a->trace, now);
@@ -307,6 +312,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     a->monitor_fd = roll_net_fd(a->monitor);
     (void)roll_net_monitor_read(a->monitor, "agent"); /* its descriptor tells of what follows a first look */
     a->start_ns = a->live_ns = roll_mono_ns();
+    a->digests = roll_agent_digests_new(roll_agent_send, a);
     a->unseen = roll_unseen_new(o->dir, a->host);
     a->sight = roll_agent_sight_new("/proc", "/sys/fs/cgroup");
     a->sources = roll_agent_sources_new();
@@ -341,6 +347,7 @@ out:
     if (a.inotify >= 0) {
         close(a.inotify);
     }
+    roll_agent_digests_destroy(&a.digests);
     while (a.used > 0) {
         roll_agent_ring_destroy(&a.rings[--a.used]);
     }

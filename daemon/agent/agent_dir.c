@@ -165,6 +165,7 @@ static void drop_ring(struct roll_agent *a, size_t i)
     if (a->trace) {
         roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
     }
+    roll_agent_digests_drop(a->digests, ring);
     unlink(ring->path);
     if (!job_in_use(a, i)) {
         roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
@@ -183,7 +184,8 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
         }
         bool is_known = (ring->status.exit_status & ~ROLL_EXIT_ASKED) != ROLL_EXIT_UNKNOWN;
         bool patient = !leaving && !is_known && now - ring->gone_ns < KEEP_NS;
-        if (ring->gone && !patient && ring->status.proc_state == ROLL_PROC_FINISHED && roll_agent_ring_settled(ring)) {
+        if (ring->gone && !patient && (!ring->keep || leaving) && ring->status.proc_state == ROLL_PROC_FINISHED &&
+            roll_agent_ring_settled(ring)) {
             drop_ring(a, i);
         }
     }

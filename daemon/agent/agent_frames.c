@@ -83,6 +83,9 @@ static void welcome(struct roll_agent *a, const struct roll_frame *frame, uint64
     a->said_connected = true;
     a->said_unreachable = false;
     roll_unseen_again(a->unseen);
+    if (a->digests) {
+        roll_agent_digests_again(a->digests);
+    }
     for (size_t i = 0; i < a->used; i++) {
         a->rings[i]->link = ROLL_LINK_NEW;
     }
@@ -146,11 +149,19 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
                 /* A ring that begins to travel, and one that waited for its window, go on at once. */
                 a->soon = a->soon || a->rings[i]->link != ROLL_LINK_LIVE || roll_agent_ring_waits(a->rings[i]);
                 roll_agent_ring_ack(a->rings[i], frame);
+                if (!a->rings[i]->digest) {
+                    roll_agent_digests_drop(a->digests, a->rings[i]);
+                }
             }
         }
         break;
     case ROLL_FRAME_CONTROL:
         roll_agent_controls_apply(&a->controls, frame);
+        break;
+    case ROLL_FRAME_EXCERPT:
+        if (a->digests) {
+            roll_agent_digests_ask(a->digests, frame);
+        }
         break;
     case ROLL_FRAME_SETTINGS:
         settings(a, frame, now);

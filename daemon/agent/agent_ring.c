@@ -186,6 +186,18 @@ bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns)
 
 /* what the root has */
 
+/* Reading begins at this ticket and this offset of the definitions; calls from `open` on may have returned meanwhile.
+ */
+static void begin(struct roll_agent_ring *ring, uint64_t ticket, uint64_t open, uint64_t defs)
+{
+    ring->sent = ring->acked = ticket;
+    ring->defs_sent = defs < ring->map.defs_bytes ? defs : 0;
+    ring->recheck = open < ticket ? open : ticket;
+    ring->recheck_end = ticket;
+    ring->pending_used = 0;
+    memset(ring->done, 0, sizeof(ring->done));
+}
+
 void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame)
 {
     struct roll_frame_ack ack;
@@ -196,13 +208,12 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
     uint64_t head = roll_agent_ring_head(ring);
     ack.next_ticket = ack.next_ticket < head ? ack.next_ticket : head;
     if (ring->link == ROLL_LINK_ANNOUNCED && frame->head.seq >= ring->announce_seq) {
+        bool digest = (frame->head.flags & ROLL_ACK_DIGEST) != 0;
         ring->link = ROLL_LINK_LIVE;
-        ring->sent = ring->acked = ack.next_ticket;
-        ring->defs_sent = ack.defs_offset < ring->map.defs_bytes ? ack.defs_offset : 0;
-        ring->recheck = frame->head.first < ack.next_ticket ? frame->head.first : ack.next_ticket;
-        ring->recheck_end = ack.next_ticket;
-        ring->pending_used = 0;
-        memset(ring->done, 0, sizeof(ring->done));
+        if (!digest || !ring->digest) { /* what has been folded stays folded, whatever the root has */
+            begin(ring, digest ? 0 : ack.next_ticket, digest ? 0 : frame->head.first, digest ? 0 : ack.defs_offset);
+        }
+        ring->digest = digest;
         ring->status_ns = 0;
         ring->caught_up = false;
         ring->status.proc_state = 0;
@@ -212,6 +223,7 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
                ack.next_ticket <= ring->sent) {
         ring->acked = ack.next_ticket;
     }
+    ring->keep = (frame->head.flags & ROLL_ACK_KEEP) != 0;
     if (frame->head.seq > ring->acked_seq) {
         ring->acked_seq = frame->head.seq;
     }

@@ -44,6 +44,8 @@ struct roll_agent_ring {
 
     int pidfd;        /* -1 = none */
     bool unannounced; /* the process is gone, and its announcement of Python stacks is removed */
+    bool digest;      /* its run is compared by digests (agent_digest.h) */
+    bool keep;        /* its records may be asked for after the end of its process */
     bool second;      /* this is the second reader of the ring, which counts no losses in it */
     bool gone;        /* the process does not exist any more */
     bool foreign;     /* the process writes, but its pid is of another pid namespace */

@@ -16,6 +16,7 @@
 
 #define REANNOUNCE_NS  (2000 * ROLL_MS)
 #define STATUS_NS      (500 * ROLL_MS)  /* how often an idle ring sends clock pair and losses */
+#define STATUS_SLOW_NS (5000 * ROLL_MS) /* likewise where many thousand ranks have one root */
 #define STATUS_MIN_NS  (20 * ROLL_MS)   /* likewise until the root is known to have caught up */
 #define EXIT_STATUS_NS (50 * ROLL_MS)   /* patience with a launcher, which may say how its rank ended */
 #define STUCK_NS       (1000 * ROLL_MS) /* a slot of a live process not sealed for so long never is */
@@ -276,7 +277,7 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     /* The root takes a ring's word for being up to date once in a conversation. From then on its records say it. */
     bool moved = !ring->caught_up && s.head != ring->status.head && ring->sent == s.head &&
                  now - ring->status_ns >= STATUS_MIN_NS;
-    bool due = now - ring->status_ns >= STATUS_NS && !(gone && ring->status_ns > 0);
+    bool due = now - ring->status_ns >= (ring->digest ? STATUS_SLOW_NS : STATUS_NS) && !(gone && ring->status_ns > 0);
     if (!news && !moved && !due && !ring->drain_status) {
         return 0;
     }

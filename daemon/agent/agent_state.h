@@ -7,6 +7,7 @@
 
 #include "daemon/agent/agent.h"
 #include "daemon/agent/agent_control.h"
+#include "daemon/agent/agent_digest.h"
 #include "daemon/agent/agent_facts.h"
 #include "daemon/agent/agent_ring.h"
 #include "daemon/agent/agent_sight.h"
@@ -53,6 +54,7 @@ struct roll_agent {
     roll_agent_stacks_t *stacks;
     roll_agent_facts_t *facts;
     roll_agent_trace_t *trace;     /* NULL = none */
+    roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */
     roll_agent_sight_t *sight;     /* NULL without memory */
     roll_agent_sources_t *sources; /* likewise */
