@@ -399,6 +399,12 @@ void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out)
     *out = sum->figures;
 }
 
+bool roll_sum_at(const roll_sum_t *sum, size_t i, uint64_t *key, struct roll_sum_place *out)
+{
+    *key = i < sum->levels ? sum->level[i].key : 0;
+    return i < sum->levels && roll_sum_place(sum, *key, out);
+}
+
 bool roll_sum_place(const roll_sum_t *sum, uint64_t key, struct roll_sum_place *out)
 {
     uint32_t at = roll_map_get(&sum->at, key);

@@ -44,6 +44,8 @@ void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out);
 struct roll_sum_place {
     uint32_t low, high, size, members;
 };
+/* The same of communicator i, from 0, in the order in which they were first heard of; false: there is none. */
+bool roll_sum_at(const roll_sum_t *sum, size_t i, uint64_t *key, struct roll_sum_place *out);
 bool roll_sum_place(const roll_sum_t *sum, uint64_t key, struct roll_sum_place *out);
 
 #endif

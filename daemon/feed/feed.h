@@ -55,9 +55,9 @@ void roll_feed_destroy(roll_feed_t **feed);
 void roll_feed_fix_policy(roll_feed_t *feed);
 
 /*
- * Takes one decoded frame (borrowed): RING, DEFS, PLACE, RECORDS, UPDATES, STATUS, SIGHT, NOTE, SETTINGS and TICK matter,
- * others are ignored. 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring of
- * another run), or the error of a malformed payload (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable
+ * Takes one decoded frame (borrowed): RING, DEFS, PLACE, RECORDS, UPDATES, STATUS, SIGHT, NOTE, SETTINGS and TICK
+ * matter, others are ignored. 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring
+ * of another run), or the error of a malformed payload (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable
  * after each.
  */
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame);
@@ -94,6 +94,8 @@ const char *roll_feed_job(const roll_feed_t *feed);
 
 /* Ring i, from 0, in the order of their announcement; false when i is out of range. */
 bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream *out);
+/* The newest STATUS that was fed of this ring; false: none was. */
+bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_frame_status *out);
 /* The ring with this epoch; false when it was never announced. */
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
 

@@ -185,6 +185,16 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     return roll_engine_process(feed->engine, s->view.source, proc, status.exit_status);
 }
 
+bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_frame_status *out)
+{
+    const struct roll_stream *s = roll_feed_stream_of(feed, stream);
+    if (!s || s->status.proc_state == 0) {
+        return false;
+    }
+    *out = s->status;
+    return true;
+}
+
 static int64_t offset_of(const struct roll_frame_status *s)
 {
     return (int64_t)(s->clock_real_ns - s->clock_mono_ns);

@@ -24,6 +24,7 @@ struct roll_options {
     pid_t parent; /* 0 = none */
     int ready_fd; /* -1 = none */
     bool stacks_auto;
+    bool digest, stream; /* neither: stream */
     uint64_t stall_ns, suspect_ns;
 };
 

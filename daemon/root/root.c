@@ -64,6 +64,9 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_HEARTBEAT:
     case ROLL_FRAME_BYE:
     case ROLL_FRAME_NOTE:
+    case ROLL_FRAME_DIGEST:
+    case ROLL_FRAME_EXCERPT:
+    case ROLL_FRAME_PLACE:
         roll_peers_frame(root, from, &frame, raw, bytes, now);
         break;
     case ROLL_FRAME_ANSWER: /* an answer has no number among the agent's frames: nothing else is lost with it */
@@ -138,7 +141,9 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
         struct roll_run *run = root->runs[i];
         struct roll_engine_summary summary;
         roll_engine_summary(roll_feed_engine(run->feed), &summary);
-        roll_feed_clock_see(&run->clock, now, all_seen(root, run, summary.sources_live, now, behind));
+        roll_digested_look(root, run, now, false);
+        roll_feed_clock_see(&run->clock, now,
+                            all_seen(root, run, summary.sources_live, now, behind) && !roll_digested_waits(run));
         if (roll_feed_clock_is_due(&run->clock, now, summary.sources_live > 0)) {
             roll_run_tick(root, run, now, false);
         }

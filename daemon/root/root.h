@@ -33,6 +33,7 @@ struct roll_root_options {
     uint64_t stall_ns, suspect_ns; /* 0 = the engine's own */
     const struct roll_expected
         *expected;                  /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
+    bool digest;                    /* runs are compared by digests, and records asked for where they differ */
     bool stacks_auto;               /* take the stacks of each verdict's culprits */
     unsigned linger_s;              /* end so long after the last live rank; 0 = never */
     pid_t parent;                   /* while this process lives the linger time does not run; 0 = none */

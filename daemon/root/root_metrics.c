@@ -50,7 +50,7 @@ void roll_root_metrics_verdict(roll_root_t *root, const struct roll_verdict *ver
 static void add_counters(struct roll_metrics_snapshot *s, const struct roll_run *run)
 {
     struct roll_engine_summary summary;
-    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &summary);
     s->calls += summary.calls;
     s->records += summary.records;
     s->lost[ROLL_LOSS_VERDICT] += roll_run_verdicts_lost(run);
@@ -71,14 +71,14 @@ void roll_root_metrics_forget(roll_root_t *root, const struct roll_run *run)
 static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *run)
 {
     struct roll_engine_summary summary;
-    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &summary);
     s->comms += summary.comms;
     s->findings += summary.findings;
     s->incomplete += summary.incomplete;
     /* A rank whose last operation is incomplete has waited at least since it issued it. */
     uint64_t now = roll_real_ns();
     struct roll_view_source source;
-    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(run->feed), i, &source); i++) {
+    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(roll_run_judge(run)), i, &source); i++) {
         double age = source.waits_for > 0 && now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
         s->oldest_pending_seconds = age > s->oldest_pending_seconds ? age : s->oldest_pending_seconds;
     }

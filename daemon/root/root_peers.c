@@ -167,8 +167,11 @@ static void send_ack(struct roll_net_batch *batch, struct roll_peer *peer, struc
         return;
     }
     struct roll_frame_ack ack = {.next_ticket = view.next_ticket, .defs_offset = view.defs_offset};
-    struct roll_frame_head head = {
-        .type = ROLL_FRAME_ACK, .stream = s->stream, .seq = peer->expected - 1, .first = view.open_ticket};
+    struct roll_frame_head head = {.type = ROLL_FRAME_ACK,
+                                   .flags = roll_digested_flags(s->run),
+                                   .stream = s->stream,
+                                   .seq = peer->expected - 1,
+                                   .first = view.open_ticket};
     if (roll_net_batch_add(batch, peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof(ack)) == 0) {
         s->due = s->urgent = false;
         s->fed = 0;
@@ -211,6 +214,29 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
 
 /* frames of agents */
 
+/* The number of an agent's host and directory. An agent that was started anew has that of its predecessor, so what it
+ * tells takes the place of what the predecessor told. Without memory: a number that nobody has. */
+static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
+{
+    size_t bytes = strlen(host) + strlen(dir) + 2;
+    char *name = malloc(bytes);
+    size_t at = 0;
+    if (!name || ROLL_GROW(root->places, root->places_room, root->places_used + 1) != 0) {
+        free(name);
+        return UINT32_MAX;
+    }
+    snprintf(name, bytes, "%s\n%s", host, dir);
+    while (at < root->places_used && strcmp(root->places[at], name) != 0) {
+        at++;
+    }
+    if (at < root->places_used) {
+        free(name);
+    } else {
+        root->places[root->places_used++] = name;
+    }
+    return (uint32_t)at;
+}
+
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now)
 {
     json_t *json = roll_net_json(frame);
@@ -222,6 +248,8 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     }
     const char *host = json_string_value(json_object_get(json, "host"));
     strncpy(peer->host, host ? host : "?", sizeof(peer->host) - 1);
+    const char *dir = json_string_value(json_object_get(json, "dir"));
+    peer->place = place_of(root, peer->host, dir ? dir : "");
     peer->pid = (uint32_t)json_integer_value(json_object_get(json, "pid"));
     json_decref(json);
     peer->synced = true;
@@ -270,6 +298,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->due = s->urgent = true;
     note_due(root, peer);
     s->fresh = false;
+    roll_digested_ring(root, run, peer, frame);
 }
 
 /* Takes a note about a process that has no ring: the note itself names the run. */
@@ -297,8 +326,8 @@ static void note_status(struct roll_peer_stream *s, const struct roll_frame *fra
     struct roll_feed_stream view;
     memcpy(&status, frame->payload, sizeof(status));
     s->live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
-    s->fresh =
-        s->fresh || (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
+    s->fresh = s->fresh || s->run->digested ||
+               (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
 }
 
 static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
@@ -309,7 +338,8 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         root->refused_frames++;
         return;
     }
-    int err = roll_run_frame(root, s->run, frame, raw, bytes);
+    int err = s->run->digested ? roll_digested_frame(root, s->run, peer, frame, raw, bytes)
+                               : roll_run_frame(root, s->run, frame, raw, bytes);
     if (err && root->refused_frames++ == 0) {
         roll_log(ROLL_LOG_WARNING, "root: a frame of the agent on %s is refused: %s (said once, counted)", peer->host,
                  roll_strerror(err));
@@ -397,6 +427,10 @@ void roll_peers_fini(roll_root_t *root)
     while (root->peers_used > 0) {
         drop_peer(root, root->peers[0]);
     }
+    while (root->places_used > 0) {
+        free(root->places[--root->places_used]);
+    }
+    free(root->places);
     free(root->peers);
     free(root->due);
 }

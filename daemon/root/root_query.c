@@ -72,7 +72,7 @@ static bool why_wanted(const struct roll_run *run, const json_t *rank, const str
 
 static void why_sort(struct why_answer *w, const struct roll_run *run, const json_t *rank)
 {
-    roll_engine_t *engine = roll_feed_engine(run->feed);
+    roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     struct roll_view_source v;
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
         uint64_t key = why_wanted(run, rank, &v) ? roll_engine_why_key(engine, (uint32_t)v.info.world_rank) : 0;
@@ -101,7 +101,7 @@ static int by_first(const void *a, const void *b)
 /* Writes the paragraph of one group into text; -1 when the engine has nothing to say of the group. */
 static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, char *text)
 {
-    if (roll_engine_why_alike(roll_feed_engine(run->feed), &g->ranks, text, WHY_BYTES) < 0) {
+    if (roll_engine_why_alike(roll_feed_engine(roll_run_judge(run)), &g->ranks, text, WHY_BYTES) < 0) {
         return -1;
     }
     size_t used = strlen(text);
@@ -385,6 +385,18 @@ static bool all_drained(roll_root_t *root, const struct roll_drain *d)
     return any && all;
 }
 
+/* The runs that are compared by digests are looked at once more: everything that the agents had is here. Returns
+ * whether records are on their way that have to be judged, too. */
+static bool looks_on(roll_root_t *root, uint64_t now)
+{
+    bool waits = false;
+    for (size_t i = 0; i < root->runs_used; i++) {
+        roll_digested_look(root, root->runs[i], now, true);
+        waits = waits || roll_digested_waits(root->runs[i]);
+    }
+    return waits;
+}
+
 static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool drained)
 {
     json_t *job = d->job[0] ? json_pack("{s:s}", "job", d->job) : NULL;
@@ -399,14 +411,14 @@ static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool dra
     roll_push_verdicts(root);
     reply(&d->at, d->seq,
           json_pack("{s:b,s:o,s:o*}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null(),
-                    "seen", run ? roll_feed_seen(run->feed) : NULL));
+                    "seen", run ? roll_feed_seen(roll_run_judge(run)) : NULL));
 }
 
 void roll_serve_drains(roll_root_t *root, uint64_t now)
 {
     for (size_t i = root->drains_used; i-- > 0;) {
         struct roll_drain *d = &root->drains[i];
-        bool drained = all_drained(root, d);
+        bool drained = all_drained(root, d) && !looks_on(root, now);
         if (drained || now >= d->deadline_ns) {
             struct roll_drain done = *d;
             *d = root->drains[--root->drains_used];

@@ -48,6 +48,7 @@ void roll_run_destroy(struct roll_run **pointer)
                  (unsigned long long)count.lost);
     }
     roll_segments_destroy(&run->trace);
+    roll_digested_destroy(&run->digested);
     roll_feed_destroy(&run->feed);
     roll_verdict_list_fini(&run->verdicts);
     free(run->switches);
@@ -125,17 +126,31 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
              roll_verdict_name(verdict->code), verdict->text);
 }
 
+void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict)
+{
+    uint64_t number = verdict->said.number;
+    say(root, run, verdict);
+    run->trace_urgent = true;
+    if (roll_verdict_list_add(&run->verdicts, verdict) != 0) {
+        roll_run_lose_verdict(run, number, "is not kept for consoles: there is no memory");
+    }
+}
+
 static void take_verdicts(roll_root_t *root, struct roll_run *run)
 {
     struct roll_verdict_copy *verdict;
-    while ((verdict = roll_feed_next(run->feed)) != NULL) {
-        uint64_t number = verdict->said.number;
-        say(root, run, verdict);
-        run->trace_urgent = true;
-        if (roll_verdict_list_add(&run->verdicts, verdict) != 0) {
-            roll_run_lose_verdict(run, number, "is not kept for consoles: there is no memory");
-        }
+    while (!run->digested && (verdict = roll_feed_next(run->feed)) != NULL) {
+        roll_run_say(root, run, verdict);
     }
+    if (run->digested) {
+        roll_digested_verdicts(root, run);
+    }
+}
+
+roll_feed_t *roll_run_judge(const struct roll_run *run)
+{
+    roll_feed_t *feed = roll_digested_feed(run);
+    return feed ? feed : run->feed;
 }
 
 /* trace */
@@ -288,7 +303,15 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     run->since_ns = roll_real_ns();
     root->runs[root->runs_used++] = run;
     roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);
-    if (root->o.trace_dir) {
+    if (root->o.digest && roll_digested_new(run) != 0) {
+        roll_log(ROLL_LOG_WARNING, "root: %s.%u: %s; every record is sent", run->job, run->restart,
+                 roll_strerror(ROLL_E_NOMEM));
+    }
+    if (root->o.trace_dir && run->digested) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u is compared by digests, so its records are not here: give --trace to the agents instead",
+                 run->job, run->restart);
+    } else if (root->o.trace_dir) {
         open_trace(root, run);
     }
     roll_engine_set(roll_feed_engine(run->feed),
@@ -408,6 +431,9 @@ void roll_run_settings(roll_root_t *root, struct roll_run *run)
     }
     config.policy = run->policy;
     roll_engine_set(roll_feed_engine(run->feed), &config);
+    if (roll_digested_feed(run)) {
+        roll_engine_set(roll_feed_engine(roll_digested_feed(run)), &config);
+    }
     for (size_t i = 0; i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
         size_t ring = 0;
@@ -427,8 +453,16 @@ void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bo
     tell_time(run, &time, final);
     uint64_t begin = roll_mono_ns();
     roll_feed_tick(run->feed, time.engine_ns);
+    roll_feed_t *asked = roll_digested_feed(run);
+    if (asked) {
+        roll_feed_stamp(asked, time.wall_ns);
+        roll_feed_tick(asked, time.engine_ns);
+    }
     if (final) {
         roll_feed_finish(run->feed);
+    }
+    if (final && asked) {
+        roll_feed_finish(asked);
     }
     root->engine_ns += roll_mono_ns() - begin;
     take_verdicts(root, run);

@@ -101,7 +101,7 @@ static void suspects(const struct roll_run *run, struct roll_rankset *out)
         }
     }
     struct roll_view_comm comm;
-    for (uint32_t k = 0; roll_engine_comm(roll_feed_engine(run->feed), k, &comm); k++) {
+    for (uint32_t k = 0; roll_engine_comm(roll_feed_engine(roll_run_judge(run)), k, &comm); k++) {
         roll_rankset_union(out, &comm.behind);
     }
 }
@@ -112,7 +112,7 @@ static void choose(const struct roll_run *run, struct roll_rankset *out)
 {
     struct roll_view_source v;
     struct roll_rankset waiting = {0};
-    roll_engine_t *engine = roll_feed_engine(run->feed);
+    roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
         if (v.info.world_rank >= 0) {
             roll_rankset_add(v.waits_for > 0 || v.in_call ? &waiting : out, (uint32_t)v.info.world_rank);
@@ -253,7 +253,7 @@ static struct collection *collect(roll_root_t *root, const struct roll_run *run,
                              .verdict = verdict,
                              .answers = json_array(),
                              .deadline_ns = roll_mono_ns() + timeout * ROLL_MS + GRACE_NS};
-    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(run->feed), i, &v); i++) {
+    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(roll_run_judge(run)), i, &v); i++) {
         if (v.info.world_rank >= 0 && roll_rankset_has(ranks, (uint32_t)v.info.world_rank)) {
             want(c, &v);
         }
@@ -423,7 +423,7 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const struct r
     if (!root->o.stacks_auto || root->peers_used == 0 || !worth_a_look(verdict->code)) {
         return;
     }
-    for (uint32_t i = 0; n < SUSPECTS && roll_engine_source(roll_feed_engine(run->feed), i, &v); i++) {
+    for (uint32_t i = 0; n < SUSPECTS && roll_engine_source(roll_feed_engine(roll_run_judge(run)), i, &v); i++) {
         bool fresh = v.info.world_rank >= 0 && roll_rankset_has(&verdict->culprits, (uint32_t)v.info.world_rank) &&
                      !roll_rankset_has(&run->looked_at, (uint32_t)v.info.world_rank);
         for (size_t k = 0; fresh && k < n; k++) {

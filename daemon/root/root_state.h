@@ -51,9 +51,10 @@ struct roll_run {
     bool replaying;      /* the verdicts are those of a predecessor's trace */
     struct roll_switch *switches;
     size_t switches_used, switches_room;
-    struct roll_feed_clock clock;  /* when time passes for its engine */
-    struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
-    uint64_t verdicts_lost;        /* by the root; roll_run_verdicts_lost adds those that the feed lost */
+    struct roll_feed_clock clock;   /* when time passes for its engine */
+    struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
+    struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
+    uint64_t verdicts_lost;         /* by the root; roll_run_verdicts_lost adds those that the feed lost */
     uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };
 
@@ -72,6 +73,7 @@ struct roll_peer { /* an agent */
     struct roll_peer *next; /* the next peer in the same chain of peer_chain */
     char host[ROLL_NAME_BYTES];
     uint32_t pid;
+    uint32_t place; /* number of the agent's host and directory: that of its predecessor, too */
     bool gone;   /* the agent has been silent for long or has left; the peer is kept while no other agent has announced
                     the rings of its live ranks */
     bool synced; /* the peer's frames come without a gap */
@@ -134,6 +136,8 @@ struct roll_root {
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
     uint64_t snapshot_ns, batches, bytes, engine_ns;
     double start_time;
+    char **places; /* the host and directory of each such number; owned */
+    size_t places_used, places_room;
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
@@ -169,6 +173,31 @@ bool roll_run_live(const struct roll_run *run);
 void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what);
 /* How many verdicts of the run were lost, wherever that happened. */
 uint64_t roll_run_verdicts_lost(const struct roll_run *run);
+
+/* The feed whose engine knows most of the run: that of the records which were asked for, where there are such. */
+roll_feed_t *roll_run_judge(const struct roll_run *run);
+/* Says the verdicts that the run's feed has, or `feed`, by whose numbers roll_digested_number knows them. */
+void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict);
+
+/* root_digest.c: runs whose calls are compared by digests */
+int roll_digested_new(struct roll_run *run);
+void roll_digested_destroy(struct roll_digested **digested);
+/* Takes a ring that an agent announces, a frame about a ring of the run, or a word about the process behind one. */
+void roll_digested_ring(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer,
+                        const struct roll_frame *frame);
+int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer,
+                        const struct roll_frame *frame, const void *raw, size_t bytes);
+/* Looks at what the digests say, and asks for records where something does not agree. */
+void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last);
+/* Records have been asked for, and have not all come. */
+bool roll_digested_waits(const struct roll_run *run);
+/* Time passes for the engine that judges those records; NULL: there is none. */
+roll_feed_t *roll_digested_feed(const struct roll_run *run);
+/* Says the verdicts of that engine. */
+void roll_digested_verdicts(roll_root_t *root, struct roll_run *run);
+uint32_t roll_digested_flags(const struct roll_run *run); /* of ACK frames */
+uint64_t roll_digested_calls(const struct roll_run *run);
+json_t *roll_digested_json(const struct roll_run *run); /* for the status */
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);

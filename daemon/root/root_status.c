@@ -21,10 +21,23 @@ static json_t *hex(uint64_t value)
     return json_string(text);
 }
 
+/* The findings that stand, those of earlier cases included. */
+static uint64_t findings_of(const struct roll_run *run)
+{
+    uint64_t findings = 0;
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        findings += roll_verdict_stands(run->verdicts.at[i]);
+    }
+    return findings;
+}
+
 json_t *roll_summary_json(struct roll_run *run)
 {
     struct roll_engine_summary s;
-    roll_engine_summary(roll_feed_engine(run->feed), &s);
+    roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &s);
+    s.calls = run->digested ? roll_digested_calls(run) : s.calls;
+    s.verdicts = run->digested ? run->verdicts.used : s.verdicts;
+    s.findings = run->digested ? findings_of(run) : s.findings;
     return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "ranks", (json_int_t)s.sources, "ranks_live",
                      (json_int_t)s.sources_live, "calls", (json_int_t)s.calls, "records", (json_int_t)s.records,
                      "comms", (json_int_t)s.comms, "findings", (json_int_t)s.findings, "verdicts",
@@ -80,7 +93,7 @@ static json_t *finding_json(const struct roll_run *run)
 
 json_t *roll_about_json(const struct roll_run *run)
 {
-    roll_engine_t *engine = roll_feed_engine(run->feed);
+    roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     struct roll_engine_summary s;
     struct roll_view_source v;
     struct roll_rankset ranks = {0};
@@ -216,7 +229,7 @@ static json_t *trace_json(const struct roll_run *run)
 
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
 {
-    roll_engine_t *engine = roll_feed_engine(run->feed);
+    roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     json_t *ranks = json_array(), *comms = json_array();
     struct roll_view_source source;
     for (uint32_t i = 0; roll_engine_source(engine, i, &source); i++) {
@@ -236,6 +249,9 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
                                "summary", roll_summary_json(run), "ranks", ranks, "comms", comms, "agents",
                                agents_json(root, run), "remedies", roll_remedy_state(run), "losses", losses_json(run),
                                "time_ns", (json_int_t)roll_real_ns(), "families", folded);
+    if (status && run->digested) {
+        json_object_set_new(status, "digests", roll_digested_json(run));
+    }
     if (status && run->trace) {
         json_object_set_new(status, "trace", trace_json(run));
     }

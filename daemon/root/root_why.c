@@ -25,7 +25,7 @@ static bool holds(const struct roll_rankset *ranks, int32_t rank)
 static uint64_t done_of(const struct roll_run *run, uint64_t key)
 {
     struct roll_view_comm view;
-    for (uint32_t i = 0; roll_engine_comm(roll_feed_engine(run->feed), i, &view); i++) {
+    for (uint32_t i = 0; roll_engine_comm(roll_feed_engine(roll_run_judge(run)), i, &view); i++) {
         if (view.key == key) {
             return view.done;
         }
@@ -66,7 +66,7 @@ bool roll_why_place(const struct roll_run *run, const struct roll_view_source *v
 {
     struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
     int n = v->last.op == ROLL_OP_NONE ? 0
-                                       : roll_symbols_lines(roll_feed_symbols(run->feed), v->info.stream,
+                                       : roll_symbols_lines(roll_feed_symbols(roll_run_judge(run)), v->info.stream,
                                                             v->last.callsite, frame, ROLL_SYMBOL_FRAMES);
     return n > 0 && roll_symbols_place(frame, (size_t)n, out, size, text);
 }
@@ -80,7 +80,7 @@ void roll_why_called(const struct roll_run *run, const struct roll_rankset *rank
     /* There may be as many such sets as ranks, so only the ranks of this one are looked at. */
     for (size_t i = 0; n < PLACES_TOLD && i < count; i++) {
         const char *text = "";
-        bool new = roll_engine_rank(roll_feed_engine(run->feed), roll_rankset_at(ranks, i), &v) &&
+        bool new = roll_engine_rank(roll_feed_engine(roll_run_judge(run)), roll_rankset_at(ranks, i), &v) &&
                    roll_why_place(run, &v, place, sizeof(place), &text);
         for (size_t k = 0; k < n && new; k++) {
             new = strcmp(told[k], place) != 0;

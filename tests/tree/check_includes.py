@@ -17,7 +17,8 @@ SOURCE = re.compile(r"\.(c|h|def|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 LIBRARIES = {"roll_trace": "trace", "roll_base": "base", "roll_wire": "wire", "roll_store": "store",
              "roll_engine": "engine", "roll_expect": "expect", "roll_symbols": "stack", "roll_stack": "stack",
-             "roll_verdict": "verdict", "roll_feed": "feed", "roll_dumps": "dumps", "roll_metrics": "http",
+             "roll_verdict": "verdict", "roll_feed": "feed", "roll_digest": "digest",
+             "roll_dumps": "dumps", "roll_metrics": "http",
              "roll_agent": "agent", "roll_root": "root", "roll_rollcalld": "rollcalld", "roll_console": "console"}
 HEADERS = {"common", "base containers"}  # parts that are headers alone: whoever includes them links nothing for it
 
