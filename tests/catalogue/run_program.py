@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one program of the fault catalogue under rollcall and judges the verdicts.
 
-usage: run_program.py ROLLCALL CATALOGUE NAME sick|healthy RANKS
+usage: run_program.py ROLLCALL CATALOGUE NAME sick|healthy RANKS [OPTION of rollcall run]...
 
 Sick: the expected verdict must come, with the expected certainty and culprits, before the limit; no finding of another
 code may come with it. Where a note is expected the job ends by itself. Then the job is ended, and nothing may be left
@@ -90,8 +90,8 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         out = os.path.join(tmp, "verdicts.json")
         job = subprocess.Popen(
-            [rollcall, "run", "-n", str(ranks), "--hostnccl", "--json", out, "--timeout", str(LIMIT_S + 10), "--",
-             catalogue, name, mode],
+            [rollcall, "run", "-n", str(ranks), "--hostnccl", "--json", out, "--timeout", str(LIMIT_S + 10), *sys.argv[6:],
+             "--", catalogue, name, mode],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
         try:
             if healthy:

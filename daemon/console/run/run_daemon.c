@@ -60,6 +60,9 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
             argv[n++] = "--policy";
             argv[n++] = o->policy;
         }
+        if (o->digest) {
+            argv[n++] = "--digest";
+        }
         if (o->stacks != NULL) {
             argv[n++] = "--stacks";
             argv[n++] = o->stacks;
