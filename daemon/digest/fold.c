@@ -37,6 +37,7 @@ struct member {
     uint32_t size, rank, next, told;   /* told: windows below it were told */
     uint32_t group, splits;
     uint16_t thread;                    /* that of the last call */
+    bool open;                          /* the last call is part of a group that has not ended */
     bool here, known;                   /* known: no call of the window that is being filled is missing */
     bool gone, moved, sums_moved, sure; /* gone: destroyed or aborted by the rank */
 };
@@ -331,11 +332,24 @@ static void note_host(struct roll_fold *fold, const struct roll_record *rec, uin
 /* Two threads inside calls of one communicator at once. */
 static void note_overlap(struct roll_fold *fold, struct member *m, const struct roll_record *rec)
 {
-    if (m->thread != 0 && m->thread != rec->thread && rec->enter_ns < m->until_ns) {
+    if (m->thread != 0 && m->thread != rec->thread && (m->open || rec->enter_ns < m->until_ns)) {
         hint(fold, m, ROLL_HINT_THREADS, rec->seq);
     }
     if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
         m->until_ns = rec->enter_ns + rec->call_ns;
+    }
+}
+
+/* What a group does on a communicator must not be interrupted before the group's end has returned. */
+static void note_group_end(struct roll_fold *fold, const struct roll_record *rec)
+{
+    bool returned = roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+    for (size_t i = 0; i < fold->members; i++) {
+        struct member *m = fold->member[i];
+        if (m && m->group == rec->group && m->thread == rec->thread) {
+            m->open = false;
+            m->until_ns = returned ? rec->enter_ns + rec->call_ns : UINT64_MAX;
+        }
     }
 }
 
@@ -350,6 +364,9 @@ static void take_other(struct roll_fold *fold, const struct roll_record *rec, bo
     struct member *m = member_of(fold, rec->comm);
     enum roll_op_class class = roll_op_class(rec->op);
     if (class == ROLL_CLASS_GROUP) {
+        if (rec->op == ROLL_OP_GROUP_END && rec->group != 0) {
+            note_group_end(fold, rec);
+        }
         if (failed(rec) || rec->count == 1) {
             hint(fold, NULL, ROLL_HINT_REFUSED, 0);
         }
@@ -413,6 +430,7 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
         }
         m->group = rec->group;
         m->thread = rec->thread;
+        m->open = rec->group != 0;
     }
     return err;
 }

@@ -25,6 +25,7 @@
 #define STAND_NS (250 * ROLL_MS)
 #define STAGE_NS (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
 #define REST_NS  (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS  (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
 #define HOLD_NS  (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long ... */
 #define HOLD_MOST                                                                                                      \
     (60000 * ROLL_MS)      /* ... and after cases that found nothing new, twice as long each time, up to this */
@@ -35,9 +36,10 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header;  /* the payload of its RING frame; owned */
-    bool begun, all;  /* of the case that is open */
-    uint64_t records; /* that its rank had made when it was looked at last */
+    uint8_t *header; /* the payload of its RING frame; owned */
+    uint64_t head;   /* tickets handed out in it, as its agent said last */
+    bool begun, all; /* of the case that is open */
+    uint64_t calls;  /* of NCCL that its rank had made when it was looked at last: polls show nobody going on */
 };
 
 struct staged {
@@ -55,6 +57,8 @@ struct roll_digested {
     uint64_t refused, opened;
     uint64_t look_ns;
     bool failed, failed_told; /* a process has ended, and not in good order; a case was opened for that */
+    uint64_t over_ns;         /* since when no process of the run lives; 0: some do */
+    bool over_seen;           /* what they left was looked at */
     bool pending;             /* hints wait for a case */
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
@@ -129,7 +133,8 @@ bool roll_digested_waits(const struct roll_run *run)
 
 uint32_t roll_digested_flags(const struct roll_run *run)
 {
-    bool keep = run->digested && (run->digested->number != 0 || run->digested->pending || roll_run_live(run));
+    const struct roll_digested *d = run->digested;
+    bool keep = d && (roll_run_live(run) || !d->over_seen || d->pending || (d->number != 0 && !d->fed));
     return (run->digested ? ROLL_ACK_DIGEST : 0) | (keep ? ROLL_ACK_KEEP : 0);
 }
 
@@ -343,7 +348,7 @@ static void open_case(roll_root_t *root, struct roll_run *run, uint64_t now)
     d->failed_told = d->failed_told || d->failed;
     for (size_t i = 0; i < d->rings; i++) {
         d->ring[i].begun = d->ring[i].all = false;
-        d->ring[i].records = 0;
+        d->ring[i].calls = 0;
     }
     roll_log(ROLL_LOG_INFO, "root: %s.%u: calls do not agree, or stand: their records are asked for (%llu)", run->job,
              run->restart, (unsigned long long)d->number);
@@ -424,6 +429,7 @@ static void feed_case(struct roll_run *run, uint64_t now)
             continue;
         }
         if (r->all && roll_feed_status(run->feed, r->stream, &status)) {
+            status.head = r->head;
             feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
                       sizeof(status));
         }
@@ -464,7 +470,7 @@ void roll_digested_ring(roll_root_t *root, struct roll_run *run, const struct ro
     if (!r) {
         r = &d->ring[d->rings++];
     }
-    *r = (struct digested_ring){.stream = frame->head.stream, .header = header, .records = r->records};
+    *r = (struct digested_ring){.stream = frame->head.stream, .header = header, .calls = r->calls};
     if (d->fed) { /* a rank that comes while the others are looked at: all of its ring is news */
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, header,
                   ROLL_RING_HEADER_BYTES);
@@ -531,12 +537,25 @@ static int take_case(struct roll_run *run, const struct roll_frame *frame, const
     return d->fed ? roll_feed_frame(d->feed, frame) : stage(d, raw, bytes);
 }
 
-static void note_end(struct roll_digested *d, const struct roll_frame *frame)
+/* The run's own feed is told of a process by a STATUS without its head: records that were not asked for are not lost.
+ */
+static int take_status(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame)
 {
+    struct roll_digested *d = run->digested;
+    struct digested_ring *r = ring_of(d, frame->head.stream);
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(struct roll_frame_status)];
+    struct roll_frame_head head = frame->head;
+    struct roll_frame made;
     struct roll_frame_status s;
     memcpy(&s, frame->payload, sizeof(s));
+    if (r) {
+        r->head = s.head;
+    }
+    s.head = 0;
     d->failed = d->failed || s.proc_state == ROLL_PROC_DEAD ||
                 (s.proc_state == ROLL_PROC_FINISHED && s.exit_status != 0 && s.exit_status != ROLL_EXIT_UNKNOWN);
+    int64_t n = roll_frame_make(&head, &s, sizeof(s), raw, sizeof(raw), &made);
+    return n < 0 ? (int)n : roll_run_frame(root, run, &made, raw, (size_t)n);
 }
 
 int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer,
@@ -550,8 +569,7 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
         roll_feed_clock_input(&run->clock, now, true);
         return take_digest(d, peer, frame, now);
     case ROLL_FRAME_STATUS:
-        note_end(d, frame);
-        err = roll_run_frame(root, run, frame, raw, bytes);
+        err = take_status(root, run, frame);
         if (d->fed && !err) {
             err = roll_feed_frame(d->feed, frame);
         }
@@ -583,8 +601,8 @@ static bool all_went_on(struct roll_run *run)
         struct digested_ring *r = ring_of(d, v.info.stream);
         bool live = v.proc == ROLL_PROC_RUNNING || v.proc == ROLL_PROC_STOPPED;
         if (r && live) {
-            all = all && v.records > r->records;
-            r->records = v.records;
+            all = all && v.calls > r->calls;
+            r->calls = v.calls;
         }
     }
     return all;
@@ -627,6 +645,14 @@ static bool note_hints(struct roll_digested *d, const struct roll_digest *up)
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
     struct roll_digested *d = run->digested;
+    if (d && roll_run_live(run)) {
+        d->over_ns = 0;
+        d->over_seen = false;
+    } else if (d && d->rings > 0) {
+        d->over_ns = d->over_ns ? d->over_ns : now;
+        last = last || (!d->over_seen && now - d->over_ns > OVER_NS);
+        d->over_seen = d->over_seen || last;
+    }
     if (!d || (!last && now - d->look_ns < LOOK_NS && !roll_digested_waits(run))) {
         return;
     }
