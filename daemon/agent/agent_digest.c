@@ -16,6 +16,7 @@
 #include "daemon/digest/sum.h"
 #include "trace/def.h"
 #include "trace/err.h"
+#include "trace/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -324,13 +325,12 @@ static int take_records(struct turn *t, const struct roll_record *recs, size_t n
             roll_fold_lost(f->fold);
         }
         if (!updates) {
+            enum roll_op_class class = roll_op_class(recs[i].op);
             f->next = ticket + 1;
+            t->d->run[f->run].calls += class != ROLL_CLASS_MOE && class < ROLL_CLASS_EXT && class != ROLL_CLASS_SYNC;
         }
         int one = roll_fold_record(f->fold, &recs[i], t->now);
         err = err ? err : one;
-    }
-    if (!updates) {
-        t->d->run[f->run].calls += n;
     }
     return err;
 }

@@ -175,11 +175,11 @@ const char *roll_summary_text(const struct roll_summary *s, char *out, size_t si
     if (partly) {
         snprintf(of, sizeof(of), "%llu of ", (unsigned long long)s->ranks);
     }
-    snprintf(out, size, "%s%s, %s on %s: %s, %s%s%s", of,
+    const char *where = roll_plural(s->comms, "communicator", "communicators", comms, sizeof(comms));
+    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s", of,
              roll_plural(partly ? s->of_ranks : s->ranks, "rank", "ranks", ranks, sizeof(ranks)),
-             roll_plural(s->calls, "call", "calls", calls, sizeof(calls)),
-             roll_plural(s->comms, "communicator", "communicators", comms, sizeof(comms)),
-             roll_plural(s->findings, "finding", "findings", findings, sizeof(findings)),
+             roll_plural(s->calls, "call", "calls", calls, sizeof(calls)), s->digests ? "compared by digests" : "on ",
+             s->digests ? "" : where, roll_plural(s->findings, "finding", "findings", findings, sizeof(findings)),
              s->lost > 0 ? roll_plural(s->lost, "record lost", "records lost", lost, sizeof(lost))
              : partly    ? "the other ranks were not recorded"
                          : "nothing lost",

@@ -5,6 +5,7 @@
 #define ROLL_DAEMON_CONSOLE_TEXT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ struct roll_summary {
     uint64_t ranks,
         of_ranks; /* of_ranks: how many ranks there are, when that is known and some of them recorded nothing; else 0 */
     uint64_t calls, comms, findings, lost, incomplete;
+    bool digests; /* the calls were compared by digests, and `comms` are those of records that were looked at */
 };
 /* The sentence, without a full stop and a new line. Returns out. */
 const char *roll_summary_text(const struct roll_summary *summary, char *out, size_t size);

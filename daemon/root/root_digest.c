@@ -36,10 +36,10 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header; /* the payload of its RING frame; owned */
-    uint64_t head;   /* tickets handed out in it, as its agent said last */
-    bool begun, all; /* of the case that is open */
-    uint64_t calls;  /* of NCCL that its rank had made when it was looked at last: polls show nobody going on */
+    uint8_t *header;  /* the payload of its RING frame; owned */
+    uint64_t head;    /* tickets handed out in it, as its agent said last */
+    bool begun, all;  /* of the case that is open */
+    uint64_t last_ns; /* of its rank's newest call when it was looked at last; polls show nobody going on */
 };
 
 struct staged {
@@ -348,7 +348,7 @@ static void open_case(roll_root_t *root, struct roll_run *run, uint64_t now)
     d->failed_told = d->failed_told || d->failed;
     for (size_t i = 0; i < d->rings; i++) {
         d->ring[i].begun = d->ring[i].all = false;
-        d->ring[i].calls = 0;
+        d->ring[i].last_ns = 0;
     }
     roll_log(ROLL_LOG_INFO, "root: %s.%u: calls do not agree, or stand: their records are asked for (%llu)", run->job,
              run->restart, (unsigned long long)d->number);
@@ -470,7 +470,7 @@ void roll_digested_ring(roll_root_t *root, struct roll_run *run, const struct ro
     if (!r) {
         r = &d->ring[d->rings++];
     }
-    *r = (struct digested_ring){.stream = frame->head.stream, .header = header, .calls = r->calls};
+    *r = (struct digested_ring){.stream = frame->head.stream, .header = header, .last_ns = r->last_ns};
     if (d->fed) { /* a rank that comes while the others are looked at: all of its ring is news */
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, header,
                   ROLL_RING_HEADER_BYTES);
@@ -601,8 +601,8 @@ static bool all_went_on(struct roll_run *run)
         struct digested_ring *r = ring_of(d, v.info.stream);
         bool live = v.proc == ROLL_PROC_RUNNING || v.proc == ROLL_PROC_STOPPED;
         if (r && live) {
-            all = all && v.calls > r->calls;
-            r->calls = v.calls;
+            all = all && v.last_ns > r->last_ns;
+            r->last_ns = v.last_ns;
         }
     }
     return all;

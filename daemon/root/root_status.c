@@ -38,10 +38,11 @@ json_t *roll_summary_json(struct roll_run *run)
     s.calls = run->digested ? roll_digested_calls(run) : s.calls;
     s.verdicts = run->digested ? run->verdicts.used : s.verdicts;
     s.findings = run->digested ? findings_of(run) : s.findings;
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "ranks", (json_int_t)s.sources, "ranks_live",
-                     (json_int_t)s.sources_live, "calls", (json_int_t)s.calls, "records", (json_int_t)s.records,
-                     "comms", (json_int_t)s.comms, "findings", (json_int_t)s.findings, "verdicts",
-                     (json_int_t)s.verdicts, "lost", (json_int_t)s.lost, "incomplete", (json_int_t)s.incomplete, "step",
+    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "digests", (int)(run->digested != NULL),
+                     "ranks", (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "calls",
+                     (json_int_t)s.calls, "records", (json_int_t)s.records, "comms", (json_int_t)s.comms, "findings",
+                     (json_int_t)s.findings, "verdicts", (json_int_t)s.verdicts, "lost", (json_int_t)s.lost,
+                     "incomplete", (json_int_t)s.incomplete, "step",
                      s.step != ROLL_STEP_NONE ? json_integer(s.step) : json_null(), "step_source",
                      s.step == ROLL_STEP_NONE ? json_null() : json_string(s.step_is_learned ? "learned" : "job"));
 }

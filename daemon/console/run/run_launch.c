@@ -406,6 +406,7 @@ static void print_summary(struct launcher *r)
     struct roll_summary summary = {
         .ranks = (uint64_t)roll_json_int(s, "ranks", 0),
         .of_ranks = r->o.ranks > 0 ? r->job.count : 0,
+        .digests = r->o.digest,
         .calls = (uint64_t)roll_json_int(s, "calls", 0),
         .comms = (uint64_t)roll_json_int(s, "comms", 0),
         .findings = (uint64_t)roll_json_int(s, "findings", 0),
