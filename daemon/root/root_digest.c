@@ -121,11 +121,6 @@ void roll_digested_destroy(struct roll_digested **pointer)
 
 /* what is told outside */
 
-roll_feed_t *roll_digested_feed(const struct roll_run *run)
-{
-    return run->digested && run->digested->fed ? run->digested->feed : NULL;
-}
-
 bool roll_digested_waits(const struct roll_run *run)
 {
     return run->digested && run->digested->number != 0 && !run->digested->fed;
@@ -317,8 +312,10 @@ static void ask_all(roll_root_t *root, const struct roll_run *run)
 
 /* the life of a case */
 
-static void end_case(struct roll_digested *d)
+static void end_case(struct roll_run *run)
 {
+    struct roll_digested *d = run->digested;
+    run->judge = NULL;
     clear_stage(d);
     roll_feed_destroy(&d->feed);
     d->saids = 0;
@@ -332,7 +329,7 @@ static void open_case(roll_root_t *root, struct roll_run *run, uint64_t now)
     struct roll_engine_config config;
     roll_engine_settings(roll_feed_engine(run->feed), &config);
     bool news = d->news;
-    end_case(d);
+    end_case(run);
     d->news = news;
     d->feed = roll_feed_new(&config, run->job, run->restart);
     if (!d->feed) {
@@ -360,7 +357,7 @@ static void close_case(roll_root_t *root, struct roll_run *run, uint64_t now)
     struct roll_digested *d = run->digested;
     d->hold_ns = d->news ? HOLD_NS : 2 * d->hold_ns < HOLD_MOST ? 2 * d->hold_ns : HOLD_MOST;
     d->held_until_ns = now + d->hold_ns;
-    end_case(d);
+    end_case(run);
     roll_digest_clear(&d->hints);
     d->again = 0;
     ask_all(root, run);
@@ -438,6 +435,7 @@ static void feed_case(struct roll_run *run, uint64_t now)
     }
     clear_stage(d);
     d->fed = true;
+    run->judge = d->feed;
     d->rest_ns = now;
 }
 

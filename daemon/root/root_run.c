@@ -147,12 +147,6 @@ static void take_verdicts(roll_root_t *root, struct roll_run *run)
     }
 }
 
-roll_feed_t *roll_run_judge(const struct roll_run *run)
-{
-    roll_feed_t *feed = roll_digested_feed(run);
-    return feed ? feed : run->feed;
-}
-
 /* trace */
 
 /* Says that the trace has ended. From here on the segments count what would have been in it. */
@@ -431,8 +425,8 @@ void roll_run_settings(roll_root_t *root, struct roll_run *run)
     }
     config.policy = run->policy;
     roll_engine_set(roll_feed_engine(run->feed), &config);
-    if (roll_digested_feed(run)) {
-        roll_engine_set(roll_feed_engine(roll_digested_feed(run)), &config);
+    if (run->judge) {
+        roll_engine_set(roll_feed_engine(run->judge), &config);
     }
     for (size_t i = 0; i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
@@ -453,7 +447,7 @@ void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bo
     tell_time(run, &time, final);
     uint64_t begin = roll_mono_ns();
     roll_feed_tick(run->feed, time.engine_ns);
-    roll_feed_t *asked = roll_digested_feed(run);
+    roll_feed_t *asked = run->judge;
     if (asked) {
         roll_feed_stamp(asked, time.wall_ns);
         roll_feed_tick(asked, time.engine_ns);

@@ -54,7 +54,8 @@ struct roll_run {
     struct roll_feed_clock clock;   /* when time passes for its engine */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
-    uint64_t verdicts_lost;         /* by the root; roll_run_verdicts_lost adds those that the feed lost */
+    roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
+    uint64_t verdicts_lost; /* by the root; roll_run_verdicts_lost adds those that the feed lost */
     uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };
 
@@ -174,9 +175,12 @@ void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *wh
 /* How many verdicts of the run were lost, wherever that happened. */
 uint64_t roll_run_verdicts_lost(const struct roll_run *run);
 
-/* The feed whose engine knows most of the run: that of the records which were asked for, where there are such. */
-roll_feed_t *roll_run_judge(const struct roll_run *run);
-/* Says the verdicts that the run's feed has, or `feed`, by whose numbers roll_digested_number knows them. */
+/* The feed whose engine knows most of the run. */
+static inline roll_feed_t *roll_run_judge(const struct roll_run *run)
+{
+    return run->judge ? run->judge : run->feed;
+}
+/* Says a verdict, and keeps it. Takes it. */
 void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict);
 
 /* root_digest.c: runs whose calls are compared by digests */
@@ -191,8 +195,6 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last);
 /* Records have been asked for, and have not all come. */
 bool roll_digested_waits(const struct roll_run *run);
-/* Time passes for the engine that judges those records; NULL: there is none. */
-roll_feed_t *roll_digested_feed(const struct roll_run *run);
 /* Says the verdicts of that engine. */
 void roll_digested_verdicts(roll_root_t *root, struct roll_run *run);
 uint32_t roll_digested_flags(const struct roll_run *run); /* of ACK frames */

@@ -90,8 +90,8 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         out = os.path.join(tmp, "verdicts.json")
         job = subprocess.Popen(
-            [rollcall, "run", "-n", str(ranks), "--hostnccl", "--json", out, "--timeout", str(LIMIT_S + 10), *sys.argv[6:],
-             "--", catalogue, name, mode],
+            [rollcall, "run", "-n", str(ranks), "--hostnccl", "--json", out, "--timeout", str(LIMIT_S + 10),
+             *sys.argv[6:], "--", catalogue, name, mode],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
         try:
             if healthy:

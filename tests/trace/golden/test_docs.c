@@ -226,6 +226,18 @@ static const struct member members[] = {
     M(roll_frame_settings, suspect_ns),
     M(roll_frame_settings, policy),
     M(roll_frame_settings, reserved),
+    M(roll_frame_excerpt, history),
+    M(roll_frame_excerpt, wants),
+    M(roll_frame_excerpt, reserved),
+    M(roll_frame_want, key),
+    M(roll_frame_want, low),
+    M(roll_frame_want, classes),
+    M(roll_frame_place, comm),
+    M(roll_frame_place, op),
+    M(roll_frame_place, sure),
+    M(roll_frame_place, peer),
+    M(roll_frame_place, next),
+    M(roll_frame_place, made),
     M(roll_frame_control, job),
     M(roll_frame_control, change),
     M(roll_frame_control, restart),
@@ -242,16 +254,17 @@ static const struct {
     {                                                                                                                  \
 #type, sizeof(struct type), file                                                                               \
     }
-    S(roll_ring_header, "RING"),     S(roll_record, "RING"),       S(roll_def_head, "RING"),
-    S(roll_def_comm, "RING"),        S(roll_def_callsite, "RING"), S(roll_def_module, "RING"),
-    S(roll_def_stream, "RING"),      S(roll_def_thread, "RING"),   S(roll_def_layer, "RING"),
-    S(roll_def_graph, "RING"),       S(roll_graph_part, "RING"),   S(roll_callsite_line, "RING"),
-    S(roll_def_source, "RING"),      S(roll_def_line, "RING"),     S(roll_control, "RING"),
-    S(roll_def_stand, "RING"),       S(roll_def_name, "RING"),     S(roll_def_text, "RING"),
-    S(roll_control_change, "RING"),  S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
-    S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
-    S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"), S(roll_frame_control, "FRAME"),
-    S(roll_frame_settings, "FRAME"),
+    S(roll_ring_header, "RING"),     S(roll_record, "RING"),         S(roll_def_head, "RING"),
+    S(roll_def_comm, "RING"),        S(roll_def_callsite, "RING"),   S(roll_def_module, "RING"),
+    S(roll_def_stream, "RING"),      S(roll_def_thread, "RING"),     S(roll_def_layer, "RING"),
+    S(roll_def_graph, "RING"),       S(roll_graph_part, "RING"),     S(roll_callsite_line, "RING"),
+    S(roll_def_source, "RING"),      S(roll_def_line, "RING"),       S(roll_control, "RING"),
+    S(roll_def_stand, "RING"),       S(roll_def_name, "RING"),       S(roll_def_text, "RING"),
+    S(roll_control_change, "RING"),  S(roll_compare, "RING"),        S(roll_compare_cell, "RING"),
+    S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),    S(roll_frame_status, "FRAME"),
+    S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"),   S(roll_frame_control, "FRAME"),
+    S(roll_frame_settings, "FRAME"), S(roll_frame_excerpt, "FRAME"), S(roll_frame_want, "FRAME"),
+    S(roll_frame_place, "FRAME"),
 #undef S
 };
 
@@ -328,6 +341,9 @@ static const struct constant constants[] = {
     C(roll_frame_type, ROLL_FRAME_, NOTE),
     C(roll_frame_type, ROLL_FRAME_, SIGHT),
     C(roll_frame_type, ROLL_FRAME_, SETTINGS),
+    C(roll_frame_type, ROLL_FRAME_, DIGEST),
+    C(roll_frame_type, ROLL_FRAME_, EXCERPT),
+    C(roll_frame_type, ROLL_FRAME_, PLACE),
 };
 #define CONSTANTS (sizeof(constants) / sizeof(constants[0]))
 
