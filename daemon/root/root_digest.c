@@ -404,6 +404,34 @@ static bool is_records(unsigned type)
     return type == ROLL_FRAME_RECORDS || type == ROLL_FRAME_UPDATES;
 }
 
+static struct digested_ring *ring_of(struct roll_digested *d, uint64_t stream)
+{
+    for (size_t i = 0; i < d->rings; i++) {
+        if (d->ring[i].stream == stream) {
+            return &d->ring[i];
+        }
+    }
+    return NULL;
+}
+
+/* Has every live rank made a call since the last look? */
+static bool all_went_on(struct roll_run *run)
+{
+    struct roll_digested *d = run->digested;
+    const roll_engine_t *engine = roll_feed_engine(d->feed);
+    struct roll_view_source v;
+    bool all = true;
+    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+        struct digested_ring *r = ring_of(d, v.info.stream);
+        bool live = v.proc == ROLL_PROC_RUNNING || v.proc == ROLL_PROC_STOPPED;
+        if (r && live) {
+            all = all && v.last_ns > r->last_ns;
+            r->last_ns = v.last_ns;
+        }
+    }
+    return all;
+}
+
 /* All that was asked for is here: the engine is fed, as if it had come in at this moment at all ranks. */
 static void feed_case(struct roll_run *run, uint64_t now)
 {
@@ -436,20 +464,11 @@ static void feed_case(struct roll_run *run, uint64_t now)
     clear_stage(d);
     d->fed = true;
     run->judge = d->feed;
+    (void)all_went_on(run); /* from here on it is seen who goes on */
     d->rest_ns = now;
 }
 
 /* input */
-
-static struct digested_ring *ring_of(struct roll_digested *d, uint64_t stream)
-{
-    for (size_t i = 0; i < d->rings; i++) {
-        if (d->ring[i].stream == stream) {
-            return &d->ring[i];
-        }
-    }
-    return NULL;
-}
 
 void roll_digested_ring(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer,
                         const struct roll_frame *frame)
@@ -587,24 +606,6 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
 }
 
 /* looking */
-
-/* Has every live rank made a call since the last look? */
-static bool all_went_on(struct roll_run *run)
-{
-    struct roll_digested *d = run->digested;
-    const roll_engine_t *engine = roll_feed_engine(d->feed);
-    struct roll_view_source v;
-    bool all = true;
-    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
-        struct digested_ring *r = ring_of(d, v.info.stream);
-        bool live = v.proc == ROLL_PROC_RUNNING || v.proc == ROLL_PROC_STOPPED;
-        if (r && live) {
-            all = all && v.last_ns > r->last_ns;
-            r->last_ns = v.last_ns;
-        }
-    }
-    return all;
-}
 
 static bool all_rings_sent(const roll_root_t *root, const struct roll_run *run)
 {
