@@ -2,7 +2,7 @@
  * cmd_analyze.c: rollcall analyze: recorded traces and rings, judged after the fact by the engine that judges live.
  *
  * The exit code is the first of these that holds: 1 there is a finding; 3 something could not be read at all; 4
- * something was cut or lost, so that nobody can say "clean"; 0 otherwise.
+ * something was cut, lost or not usable, so that nobody can say "clean"; 0 otherwise.
  */
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
@@ -81,11 +81,12 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
     char text[256];
     if (json) {
         json_t *line =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema", "rollcall.summary/1", "runs",
-                      (json_int_t)s->runs, "ranks", (json_int_t)s->engine.sources, "calls", (json_int_t)s->engine.calls,
-                      "records", (json_int_t)s->engine.records, "comms", (json_int_t)s->engine.comms, "findings",
-                      (json_int_t)s->engine.findings, "verdicts", (json_int_t)s->engine.verdicts, "lost",
-                      (json_int_t)s->engine.lost, "incomplete", (json_int_t)s->engine.incomplete, "cut", s->cut);
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema", "rollcall.summary/1",
+                      "runs", (json_int_t)s->runs, "ranks", (json_int_t)s->engine.sources, "calls",
+                      (json_int_t)s->engine.calls, "records", (json_int_t)s->engine.records, "comms",
+                      (json_int_t)s->engine.comms, "findings", (json_int_t)s->engine.findings, "verdicts",
+                      (json_int_t)s->engine.verdicts, "lost", (json_int_t)s->engine.lost, "incomplete",
+                      (json_int_t)s->engine.incomplete, "unjudged", (json_int_t)s->unjudged, "cut", s->cut);
         if (line != NULL) {
             if (json_array_size(standing) > 0) {
                 json_object_set(line, "standing", standing);
@@ -101,7 +102,12 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
                                          .findings = s->engine.findings,
                                          .lost = s->engine.lost,
                                          .incomplete = s->engine.incomplete};
-    printf("%s%s\n", roll_summary_text(&summary, text, sizeof(text)), s->cut ? ", a trace was cut short" : "");
+    roll_summary_text(&summary, text, sizeof(text));
+    if (s->unjudged > 0 && s->unjudged == s->runs) {
+        snprintf(text, sizeof(text), "nothing could be judged: no entry of the dumps is usable");
+    }
+    printf("%s%s%s\n", text, s->unjudged > 0 && s->unjudged < s->runs ? ", of some dumps no entry is usable" : "",
+           s->cut ? ", a trace was cut short" : "");
 }
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)
@@ -181,5 +187,6 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     /* A trace without a rank ends before anything was recorded. */
-    return s.cut || lost > 0 || s.engine.lost > 0 || s.engine.sources == 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+    return s.cut || s.unjudged > 0 || lost > 0 || s.engine.lost > 0 || s.engine.sources == 0 ? ROLL_EXIT_INCOMPLETE
+                                                                                             : ROLL_EXIT_CLEAN;
 }

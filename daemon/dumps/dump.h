@@ -146,6 +146,8 @@ int roll_dumps_add(roll_dumps_t *dumps, struct roll_dump *dump);
 /* The jobs, from 0; known when all dumps have been added. The name is that of the folder, and borrowed. */
 size_t roll_dumps_jobs(const roll_dumps_t *dumps);
 const char *roll_dumps_job(const roll_dumps_t *dumps, size_t job);
+/* Whether the dumps of a job hold entries, and none that is usable: then nothing of the job can be judged. */
+bool roll_dumps_unusable(const roll_dumps_t *dumps, size_t job);
 /* Gives a job to a feed of its own: everything but the feed's end. Lines about it go to `say`. 0, NOMEM, LIMIT. */
 int roll_dumps_feed(roll_dumps_t *dumps, size_t job, roll_feed_t *feed, roll_dumps_say *say, void *ctx);
 

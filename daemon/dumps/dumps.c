@@ -346,6 +346,43 @@ static void say_missing(const struct dumps_job *job, const struct roll_rankset *
     }
 }
 
+bool roll_dumps_unusable(const roll_dumps_t *set, size_t number)
+{
+    const struct dumps_job *job = &set->job[number];
+    size_t calls = 0, unusable = 0;
+    for (size_t i = 0; i < job->dumps; i++) {
+        calls += job->dump[i]->calls;
+        unusable += job->dump[i]->odd + job->dump[i]->unknowns;
+    }
+    return calls == 0 && unusable > 0;
+}
+
+/* No entry of a job could be used. The dumps of a job that is through may hold no entry at all: that is no fault. */
+static void say_unusable(const struct dumps_job *job, roll_dumps_say *say, void *ctx)
+{
+    char line[LINE_BYTES];
+    size_t odd = 0, unknown = 0;
+    for (size_t i = 0; i < job->dumps; i++) {
+        odd += job->dump[i]->odd;
+        unknown += job->dump[i]->unknowns;
+    }
+    int n = snprintf(line, sizeof(line), "%s: nothing could be judged: none of the %zu entries in its dumps is usable",
+                     job->name, odd + unknown);
+    size_t used = n > 0 && (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1;
+    if (odd > 0) {
+        n = snprintf(line + used, sizeof(line) - used,
+                     "; %zu of them lack%s what names a call: process_group, collective_seq_id, profiling_name, "
+                     "time_created_ns, and the peer of a message",
+                     odd, odd == 1 ? "s" : "");
+        used = n > 0 && (size_t)n < sizeof(line) - used ? used + (size_t)n : sizeof(line) - 1;
+    }
+    if (unknown > 0) {
+        snprintf(line + used, sizeof(line) - used, "; %zu of them name%s no operation that is known here", unknown,
+                 unknown == 1 ? "s" : "");
+    }
+    say(ctx, line);
+}
+
 /* Entries that could not be used: their calls count as made where later ones come, and are else not there. */
 static void say_odd(const struct dumps_job *job, roll_dumps_say *say, void *ctx)
 {
@@ -488,7 +525,11 @@ int roll_dumps_feed(roll_dumps_t *set, size_t number, roll_feed_t *feed, roll_du
     qsort(job->dump, job->dumps, sizeof(*job->dump), by_rank);
     find_missing(job, &missing);
     say_missing(job, &missing, say, ctx);
-    say_odd(job, say, ctx);
+    if (roll_dumps_unusable(set, number)) {
+        say_unusable(job, say, ctx);
+    } else {
+        say_odd(job, say, ctx);
+    }
     say_contradiction(job, say, ctx);
     int err = feed_job(job, feed, &missing, &seen, say, ctx);
     roll_rankset_fini(&missing);

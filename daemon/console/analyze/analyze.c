@@ -61,6 +61,7 @@ struct roll_analysis {
     roll_dumps_t *dumps;        /* dumps of other tools; owned; NULL = none */
     roll_dump_reader_t *reader; /* owned; there where `dumps` are */
     size_t dumped;              /* dumps that were read */
+    size_t unjudged;            /* jobs of whose dumps no entry was usable */
     struct head head;           /* of the file that is being looked at */
     roll_reports_t *reports;    /* owned; of NCCL's own tools; NULL = none */
     bool cut;
@@ -418,6 +419,7 @@ static int feed_dumps(roll_analysis_t *a)
         }
         struct analyzed_run *run = run_of(a, roll_dumps_job(a->dumps, j), restart);
         err = run == NULL ? ROLL_E_NOMEM : roll_dumps_feed(a->dumps, j, run->feed, say_line, NULL);
+        a->unjudged += roll_dumps_unusable(a->dumps, j);
     }
     return err;
 }
@@ -484,8 +486,8 @@ json_t *roll_analysis_standing(const roll_analysis_t *a)
 
 void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summary *out)
 {
-    *out =
-        (struct roll_analysis_summary){.runs = a->runs, .files = a->files, .unreadable = a->unreadable, .cut = a->cut};
+    *out = (struct roll_analysis_summary){
+        .runs = a->runs, .files = a->files, .unreadable = a->unreadable, .unjudged = a->unjudged, .cut = a->cut};
     for (size_t i = 0; i < a->runs; i++) {
         struct roll_engine_summary s;
         roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);

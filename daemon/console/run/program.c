@@ -148,6 +148,13 @@ static bool find(const char *command, char out[PATH_MAX])
     return false;
 }
 
+bool roll_program_runs(const char *command)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    return find(command, path) && access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 static bool begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;

@@ -50,6 +50,9 @@ struct roll_study {
  */
 void roll_study(const char *command, const char *first, struct roll_study *out);
 
+/* Whether a command, found as the shell would find it, is a file that this user may run. */
+bool roll_program_runs(const char *command);
+
 /* The script that a command hands to a Python interpreter (`python -u train.py`), where there is no such file: every
  * rank would say so. Borrowed from the command; NULL: it is there, or the command names none. */
 const char *roll_missing_script(char *const command[]);

@@ -7,6 +7,7 @@
  */
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
+#include "daemon/console/run/program.h"
 #include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
 #include "daemon/wire/client.h"
@@ -498,7 +499,9 @@ static void prepare(struct launcher *r)
     }
     roll_bind_pick(r->o.bind, &r->place, r->o.hostnccl, r->o.command, &r->bind);
     r->o.bound = &r->bind;
-    if (!r->o.quiet && !r->o.rehearses) { /* nobody asks how a rehearsal is bound: there is one way */
+    /* Nobody asks how a rehearsal is bound: there is one way. A command that cannot be run is not bound at all, and
+     * the attempt to run it says why. */
+    if (!r->o.quiet && !r->o.rehearses && roll_program_runs(r->o.command[0])) {
         roll_say("bound by %s", r->bind.why);
     }
     const char *tool = getenv("NVTX_INJECTION64_PATH");

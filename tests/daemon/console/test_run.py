@@ -47,11 +47,17 @@ class Codes(Case):
         r = self.rollcall("run", "--", "/nonexistent/program")
         self.assertEqual(r.returncode, 127)
         self.assert_one_line(r.stderr, "/nonexistent/program")
+        self.assertNotIn("bound by", r.stderr)
+        r = self.rollcall("run", "--", "no-such-program-anywhere")
+        self.assertEqual(r.returncode, 127)
+        self.assertNotIn("bound by", r.stderr)
         plain = self.path("plain")
         open(plain, "w").close()
         r = self.rollcall("run", "-n", "2", "--", plain)
         self.assertEqual(r.returncode, 126)
         self.assert_one_line(r.stderr, "ermission denied")
+        self.assertNotIn("bound by", r.stderr)
+        self.assertIn("bound by", self.rollcall("run", "--", "true").stderr)
 
     def test_script_that_is_not_there_is_said_once_before_the_job(self):
         for arguments in (["python3", "none.py"], ["python3", "-u", "-X", "dev", "none.py", "--lr", "1"]):

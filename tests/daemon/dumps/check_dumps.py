@@ -434,6 +434,39 @@ def hostile(folder):
 
 
 @in_folder
+def unusable(folder):
+    """Dumps of which no entry is usable are not clean: one line says so and why, and so does the code."""
+    def harm(path, rank, **members):
+        name = f"{path}/nccl_trace_rank_{rank}"
+        with open(name, "rb") as f:
+            dump = pickle.load(f)
+        for e in dump["entries"]:
+            e.update(members)
+        with open(name, "wb") as f:
+            pickle.dump(dump, f, protocol=2)
+
+    for members, why in (({"collective_seq_id": -7}, "process_group"),
+                         ({"profiling_name": "nccl:brand_new"}, "no operation that is known here")):
+        path = written(folder, flat(3, CALLS), "none" + why[:4])
+        for rank in range(3):
+            harm(path, rank, **members)
+        findings, said, _ = analyze(path, code=4)
+        lines = [x for x in said if "nothing could be judged" in x]
+        assert findings == [] and len(lines) == 1 and why in lines[0] and "the rest" not in lines[0], said
+        run = subprocess.run([ROLLCALL, "analyze", path], capture_output=True, text=True, timeout=300)
+        assert run.returncode == 4 and "nothing could be judged" in run.stdout and "clean" not in run.stdout, run.stdout
+        assert "nothing lost" not in run.stdout, run.stdout
+        sound = written(folder, flat(3, CALLS), "sound" + why[:4])
+        findings, said, _ = analyze(path, sound, code=4)  # one of two jobs was judged
+        assert findings == [] and len([x for x in said if "nothing could be judged" in x]) == 1, said
+        sick_too = written(folder, odd(3, CALLS[:8] + CALLS[9:]), "sick" + why[:4])
+        expect(analyze(path, sick_too, code=1)[0], ("call-skipped|op-mismatch", (2,)))
+    path = written(folder, flat(3, CALLS), "one")
+    harm(path, 1, collective_seq_id=-7)
+    assert not [x for x in analyze(path, code=0)[1] if "nothing could be judged" in x]  # the others' are usable
+
+
+@in_folder
 def many(folder):
     """Messages of many pairs on many groups are laid side by side in a time that grows as they do."""
     ranks_, groups = 64, []
