@@ -91,9 +91,10 @@ static struct dumps_job *job_of(struct roll_dumps *set, const struct roll_dump *
     return NULL;
 }
 
-/* The name of the folder of a file. */
-static void name_job(const char *path, char *out, size_t size)
+/* The name of the folder of a file, as a feed takes it: a ring of another name than the feed's would be refused. */
+static void name_job(const char *path, char out[ROLL_NAME_BYTES])
 {
+    char folder[ROLL_NAME_BYTES];
     const char *end = strrchr(path, '/');
     while (end != NULL && end > path && end[-1] == '/') {
         end--; /* "folder//file" */
@@ -103,7 +104,8 @@ static void name_job(const char *path, char *out, size_t size)
         begin--;
     }
     bool named = end != NULL && end > begin && strncmp(begin, ".", (size_t)(end - begin)) != 0;
-    snprintf(out, size, "%.*s", named ? (int)(end - begin) : 5, named ? begin : "dumps");
+    snprintf(folder, sizeof(folder), "%.*s", named ? (int)(end - begin) : 5, named ? begin : "dumps");
+    roll_feed_clean_job(folder, out);
 }
 
 int roll_dumps_add(roll_dumps_t *set, struct roll_dump *dump)
@@ -115,7 +117,7 @@ int roll_dumps_add(roll_dumps_t *set, struct roll_dump *dump)
         if (err == 0) {
             job = &set->job[set->jobs++];
             *job = (struct dumps_job){.world = 0};
-            name_job(dump->path, job->name, sizeof(job->name));
+            name_job(dump->path, job->name);
         }
     }
     err = err != 0 ? err : ROLL_GROW(job->dump, job->room, job->dumps + 1);
@@ -161,6 +163,7 @@ static int announce(roll_feed_t *feed, const struct dumps_job *job, const struct
     h.world_size = job->world > 0 && job->world <= INT32_MAX ? (int32_t)job->world : -1;
     h.local_rank = -1;
     h.epoch = dumps_epoch(d);
+    h.restart = roll_feed_restart(feed);
     snprintf(h.job, sizeof(h.job), "%s", roll_feed_job(feed));
     snprintf(h.exe, sizeof(h.exe), "%s", d->tool);
     h.static_crc = roll_crc32c(0, &h, offsetof(struct roll_ring_header, static_crc));

@@ -220,6 +220,11 @@ const char *roll_feed_job(const roll_feed_t *feed)
     return feed->job;
 }
 
+uint32_t roll_feed_restart(const roll_feed_t *feed)
+{
+    return feed->restart;
+}
+
 static void view_of(const struct roll_stream *s, struct roll_feed_stream *out)
 {
     *out = s->view;

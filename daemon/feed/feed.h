@@ -91,6 +91,7 @@ roll_engine_t *roll_feed_engine(roll_feed_t *feed);
 roll_symbols_t *roll_feed_symbols(roll_feed_t *feed);
 /* The run; "" before the first RING frame of a feed that was made without a job. Borrowed. */
 const char *roll_feed_job(const roll_feed_t *feed);
+uint32_t roll_feed_restart(const roll_feed_t *feed);
 
 /* Ring i, from 0, in the order of their announcement; false when i is out of range. */
 bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream *out);
@@ -99,6 +100,8 @@ bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_fram
 /* The ring with this epoch; false when it was never announced. */
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
 
+/* The name of a job as a feed knows it and as it may stand in file names: of [A-Za-z0-9._-], never empty. Pure. */
+void roll_feed_clean_job(const char *from, char job[ROLL_NAME_BYTES]);
 /*
  * Checks a RING frame and says which run the ring belongs to, or the process of a NOTE frame; job is cleaned to
  * [A-Za-z0-9._-], terminated. 0, SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT. Pure.

@@ -32,8 +32,7 @@ static bool job_char(char c)
            c == '-';
 }
 
-/* A job's name as it may stand in file names. */
-static void clean_job(const char *from, char job[ROLL_NAME_BYTES])
+void roll_feed_clean_job(const char *from, char job[ROLL_NAME_BYTES])
 {
     memset(job, 0, ROLL_NAME_BYTES);
     for (size_t i = 0; i + 1 < ROLL_NAME_BYTES && from[i] != '\0'; i++) {
@@ -51,7 +50,7 @@ static int run_of_note(const struct roll_frame *frame, char job[ROLL_NAME_BYTES]
     json_int_t number = json_integer_value(json_object_get(json, "restart"));
     bool good = name && number >= 0 && number <= UINT32_MAX;
     if (good) {
-        clean_job(name, job);
+        roll_feed_clean_job(name, job);
         *restart = (uint32_t)number;
     }
     json_decref(json);
@@ -80,7 +79,7 @@ int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], 
     if (header.epoch == 0 || header.epoch != frame->head.stream || header.record_bytes != ROLL_RECORD_BYTES) {
         return ROLL_E_CORRUPT;
     }
-    clean_job(header.job, job);
+    roll_feed_clean_job(header.job, job);
     *restart = header.restart;
     return 0;
 }

@@ -419,7 +419,12 @@ static int feed_dumps(roll_analysis_t *a)
         }
         struct analyzed_run *run = run_of(a, roll_dumps_job(a->dumps, j), restart);
         err = run == NULL ? ROLL_E_NOMEM : roll_dumps_feed(a->dumps, j, run->feed, say_line, NULL);
-        a->unjudged += roll_dumps_unusable(a->dumps, j);
+        bool refused = err != 0 && err != ROLL_E_NOMEM;
+        a->unjudged += refused || roll_dumps_unusable(a->dumps, j);
+        if (refused) { /* the other jobs are judged all the same */
+            roll_say("%s: nothing could be judged: %s", roll_dumps_job(a->dumps, j), roll_strerror(err));
+            err = 0;
+        }
     }
     return err;
 }

@@ -39,7 +39,7 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *analysis);
 struct roll_analysis_summary {
     struct roll_engine_summary engine; /* summed over the runs */
     size_t runs, files, unreadable;
-    size_t unjudged;        /* runs of whose dumps no entry was usable */
+    size_t unjudged;        /* jobs of whose dumps nothing could be judged */
     bool cut;               /* a trace ended inside a frame, or was damaged */
     uint64_t verdicts_lost; /* verdicts for which there was no memory */
 };

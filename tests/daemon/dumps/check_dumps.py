@@ -467,6 +467,19 @@ def unusable(folder):
 
 
 @in_folder
+def named(folder):
+    """What the folders of jobs are called, and whether two are called alike, takes nothing from what is judged."""
+    for name in ("two words", "\u00e9", ".hidden", "x/job", "y/job"):
+        path = written(folder, odd(3, CALLS[:8] + CALLS[9:]), name)
+        expect(analyze(path, code=1)[0], ("call-skipped|op-mismatch", (2,)))
+    written(folder, flat(3, CALLS), "z/job")
+    for other in ("x", "y"):
+        for paths in (("z", other), (other, "z")):
+            findings, _, _ = analyze(*(os.path.join(folder, p, "job") for p in paths), code=1)
+            expect(findings, ("call-skipped|op-mismatch", (2,)))
+
+
+@in_folder
 def many(folder):
     """Messages of many pairs on many groups are laid side by side in a time that grows as they do."""
     ranks_, groups = 64, []
