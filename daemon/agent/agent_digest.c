@@ -241,7 +241,9 @@ static int64_t pump_excerpt(struct roll_agent_digests *d, struct folded *f, uint
     f->begun = true;
     copy->gone = f->ring->gone;
     copy->stopped = f->ring->stopped;
-    copy->upto = f->next; /* the places are those of the fold, so the excerpt never runs ahead of it */
+    /* The places are those of the fold, so the excerpt never runs ahead of it. It comes as far as the fold did, behind
+     * records that nobody will write any more, too. */
+    copy->upto = f->ring->sent;
     for (int i = 0; i < TURNS && n > 0; i++) {
         n = roll_agent_ring_pump(copy, &out, now);
         copy->acked = copy->sent; /* nothing is sent twice: what a link loses is asked for anew, from the beginning */
@@ -428,10 +430,9 @@ int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring 
     }
     struct turn turn = {d, f, now};
     struct roll_agent_out out = {fold_frame, &turn, d->buffer};
-    uint64_t head = roll_agent_ring_head(ring);
-    /* That the process has ended is told behind its last records, those of the excerpt included. */
-    bool last = ring->gone && f->copy && f->copy->sent < head && ring->sent == head;
-    int64_t n = last ? 0 : roll_agent_ring_pump(ring, &out, now);
+    ring->follower = f->copy; /* that the process has ended is told behind the last records of the excerpt, too */
+    int64_t n = roll_agent_ring_pump(ring, &out, now);
+    ring->follower = NULL;
     ring->acked = ring->sent;
     return n < 0 ? n : n + sent;
 }

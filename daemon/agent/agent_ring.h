@@ -42,13 +42,15 @@ struct roll_agent_ring {
     uint64_t stuck_ticket, stuck_ns; /* a ticket that was handed out and not written, and since when we wait for it */
     uint64_t acked_seq;              /* number of the newest of our frames that the root has taken */
 
-    int pidfd;        /* -1 = none */
-    bool unannounced; /* the process is gone, and its announcement of Python stacks is removed */
-    bool digest;      /* its run is compared by digests (agent_digest.h) */
-    bool keep;        /* its records may be asked for after the end of its process */
-    bool second;      /* this is the second reader of the ring, which counts no losses in it */
-    bool gone;        /* the process does not exist any more */
-    bool foreign;     /* the process writes, but its pid is of another pid namespace */
+    int pidfd;                              /* -1 = none */
+    bool unannounced;                       /* the process is gone, and its announcement of Python stacks is removed */
+    bool digest;                            /* its run is compared by digests (agent_digest.h) */
+    bool keep;                              /* its records may be asked for after the end of its process */
+    bool second;                            /* this is the second reader of the ring, which counts no losses in it */
+    const struct roll_agent_ring *follower; /* borrowed; a reader whose records come before the end of the process is
+                                               told; NULL: there is none */
+    bool gone;                              /* the process does not exist any more */
+    bool foreign;                           /* the process writes, but its pid is of another pid namespace */
     bool stopped;
     uint64_t gone_ns; /* when the end was noticed, CLOCK_MONOTONIC */
     uint64_t gone_head;

@@ -262,7 +262,7 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     if (gone) {
         s.finish_ns = atomic_load_explicit(&h->finish_ns, memory_order_relaxed);
         s.finish_ns = s.finish_ns ? s.finish_ns : ring->gone_ns;
-        if (ring->sent < s.head) {
+        if (ring->sent < s.head || (ring->follower && ring->follower->sent < s.head)) {
             return 0; /* the last records go first */
         }
         if ((s.exit_status & ~ROLL_EXIT_ASKED) == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < EXIT_STATUS_NS &&
