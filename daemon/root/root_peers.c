@@ -215,14 +215,13 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
 /* frames of agents */
 
 /* The number of an agent's host and directory. An agent that was started anew has that of its predecessor, so what it
- * tells takes the place of what the predecessor told. Without memory: a number that nobody has. */
+ * tells takes the place of what the predecessor told. Without memory, and where there are too many: a number that
+ * nobody has. */
 static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
 {
-    size_t bytes = strlen(host) + strlen(dir) + 2;
+    size_t bytes = strlen(host) + strlen(dir) + 2, at = 0;
     char *name = malloc(bytes);
-    size_t at = 0;
-    if (!name || ROLL_GROW(root->places, root->places_room, root->places_used + 1) != 0) {
-        free(name);
+    if (!name) {
         return UINT32_MAX;
     }
     snprintf(name, bytes, "%s\n%s", host, dir);
@@ -231,9 +230,13 @@ static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
     }
     if (at < root->places_used) {
         free(name);
-    } else {
-        root->places[root->places_used++] = name;
+        return (uint32_t)at;
     }
+    if (at == MAX_PEERS || ROLL_GROW(root->places, root->places_room, at + 1) != 0) {
+        free(name);
+        return UINT32_MAX;
+    }
+    root->places[root->places_used++] = name;
     return (uint32_t)at;
 }
 
@@ -298,7 +301,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->due = s->urgent = true;
     note_due(root, peer);
     s->fresh = false;
-    roll_digested_ring(root, run, peer, frame);
+    roll_digested_ring(run, peer, frame);
 }
 
 /* Takes a note about a process that has no ring: the note itself names the run. */

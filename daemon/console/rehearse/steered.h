@@ -51,6 +51,10 @@ bool roll_steered_allocator(const char *notes, uint32_t pid, unsigned device, ui
  * process wrote any, or out of memory. */
 json_t *roll_steered_json(const char *notes);
 
+/* Whether nobody computed a value of this kind (`value` of the report's `read_at`), or not all of what it was made of.
+ */
+bool roll_steered_is_doubtful(const char *value);
+
 /* Whether PyTorch read values back, and each came from the host, a computation or a hook. */
 bool roll_steered_is_computed(const json_t *steered);
 

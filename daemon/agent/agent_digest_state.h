@@ -1,0 +1,73 @@
+/*
+ * agent_digest_state.h: what the files of an agent's digests share. Private to agent_digest.c and agent_excerpt.c.
+ */
+#ifndef ROLL_DAEMON_AGENT_AGENT_DIGEST_STATE_H
+#define ROLL_DAEMON_AGENT_AGENT_DIGEST_STATE_H
+
+#include "daemon/agent/agent_digest.h"
+#include "daemon/digest/fold.h"
+#include "daemon/digest/sum.h"
+
+struct comm_of_ring {
+    uint64_t key;
+    uint16_t id;
+};
+
+struct folded {
+    const struct roll_agent_ring *ring; /* borrowed */
+    roll_fold_t *fold;                  /* owned */
+    struct comm_of_ring *comm;          /* owned */
+    size_t comms, room;
+    uint64_t next; /* ticket behind the newest that was folded */
+    uint32_t run, child;
+    struct roll_agent_ring *copy;  /* the excerpt's reader; owned; NULL: there is no excerpt of it */
+    struct roll_fold_place *place; /* owned; to be sent before its first record */
+    size_t places;
+    uint64_t begin, end; /* the excerpt's first ticket, and the one behind what was there when it began */
+    bool begun, placed, all;
+};
+
+struct folded_run {
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    roll_sum_t *sum; /* owned */
+    uint64_t calls, calls_told;
+    uint64_t told_ns, stream; /* stream: epoch of one of its rings */
+    uint32_t children, rings;
+    uint64_t number; /* of the excerpt that is asked for; 0 = none */
+    uint64_t history;
+    struct roll_frame_want *want; /* owned; by key, ascending */
+    uint32_t wants;
+    struct roll_digest said; /* its newest hints: a digest tells a hint once, and a root may have been started anew */
+    bool again;              /* they are told again */
+};
+
+struct roll_agent_digests {
+    roll_agent_send_fn send;
+    void *ctx;
+    struct folded **ring; /* owned, as are those */
+    size_t used, room;
+    struct folded_run *run;
+    size_t runs, run_room;
+    struct roll_digest digest, up;
+    uint8_t *buffer, *payload;
+    uint64_t tell_ns;
+};
+
+/* What one turn of a reader works on. */
+struct turn {
+    struct roll_agent_digests *d;
+    struct folded *f;
+    uint64_t now;
+};
+
+/* agent_excerpt.c */
+/* Opens the second reader of a ring and finds where it begins. 0, NOMEM, or as roll_ring_open. */
+int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f);
+void roll_agent_excerpt_end(struct folded *f);
+/* Ends those of all rings of a run. */
+void roll_agent_excerpts_end(struct roll_agent_digests *d, uint32_t run);
+/* Sends of an excerpt what there is; how many records that were, or a negative error. */
+int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, uint64_t now);
+
+#endif

@@ -1,0 +1,219 @@
+/*
+ * agent_excerpt.c: the records that a root asks for of a run that is compared by digests (docs/SCALE.md).
+ *
+ * An excerpt is a second reader of the ring, which begins where the root wants it to and does send: places first, which
+ * say where the rank stands before its first record, then all records, as long as the root wants them.
+ */
+#include "daemon/agent/agent_digest_state.h"
+
+#include "daemon/digest/excerpt.h"
+#include "trace/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WANTS 65536u /* that an EXCERPT may have */
+#define TURNS 64     /* batches of an excerpt that one look sends of one ring */
+
+void roll_agent_excerpt_end(struct folded *f)
+{
+    roll_agent_ring_destroy(&f->copy);
+    free(f->place);
+    f->place = NULL;
+    f->places = 0;
+    f->begun = f->placed = f->all = false;
+}
+
+void roll_agent_excerpts_end(struct roll_agent_digests *d, uint32_t run)
+{
+    for (size_t i = 0; i < d->used; i++) {
+        if (d->ring[i]->run == run) {
+            roll_agent_excerpt_end(d->ring[i]);
+        }
+    }
+}
+
+static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
+{
+    struct roll_agent_ring *copy = from;
+    return roll_ring_get(&copy->map, ticket, out) == 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    uint64_t x = ((const struct roll_frame_want *)a)->key, y = ((const struct roll_frame_want *)b)->key;
+    return (x > y) - (x < y);
+}
+
+/* What is wanted of one communicator of the ring: what the root says, and what this node knows by itself. */
+static struct roll_excerpt_want want_of(const struct folded_run *run, const struct comm_of_ring *comm)
+{
+    struct roll_sum_place place;
+    struct roll_frame_want key = {.key = comm->key};
+    const struct roll_frame_want *w =
+        run->wants ? bsearch(&key, run->want, run->wants, sizeof(*run->want), by_key) : NULL;
+    bool here = roll_sum_place(run->sum, comm->key, &place) && place.size != 0 && place.members == place.size;
+    struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0};
+    want.low = here ? place.low : w ? w->low : 0;
+    if (here && w && w->low < want.low) {
+        want.low = w->low;
+    }
+    return want;
+}
+
+int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
+{
+    const struct folded_run *run = &d->run[f->run];
+    struct roll_excerpt_want *want = calloc(f->comms + 1, sizeof(*want));
+    int err = want ? roll_agent_ring_new(f->ring->path, &f->copy) : ROLL_E_NOMEM;
+    if (err) {
+        free(want);
+        return err;
+    }
+    struct roll_agent_ring *copy = f->copy;
+    if (copy->pidfd >= 0) { /* the agent's own reader watches the process */
+        close(copy->pidfd);
+        copy->pidfd = -1;
+    }
+    copy->second = true;
+    copy->link = ROLL_LINK_LIVE;
+    uint64_t head = roll_agent_ring_head(copy), slots = copy->map.mask + 1;
+    struct roll_excerpt_records records = {
+        .from = copy, .record = record_of, .next = f->next, .oldest = head > slots ? head - slots : 0};
+    records.oldest = records.oldest < records.next ? records.oldest : records.next;
+    for (size_t i = 0; i < f->comms; i++) {
+        want[i] = want_of(run, &f->comm[i]);
+    }
+    f->begin = roll_excerpt_begin(&records, want, f->comms, run->history);
+    f->end = f->next;
+    err = roll_excerpt_places(&records, f->fold, f->begin, &f->place, &f->places);
+    copy->sent = copy->acked = f->begin;
+    free(want);
+    if (err) {
+        roll_agent_excerpt_end(f);
+    }
+    return err;
+}
+
+static int send_place(struct roll_agent_digests *d, struct folded *f)
+{
+    struct roll_frame_place *out = calloc(f->places + 1, sizeof(*out));
+    uint64_t seq;
+    if (!out) {
+        return ROLL_E_NOMEM;
+    }
+    for (size_t i = 0; i < f->places; i++) {
+        const struct roll_fold_place *p = &f->place[i];
+        out[i] = (struct roll_frame_place){
+            .comm = p->comm, .op = p->op, .sure = p->sure, .peer = p->peer, .next = p->next, .made = p->made};
+    }
+    struct roll_frame_head head = {.type = ROLL_FRAME_PLACE, .stream = f->copy->map.header->epoch, .first = f->begin};
+    int err = d->send(d->ctx, head, out, f->places * sizeof(*out), &seq);
+    f->placed = f->placed || err == 0;
+    free(out);
+    return err;
+}
+
+/* What the excerpt's reader sends. The process behind the ring is told of by the ring's first reader. */
+static int send_excerpt(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
+{
+    struct turn *t = ctx;
+    int err = 0;
+    *seq = 0;
+    switch (head.type) {
+    case ROLL_FRAME_RECORDS:
+    case ROLL_FRAME_UPDATES:
+        err = t->f->placed ? 0 : send_place(t->d, t->f);
+        return err ? err : t->d->send(t->d->ctx, head, payload, bytes, seq);
+    case ROLL_FRAME_DEFS:
+        return t->d->send(t->d->ctx, head, payload, bytes, seq);
+    default:
+        return 0;
+    }
+}
+
+static int send_mark(struct roll_agent_digests *d, const struct folded *f, const void *payload, size_t bytes)
+{
+    uint64_t seq;
+    struct roll_frame_head head = {
+        .type = ROLL_FRAME_EXCERPT, .stream = f->copy->map.header->epoch, .first = d->run[f->run].number};
+    return d->send(d->ctx, head, payload, bytes, &seq);
+}
+
+/* A queue that is full ends the turn; the next one goes on there. */
+int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, uint64_t now)
+{
+    struct roll_agent_ring *copy = f->copy;
+    struct turn turn = {d, f, now};
+    struct roll_agent_out out = {send_excerpt, &turn, d->buffer};
+    int64_t total = 0, n = 1;
+    int err = f->begun ? 0 : send_mark(d, f, copy->map.header, ROLL_RING_HEADER_BYTES);
+    if (err) {
+        return err;
+    }
+    f->begun = true;
+    copy->gone = f->ring->gone;
+    copy->stopped = f->ring->stopped;
+    /* The places are those of the fold, so the excerpt never runs ahead of it. It comes as far as the fold did, behind
+     * records that nobody will write any more, too. */
+    copy->upto = f->ring->sent;
+    for (int i = 0; i < TURNS && n > 0; i++) {
+        n = roll_agent_ring_pump(copy, &out, now);
+        copy->acked = copy->sent; /* nothing is sent twice: what a link loses is asked for anew, from the beginning */
+        total += n > 0 ? n : 0;
+    }
+    if (n >= 0 && !f->placed) {
+        n = send_place(d, f);
+    }
+    if (n >= 0 && !f->all && copy->sent >= f->end) {
+        n = send_mark(d, f, NULL, 0);
+        f->all = n == 0;
+    }
+    return n < 0 && total == 0 ? n : total;
+}
+
+void roll_agent_digests_ask(roll_agent_digests_t *d, const struct roll_frame *frame)
+{
+    struct roll_frame_excerpt ask = {0};
+    const struct folded *f = NULL;
+    for (size_t i = 0; i < d->used && !f; i++) {
+        f = d->ring[i]->ring->map.header->epoch == frame->head.stream ? d->ring[i] : NULL;
+    }
+    if (!f) {
+        return;
+    }
+    struct folded_run *run = &d->run[f->run];
+    if (frame->head.first != run->number) {
+        roll_agent_excerpts_end(d, f->run);
+        run->number = frame->head.first;
+    }
+    if (run->number == 0) {
+        return;
+    }
+    memcpy(&ask, frame->payload, frame->head.payload < sizeof(ask) ? frame->head.payload : sizeof(ask));
+    size_t bytes = ask.wants * sizeof(*run->want);
+    struct roll_frame_want *want =
+        ask.wants <= WANTS && frame->head.payload >= sizeof(ask) + bytes ? malloc(bytes + 1) : NULL;
+    if (!want) { /* what is not there is not wanted: the excerpt has its history */
+        ask.wants = 0;
+    } else {
+        memcpy(want, frame->payload + sizeof(ask), bytes);
+        qsort(want, ask.wants, sizeof(*want), by_key);
+    }
+    free(run->want);
+    run->want = want;
+    run->wants = ask.wants;
+    run->history = ask.history;
+}
+
+bool roll_agent_digests_lacks(const roll_agent_digests_t *d, const struct roll_agent_ring *ring, uint64_t head)
+{
+    for (size_t i = 0; d && i < d->used; i++) {
+        const struct folded *f = d->ring[i];
+        if (f->ring == ring && d->run[f->run].number != 0) {
+            return !f->copy || !f->all || f->copy->sent < head;
+        }
+    }
+    return false;
+}

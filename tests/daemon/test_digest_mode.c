@@ -1,0 +1,198 @@
+/*
+ * test_digest_mode.c: ranks on two nodes, compared by digests: the root hears windows and no records, also when an
+ * agent or the root is killed in between; one wrong call is found, with its rank and its number, while the job goes on.
+ *
+ * The ranks are rings of this process, so that all of them are at the same call whatever the machine does.
+ */
+#include "tests/daemon/harness.h"
+#include "tests/daemon/synth.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define RANKS 4 /* two on each node */
+#define TURN  32u
+
+static struct synth rank[RANKS];
+static uint16_t comm[RANKS];
+static char node[2][300], where[320];
+static uint32_t made; /* calls of each rank */
+
+static void begin(pid_t agent[2], pid_t *root, const char *mode)
+{
+    made = 0;
+    snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
+    *root = DAEMON("root.err", NULL, "--root", mode, "--listen", where);
+    assert_true(*root > 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(node[i], sizeof(node[i]), "%s", harness_path(i ? "d1" : "d0"));
+        assert_int_equal(mkdir(node[i], 0700), 0);
+        agent[i] = DAEMON("agent.err", NULL, "--agent", "--dir", node[i], "--connect", where);
+        assert_true(agent[i] > 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(synth_open(&rank[r], node[r / 2], "job", r, RANKS, 0), 0);
+        comm[r] = synth_comm(&rank[r], 0x1000);
+    }
+}
+
+static void call_all(uint64_t count_of_last)
+{
+    for (int r = 0; r < RANKS; r++) {
+        struct synth_call call = {.comm = comm[r], .count = r == RANKS - 1 ? count_of_last : 1024};
+        synth_allreduce(&rank[r], &call);
+    }
+    made++;
+}
+
+/* A little of the job, and then a little time for those who watch it. */
+static void go_on(void)
+{
+    for (uint32_t i = 0; i < TURN; i++) {
+        call_all(1024);
+    }
+    usleep(20000);
+}
+
+struct digests {
+    json_int_t windows, refused;
+    bool none; /* no records are here, nor asked for */
+};
+
+static struct digests digests_of(roll_client_t *client)
+{
+    json_t *status = harness_ask(client, "{s:s}", "op", "status");
+    const json_t *d = json_object_get(status, "digests");
+    const char *records = json_string_value(json_object_get(d, "records"));
+    struct digests now = {.windows = json_integer_value(json_object_get(d, "windows")),
+                          .refused = json_integer_value(json_object_get(d, "refused")),
+                          .none = records && strcmp(records, "none") == 0};
+    json_decref(status);
+    return now;
+}
+
+/* The job goes on until many windows have been compared at the root while no record was looked at. A root that waits
+ * for a rank that seems late may look at records; but not all the time. */
+static bool is_compared(roll_client_t *client)
+{
+    struct digests first = digests_of(client);
+    for (int turn = 0; turn < 3000; turn++) {
+        go_on();
+        struct digests now = digests_of(client);
+        if (!now.none || !first.none || now.windows < first.windows) {
+            first = now;
+        } else if (now.windows >= first.windows + 8) {
+            assert_int_equal(now.refused, 0);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end(pid_t agent[2], pid_t root)
+{
+    for (int r = 0; r < RANKS; r++) {
+        synth_finish(&rank[r]);
+        synth_close(&rank[r]);
+    }
+    harness_end(agent[0], SIGTERM);
+    harness_end(agent[1], SIGTERM);
+    harness_end(root, SIGTERM);
+}
+
+static void nothing_was_found(roll_client_t *client)
+{
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    assert_int_equal(harness_has(client, "job", "calls"), (json_int_t)RANKS * made);
+}
+
+static void test_equal_calls_are_not_sent(void **state)
+{
+    (void)state;
+    pid_t agent[2], root;
+    begin(agent, &root, "--digest");
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    assert_true(is_compared(client));
+    nothing_was_found(client);
+
+    assert_int_equal(harness_end(agent[1], SIGKILL), 128 + SIGKILL);
+    go_on();
+    agent[1] = DAEMON("agent.err", NULL, "--agent", "--dir", node[1], "--connect", where);
+    assert_true(agent[1] > 0);
+    assert_true(is_compared(client));
+    nothing_was_found(client);
+    roll_client_destroy(&client);
+
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+    go_on();
+    root = DAEMON("root.err", NULL, "--root", "--digest", "--listen", where);
+    assert_true(root > 0);
+    client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    assert_true(is_compared(client));
+    nothing_was_found(client);
+    roll_client_destroy(&client);
+    end(agent, root);
+}
+
+/* What is said first of one wrong call, while the job goes on. Returned owned. */
+static json_t *said_of_a_wrong_call(const char *mode)
+{
+    pid_t agent[2], root;
+    begin(agent, &root, mode);
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    for (int turn = 0; turn < 40; turn++) {
+        go_on();
+    }
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    uint32_t wrong = made;
+    call_all(999);
+    json_t *found = NULL;
+    for (int turn = 0; turn < 3000 && !found; turn++) {
+        go_on();
+        json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1);
+        found = json_incref(json_array_get(json_object_get(all, "verdicts"), 0));
+        json_decref(all);
+    }
+    assert_non_null(found);
+    assert_int_equal(json_integer_value(json_object_get(found, "seq")), wrong);
+    assert_int_equal(harness_drained(client, "findings"), 1);
+    roll_client_destroy(&client);
+    end(agent, root);
+    return found;
+}
+
+static void test_a_wrong_call_is_told_as_it_is_told_streamed(void **state)
+{
+    static const char *const same[] = {"code", "certainty", "culprits_text", "seq", "field"};
+    json_t *streamed = said_of_a_wrong_call("--stream");
+    assert_int_equal(harness_tear_down(state), 0);
+    assert_int_equal(harness_set_up(state), 0);
+    json_t *digested = said_of_a_wrong_call("--digest");
+    assert_string_equal(json_string_value(json_object_get(digested, "code")), "count-mismatch");
+    assert_string_equal(json_string_value(json_object_get(digested, "culprits_text")), "3");
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        json_t *one = json_object_get(streamed, same[i]), *other = json_object_get(digested, same[i]);
+        assert_non_null(one);
+        if (!json_equal(one, other)) {
+            char *told = json_dumps(one, JSON_ENCODE_ANY), *instead = json_dumps(other, JSON_ENCODE_ANY);
+            fail_msg("%s: %s streamed, %s by digests", same[i], told, instead);
+        }
+    }
+    json_decref(streamed);
+    json_decref(digested);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_equal_calls_are_not_sent, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_wrong_call_is_told_as_it_is_told_streamed, harness_set_up,
+                                        harness_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
