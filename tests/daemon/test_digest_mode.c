@@ -57,7 +57,7 @@ static void go_on(void)
 }
 
 struct digests {
-    json_int_t windows, refused;
+    json_int_t windows, refused, opened;
     bool none; /* no records are here, nor asked for */
 };
 
@@ -68,6 +68,7 @@ static struct digests digests_of(roll_client_t *client)
     const char *records = json_string_value(json_object_get(d, "records"));
     struct digests now = {.windows = json_integer_value(json_object_get(d, "windows")),
                           .refused = json_integer_value(json_object_get(d, "refused")),
+                          .opened = json_integer_value(json_object_get(d, "opened")),
                           .none = records && strcmp(records, "none") == 0};
     json_decref(status);
     return now;
@@ -187,11 +188,57 @@ static void test_a_wrong_call_is_told_as_it_is_told_streamed(void **state)
     json_decref(digested);
 }
 
+/* Lets the job go on until the root has looked at records `opened` times at least, and looks at none any more. */
+static bool has_looked(roll_client_t *client, json_int_t opened)
+{
+    for (int turn = 0; turn < 3000; turn++) {
+        go_on();
+        struct digests now = digests_of(client);
+        if (now.none && now.opened >= opened) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void test_records_are_looked_at_only_as_long_as_needed(void **state)
+{
+    (void)state;
+    pid_t agent[2], root;
+    begin(agent, &root, "--digest");
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    assert_true(is_compared(client));
+    json_int_t opened = digests_of(client).opened;
+    call_all(999);
+    assert_true(has_looked(client, opened + 1));
+    assert_true(is_compared(client));
+    /* The same mistake once more is looked at, and is not another finding. */
+    opened = digests_of(client).opened;
+    call_all(999);
+    assert_true(has_looked(client, opened + 1));
+    assert_int_equal(harness_drained(client, "findings"), 1);
+    /* A root that comes later, when nobody makes a call any more, finds what was there before it came. */
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+    root = DAEMON("root.err", NULL, "--root", "--digest", "--listen", where);
+    assert_true(root > 0);
+    client = harness_client(where);
+    json_t *found = harness_verdict(client, "count-mismatch");
+    assert_non_null(found);
+    assert_string_equal(json_string_value(json_object_get(found, "culprits_text")), "3");
+    json_decref(found);
+    roll_client_destroy(&client);
+    end(agent, root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_equal_calls_are_not_sent, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_wrong_call_is_told_as_it_is_told_streamed, harness_set_up,
+                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_records_are_looked_at_only_as_long_as_needed, harness_set_up,
                                         harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
