@@ -73,6 +73,12 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
             feed(f, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = stream}, &sight, sizeof(sight));
             return 4;
         }
+        if (p[3] % 8 == 5) { /* the ring comes in at ticket p[2] */
+            size_t places = (body < 64 ? body : 64) / sizeof(struct roll_frame_place) * sizeof(struct roll_frame_place);
+            *ticket = *ticket > p[2] ? *ticket : p[2];
+            feed(f, (struct roll_frame_head){.type = ROLL_FRAME_PLACE, .stream = stream, .first = p[2]}, p + 4, places);
+            return 4 + places;
+        }
         feed(f, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = stream}, &status, sizeof(status));
         return 4 + n;
     }
