@@ -22,7 +22,6 @@
 #define INSIDE_NS (1000 * ROLL_MS) /* a host inside one call for so long is told of */
 #define STAND_NS  (250 * ROLL_MS)
 #define PAYLOAD   (32u * 1024u) /* of one DIGEST frame */
-#define HINTS     256           /* that are kept to be told again */
 
 roll_agent_digests_t *roll_agent_digests_new(roll_agent_send_fn send, void *ctx)
 {
@@ -213,25 +212,6 @@ static void tell_again(struct folded_run *run)
     run->again = true;
 }
 
-/* Notes the hints that are told now, and adds the earlier ones where those are to be told again. */
-static void keep_hints(struct roll_agent_digests *d, struct folded_run *run)
-{
-    size_t new = d->up.hints;
-    for (size_t i = 0; run->again && i < run->said.hints; i++) {
-        const struct roll_digest_hint *h = &run->said.hint[i];
-        roll_digest_add_hint(&d->up, h->key, (enum roll_digest_why)h->why, h->seq);
-    }
-    run->again = false;
-    for (size_t i = 0; i < new; i++) {
-        const struct roll_digest_hint *h = &d->up.hint[i];
-        if (run->said.hints == HINTS) {
-            memmove(run->said.hint, run->said.hint + 1, (HINTS - 1) * sizeof(*h));
-            run->said.hints--;
-        }
-        roll_digest_add_hint(&run->said, h->key, (enum roll_digest_why)h->why, h->seq);
-    }
-}
-
 static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
 {
     struct folded_run *run = &d->run[at];
@@ -256,7 +236,8 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
     if (when != now) {
         roll_sum_cut(run->sum, when, &d->up);
     }
-    keep_hints(d, run);
+    roll_digest_keep_hints(&run->said, &d->up, run->again);
+    run->again = false;
     if (d->up.short_of_memory || send_digest(d, run, now) != 0) {
         tell_again(run);
     }

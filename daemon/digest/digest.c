@@ -6,6 +6,9 @@
 #include "daemon/base/array.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define HINTS 256 /* that are kept to be told again */
 
 void roll_digest_clear(struct roll_digest *d)
 {
@@ -56,4 +59,21 @@ void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_
         return;
     }
     d->hint[d->hints++] = (struct roll_digest_hint){.key = key, .why = why, .seq = seq};
+}
+
+void roll_digest_keep_hints(struct roll_digest *said, struct roll_digest *up, bool again)
+{
+    size_t new = up->hints;
+    for (size_t i = 0; again && i < said->hints; i++) {
+        const struct roll_digest_hint *h = &said->hint[i];
+        roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    for (size_t i = 0; i < new; i++) {
+        const struct roll_digest_hint *h = &up->hint[i];
+        if (said->hints == HINTS) {
+            memmove(said->hint, said->hint + 1, (HINTS - 1) * sizeof(*h));
+            said->hints--;
+        }
+        roll_digest_add_hint(said, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
 }

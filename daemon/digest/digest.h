@@ -81,5 +81,10 @@ void roll_digest_add_front(struct roll_digest *d, const struct roll_digest_front
 void roll_digest_add_window(struct roll_digest *d, const struct roll_digest_window *window);
 void roll_digest_add_messages(struct roll_digest *d, const struct roll_digest_messages *messages);
 void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_why why, uint32_t seq);
+/*
+ * Keeps the newest hints of `up`, which a level tells now and only once, in `said`; again: the level above was started
+ * anew, and those that were kept before are appended to `up`.
+ */
+void roll_digest_keep_hints(struct roll_digest *said, struct roll_digest *up, bool again);
 
 #endif

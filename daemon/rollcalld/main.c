@@ -1,5 +1,5 @@
 /*
- * main.c: the program rollcalld: starts the parts that the options ask for, and ends them in order.
+ * main.c: the program rollcalld: starts the parts that the options ask for, and ends them in order: agent, root, relay.
  *
  * Standalone is an agent thread and a root in one process. The two exchange over inproc the same frames that otherwise
  * cross a network, so there is no second path to test.
@@ -40,6 +40,7 @@ struct daemon {
     bool have_server_keys, have_client_keys;
     int agent_lock, root_lock;
     roll_root_t *root;
+    roll_relay_t *relay;
     struct roll_expected *expected; /* of --expect; NULL = none */
     char ipc[4096 + 16];
     pthread_t thread;
@@ -90,6 +91,9 @@ static int take_locks(struct daemon *d)
 {
     const char *dir = d->o.dir;
     int pid = 0;
+    if (d->o.mode == ROLL_MODE_RELAY) {
+        return 0; /* it has no directory */
+    }
     if (d->o.mode != ROLL_MODE_ROOT) {
         int err = roll_agent_lock(dir, &d->agent_lock, &pid);
         if (err == ROLL_E_BUSY) {
@@ -140,7 +144,7 @@ static int load_keys(struct daemon *d)
         err = roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof(d->why));
         d->have_server_keys = !err;
     }
-    if (!err && o->mode == ROLL_MODE_AGENT && roll_net_takes_keys(o->connect)) {
+    if (!err && o->connect && roll_net_takes_keys(o->connect)) {
         err = roll_curve_load(o->curve_dir, false, &d->client_keys, d->why, sizeof(d->why));
         d->have_client_keys = !err;
     }
@@ -185,6 +189,22 @@ static int make_root(struct daemon *d)
     return roll_root_new(&r, &d->root, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
 }
 
+static int make_relay(struct daemon *d)
+{
+    const struct roll_options *o = &d->o;
+    struct roll_relay_options r = {.context = d->context,
+                                   .listens = o->listens,
+                                   .above = o->connect,
+                                   .server_keys = d->have_server_keys ? &d->server_keys : NULL,
+                                   .client_keys = d->have_client_keys ? &d->client_keys : NULL,
+                                   .stop = &stop};
+    memcpy(r.listen, o->listen, o->listens * sizeof(r.listen[0]));
+    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
+        return fail(d, "the authenticator cannot be started");
+    }
+    return roll_relay_new(&r, &d->relay, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
+}
+
 static void *agent_main(void *argument)
 {
     struct daemon *d = argument;
@@ -212,13 +232,18 @@ static int start_agent_thread(struct daemon *d)
 /* Announces that the daemon is ready: in the endpoint file, on the ready descriptor, and to the waiting parent. */
 static int announce(struct daemon *d)
 {
-    const char *endpoint = d->root ? roll_root_endpoint(d->root, 0) : d->o.connect;
+    const char *endpoint = d->root    ? roll_root_endpoint(d->root, 0)
+                           : d->relay ? roll_relay_endpoint(d->relay, 0)
+                                      : d->o.connect;
     if (d->root && d->o.dir[0] && roll_place_endpoint(d->o.dir, d->ipc) != 0) {
         snprintf(d->why, sizeof(d->why), "%s/endpoint cannot be written: %s", d->o.dir, strerror(errno));
         return EXIT_CANNOT;
     }
     if (d->root) {
         roll_log(ROLL_LOG_INFO, "root: listening on %s", endpoint);
+    }
+    if (d->relay) {
+        roll_log(ROLL_LOG_INFO, "relay: listening on %s", endpoint);
     }
     if (d->o.ready_fd >= 0) {
         char line[300];
@@ -233,7 +258,7 @@ static int announce(struct daemon *d)
 
 static const char *mode_name(const struct daemon *d)
 {
-    return d->o.mode == ROLL_MODE_AGENT ? "agent" : "root";
+    return d->o.mode == ROLL_MODE_AGENT ? "agent" : d->o.mode == ROLL_MODE_RELAY ? "relay" : "root";
 }
 
 static int run(struct daemon *d)
@@ -241,14 +266,16 @@ static int run(struct daemon *d)
     const struct roll_options *o = &d->o;
     bool finding = false;
     int code = take_locks(d);
-    if (code || (o->mode != ROLL_MODE_ROOT && d->agent_lock < 0)) {
+    if (code || (o->mode != ROLL_MODE_ROOT && o->mode != ROLL_MODE_RELAY && d->agent_lock < 0)) {
         return code;
     }
     code = load_keys(d);
     if (!code && !(d->context = zmq_ctx_new())) {
         code = fail(d, "cannot make a ZeroMQ context");
     }
-    if (!code && o->mode != ROLL_MODE_AGENT) {
+    if (!code && o->mode == ROLL_MODE_RELAY) {
+        code = make_relay(d);
+    } else if (!code && o->mode != ROLL_MODE_AGENT) {
         code = make_root(d);
     }
     if (code) {
@@ -280,6 +307,8 @@ static int run(struct daemon *d)
     roll_place_ready(0, o->dir, mode_name(d));
     if (d->root) {
         finding = roll_root_run(d->root);
+    } else if (d->relay) {
+        roll_relay_run(d->relay);
     } else {
         char why[256] = "";
         d->agent_err = roll_agent_run(&d->agent, why, sizeof(why));
@@ -298,6 +327,7 @@ static void take_down(struct daemon *d)
         pthread_join(d->thread, NULL);
     }
     roll_root_destroy(&d->root);
+    roll_relay_destroy(&d->relay);
     roll_expected_destroy(&d->expected); /* the engines of the root borrow it */
     roll_curve_zap_destroy(&d->zap);
     if (d->context) {

@@ -47,12 +47,13 @@ static bool number(const char *text, unsigned long least, unsigned long most, un
 static int take_mode(const struct roll_option *option, const char *text, void *into)
 {
     struct command_line *line = into;
-    enum roll_mode mode = strcmp(option->name, "agent") == 0  ? ROLL_MODE_AGENT
-                          : strcmp(option->name, "root") == 0 ? ROLL_MODE_ROOT
-                                                              : ROLL_MODE_STANDALONE;
+    enum roll_mode mode = strcmp(option->name, "agent") == 0   ? ROLL_MODE_AGENT
+                          : strcmp(option->name, "root") == 0  ? ROLL_MODE_ROOT
+                          : strcmp(option->name, "relay") == 0 ? ROLL_MODE_RELAY
+                                                               : ROLL_MODE_STANDALONE;
     (void)text;
     if (line->mode_seen && line->out->mode != mode) {
-        return usage("choose one of --standalone, --agent, --root");
+        return usage("choose one of --standalone, --agent, --root, --relay");
     }
     line->mode_seen = true;
     line->out->mode = mode;
@@ -164,10 +165,26 @@ static int print_version(const struct roll_option *option, const char *text, voi
 
 static void print_help(const struct roll_option *table)
 {
-    printf("usage: rollcalld [--standalone | --agent | --root] [OPTION]...\n"
+    printf("usage: rollcalld [--standalone | --agent | --root | --relay] [OPTION]...\n"
            "Watches the ranks whose rings lie in DIR and says which rank keeps the others waiting, and why.\n\n");
     roll_options_print(table, false, 21);
     printf("\nExit status: 0 clean, 1 a finding, 2 usage, 3 something cannot be reached, read or bound.\n");
+}
+
+/* A relay has no rings, judges nothing and keeps nothing. */
+static int check_relay(const struct roll_options *o)
+{
+    if (o->listens == 0 || o->listens > ROLL_RELAY_LISTEN_MAX) {
+        return usage("--relay needs --listen EP, at most %d: where its agents connect to", ROLL_RELAY_LISTEN_MAX);
+    }
+    if (o->json || o->http || o->expect || o->trace || o->policy_set || o->digest || o->stream || o->linger_s) {
+        return usage("--json, --http, --expect, --trace, --policy, --digest, --stream and --linger belong to the root "
+                     "and its agents, not to --relay");
+    }
+    if (o->dir[0]) {
+        return usage("--dir is for rings, which a relay does not read: leave it out with --relay");
+    }
+    return -1;
 }
 
 /* Checks what each mode needs and does not take. */
@@ -179,15 +196,20 @@ static int check(struct roll_options *o)
         env = getenv("ROLLCALL_CURVE_DIR");
         o->curve_dir = env && env[0] ? env : NULL;
     }
-    if (agent && !o->connect) {
+    bool relay = o->mode == ROLL_MODE_RELAY;
+    if ((agent || relay) && !o->connect) {
         env = getenv("ROLLCALL_DAEMON");
         o->connect = env && env[0] ? env : NULL;
         if (!o->connect || !roll_net_endpoint_ok(o->connect)) {
-            return usage("--agent needs --connect EP (or ROLLCALL_DAEMON): the root to stream to");
+            return usage("--%s needs --connect EP (or ROLLCALL_DAEMON): the root to send to",
+                         agent ? "agent" : "relay");
         }
     }
-    if (!agent && o->connect) {
-        return usage("--connect is for --agent");
+    if (!agent && !relay && o->connect) {
+        return usage("--connect is for --agent and --relay");
+    }
+    if (relay) {
+        return check_relay(o);
     }
     if (agent && (o->listens || o->json || o->http || o->expect)) {
         return usage("--listen, --json, --http and --expect belong to the root, not to --agent");
@@ -252,11 +274,14 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
          &(struct roll_option_own){take_mode, &line, NULL}},
         {"root", 0, ROLL_OPT_OWN, NULL, "take what agents send, judge it, answer consoles",
          &(struct roll_option_own){take_mode, &line, NULL}},
+        {"relay", 0, ROLL_OPT_OWN, NULL, "between agents and root: add up digests, pass on the rest",
+         &(struct roll_option_own){take_mode, &line, NULL}},
         {"dir", 0, ROLL_OPT_OWN, "DIR", "ring directory (default: ROLLCALL_DIR, else /dev/shm/rollcall-UID)",
          &(struct roll_option_own){take_dir, out, "no directory name"}},
-        {"listen", 0, ROLL_OPT_OWN, "EP", "root: tcp://ADDR:PORT or ipc://PATH, repeatable (default: ipc://DIR/root)",
+        {"listen", 0, ROLL_OPT_OWN, "EP",
+         "root, relay: tcp://ADDR:PORT or ipc://PATH, repeatable (default: ipc://DIR/root)",
          &(struct roll_option_own){take_listen, out, "not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH"}},
-        {"connect", 0, ROLL_OPT_OWN, "EP", "agent: the root (default: ROLLCALL_DAEMON)",
+        {"connect", 0, ROLL_OPT_OWN, "EP", "agent, relay: the root, or a relay (default: ROLLCALL_DAEMON)",
          &(struct roll_option_own){take_connect, &out->connect,
                                    "not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH"}},
         {"policy", 0, ROLL_OPT_OWN, "P",

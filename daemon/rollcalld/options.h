@@ -4,9 +4,10 @@
 #ifndef ROLL_DAEMON_ROLLCALLD_OPTIONS_H
 #define ROLL_DAEMON_ROLLCALLD_OPTIONS_H
 
+#include "daemon/relay/relay.h"
 #include "daemon/root/root.h"
 
-enum roll_mode { ROLL_MODE_STANDALONE, ROLL_MODE_AGENT, ROLL_MODE_ROOT };
+enum roll_mode { ROLL_MODE_STANDALONE, ROLL_MODE_AGENT, ROLL_MODE_ROOT, ROLL_MODE_RELAY };
 
 struct roll_options {
     enum roll_mode mode;

@@ -18,6 +18,7 @@
 
 #define ACK_NS        (100 * ROLL_MS) /* as often as heartbeats ask for it */
 #define ACK_RECORDS   1024 /* an ACK goes out after so many records as well: an eighth of an agent's window */
+#define AGAIN_NS      (1000 * ROLL_MS) /* as seldom, where only digests come */
 #define RESYNC_NS     (200 * ROLL_MS)
 #define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
 #define FRESH_RECORDS 2048 /* a ring is up to date when at most so many of its records are on their way */
@@ -76,6 +77,7 @@ static void drop_peer(roll_root_t *root, struct roll_peer *peer)
     for (size_t i = 0; i < root->peers_used; i++) {
         if (root->peers[i] == peer) {
             root->peers[i] = root->peers[--root->peers_used];
+            roll_map_fini(&peer->stream_at);
             free(peer->streams);
             free(peer);
             return;
@@ -85,12 +87,35 @@ static void drop_peer(roll_root_t *root, struct roll_peer *peer)
 
 static struct roll_peer_stream *find_stream(struct roll_peer *peer, uint64_t stream)
 {
-    for (size_t i = 0; i < peer->used; i++) {
-        if (peer->streams[i].stream == stream) {
-            return &peer->streams[i];
-        }
+    uint32_t at = roll_map_get(&peer->stream_at, stream);
+    return at != ROLL_MAP_NONE ? &peer->streams[at] : NULL;
+}
+
+static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stream, struct roll_run *run)
+{
+    if (ROLL_GROW(peer->streams, peer->room, peer->used + 1) != 0 ||
+        roll_map_add(&peer->stream_at, stream, (uint32_t)peer->used) != 0) {
+        return NULL;
     }
-    return NULL;
+    struct roll_peer_stream *s = &peer->streams[peer->used++];
+    *s = (struct roll_peer_stream){.stream = stream, .run = run};
+    return s;
+}
+
+/* The map is made anew from a peer that is gone: that is seldom. */
+static void drop_stream(struct roll_peer *peer, struct roll_peer_stream *s)
+{
+    *s = peer->streams[--peer->used];
+    roll_map_fini(&peer->stream_at);
+    for (size_t i = 0; i < peer->used; i++) {
+        (void)roll_map_add(&peer->stream_at, peer->streams[i].stream, (uint32_t)i);
+    }
+}
+
+static void clear_streams(struct roll_peer *peer)
+{
+    roll_map_fini(&peer->stream_at);
+    peer->used = 0;
 }
 
 static bool holds_live(const struct roll_peer *peer)
@@ -141,7 +166,7 @@ static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t st
         struct roll_peer *peer = root->peers[i];
         struct roll_peer_stream *s = peer->gone && peer != by ? find_stream(peer, stream) : NULL;
         if (s) {
-            *s = peer->streams[--peer->used];
+            drop_stream(peer, s);
             lose_peer(root, peer);
         }
     }
@@ -174,6 +199,7 @@ static void send_ack(struct roll_net_batch *batch, struct roll_peer *peer, struc
                                    .first = view.open_ticket};
     if (roll_net_batch_add(batch, peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof(ack)) == 0) {
         s->due = s->urgent = false;
+        s->flags = head.flags;
         s->fed = 0;
         s->ack_ns = now;
     }
@@ -259,7 +285,8 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     peer->gone = false;
     peer->expected = frame->head.seq + 1;
     peer->seen_ns = now;
-    peer->used = 0;
+    clear_streams(peer);
+    peer->unheard = peer->agents = 0;
     peer->drain_sent = 0;
     if (new) {
         roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) is here", peer->host, peer->pid);
@@ -280,18 +307,17 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     if (!err) {
         err = roll_run_frame(root, run, frame, raw, bytes);
     }
-    if (!err) {
-        err = ROLL_GROW(peer->streams, peer->room, peer->used + 1);
+    struct roll_peer_stream *s = find_stream(peer, frame->head.stream);
+    bool new = !s;
+    if (!err && new && !(s = add_stream(peer, frame->head.stream, run))) {
+        err = ROLL_E_NOMEM;
     }
     if (err) {
         root->refused_frames++;
         roll_log(ROLL_LOG_WARNING, "root: a ring of the agent on %s is refused: %s", peer->host, roll_strerror(err));
         return;
     }
-    struct roll_peer_stream *s = find_stream(peer, frame->head.stream);
-    if (!s) {
-        s = &peer->streams[peer->used++];
-        *s = (struct roll_peer_stream){.stream = frame->head.stream, .run = run};
+    if (new) {
         /* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
         roll_remedy_ask(peer, run);
         roll_remedy_resend(peer, run);
@@ -357,6 +383,30 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     root->batches += frame->head.type == ROLL_FRAME_RECORDS;
 }
 
+static void note_heartbeat(struct roll_peer *peer, const struct roll_frame *frame)
+{
+    struct roll_frame_heartbeat beat;
+    peer->unheard = 0;
+    if (frame->head.payload >= sizeof(beat)) {
+        memcpy(&beat, frame->payload, sizeof(beat));
+        peer->unheard = beat.unheard;
+        peer->agents = beat.agents;
+    }
+}
+
+/* Earlier acknowledgements may have been lost. A ring that sends digests only waits for none but that of its STATUS,
+ * and must hear when it need not be kept any more. */
+static void repeat_acks(struct roll_peer *peer, uint64_t now)
+{
+    for (size_t i = 0; i < peer->used; i++) {
+        struct roll_peer_stream *s = &peer->streams[i];
+        if (!s->run->digested || s->run->judge || now - s->ack_ns > AGAIN_NS ||
+            s->flags != roll_digested_flags(s->run)) {
+            s->due = s->urgent = true;
+        }
+    }
+}
+
 void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame,
                       const void *raw, size_t bytes, uint64_t now)
 {
@@ -385,9 +435,8 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         if (frame->head.first > peer->drain_echo) {
             peer->drain_echo = frame->head.first;
         }
-        for (size_t i = 0; i < peer->used; i++) { /* earlier acknowledgements may have been lost */
-            peer->streams[i].due = peer->streams[i].urgent = true;
-        }
+        note_heartbeat(peer, frame);
+        repeat_acks(peer, now);
         note_due(root, peer);
         break;
     case ROLL_FRAME_BYE:

@@ -5,6 +5,7 @@
 #ifndef ROLL_DAEMON_ROOT_ROOT_STATE_H
 #define ROLL_DAEMON_ROOT_ROOT_STATE_H
 
+#include "daemon/base/map.h"
 #include "daemon/feed/clock.h"
 #include "daemon/feed/feed.h"
 #include "daemon/http/metrics.h"
@@ -67,6 +68,7 @@ struct roll_peer_stream {
     bool live;        /* the ring's process lives, by the last STATUS */
     uint32_t fed;     /* records since the last ACK */
     uint64_t ack_ns;
+    uint32_t flags; /* of the last ACK */
 };
 
 struct roll_peer { /* an agent */
@@ -83,7 +85,10 @@ struct roll_peer { /* an agent */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
-    bool is_due; /* the peer stands in the root's list of those to which an acknowledgement is due */
+    struct roll_map stream_at; /* stream -> index of `streams` */
+    uint32_t unheard;          /* of a relay: live rings whose agents it does not hear at the moment */
+    uint32_t agents;           /* of a relay: those that it serves; 0: this is an agent */
+    bool is_due;               /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
 struct roll_cursor {

@@ -222,6 +222,11 @@ bool roll_net_has_input(void *socket)
     return (events_of(socket) & ZMQ_POLLIN) != 0;
 }
 
+bool roll_net_has_room(void *socket)
+{
+    return (events_of(socket) & ZMQ_POLLOUT) != 0;
+}
+
 static int send_error(void)
 {
     switch (errno) {
@@ -280,7 +285,7 @@ static int begin_message(void *socket, const void *identity, size_t identity_byt
     if (identity) {
         return zmq_send(socket, identity, identity_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 ? send_error() : 0;
     }
-    return events_of(socket) & ZMQ_POLLOUT ? 0 : ROLL_E_BUSY;
+    return roll_net_has_room(socket) ? 0 : ROLL_E_BUSY;
 }
 
 int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *identity, size_t identity_bytes,

@@ -72,6 +72,8 @@ void roll_net_batch_flush(struct roll_net_batch *batch, void *socket);
 int roll_net_fd(void *socket);
 /* Whether a frame can be received now. After a socket was used to send, its descriptor alone does not tell. */
 bool roll_net_has_input(void *socket);
+/* Whether a frame can be sent now without waiting (DEALER). */
+bool roll_net_has_room(void *socket);
 /* zmq_msg_recv without waiting; every message is received through this, so that ThreadSanitizer sees the handover. -1
  * and errno. */
 int roll_net_recv(zmq_msg_t *msg, void *socket);

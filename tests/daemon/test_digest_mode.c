@@ -17,8 +17,27 @@
 
 static struct synth rank[RANKS];
 static uint16_t comm[RANKS];
-static char node[2][300], where[320];
+#define LEVELS 2 /* most relays that stand above each other */
+
+static char node[2][300], where[320], door[LEVELS][320]; /* where: the root; door: of each relay */
+static pid_t relay[LEVELS];
+static int levels;    /* relays between the agents and the root */
 static uint32_t made; /* calls of each rank */
+
+/* Where agents connect to. */
+static const char *entrance(void)
+{
+    return levels > 0 ? door[levels - 1] : where;
+}
+
+static void start_relay(int i)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "relay%d.socket", i);
+    snprintf(door[i], sizeof(door[i]), "ipc://%s", harness_path(name));
+    relay[i] = DAEMON("relay.err", NULL, "--relay", "--listen", door[i], "--connect", i > 0 ? door[i - 1] : where);
+    assert_true(relay[i] > 0);
+}
 
 static void begin(pid_t agent[2], pid_t *root, const char *mode)
 {
@@ -26,10 +45,13 @@ static void begin(pid_t agent[2], pid_t *root, const char *mode)
     snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
     *root = DAEMON("root.err", NULL, "--root", mode, "--listen", where);
     assert_true(*root > 0);
+    for (int i = 0; i < levels; i++) {
+        start_relay(i);
+    }
     for (int i = 0; i < 2; i++) {
         snprintf(node[i], sizeof(node[i]), "%s", harness_path(i ? "d1" : "d0"));
         assert_int_equal(mkdir(node[i], 0700), 0);
-        agent[i] = DAEMON("agent.err", NULL, "--agent", "--dir", node[i], "--connect", where);
+        agent[i] = DAEMON("agent.err", NULL, "--agent", "--dir", node[i], "--connect", entrance());
         assert_true(agent[i] > 0);
     }
     for (int r = 0; r < RANKS; r++) {
@@ -100,6 +122,9 @@ static void end(pid_t agent[2], pid_t root)
     }
     harness_end(agent[0], SIGTERM);
     harness_end(agent[1], SIGTERM);
+    for (int i = levels; i-- > 0;) {
+        assert_int_equal(harness_end(relay[i], SIGTERM), 0);
+    }
     harness_end(root, SIGTERM);
 }
 
@@ -121,10 +146,18 @@ static void test_equal_calls_are_not_sent(void **state)
 
     assert_int_equal(harness_end(agent[1], SIGKILL), 128 + SIGKILL);
     go_on();
-    agent[1] = DAEMON("agent.err", NULL, "--agent", "--dir", node[1], "--connect", where);
+    agent[1] = DAEMON("agent.err", NULL, "--agent", "--dir", node[1], "--connect", entrance());
     assert_true(agent[1] > 0);
     assert_true(is_compared(client));
     nothing_was_found(client);
+
+    for (int i = 0; i < levels; i++) { /* a relay that dies takes nothing with it */
+        assert_int_equal(harness_end(relay[i], SIGKILL), 128 + SIGKILL);
+        go_on();
+        start_relay(i);
+        assert_true(is_compared(client));
+        nothing_was_found(client);
+    }
     roll_client_destroy(&client);
 
     assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
@@ -167,13 +200,16 @@ static json_t *said_of_a_wrong_call(const char *mode)
     return found;
 }
 
-static void test_a_wrong_call_is_told_as_it_is_told_streamed(void **state)
+/* Said by a root of this mode behind so many relays, it is what a root says to which the agents stream at once. */
+static void is_told_as_streamed(void **state, const char *mode, int relays)
 {
     static const char *const same[] = {"code", "certainty", "culprits_text", "seq", "field"};
+    levels = 0;
     json_t *streamed = said_of_a_wrong_call("--stream");
     assert_int_equal(harness_tear_down(state), 0);
     assert_int_equal(harness_set_up(state), 0);
-    json_t *digested = said_of_a_wrong_call("--digest");
+    levels = relays;
+    json_t *digested = said_of_a_wrong_call(mode);
     assert_string_equal(json_string_value(json_object_get(digested, "code")), "count-mismatch");
     assert_string_equal(json_string_value(json_object_get(digested, "culprits_text")), "3");
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
@@ -181,11 +217,31 @@ static void test_a_wrong_call_is_told_as_it_is_told_streamed(void **state)
         assert_non_null(one);
         if (!json_equal(one, other)) {
             char *told = json_dumps(one, JSON_ENCODE_ANY), *instead = json_dumps(other, JSON_ENCODE_ANY);
-            fail_msg("%s: %s streamed, %s by digests", same[i], told, instead);
+            fail_msg("%s: %s streamed, %s with %s and %d relays", same[i], told, instead, mode, relays);
         }
     }
     json_decref(streamed);
     json_decref(digested);
+}
+
+static void test_a_wrong_call_is_told_as_it_is_told_streamed(void **state)
+{
+    is_told_as_streamed(state, "--digest", 0);
+}
+
+static void test_a_relay_changes_nothing(void **state)
+{
+    is_told_as_streamed(state, "--digest", 1);
+}
+
+static void test_two_relays_change_nothing(void **state)
+{
+    is_told_as_streamed(state, "--digest", 2);
+}
+
+static void test_a_relay_passes_records_on(void **state)
+{
+    is_told_as_streamed(state, "--stream", 1);
 }
 
 /* Lets the job go on until the root has looked at records `opened` times at least, and looks at none any more. */
@@ -232,14 +288,35 @@ static void test_records_are_looked_at_only_as_long_as_needed(void **state)
     end(agent, root);
 }
 
+static void test_equal_calls_are_not_sent_through_relays(void **state)
+{
+    levels = LEVELS;
+    test_equal_calls_are_not_sent(state);
+}
+
+static void test_records_are_looked_at_through_a_relay(void **state)
+{
+    levels = 1;
+    test_records_are_looked_at_only_as_long_as_needed(state);
+}
+
+static int set_up(void **state)
+{
+    levels = 0;
+    return harness_set_up(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_equal_calls_are_not_sent, harness_set_up, harness_tear_down),
-        cmocka_unit_test_setup_teardown(test_a_wrong_call_is_told_as_it_is_told_streamed, harness_set_up,
-                                        harness_tear_down),
-        cmocka_unit_test_setup_teardown(test_records_are_looked_at_only_as_long_as_needed, harness_set_up,
-                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_equal_calls_are_not_sent, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_equal_calls_are_not_sent_through_relays, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_wrong_call_is_told_as_it_is_told_streamed, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_relay_changes_nothing, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_two_relays_change_nothing, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_relay_passes_records_on, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_records_are_looked_at_only_as_long_as_needed, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_records_are_looked_at_through_a_relay, set_up, harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,203 @@
+/*
+ * relay.c: the relay's loop: one thread that waits for its sockets, and ten times a second tells the level above what
+ * the agents below it have told.
+ *
+ * A relay has no engine, no trace and no state that could not be lost: it adds up digests (daemon/digest/sum.h) and
+ * passes on the rest. Where the level above is slow it reads less from below (relay_below.c).
+ */
+#include "daemon/relay/relay_state.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define POLL_MS  20
+#define PAUSE_MS 2 /* while there is no room above */
+#define SAID_NS  (60000 * ROLL_MS)
+#define STOP_NS  (1500 * ROLL_MS) /* longest time for what agents send before they are gone, too */
+
+void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, const char *what)
+{
+    uint64_t now = roll_mono_ns();
+    r->refused++;
+    if (r->refused_said_ns == 0 || now - r->refused_said_ns > SAID_NS) {
+        r->refused_said_ns = now;
+        roll_log(ROLL_LOG_WARNING, "relay: a frame of %s%s is refused: %s (%llu refused so far)",
+                 child ? "the agent on " : "a stranger", child && child->host ? child->host : "", what,
+                 (unsigned long long)r->refused);
+    }
+}
+
+/* loop */
+
+/* Waits until something can be done: nothing is read from below while there is no room above. */
+static void wait_for_work(struct roll_relay *r)
+{
+    zmq_pollitem_t items[2 * ROLL_RELAY_SOCKETS + 2] = {{r->above, 0, ZMQ_POLLIN, 0},
+                                                        {r->above_monitor, 0, ZMQ_POLLIN, 0}};
+    bool room = !r->welcomed || roll_relay_has_room(r);
+    int n = 2;
+    for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
+        if (r->below[i]) {
+            items[n++] = (zmq_pollitem_t){r->below_monitor[i], 0, ZMQ_POLLIN, 0};
+        }
+        if (r->below[i] && room) {
+            items[n++] = (zmq_pollitem_t){r->below[i], 0, ZMQ_POLLIN, 0};
+        }
+    }
+    zmq_poll(items, n, room ? POLL_MS : PAUSE_MS);
+}
+
+void roll_relay_run(roll_relay_t *r)
+{
+    uint64_t stop_ns = 0, looked_ns = 0;
+    roll_relay_hello(r, roll_mono_ns());
+    for (;;) {
+        wait_for_work(r);
+        uint64_t now = roll_mono_ns();
+        if (roll_net_monitor_read(r->above_monitor, "relay")) {
+            roll_relay_hello(r, now);
+        }
+        roll_relay_hear_above(r, now);
+        int taken = 0;
+        for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
+            if (r->below[i]) {
+                roll_net_monitor_read(r->below_monitor[i], "relay");
+                taken += roll_relay_hear_below(r, r->below[i], now);
+            }
+        }
+        roll_relay_tell_above(r, now);
+        if (now - looked_ns > 100 * ROLL_MS) {
+            looked_ns = now;
+            roll_relay_look_after(r, now);
+        }
+        if (atomic_load(r->o.stop) && stop_ns == 0) {
+            stop_ns = now;
+        }
+        if (stop_ns != 0 && (taken == 0 || now - stop_ns > STOP_NS)) {
+            break;
+        }
+    }
+    struct roll_frame_head bye = {.type = ROLL_FRAME_BYE};
+    uint64_t seq;
+    (void)roll_relay_send(r, bye, NULL, 0, &seq);
+    roll_net_batch_flush(&r->batch, r->above);
+}
+
+/* life */
+
+static int open_above(struct roll_relay *r, char *why, size_t why_size)
+{
+    uint64_t random = 0;
+    char identity[160];
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+        random = roll_real_ns();
+    }
+    if (gethostname(r->host, sizeof(r->host) - 1) != 0) {
+        snprintf(r->host, sizeof(r->host), "unknown");
+    }
+    snprintf(identity, sizeof(identity), "relay/%s/%d/%016llx", r->host, (int)getpid(), (unsigned long long)random);
+    r->above = roll_net_dealer(r->o.context, roll_net_takes_keys(r->o.above) ? r->o.client_keys : NULL, identity, 500);
+    r->above_monitor = r->above ? roll_net_monitor(r->o.context, r->above, "above") : NULL;
+    if (!r->above_monitor) {
+        snprintf(why, why_size, "cannot make a socket: %s", zmq_strerror(errno));
+        return ROLL_E_IO;
+    }
+    if (zmq_connect(r->above, r->o.above) != 0) {
+        snprintf(why, why_size, "cannot connect to %s: %s", r->o.above, zmq_strerror(errno));
+        return ROLL_E_ARG;
+    }
+    return 0;
+}
+
+static int bind_one(struct roll_relay *r, unsigned i, char *why, size_t why_size)
+{
+    const char *endpoint = r->o.listen[i];
+    unsigned curve = r->o.server_keys && roll_net_takes_keys(endpoint);
+    if (!r->below[curve]) {
+        r->below[curve] = roll_net_router(r->o.context, curve ? r->o.server_keys : NULL);
+        r->below_monitor[curve] =
+            r->below[curve] ? roll_net_monitor(r->o.context, r->below[curve], curve ? "below-curve" : "below") : NULL;
+    }
+    if (!r->below_monitor[curve]) {
+        snprintf(why, why_size, "cannot make a socket: %s", zmq_strerror(errno));
+        return ROLL_E_IO;
+    }
+    if (roll_net_bind(r->below[curve], endpoint) != 0) {
+        int e = errno;
+        snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
+        return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);
+    }
+    size_t size = sizeof(r->endpoint[i]);
+    if (zmq_getsockopt(r->below[curve], ZMQ_LAST_ENDPOINT, r->endpoint[i], &size) != 0) {
+        snprintf(r->endpoint[i], sizeof(r->endpoint[i]), "%s", endpoint);
+    }
+    if (strncmp(r->endpoint[i], "ipc://", 6) == 0) {
+        chmod(r->endpoint[i] + 6, 0600);
+    }
+    return 0;
+}
+
+int roll_relay_new(const struct roll_relay_options *options, roll_relay_t **out, char *why, size_t why_size)
+{
+    struct roll_relay *r = calloc(1, sizeof(*r));
+    int err = r && (r->payload = malloc(ROLL_RELAY_PAYLOAD)) ? 0 : ROLL_E_NOMEM;
+    if (err) {
+        snprintf(why, why_size, "%s", roll_strerror(err));
+        goto out;
+    }
+    r->o = *options;
+    for (unsigned i = 0; i < r->o.listens && !err; i++) {
+        err = bind_one(r, i, why, why_size);
+    }
+    err = err ? err : open_above(r, why, why_size);
+out:
+    if (err) {
+        roll_relay_destroy(&r);
+    }
+    *out = r;
+    return err;
+}
+
+const char *roll_relay_endpoint(const roll_relay_t *relay, unsigned i)
+{
+    return i < relay->o.listens ? relay->endpoint[i] : NULL;
+}
+
+static void close_socket(void **socket, void **monitor)
+{
+    if (*monitor) {
+        zmq_socket_monitor(*socket, NULL, 0);
+        zmq_close(*monitor);
+    }
+    if (*socket) {
+        zmq_close(*socket);
+    }
+    *socket = *monitor = NULL;
+}
+
+void roll_relay_destroy(roll_relay_t **relay)
+{
+    struct roll_relay *r = *relay;
+    if (!r) {
+        return;
+    }
+    close_socket(&r->above, &r->above_monitor);
+    for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
+        close_socket(&r->below[i], &r->below_monitor[i]);
+    }
+    roll_relay_below_fini(r);
+    roll_digest_fini(&r->came);
+    roll_digest_fini(&r->up);
+    free(r->payload);
+    free(r);
+    *relay = NULL;
+}

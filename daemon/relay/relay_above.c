@@ -1,0 +1,329 @@
+/*
+ * relay_above.c: the relay as an agent: what it tells the level above, and to whom below it gives what it hears.
+ *
+ * What the level above sends about a ring goes to the agent that has the ring; what is about a run, to all agents with
+ * rings of the run. Nothing that comes from above is kept here: whatever is lost is asked for or told again by the
+ * root, as it is to agents.
+ */
+#include "daemon/relay/relay_state.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/json.h"
+#include "daemon/base/log.h"
+#include "daemon/digest/digest_bytes.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HELLO_NS     (3000 * ROLL_MS)
+#define HEARTBEAT_NS (100 * ROLL_MS)
+#define TELL_NS      (100 * ROLL_MS)
+#define COUNT_NS     (1000 * ROLL_MS) /* how often the number of calls is told when nothing else is new */
+
+/* out */
+
+int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
+{
+    head.seq = r->seq + 1;
+    int err = roll_net_batch_add(&r->batch, r->above, NULL, 0, &head, payload, bytes);
+    if (!err) {
+        *seq = ++r->seq;
+    }
+    return err;
+}
+
+bool roll_relay_has_room(const struct roll_relay *r)
+{
+    return roll_net_has_room(r->above);
+}
+
+void roll_relay_hello(struct roll_relay *r, uint64_t now)
+{
+    roll_net_batch_flush(&r->batch, r->above);
+    r->welcomed = false;
+    r->hello_ns = now;
+    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld --relay", "host", roll_text_to_json(r->host),
+                              "pid", (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(r->endpoint[0]));
+    if (!hello) {
+        return;
+    }
+    struct roll_frame_head head = {.type = ROLL_FRAME_HELLO, .seq = r->seq + 1};
+    if (roll_net_send_json(r->above, NULL, 0, &head, hello) == 0) {
+        r->hello_seq = ++r->seq;
+    }
+    json_decref(hello);
+}
+
+static void heartbeat(struct roll_relay *r, uint64_t token, uint64_t now)
+{
+    struct roll_frame_heartbeat beat = {.unheard = roll_relay_unheard(r, now), .agents = (uint32_t)r->children};
+    struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token};
+    uint64_t seq;
+    (void)roll_relay_send(r, head, &beat, sizeof(beat), &seq);
+}
+
+void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child)
+{
+    struct roll_frame_sight sight = {.heard = 0};
+    uint64_t seq;
+    for (size_t i = 0; i < r->rings && r->welcomed; i++) {
+        const struct relay_ring *ring = &r->ring[i];
+        if (ring->child == child && ring->live) {
+            struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = ring->stream};
+            (void)roll_relay_send(r, head, &sight, sizeof(sight), &seq);
+        }
+    }
+}
+
+/* All of it is told anew: everything in a digest is a total. */
+static void tell_again(struct relay_run *run)
+{
+    roll_sum_again(run->sum);
+    run->calls_told = 0;
+    run->again = true;
+}
+
+static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
+{
+    struct roll_digest_cursor cursor = {0};
+    uint64_t calls = 0, seq;
+    for (size_t i = 0; i < run->calls_room; i++) {
+        calls += run->calls[i];
+    }
+    roll_digest_clear(&r->up);
+    roll_sum_cut(run->sum, now, &r->up);
+    roll_digest_keep_hints(&run->said, &r->up, run->again);
+    run->again = false;
+    struct roll_frame_head head = {.type = ROLL_FRAME_DIGEST, .stream = run->stream, .first = calls};
+    size_t bytes = roll_digest_encode(&r->up, &cursor, r->payload, ROLL_RELAY_PAYLOAD);
+    if (bytes == 0 && !r->up.short_of_memory && (calls == run->calls_told || now - run->told_ns < COUNT_NS)) {
+        return;
+    }
+    int err = 0;
+    do {
+        err = roll_relay_send(r, head, r->payload, bytes, &seq);
+    } while (!err && (bytes = roll_digest_encode(&r->up, &cursor, r->payload, ROLL_RELAY_PAYLOAD)) != 0);
+    if (err || r->up.short_of_memory) {
+        tell_again(run);
+        return;
+    }
+    run->calls_told = calls;
+    run->told_ns = now;
+}
+
+/* All children have done what a drain asks for. */
+static bool drained(const struct roll_relay *r)
+{
+    for (size_t i = 0; i < r->children; i++) {
+        const struct relay_child *child = r->child[i];
+        if (!child->silent && child->drain_echo < r->drain) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
+{
+    if (!r->welcomed && now - r->hello_ns > HELLO_NS) {
+        if (!r->said_unreachable) {
+            r->said_unreachable = true;
+            roll_log(ROLL_LOG_WARNING,
+                     "relay: %s cannot be reached; the agents keep what they have, and are told later", r->o.above);
+        }
+        roll_relay_hello(r, now);
+    }
+    if (!r->welcomed) {
+        return;
+    }
+    bool over = r->drain != 0 && drained(r);
+    if ((over || now - r->tell_ns >= TELL_NS) && roll_relay_has_room(r)) {
+        r->tell_ns = now;
+        for (size_t i = 0; i < r->runs; i++) {
+            tell_run(r, &r->run[i], now);
+        }
+    }
+    if (over) { /* behind the digests; where there is no room the root asks again */
+        heartbeat(r, r->drain, now);
+        r->drain = 0;
+    }
+    if (now - r->heartbeat_ns >= HEARTBEAT_NS) {
+        r->heartbeat_ns = now;
+        heartbeat(r, 0, now);
+    }
+    roll_net_batch_flush(&r->batch, r->above);
+}
+
+/* in */
+
+/* The level above has begun a conversation: all that the children have is told in it. */
+static void begin(struct roll_relay *r)
+{
+    r->welcomed = true;
+    r->drain = 0;
+    if (!r->said_connected || r->said_unreachable) {
+        roll_log(ROLL_LOG_INFO, "relay: connected to %s", r->o.above);
+    }
+    r->said_connected = true;
+    r->said_unreachable = false;
+    for (size_t i = 0; i < r->runs; i++) {
+        tell_again(&r->run[i]);
+    }
+    for (size_t i = 0; i < r->children; i++) {
+        struct relay_child *child = r->child[i];
+        roll_relay_welcome(r, child, !child->waits);
+        child->synced = child->synced && child->waits;
+        child->waits = false;
+    }
+}
+
+static void welcome(struct roll_relay *r, const struct roll_frame *frame, uint64_t now)
+{
+    json_t *json = roll_net_json(frame);
+    const char *policy = json ? json_string_value(json_object_get(json, "policy")) : NULL;
+    bool resync = json && json_is_true(json_object_get(json, "resync"));
+    snprintf(r->policy, sizeof(r->policy), "%s", policy ? policy : "");
+    json_decref(json);
+    if (resync) {
+        roll_relay_hello(r, now);
+    } else if (frame->head.seq == r->hello_seq && !r->welcomed) {
+        begin(r);
+    }
+}
+
+static void pass_down(struct roll_relay *r, const struct relay_child *child, const struct roll_frame_head *head,
+                      const void *payload, size_t bytes)
+{
+    int err = roll_net_send(child->socket, child->id, child->id_bytes, head, payload, bytes);
+    if (err && err != ROLL_E_UNREACHABLE) {
+        roll_relay_refuse(r, child, "nothing can be sent to it");
+    }
+}
+
+/* About one ring: to the agent that has it. An ACK says up to which frame of its own numbers the agent was read. */
+static void to_owner(struct roll_relay *r, const struct roll_frame *frame)
+{
+    const struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
+    if (!ring || !ring->child || !ring->child->synced) {
+        return;
+    }
+    struct roll_frame_head head = frame->head;
+    if (head.type == ROLL_FRAME_ACK) {
+        head.seq = roll_relay_own_number(ring->child, head.seq);
+    }
+    pass_down(r, ring->child, &head, frame->payload, frame->head.payload);
+}
+
+/* To all agents with rings of the run, which an agent knows by one of its own rings. */
+static void to_run(struct roll_relay *r, const struct roll_frame *frame)
+{
+    const struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
+    for (size_t i = 0; ring && i < r->children; i++) {
+        struct roll_frame_head head = frame->head;
+        head.stream = r->child[i]->synced ? roll_relay_stream_in(r, r->child[i], ring->run) : 0;
+        if (head.stream != 0) {
+            pass_down(r, r->child[i], &head, frame->payload, frame->head.payload);
+        }
+    }
+}
+
+static void to_all(struct roll_relay *r, const struct roll_frame_head *head, const void *payload, size_t bytes)
+{
+    for (size_t i = 0; i < r->children; i++) {
+        if (r->child[i]->synced) {
+            pass_down(r, r->child[i], head, payload, bytes);
+        }
+    }
+}
+
+/* The streams of a question that this child has; owned. */
+static json_t *streams_of(const struct roll_relay *r, const struct relay_child *child, const json_t *streams)
+{
+    json_t *mine = json_array(), *text;
+    size_t i;
+    json_array_foreach((json_t *)streams, i, text)
+    {
+        const char *name = json_string_value(text);
+        const struct relay_ring *ring = name ? roll_relay_ring_of(r, strtoull(name, NULL, 16)) : NULL;
+        if (ring && ring->child == child) {
+            json_array_append(mine, text);
+        }
+    }
+    return mine;
+}
+
+/* A question that names rings: an agent answers for each ring in it, also that it does not have the ring, so each agent
+ * is asked for its own. A question that names none goes to all. */
+static void ask(struct roll_relay *r, const struct roll_frame *frame)
+{
+    json_t *json = roll_net_json(frame);
+    const json_t *streams = json ? json_object_get(json, "streams") : NULL;
+    if (!streams) {
+        to_all(r, &frame->head, frame->payload, frame->head.payload);
+    }
+    for (size_t i = 0; streams && i < r->children; i++) {
+        json_t *mine = streams_of(r, r->child[i], streams), *one = json_copy(json);
+        if (one && json_array_size(mine) > 0 && r->child[i]->synced) {
+            json_object_set(one, "streams", mine);
+            (void)roll_net_send_json(r->child[i]->socket, r->child[i]->id, r->child[i]->id_bytes, &frame->head, one);
+        }
+        json_decref(mine);
+        json_decref(one);
+    }
+    json_decref(json);
+}
+
+static void handle(struct roll_relay *r, const struct roll_frame *frame, uint64_t now)
+{
+    switch (frame->head.type) {
+    case ROLL_FRAME_WELCOME:
+        welcome(r, frame, now);
+        break;
+    case ROLL_FRAME_ACK:
+    case ROLL_FRAME_SETTINGS:
+        to_owner(r, frame);
+        break;
+    case ROLL_FRAME_EXCERPT:
+        to_run(r, frame);
+        break;
+    case ROLL_FRAME_CONTROL:
+        to_all(r, &frame->head, frame->payload, frame->head.payload);
+        break;
+    case ROLL_FRAME_ASK:
+        ask(r, frame);
+        break;
+    case ROLL_FRAME_HEARTBEAT:
+        if (frame->head.first != 0) {
+            r->drain = frame->head.first;
+            to_all(r, &frame->head, NULL, 0);
+        }
+        break;
+    case ROLL_FRAME_ERROR:
+        roll_log(ROLL_LOG_WARNING, "relay: the root refuses a frame: %.*s",
+                 (int)(frame->head.payload < 400 ? frame->head.payload : 400), (const char *)frame->payload);
+        break;
+    default:
+        break; /* a newer root may send other types */
+    }
+}
+
+void roll_relay_hear_above(struct roll_relay *r, uint64_t now)
+{
+    for (int i = 0; i < 4096; i++) {
+        zmq_msg_t msg;
+        zmq_msg_init(&msg);
+        if (roll_net_recv(&msg, r->above) < 0) {
+            zmq_msg_close(&msg);
+            return;
+        }
+        struct roll_frame frame;
+        if (roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL) == 0) {
+            handle(r, &frame, now);
+        }
+        zmq_msg_close(&msg);
+    }
+}

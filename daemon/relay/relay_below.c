@@ -1,0 +1,520 @@
+/*
+ * relay_below.c: the relay as a root: the agents that it serves, and what it does with each of their frames.
+ *
+ * Digests end here, in the sum of their run; every other frame about a ring is passed on as it is, with this relay's
+ * next number. A frame is read only where there is room for it above, so nothing is kept here and nothing lost: when
+ * the level above is slow, the agents' own windows fill, and their rings hold what is not sent. A queue of the relay's
+ * own was rejected: it would have to be bounded, and what it dropped would be noticed only by the root.
+ *
+ * A relay that dies loses nothing for the same reason: agents begin again with its successor, and tell totals.
+ */
+#include "daemon/relay/relay_state.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/digest/digest_bytes.h"
+#include "daemon/feed/clock.h"
+#include "daemon/feed/feed.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESYNC_NS (200 * ROLL_MS)
+#define HEARD_NS  (250 * ROLL_MS) /* as long as a root believes that it is up to date with an agent */
+#define MESSAGES  256             /* that are read in a turn */
+#define PASSED    65536           /* numbers that are kept of a child, when nothing is acknowledged */
+#define STAND_NS  (250 * ROLL_MS)
+
+/* children */
+
+static uint64_t hash_of(const void *socket, const void *id, size_t bytes)
+{
+    uint32_t a = roll_crc32c((uint32_t)(uintptr_t)socket, id, bytes), b = roll_crc32c(a ^ 0x9e3779b9u, id, bytes);
+    return (uint64_t)a << 32 | b;
+}
+
+/* The child of this address; NULL: there is none. */
+static struct relay_child *child_of(const struct roll_relay *r, const void *socket, const void *id, size_t bytes)
+{
+    uint32_t at = roll_map_get(&r->child_at, hash_of(socket, id, bytes));
+    struct relay_child *child = at != ROLL_MAP_NONE ? r->child[at] : NULL;
+    bool same = child && child->socket == socket && child->id_bytes == bytes && memcmp(child->id, id, bytes) == 0;
+    return same ? child : NULL;
+}
+
+static void child_destroy(struct relay_child **child)
+{
+    if (*child) {
+        free((*child)->host);
+        free((*child)->passed);
+        free(*child);
+        *child = NULL;
+    }
+}
+
+/* The map of addresses is made anew: children leave seldom. */
+static void drop_child(struct roll_relay *r, struct relay_child *child)
+{
+    for (size_t i = 0; i < r->rings; i++) {
+        r->ring[i].child = r->ring[i].child == child ? NULL : r->ring[i].child;
+    }
+    size_t keep = 0;
+    roll_map_fini(&r->child_at);
+    for (size_t i = 0; i < r->children; i++) {
+        if (r->child[i] != child) {
+            r->child[keep] = r->child[i];
+            (void)roll_map_add(&r->child_at,
+                               hash_of(r->child[keep]->socket, r->child[keep]->id, r->child[keep]->id_bytes),
+                               (uint32_t)keep);
+            keep++;
+        }
+    }
+    r->children = keep;
+    child_destroy(&child);
+}
+
+static struct relay_child *add_child(struct roll_relay *r, void *socket, const void *id, size_t bytes)
+{
+    uint64_t hash = hash_of(socket, id, bytes);
+    if (r->children >= ROLL_RELAY_CHILDREN || roll_map_get(&r->child_at, hash) != ROLL_MAP_NONE ||
+        ROLL_GROW(r->child, r->child_room, r->children + 1) != 0) {
+        return NULL;
+    }
+    struct relay_child *child = calloc(1, sizeof(*child));
+    if (!child || roll_map_add(&r->child_at, hash, (uint32_t)r->children) != 0) {
+        free(child);
+        return NULL;
+    }
+    child->socket = socket;
+    child->id_bytes = bytes;
+    memcpy(child->id, id, bytes);
+    r->child[r->children++] = child;
+    return child;
+}
+
+void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync)
+{
+    json_t *json = json_pack("{s:b}", "resync", (int)resync);
+    struct roll_frame_head head = {.type = ROLL_FRAME_WELCOME, .seq = resync ? 0 : child->hello_seq};
+    if (json && r->policy[0]) {
+        json_object_set_new(json, "policy", json_string(r->policy));
+    }
+    if (json) {
+        (void)roll_net_send_json(child->socket, child->id, child->id_bytes, &head, json);
+    }
+    json_decref(json);
+}
+
+/* An agent that was started anew has the number of its predecessor, so what it tells takes the place of what that one
+ * told. false: no memory, or too many. */
+static bool place_of(struct roll_relay *r, const char *host, const char *dir, uint32_t *place)
+{
+    size_t bytes = strlen(host) + strlen(dir) + 2, at = 0;
+    char *name = malloc(bytes);
+    if (!name) {
+        return false;
+    }
+    snprintf(name, bytes, "%s\n%s", host, dir);
+    while (at < r->places && strcmp(r->place[at], name) != 0) {
+        at++;
+    }
+    *place = (uint32_t)at;
+    if (at < r->places) {
+        free(name);
+        return true;
+    }
+    if (at == ROLL_RELAY_CHILDREN || ROLL_GROW(r->place, r->place_room, at + 1) != 0) {
+        free(name);
+        return false;
+    }
+    r->place[r->places++] = name;
+    return true;
+}
+
+static void hello(struct roll_relay *r, void *socket, const void *id, size_t bytes, const struct roll_frame *frame,
+                  uint64_t now)
+{
+    json_t *json = roll_net_json(frame);
+    const char *host = json ? json_string_value(json_object_get(json, "host")) : NULL;
+    const char *dir = json ? json_string_value(json_object_get(json, "dir")) : NULL;
+    struct relay_child *child = child_of(r, socket, id, bytes);
+    bool new = !child;
+    uint32_t place = 0;
+    if (json && place_of(r, host ? host : "?", dir ? dir : "", &place) &&
+        (child || (child = add_child(r, socket, id, bytes)))) {
+        free(child->host);
+        child->host = strdup(host ? host : "?");
+        child->place = place;
+        child->synced = true;
+        child->silent = false;
+        child->hello_seq = frame->head.seq;
+        child->expected = frame->head.seq + 1;
+        child->seen_ns = now;
+        child->drain_echo = 0;
+        child->passed_at = child->passed_used = 0;
+        child->waits = !r->welcomed;
+        if (new) {
+            roll_log(ROLL_LOG_INFO, "relay: agent on %s is here", child->host ? child->host : "?");
+        }
+        if (r->welcomed) {
+            roll_relay_welcome(r, child, false);
+        }
+    } else {
+        roll_relay_refuse(r, child, "too many agents, or no memory");
+    }
+    json_decref(json);
+}
+
+/* numbers */
+
+static void note_passed(struct relay_child *child, uint64_t above, uint64_t own)
+{
+    if (child->passed_at == child->passed_used) {
+        child->passed_at = child->passed_used = 0;
+    }
+    if (child->passed_at > PASSED / 2) {
+        memmove(child->passed, child->passed + child->passed_at,
+                (child->passed_used - child->passed_at) * sizeof(*child->passed));
+        child->passed_used -= child->passed_at;
+        child->passed_at = 0;
+    }
+    if (child->passed_used >= PASSED || ROLL_GROW(child->passed, child->passed_room, child->passed_used + 1) != 0) {
+        child->passed[child->passed_used - 1] = (struct relay_passed){above, own}; /* acknowledged a little later */
+        return;
+    }
+    child->passed[child->passed_used++] = (struct relay_passed){above, own};
+}
+
+uint64_t roll_relay_own_number(struct relay_child *child, uint64_t above)
+{
+    while (child->passed_at < child->passed_used && child->passed[child->passed_at].above <= above) {
+        child->passed_at++;
+    }
+    return child->passed_at < child->passed_used ? child->passed[child->passed_at].own - 1 : child->expected - 1;
+}
+
+/* rings */
+
+struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t stream)
+{
+    uint32_t at = roll_map_get(&r->ring_at, stream);
+    return at != ROLL_MAP_NONE ? &r->ring[at] : NULL;
+}
+
+uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run)
+{
+    for (size_t i = 0; i < r->rings; i++) {
+        if (r->ring[i].child == child && r->ring[i].run == run) {
+            return r->ring[i].stream;
+        }
+    }
+    return 0;
+}
+
+uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now)
+{
+    uint32_t unheard = 0;
+    for (size_t i = 0; i < r->rings; i++) {
+        const struct relay_child *child = r->ring[i].child;
+        unheard += r->ring[i].live && child && !child->silent && now - child->seen_ns >= HEARD_NS;
+    }
+    for (size_t i = 0; i < r->children; i++) {
+        unheard += r->child[i]->silent ? 0 : r->child[i]->unheard;
+    }
+    return unheard;
+}
+
+static int run_of(struct roll_relay *r, const struct roll_frame *frame, uint32_t *run)
+{
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    int err = roll_feed_run_of(frame, job, &restart);
+    for (size_t i = 0; !err && i < r->runs; i++) {
+        if (r->run[i].restart == restart && strcmp(r->run[i].job, job) == 0) {
+            *run = (uint32_t)i;
+            return 0;
+        }
+    }
+    if (!err) {
+        err = ROLL_GROW(r->run, r->run_room, r->runs + 1);
+    }
+    roll_sum_t *sum = err ? NULL : roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND_NS});
+    if (err || !sum) {
+        return err ? err : ROLL_E_NOMEM;
+    }
+    *run = (uint32_t)r->runs;
+    r->run[r->runs] = (struct relay_run){.restart = restart, .sum = sum};
+    memcpy(r->run[r->runs++].job, job, sizeof(job));
+    return 0;
+}
+
+static int note_ring(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame)
+{
+    uint32_t run = 0;
+    struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
+    int err = run_of(r, frame, &run);
+    if (!err && !ring) {
+        err = ROLL_GROW(r->ring, r->ring_room, r->rings + 1);
+        err = err ? err : roll_map_add(&r->ring_at, frame->head.stream, (uint32_t)r->rings);
+        ring = err ? NULL : &r->ring[r->rings++];
+        if (ring) {
+            *ring = (struct relay_ring){.stream = frame->head.stream};
+        }
+    }
+    if (!err) {
+        ring->child = child; /* the newest announcement counts: an agent was started anew */
+        ring->run = run;
+        r->run[run].stream = frame->head.stream;
+    }
+    return err;
+}
+
+static int take_digest(struct roll_relay *r, const struct relay_child *child, const struct relay_ring *ring,
+                       const struct roll_frame *frame, uint64_t now)
+{
+    struct relay_run *run = &r->run[ring->run];
+    size_t before = run->calls_room;
+    int err = ROLL_GROW(run->calls, run->calls_room, (size_t)child->place + 1);
+    if (err) {
+        return err;
+    }
+    memset(run->calls + before, 0, (run->calls_room - before) * sizeof(*run->calls));
+    run->calls[child->place] = frame->head.first;
+    roll_digest_clear(&r->came);
+    err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &r->came) : 0;
+    return err ? err : roll_sum_take(run->sum, child->place, &r->came, now);
+}
+
+/* frames */
+
+static void pass_up(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame)
+{
+    struct roll_frame_head head = frame->head;
+    uint64_t above;
+    int err = roll_relay_send(r, head, frame->payload, frame->head.payload, &above);
+    if (err) { /* there was room; the connection has gone meanwhile */
+        child->synced = false;
+    } else {
+        note_passed(child, above, frame->head.seq);
+    }
+}
+
+/* A frame about a ring that this child has announced. */
+static void about_ring(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame, uint64_t now)
+{
+    struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
+    if (!ring || ring->child != child) {
+        roll_relay_refuse(r, child, "a frame is about a ring that the agent has not announced, or another one has");
+        return;
+    }
+    if (frame->head.type == ROLL_FRAME_DIGEST) {
+        if (take_digest(r, child, ring, frame, now) != 0) {
+            roll_relay_refuse(r, child, "a digest has parts that cannot be");
+        }
+        return;
+    }
+    if (frame->head.type == ROLL_FRAME_STATUS) {
+        struct roll_frame_status status;
+        memcpy(&status, frame->payload, sizeof(status));
+        ring->live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
+    }
+    pass_up(r, child, frame);
+}
+
+static void take_heartbeat(struct relay_child *child, const struct roll_frame *frame)
+{
+    struct roll_frame_heartbeat beat;
+    child->drain_echo = frame->head.first > child->drain_echo ? frame->head.first : child->drain_echo;
+    child->unheard = 0;
+    if (frame->head.payload >= sizeof(beat)) {
+        memcpy(&beat, frame->payload, sizeof(beat));
+        child->unheard = beat.unheard;
+    }
+}
+
+static void numbered(struct roll_relay *r, void *socket, const void *id, size_t bytes, const struct roll_frame *frame,
+                     uint64_t now)
+{
+    struct relay_child *child = child_of(r, socket, id, bytes);
+    if (!child) { /* it knew a predecessor of this relay */
+        struct relay_child unknown = {.socket = socket, .id_bytes = bytes};
+        memcpy(unknown.id, id, bytes);
+        roll_relay_welcome(r, &unknown, true);
+        return;
+    }
+    child->seen_ns = now;
+    if (child->waits) {
+        return;
+    }
+    if (!r->welcomed || !child->synced || frame->head.seq != child->expected) {
+        child->synced = false;
+        if (r->welcomed && now - child->resync_ns > RESYNC_NS) {
+            child->resync_ns = now;
+            roll_relay_welcome(r, child, true);
+        }
+        return;
+    }
+    child->expected++;
+    switch (frame->head.type) {
+    case ROLL_FRAME_RING:
+        if (note_ring(r, child, frame) != 0) {
+            roll_relay_refuse(r, child, "a ring cannot be taken");
+        } else {
+            pass_up(r, child, frame);
+        }
+        break;
+    case ROLL_FRAME_NOTE:
+        pass_up(r, child, frame);
+        break;
+    case ROLL_FRAME_HEARTBEAT:
+        take_heartbeat(child, frame);
+        break;
+    case ROLL_FRAME_BYE:
+        roll_log(ROLL_LOG_INFO, "relay: agent on %s leaves", child->host ? child->host : "?");
+        roll_relay_tell_unheard(r, child);
+        drop_child(r, child);
+        break;
+    default:
+        about_ring(r, child, frame, now);
+        break;
+    }
+}
+
+/* A console has come to the wrong door. */
+static void refer(const struct roll_relay *r, void *socket, const void *id, size_t bytes, uint64_t seq)
+{
+    char text[400];
+    snprintf(text, sizeof(text), "this is a relay, which judges nothing: ask the root, %s", r->o.above);
+    json_t *json = json_pack("{s:s}", "error", text);
+    struct roll_frame_head head = {.type = ROLL_FRAME_REPLY, .seq = seq};
+    if (json) {
+        (void)roll_net_send_json(socket, id, bytes, &head, json);
+    }
+    json_decref(json);
+}
+
+static void handle(struct roll_relay *r, void *socket, const void *id, size_t id_bytes, const void *raw, size_t bytes,
+                   uint64_t now)
+{
+    struct roll_frame frame;
+    int err = roll_frame_decode(raw, bytes, &frame, NULL);
+    if (err) {
+        roll_relay_refuse(r, child_of(r, socket, id, id_bytes), roll_strerror(err));
+        return;
+    }
+    switch (frame.head.type) {
+    case ROLL_FRAME_HELLO:
+        hello(r, socket, id, id_bytes, &frame, now);
+        break;
+    case ROLL_FRAME_QUERY:
+        refer(r, socket, id, id_bytes, frame.head.seq);
+        break;
+    case ROLL_FRAME_ANSWER: /* it has no number among the agent's frames, and none among ours */
+        if (r->welcomed && child_of(r, socket, id, id_bytes)) {
+            (void)roll_net_batch_add(&r->batch, r->above, NULL, 0, &frame.head, frame.payload, frame.head.payload);
+        }
+        break;
+    case ROLL_FRAME_RING:
+    case ROLL_FRAME_DEFS:
+    case ROLL_FRAME_RECORDS:
+    case ROLL_FRAME_UPDATES:
+    case ROLL_FRAME_STATUS:
+    case ROLL_FRAME_SIGHT:
+    case ROLL_FRAME_HEARTBEAT:
+    case ROLL_FRAME_BYE:
+    case ROLL_FRAME_NOTE:
+    case ROLL_FRAME_DIGEST:
+    case ROLL_FRAME_EXCERPT:
+    case ROLL_FRAME_PLACE:
+        numbered(r, socket, id, id_bytes, &frame, now);
+        break;
+    default:
+        roll_relay_refuse(r, child_of(r, socket, id, id_bytes), roll_strerror(ROLL_E_UNSUPPORTED));
+        break;
+    }
+}
+
+int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now)
+{
+    int n = 0;
+    for (int messages = 0; messages < MESSAGES && (!r->welcomed || roll_relay_has_room(r)); messages++) {
+        uint8_t id[ROLL_RELAY_ID_BYTES];
+        zmq_msg_t msg;
+        zmq_msg_init(&msg);
+        if (roll_net_recv(&msg, socket) < 0) {
+            zmq_msg_close(&msg);
+            break;
+        }
+        size_t id_bytes = zmq_msg_size(&msg) < sizeof(id) ? zmq_msg_size(&msg) : sizeof(id);
+        memcpy(id, zmq_msg_data(&msg), id_bytes);
+        bool more = zmq_msg_more(&msg);
+        zmq_msg_close(&msg);
+        for (unsigned part = 0; more; part++) {
+            zmq_msg_init(&msg);
+            if (roll_net_recv(&msg, socket) < 0) {
+                zmq_msg_close(&msg);
+                break;
+            }
+            more = zmq_msg_more(&msg);
+            n++;
+            if (part < ROLL_NET_PARTS) {
+                handle(r, socket, id, id_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg), now);
+            }
+            zmq_msg_close(&msg);
+        }
+        roll_net_batch_flush(&r->batch, r->above); /* so one message from below is at most one message above */
+    }
+    return n;
+}
+
+static bool holds_rings(const struct roll_relay *r, const struct relay_child *child)
+{
+    for (size_t i = 0; i < r->rings; i++) {
+        if (r->ring[i].child == child) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void roll_relay_look_after(struct roll_relay *r, uint64_t now)
+{
+    for (size_t i = r->children; i-- > 0;) {
+        struct relay_child *child = r->child[i];
+        if (child->silent && !holds_rings(r, child)) { /* another agent has announced them */
+            drop_child(r, child);
+            continue;
+        }
+        if (!child->silent && now - child->seen_ns > ROLL_FEED_UNSEEN_NS) {
+            roll_log(ROLL_LOG_WARNING, "relay: agent on %s has been silent for 10 s; its ranks are not seen any more",
+                     child->host ? child->host : "?");
+            roll_relay_tell_unheard(r, child);
+            child->silent = true;
+            child->synced = false;
+        }
+    }
+}
+
+void roll_relay_below_fini(struct roll_relay *r)
+{
+    for (size_t i = 0; i < r->children; i++) {
+        child_destroy(&r->child[i]);
+    }
+    for (size_t i = 0; i < r->runs; i++) {
+        roll_sum_destroy(&r->run[i].sum);
+        roll_digest_fini(&r->run[i].said);
+        free(r->run[i].calls);
+    }
+    for (size_t i = 0; i < r->places; i++) {
+        free(r->place[i]);
+    }
+    roll_map_fini(&r->child_at);
+    roll_map_fini(&r->ring_at);
+    free(r->child);
+    free(r->ring);
+    free(r->run);
+    free(r->place);
+}

@@ -1,0 +1,118 @@
+/*
+ * relay_state.h: what the files of the relay share. Private to relay*.c; one thread.
+ */
+#ifndef ROLL_DAEMON_RELAY_RELAY_STATE_H
+#define ROLL_DAEMON_RELAY_RELAY_STATE_H
+
+#include "daemon/base/map.h"
+#include "daemon/digest/sum.h"
+#include "daemon/relay/relay.h"
+#include "daemon/wire/net.h"
+#include "trace/frame.h"
+
+#define ROLL_RELAY_SOCKETS  2             /* plain (ipc, tcp without keys) and CURVE */
+#define ROLL_RELAY_CHILDREN 4096          /* more are refused: a level takes some 64 */
+#define ROLL_RELAY_PAYLOAD  (32u * 1024u) /* of one DIGEST frame */
+#define ROLL_RELAY_ID_BYTES 255u          /* longest routing id of ZeroMQ */
+
+/* A frame that was passed on: its number above, and the number that its sender gave it. */
+struct relay_passed {
+    uint64_t above, own;
+};
+
+struct relay_child { /* an agent, or another relay */
+    void *socket;
+    size_t id_bytes;
+    uint8_t id[ROLL_RELAY_ID_BYTES];
+    char *host;     /* owned */
+    uint32_t place; /* number of its host and directory: that of its predecessor, too. Its number in sums */
+    bool synced;    /* its frames come without a gap */
+    bool silent;    /* it has said nothing for long, and that was told above */
+    bool waits;     /* it has said HELLO, and is welcomed when the level above has welcomed this one */
+    uint64_t hello_seq, expected, seen_ns, resync_ns;
+    uint64_t drain_echo;
+    uint32_t unheard;            /* live rings below it whose agents it does not hear */
+    struct relay_passed *passed; /* owned; in order, from `passed_at` on */
+    size_t passed_at, passed_used, passed_room;
+};
+
+struct relay_ring {
+    uint64_t stream;
+    uint32_t run;
+    struct relay_child *child; /* borrowed; NULL: its agent has left */
+    bool live;
+};
+
+struct relay_run {
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    uint64_t stream; /* of one of its rings */
+    roll_sum_t *sum; /* owned */
+    uint64_t *calls; /* by the place of a child; owned */
+    size_t calls_room;
+    uint64_t calls_told, told_ns;
+    struct roll_digest said; /* its newest hints: a sum tells a hint once, and a root may have been started anew */
+    bool again;              /* they are told again */
+};
+
+struct roll_relay {
+    struct roll_relay_options o;
+    void *below[ROLL_RELAY_SOCKETS], *below_monitor[ROLL_RELAY_SOCKETS];
+    void *above, *above_monitor;
+    char endpoint[ROLL_RELAY_LISTEN_MAX][256];
+    char host[ROLL_NAME_BYTES];
+    struct roll_net_batch batch; /* frames for above that the socket does not have yet */
+    uint64_t seq;                /* number of the newest frame above */
+    bool welcomed, said_connected, said_unreachable;
+    char policy[16]; /* "": none was told */
+    uint64_t hello_seq, hello_ns, heartbeat_ns, tell_ns;
+    uint64_t drain; /* number of the drain that the level above waits for; 0 = none */
+    struct relay_child **child;
+    size_t children, child_room;
+    struct roll_map child_at; /* hash of a routing id -> index of `child` */
+    struct relay_ring *ring;
+    size_t rings, ring_room;
+    struct roll_map ring_at; /* stream -> index of `ring` */
+    struct relay_run *run;
+    size_t runs, run_room;
+    char **place; /* host and directory of each such number; owned */
+    size_t places, place_room;
+    struct roll_digest came, up;
+    uint8_t *payload; /* of DIGEST frames */
+    uint64_t refused, refused_said_ns;
+};
+
+/* relay.c */
+/* Notes a frame that cannot be taken; said at times. */
+void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, const char *what);
+
+/* relay_above.c: the conversation with the level above */
+/* Sends a frame with the next number; *seq becomes it. Errors as roll_net_batch_add. */
+int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const void *payload, size_t bytes,
+                    uint64_t *seq);
+/* There is room above for all that one message of a child can hold. */
+bool roll_relay_has_room(const struct roll_relay *r);
+void roll_relay_hello(struct roll_relay *r, uint64_t now);
+/* Takes what has come from above. */
+void roll_relay_hear_above(struct roll_relay *r, uint64_t now);
+/* What is due: HELLO, HEARTBEAT, digests. */
+void roll_relay_tell_above(struct roll_relay *r, uint64_t now);
+/* Says that the live rings of a child are not heard. */
+void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child);
+
+/* relay_below.c: the agents */
+/* Takes what waits on one socket, as far as there is room above. Returns how many frames. */
+int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now);
+/* Tells a child to begin again (resync), or that it is welcome. */
+void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync);
+/* Takes children that say nothing for silent. */
+void roll_relay_look_after(struct roll_relay *r, uint64_t now);
+struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t stream);
+/* The number that the child gave to the newest of its frames that was read above, where that read up to `above`. */
+uint64_t roll_relay_own_number(struct relay_child *child, uint64_t above);
+/* A live ring of this child in this run; 0: there is none. */
+uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
+uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now);
+void roll_relay_below_fini(struct roll_relay *r);
+
+#endif
