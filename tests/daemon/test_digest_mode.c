@@ -22,12 +22,13 @@ static uint16_t comm[RANKS];
 static char node[2][300], where[320], door[LEVELS][320]; /* where: the root; door: of each relay */
 static pid_t relay[LEVELS];
 static int levels;    /* relays between the agents and the root */
+static bool apart;    /* the second agent goes to the root at once; else a relay judges all by itself */
 static uint32_t made; /* calls of each rank */
 
-/* Where agents connect to. */
-static const char *entrance(void)
+/* Where agent i connects to. */
+static const char *entrance(int i)
 {
-    return levels > 0 ? door[levels - 1] : where;
+    return levels > 0 && !(apart && i == 1) ? door[levels - 1] : where;
 }
 
 static void start_relay(int i)
@@ -51,7 +52,7 @@ static void begin(pid_t agent[2], pid_t *root, const char *mode)
     for (int i = 0; i < 2; i++) {
         snprintf(node[i], sizeof(node[i]), "%s", harness_path(i ? "d1" : "d0"));
         assert_int_equal(mkdir(node[i], 0700), 0);
-        agent[i] = DAEMON("agent.err", NULL, "--agent", "--dir", node[i], "--connect", entrance());
+        agent[i] = DAEMON("agent.err", NULL, "--agent", "--dir", node[i], "--connect", entrance(i));
         assert_true(agent[i] > 0);
     }
     for (int r = 0; r < RANKS; r++) {
@@ -146,7 +147,7 @@ static void test_equal_calls_are_not_sent(void **state)
 
     assert_int_equal(harness_end(agent[1], SIGKILL), 128 + SIGKILL);
     go_on();
-    agent[1] = DAEMON("agent.err", NULL, "--agent", "--dir", node[1], "--connect", entrance());
+    agent[1] = DAEMON("agent.err", NULL, "--agent", "--dir", node[1], "--connect", entrance(1));
     assert_true(agent[1] > 0);
     assert_true(is_compared(client));
     nothing_was_found(client);
@@ -291,18 +292,21 @@ static void test_records_are_looked_at_only_as_long_as_needed(void **state)
 static void test_equal_calls_are_not_sent_through_relays(void **state)
 {
     levels = LEVELS;
+    apart = true;
     test_equal_calls_are_not_sent(state);
 }
 
 static void test_records_are_looked_at_through_a_relay(void **state)
 {
     levels = 1;
+    apart = true;
     test_records_are_looked_at_only_as_long_as_needed(state);
 }
 
 static int set_up(void **state)
 {
     levels = 0;
+    apart = false;
     return harness_set_up(state);
 }
 
