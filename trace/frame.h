@@ -29,7 +29,7 @@ enum roll_frame_type {
     ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
     ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
     ROLL_FRAME_STATUS = 7,    /* agent -> root; payload: struct roll_frame_status */
-    ROLL_FRAME_HEARTBEAT = 8, /* both ways; payload: of a relay struct roll_frame_heartbeat, else none */
+    ROLL_FRAME_HEARTBEAT = 8, /* both ways; payload: of a relay struct roll_frame_heartbeat */
     ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
     ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: struct roll_frame_control */
     ROLL_FRAME_QUERY = 11,    /* console -> root; JSON; see docs/FRAME.md */
@@ -113,8 +113,9 @@ _Static_assert(sizeof(struct roll_frame_settings) == 24, "part of the wire forma
 
 /* What a relay's HEARTBEAT says of those below it; an agent's has no payload. */
 struct roll_frame_heartbeat {
-    uint32_t unheard; /* rings of live processes whose agents have said nothing for 250 ms, and are not taken for gone */
-    uint32_t agents;  /* that the relay serves */
+    uint32_t
+        unheard;     /* rings of live processes whose agents have said nothing for 250 ms, and are not taken for gone */
+    uint32_t agents; /* that the relay serves */
 };
 _Static_assert(sizeof(struct roll_frame_heartbeat) == 8, "part of the wire format");
 

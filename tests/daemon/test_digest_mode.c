@@ -21,9 +21,10 @@ static uint16_t comm[RANKS];
 
 static char node[2][300], where[320], door[LEVELS][320]; /* where: the root; door: of each relay */
 static pid_t relay[LEVELS];
-static int levels;    /* relays between the agents and the root */
-static bool apart;    /* the second agent goes to the root at once; else a relay judges all by itself */
-static uint32_t made; /* calls of each rank */
+static const char *patience; /* --suspect-ms of the root */
+static int levels;           /* relays between the agents and the root */
+static bool apart;           /* the second agent goes to the root at once; else a relay judges all by itself */
+static uint32_t made;        /* calls of each rank */
 
 /* Where agent i connects to. */
 static const char *entrance(int i)
@@ -44,7 +45,7 @@ static void begin(pid_t agent[2], pid_t *root, const char *mode)
 {
     made = 0;
     snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
-    *root = DAEMON("root.err", NULL, "--root", mode, "--listen", where);
+    *root = DAEMON("root.err", NULL, "--root", mode, "--listen", where, "--suspect-ms", patience);
     assert_true(*root > 0);
     for (int i = 0; i < levels; i++) {
         start_relay(i);
@@ -303,8 +304,76 @@ static void test_records_are_looked_at_through_a_relay(void **state)
     test_records_are_looked_at_only_as_long_as_needed(state);
 }
 
+/* How many of the job's ranks the root hears. */
+static json_int_t heard(roll_client_t *client)
+{
+    json_t *status = harness_ask(client, "{s:s}", "op", "status"), *one;
+    json_int_t n = 0;
+    size_t i;
+    json_array_foreach(json_object_get(status, "ranks"), i, one)
+    {
+        n += json_is_true(json_object_get(one, "heard"));
+    }
+    json_decref(status);
+    return n;
+}
+
+/*
+ * An agent that does not run, behind a relay that does: its ranks seem to have stopped. Nobody is blamed: time does not
+ * pass while the root does not know more, and later it is known that they are not heard.
+ */
+static void test_an_agent_behind_a_relay_is_silent(void **state)
+{
+    (void)state;
+    pid_t agent[2], root;
+    levels = 1;
+    apart = true;
+    patience = "1000";
+    begin(agent, &root, "--stream");
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS && heard(client) == RANKS));
+    go_on();
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    assert_int_equal(kill(agent[0], SIGSTOP), 0);
+    go_on();
+    assert_true(HARNESS_UNTIL(heard(client) == RANKS / 2));
+    json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1);
+    assert_int_equal(json_array_size(json_object_get(all, "verdicts")), 0);
+    json_decref(all);
+    assert_int_equal(kill(agent[0], SIGCONT), 0);
+    assert_true(HARNESS_UNTIL(heard(client) == RANKS));
+    nothing_was_found(client);
+    roll_client_destroy(&client);
+    end(agent, root);
+}
+
+/* A console that asks a relay is told whom to ask. */
+static void test_a_relay_answers_no_question(void **state)
+{
+    (void)state;
+    pid_t agent[2], root;
+    levels = 1;
+    begin(agent, &root, "--digest");
+    roll_client_t *client = NULL;
+    char why[512] = "";
+    assert_true(HARNESS_UNTIL(access(door[0] + strlen("ipc://"), F_OK) == 0));
+    int err = roll_client_new(door[0], NULL, 10000, &client, why, sizeof(why));
+    json_t *reply = NULL;
+    if (!err) {
+        err = roll_client_query(client, json_pack("{s:s}", "op", "status"), 10000, &reply);
+    }
+    assert_int_equal(err, 0);
+    const char *text = json_string_value(json_object_get(reply, "error"));
+    assert_non_null(text);
+    assert_non_null(strstr(text, where));
+    json_decref(reply);
+    roll_client_destroy(&client);
+    end(agent, root);
+}
+
 static int set_up(void **state)
 {
+    patience = "5000";
     levels = 0;
     apart = false;
     return harness_set_up(state);
@@ -321,6 +390,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_relay_passes_records_on, set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_records_are_looked_at_only_as_long_as_needed, set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_records_are_looked_at_through_a_relay, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_an_agent_behind_a_relay_is_silent, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_relay_answers_no_question, set_up, harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

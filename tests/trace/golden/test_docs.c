@@ -226,6 +226,8 @@ static const struct member members[] = {
     M(roll_frame_settings, suspect_ns),
     M(roll_frame_settings, policy),
     M(roll_frame_settings, reserved),
+    M(roll_frame_heartbeat, unheard),
+    M(roll_frame_heartbeat, agents),
     M(roll_frame_excerpt, history),
     M(roll_frame_excerpt, wants),
     M(roll_frame_excerpt, reserved),
@@ -254,17 +256,17 @@ static const struct {
     {                                                                                                                  \
 #type, sizeof(struct type), file                                                                               \
     }
-    S(roll_ring_header, "RING"),     S(roll_record, "RING"),         S(roll_def_head, "RING"),
-    S(roll_def_comm, "RING"),        S(roll_def_callsite, "RING"),   S(roll_def_module, "RING"),
-    S(roll_def_stream, "RING"),      S(roll_def_thread, "RING"),     S(roll_def_layer, "RING"),
-    S(roll_def_graph, "RING"),       S(roll_graph_part, "RING"),     S(roll_callsite_line, "RING"),
-    S(roll_def_source, "RING"),      S(roll_def_line, "RING"),       S(roll_control, "RING"),
-    S(roll_def_stand, "RING"),       S(roll_def_name, "RING"),       S(roll_def_text, "RING"),
-    S(roll_control_change, "RING"),  S(roll_compare, "RING"),        S(roll_compare_cell, "RING"),
-    S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),    S(roll_frame_status, "FRAME"),
-    S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"),   S(roll_frame_control, "FRAME"),
-    S(roll_frame_settings, "FRAME"), S(roll_frame_excerpt, "FRAME"), S(roll_frame_want, "FRAME"),
-    S(roll_frame_place, "FRAME"),
+    S(roll_ring_header, "RING"),     S(roll_record, "RING"),           S(roll_def_head, "RING"),
+    S(roll_def_comm, "RING"),        S(roll_def_callsite, "RING"),     S(roll_def_module, "RING"),
+    S(roll_def_stream, "RING"),      S(roll_def_thread, "RING"),       S(roll_def_layer, "RING"),
+    S(roll_def_graph, "RING"),       S(roll_graph_part, "RING"),       S(roll_callsite_line, "RING"),
+    S(roll_def_source, "RING"),      S(roll_def_line, "RING"),         S(roll_control, "RING"),
+    S(roll_def_stand, "RING"),       S(roll_def_name, "RING"),         S(roll_def_text, "RING"),
+    S(roll_control_change, "RING"),  S(roll_compare, "RING"),          S(roll_compare_cell, "RING"),
+    S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),      S(roll_frame_status, "FRAME"),
+    S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"),     S(roll_frame_control, "FRAME"),
+    S(roll_frame_settings, "FRAME"), S(roll_frame_heartbeat, "FRAME"), S(roll_frame_excerpt, "FRAME"),
+    S(roll_frame_want, "FRAME"),     S(roll_frame_place, "FRAME"),
 #undef S
 };
 
