@@ -149,25 +149,24 @@ static int bind_one(struct roll_relay *r, unsigned i, char *why, size_t why_size
 int roll_relay_new(const struct roll_relay_options *options, roll_relay_t **out, char *why, size_t why_size)
 {
     struct roll_relay *r = calloc(1, sizeof(*r));
-    int err = ROLL_E_NOMEM;
-    if (!r || !(r->payload = malloc(ROLL_RELAY_PAYLOAD))) {
+    int err = r && (r->payload = malloc(ROLL_RELAY_PAYLOAD)) ? 0 : ROLL_E_NOMEM;
+    if (err) {
         snprintf(why, why_size, "%s", roll_strerror(err));
-        goto fail;
+    } else {
+        r->o = *options;
     }
-    r->o = *options;
-    for (unsigned i = 0; i < r->o.listens; i++) {
-        if ((err = bind_one(r, i, why, why_size)) != 0) {
-            goto fail;
-        }
+    for (unsigned i = 0; i < options->listens && !err; i++) {
+        err = bind_one(r, i, why, why_size);
     }
-    if ((err = open_above(r, why, why_size)) != 0) {
-        goto fail;
+    if (!err) {
+        err = open_above(r, why, why_size);
+    }
+    if (err) {
+        roll_relay_destroy(&r);
+        return err;
     }
     *out = r;
     return 0;
-fail:
-    roll_relay_destroy(&r);
-    return err;
 }
 
 const char *roll_relay_endpoint(const roll_relay_t *relay, unsigned i)

@@ -251,7 +251,9 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
                                agents_json(root, run), "remedies", roll_remedy_state(run), "losses", losses_json(run),
                                "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status && run->digested) {
-        json_object_set_new(status, "digests", roll_digested_json(run));
+        json_t *digests = roll_digested_json(run);
+        json_object_set_new(digests, "bytes", json_integer((json_int_t)root->bytes));
+        json_object_set_new(status, "digests", digests);
     }
     if (status && run->trace) {
         json_object_set_new(status, "trace", trace_json(run));

@@ -17,6 +17,7 @@ int roll_bench_compare(json_t *out, FILE *table); /* fail-fast: what the compare
 int roll_bench_graph(json_t *out, FILE *table);   /* launches of graphs, completion: in the rank, on a fake driver */
 int roll_bench_engine(json_t *out, FILE *table);  /* records in to verdict state, one core */
 int roll_bench_engine_scale(json_t *out, FILE *table); /* the same for 64 to 16,384 ranks, in step and apart */
+int roll_bench_scale(json_t *out, FILE *table);
 int roll_bench_digest(json_t *out, FILE *table);       /* calls compared by digests: folds, nodes, relays, root */
 int roll_bench_verdict(json_t *out, FILE *table);      /* wrong call to printed verdict, 16 ranks */
 int roll_bench_symbol(json_t *out, FILE *table);       /* names of the first verdict */

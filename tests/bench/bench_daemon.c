@@ -42,8 +42,7 @@ static int daemon_path(char *out, size_t size)
     return access(out, X_OK) == 0 ? 0 : ROLL_E_NOTFOUND;
 }
 
-/* Starts one daemon and reads the endpoint that it says on its ready descriptor. */
-int roll_bench_start(struct roll_bench_daemons *b, int slot, const char *const *extra, char *endpoint, size_t size)
+int roll_bench_launch(pid_t *daemon, const char *const *options, char *endpoint, size_t size)
 {
     char path[PATH_MAX], fd[16];
     int ends[2];
@@ -54,13 +53,13 @@ int roll_bench_start(struct roll_bench_daemons *b, int slot, const char *const *
     if (pipe(ends) != 0) {
         return ROLL_E_IO;
     }
-    b->daemon[slot] = fork();
-    if (b->daemon[slot] == 0) {
-        const char *argv[24] = {path, "--dir", b->dir, "--ready-fd", fd};
-        int n = 5;
+    *daemon = fork();
+    if (*daemon == 0) {
+        const char *argv[24] = {path, "--ready-fd", fd};
+        int n = 3;
         snprintf(fd, sizeof(fd), "%d", ends[1]);
-        for (; *extra; extra++) {
-            argv[n++] = *extra;
+        for (; *options; options++) {
+            argv[n++] = *options;
         }
         close(ends[0]);
         setenv("ROLLCALL_QUIET", "1", 1);
@@ -75,6 +74,16 @@ int roll_bench_start(struct roll_bench_daemons *b, int slot, const char *const *
     }
     endpoint[strcspn(endpoint, "\n")] = '\0';
     return said ? 0 : ROLL_E_UNREACHABLE;
+}
+
+/* Starts one daemon of the directory. */
+int roll_bench_start(struct roll_bench_daemons *b, int slot, const char *const *extra, char *endpoint, size_t size)
+{
+    const char *options[20] = {"--dir", b->dir};
+    for (int n = 2; *extra; extra++) {
+        options[n++] = *extra;
+    }
+    return roll_bench_launch(&b->daemon[slot], options, endpoint, size);
 }
 
 int roll_bench_open(struct roll_bench_daemons *b)

@@ -35,6 +35,9 @@ int roll_bench_open(struct roll_bench_daemons *b);
 /* Starts rollcalld in place `slot` with these options (borrowed, NULL at the end), and reads the endpoint that it says
  * on its ready descriptor. */
 int roll_bench_start(struct roll_bench_daemons *b, int slot, const char *const *extra, char *endpoint, size_t size);
+/* Starts rollcalld with these options (borrowed, NULL at the end), and reads the endpoint that it says when it is
+ * ready. 0 or a negative error; the process is to be ended in either case. */
+int roll_bench_launch(pid_t *daemon, const char *const *options, char *endpoint, size_t size);
 /* Ends the ranks and the daemons, and removes the directory. */
 void roll_bench_close(struct roll_bench_daemons *b);
 
