@@ -285,7 +285,7 @@ static int open_fleet(struct fleet *f, uint32_t ranks)
                                 f->root_at, sizeof(f->root_at));
     }
     for (uint32_t i = 0; i < f->relays && !err; i++) {
-        snprintf(f->door[i], sizeof(f->door[i]), "ipc://%s/relay%u.socket", f->dir, i);
+        snprintf(f->door[i], sizeof(f->door[i]), "ipc://%s/relay%u.socket", dir, i);
         err = roll_bench_launch(&f->relay[i],
                                 (const char *const[]){"--relay", "--listen", f->door[i], "--connect", f->root_at,
                                                       "--curve-dir", f->keys, NULL},
