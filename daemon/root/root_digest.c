@@ -96,7 +96,7 @@ json_t *roll_digested_json(const struct roll_run *run)
 
 /* input */
 
-void roll_digested_ring(struct roll_run *run, const struct roll_peer *peer, const struct roll_frame *frame)
+void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
 {
     struct roll_digested *d = run->digested;
     if (!d) {
@@ -116,7 +116,8 @@ void roll_digested_ring(struct roll_run *run, const struct roll_peer *peer, cons
     memcpy(r->header, frame->payload, ROLL_RING_HEADER_BYTES);
     r->begun = r->all = false; /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
-    roll_case_ask(run, peer);
+    r->asked = false;
+    d->unasked = true;
 }
 
 static int take_digest(struct roll_digested *d, const struct roll_peer *peer, const struct roll_frame *frame,
@@ -222,6 +223,7 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     if (last || now - d->look_ns >= LOOK_NS) {
         struct roll_digest up = {0};
         d->look_ns = now;
+        roll_case_ask_new(root, run);
         roll_sum_cut(d->sum, now, &up);
         if (last) { /* nobody is left who could move: what stands now stands for good */
             roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);

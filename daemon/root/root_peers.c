@@ -327,7 +327,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->due = s->urgent = true;
     note_due(root, peer);
     s->fresh = false;
-    roll_digested_ring(run, peer, frame);
+    roll_digested_ring(run, frame);
 }
 
 /* Takes a note about a process that has no ring: the note itself names the run. */

@@ -192,7 +192,7 @@ void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_c
 int roll_digested_new(struct roll_run *run);
 void roll_digested_destroy(struct roll_digested **digested);
 /* Takes a ring that an agent announces, a frame about a ring of the run, or a word about the process behind one. */
-void roll_digested_ring(struct roll_run *run, const struct roll_peer *peer, const struct roll_frame *frame);
+void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame);
 int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer,
                         const struct roll_frame *frame, const void *raw, size_t bytes);
 /* Looks at what the digests say, and asks for records where something does not agree. */

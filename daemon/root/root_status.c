@@ -3,6 +3,7 @@
  */
 #include "daemon/root/root_state.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/feed/families.h"
@@ -208,14 +209,39 @@ static json_t *losses_json(const struct roll_run *run)
     return losses;
 }
 
-/* Inserts a rank so that the list is in the order of the ranks, not of their arrival. */
-static void insert_rank(json_t *ranks, const struct roll_run *run, const struct roll_view_source *v)
+struct listed {
+    int32_t rank;
+    uint32_t source;
+};
+
+static int by_rank(const void *a, const void *b)
 {
-    size_t at = json_array_size(ranks);
-    while (at > 0 && json_integer_value(json_object_get(json_array_get(ranks, at - 1), "rank")) > v->info.world_rank) {
-        at--;
+    const struct listed *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
     }
-    json_array_insert_new(ranks, at, rank_json(run, v));
+    return x->source < y->source ? -1 : x->source > y->source;
+}
+
+/* The ranks in the order of their numbers, not of their arrival; returned owned; NULL without memory. */
+static json_t *ranks_json(const struct roll_run *run, const roll_engine_t *engine)
+{
+    struct roll_view_source source;
+    struct listed *list = NULL;
+    size_t room = 0;
+    uint32_t n = 0;
+    for (; roll_engine_source(engine, n, &source) && ROLL_GROW(list, room, n + 1u) == 0; n++) {
+        list[n] = (struct listed){source.info.world_rank, n};
+    }
+    json_t *ranks = json_array();
+    if (n > 0) {
+        qsort(list, n, sizeof(*list), by_rank);
+    }
+    for (uint32_t i = 0; i < n && roll_engine_source(engine, list[i].source, &source); i++) {
+        json_array_append_new(ranks, rank_json(run, &source));
+    }
+    free(list);
+    return ranks;
 }
 
 /* How much the run's trace keeps, and how much it could not keep. */
@@ -231,11 +257,7 @@ static json_t *trace_json(const struct roll_run *run)
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
 {
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
-    json_t *ranks = json_array(), *comms = json_array();
-    struct roll_view_source source;
-    for (uint32_t i = 0; roll_engine_source(engine, i, &source); i++) {
-        insert_rank(ranks, run, &source);
-    }
+    json_t *ranks = ranks_json(run, engine), *comms = json_array();
     struct roll_view_comm comm;
     struct roll_comm_families families = {.at = NULL};
     int err = roll_families_find(engine, &families);
