@@ -46,7 +46,7 @@
 #define HOSTS_MOST   64
 #define SETTLE_MS    120000
 
-static const uint32_t sizes[] = {64, 256, 1024, 4096};
+static const uint32_t sizes[] = {64, 256, 1024}; /* two cores write and read no more calls in real time */
 
 /* Shared with the processes of the nodes. */
 struct board {
@@ -372,7 +372,8 @@ static double agents_s(const struct fleet *f)
 
 struct measured {
     double announced_ms, calls, root, relay, agent, bytes, root_mib, relay_mib, status_ms, ms[TRIALS];
-    uint32_t told, other;
+    uint32_t told, named, other;
+    uint32_t wrong[TRIALS]; /* the rank of each trial */
     json_int_t opened, refused;
 };
 
@@ -417,12 +418,26 @@ static void rest(const struct fleet *f)
     }
 }
 
+/* A finding may be told first without a culprit, where most ranks have not come yet, and be told again with one. */
+static bool is_earlier(const struct measured *m, uint32_t trial, const char *culprits)
+{
+    for (uint32_t t = 0; culprits && t + 1 < trial; t++) {
+        char one[16];
+        snprintf(one, sizeof(one), "%u", m->wrong[t]);
+        if (strcmp(one, culprits) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A rank makes one wrong call. Its time until the verdict is kept; other verdicts are counted. */
 static void one_trial(const struct fleet *f, struct measured *m, uint32_t trial)
 {
     uint32_t part = f->ranks / TRIALS, rank = (trial - 1) * part + spread(trial) % part; /* each another one */
     char culprit[16];
     snprintf(culprit, sizeof(culprit), "%u", rank);
+    m->wrong[trial - 1] = rank;
     atomic_store(&f->board->wrong_ns, 0);
     atomic_store(&f->board->wrong_rank, rank);
     atomic_store(&f->board->trial, trial);
@@ -433,19 +448,22 @@ static void one_trial(const struct fleet *f, struct measured *m, uint32_t trial)
         }
         const char *key = json_string_value(json_object_get(json_object_get(verdict, "comm"), "key"));
         const char *culprits = json_string_value(json_object_get(verdict, "culprits_text"));
-        uint64_t wrong_key = atomic_load(&f->board->wrong_key);
         const char *code = json_string_value(json_object_get(verdict, "code"));
-        bool ours = key && culprits && strtoull(key, NULL, 16) == wrong_key && strcmp(culprits, culprit) == 0;
-        if (!ours) {
+        bool ours = key && strtoull(key, NULL, 16) == atomic_load(&f->board->wrong_key);
+        bool named = ours && culprits && strcmp(culprits, culprit) == 0;
+        ours = ours && (named || !culprits || culprits[0] == '\0');
+        bool late = !ours && is_earlier(m, trial, culprits);
+        if (!ours && !late) {
             fprintf(stderr, "bench: %u ranks, trial %u, rank %u is wrong: also told is %s of ranks %s on %s\n",
                     f->ranks, trial, rank, code ? code : "?", culprits ? culprits : "?", key ? key : "?");
         }
         json_decref(verdict);
         if (ours) {
+            m->named += named;
             m->ms[m->told++] = (double)(synth_mono_ns() - atomic_load(&f->board->wrong_ns)) * 1e-6;
             return;
         }
-        m->other++;
+        m->other += !late;
     }
 }
 
@@ -501,8 +519,9 @@ int roll_bench_scale(json_t *out, FILE *table)
     }
     roll_log_init(true);
     json_object_set_new(out, "scale", rows);
-    fprintf(table, "  %6s  %9s  %7s  %7s  %7s  %9s  %8s  %8s  %8s  %8s  %16s  %5s  %5s\n", "ranks", "calls/s", "agent",
-            "relay", "root", "into root", "relay", "root", "begin", "status", "wrong call told", "told", "other");
+    fprintf(table, "  %6s  %9s  %7s  %7s  %7s  %9s  %8s  %8s  %8s  %8s  %22s  %5s  %5s  %5s\n", "ranks", "calls/s",
+            "agent", "relay", "root", "into root", "relay", "root", "begin", "status", "wrong call told", "told",
+            "named", "other");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !err; i++) {
         struct measured m = {0};
         err = measure(sizes[i], &m);
@@ -510,16 +529,17 @@ int roll_bench_scale(json_t *out, FILE *table)
         fprintf(
             table,
             "  %6u  %9.0f  %5.2f %%  %5.1f %%  %5.1f %%  %4.2f MB/s  %4.0f MiB  %4.0f MiB  %5.1f s  %5.0f ms  %5.0f, "
-            "at most %5.0f ms  %3u/%d  %5u\n",
+            "at most %5.0f ms  %3u/%d  %5u  %5u\n",
             sizes[i], m.calls, m.agent * 100, m.relay * 100, m.root * 100, m.bytes * 1e-6, m.relay_mib, m.root_mib,
-            m.announced_ms * 1e-3, m.status_ms, p50, most, m.told, TRIALS, m.other);
+            m.announced_ms * 1e-3, m.status_ms, p50, most, m.told, TRIALS, m.named, m.other);
         fflush(table);
-        json_array_append_new(
-            rows, json_pack("{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i,s:i}", "ranks", (int)sizes[i],
-                            "calls_per_s", m.calls, "agent_core", m.agent, "relay_core", m.relay, "root_core", m.root,
-                            "root_bytes_per_s", m.bytes, "relay_mib", m.relay_mib, "root_mib", m.root_mib,
-                            "announced_ms", m.announced_ms, "status_ms", m.status_ms, "told_p50_ms", p50,
-                            "told_most_ms", most, "told", (int)m.told, "trials", TRIALS, "other", (int)m.other));
+        json_array_append_new(rows,
+                              json_pack("{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i,s:i,s:i}", "ranks",
+                                        (int)sizes[i], "calls_per_s", m.calls, "agent_core", m.agent, "relay_core",
+                                        m.relay, "root_core", m.root, "root_bytes_per_s", m.bytes, "relay_mib",
+                                        m.relay_mib, "root_mib", m.root_mib, "announced_ms", m.announced_ms,
+                                        "status_ms", m.status_ms, "told_p50_ms", p50, "told_most_ms", most, "told",
+                                        (int)m.told, "trials", TRIALS, "named", (int)m.named, "other", (int)m.other));
     }
     return err;
 }

@@ -157,6 +157,23 @@ static void may_be(struct roll_verdict *v, const struct block *b, const struct c
     }
 }
 
+/* Ranks that have made the collective of this communicator in which the rank waits: it is not alone with its line of
+ * calls, so what it lacks may be the fault of those that wait for it. */
+static void made_too(const struct block *b, const struct comm *c, const struct source *s, const struct roll_engine *e,
+                     struct roll_rankset *out)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *at = b->step[i].rank == s ? source_entry(s, b->step[i].ticket) : NULL;
+        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        for (uint32_t r = 0; m && m->comm == c && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && r < c->size; r++) {
+            const struct member *other = &c->member[r];
+            if (other != m && other->source != NO_SOURCE && other->next > at->rec.seq) {
+                (void)roll_rankset_add(out, e->source[other->source]->world);
+            }
+        }
+    }
+}
+
 void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, const struct exchange_lack *lack)
 {
     uint32_t source = c->member[lack->rank].source, maker = c->member[lack->maker].source;
@@ -172,12 +189,19 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
         return;
     }
     say_comm(v, c, lack->entry->index);
-    (void)roll_rankset_add(&v->culprits, s->world);
-    say_side(v, s, source, &v->culprits, NULL);
+    struct roll_rankset lacks = {0}, made = {0};
+    (void)roll_rankset_add(&lacks, s->world);
+    bool open = lack->whole && b->kind == BLOCK_CYCLE; /* the rank may also come to these messages, but too late */
+    if (open) {
+        made_too(b, c, s, e, &made);
+    }
+    if (roll_rankset_count(&made) == 0) {
+        (void)roll_rankset_copy(&v->culprits, &lacks);
+    }
+    say_side(v, s, source, &lacks, NULL);
     say_side(v, peer, maker, &lack->waiting, &lack->entry->rec);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     struct words w = {.used = 0};
-    bool open = lack->whole && b->kind == BLOCK_CYCLE; /* the rank may also come to these messages, but too late */
     words_add(&w, "Rank %u %s %s on ", s->world, open ? "has not made" : "left out",
               !lack->grouped ? "sends or receives"
               : lack->whole  ? "an exchange (a group of sends and receives)"
@@ -198,10 +222,18 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
     }
     if (open) {
         words_add(&w, " It is certain that it lacks them while they wait; it is not certain that it left them out.");
+        if (roll_rankset_count(&made) > 0) {
+            words_add(&w, " ");
+            words_ranks(&w, &made);
+            words_add(&w, roll_rankset_count(&made) == 1 ? " has made that call, too" : " have made that call, too");
+            words_add(&w, ", so the records do not say which ranks are wrong.");
+        }
         may_be(v, b, c, s);
         words_may_be(&w, v);
     }
     say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&lacks);
+    roll_rankset_fini(&made);
 }
 
 /* Who is wrong by the rehearsal where one rank waits in a message (entry, with this ticket) and its partner in another
