@@ -227,6 +227,7 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
             words_ranks(&w, &made);
             words_add(&w, roll_rankset_count(&made) == 1 ? " has made that call, too" : " have made that call, too");
             words_add(&w, ", so the records do not say which ranks are wrong.");
+            say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
         }
         may_be(v, b, c, s);
         words_may_be(&w, v);
