@@ -34,7 +34,7 @@
 #include <zmq.h>
 
 #define RANKS_A_NODE 8
-#define NODES        64 /* of one process, and below one relay */
+#define NODES        16 /* of one process, and below one relay */
 #define RATE         500u
 #define CAPACITY     4096u /* records of a ring: 8 s */
 #define SKEW_NS      UINT64_C(2000000000)
@@ -46,7 +46,7 @@
 #define HOSTS_MOST   64
 #define SETTLE_MS    120000
 
-static const uint32_t sizes[] = {64, 256, 1024}; /* two cores write and read no more calls in real time */
+static const uint32_t sizes[] = {64, 256, 512}; /* two cores write and read no more calls in real time */
 
 /* Shared with the processes of the nodes. */
 struct board {
