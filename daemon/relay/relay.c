@@ -20,21 +20,8 @@
 #include <unistd.h>
 
 #define POLL_MS  20
-#define PAUSE_MS 2 /* while there is no room above */
-#define SAID_NS  (60000 * ROLL_MS)
+#define PAUSE_MS 2                /* while there is no room above */
 #define STOP_NS  (1500 * ROLL_MS) /* longest time for what agents send before they are gone, too */
-
-void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, const char *what)
-{
-    uint64_t now = roll_mono_ns();
-    r->refused++;
-    if (r->refused_said_ns == 0 || now - r->refused_said_ns > SAID_NS) {
-        r->refused_said_ns = now;
-        roll_log(ROLL_LOG_WARNING, "relay: a frame of %s%s is refused: %s (%llu refused so far)",
-                 child ? "the agent on " : "a stranger", child && child->host ? child->host : "", what,
-                 (unsigned long long)r->refused);
-    }
-}
 
 /* loop */
 

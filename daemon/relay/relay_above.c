@@ -26,21 +26,6 @@
 
 /* out */
 
-int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
-{
-    head.seq = r->seq + 1;
-    int err = roll_net_batch_add(&r->batch, r->above, NULL, 0, &head, payload, bytes);
-    if (!err) {
-        *seq = ++r->seq;
-    }
-    return err;
-}
-
-bool roll_relay_has_room(const struct roll_relay *r)
-{
-    return roll_net_has_room(r->above);
-}
-
 void roll_relay_hello(struct roll_relay *r, uint64_t now)
 {
     roll_net_batch_flush(&r->batch, r->above);
@@ -64,19 +49,6 @@ static void heartbeat(struct roll_relay *r, uint64_t token, uint64_t now)
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token};
     uint64_t seq;
     (void)roll_relay_send(r, head, &beat, sizeof(beat), &seq);
-}
-
-void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child)
-{
-    struct roll_frame_sight sight = {.heard = 0};
-    uint64_t seq;
-    for (size_t i = 0; i < r->rings && r->welcomed; i++) {
-        const struct relay_ring *ring = &r->ring[i];
-        if (ring->child == child && ring->live) {
-            struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = ring->stream};
-            (void)roll_relay_send(r, head, &sight, sizeof(sight), &seq);
-        }
-    }
 }
 
 /* All of it is told anew: everything in a digest is a total. */

@@ -23,9 +23,8 @@
 #include <string.h>
 
 #define RESYNC_NS (200 * ROLL_MS)
-#define HEARD_NS  (250 * ROLL_MS) /* as long as a root believes that it is up to date with an agent */
-#define MESSAGES  256             /* that are read in a turn */
-#define PASSED    65536           /* numbers that are kept of a child, when nothing is acknowledged */
+#define MESSAGES  256   /* that are read in a turn */
+#define PASSED    65536 /* numbers that are kept of a child, when nothing is acknowledged */
 #define STAND_NS  (250 * ROLL_MS)
 
 /* children */
@@ -93,19 +92,6 @@ static struct relay_child *add_child(struct roll_relay *r, void *socket, const v
     memcpy(child->id, id, bytes);
     r->child[r->children++] = child;
     return child;
-}
-
-void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync)
-{
-    json_t *json = json_pack("{s:b}", "resync", (int)resync);
-    struct roll_frame_head head = {.type = ROLL_FRAME_WELCOME, .seq = resync ? 0 : child->hello_seq};
-    if (json && r->policy[0]) {
-        json_object_set_new(json, "policy", json_string(r->policy));
-    }
-    if (json) {
-        (void)roll_net_send_json(child->socket, child->id, child->id_bytes, &head, json);
-    }
-    json_decref(json);
 }
 
 /* An agent that was started anew has the number of its predecessor, so what it tells takes the place of what that one
@@ -188,44 +174,7 @@ static void note_passed(struct relay_child *child, uint64_t above, uint64_t own)
     child->passed[child->passed_used++] = (struct relay_passed){above, own};
 }
 
-uint64_t roll_relay_own_number(struct relay_child *child, uint64_t above)
-{
-    while (child->passed_at < child->passed_used && child->passed[child->passed_at].above <= above) {
-        child->passed_at++;
-    }
-    return child->passed_at < child->passed_used ? child->passed[child->passed_at].own - 1 : child->expected - 1;
-}
-
 /* rings */
-
-struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t stream)
-{
-    uint32_t at = roll_map_get(&r->ring_at, stream);
-    return at != ROLL_MAP_NONE ? &r->ring[at] : NULL;
-}
-
-uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run)
-{
-    for (size_t i = 0; i < r->rings; i++) {
-        if (r->ring[i].child == child && r->ring[i].run == run) {
-            return r->ring[i].stream;
-        }
-    }
-    return 0;
-}
-
-uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now)
-{
-    uint32_t unheard = 0;
-    for (size_t i = 0; i < r->rings; i++) {
-        const struct relay_child *child = r->ring[i].child;
-        unheard += r->ring[i].live && child && !child->silent && now - child->seen_ns >= HEARD_NS;
-    }
-    for (size_t i = 0; i < r->children; i++) {
-        unheard += r->child[i]->silent ? 0 : r->child[i]->unheard;
-    }
-    return unheard;
-}
 
 static int run_of(struct roll_relay *r, const struct roll_frame *frame, uint32_t *run)
 {

@@ -82,37 +82,38 @@ struct roll_relay {
     uint64_t refused, refused_said_ns;
 };
 
-/* relay.c */
-/* Notes a frame that cannot be taken; said at times. */
+/* relay_state.c: what both conversations need */
+/* Notes a frame that cannot be taken; said at times. child: may be NULL. */
 void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, const char *what);
-
-/* relay_above.c: the conversation with the level above */
-/* Sends a frame with the next number; *seq becomes it. Errors as roll_net_batch_add. */
+/* Sends a frame above with the next number; *seq becomes it. Errors as roll_net_batch_add. */
 int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const void *payload, size_t bytes,
                     uint64_t *seq);
 /* There is room above for all that one message of a child can hold. */
 bool roll_relay_has_room(const struct roll_relay *r);
+/* Says above that the live rings of a child are not heard. */
+void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child);
+/* Tells a child to begin again (resync), or that it is welcome. */
+void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync);
+/* The number that the child gave to the newest of its frames that was read above, where that read up to `above`. */
+uint64_t roll_relay_own_number(struct relay_child *child, uint64_t above);
+struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t stream); /* NULL: nobody announced it */
+/* A ring of this child in this run; 0: there is none. */
+uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
+/* Live rings whose agents are not heard at the moment, and are not taken for gone. */
+uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now);
+
+/* relay_above.c: the conversation with the level above */
 void roll_relay_hello(struct roll_relay *r, uint64_t now);
 /* Takes what has come from above. */
 void roll_relay_hear_above(struct roll_relay *r, uint64_t now);
 /* What is due: HELLO, HEARTBEAT, digests. */
 void roll_relay_tell_above(struct roll_relay *r, uint64_t now);
-/* Says that the live rings of a child are not heard. */
-void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child);
 
 /* relay_below.c: the agents */
 /* Takes what waits on one socket, as far as there is room above. Returns how many frames. */
 int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now);
-/* Tells a child to begin again (resync), or that it is welcome. */
-void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync);
 /* Takes children that say nothing for silent. */
 void roll_relay_look_after(struct roll_relay *r, uint64_t now);
-struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t stream);
-/* The number that the child gave to the newest of its frames that was read above, where that read up to `above`. */
-uint64_t roll_relay_own_number(struct relay_child *child, uint64_t above);
-/* A live ring of this child in this run; 0: there is none. */
-uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
-uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now);
 void roll_relay_below_fini(struct roll_relay *r);
 
 #endif
