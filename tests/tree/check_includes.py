@@ -19,7 +19,8 @@ LIBRARIES = {"roll_trace": "trace", "roll_base": "base", "roll_wire": "wire", "r
              "roll_engine": "engine", "roll_expect": "expect", "roll_symbols": "stack", "roll_stack": "stack",
              "roll_verdict": "verdict", "roll_feed": "feed", "roll_digest": "digest",
              "roll_dumps": "dumps", "roll_metrics": "http",
-             "roll_agent": "agent", "roll_root": "root", "roll_rollcalld": "rollcalld", "roll_console": "console"}
+             "roll_agent": "agent", "roll_root": "root", "roll_relay": "relay",
+             "roll_rollcalld": "rollcalld", "roll_console": "console"}
 HEADERS = {"common", "base containers"}  # parts that are headers alone: whoever includes them links nothing for it
 
 
