@@ -51,36 +51,122 @@ static bool any_runs(const struct roll_merge_trace *t, const roll_feed_t *feed)
     return false;
 }
 
-/* The trace whose next frame is the oldest; NULL when all have ended. */
-static struct roll_merge_trace *oldest(struct roll_merge_trace *trace, size_t n)
+/*
+ * Traces that have not ended, the least key first, and of equal keys the first trace. A job of 2,048 nodes has as many
+ * traces, and each frame and each tick asks for the least of them: to look at all of them each time was rejected.
+ */
+struct heap {
+    uint32_t *at; /* numbers of traces; owned */
+    uint32_t *where;
+    uint64_t *key; /* of each trace */
+    size_t n;
+};
+
+static void heap_fini(struct heap *h)
 {
-    struct roll_merge_trace *found = NULL;
-    uint64_t best = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct roll_merge_trace *t = &trace[i];
-        uint64_t time = t->ended || t->frame.head.type != ROLL_FRAME_TICK ? t->time_ns : tick_time(&t->frame);
-        if (!t->ended && (!found || time < best)) {
-            found = t;
-            best = time;
-        }
-    }
-    return found;
+    free(h->at);
+    free(h->where);
+    free(h->key);
 }
 
-/* Lets time pass as far as all traces have come. part: room for n. */
-static int pass_time(const struct roll_merge_trace *trace, size_t n, roll_feed_t *feed, struct roll_merge_part *part,
-                     uint64_t *clock)
+static bool less(const struct heap *h, size_t a, size_t b)
 {
-    for (size_t i = 0; i < n; i++) {
-        part[i] = (struct roll_merge_part){.time_ns = trace[i].time_ns,
-                                           .ended = trace[i].ended,
-                                           .any_runs = trace[i].ended && any_runs(&trace[i], feed)};
+    uint32_t x = h->at[a], y = h->at[b];
+    return h->key[x] != h->key[y] ? h->key[x] < h->key[y] : x < y;
+}
+
+static void swap(struct heap *h, size_t a, size_t b)
+{
+    uint32_t x = h->at[a], y = h->at[b];
+    h->at[a] = y;
+    h->at[b] = x;
+    h->where[y] = (uint32_t)a;
+    h->where[x] = (uint32_t)b;
+}
+
+static void settle(struct heap *h, size_t i)
+{
+    while (i > 0 && less(h, i, (i - 1) / 2)) {
+        swap(h, i, (i - 1) / 2);
+        i = (i - 1) / 2;
     }
-    if (!roll_merge_clock_pass(clock, part, n)) {
+    for (size_t child; (child = 2 * i + 1) < h->n; i = child) {
+        child += child + 1 < h->n && less(h, child + 1, child);
+        if (!less(h, child, i)) {
+            return;
+        }
+        swap(h, i, child);
+    }
+}
+
+static int heap_init(struct heap *h, size_t room)
+{
+    *h = (struct heap){.at = calloc(room, sizeof(*h->at)),
+                       .where = calloc(room, sizeof(*h->where)),
+                       .key = calloc(room, sizeof(*h->key))};
+    return h->at && h->where && h->key ? 0 : ROLL_E_NOMEM;
+}
+
+static void heap_add(struct heap *h, uint32_t trace, uint64_t key)
+{
+    h->at[h->n] = trace;
+    h->where[trace] = (uint32_t)h->n;
+    h->key[trace] = key;
+    settle(h, h->n++);
+}
+
+static void heap_move(struct heap *h, uint32_t trace, uint64_t key)
+{
+    h->key[trace] = key;
+    settle(h, h->where[trace]);
+}
+
+static void heap_take(struct heap *h, uint32_t trace)
+{
+    size_t i = h->where[trace];
+    swap(h, i, --h->n);
+    if (i < h->n) {
+        settle(h, i);
+    }
+}
+
+/* All traces of a run. */
+struct merging {
+    struct roll_merge_trace *trace;
+    size_t n;
+    struct heap frames;           /* by the time of their next frame */
+    struct heap ticks;            /* by the time of their last tick */
+    struct roll_merge_part *part; /* of the trace that is behind, and of those that have ended; room for n + 1 */
+    uint64_t clock;
+    roll_feed_t *feed;
+};
+
+/* When the next frame of a trace was written. */
+static uint64_t frame_time(const struct roll_merge_trace *t)
+{
+    return t->frame.head.type == ROLL_FRAME_TICK ? tick_time(&t->frame) : t->time_ns;
+}
+
+/* Lets time pass as far as all traces have come. */
+static int pass_time(struct merging *m)
+{
+    size_t parts = 0;
+    for (size_t i = 0; i < m->n && m->ticks.n < m->n; i++) {
+        if (m->trace[i].ended) {
+            m->part[parts] = (struct roll_merge_part){.ended = true, .any_runs = any_runs(&m->trace[i], m->feed)};
+            if (m->part[parts++].any_runs) {
+                break;
+            }
+        }
+    }
+    if (m->ticks.n > 0) {
+        m->part[parts++] = (struct roll_merge_part){.time_ns = m->trace[m->ticks.at[0]].time_ns};
+    }
+    if (!roll_merge_clock_pass(&m->clock, m->part, parts)) {
         return 0;
     }
-    roll_feed_stamp(feed, *clock);
-    return roll_feed_tick(feed, *clock);
+    roll_feed_stamp(m->feed, m->clock);
+    return roll_feed_tick(m->feed, m->clock);
 }
 
 /* Feeds the next frame of one trace. 0 or NOMEM. */
@@ -92,28 +178,51 @@ static int feed_frame(struct roll_merge_trace *t, roll_feed_t *feed, bool *refus
     return err == ROLL_E_NOMEM ? err : 0;
 }
 
+/* Feeds the oldest frame of all. 0 or NOMEM. */
+static int feed_oldest(struct merging *m, bool *refused)
+{
+    uint32_t i = m->frames.at[0];
+    struct roll_merge_trace *t = &m->trace[i];
+    int err;
+    if (t->frame.head.type == ROLL_FRAME_TICK) {
+        t->time_ns = tick_time(&t->frame);
+        heap_move(&m->ticks, i, t->time_ns);
+        err = pass_time(m);
+    } else {
+        err = feed_frame(t, m->feed, refused);
+    }
+    err = err ? err : advance(t);
+    if (t->ended) {
+        heap_take(&m->frames, i);
+        heap_take(&m->ticks, i);
+    } else if (!err) {
+        heap_move(&m->frames, i, frame_time(t));
+    }
+    return err;
+}
+
 int roll_merge_traces(roll_feed_t *feed, struct roll_merge_trace *trace, size_t n, bool *refused)
 {
-    struct roll_merge_part *part = calloc(n + 1, sizeof(*part));
-    uint64_t clock = 0;
-    int err = part ? 0 : ROLL_E_NOMEM;
+    struct merging m = {.trace = trace, .n = n, .feed = feed, .part = calloc(n + 1, sizeof(*m.part))};
+    int frames = heap_init(&m.frames, n + 1), ticks = heap_init(&m.ticks, n + 1);
+    int err = m.part && !frames && !ticks && n < UINT32_MAX ? 0 : ROLL_E_NOMEM;
     for (size_t i = 0; i < n && !err; i++) {
         err = advance(&trace[i]);
-    }
-    for (struct roll_merge_trace *t; !err && (t = oldest(trace, n)) != NULL;) {
-        if (t->frame.head.type == ROLL_FRAME_TICK) {
-            t->time_ns = tick_time(&t->frame);
-            err = pass_time(trace, n, feed, part, &clock);
-        } else {
-            err = feed_frame(t, feed, refused);
+        if (!err && !trace[i].ended) {
+            heap_add(&m.frames, (uint32_t)i, frame_time(&trace[i]));
+            heap_add(&m.ticks, (uint32_t)i, trace[i].time_ns);
         }
-        err = err ? err : advance(t);
+    }
+    while (!err && m.frames.n > 0) {
+        err = feed_oldest(&m, refused);
     }
     for (size_t i = 0; i < n; i++) {
         free(trace[i].epoch);
         trace[i].epoch = NULL;
         trace[i].epochs = trace[i].room = 0;
     }
-    free(part);
+    heap_fini(&m.frames);
+    heap_fini(&m.ticks);
+    free(m.part);
     return err;
 }

@@ -60,6 +60,7 @@ struct roll_pack_model {
     struct pack_ring *ring; /* rings in the order of their first frame */
     size_t rings, room;
     size_t last;                 /* the ring of the last frame */
+    bool used;                   /* something below may be other than zero */
     struct roll_record *scratch; /* records of the frame that is being coded */
     size_t scratch_room;
     struct pack_signature signature[MAX_SIGNATURES];
