@@ -80,13 +80,13 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
 {
     char text[256];
     if (json) {
-        json_t *line =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema", "rollcall.summary/1",
-                      "runs", (json_int_t)s->runs, "ranks", (json_int_t)s->engine.sources, "calls",
-                      (json_int_t)s->engine.calls, "records", (json_int_t)s->engine.records, "comms",
-                      (json_int_t)s->engine.comms, "findings", (json_int_t)s->engine.findings, "verdicts",
-                      (json_int_t)s->engine.verdicts, "lost", (json_int_t)s->engine.lost, "incomplete",
-                      (json_int_t)s->engine.incomplete, "unjudged", (json_int_t)s->unjudged, "cut", s->cut);
+        json_t *line = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema",
+                                 "rollcall.summary/1", "runs", (json_int_t)s->runs, "ranks",
+                                 (json_int_t)s->engine.sources, "calls", (json_int_t)s->engine.calls, "records",
+                                 (json_int_t)s->engine.records, "comms", (json_int_t)s->engine.comms, "findings",
+                                 (json_int_t)s->engine.findings, "verdicts", (json_int_t)s->engine.verdicts, "lost",
+                                 (json_int_t)s->engine.lost, "incomplete", (json_int_t)s->engine.incomplete, "unjudged",
+                                 (json_int_t)s->unjudged, "missing", (json_int_t)s->missing, "cut", s->cut);
         if (line != NULL) {
             if (json_array_size(standing) > 0) {
                 json_object_set(line, "standing", standing);
@@ -97,6 +97,7 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
         return;
     }
     const struct roll_summary summary = {.ranks = s->engine.sources,
+                                         .of_ranks = s->missing > 0 ? s->engine.sources + s->missing : 0,
                                          .calls = s->engine.calls,
                                          .comms = s->engine.comms,
                                          .findings = s->engine.findings,
@@ -116,12 +117,15 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     const char *policy = NULL, *expect = NULL;
     struct roll_expected *expected = NULL;
     char why[256];
+    uint32_t threads = 0;
     struct roll_engine_config config = {0};
     const struct roll_option options[] = {
         {"policy", 0, ROLL_OPT_TEXT, "POLICY",
          "judge as under this policy, not the one of the trace: observe, advise, auto", &policy},
         {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
          &expect},
+        {"jobs", 'j', ROLL_OPT_COUNT, "N",
+         "read traces with so many threads (default: one for each processor, at most 8)", &threads},
         {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call: libraries and native code as well", &frames},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line, then one rollcall.summary/1", &json},
         {0},
@@ -145,6 +149,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     int err = a == NULL ? ROLL_E_NOMEM : 0;
     if (a != NULL) {
         roll_analysis_expect(a, expected);
+        roll_analysis_threads(a, threads);
     }
     unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
                      (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
@@ -187,6 +192,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     /* A trace without a rank ends before anything was recorded. */
-    return s.cut || s.unjudged > 0 || lost > 0 || s.engine.lost > 0 || s.engine.sources == 0 ? ROLL_EXIT_INCOMPLETE
-                                                                                             : ROLL_EXIT_CLEAN;
+    return s.cut || s.unjudged > 0 || s.missing > 0 || lost > 0 || s.engine.lost > 0 || s.engine.sources == 0
+               ? ROLL_EXIT_INCOMPLETE
+               : ROLL_EXIT_CLEAN;
 }

@@ -30,6 +30,7 @@ static const struct {
     {"agent", "agent and root, each, for 8 ranks at 10,000, 500 and no calls a second each", roll_bench_agent},
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
     {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
+    {"analyze", "traces of 64 nodes through rollcall analyze, with one thread and two", roll_bench_analyze},
     {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 5 minutes)", roll_bench_job},
     {"stacks", "stacks of 8 hung ranks, merged and printed", roll_bench_stacks},
     {"moe", "moe_core on the host, beside memcpy and BLAS", roll_bench_moe},

@@ -68,7 +68,9 @@ static const char *need(const char *name)
 
 void cat_share(struct cat *c, const char *name, ncclUniqueId *id)
 {
-    const char *dir = need("ROLLCALL_DIR");
+    const char *own =
+        getenv("ROLL_CATALOGUE_DIR"); /* of ranks on several nodes: these have no ring directory in common */
+    const char *dir = own ? own : need("ROLLCALL_DIR");
     char path[512], tmp[520];
     snprintf(path, sizeof(path), "%s/catalogue-%s.id", dir, name);
     snprintf(tmp, sizeof(tmp), "%s.tmp", path);

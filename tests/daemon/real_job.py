@@ -51,14 +51,14 @@ class Job:
     def root(self, *arguments):
         return self.serve("--root", "--dir", self.tmp, "--listen", self.endpoint, "--json", self.told, *arguments)
 
-    def agent(self, node=0):
-        return self.serve("--agent", "--dir", self.nodes[node], "--connect", self.endpoint)
+    def agent(self, node=0, *arguments):
+        return self.serve("--agent", "--dir", self.nodes[node], "--connect", self.endpoint, *arguments)
 
     def ranks(self, size, *command):
         """The ranks of the job, spread over its nodes in order."""
         started = []
         for r in range(size):
-            env = {**os.environ, "RANK": str(r), "WORLD_SIZE": str(size), "LOCAL_RANK": str(r),
+            env = {**os.environ, "ROLL_CATALOGUE_DIR": self.meet, "RANK": str(r), "WORLD_SIZE": str(size), "LOCAL_RANK": str(r),
                    "LD_PRELOAD": self.library, "ROLLCALL_DIR": self.nodes[r * len(self.nodes) // size],
                    "ROLLCALL_JOB": self.name, "ROLLCALL_DAEMON": self.endpoint}
             started.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

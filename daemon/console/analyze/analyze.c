@@ -23,15 +23,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEAD_BYTES 65536 /* most dumps end before that: then the file is opened once */
-#define KIND_BYTES 4096  /* what a file is, so many of its bytes say */
-#define DEPTH_MAX  2     /* DIR and its direct subdirectories: rings of several nodes, collected */
+#define HEAD_BYTES   65536 /* most dumps end before that: then the file is opened once */
+#define KIND_BYTES   4096  /* what a file is, so many of its bytes say */
+#define THREADS_MOST 8     /* where nothing is said: the engine is one thread, and has no use for more */
+#define DEPTH_MAX    2     /* DIR and its direct subdirectories: rings of several nodes, collected */
 
 struct analyzed_run {
     char job[ROLL_NAME_BYTES];
@@ -39,6 +41,8 @@ struct analyzed_run {
     roll_feed_t *feed;
     struct roll_ring *ring; /* owned array of owned mappings */
     size_t rings, room;
+    uint64_t missing; /* ranks of which there is no record */
+    bool dumped;      /* it is known from dumps of other tools, which tell what they lack themselves */
 };
 
 /* The first bytes of a file, and what is known of it. */
@@ -65,6 +69,7 @@ struct roll_analysis {
     struct head head;           /* of the file that is being looked at */
     roll_reports_t *reports;    /* owned; of NCCL's own tools; NULL = none */
     bool cut;
+    unsigned threads; /* that read traces */
 };
 
 roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed)
@@ -73,6 +78,7 @@ roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool
     if (a != NULL) {
         a->config = *config;
         a->policy_fixed = policy_fixed;
+        a->threads = 1;
     }
     return a;
 }
@@ -80,6 +86,13 @@ roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool
 void roll_analysis_expect(roll_analysis_t *a, const struct roll_expected *expected)
 {
     a->expected = expected;
+}
+
+void roll_analysis_threads(roll_analysis_t *a, unsigned threads)
+{
+    cpu_set_t mine; /* a scheduler may have left fewer processors than the machine has */
+    unsigned own = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? (unsigned)CPU_COUNT(&mine) : 1;
+    a->threads = threads > 0 ? threads : own > THREADS_MOST ? THREADS_MOST : own;
 }
 
 void roll_analysis_destroy(roll_analysis_t **analysis)
@@ -418,6 +431,9 @@ static int feed_dumps(roll_analysis_t *a)
             restart = same && a->run[i].restart >= restart ? a->run[i].restart + 1 : restart;
         }
         struct analyzed_run *run = run_of(a, roll_dumps_job(a->dumps, j), restart);
+        if (run != NULL) {
+            run->dumped = true;
+        }
         err = run == NULL ? ROLL_E_NOMEM : roll_dumps_feed(a->dumps, j, run->feed, say_line, NULL);
         bool refused = err != 0 && err != ROLL_E_NOMEM;
         a->unjudged += refused || roll_dumps_unusable(a->dumps, j);
@@ -431,7 +447,8 @@ static int feed_dumps(roll_analysis_t *a)
 
 int roll_analysis_finish(roll_analysis_t *a)
 {
-    int err = roll_analyze_traces(a->trace, a->traces, feed_of_frame, a, &a->cut);
+    int err = roll_analyze_leave_out_copies(a->trace, &a->traces);
+    err = err != 0 ? err : roll_analyze_traces(a->trace, a->traces, a->threads, feed_of_frame, a, &a->cut);
     err = err != 0 ? err : feed_dumps(a);
     for (size_t i = 0; i < a->runs && err == 0; i++) {
         if (a->run[i].rings > 0) {
@@ -439,6 +456,9 @@ int roll_analysis_finish(roll_analysis_t *a)
         }
         if (err == 0) {
             err = roll_feed_finish(a->run[i].feed);
+        }
+        if (err == 0 && !a->run[i].dumped) {
+            err = roll_analyze_missing(roll_feed_engine(a->run[i].feed), a->run[i].job, &a->run[i].missing);
         }
     }
     return err == 0 && a->reports != NULL ? roll_reports_judge(a->reports) : err;
@@ -496,6 +516,7 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
     for (size_t i = 0; i < a->runs; i++) {
         struct roll_engine_summary s;
         roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);
+        out->missing += a->run[i].missing;
         out->verdicts_lost += roll_feed_verdicts_lost(a->run[i].feed);
         out->engine.calls += s.calls;
         out->engine.records += s.records;

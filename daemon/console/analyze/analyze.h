@@ -19,6 +19,9 @@ typedef struct roll_analysis roll_analysis_t;
 roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed);
 /* What was rehearsed of the jobs (borrowed for the life of the analysis); before the first roll_analysis_add. */
 void roll_analysis_expect(roll_analysis_t *analysis, const struct roll_expected *expected);
+/* So many threads read traces, the caller's own among them; 1 (without a call): no other thread; 0: one for each
+ * processor, at most 8. What is said does not depend on it. */
+void roll_analysis_threads(roll_analysis_t *analysis, unsigned threads);
 void roll_analysis_destroy(roll_analysis_t **analysis);
 
 /*
@@ -39,11 +42,16 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *analysis);
 struct roll_analysis_summary {
     struct roll_engine_summary engine; /* summed over the runs */
     size_t runs, files, unreadable;
+    uint64_t missing;       /* ranks of which there is no record, and which others have called with */
     size_t unjudged;        /* jobs of whose dumps nothing could be judged */
     bool cut;               /* a trace ended inside a frame, or was damaged */
     uint64_t verdicts_lost; /* verdicts for which there was no memory */
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
+
+/* analyze_missing.c: names the ranks of a run of which nothing was given, in one line on standard error. *ranks: how
+ * many. 0 or NOMEM. */
+int roll_analyze_missing(roll_engine_t *engine, const char *job, uint64_t *ranks);
 
 /*
  * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each
@@ -58,9 +66,14 @@ struct roll_analyze_file {
     char path[PATH_MAX], series[PATH_MAX];
     uint64_t number;
 };
+/* analyze_copies.c: takes files out that are copies of others among them, in one line each on standard error. 0 or
+ * NOMEM. */
+int roll_analyze_leave_out_copies(struct roll_analyze_file *file, size_t *n);
 /* The feed of the run that a RING frame announces (borrowed); NULL when there is none to be had. */
 typedef roll_feed_t *roll_analyze_feed_of(void *ctx, const struct roll_frame *ring);
-/* analyze_trace.c: feeds these traces (sorted in place). *cut: set when one was cut short or damaged. 0 or NOMEM. */
-int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_feed_of *feed_of, void *ctx, bool *cut);
+/* analyze_trace.c: feeds these traces (sorted in place), read by so many threads. *cut: set when one was cut short or
+ * damaged. 0 or NOMEM. */
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, roll_analyze_feed_of *feed_of,
+                        void *ctx, bool *cut);
 
 #endif

@@ -10,6 +10,7 @@
 #include "daemon/console/console.h"
 #include "daemon/feed/merge.h"
 #include "daemon/store/segment.h"
+#include "daemon/store/trace_ahead.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
 
@@ -21,7 +22,7 @@
 struct series {
     const struct roll_analyze_file *file; /* borrowed */
     size_t files, at;
-    roll_trace_reader_t *reader;
+    roll_ahead_file_t *reader;
     struct roll_frame frame; /* the next frame; borrows the reader's memory */
     bool ended;
     roll_feed_t *feed; /* feed of the run that the series is about; NULL: the series announces no ring */
@@ -31,6 +32,7 @@ struct reading {
     roll_analyze_feed_of *feed_of;
     void *ctx;
     bool *cut;
+    roll_ahead_t *ahead; /* borrowed; threads that read */
 };
 
 /* one series */
@@ -50,18 +52,14 @@ static void judge_end(const struct series *s, int err, struct reading *r)
         return;
     }
     roll_say("%s: %s at offset %zu; everything before it is judged", file->path,
-             err == ROLL_E_SHORT ? "cut short" : roll_strerror(err), roll_trace_reader_offset(s->reader));
+             err == ROLL_E_SHORT ? "cut short" : roll_strerror(err), roll_ahead_offset(s->reader));
     *r->cut = true;
 }
 
 /* Opens the segment at s->at. `resume`: the segment before it has been read to its end. */
-static int open_file(struct series *s, bool resume)
+static int open_file(struct series *s, bool resume, struct reading *r)
 {
-    int err = roll_trace_reader_new(s->file[s->at].path, &s->reader);
-    if (!err && resume) {
-        roll_trace_reader_resume(s->reader);
-    }
-    return err;
+    return roll_ahead_open(r->ahead, s->file[s->at].path, resume, &s->reader);
 }
 
 /* Goes past the segment at s->at, which cannot be opened. A moment ago it could, so its writer has removed it since. */
@@ -77,21 +75,21 @@ static void skip_file(struct series *s, int err, struct reading *r)
 static int advance(struct series *s, struct reading *r)
 {
     while (!s->ended) {
-        int err = s->reader ? roll_trace_reader_next(s->reader, &s->frame) : ROLL_E_NOTFOUND;
+        int err = s->reader ? roll_ahead_next(s->reader, &s->frame) : ROLL_E_NOTFOUND;
         if (err == 0 || err == ROLL_E_NOMEM) {
             return err;
         }
         bool whole = s->reader && (err == ROLL_E_NOTFOUND || err == ROLL_E_SHORT);
         if (s->reader) {
             judge_end(s, err, r);
-            roll_trace_reader_destroy(&s->reader);
+            roll_ahead_close(&s->reader);
             s->at++;
         }
         if (s->at == s->files) {
             s->ended = true;
         } else {
             whole = whole && follows(&s->file[s->at - 1], &s->file[s->at]);
-            err = open_file(s, whole);
+            err = open_file(s, whole, r);
             if (err) {
                 skip_file(s, err, r);
             }
@@ -108,7 +106,7 @@ static int begin(struct series *s, struct reading *r)
         roll_say("%s: the segments before it are gone (--trace-limit, --trace-age); what they held counts as lost",
                  s->file[0].path);
     }
-    int err = open_file(s, false);
+    int err = open_file(s, false, r);
     if (err == ROLL_E_NOMEM) {
         return err;
     }
@@ -209,9 +207,10 @@ static int by_series(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_feed_of *feed_of, void *ctx, bool *cut)
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, roll_analyze_feed_of *feed_of,
+                        void *ctx, bool *cut)
 {
-    struct reading reading = {feed_of, ctx, cut};
+    struct reading reading = {.feed_of = feed_of, .ctx = ctx, .cut = cut};
     struct series *all = calloc(n + 1, sizeof(*all));
     size_t used = 0;
     int err = all ? 0 : ROLL_E_NOMEM;
@@ -235,6 +234,8 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_f
     for (size_t i = 0; i < used && !err; i++) {
         err = find_feed(&all[i], &reading);
     }
+    reading.ahead = err ? NULL : roll_ahead_new(threads, used);
+    err = !err && !reading.ahead ? ROLL_E_NOMEM : err;
     for (size_t i = 0; i < used && !err; i++) {
         size_t first = i, same = 0;
         for (size_t k = 0; k < used; k++) {
@@ -249,8 +250,9 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_f
         }
     }
     for (size_t i = 0; i < used; i++) {
-        roll_trace_reader_destroy(&all[i].reader);
+        roll_ahead_close(&all[i].reader);
     }
+    roll_ahead_destroy(&reading.ahead);
     free(all);
     return err;
 }
