@@ -62,7 +62,8 @@ def play(job):
 
     shutil.copytree(traces[0], f"{job.tmp}/copy")
     again = analyze(*traces, f"{job.tmp}/copy")
-    need(again[:2] == (status, out) and again[2].count("the same trace as") == 1, "a copy is told, and read once", again)
+    need(again[:2] == (status, out) and again[2].count("the same trace as") == 1, "a copy is told, and read once",
+         again)
 
     for keep, lacks in ((0, "ranks 2-3 (2 of 4)"), (1, "ranks 0-1 (2 of 4)")):
         status, out, err = analyze(traces[keep])

@@ -58,7 +58,8 @@ class Job:
         """The ranks of the job, spread over its nodes in order."""
         started = []
         for r in range(size):
-            env = {**os.environ, "ROLL_CATALOGUE_DIR": self.meet, "RANK": str(r), "WORLD_SIZE": str(size), "LOCAL_RANK": str(r),
+            env = {**os.environ, "ROLL_CATALOGUE_DIR": self.meet, "RANK": str(r), "WORLD_SIZE": str(size),
+                   "LOCAL_RANK": str(r),
                    "LD_PRELOAD": self.library, "ROLLCALL_DIR": self.nodes[r * len(self.nodes) // size],
                    "ROLLCALL_JOB": self.name, "ROLLCALL_DAEMON": self.endpoint}
             started.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
