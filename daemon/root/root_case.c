@@ -174,9 +174,6 @@ static void ask_all(roll_root_t *root, const struct roll_run *run)
             send_ask(run, root->peers[i], ask, bytes);
         }
     }
-    for (size_t i = 0; i < run->digested->rings; i++) {
-        run->digested->ring[i].asked = true;
-    }
     run->digested->unasked = false;
     free(ask);
 }
@@ -189,34 +186,6 @@ static void ask(const struct roll_run *run, const struct roll_peer *peer)
         send_ask(run, peer, ask, bytes);
     }
     free(ask);
-}
-
-/* Notes that the agent has been asked. Returns whether some ring of it had not been. */
-static bool note_asked(const struct roll_run *run, const struct roll_peer *peer)
-{
-    bool new = false;
-    for (size_t k = 0; k < peer->used; k++) {
-        struct digested_ring *r =
-            peer->streams[k].run == run ? roll_digested_ring_of(run->digested, peer->streams[k].stream) : NULL;
-        new = new || (r && !r->asked);
-        if (r) {
-            r->asked = true;
-        }
-    }
-    return new;
-}
-
-void roll_case_ask_new(const roll_root_t *root, const struct roll_run *run)
-{
-    if (!run->digested->unasked) {
-        return;
-    }
-    run->digested->unasked = false;
-    for (size_t i = 0; run->digested->number != 0 && i < root->peers_used; i++) {
-        if (!root->peers[i]->gone && note_asked(run, root->peers[i])) {
-            ask(run, root->peers[i]);
-        }
-    }
 }
 
 static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
@@ -242,6 +211,7 @@ bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
 
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
 {
+    run->digested->unasked = false;
     for (size_t i = 0; i < root->peers_used; i++) {
         if (!root->peers[i]->gone && !has_sent(run, root->peers[i])) {
             ask(run, root->peers[i]);

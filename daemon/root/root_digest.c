@@ -18,6 +18,7 @@
 #define LOOK_NS  (100 * ROLL_MS)
 #define STAND_NS (250 * ROLL_MS)
 #define STAGE_NS (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
+#define NEW_NS   (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
 #define AGAIN_NS (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
 #define REST_NS  (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
 #define OVER_NS  (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
@@ -116,7 +117,6 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     memcpy(r->header, frame->payload, ROLL_RING_HEADER_BYTES);
     r->begun = r->all = false; /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
-    r->asked = false;
     d->unasked = true;
 }
 
@@ -223,7 +223,6 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     if (last || now - d->look_ns >= LOOK_NS) {
         struct roll_digest up = {0};
         d->look_ns = now;
-        roll_case_ask_new(root, run);
         roll_sum_cut(d->sum, now, &up);
         if (last) { /* nobody is left who could move: what stands now stands for good */
             roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
@@ -245,7 +244,9 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         roll_case_feed(run, now);
         roll_digested_verdicts(root, run);
     }
-    if (roll_digested_waits(run) && now - d->asked_ns > AGAIN_NS) {
+    /* Also when the others' records are judged already: an agent that lost its link begins anew, and sends nothing of
+     * the case until it is asked. */
+    if (d->number != 0 && now - d->asked_ns > (d->unasked ? NEW_NS : AGAIN_NS)) {
         d->asked_ns = now;
         roll_case_ask_again(root, run);
     }

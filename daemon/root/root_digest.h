@@ -16,7 +16,6 @@ struct digested_ring {
     uint8_t *header;  /* the payload of its RING frame; owned */
     uint64_t head;    /* tickets handed out in it, as its agent said last */
     bool begun, all;  /* of the case that is open */
-    bool asked;       /* its agent has been asked for its part of that case */
     bool failed;      /* its process has ended, and not in good order */
     uint64_t last_ns; /* of its rank's newest call when it was looked at last; polls show nobody going on */
 };
@@ -36,7 +35,7 @@ struct roll_digested {
     struct roll_digest came, hints; /* hints: those that wait for a case, or were asked for in the one that is open */
     uint64_t refused, opened;
     uint64_t look_ns;
-    bool unasked;     /* there are rings whose agents are to be asked */
+    bool unasked;     /* rings were announced since agents were asked */
     bool failed;      /* a process has ended, and not in good order, and no case was opened since */
     uint64_t over_ns; /* since when no process of the run lives; 0: some do */
     bool over_seen;   /* what they left was looked at */
@@ -72,8 +71,6 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
 void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now);
 /* No more records are wanted. */
 void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now);
-/* Asks those agents that have announced rings since they were asked: once for all rings of an agent. */
-void roll_case_ask_new(const roll_root_t *root, const struct roll_run *run);
 /* Asks again those agents that have not sent all of their rings. */
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
 /* A ring is new, or was announced again. */

@@ -21,7 +21,8 @@
 #define AGAIN_NS      (1000 * ROLL_MS) /* as seldom, where only digests come */
 #define RESYNC_NS     (200 * ROLL_MS)
 #define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
-#define FRESH_RECORDS 2048 /* a ring is up to date when at most so many of its records are on their way */
+#define LATE_NS       (500 * ROLL_MS) /* an agent lets five heartbeats go by: another one may have taken its place */
+#define FRESH_RECORDS 2048            /* a ring is up to date when at most so many of its records are on their way */
 #define MAX_PEERS     65536
 
 /* peers */
@@ -159,14 +160,18 @@ static void lose_peer(roll_root_t *root, struct roll_peer *peer)
     }
 }
 
-/* Takes a ring from the peers that are gone, because another agent has announced it. */
+/* Takes a ring from the peers that are gone or not heard, because another agent has announced it. A peer that is not
+ * heard would tell later, when it is taken for gone, that nobody hears the ring. */
 static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t stream)
 {
     for (size_t i = root->peers_used; i-- > 0;) {
         struct roll_peer *peer = root->peers[i];
-        struct roll_peer_stream *s = peer->gone && peer != by ? find_stream(peer, stream) : NULL;
+        bool away = peer != by && (peer->gone || by->seen_ns - peer->seen_ns > LATE_NS);
+        struct roll_peer_stream *s = away ? find_stream(peer, stream) : NULL;
         if (s) {
             drop_stream(peer, s);
+        }
+        if (s && peer->gone) {
             lose_peer(root, peer);
         }
     }
