@@ -153,7 +153,7 @@ int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring 
         return ROLL_E_NOMEM;
     }
     bool live = ring->link == ROLL_LINK_LIVE;
-    if (live && d->run[f->run].number != f->number) {
+    if (live && (d->run[f->run].number != f->number || roll_agent_excerpt_is_due(d, f))) {
         int err = roll_agent_excerpt_begin(d, f);
         if (err) {
             return err;

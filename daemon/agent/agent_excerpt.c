@@ -86,6 +86,11 @@ static bool is_concerned(const struct folded_run *run, const struct folded *f)
     return concerned;
 }
 
+bool roll_agent_excerpt_is_due(const struct roll_agent_digests *d, const struct folded *f)
+{
+    return f->aside && is_concerned(&d->run[f->run], f);
+}
+
 /* Finds where the excerpt begins, and what the rank had done before. */
 static int find_begin(struct roll_agent_digests *d, struct folded *f)
 {

@@ -198,6 +198,9 @@ int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts);
 struct roll_engine_sight {
     bool heard;       /* false: the agent is silent, and what the rank has done since its last record is not known */
     uint32_t starved; /* permille of the last time in which the rank, or what works for it, wanted a CPU and had none */
+    bool aside;       /* with heard false: its records were not asked for, because others are looked at. Nothing is
+                         evidence against it, and the others are judged as if everybody were heard: whoever leaves a rank
+                         aside answers for it that they do not wait for that rank */
 };
 /*
  * Tells how a source is seen. A suspicion rests on time without news, which means something only of a rank that is
@@ -290,6 +293,8 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);
+/* Something has come of each member of the communicator with this key; false also where there is no such. */
+bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
 
 /*
  * Says why a rank of the job does not go on, in one paragraph of plain words: what the rank issued last, for what and

@@ -5,9 +5,9 @@
  * What comes is kept until all rings that were asked have sent theirs, and then goes to an engine of the case's own,
  * places first, so that no rank looks behind because its records came later. From there on the engine sees what ranks
  * do next, so that what stands is told from what goes on, up to a number of records: a job that goes on would send all
- * it does. Of a rank that has come so far, and of ranks that were not asked, the engine is told that they are not
- * heard, which is no evidence. To stop at what was there when it was asked for was rejected: a rank that is late would
- * look as one that stands.
+ * it does. Ranks that have come so far, and those
+ * that were not asked, are left aside, which is no evidence. To stop at what was there when it was asked for was
+ * rejected: a rank that is late would look as one that stands.
  */
 #include "daemon/root/root_digest.h"
 
@@ -43,21 +43,42 @@ static uint64_t number_of(const struct roll_digested *d, uint64_t number)
     return number != 0 && number <= d->saids ? d->said[number - 1] : 0;
 }
 
-/*
- * Whether a verdict of the case rests on ranks of which nothing was asked, or nothing more is known. A communicator
- * that no hint has named was asked of some members only; and that somebody is not heard is the case's own doing.
- */
-static bool is_half_seen(const struct roll_digested *d, const struct roll_verdict *v)
+/* Nothing was asked of one of these ranks, or nothing more is known of it. */
+static bool leaves_out(const struct roll_digested *d, const struct roll_rankset *ranks)
 {
-    if (v->code == ROLL_VERDICT_AGENT_SILENT) {
-        for (size_t i = 0; i < d->rings; i++) {
-            if (d->ring[i].aside || d->ring[i].cut) {
-                return true;
-            }
+    struct roll_ring_header h;
+    for (size_t i = 0; i < d->rings; i++) {
+        memcpy(&h, d->ring[i].header, sizeof(h));
+        if ((d->ring[i].aside || d->ring[i].cut) && h.world_rank >= 0 &&
+            roll_rankset_has(ranks, (uint32_t)h.world_rank)) {
+            return true;
         }
+    }
+    return false;
+}
+
+/*
+ * Whether a verdict of the case rests on what was not asked for, which the case then is widened by: on a communicator
+ * of which some members were not asked, or on such a rank.
+ */
+static bool is_half_seen(struct roll_digested *d, const struct roll_verdict *v)
+{
+    bool known = v->comm_key == 0 || roll_case_is_hinted(d, v->comm_key) ||
+                 roll_engine_has_all(roll_feed_engine(d->feed), v->comm_key);
+    if (v->certainty == ROLL_NOTE && v->code != ROLL_VERDICT_AGENT_SILENT) {
         return false;
     }
-    return d->scoped && v->certainty != ROLL_NOTE && v->comm_key != 0 && !roll_case_is_hinted(d, v->comm_key);
+    if (d->scoped && !known) {
+        roll_digest_add_hint(&d->hints, v->comm_key, ROLL_HINT_STANDS, 0);
+        d->wider = true;
+        return true;
+    }
+    bool out = leaves_out(d, &v->culprits);
+    if (out && d->scoped) {
+        d->again = ROLL_CASE_SCOPED;
+        d->wider = true;
+    }
+    return out;
 }
 
 static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *copy, uint64_t *number)
@@ -67,10 +88,6 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     bool retires = roll_verdict_retires(v) != 0;
     *number = 0;
     if (!retires && is_half_seen(d, v)) {
-        if (v->comm_key != 0 && !roll_case_is_hinted(d, v->comm_key)) {
-            roll_digest_add_hint(&d->hints, v->comm_key, ROLL_HINT_STANDS, 0);
-            d->wider = true;
-        }
         roll_verdict_copy_destroy(&copy);
         return;
     }
@@ -256,8 +273,13 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
             feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
                       sizeof(status));
         }
-        struct roll_frame_sight sight = {.heard = r->all && !r->cut && view.heard, .starved = view.starved};
-        feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight, sizeof(sight));
+        struct roll_frame_sight sight = {.heard = r->all && view.heard, .starved = view.starved};
+        if (r->aside || r->cut) {
+            (void)roll_feed_aside(d->feed, r->stream, view.starved);
+        } else {
+            feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight,
+                      sizeof(sight));
+        }
     }
     clear_stage(d);
     d->fed = true;
@@ -276,22 +298,34 @@ void roll_case_ring(struct roll_run *run, const struct digested_ring *ring)
     }
 }
 
-/* A rank of which no more comes stays unheard, whatever is said of its process: what that has done last is not known.
- */
+static void leave_aside(struct roll_run *run, const struct digested_ring *r)
+{
+    struct roll_feed_stream view;
+    if (roll_feed_find(run->feed, r->stream, &view)) {
+        (void)roll_feed_aside(run->digested->feed, r->stream, view.starved);
+    }
+}
+
+/* A rank of which no more comes stays aside, whatever is said of its process: what that has done last is not known. */
 int roll_case_process(struct roll_run *run, const struct roll_frame *frame)
 {
     const struct digested_ring *r = roll_digested_ring_of(run->digested, frame->head.stream);
-    bool seen = run->digested->fed && r && !r->aside && !r->cut;
-    return seen ? roll_feed_frame(run->digested->feed, frame) : 0;
+    if (!run->digested->fed || !r) {
+        return 0;
+    }
+    if (r->aside || r->cut) {
+        leave_aside(run, r);
+        return 0;
+    }
+    return roll_feed_frame(run->digested->feed, frame);
 }
 
 /* No more comes of this ring, or is kept. */
 static void cut_ring(struct roll_run *run, struct digested_ring *r)
 {
-    struct roll_frame_sight sight = {.heard = 0};
     r->cut = true;
     if (run->digested->fed) {
-        feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight, sizeof(sight));
+        leave_aside(run, r);
     }
 }
 

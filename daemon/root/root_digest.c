@@ -24,7 +24,9 @@
 #define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
 #define GATHER_NS (300 * ROLL_MS)  /* where ranks stand, others will stand soon, and are asked together with them */
 #define SETTLE_NS (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
-#define AGAIN     4u /* how often a case is begun anew because a later hint looks further back, or names others */
+#define AGAIN                                                                                                          \
+    (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
+                            */
 
 int roll_digested_new(struct roll_run *run)
 {
@@ -213,11 +215,11 @@ static bool note_hints(struct roll_digested *d, const struct roll_digest *up, ui
         struct roll_frame_want w = roll_case_want(d, h->key);
         bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
         bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
-        bool others = h->key != 0 && !roll_case_is_hinted(d, h->key);
-        if (differs || messages || others) {
+        bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
+        if (differs || messages || (others && h->key != 0)) {
             roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
-            further = further || differs || messages || d->scoped;
         }
+        further = further || differs || messages || (others && d->scoped);
         uint64_t due = is_urgent(h) ? now : now + GATHER_NS;
         d->due_ns = !d->pending || due < d->due_ns ? due : d->due_ns;
         d->pending = true;

@@ -74,6 +74,7 @@ static inline void roll_digested_renew(struct digested_ring *r)
     r->begun = r->all = r->aside = r->cut = r->lacks = false;
 }
 
+#define ROLL_CASE_SCOPED  3u               /* so often a case is widened by what turns out; then everybody is asked */
 #define ROLL_CASE_HOLD_NS (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long */
 
 /* root_case_ask.c: which records are asked for */
