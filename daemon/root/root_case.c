@@ -145,7 +145,7 @@ static void end_case(struct roll_run *run)
     clear_stage(d);
     roll_feed_destroy(&d->feed);
     d->saids = 0;
-    d->fed = d->news = d->wider = d->unjudged = false;
+    d->fed = d->news = d->wider = d->stood = d->unjudged = false;
     d->number = 0;
 }
 

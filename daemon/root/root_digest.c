@@ -24,6 +24,7 @@
 #define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
 #define GATHER_NS (300 * ROLL_MS)  /* where ranks stand, others will stand soon, and are asked together with them */
 #define SETTLE_NS (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
+#define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
                             */
@@ -278,6 +279,14 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
     if (now - d->asked_ns > (d->unasked ? NEW_NS : AGAIN_NS)) {
         d->asked_ns = now;
         roll_case_ask_again(root, run);
+    }
+    if (d->fed && d->scoped && !d->stood && now - d->fed_ns > STOOD_NS) {
+        /* Somebody stands, and nothing can be said of it: what it waits for may be on ranks that were not asked. */
+        d->stood = true;
+        if (!d->news && !roll_case_went_on(run)) {
+            d->again = ROLL_CASE_SCOPED;
+            d->wider = true;
+        }
     }
     if (d->fed && !d->unjudged && (last || now - d->fed_ns > SETTLE_NS)) {
         roll_case_tell_unjudged(run);

@@ -52,6 +52,7 @@ struct roll_digested {
     unsigned again;
     bool scoped;          /* only the rings that are concerned are asked */
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
+    bool stood;           /* it was looked whether the ranks that were asked stand, and nothing is said */
     bool unjudged;        /* it was said what could not be judged */
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;

@@ -17,6 +17,7 @@
 #define RECORDS_MAX 65536u
 #define WIDENED     3u /* so often others are found to be concerned; then everybody is */
 #define GATHER_NS   (300 * MS_)
+#define STOOD_NS    (2 * S_) /* so long after an engine has said nothing of some, all are looked at */
 
 struct rank_node {
     struct roll_source_info info;
@@ -47,6 +48,7 @@ struct nodes {
     roll_engine_t *e;
     struct roll_digest digest, up, came, wanted; /* wanted: hints that name a place */
     struct roll_digest named;                    /* a hint of each communicator that is hinted at */
+    bool said;                                   /* the engine has said something */
     bool everybody;                              /* all are looked at from the next engine on */
     bool wider;                                  /* others are concerned than the engine has seen */
     uint64_t opened_ns;
@@ -310,6 +312,7 @@ bool nodes_says(struct nodes *n, const struct roll_verdict *v)
     if (out) {
         n->everybody = n->wider = true;
     }
+    n->said = n->said || !out;
     return !out;
 }
 
@@ -331,7 +334,7 @@ static void open_engine(struct nodes *n, uint64_t now)
     struct roll_engine_config config = {0};
     roll_engine_destroy(&n->e);
     n->opened++;
-    n->wider = false;
+    n->wider = n->said = false;
     n->opened_ns = now;
     n->e = need(roll_engine_new(&config));
     (void)roll_engine_tick(n->e, now);
@@ -503,6 +506,9 @@ void nodes_tick(struct nodes *n, uint64_t now)
             roll_digest_add_hint(&n->named, h->key, (enum roll_digest_why)h->why, h->seq);
             n->wider = n->wider || !asks_everybody(n);
         }
+    }
+    if (n->e && !n->said && !asks_everybody(n) && now - n->opened_ns > STOOD_NS) {
+        n->everybody = n->wider = true;
     }
     if (n->e && n->wider && now - n->opened_ns > GATHER_NS) {
         open_engine(n, now);
