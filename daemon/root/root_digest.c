@@ -17,13 +17,14 @@
 
 #define LOOK_NS   (100 * ROLL_MS)
 #define STAND_NS  (250 * ROLL_MS)
-#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
-#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
-#define GATHER_NS (300 * ROLL_MS)  /* where ranks stand, others will stand soon, and are asked together with them */
-#define SETTLE_NS (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
+#define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
+#define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
+#define GATHER_NS (300 * ROLL_MS)   /* where ranks stand, others will stand soon, and are asked together with them */
+#define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
+#define COME_NS   (5000 * ROLL_MS) /* the rings of a run come within this time behind its first, or do not */
 #define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
@@ -124,6 +125,7 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
         }
         r = &d->ring[d->rings++];
         *r = (struct digested_ring){.stream = frame->head.stream, .header = header};
+        d->first_ns = d->first_ns ? d->first_ns : roll_mono_ns();
     }
     memcpy(r->header, frame->payload, ROLL_RING_HEADER_BYTES);
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
@@ -300,6 +302,17 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
     }
 }
 
+/* Agents come one after the other, when a job begins and when a root was started anew: a case that is opened meanwhile
+ * would judge some ranks without the others. */
+static bool are_still_coming(const struct roll_digested *d, uint64_t now)
+{
+    struct roll_ring_header h = {.world_size = 0};
+    if (d->rings > 0) {
+        memcpy(&h, d->ring[0].header, sizeof(h));
+    }
+    return h.world_size > 0 && d->rings < (size_t)h.world_size && now - d->first_ns < COME_NS;
+}
+
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
     struct roll_digested *d = run->digested;
@@ -319,7 +332,8 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     }
     /* Where a case asks everybody anyway, nothing need be gathered. */
     bool due = d->pending && now >= d->held_until_ns && (now >= d->due_ns || roll_case_asks_everybody(root, d));
-    if (d->number == 0 && (d->failed || due || (d->pending && last))) {
+    bool comes = are_still_coming(d, now) && !last;
+    if (d->number == 0 && !comes && (d->failed || due || (d->pending && last))) {
         roll_case_open(root, run, now);
     }
     if (d->number != 0) {

@@ -32,6 +32,7 @@ struct roll_digested {
     roll_sum_t *sum;
     struct digested_ring *ring; /* owned */
     size_t rings, ring_room;
+    uint64_t first_ns;       /* when the first of them was announced */
     struct roll_map ring_at; /* stream -> index of `ring` */
     uint64_t *calls;         /* by the number of an agent's place: the calls that it has folded; owned */
     size_t calls_room;
