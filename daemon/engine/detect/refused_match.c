@@ -79,7 +79,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
 {
     struct comm *c = m->comm;
     uint32_t seq = entry->rec.seq;
-    bool was_ready = entry->index == COLL_READY;
+    bool was_ready = entry->index == COLL_READY, was_chained = entry->index == COLL_CHAINED;
     if (lowered_op(entry->rec.op)) {
         lowered_note(m, &entry->rec, false);
     }
@@ -94,6 +94,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
     struct slot *s = comm_slot(c, seq);
     s->arrived -= s->arrived > 0;
     s->ready -= was_ready && s->ready > 0;
+    s->chained -= was_chained && s->chained > 0;
     s->root_ready = s->root_ready && !lowered_root(m, &entry->rec);
     bool first = s->ticket == ticket + 1 && s->rank == (uint32_t)m->rank;
     if (first || s->variant != 0) {

@@ -206,15 +206,29 @@ bool comm_behind(const struct member *m)
     return m->next > m->comm->base;
 }
 
+/*
+ * The collective at the beginning of the window is complete: those before it are, so chained calls are ready. Where
+ * calls disagree only calls that were found to be ready count, because the judge looks at such a slot in between.
+ */
+static bool base_complete(const struct comm *c, const struct slot *s)
+{
+    return !s->held && (s->variant == 0 ? s->ready + s->chained : s->ready) >= c->size;
+}
+
 void comm_advance(struct roll_engine *e, struct comm *c)
 {
+    bool chained = false;
     while (c->base < c->high) {
         struct slot *s = comm_slot(c, c->base);
-        if (s->ready < c->size || s->held) {
-            return;
+        if (!base_complete(c, s)) {
+            break;
         }
+        chained = chained || s->ready < c->size;
         slot_release(e, s);
         c->base++;
+    }
+    if (chained) { /* where all were found to be ready, match_ready has stirred them */
+        comm_stir(c);
     }
 }
 

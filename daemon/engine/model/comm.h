@@ -84,6 +84,8 @@ struct slot {
     uint64_t ticket; /* ticket + 1 of that call; 0 = no call is known */
     uint32_t rank;   /* the rank on the communicator that made that call */
     uint32_t arrived, ready; /* members whose call has come, and whose call is ready */
+    uint32_t chained;        /* members whose call stands right behind their call before it on this communicator, and
+                                so is ready once the collective before this one is complete; none of `ready` */
     uint32_t variant;        /* 1 + the number of the first variant; 0 = all calls agree */
     uint32_t visit;          /* stall analysis, as in struct queue */
     uint32_t asked;          /* stall analysis: number of the run that found `holders` */

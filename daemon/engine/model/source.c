@@ -176,6 +176,23 @@ static uint64_t behind_link(const struct source *s, const struct roll_record *re
     return (call && (rec->flags & ROLL_FLAG_CAPTURED) == 0) || class == ROLL_CLASS_SYNC ? rec->aux : 0;
 }
 
+/*
+ * The call of member m stands in its queue right behind that member's collective before it, `tail`, and nothing else
+ * keeps it from running: once that collective is complete, this call is ready. So it need not be looked at for that
+ * (comm_advance). Groups are units, and Gather and Scatter are over for some members before they are complete.
+ */
+static bool is_chained(const struct source *s, const struct member *m, const struct entry *tail,
+                       const struct entry *entry, uint64_t ticket)
+{
+    const uint64_t leaves_early = roll_ops_with(ROLL_TRAIT_LOWERED) & roll_ops_with(ROLL_TRAIT_ROOT);
+    const struct roll_record *rec = &entry->rec, *before = &tail->rec;
+    return m && rec->comm == before->comm && rec->seq == before->seq + 1 && rec->group == 0 && before->group == 0 &&
+           entry->index == COLL_ISSUED && tail->index != COLL_REFUSED && !m->many_queues &&
+           roll_op_class(rec->op) == ROLL_CLASS_COLL && roll_op_class(before->op) == ROLL_CLASS_COLL &&
+           !roll_op_among(rec->op, leaves_early) && !roll_op_among(before->op, leaves_early) &&
+           rec->seq >= m->comm->base && rec->seq < m->comm->high && behind_link(s, rec, ticket) == 0;
+}
+
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     uint32_t stream = entry->rec.stream;
@@ -213,6 +230,10 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
     if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
         tail->next = (uint32_t)(ticket - (q->tail - 1));
+        if (is_chained(s, m, tail, entry, ticket)) {
+            entry->index = COLL_CHAINED;
+            comm_slot(m->comm, entry->rec.seq)->chained++;
+        }
     } else {
         q->head = ticket + 1;
         q->since = e->clock;

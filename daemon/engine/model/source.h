@@ -32,8 +32,9 @@ struct site_table;
 /* How far a collective is; entry.index. */
 enum coll_state {
     COLL_ISSUED = 0,
-    COLL_READY,  /* the slot has counted the collective as ready */
-    COLL_REFUSED /* nothing was enqueued: the collective is no part of its slot */
+    COLL_READY,   /* the slot has counted the collective as ready */
+    COLL_REFUSED, /* nothing was enqueued: the collective is no part of its slot */
+    COLL_CHAINED  /* the slot has counted the collective as chained: struct slot */
 };
 
 /* One record in the log of a source. */

@@ -3,7 +3,8 @@
  *
  * A call is ready when everything before it on its stream is complete, and it is complete when it is ready on every
  * member. So the heads of all stream queues are counted as ready, complete calls leave their queues, and the next heads
- * follow, until nothing moves. To do it with each record was rejected: the fast path only appends.
+ * follow, until nothing moves. To do it with each record was rejected: the fast path only appends. Chained calls
+ * (struct slot) get complete without a look at their queues, which then let go of all of them in one look.
  *
  * A rank whose queues have been looked at moves again only when it makes a call, when a call that it waits in is
  * answered, or when what is judged of a communicator changes; whoever brings that about stirs the rank (source_stir and
@@ -85,7 +86,8 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
         return;
     }
     struct member *m = source_member(s, entry->rec.comm);
-    if (m && entry->index == COLL_ISSUED) {
+    if (m && entry->rec.seq >= m->comm->base && (entry->index == COLL_ISSUED || entry->index == COLL_CHAINED)) {
+        comm_slot(m->comm, entry->rec.seq)->chained -= entry->index == COLL_CHAINED;
         match_ready(m, entry->rec.seq);
         entry->index = COLL_READY;
         if (lowered_root(m, &entry->rec) && entry->rec.seq >= m->comm->base && entry->rec.seq < m->comm->high) {
@@ -254,34 +256,41 @@ static void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahe
     }
 }
 
-/* Sweeps the stirred ones among 64 sources. */
-static void sweep_word(struct roll_engine *e, uint32_t word)
+#define TURNS 512u /* stirred sources that are taken up at once: with fewer there is nobody to ask ahead for */
+
+/* Takes up stirred sources from this word of bits on, round by round, into source[TURNS + 64]. *word: where to go on.
+ * Returns how many. */
+static uint32_t take_up(struct roll_engine *e, uint32_t *word, uint32_t *source)
 {
-    uint32_t source[64], n = 0;
-    for (uint64_t rest = e->stirred[word]; rest != 0; rest &= rest - 1) {
-        source[n++] = word * 64 + (uint32_t)__builtin_ctzll(rest);
-    }
-    e->stirred[word] = 0;
-    e->stirs -= n;
-    for (uint32_t i = 0; i < n + 3 * AHEAD; i++) {
-        for (uint32_t ahead = 3 * AHEAD; ahead > 0; ahead -= AHEAD) {
-            if (i >= 3 * AHEAD - ahead && i - (3 * AHEAD - ahead) < n) {
-                ask_ahead(e, source[i - (3 * AHEAD - ahead)], ahead);
-            }
+    uint32_t n = 0, words = (e->sources + 63) / 64;
+    for (uint32_t k = 0; k < words && n < TURNS && e->stirs > 0; k++) {
+        uint64_t rest = e->stirred[*word];
+        e->stirred[*word] = 0;
+        e->stirs -= (uint32_t)__builtin_popcountll(rest);
+        for (; rest != 0; rest &= rest - 1) {
+            source[n++] = *word * 64 + (uint32_t)__builtin_ctzll(rest);
         }
-        if (i >= 3 * AHEAD) {
-            uint32_t at = source[i - 3 * AHEAD], queues = e->stirred_queues[at];
-            e->stirred_queues[at] = 0;
-            source_advance_some(e, e->source[at], queues);
-        }
+        *word = *word + 1 < words ? *word + 1 : 0;
     }
+    return n;
 }
 
 void sweep_stirred(struct roll_engine *e)
 {
-    for (uint32_t word = 0; e->stirs > 0; word = (word + 1) * 64 < e->sources ? word + 1 : 0) {
-        if (e->stirred[word] != 0) {
-            sweep_word(e, word);
+    uint32_t source[TURNS + 64], word = 0;
+    while (e->stirs > 0) {
+        uint32_t n = take_up(e, &word, source);
+        for (uint32_t i = 0; i < n + 3 * AHEAD; i++) {
+            for (uint32_t ahead = 3 * AHEAD; ahead > 0; ahead -= AHEAD) {
+                if (i >= 3 * AHEAD - ahead && i - (3 * AHEAD - ahead) < n) {
+                    ask_ahead(e, source[i - (3 * AHEAD - ahead)], ahead);
+                }
+            }
+            if (i >= 3 * AHEAD) {
+                uint32_t at = source[i - 3 * AHEAD], queues = e->stirred_queues[at];
+                e->stirred_queues[at] = 0;
+                source_advance_some(e, e->source[at], queues);
+            }
         }
     }
 }
