@@ -220,7 +220,11 @@ struct roll_engine_summary {
     uint32_t step;        /* the furthest that a rank has told; else learned (model/round.c); ROLL_STEP_NONE */
     bool step_is_learned; /* about so many: from what repeats in the calls of one rank */
 };
+/* Looks at every source and every call that is not complete: for somebody who asks, not for each frame. */
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out);
+/* `sources` and `sources_live` of it, at no cost. */
+uint32_t roll_engine_sources(const roll_engine_t *e);
+uint32_t roll_engine_live(const roll_engine_t *e);
 
 /* For the faces (top, why, metrics): read-only views. Strings and sets are borrowed until the next feeding call. */
 struct roll_view_source {

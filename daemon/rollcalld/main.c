@@ -166,7 +166,7 @@ static int make_root(struct daemon *d)
                                   .http = o->http,
                                   .expected = d->expected,
                                   .stacks_auto = o->stacks_auto,
-                                  .digest = o->digest && !o->stream,
+                                  .compare = o->compare,
                                   .stall_ns = o->stall_ns,
                                   .suspect_ns = o->suspect_ns,
                                   .linger_s = o->linger_s,

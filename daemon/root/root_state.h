@@ -50,9 +50,13 @@ struct roll_run {
     bool policy_set;
     bool switches_known; /* an agent has said what a predecessor of this root switched */
     bool replaying;      /* the verdicts are those of a predecessor's trace */
+    bool decided;        /* by what its calls are compared: a ring of it has come */
+    bool unsized;        /* that ring did not know how many ranks there are, and it would have mattered */
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;   /* when time passes for its engine */
+    uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
+    bool seen;                      /* and whether they were */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
@@ -162,7 +166,10 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
 
 /* root_run.c */
-int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out); /* finds or makes */
+#define ROLL_WORLD_UNASKED INT32_MIN /* nobody was asked: what names the run is no ring */
+/* Finds or makes the run. world: how many ranks it has, as a ring of it says; -1: the ring does not know. 0, NOMEM,
+ * LIMIT. */
+int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out);
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the query's "job", else the newest; NULL */
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
