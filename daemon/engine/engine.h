@@ -289,6 +289,8 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);
+/* How many collectives all members of the communicator with this key have issued; 0 when it is not known. */
+uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key);
 
 /*
  * Says why a rank of the job does not go on, in one paragraph of plain words: what the rank issued last, for what and
@@ -298,6 +300,8 @@ bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm 
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size);
 /* A key of how a rank stands: ranks that stand alike have the same; 0: there is no such rank. */
 uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank);
+/* The keys of n ranks: what they lack in common is looked up once. */
+void roll_engine_why_keys(roll_engine_t *e, const uint32_t *world_rank, size_t n, uint64_t *key);
 /* The same paragraph about ranks that stand alike, with the numbers of the first where theirs differ. */
 int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
 

@@ -118,6 +118,16 @@ static void forget_sets(struct roll_engine *e)
     roll_rankset_clear(&e->view_behind);
 }
 
+uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key)
+{
+    const struct comm *c = comm_find(e, key);
+    uint32_t least = c && c->size > 0 ? UINT32_MAX : 0;
+    for (uint32_t r = 0; c && r < c->size; r++) {
+        least = c->member[r].next < least ? c->member[r].next : least;
+    }
+    return least;
+}
+
 bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_comm *out)
 {
     /* The sets that the view lends live in the engine. */

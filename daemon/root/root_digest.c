@@ -87,7 +87,7 @@ json_t *roll_digested_json(const struct roll_run *run)
     const struct roll_digested *d = run->digested;
     struct roll_sum_figures f;
     roll_sum_figures(d->sum, &f);
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:s}", "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts,
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts,
                      "hints", (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
                      (json_int_t)d->opened, "records",
                      d->number == 0 ? "none"
@@ -156,6 +156,7 @@ static int take_status(roll_root_t *root, struct roll_run *run, const struct rol
         d->failed = d->failed || (failed && !r->failed);
         r->failed = failed;
         r->head = s.head;
+        roll_fronts_status(r, frame);
     }
     s.head = 0;
     int64_t n = roll_frame_make(&head, &s, sizeof(s), raw, sizeof(raw), &made);
@@ -223,6 +224,7 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     if (last || now - d->look_ns >= LOOK_NS) {
         struct roll_digest up = {0};
         d->look_ns = now;
+        roll_fronts_look(run, now);
         roll_sum_cut(d->sum, now, &up);
         if (last) { /* nobody is left who could move: what stands now stands for good */
             roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);

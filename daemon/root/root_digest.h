@@ -1,6 +1,6 @@
 /*
- * root_digest.h: a run whose calls are compared by digests, as root_digest.c and root_case.c share it. Private to these
- * two; the root's one thread.
+ * root_digest.h: a run whose calls are compared by digests, as root_digest.c, root_case.c and root_fronts.c share it.
+ * Private to these; the root's one thread.
  */
 #ifndef ROLL_DAEMON_ROOT_ROOT_DIGEST_H
 #define ROLL_DAEMON_ROOT_ROOT_DIGEST_H
@@ -18,6 +18,8 @@ struct digested_ring {
     bool begun, all;  /* of the case that is open */
     bool failed;      /* its process has ended, and not in good order */
     uint64_t last_ns; /* of its rank's newest call when it was looked at last; polls show nobody going on */
+    struct roll_frame_last last; /* what its agent told last of its calls; */
+    uint64_t enter_ns;           /* wall clock of the newest */
 };
 
 struct staged {
@@ -53,6 +55,11 @@ struct roll_digested {
     size_t saids, said_room;
     uint64_t numbers; /* the highest number of the run */
     bool news;        /* the case has said what was not said before */
+    bool wanted;      /* a viewer wants to see records: roll_digested_wanted */
+    /* how fast the job goes (root_fronts.c) */
+    uint64_t rate_ns, rate_calls; /* when calls were counted last, and how many there were */
+    double calls_per_s;
+    uint64_t most_calls; /* that were ever told */
 };
 
 static inline struct digested_ring *roll_digested_ring_of(const struct roll_digested *d, uint64_t stream)
@@ -60,6 +67,12 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
     uint32_t at = roll_map_get(&d->ring_at, stream);
     return at != ROLL_MAP_NONE ? &d->ring[at] : NULL;
 }
+
+/* root_fronts.c: for people */
+/* Notes what a STATUS tells of a ring's last call. */
+void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *frame);
+/* Looks how fast the job goes. */
+void roll_fronts_look(struct roll_run *run, uint64_t now);
 
 #define ROLL_CASE_HOLD_NS (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long */
 
