@@ -5,9 +5,9 @@
  * Ranks that stand alike are told in one sentence; a key says whether two do. To compare finished sentences was
  * rejected: each names its own rank, and of a thousand ranks all but a few would be written for nothing.
  */
-#include "daemon/engine/judge/judge.h"
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
+#include "daemon/engine/judge/judge.h"
 #include "daemon/engine/view.h"
 
 #include <inttypes.h>

@@ -42,7 +42,7 @@ struct roll_root_options {
     const char *http;              /* NULL = no metrics */
     uint64_t stall_ns, suspect_ns; /* 0 = the engine's own */
     const struct roll_expected
-        *expected;                  /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
+        *expected; /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
     enum roll_root_compare compare;
     bool stacks_auto;               /* take the stacks of each verdict's culprits */
     unsigned linger_s;              /* end so long after the last live rank; 0 = never */

@@ -73,23 +73,14 @@ uint32_t roll_digested_flags(const struct roll_run *run)
     return (run->digested ? ROLL_ACK_DIGEST : 0) | (keep ? ROLL_ACK_KEEP : 0);
 }
 
-uint64_t roll_digested_calls(const struct roll_run *run)
-{
-    uint64_t calls = 0;
-    for (size_t i = 0; i < run->digested->calls_room; i++) {
-        calls += run->digested->calls[i];
-    }
-    return calls;
-}
-
 json_t *roll_digested_json(const struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
     struct roll_sum_figures f;
     roll_sum_figures(d->sum, &f);
-    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts,
-                     "hints", (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
-                     (json_int_t)d->opened, "records",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "windows", (json_int_t)f.windows,
+                     "fronts", (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
+                     (json_int_t)(f.refused + d->refused), "opened", (json_int_t)d->opened, "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");

@@ -13,11 +13,11 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header;  /* the payload of its RING frame; owned */
-    uint64_t head;    /* tickets handed out in it, as its agent said last */
-    bool begun, all;  /* of the case that is open */
-    bool failed;      /* its process has ended, and not in good order */
-    uint64_t last_ns; /* of its rank's newest call when it was looked at last; polls show nobody going on */
+    uint8_t *header;             /* the payload of its RING frame; owned */
+    uint64_t head;               /* tickets handed out in it, as its agent said last */
+    bool begun, all;             /* of the case that is open */
+    bool failed;                 /* its process has ended, and not in good order */
+    uint64_t last_ns;            /* of its rank's newest call when it was looked at last; polls show nobody going on */
     struct roll_frame_last last; /* what its agent told last of its calls; */
     uint64_t enter_ns;           /* wall clock of the newest */
 };

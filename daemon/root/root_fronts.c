@@ -2,9 +2,9 @@
  * root_fronts.c: what is known of a run that is compared by digests while no records are here: how far the members of
  * its communicators have come (the fronts of its digests), and what each ring called last (STATUS).
  *
- * This is for people: `top`, `why` and the end of `rollcall run`. Nothing is judged by it. Fronts know a communicator by
- * its key and its size, so that is what it is called here: names are in definitions, which come with records. To have
- * all definitions sent was rejected: 16,384 ranks would send 100 MB for a table that folds them into five rows.
+ * This is for people: `top`, `why` and the end of `rollcall run`. Nothing is judged by it. Fronts know a communicator
+ * by its key and its size, so that is what it is called here: names are in definitions, which come with records. To
+ * have all definitions sent was rejected: those of 16,384 ranks are megabytes, for a table of five rows.
  */
 #include "daemon/root/root_digest.h"
 
@@ -32,6 +32,27 @@ void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *fra
     ring->enter_ns = ring->last.enter_ns ? s.clock_real_ns - s.clock_mono_ns + ring->last.enter_ns : 0;
 }
 
+/* An agent that was started anew has counted less than its predecessor: what was told once is not taken back. */
+static uint64_t folded_calls(struct roll_digested *d)
+{
+    uint64_t calls = 0;
+    for (size_t i = 0; i < d->calls_room; i++) {
+        calls += d->calls[i];
+    }
+    d->most_calls = calls > d->most_calls ? calls : d->most_calls;
+    return d->most_calls;
+}
+
+uint64_t roll_run_calls(const struct roll_run *run)
+{
+    struct roll_engine_summary s;
+    if (run->digested) {
+        return folded_calls(run->digested);
+    }
+    roll_engine_summary(roll_feed_engine(run->feed), &s);
+    return s.calls;
+}
+
 void roll_fronts_look(struct roll_run *run, uint64_t now)
 {
     struct roll_digested *d = run->digested;
@@ -44,17 +65,13 @@ void roll_fronts_look(struct roll_run *run, uint64_t now)
     d->rate_calls = calls;
 }
 
-/* An agent that was started anew has counted less than its predecessor: what was told once is not taken back. */
-uint64_t roll_run_calls(const struct roll_run *run)
+uint64_t roll_run_findings(const struct roll_run *run)
 {
-    struct roll_engine_summary s;
-    if (run->digested) {
-        uint64_t calls = roll_digested_calls(run);
-        run->digested->most_calls = calls > run->digested->most_calls ? calls : run->digested->most_calls;
-        return run->digested->most_calls;
+    uint64_t findings = 0;
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        findings += roll_verdict_stands(run->verdicts.at[i]);
     }
-    roll_engine_summary(roll_feed_engine(run->feed), &s);
-    return s.calls;
+    return findings;
 }
 
 bool roll_digested_calm(const struct roll_run *run)
@@ -214,10 +231,10 @@ json_t *roll_fronts_comms(const struct roll_run *run, size_t rows)
         }
         snprintf(key, sizeof(key), "0x%016llx", (unsigned long long)front[i].key);
         snprintf(name, sizeof(name), "%" PRIu32 " ranks", p->size);
-        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:[],s:[],s:s,s:n,s:I}", "key", key, "label",
-                                              "", "role", "", "size", (int)p->size, "seen", (int)p->members, "done",
-                                              (json_int_t)p->low, "ahead", (json_int_t)p->high, "members", "behind",
-                                              "name", name, "made_at", "family", (json_int_t)family));
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:[],s:[],s:s,s:n,s:I}", "key", key,
+                                              "label", "", "role", "", "size", (int)p->size, "seen", (int)p->members,
+                                              "done", (json_int_t)p->low, "ahead", (json_int_t)p->high, "members",
+                                              "behind", "name", name, "made_at", "family", (json_int_t)family));
     }
     free(front);
     free(row);
@@ -236,8 +253,8 @@ json_t *roll_fronts_families(const struct roll_run *run)
         snprintf(text, sizeof(text), "%" PRIu32 " group%s of %" PRIu32 " ranks", r->groups, r->groups == 1 ? "" : "s",
                  r->size);
         json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:n,s:s,s:n,s:I,s:I,s:I}", "name", text, "groups",
-                                              (json_int_t)r->groups, "size", (json_int_t)r->size, "stride", "text", text,
-                                              "made_at", "done", (json_int_t)r->low, "ahead", (json_int_t)r->high,
+                                              (json_int_t)r->groups, "size", (json_int_t)r->size, "stride", "text",
+                                              text, "made_at", "done", (json_int_t)r->low, "ahead", (json_int_t)r->high,
                                               "apart", (json_int_t)r->apart));
     }
     free(front);
@@ -305,7 +322,8 @@ static void why_comm(const struct roll_run *run, uint64_t key, FILE *out)
     }
     if (!roll_sum_place(run->digested->sum, key, &p) || p.members == 0) {
         fprintf(out,
-                " Of communicator 0x%016" PRIx64 " nothing has to be told here: all its members are below one agent or relay, "
+                " Of communicator 0x%016" PRIx64
+                " nothing has to be told here: all its members are below one agent or relay, "
                 "which compares them.",
                 key);
     } else if (p.low == p.high && p.members == p.size) {
@@ -336,7 +354,8 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
     } else {
         double ago = now > r->enter_ns ? (double)(now - r->enter_ns) * 1e-9 : 0;
         fprintf(out,
-                " %s %" PRIu64 " calls on %" PRIu32 " communicators; the newest that was told of (so it is every 5 s) is "
+                " %s %" PRIu64 " calls on %" PRIu32
+                " communicators; the newest that was told of (so it is every 5 s) is "
                 "%s #%" PRIu32 ", %.1f s ago%s.",
                 over ? "It had made" : "It has made", r->last.calls, r->last.comms, roll_op_name(r->last.op),
                 r->last.seq, ago, r->last.inside ? ", which had not returned" : "");

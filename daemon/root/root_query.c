@@ -102,7 +102,8 @@ static void why_put(struct why_answer *w, uint64_t key, const struct roll_verdic
     uint64_t common = (key ^ (verdict ? verdict->said.number : 0) * UINT64_C(0x9e3779b97f4a7c15)) * 31;
     uint32_t at = roll_map_get(&w->at, common);
     if (at == ROLL_MAP_NONE) {
-        if (ROLL_GROW(w->group, w->room, w->groups + 1) != 0 || roll_map_add(&w->at, common, (uint32_t)w->groups) != 0) {
+        if (ROLL_GROW(w->group, w->room, w->groups + 1) != 0 ||
+            roll_map_add(&w->at, common, (uint32_t)w->groups) != 0) {
             return;
         }
         at = (uint32_t)w->groups++;
@@ -259,11 +260,12 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     } else if (json_is_integer(rank)) {
         answer = no_rank(run);
     } else {
-        answer = json_pack("{s:s,s:[],s:[]}", "text",
-                           roll_digested_calm(run) ? "Nothing stands: no records of this job are here, because its calls "
-                                                     "are compared by digests. Ask for a rank by its number."
-                                                   : "No rank waits.",
-                           "ranks", "groups");
+        answer =
+            json_pack("{s:s,s:[],s:[]}", "text",
+                      roll_digested_calm(run) ? "Nothing stands: no records of this job are here, because its calls "
+                                                "are compared by digests. Ask for a rank by its number."
+                                              : "No rank waits.",
+                      "ranks", "groups");
     }
     json_decref(all);
     json_decref(groups);
@@ -498,9 +500,9 @@ static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool dra
     reply(&d->at, d->seq,
           json_pack("{s:b,s:o,s:o*}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null(),
                     "seen",
-                    !run                       ? NULL
-                    : roll_digested_calm(run)  ? roll_fronts_seen(run)
-                                               : roll_feed_seen(roll_run_judge(run))));
+                    !run                      ? NULL
+                    : roll_digested_calm(run) ? roll_fronts_seen(run)
+                                              : roll_feed_seen(roll_run_judge(run))));
 }
 
 void roll_serve_drains(roll_root_t *root, uint64_t now)

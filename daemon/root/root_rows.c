@@ -22,6 +22,12 @@
 #define LEVELS     4u
 #define PLACES     8u /* ranks of a row of which the line of the call is looked up: it is shown where all have the same */
 
+const char *roll_proc_name(unsigned proc)
+{
+    static const char *const names[] = {"unknown", "running", "stopped", "finished", "dead"};
+    return names[proc <= ROLL_PROC_DEAD ? proc : 0];
+}
+
 /* What is kept of each rank while rows are made. */
 struct stand {
     int32_t rank;
@@ -176,9 +182,9 @@ static json_t *row_json(const struct roll_run *run, const struct row *row, const
     json_t *last = json_null();
     if (v.last.op != ROLL_OP_NONE && level < 3) {
         last = json_pack("{s:s,s:s,s:s,s:o,s:I,s:I,s:o}", "op", roll_op_name(v.last.op), "state",
-                         level < 2 && v.state ? v.state : "", "comm", level < 2 && row->one_comm ? key : "", "comm_name",
-                         roll_text_to_json(name), "seq", (json_int_t)row->seq, "seq_last", (json_int_t)row->seq_last,
-                         "place", level == 0 ? place_of(run, row) : json_null());
+                         level < 2 && v.state ? v.state : "", "comm", level < 2 && row->one_comm ? key : "",
+                         "comm_name", roll_text_to_json(name), "seq", (json_int_t)row->seq, "seq_last",
+                         (json_int_t)row->seq_last, "place", level == 0 ? place_of(run, row) : json_null());
     }
     bool has_step = row->step != ROLL_STEP_NONE;
     return json_pack("{s:s,s:I,s:i,s:s,s:b,s:b,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "ranks_text", ranks, "count",

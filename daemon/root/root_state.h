@@ -210,8 +210,7 @@ bool roll_digested_waits(const struct roll_run *run);
 /* Says the verdicts of that engine. */
 void roll_digested_verdicts(roll_root_t *root, struct roll_run *run);
 uint32_t roll_digested_flags(const struct roll_run *run); /* of ACK frames */
-uint64_t roll_digested_calls(const struct roll_run *run);
-json_t *roll_digested_json(const struct roll_run *run); /* for the status */
+json_t *roll_digested_json(const struct roll_run *run);   /* for the status */
 
 /* root_fronts.c: what is known of such a run while no records are here: fronts, and the last call of each ring */
 /* No records are here, and none have been asked for. */
@@ -222,7 +221,8 @@ void roll_digested_wanted(struct roll_run *run);
 bool roll_run_source(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
 /* The same of the newest process of a rank. */
 bool roll_run_rank(const struct roll_run *run, uint32_t rank, struct roll_view_source *out);
-/* How many calls the run has made. */
+/* The findings of the run that stand, those of earlier cases included; and how many calls it has made. */
+uint64_t roll_run_findings(const struct roll_run *run);
 uint64_t roll_run_calls(const struct roll_run *run);
 /* Communicators as in the status, those that are furthest apart first, at most `rows`; and by their sizes. */
 json_t *roll_fronts_comms(const struct roll_run *run, size_t rows);
@@ -268,18 +268,18 @@ void roll_why_called(const struct roll_run *run, const struct roll_rankset *rank
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 
 /* root_status.c */
-#define ROLL_STATUS_ROWS 1024u /* ranks, and communicators, that a status lists one by one where nobody says how many */
+#define ROLL_STATUS_ROWS                                                                                               \
+    1024u /* ranks, and communicators, that a status lists one by one where nobody says how many                       \
+           */
 /* rows: with more ranks than this, those that stand alike are told as one; with more communicators, their families. */
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows);
-const char *roll_proc_name(unsigned proc);
 json_t *roll_summary_json(struct roll_run *run);
-/* The findings that stand, those of earlier cases included. */
-uint64_t roll_run_findings(const struct roll_run *run);
 /* Describes the run: job, restart, ranks, hosts, since when; a user sees by it which run answers. Returned owned. */
 json_t *roll_about_json(const struct roll_run *run);
 
 /* root_rows.c */
 /* Ranks that stand alike as one row each, as many rows as a screen has; returned owned. */
+const char *roll_proc_name(unsigned proc); /* of enum roll_proc_state */
 json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_families *families);
 
 /* root_remedy.c */

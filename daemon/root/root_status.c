@@ -13,27 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const proc_name[] = {"unknown", "running", "stopped", "finished", "dead"};
-
-const char *roll_proc_name(unsigned proc)
-{
-    return proc_name[proc <= ROLL_PROC_DEAD ? proc : 0];
-}
-
 static json_t *hex(uint64_t value)
 {
     char text[24];
     snprintf(text, sizeof(text), "0x%016llx", (unsigned long long)value);
     return json_string(text);
-}
-
-uint64_t roll_run_findings(const struct roll_run *run)
-{
-    uint64_t findings = 0;
-    for (size_t i = 0; i < run->verdicts.used; i++) {
-        findings += roll_verdict_stands(run->verdicts.at[i]);
-    }
-    return findings;
 }
 
 json_t *roll_summary_json(struct roll_run *run)
@@ -160,10 +144,10 @@ static json_t *rank_json(const struct roll_run *run, const struct roll_view_sour
     return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank",
                      (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
                      (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
-                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", roll_proc_name(v->proc), "exit", exit_json(v),
-                     "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost", (json_int_t)v->lost,
-                     "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call", (int)v->in_call,
-                     "waits_for", (json_int_t)v->waits_for, "step",
+                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", roll_proc_name(v->proc), "exit",
+                     exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
+                     (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
+                     (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
                      v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard);
 }
 
@@ -213,9 +197,10 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, 
             more->ranks += is_silent ? 0 : n.ranks;
             continue;
         }
-        json_array_append_new(list, json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
-                                              (json_int_t)peer->pid, "seen_ns", (json_int_t)(peer->seen_ns - now + real),
-                                              "rings", n.rings, "ranks", n.ranks, "gone", (int)peer->gone));
+        json_array_append_new(list,
+                              json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
+                                        (json_int_t)peer->pid, "seen_ns", (json_int_t)(peer->seen_ns - now + real),
+                                        "rings", n.rings, "ranks", n.ranks, "gone", (int)peer->gone));
     }
     return list;
 }
@@ -246,7 +231,7 @@ static json_t *states_json(const struct roll_run *run)
     }
     json_t *states = json_object();
     for (unsigned k = 1; k <= ROLL_PROC_DEAD; k++) {
-        json_object_set_new(states, proc_name[k], json_integer(n[k]));
+        json_object_set_new(states, roll_proc_name(k), json_integer(n[k]));
     }
     return states;
 }
@@ -291,9 +276,9 @@ static json_t *trace_json(const struct roll_run *run)
 {
     struct roll_segment_count c;
     roll_segments_count(run->trace, &c);
-    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:b}", "kept", 1, "segments", (json_int_t)c.segments, "bytes", (json_int_t)c.bytes,
-                     "records", (json_int_t)c.records, "removed", (json_int_t)c.removed, "lost", (json_int_t)c.lost,
-                     "stopped", (int)c.stopped);
+    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:b}", "kept", 1, "segments", (json_int_t)c.segments, "bytes",
+                     (json_int_t)c.bytes, "records", (json_int_t)c.records, "removed", (json_int_t)c.removed, "lost",
+                     (json_int_t)c.lost, "stopped", (int)c.stopped);
 }
 
 /* The communicators, and by families; where only digests are here, as fronts tell of them. */
@@ -322,8 +307,9 @@ static void add_digests(const roll_root_t *root, const struct roll_run *run, jso
     json_object_set_new(digests, "bytes", json_integer((json_int_t)root->bytes));
     json_object_set_new(status, "digests", digests);
     if (root->o.trace_dir) {
-        json_object_set_new(status, "trace", json_pack("{s:b,s:s}", "kept", 0, "why",
-                                                       "compared by digests: traces are where agents have --trace"));
+        json_object_set_new(
+            status, "trace",
+            json_pack("{s:b,s:s}", "kept", 0, "why", "compared by digests: traces are where agents have --trace"));
     }
 }
 
@@ -349,8 +335,9 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
         json_object_set_new(status, "groups", roll_rows_json(run, &families));
     }
     if (status && more.agents > 0) {
-        json_object_set_new(status, "agents_more", json_pack("{s:i,s:i,s:i}", "agents", more.agents, "rings",
-                                                             more.rings, "ranks", more.ranks));
+        json_object_set_new(
+            status, "agents_more",
+            json_pack("{s:i,s:i,s:i}", "agents", more.agents, "rings", more.rings, "ranks", more.ranks));
     }
     roll_families_fini(&families);
     if (status && run->digested) {

@@ -1,7 +1,7 @@
 /*
- * test_by_size.c: a run of 127 ranks is streamed, one of 128 is compared by digests, unless somebody says otherwise; and
- * what consoles are told of a run of which no records are here: its ranks as few rows, how far its communicators have
- * come, what each rank called last.
+ * test_by_size.c: a run of 127 ranks is streamed, one of 128 is compared by digests, unless somebody says otherwise;
+ * and what consoles are told of a run of which no records are here: its ranks as few rows, how far its communicators
+ * have come, what each rank called last.
  *
  * The ranks are small rings of this process, on two nodes.
  */
@@ -240,12 +240,13 @@ static void test_a_run_without_records_is_shown_by_what_digests_tell(void **stat
     assert_true(HARNESS_UNTIL(has_rows(1)));
     json_t *status = NULL, *comm = NULL;
     assert_true(HARNESS_UNTIL(({ /* STATUS frames come every five seconds */
-        json_decref(status);
-        status = status_of(10);
-        comm = json_array_get(json_object_get(status, "comms"), 0);
-        json_t *row = json_array_get(json_object_get(status, "groups"), 0);
-        json_integer_value(json_object_get(json_object_get(row, "last"), "seq")) == CALLS - 1 &&
-            json_integer_value(json_object_get(comm, "done")) == CALLS;
+                                 json_decref(status);
+                                 status = status_of(10);
+                                 comm = json_array_get(json_object_get(status, "comms"), 0);
+                                 json_t *row = json_array_get(json_object_get(status, "groups"), 0);
+                                 json_integer_value(json_object_get(json_object_get(row, "last"), "seq")) ==
+                                         CALLS - 1 &&
+                                     json_integer_value(json_object_get(comm, "done")) == CALLS;
     })));
     assert_string_equal(json_string_value(json_object_get(comm, "key")), "0x0000000000001000");
     assert_int_equal(json_integer_value(json_object_get(comm, "size")), 128);

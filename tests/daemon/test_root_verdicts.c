@@ -104,7 +104,7 @@ static int set_up(void **state)
     struct roll_root_options o = {
         .context = h->context, .listen = {ENDPOINT}, .listens = 1, .json_path = h->json, .linger_s = 1};
     assert_int_equal(roll_root_new(&o, &h->root, why, sizeof(why)), 0);
-    assert_int_equal(roll_run_of(h->root, "job", 0, &h->run), 0);
+    assert_int_equal(roll_run_of(h->root, "job", 0, ROLL_WORLD_UNASKED, &h->run), 0);
     h->console = roll_net_dealer(h->context, NULL, "console", 100);
     assert_int_equal(zmq_connect(h->console, ENDPOINT), 0);
     *state = h;
