@@ -286,6 +286,10 @@ bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out);
 
 /* Fills in the view of source i, or of communicator i, from 0. False: there is none. */
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
+/* The same without `state`, `in_call` and `waits_for`, for which the calls of the source have to be looked through. */
+bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
+/* Whether `waits_for` is not 0. */
+bool roll_engine_waits(const roll_engine_t *e, uint32_t i);
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);
@@ -304,5 +308,7 @@ uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank);
 void roll_engine_why_keys(roll_engine_t *e, const uint32_t *world_rank, size_t n, uint64_t *key);
 /* The same paragraph about ranks that stand alike, with the numbers of the first where theirs differ. */
 int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
+/* The same for somebody who has asked for keys just before, and has fed nothing since: what is complete is known. */
+int roll_engine_why_told(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
 
 #endif

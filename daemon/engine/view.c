@@ -48,21 +48,26 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
     }
 }
 
-/* How many calls on the streams of a source are not complete. */
-static uint32_t pending(const struct source *s)
+/* How many calls on the streams of a source are not complete; counted up to `most`. */
+static uint32_t pending(const struct source *s, uint32_t most)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->queues; i++) {
+    for (uint32_t i = 0; i < s->queues && n < most; i++) {
         uint64_t ticket = s->queue[i].head - 1;
         struct entry *entry = s->queue[i].head ? source_entry(s, ticket) : NULL;
-        for (; entry; entry = source_chain(s, &ticket)) {
+        for (; entry && n < most; entry = source_chain(s, &ticket)) {
             n += !entry_complete(s, entry);
         }
     }
     return n;
 }
 
-bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+bool roll_engine_waits(const roll_engine_t *e, uint32_t i)
+{
+    return i < e->sources && pending(e->source[i], 1) > 0;
+}
+
+bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
 {
     if (i >= e->sources) {
         return false;
@@ -77,13 +82,23 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
                                      .last_ns = s->last_ns,
                                      .last = s->last,
                                      .last_comm_key = s->last_key,
-                                     .state = view_state(s, &s->last),
-                                     .in_call = view_inside(s) != 0,
+                                     .state = "",
                                      .heard = !s->unheard,
-                                     .waits_for = pending(s),
                                      .step = s->step,
                                      .first_step = s->first_step};
     out->info.world_rank = (int32_t)s->world;
+    return true;
+}
+
+bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+{
+    if (!roll_engine_source_brief(e, i, out)) {
+        return false;
+    }
+    const struct source *s = e->source[i];
+    out->state = view_state(s, &s->last);
+    out->in_call = view_inside(s) != 0;
+    out->waits_for = pending(s, UINT32_MAX);
     return true;
 }
 

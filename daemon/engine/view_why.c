@@ -379,6 +379,11 @@ uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
 int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size)
 {
     sweep(e);
+    return roll_engine_why_told(e, ranks, out, size);
+}
+
+int roll_engine_why_told(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size)
+{
     struct subject who = {.ranks = ranks, .many = roll_rankset_count(ranks) > 1};
     who.s = roll_rankset_count(ranks) > 0 ? source_newest(e, roll_rankset_at(ranks, 0)) : NULL;
     if (!who.s) {

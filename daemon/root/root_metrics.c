@@ -81,9 +81,12 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
     /* A rank whose last operation is incomplete has waited at least since it issued it. */
     uint64_t now = roll_real_ns();
     struct roll_view_source source;
-    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(roll_run_judge(run)), i, &source); i++) {
-        double age = source.waits_for > 0 && now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
-        s->oldest_pending_seconds = age > s->oldest_pending_seconds ? age : s->oldest_pending_seconds;
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    for (uint32_t i = 0; roll_engine_source_brief(engine, i, &source); i++) {
+        double age = now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
+        if (age > s->oldest_pending_seconds && roll_engine_waits(engine, i)) {
+            s->oldest_pending_seconds = age;
+        }
     }
     struct roll_feed_stream stream;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {

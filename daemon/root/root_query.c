@@ -146,7 +146,7 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     struct roll_view_source v;
     bool calm = roll_digested_calm(run);
     text[0] = '\0';
-    if (!calm && roll_engine_why_alike(roll_feed_engine(roll_run_judge(run)), &g->ranks, text, WHY_BYTES) < 0) {
+    if (!calm && roll_engine_why_told(roll_feed_engine(roll_run_judge(run)), &g->ranks, text, WHY_BYTES) < 0) {
         return -1;
     }
     size_t used = strlen(text);

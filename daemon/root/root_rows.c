@@ -33,6 +33,8 @@ struct stand {
     int32_t rank;
     uint32_t source;
     uint64_t key[LEVELS];
+    uint64_t comm, last_ns, lost, calls;
+    uint32_t seq, step, waits_for;
 };
 
 struct row {
@@ -93,7 +95,15 @@ static struct stand *stands_of(const struct roll_run *run, const struct roll_com
     *n = 0;
     for (uint32_t i = 0; list && i < count && roll_run_source(run, i, &v); i++) {
         struct stand *s = &list[(*n)++];
-        *s = (struct stand){.rank = v.info.world_rank, .source = i};
+        *s = (struct stand){.rank = v.info.world_rank,
+                            .source = i,
+                            .comm = v.last_comm_key,
+                            .last_ns = v.last_ns,
+                            .lost = v.lost,
+                            .calls = v.calls,
+                            .seq = v.last.seq,
+                            .step = v.step,
+                            .waits_for = v.waits_for};
         keys_of(run, &v, families, s->key);
     }
     if (*n > 1) {
@@ -121,22 +131,22 @@ static unsigned level_of(const struct stand *list, size_t n)
     return LEVELS - 1;
 }
 
-static void add_to_row(struct row *row, const struct roll_view_source *v)
+static void add_to_row(struct row *row, const struct stand *s)
 {
-    bool has_step = v->step != ROLL_STEP_NONE;
+    bool has_step = s->step != ROLL_STEP_NONE;
     row->count++;
-    row->oldest_ns = v->last_ns < row->oldest_ns ? v->last_ns : row->oldest_ns;
-    row->lost += v->lost;
-    row->calls += v->calls;
-    row->seq = v->last.seq < row->seq ? v->last.seq : row->seq;
-    row->seq_last = v->last.seq > row->seq_last ? v->last.seq : row->seq_last;
-    row->step = has_step && v->step < row->step ? v->step : row->step;
-    row->step_last = has_step && v->step > row->step_last ? v->step : row->step_last;
-    row->waits_for = v->waits_for > row->waits_for ? v->waits_for : row->waits_for;
-    row->comm = row->count == 1 ? v->last_comm_key : row->comm;
-    row->one_comm = row->comm == v->last_comm_key && (row->count == 1 || row->one_comm);
-    if (v->info.world_rank >= 0) {
-        (void)roll_rankset_add(&row->ranks, (uint32_t)v->info.world_rank);
+    row->oldest_ns = s->last_ns < row->oldest_ns ? s->last_ns : row->oldest_ns;
+    row->lost += s->lost;
+    row->calls += s->calls;
+    row->seq = s->seq < row->seq ? s->seq : row->seq;
+    row->seq_last = s->seq > row->seq_last ? s->seq : row->seq_last;
+    row->step = has_step && s->step < row->step ? s->step : row->step;
+    row->step_last = has_step && s->step > row->step_last ? s->step : row->step_last;
+    row->waits_for = s->waits_for > row->waits_for ? s->waits_for : row->waits_for;
+    row->comm = row->count == 1 ? s->comm : row->comm;
+    row->one_comm = row->comm == s->comm && (row->count == 1 || row->one_comm);
+    if (s->rank >= 0) {
+        (void)roll_rankset_add(&row->ranks, (uint32_t)s->rank);
     }
 }
 
@@ -204,7 +214,6 @@ json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_famili
     struct row *row = NULL;
     json_t *rows = json_array();
     for (size_t i = 0; i < n; i++) {
-        struct roll_view_source v;
         uint32_t k = roll_map_get(&at, list[i].key[level]);
         if (k == ROLL_MAP_NONE) {
             if (ROLL_GROW(row, room, used + 1) != 0 || roll_map_add(&at, list[i].key[level], (uint32_t)used) != 0) {
@@ -214,9 +223,7 @@ json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_famili
             row[k] = (struct row){
                 .first = list[i].source, .oldest_ns = UINT64_MAX, .seq = UINT32_MAX, .step = ROLL_STEP_NONE};
         }
-        if (roll_run_source(run, list[i].source, &v)) {
-            add_to_row(&row[k], &v);
-        }
+        add_to_row(&row[k], &list[i]);
     }
     for (size_t i = 0; i < used; i++) {
         json_array_append_new(rows, row_json(run, &row[i], families, level));
