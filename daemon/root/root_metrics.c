@@ -13,7 +13,7 @@
 
 #define REFRESH_NS      (200 * ROLL_MS)
 #define REFRESH_MOST_NS (5000 * ROLL_MS)
-#define COST_SHARE      200u /* a look at every rank is worth a two-hundredth of the root's time, so it is rarer of many */
+#define COST_SHARE      200u /* a look at all ranks may take so small a part of the time: of many it is rarer */
 
 static void fill(void *arg, struct roll_metrics_snapshot *out)
 {

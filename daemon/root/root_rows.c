@@ -20,7 +20,7 @@
 #define ROWS_MOST  40u /* of a screen */
 #define TEXT_BYTES 400u
 #define LEVELS     4u
-#define PLACES     8u /* ranks of a row of which the line of the call is looked up: it is shown where all have the same */
+#define PLACES     8u /* ranks of a row whose lines are looked up: one that all have is shown */
 
 const char *roll_proc_name(unsigned proc)
 {

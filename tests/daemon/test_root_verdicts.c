@@ -195,7 +195,7 @@ static unsigned lines(const struct here *h)
 /* What the status says of verdicts that were lost. */
 static json_int_t lost(struct here *h)
 {
-    json_t *status = roll_status_json(h->root, h->run);
+    json_t *status = roll_status_json(h->root, h->run, ROLL_STATUS_ROWS);
     json_int_t n = json_integer_value(json_object_get(json_object_get(status, "losses"), "verdict"));
     json_decref(status);
     return n;
