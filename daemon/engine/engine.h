@@ -286,10 +286,8 @@ bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out);
 
 /* Fills in the view of source i, or of communicator i, from 0. False: there is none. */
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
-/* The same without `state`, `in_call` and `waits_for`, for which the calls of the source have to be looked through. */
+/* The same with `waits_for` at most 1: to count more, all calls of the source have to be looked through. */
 bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
-/* Whether `waits_for` is not 0. */
-bool roll_engine_waits(const roll_engine_t *e, uint32_t i);
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);

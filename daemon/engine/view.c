@@ -62,12 +62,7 @@ static uint32_t pending(const struct source *s, uint32_t most)
     return n;
 }
 
-bool roll_engine_waits(const roll_engine_t *e, uint32_t i)
-{
-    return i < e->sources && pending(e->source[i], 1) > 0;
-}
-
-bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struct roll_view_source *out)
 {
     if (i >= e->sources) {
         return false;
@@ -82,8 +77,10 @@ bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_vi
                                      .last_ns = s->last_ns,
                                      .last = s->last,
                                      .last_comm_key = s->last_key,
-                                     .state = "",
+                                     .state = view_state(s, &s->last),
+                                     .in_call = view_inside(s) != 0,
                                      .heard = !s->unheard,
+                                     .waits_for = pending(s, most),
                                      .step = s->step,
                                      .first_step = s->first_step};
     out->info.world_rank = (int32_t)s->world;
@@ -92,14 +89,12 @@ bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_vi
 
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
 {
-    if (!roll_engine_source_brief(e, i, out)) {
-        return false;
-    }
-    const struct source *s = e->source[i];
-    out->state = view_state(s, &s->last);
-    out->in_call = view_inside(s) != 0;
-    out->waits_for = pending(s, UINT32_MAX);
-    return true;
+    return fill_source(e, i, UINT32_MAX, out);
+}
+
+bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+{
+    return fill_source(e, i, 1, out);
 }
 
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out)

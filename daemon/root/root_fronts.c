@@ -115,6 +115,15 @@ bool roll_run_source(const struct roll_run *run, uint32_t i, struct roll_view_so
     return there;
 }
 
+bool roll_run_source_brief(const struct roll_run *run, uint32_t i, struct roll_view_source *out)
+{
+    bool there = roll_engine_source_brief(roll_feed_engine(roll_run_judge(run)), i, out);
+    if (there) {
+        add_last(run, out);
+    }
+    return there;
+}
+
 bool roll_run_rank(const struct roll_run *run, uint32_t rank, struct roll_view_source *out)
 {
     bool there = roll_engine_rank(roll_feed_engine(roll_run_judge(run)), rank, out);

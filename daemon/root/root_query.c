@@ -89,7 +89,7 @@ static uint32_t *why_ranks(const struct roll_run *run, const json_t *rank, size_
         }
         return list;
     }
-    for (uint32_t i = 0; roll_run_source(run, i, &v); i++) {
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
         if (why_wanted(run, rank, &v) && ROLL_GROW(list, room, *n + 1) == 0) {
             list[(*n)++] = (uint32_t)v.info.world_rank;
         }

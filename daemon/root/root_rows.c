@@ -34,7 +34,8 @@ struct stand {
     uint32_t source;
     uint64_t key[LEVELS];
     uint64_t comm, last_ns, lost, calls;
-    uint32_t seq, step, waits_for;
+    uint32_t seq, step;
+    bool waits;
 };
 
 struct row {
@@ -42,7 +43,8 @@ struct row {
     struct roll_rankset ranks;
     size_t count;
     uint64_t oldest_ns, lost, calls;
-    uint32_t seq, seq_last, step, step_last, waits_for;
+    uint32_t seq, seq_last, step, step_last;
+    size_t waiting;
     uint64_t comm; /* key of the first's communicator, */
     bool one_comm; /* and it is that of all */
 };
@@ -93,7 +95,7 @@ static struct stand *stands_of(const struct roll_run *run, const struct roll_com
     struct stand *list = calloc(count + 1, sizeof(*list));
     struct roll_view_source v;
     *n = 0;
-    for (uint32_t i = 0; list && i < count && roll_run_source(run, i, &v); i++) {
+    for (uint32_t i = 0; list && i < count && roll_run_source_brief(run, i, &v); i++) {
         struct stand *s = &list[(*n)++];
         *s = (struct stand){.rank = v.info.world_rank,
                             .source = i,
@@ -103,7 +105,7 @@ static struct stand *stands_of(const struct roll_run *run, const struct roll_com
                             .calls = v.calls,
                             .seq = v.last.seq,
                             .step = v.step,
-                            .waits_for = v.waits_for};
+                            .waits = v.waits_for > 0};
         keys_of(run, &v, families, s->key);
     }
     if (*n > 1) {
@@ -142,7 +144,7 @@ static void add_to_row(struct row *row, const struct stand *s)
     row->seq_last = s->seq > row->seq_last ? s->seq : row->seq_last;
     row->step = has_step && s->step < row->step ? s->step : row->step;
     row->step_last = has_step && s->step > row->step_last ? s->step : row->step_last;
-    row->waits_for = s->waits_for > row->waits_for ? s->waits_for : row->waits_for;
+    row->waiting += s->waits;
     row->comm = row->count == 1 ? s->comm : row->comm;
     row->one_comm = row->comm == s->comm && (row->count == 1 || row->one_comm);
     if (s->rank >= 0) {
@@ -199,7 +201,7 @@ static json_t *row_json(const struct roll_run *run, const struct row *row, const
     bool has_step = row->step != ROLL_STEP_NONE;
     return json_pack("{s:s,s:I,s:i,s:s,s:b,s:b,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "ranks_text", ranks, "count",
                      (json_int_t)row->count, "rank", (int)v.info.world_rank, "state", roll_proc_name(v.proc), "in_call",
-                     (int)(level < 3 && v.in_call), "heard", (int)v.heard, "waits_for", (json_int_t)row->waits_for,
+                     (int)(level < 3 && v.in_call), "heard", (int)v.heard, "waiting", (json_int_t)row->waiting,
                      "last_ns", (json_int_t)row->oldest_ns, "calls", (json_int_t)row->calls, "lost",
                      (json_int_t)row->lost, "step", has_step ? json_integer(row->step) : json_null(), "step_last",
                      has_step ? json_integer(row->step_last) : json_null(), "last", last);

@@ -96,7 +96,7 @@ json_t *roll_about_json(const struct roll_run *run)
     s.calls = run->digested ? roll_run_calls(run) : s.calls;
     s.findings = run->digested ? roll_run_findings(run) : s.findings;
     const char **host = calloc((size_t)s.sources + 1, sizeof(*host));
-    for (uint32_t i = 0; run->digested ? roll_run_source(run, i, &v) : roll_engine_source_brief(engine, i, &v); i++) {
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
         if (v.info.world_rank >= 0) {
             (void)roll_rankset_add(&ranks, (uint32_t)v.info.world_rank);
         }
