@@ -77,9 +77,10 @@ static void say_digests(const json_t *seen, const json_t *digests)
     size_t i;
     roll_count_text((uint64_t)from, least, sizeof(least));
     roll_count_text((uint64_t)to, most, sizeof(most));
-    roll_say("what the job did: ranks %s, %s%s%s calls by each, on up to %lld communicators",
-             roll_json_text(seen, "ranks", "?"), least, from < to ? " to " : "", from < to ? most : "",
-             (long long)roll_json_int(digests, "comms_of_rank", 0));
+    roll_say("what the job did: ranks %s, %s%s%s calls by each, on %s", roll_json_text(seen, "ranks", "?"), least,
+             from < to ? " to " : "", from < to ? most : "",
+             roll_plural((uint64_t)roll_json_int(digests, "comms_of_rank", 0), "communicator", "communicators", comms,
+                         sizeof(comms)));
     if (roll_json_int(digests, "comms", 0) == 0) {
         roll_say("  each communicator has its members on one node, where their calls were compared");
         return;

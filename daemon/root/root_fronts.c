@@ -32,13 +32,18 @@ void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *fra
     ring->enter_ns = ring->last.enter_ns ? s.clock_real_ns - s.clock_mono_ns + ring->last.enter_ns : 0;
 }
 
-/* An agent that was started anew has counted less than its predecessor: what was told once is not taken back. */
+/* Agents count, and so do their rings, whose STATUS comes at a drain. An agent that was started anew has counted less
+ * than its predecessor: what was told once is not taken back. */
 static uint64_t folded_calls(struct roll_digested *d)
 {
-    uint64_t calls = 0;
+    uint64_t calls = 0, of_rings = 0;
     for (size_t i = 0; i < d->calls_room; i++) {
         calls += d->calls[i];
     }
+    for (size_t i = 0; i < d->rings; i++) {
+        of_rings += d->ring[i].last.calls;
+    }
+    calls = of_rings > calls ? of_rings : calls;
     d->most_calls = calls > d->most_calls ? calls : d->most_calls;
     return d->most_calls;
 }

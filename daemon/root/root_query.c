@@ -24,8 +24,8 @@
 #define DRAIN_MS     5000
 #define DRAIN_MAX_MS 600000
 #define WHY_BYTES    4096
-#define WHY_RANKS    1024 /* entries of single ranks in an answer to why */
-#define WHY_GROUPS   40u  /* paragraphs */
+#define WHY_RANKS    256 /* entries of single ranks in an answer to why */
+#define WHY_GROUPS   10u /* paragraphs: a screen */
 
 static json_t *error(const char *text)
 {
@@ -74,24 +74,23 @@ static bool why_wanted(const struct roll_run *run, const json_t *rank, const str
     return v->waits_for > 0 || is_inside || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
 }
 
-/* The ranks that are asked for, each once; owned; *n of them. A rank that is named is not looked for among all. */
-static uint32_t *why_ranks(const struct roll_run *run, const json_t *rank, size_t *n)
+/* The ranks that are asked for; owned; *n of them. A rank that is named is not looked for among all. */
+static struct roll_view_source *why_ranks(const struct roll_run *run, const json_t *rank, size_t *n)
 {
-    struct roll_view_source v;
-    uint32_t *list = NULL;
+    struct roll_view_source v, *list = NULL;
     size_t room = 0;
     *n = 0;
     if (json_is_integer(rank)) {
         json_int_t r = json_integer_value(rank);
         bool there = r >= 0 && r <= INT32_MAX && roll_run_rank(run, (uint32_t)r, &v);
         if (there && ROLL_GROW(list, room, 1) == 0) {
-            list[(*n)++] = (uint32_t)r;
+            list[(*n)++] = v;
         }
         return list;
     }
     for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
         if (why_wanted(run, rank, &v) && ROLL_GROW(list, room, *n + 1) == 0) {
-            list[(*n)++] = (uint32_t)v.info.world_rank;
+            list[(*n)++] = v;
         }
     }
     return list;
@@ -114,21 +113,25 @@ static void why_put(struct why_answer *w, uint64_t key, const struct roll_verdic
 
 static void why_sort(struct why_answer *w, const struct roll_run *run, const json_t *rank)
 {
-    struct roll_view_source v;
     struct roll_why why;
     size_t n;
-    uint32_t *list = why_ranks(run, rank, &n);
+    struct roll_view_source *list = why_ranks(run, rank, &n);
+    uint32_t *number = malloc((n + 1) * sizeof(*number));
     uint64_t *key = malloc((n + 1) * sizeof(*key));
-    if (key && roll_why_begin(run, &why) == 0) {
-        roll_engine_why_keys(roll_feed_engine(roll_run_judge(run)), list, n, key);
+    if (number && key && roll_why_begin(run, &why) == 0) {
         for (size_t i = 0; i < n; i++) {
-            if (key[i] != 0 && roll_run_rank(run, list[i], &v)) {
-                why_put(w, key[i], roll_why_verdict(&why, &v), list[i]);
+            number[i] = (uint32_t)list[i].info.world_rank;
+        }
+        roll_engine_why_keys(roll_feed_engine(roll_run_judge(run)), number, n, key);
+        for (size_t i = 0; i < n; i++) {
+            if (key[i] != 0) {
+                why_put(w, key[i], roll_why_verdict(&why, &list[i]), number[i]);
             }
         }
         roll_why_end(&why);
     }
     roll_map_fini(&w->at);
+    free(number);
     free(key);
     free(list);
 }
@@ -500,9 +503,9 @@ static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool dra
     reply(&d->at, d->seq,
           json_pack("{s:b,s:o,s:o*}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null(),
                     "seen",
-                    !run                      ? NULL
-                    : roll_digested_calm(run) ? roll_fronts_seen(run)
-                                              : roll_feed_seen(roll_run_judge(run))));
+                    !run            ? NULL
+                    : run->digested ? roll_fronts_seen(run)
+                                    : roll_feed_seen(roll_run_judge(run))));
 }
 
 void roll_serve_drains(roll_root_t *root, uint64_t now)
