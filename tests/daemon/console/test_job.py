@@ -57,7 +57,8 @@ class Job(Case):
         self.assertIn("has its members on one node", r.stderr)
 
     def test_how_calls_are_compared_is_asked_for_once_and_of_a_root_of_our_own(self):
-        for options, word in ((("--digest", "--stream"), "choose one"), (("--digest", "--trace", "t"), "keeps no trace"),
+        for options, word in ((("--digest", "--stream"), "choose one"),
+                              (("--digest", "--trace", "t"), "keeps no trace"),
                               (("--stream", "--daemon", "tcp://127.0.0.1:9"), "already running")):
             r = self.rollcall("run", *options, "--", "true")
             self.assertEqual(r.returncode, 2, r.stderr)
