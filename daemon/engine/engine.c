@@ -244,6 +244,10 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
         return ROLL_E_ARG;
     }
     struct source *s = e->source[source];
+    if (s->aside != (!sight->heard && sight->aside)) {
+        s->aside = !s->aside;
+        e->sight_changed = true;
+    }
     if (s->unheard == sight->heard) { /* what the rank did meanwhile comes now or later: its silence begins anew */
         s->unheard = !sight->heard;
         e->silences += s->unheard;
@@ -275,8 +279,9 @@ static void look_at_sight(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         if (source_alive(s)) {
-            e->unheard += s->unheard;
-            e->starved = !s->unheard && s->starved > e->starved ? s->starved : e->starved;
+            bool counts = !s->unheard || s->aside; /* also of a rank aside it is known how freely it runs */
+            e->unheard += s->unheard && !s->aside;
+            e->starved = counts && s->starved > e->starved ? s->starved : e->starved;
         }
     }
 }

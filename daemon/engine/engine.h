@@ -161,6 +161,11 @@ int roll_engine_group(roll_engine_t *e, const struct roll_group_name *group);
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n);
 /* Tickets [first, first+count) of a source are lost for good. */
 int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t count);
+/*
+ * The members' calls [first, upto) of a communicator differ by what somebody has heard who has no records of them, and
+ * the records are not to be had any more. Says a note of it. 0; NOTFOUND (no such communicator).
+ */
+int roll_engine_unjudged(roll_engine_t *e, uint64_t comm_key, uint32_t first, uint32_t upto);
 /* Tells what has become of the process behind a source. */
 int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status);
 /* What an agent saw that is in no ring: a process in which NCCL is at work, but of which no call was seen. Borrowed. */
@@ -193,6 +198,9 @@ int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts);
 struct roll_engine_sight {
     bool heard;       /* false: the agent is silent, and what the rank has done since its last record is not known */
     uint32_t starved; /* permille of the last time in which the rank, or what works for it, wanted a CPU and had none */
+    bool aside;       /* with heard false: its records were not asked for, because others are looked at. Nothing is
+                         evidence against it, and the others are judged as if everybody were heard: whoever leaves a rank
+                         aside answers for it that they do not wait for that rank */
 };
 /*
  * Tells how a source is seen. A suspicion rests on time without news, which means something only of a rank that is
@@ -293,6 +301,8 @@ bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_v
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);
 /* How many collectives all members of the communicator with this key have issued; 0 when it is not known. */
 uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key);
+/* Something has come of each member of the communicator with this key; false also where there is no such. */
+bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
 
 /*
  * Says why a rank of the job does not go on, in one paragraph of plain words: what the rank issued last, for what and

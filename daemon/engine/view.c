@@ -138,6 +138,12 @@ uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key)
     return least;
 }
 
+bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key)
+{
+    const struct comm *c = comm_find(e, comm_key);
+    return c && c->seen == c->size;
+}
+
 bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_comm *out)
 {
     /* The sets that the view lends live in the engine. */

@@ -99,6 +99,8 @@ bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream
 bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_frame_status *out);
 /* The ring with this epoch; false when it was never announced. */
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
+/* The records of this ring were not asked for (struct roll_engine_sight), until a frame about it comes. 0, NOTFOUND. */
+int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved);
 
 /* The name of a job as a feed knows it and as it may stand in file names: of [A-Za-z0-9._-], never empty. Pure. */
 void roll_feed_clean_job(const char *from, char job[ROLL_NAME_BYTES]);

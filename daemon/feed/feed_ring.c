@@ -104,6 +104,18 @@ int roll_feed_take_sight(roll_feed_t *feed, struct roll_stream *s, const struct 
     return tell_sight(feed, s, sight.heard != 0, sight.heard ? sight.starved : s->view.starved);
 }
 
+int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved)
+{
+    struct roll_stream *s = roll_feed_stream_of(feed, stream);
+    if (!s) {
+        return ROLL_E_NOTFOUND;
+    }
+    s->view.heard = false;
+    s->view.starved = starved;
+    struct roll_engine_sight sight = {.heard = false, .starved = starved, .aside = true};
+    return roll_engine_sight(feed->engine, s->view.source, &sight);
+}
+
 /* An agent that says anything about a ring is heard. */
 int roll_feed_note_heard(roll_feed_t *feed, struct roll_stream *s)
 {

@@ -27,6 +27,7 @@ struct roll_options {
     bool stacks_auto;
     bool digest, stream; /* as given */
     enum roll_root_compare compare;
+    uint64_t case_ranks, case_records; /* 0 = the root's own */
     uint64_t stall_ns, suspect_ns;
 };
 

@@ -269,6 +269,9 @@ static void collect(struct feeder *f)
     roll_engine_t *e = engine_of(f);
     uint32_t opened = f->nodes ? nodes_opened(f->nodes) : 0;
     while (e && (v = roll_engine_next(e)) != NULL) {
+        if (f->nodes && !nodes_says(f->nodes, v)) {
+            continue;
+        }
         if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
             note_life(f, v, NULL);
         }
@@ -543,7 +546,8 @@ static int begin(struct feeder *f)
                                                  .history = f->options.history,
                                                  .period_ns = 100 * MS_,
                                                  .seed = f->rng.state,
-                                                 .faults = f->options.faults});
+                                                 .faults = f->options.faults,
+                                                 .scoped = f->options.scoped});
     } else {
         f->e = roll_engine_new(&config);
     }

@@ -30,6 +30,7 @@ static const char help[] =
     "  --digest N       through N levels of digests (1-3): the engine sees records where the hashes say so\n"
     "  --history N      so many records of each rank are fed then for the sake of what came before; 512\n"
     "  --faults         digests are lost, and agents, relays and the root are started anew\n"
+    "  --scoped         records of those ranks only that the hints concern, as of a job of many ranks\n"
     "\n"
     "what is said of them:\n"
     "  --failures N     at most N failures as they come; 20 when not given\n"
@@ -78,8 +79,8 @@ int main(int argc, char **argv)
         {"seeds", 1, NULL, 's'},  {"orders", 1, NULL, 'o'},   {"healthy", 0, NULL, 'h'}, {"sick", 0, NULL, 'i'},
         {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},   {"limits", 1, NULL, 'l'},
         {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'},
-        {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},  {"faults", 0, NULL, 'F'},  {"long", 1, NULL, 'g'},
-        {"into", 1, NULL, 'n'},   {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
+        {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},  {"faults", 0, NULL, 'F'},  {"scoped", 0, NULL, 'S'},
+        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {NULL, 0, NULL, 0}};
     uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -123,6 +124,9 @@ int main(int argc, char **argv)
             break;
         case 'F':
             run_faults = true;
+            break;
+        case 'S':
+            run_scoped = true;
             break;
         case 'y':
             run_history = (uint32_t)n;

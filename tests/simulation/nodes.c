@@ -15,6 +15,9 @@
 #define STAND_NS    (250 * MS_)
 #define DEFS_MAX    4096u
 #define RECORDS_MAX 65536u
+#define WIDENED     3u /* so often others are found to be concerned; then everybody is */
+#define GATHER_NS   (300 * MS_)
+#define STOOD_NS    (2 * S_) /* so long after an engine has said nothing of some, all are looked at */
 
 struct rank_node {
     struct roll_source_info info;
@@ -28,6 +31,8 @@ struct rank_node {
     enum roll_proc_state proc;
     int32_t status;
     bool told_process, told_sight;
+    bool failed, hinted; /* it has ended badly, or has hinted at something itself */
+    bool asked;          /* its records go to the engine */
     struct roll_engine_sight sight;
     uint32_t source;
 };
@@ -42,8 +47,13 @@ struct nodes {
     struct rng rng;
     roll_engine_t *e;
     struct roll_digest digest, up, came, wanted; /* wanted: hints that name a place */
-    uint64_t begin[RANKS_MAX];                   /* from which ticket on the engine was fed */
-    uint32_t opened;                             /* how often an engine was opened */
+    struct roll_digest named;                    /* a hint of each communicator that is hinted at */
+    bool said;                                   /* the engine has said something */
+    bool everybody;                              /* all are looked at from the next engine on */
+    bool wider;                                  /* others are concerned than the engine has seen */
+    uint64_t opened_ns;
+    uint64_t begin[RANKS_MAX]; /* from which ticket on the engine was fed */
+    uint32_t opened;           /* how often an engine was opened */
 };
 
 static void *need(void *memory)
@@ -97,8 +107,33 @@ void nodes_destroy(struct nodes **pointer)
     roll_digest_fini(&n->up);
     roll_digest_fini(&n->came);
     roll_digest_fini(&n->wanted);
+    roll_digest_fini(&n->named);
     free(n);
     *pointer = NULL;
+}
+
+static bool is_named(const struct nodes *n, uint64_t key)
+{
+    for (size_t i = 0; i < n->named.hints; i++) {
+        if (n->named.hint[i].key == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool asks_everybody(const struct nodes *n)
+{
+    return !n->how.scoped || n->opened > WIDENED || n->everybody;
+}
+
+static bool is_concerned(const struct nodes *n, const struct rank_node *k)
+{
+    bool concerned = asks_everybody(n) || k->failed || k->hinted;
+    for (uint32_t i = 0; i < k->defs && !concerned; i++) {
+        concerned = k->def[i].type == ROLL_DEF_COMM && is_named(n, k->def[i].comm.info.key);
+    }
+    return concerned;
 }
 
 void nodes_open(struct nodes *n, uint32_t rank, const struct roll_source_info *info)
@@ -117,9 +152,11 @@ void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
     if (def->type == ROLL_DEF_COMM) {
         (void)roll_fold_comm(k->fold, def->id, &def->comm.info);
     }
-    if (n->e) {
+    if (n->e && k->asked) {
         (void)roll_engine_define(n->e, k->source, def);
     }
+    /* A node that is late comes in when its ranks turn out to be members. */
+    n->wider = n->wider || (n->e && !k->asked && is_concerned(n, k));
 }
 
 void nodes_feed(struct nodes *n, uint32_t rank, const struct roll_record *recs, size_t count)
@@ -133,7 +170,7 @@ void nodes_feed(struct nodes *n, uint32_t rank, const struct roll_record *recs, 
         }
         (void)roll_fold_record(k->fold, &recs[i], recs[i].enter_ns);
     }
-    if (n->e) {
+    if (n->e && k->asked) {
         (void)roll_engine_feed(n->e, k->source, recs, count);
     }
 }
@@ -144,7 +181,7 @@ void nodes_lost(struct nodes *n, uint32_t rank, uint64_t first, uint64_t count)
     k->lost_first = first;
     k->lost_count = count;
     roll_fold_lost(k->fold);
-    if (n->e) {
+    if (n->e && k->asked) {
         (void)roll_engine_lost(n->e, k->source, first, count);
     }
 }
@@ -155,8 +192,10 @@ void nodes_process(struct nodes *n, uint32_t rank, enum roll_proc_state state, i
     k->proc = state;
     k->status = status;
     k->told_process = true;
-    n->failed = n->failed || state == ROLL_PROC_DEAD || (state == ROLL_PROC_FINISHED && status != 0);
-    if (n->e) {
+    k->failed = state == ROLL_PROC_DEAD || state == ROLL_PROC_STOPPED || (state == ROLL_PROC_FINISHED && status != 0);
+    n->failed = n->failed || (k->failed && state != ROLL_PROC_STOPPED);
+    n->wider = n->wider || (k->failed && !k->asked);
+    if (n->e && k->asked) {
         (void)roll_engine_process(n->e, k->source, state, status);
     }
 }
@@ -166,8 +205,9 @@ void nodes_sight(struct nodes *n, uint32_t rank, const struct roll_engine_sight 
     struct rank_node *k = &n->rank[rank];
     k->sight = *sight;
     k->told_sight = true;
+    struct roll_engine_sight aside = {.heard = false, .aside = true, .starved = sight->starved};
     if (n->e) {
-        (void)roll_engine_sight(n->e, k->source, sight);
+        (void)roll_engine_sight(n->e, k->source, k->asked ? sight : &aside);
     }
 }
 
@@ -254,6 +294,28 @@ static struct roll_excerpt_records records_of(struct rank_node *k)
     return (struct roll_excerpt_records){.from = k, .record = record_of, .next = k->recs};
 }
 
+bool nodes_says(struct nodes *n, const struct roll_verdict *v)
+{
+    bool retires = v->supersedes != 0 || v->confirms != 0 || v->withdraws != 0;
+    bool known = v->comm_key == 0 || is_named(n, v->comm_key) || roll_engine_has_all(n->e, v->comm_key), out = false;
+    if (retires || (v->certainty == ROLL_NOTE && v->code != ROLL_VERDICT_AGENT_SILENT)) {
+        return true;
+    }
+    for (uint32_t r = 0; r < n->how.ranks; r++) {
+        out = out || (!n->rank[r].asked && roll_rankset_has(&v->culprits, r));
+    }
+    if (!known && !asks_everybody(n)) {
+        roll_digest_add_hint(&n->named, v->comm_key, ROLL_HINT_STANDS, 0);
+        n->wider = true;
+        return false;
+    }
+    if (out) {
+        n->everybody = n->wider = true;
+    }
+    n->said = n->said || !out;
+    return !out;
+}
+
 /* The hints of this moment ask for records that the engine has not been given. */
 static bool lacks(struct nodes *n)
 {
@@ -272,11 +334,19 @@ static void open_engine(struct nodes *n, uint64_t now)
     struct roll_engine_config config = {0};
     roll_engine_destroy(&n->e);
     n->opened++;
+    n->wider = n->said = false;
+    n->opened_ns = now;
     n->e = need(roll_engine_new(&config));
     (void)roll_engine_tick(n->e, now);
     for (uint32_t r = 0; r < n->how.ranks; r++) {
         struct rank_node *k = &n->rank[r];
+        struct roll_engine_sight unheard = {.heard = false, .aside = true, .starved = k->sight.starved};
+        k->asked = is_concerned(n, k);
         (void)roll_engine_open(n->e, &k->info, &k->source);
+        if (!k->asked) {
+            (void)roll_engine_sight(n->e, k->source, &unheard);
+            continue;
+        }
         if (k->told_sight) {
             (void)roll_engine_sight(n->e, k->source, &k->sight);
         }
@@ -288,21 +358,23 @@ static void open_engine(struct nodes *n, uint64_t now)
         struct rank_node *k = &n->rank[r];
         struct roll_excerpt_records records = records_of(k);
         n->begin[r] = begin_of(n, k, &records);
-        place(n, k, &records, n->begin[r]);
+        if (k->asked) {
+            place(n, k, &records, n->begin[r]);
+        }
     }
     for (uint32_t r = 0; r < n->how.ranks; r++) {
         struct rank_node *k = &n->rank[r];
-        for (uint64_t t = n->begin[r]; t < k->recs; t++) {
+        for (uint64_t t = n->begin[r]; k->asked && t < k->recs; t++) {
             if (roll_seal_state(k->rec[t].seal) != ROLL_STATE_EMPTY) {
                 (void)roll_engine_feed(n->e, k->source, &k->rec[t], 1);
             } else if (t == k->lost_first) {
                 (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
             }
         }
-        if (k->lost_count != 0 && k->lost_first >= k->recs) { /* nothing has come behind the loss */
+        if (k->asked && k->lost_count != 0 && k->lost_first >= k->recs) { /* nothing has come behind the loss */
             (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
         }
-        if (k->told_process) {
+        if (k->asked && k->told_process) {
             (void)roll_engine_process(n->e, k->source, k->proc, k->status);
         }
     }
@@ -328,6 +400,8 @@ static void tell_node(struct nodes *n, uint32_t node, uint64_t now)
     for (uint32_t r = node * n->how.per_node; r < (node + 1) * n->how.per_node && r < n->how.ranks; r++) {
         roll_digest_clear(&n->digest);
         roll_fold_cut(n->rank[r].fold, now, &n->digest);
+        n->rank[r].hinted = n->rank[r].hinted || n->digest.hints > 0;
+        n->wider = n->wider || (n->e && n->digest.hints > 0 && !n->rank[r].asked);
         tell(n, n->how.levels == 1 ? n->root : n->node[node], r, &n->digest, now);
     }
     if (n->how.levels > 1) {
@@ -428,8 +502,17 @@ void nodes_tick(struct nodes *n, uint64_t now)
         if (h->why == ROLL_HINT_DIFFERS || h->why == ROLL_HINT_MESSAGES) {
             roll_digest_add_hint(&n->wanted, h->key, (enum roll_digest_why)h->why, h->seq);
         }
+        if (h->key != 0 && !is_named(n, h->key)) {
+            roll_digest_add_hint(&n->named, h->key, (enum roll_digest_why)h->why, h->seq);
+            n->wider = n->wider || !asks_everybody(n);
+        }
     }
-    if (n->e ? n->wanted.hints > before && lacks(n) : n->up.hints > 0 || n->failed) {
+    if (n->e && !n->said && !asks_everybody(n) && now - n->opened_ns > STOOD_NS) {
+        n->everybody = n->wider = true;
+    }
+    if (n->e && n->wider && now - n->opened_ns > GATHER_NS) {
+        open_engine(n, now);
+    } else if (n->e ? n->wanted.hints > before && lacks(n) : n->up.hints > 0 || n->failed) {
         open_engine(n, now);
     }
 }

@@ -17,6 +17,7 @@ struct nodes_how {
     uint64_t period_ns; /* between two digests of a node */
     uint64_t seed;      /* when in its period each node tells */
     bool faults;        /* digests are lost, and agents, relays and the root are started anew */
+    bool scoped;        /* as of a job of many ranks: the engine sees the records of those that are concerned */
 };
 
 struct nodes *nodes_new(const struct nodes_how *how);
@@ -34,6 +35,9 @@ void nodes_tick(struct nodes *nodes, uint64_t now_ns);
 
 /* The engine that looks at the records; NULL: nobody had to look. */
 roll_engine_t *nodes_engine(struct nodes *nodes);
+/* Whether a verdict of that engine is said: one about a communicator of which not all members were looked at is not,
+ * and its members are looked at next. */
+bool nodes_says(struct nodes *nodes, const struct roll_verdict *verdict);
 /* How many engines have been opened: a later one looks further back, and its verdicts take the place of the earlier's.
  */
 uint32_t nodes_opened(const struct nodes *nodes);

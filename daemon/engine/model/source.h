@@ -163,7 +163,8 @@ struct source {
     uint64_t back_ns;   /* patience clock at which the host last came back from a wait without an error */
     uint64_t back_wall; /* wall clock at which that wait had begun */
     uint32_t starved;   /* permille: struct roll_engine_sight */
-    bool unheard;       /* the agent of the rank is silent */
+    bool unheard;       /* the agent of the rank is silent, or the rank was left aside */
+    bool aside;         /* the latter */
     uint64_t excuse;    /* ticket + 1 of a call in which the rank waits for a reason that has been told; 0 = none */
 
     /* records that are missing */
