@@ -102,6 +102,20 @@ struct roll_frame_sight {
 };
 _Static_assert(sizeof(struct roll_frame_sight) == 16, "part of the wire format");
 
+/* Behind a struct roll_frame_status, in runs that are compared by digests: what the rank has called, for people. A
+ * reader does without where the payload ends before it. */
+struct roll_frame_last {
+    uint64_t calls;    /* NCCL calls of the ring that have been folded */
+    uint64_t comm;     /* key of the newest call's communicator; 0 = none */
+    uint64_t enter_ns; /* when it was entered, monotonic; 0: there was no call */
+    uint32_t seq;
+    uint32_t comms; /* communicators that the ring has defined */
+    uint8_t op;     /* enum roll_op */
+    uint8_t inside; /* 1: it has not returned */
+    uint8_t pad[6];
+};
+_Static_assert(sizeof(struct roll_frame_last) == 40, "part of the wire format");
+
 /* How the engine was set from here on. Without one: its own patience, and policy observe. */
 struct roll_frame_settings {
     uint64_t stall_ns; /* 1 to ROLL_SETTINGS_MOST_NS, both */

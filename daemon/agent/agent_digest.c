@@ -54,6 +54,7 @@ static void take_defs(struct folded *f, const void *payload, size_t bytes)
 static int take_records(struct turn *t, const struct roll_record *recs, size_t n, bool updates)
 {
     struct folded *f = t->f;
+    const struct roll_record *last = NULL;
     int err = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t ticket = roll_seal_ticket(recs[i].seal);
@@ -63,12 +64,41 @@ static int take_records(struct turn *t, const struct roll_record *recs, size_t n
         if (!updates) {
             enum roll_op_class class = roll_op_class(recs[i].op);
             f->next = ticket + 1;
-            t->d->run[f->run].calls += class != ROLL_CLASS_MOE && class < ROLL_CLASS_EXT && class != ROLL_CLASS_SYNC;
+            bool is_call = class != ROLL_CLASS_MOE && class < ROLL_CLASS_EXT && class != ROLL_CLASS_SYNC;
+            t->d->run[f->run].calls += is_call;
+            f->calls += is_call;
+            last = is_call ? &recs[i] : last;
+        } else if (ticket == roll_seal_ticket(f->last.seal)) {
+            last = &recs[i];
         }
         int one = roll_fold_record(f->fold, &recs[i], t->now);
         err = err ? err : one;
     }
+    f->last = last ? *last : f->last;
     return err;
+}
+
+/* Sends a STATUS with the rank's last call behind it: a root that gets no records has nothing else to show of a rank.
+ */
+static int send_status(const struct turn *t, struct roll_frame_head head, const void *status, uint64_t *seq)
+{
+    const struct folded *f = t->f;
+    const struct roll_record *rec = &f->last;
+    struct {
+        struct roll_frame_status status;
+        struct roll_frame_last last;
+    } both = {.last = {.calls = f->calls, .comms = (uint32_t)f->comms}};
+    memcpy(&both.status, status, sizeof(both.status));
+    if (rec->op != ROLL_OP_NONE) {
+        both.last.enter_ns = rec->enter_ns;
+        both.last.seq = rec->seq;
+        both.last.op = rec->op;
+        both.last.inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
+    }
+    for (size_t i = 0; i < f->comms && rec->comm != 0; i++) {
+        both.last.comm = f->comm[i].id == rec->comm ? f->comm[i].key : both.last.comm;
+    }
+    return t->d->send(t->d->ctx, head, &both, sizeof(both), seq);
 }
 
 /* Takes what the reader of the ring would send: records and definitions go into the fold, all else to the root. */
@@ -83,6 +113,8 @@ static int fold_frame(void *ctx, struct roll_frame_head head, const void *payloa
     case ROLL_FRAME_UPDATES:
         (void)take_records(t, payload, head.count, head.type == ROLL_FRAME_UPDATES); /* NOMEM: the fold says less */
         break;
+    case ROLL_FRAME_STATUS:
+        return send_status(t, head, payload, seq);
     default:
         return t->d->send(t->d->ctx, head, payload, bytes, seq);
     }

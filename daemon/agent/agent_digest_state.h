@@ -19,6 +19,8 @@ struct folded {
     struct comm_of_ring *comm;          /* owned */
     size_t comms, room;
     uint64_t next; /* ticket behind the newest that was folded */
+    uint64_t calls;
+    struct roll_record last; /* the newest NCCL call of them; op NONE: there was none */
     uint32_t run, child;
     struct roll_agent_ring *copy;  /* the excerpt's reader; owned; NULL: there is no excerpt of it */
     struct roll_fold_place *place; /* owned; to be sent before its first record */

@@ -106,9 +106,15 @@ static int check(const struct roll_command *self, struct asked *r)
         return roll_usage(self, "--http belongs to the root daemon; %s is already running: start it with that",
                           o->daemon);
     }
-    if (o->digest && (o->daemon != NULL || o->trace != NULL)) {
-        return roll_usage(self, "--digest keeps no trace, and belongs to the root daemon: give it no %s",
-                          o->trace != NULL ? "--trace" : "--daemon");
+    if (o->digest && o->stream) {
+        return roll_usage(self, "choose one of --digest, --stream");
+    }
+    if (o->digest && o->trace != NULL) {
+        return roll_usage(self, "--digest keeps no trace: leave out --trace, or --digest");
+    }
+    if ((o->digest || o->stream) && o->daemon != NULL) {
+        return roll_usage(self, "--%s belongs to the root daemon; %s is already running: start it with that",
+                          o->digest ? "digest" : "stream", o->daemon);
     }
     if (o->daemon != NULL && o->expect != NULL) {
         return roll_usage(self, "--expect belongs to the root daemon; %s is already running: start it with that",
@@ -188,8 +194,10 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
         {"nvtx", 0, ROLL_OPT_FLAG, NULL,
          "steps are read from the job's NVTX ranges and marks, where no profiler reads them", &r.o.nvtx},
         {"digest", 0, ROLL_OPT_FLAG, NULL,
-         "compare calls by digests, as in jobs of thousands of ranks; records are looked at where something differs",
+         "compare calls by digests, and look at records where something differs; so from 128 ranks on by itself",
          &r.o.digest},
+        {"stream", 0, ROLL_OPT_FLAG, NULL, "look at every record, however many ranks there are; so with --trace",
+         &r.o.stream},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "begin each line that a rank prints with the number of the rank",
          &r.o.prefix},
         {"brief", 0, ROLL_OPT_FLAG, NULL, "at the end of a job without findings say no more than the summary line",

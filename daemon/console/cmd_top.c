@@ -13,6 +13,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#define ROWS 256 /* with more ranks than these the root tells those as one that stand alike */
+
 int cmd_top(const struct roll_command *self, int argc, char **argv);
 
 struct source {
@@ -48,7 +50,7 @@ static void fetch(void *context, json_t **status, json_t **verdicts, char *why, 
     if (s->client == NULL && roll_client_new(s->link->daemon, s->link->curve, 500, &s->client, why, size) != 0) {
         return;
     }
-    *status = ask(s, json_pack("{s:s}", "op", "status"), why, size);
+    *status = ask(s, json_pack("{s:s,s:i}", "op", "status", "rows", ROWS), why, size);
     if (*status != NULL) {
         roll_top_sort(*status);
         json_t *reply = ask(s, json_pack("{s:s, s:i}", "op", "verdicts", "from", 0), why, size);
@@ -62,7 +64,8 @@ static void fetch(void *context, json_t **status, json_t **verdicts, char *why, 
 static int print_once(struct source *s, bool json, bool fold)
 {
     json_t *status = NULL, *reply = NULL;
-    int code = roll_link_ask(s->client, s->link, json_pack("{s:s}", "op", "status"), &status);
+    json_t *query = json ? json_pack("{s:s}", "op", "status") : json_pack("{s:s,s:i}", "op", "status", "rows", ROWS);
+    int code = roll_link_ask(s->client, s->link, query, &status);
     if (code == 0) {
         roll_top_sort(status);
     }

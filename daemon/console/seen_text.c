@@ -68,6 +68,40 @@ static void say_slowest(const json_t *slowest)
              stands_out ? "slowest:" : "no rank is slow; the last is", rank, by, looks, of);
 }
 
+/* What is known of a job whose calls were compared by digests. */
+static void say_digests(const json_t *seen, const json_t *digests)
+{
+    char least[32], most[32], windows[48], comms[64], low[32], high[32];
+    int64_t from = roll_json_int(digests, "calls_least", 0), to = roll_json_int(digests, "calls_most", 0);
+    const json_t *family;
+    size_t i;
+    roll_count_text((uint64_t)from, least, sizeof(least));
+    roll_count_text((uint64_t)to, most, sizeof(most));
+    roll_say("what the job did: ranks %s, %s%s%s calls by each, on %s", roll_json_text(seen, "ranks", "?"), least,
+             from < to ? " to " : "", from < to ? most : "",
+             roll_plural((uint64_t)roll_json_int(digests, "comms_of_rank", 0), "communicator", "communicators", comms,
+                         sizeof(comms)));
+    if (roll_json_int(digests, "comms", 0) == 0) {
+        roll_say("  each communicator has its members on one node, where their calls were compared");
+        return;
+    }
+    roll_say("  %s over several nodes, compared by digests (%s); those within a node were compared there",
+             roll_plural((uint64_t)roll_json_int(digests, "comms", 0), "communicator", "communicators", comms,
+                         sizeof(comms)),
+             roll_plural((uint64_t)roll_json_int(digests, "windows", 0), "hash of 64 calls", "hashes of 64 calls",
+                         windows, sizeof(windows)));
+    json_array_foreach(json_object_get(digests, "families"), i, family)
+    {
+        int64_t done = roll_json_int(family, "done", 0), ahead = roll_json_int(family, "ahead", 0);
+        if (i < GROUPS_SAID) {
+            roll_count_text((uint64_t)done, low, sizeof(low));
+            roll_count_text((uint64_t)ahead, high, sizeof(high));
+            roll_say("  %s: %s%s%s collectives by each member", roll_json_text(family, "text", "?"), low,
+                     done < ahead ? " to " : "", done < ahead ? high : "");
+        }
+    }
+}
+
 void roll_seen_say(const json_t *seen)
 {
     const json_t *groups = json_object_get(seen, "groups");
@@ -76,7 +110,11 @@ void roll_seen_say(const json_t *seen)
     char many[48];
     size_t i;
     json_t *group;
-    if (seen == NULL || json_array_size(groups) == 0) {
+    const json_t *digests = json_object_get(seen, "digests");
+    if (digests != NULL) {
+        say_digests(seen, digests);
+    }
+    if (seen == NULL || digests != NULL || json_array_size(groups) == 0) {
         return;
     }
     bool is_learned = strcmp(roll_json_text(seen, "steps_source", ""), "learned") == 0;

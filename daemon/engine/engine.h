@@ -228,7 +228,11 @@ struct roll_engine_summary {
     uint32_t step;        /* the furthest that a rank has told; else learned (model/round.c); ROLL_STEP_NONE */
     bool step_is_learned; /* about so many: from what repeats in the calls of one rank */
 };
+/* Looks at every source and every call that is not complete: for somebody who asks, not for each frame. */
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out);
+/* `sources` and `sources_live` of it, at no cost. */
+uint32_t roll_engine_sources(const roll_engine_t *e);
+uint32_t roll_engine_live(const roll_engine_t *e);
 
 /* For the faces (top, why, metrics): read-only views. Strings and sets are borrowed until the next feeding call. */
 struct roll_view_source {
@@ -290,9 +294,13 @@ bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out);
 
 /* Fills in the view of source i, or of communicator i, from 0. False: there is none. */
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
+/* The same with `waits_for` at most 1: to count more, all calls of the source have to be looked through. */
+bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);
+/* How many collectives all members of the communicator with this key have issued; 0 when it is not known. */
+uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key);
 /* Something has come of each member of the communicator with this key; false also where there is no such. */
 bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
 
@@ -304,7 +312,11 @@ bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size);
 /* A key of how a rank stands: ranks that stand alike have the same; 0: there is no such rank. */
 uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank);
+/* The keys of n ranks: what they lack in common is looked up once. */
+void roll_engine_why_keys(roll_engine_t *e, const uint32_t *world_rank, size_t n, uint64_t *key);
 /* The same paragraph about ranks that stand alike, with the numbers of the first where theirs differ. */
 int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
+/* The same for somebody who has asked for keys just before, and has fed nothing since: what is complete is known. */
+int roll_engine_why_told(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
 
 #endif

@@ -10,6 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
+uint32_t roll_engine_sources(const roll_engine_t *e)
+{
+    return e->sources;
+}
+
+uint32_t roll_engine_live(const roll_engine_t *e)
+{
+    return e->live;
+}
+
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out)
 {
     *out = (struct roll_engine_summary){.calls = e->calls,
@@ -18,11 +28,11 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
                                         .findings = e->findings,
                                         .lost = e->lost,
                                         .sources = e->sources,
+                                        .sources_live = e->live,
                                         .comms = e->comms,
                                         .step = ROLL_STEP_NONE};
     for (uint32_t i = 0; i < e->sources; i++) {
         uint32_t step = e->source[i]->step;
-        out->sources_live += source_alive(e->source[i]);
         out->step = step != ROLL_STEP_NONE && (out->step == ROLL_STEP_NONE || step > out->step) ? step : out->step;
     }
     if (out->step == ROLL_STEP_NONE) {
@@ -38,21 +48,21 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
     }
 }
 
-/* How many calls on the streams of a source are not complete. */
-static uint32_t pending(const struct source *s)
+/* How many calls on the streams of a source are not complete; counted up to `most`. */
+static uint32_t pending(const struct source *s, uint32_t most)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->queues; i++) {
+    for (uint32_t i = 0; i < s->queues && n < most; i++) {
         uint64_t ticket = s->queue[i].head - 1;
         struct entry *entry = s->queue[i].head ? source_entry(s, ticket) : NULL;
-        for (; entry; entry = source_chain(s, &ticket)) {
+        for (; entry && n < most; entry = source_chain(s, &ticket)) {
             n += !entry_complete(s, entry);
         }
     }
     return n;
 }
 
-bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struct roll_view_source *out)
 {
     if (i >= e->sources) {
         return false;
@@ -70,11 +80,21 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
                                      .state = view_state(s, &s->last),
                                      .in_call = view_inside(s) != 0,
                                      .heard = !s->unheard,
-                                     .waits_for = pending(s),
+                                     .waits_for = pending(s, most),
                                      .step = s->step,
                                      .first_step = s->first_step};
     out->info.world_rank = (int32_t)s->world;
     return true;
+}
+
+bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+{
+    return fill_source(e, i, UINT32_MAX, out);
+}
+
+bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+{
+    return fill_source(e, i, 1, out);
 }
 
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out)
@@ -106,6 +126,16 @@ static void forget_sets(struct roll_engine *e)
 {
     roll_rankset_clear(&e->view_members);
     roll_rankset_clear(&e->view_behind);
+}
+
+uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key)
+{
+    const struct comm *c = comm_find(e, key);
+    uint32_t least = c && c->size > 0 ? UINT32_MAX : 0;
+    for (uint32_t r = 0; c && r < c->size; r++) {
+        least = c->member[r].next < least ? c->member[r].next : least;
+    }
+    return least;
 }
 
 bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key)

@@ -5,6 +5,8 @@
  * Ranks that stand alike are told in one sentence; a key says whether two do. To compare finished sentences was
  * rejected: each names its own rank, and of a thousand ranks all but a few would be written for nothing.
  */
+#include "daemon/base/array.h"
+#include "daemon/base/map.h"
 #include "daemon/engine/judge/judge.h"
 #include "daemon/engine/view.h"
 
@@ -61,28 +63,90 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
     }
 }
 
+/* Whom a call lacks: a key of the ranks, how many they are, and how many members besides have never been seen. */
+struct lacks {
+    uint64_t set;
+    uint32_t known, unknown;
+};
+
+/* A collective lacks the same members whoever waits in it, and of 16,384 ranks all but one may wait in the same. Held
+ * while keys are made, during which nothing is fed. */
+struct memo {
+    struct roll_map at; /* from communicator and number to an index of `lacks` */
+    struct lacks *lacks;
+    size_t used, room;
+};
+
+static uint64_t set_key(const struct roll_rankset *set)
+{
+    uint64_t key = 0;
+    for (size_t i = 0; i < set->used; i++) {
+        key = say_key(key, set->range[i].first, set->range[i].last, 0);
+    }
+    return key;
+}
+
+static struct lacks find_lacks(const struct roll_engine *e, const struct source *s, const struct entry *entry)
+{
+    struct roll_rankset missing = {0};
+    uint32_t unknown = waitgraph_missing(e, s, entry, &missing);
+    struct lacks l = {set_key(&missing), (uint32_t)roll_rankset_count(&missing), unknown};
+    roll_rankset_fini(&missing);
+    return l;
+}
+
+static struct lacks lacks_of(const struct roll_engine *e, const struct source *s, const struct entry *entry,
+                             struct memo *memo)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    if (!memo || !m || roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        return find_lacks(e, s, entry);
+    }
+    uint64_t key = say_key(m->comm->key, entry->rec.seq, 0, 0);
+    uint32_t at = roll_map_get(&memo->at, key);
+    if (at != ROLL_MAP_NONE) {
+        return memo->lacks[at];
+    }
+    struct lacks l = find_lacks(e, s, entry);
+    if (ROLL_GROW(memo->lacks, memo->room, memo->used + 1) == 0 &&
+        roll_map_add(&memo->at, key, (uint32_t)memo->used) == 0) {
+        memo->lacks[memo->used++] = l;
+    }
+    return l;
+}
+
 /*
  * The call that keeps a queue from going on: the first that some member has not made. It need not be the head: a group
  * waits as a whole, and calls before it may wait for peers that wait in turn. Where everybody has made all calls, it is
  * the first that is incomplete. NULL: the queue goes on.
  */
-static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
-                                     struct roll_rankset *missing, uint32_t *unknown)
+static struct entry *find_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
+                                     struct memo *memo, struct lacks *lacks)
 {
     uint64_t ticket = q->head - 1;
     struct entry *first = NULL;
-    *unknown = 0;
+    *lacks = (struct lacks){0};
     for (struct entry *entry = q->head ? source_entry(s, ticket) : NULL; entry; entry = source_chain(s, &ticket)) {
         if (entry_complete(s, entry) || !source_member(s, entry->rec.comm)) {
             continue;
         }
         first = first ? first : entry;
-        *unknown = waitgraph_missing(e, s, entry, missing);
-        if (*unknown + roll_rankset_count(missing) > 0) {
+        *lacks = lacks_of(e, s, entry, memo);
+        if (lacks->known + lacks->unknown > 0) {
             return entry;
         }
     }
     return first;
+}
+
+/* The same, with the ranks that it lacks. */
+static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
+                                     struct roll_rankset *missing, uint32_t *unknown)
+{
+    struct lacks lacks;
+    struct entry *entry = find_in_the_way(e, s, q, NULL, &lacks);
+    *unknown = entry ? waitgraph_missing(e, s, entry, missing) : 0;
+    return entry;
 }
 
 /* A key of what is told about a call: two calls with one key are told alike. Of messages the peer and the size do not
@@ -101,16 +165,6 @@ static uint64_t state_key(const struct source *s)
     const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
     return say_key(s->proc, s->proc == ROLL_PROC_RUNNING ? s->unheard : (uint64_t)(uint32_t)s->exit_status,
                    entry ? call_key(s, &entry->rec) : 0, 1);
-}
-
-static uint64_t set_key(const struct roll_rankset *set)
-{
-    uint64_t key = 0;
-    size_t n = roll_rankset_count(set);
-    for (size_t i = 0; i < n; i++) {
-        key = say_key(key, roll_rankset_at(set, i), 0, 0);
-    }
-    return key;
 }
 
 #define KINDS_SHOWN 3u /* of the ranks that are waited for, so many groups that stand alike are told */
@@ -277,26 +331,23 @@ static void why_comms(struct words *w, const struct subject *who)
     }
 }
 
-uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
+static uint64_t why_key(const struct roll_engine *e, uint32_t world_rank, struct memo *memo)
 {
     const struct source *s = source_newest(e, world_rank);
     if (!s) {
         return 0;
     }
-    sweep(e);
     uint64_t key = say_key(state_key(s), s->last.op ? call_key(s, &s->last) : 0, view_inside(s) != 0, 2);
     for (const char *at = view_state(s, &s->last); *at; at++) {
         key = say_key(key, (uint64_t)(unsigned char)*at, 0, 0);
     }
     for (uint32_t i = 0; i < s->queues; i++) {
-        struct roll_rankset missing = {0};
-        uint32_t unknown;
-        const struct entry *entry = call_in_the_way(e, s, &s->queue[i], &missing, &unknown);
+        struct lacks lacks;
+        const struct entry *entry = find_in_the_way(e, s, &s->queue[i], memo, &lacks);
         bool message = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
         if (entry) {
-            key = say_key(key, call_key(s, &entry->rec), message ? 0 : set_key(&missing), unknown);
+            key = say_key(key, call_key(s, &entry->rec), message ? 0 : lacks.set, lacks.unknown);
         }
-        roll_rankset_fini(&missing);
     }
     for (uint32_t i = 1; i < s->members; i++) {
         const struct member *m = s->member[i];
@@ -307,9 +358,32 @@ uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
     return key;
 }
 
+void roll_engine_why_keys(roll_engine_t *e, const uint32_t *world_rank, size_t n, uint64_t *key)
+{
+    struct memo memo = {.used = 0};
+    sweep(e);
+    for (size_t i = 0; i < n; i++) {
+        key[i] = why_key(e, world_rank[i], &memo);
+    }
+    roll_map_fini(&memo.at);
+    free(memo.lacks);
+}
+
+uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
+{
+    uint64_t key;
+    roll_engine_why_keys(e, &world_rank, 1, &key);
+    return key;
+}
+
 int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size)
 {
     sweep(e);
+    return roll_engine_why_told(e, ranks, out, size);
+}
+
+int roll_engine_why_told(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size)
+{
     struct subject who = {.ranks = ranks, .many = roll_rankset_count(ranks) > 1};
     who.s = roll_rankset_count(ranks) > 0 ? source_newest(e, roll_rankset_at(ranks, 0)) : NULL;
     if (!who.s) {

@@ -52,7 +52,8 @@ int roll_families_find(const roll_engine_t *engine, struct roll_comm_families *o
     for (uint32_t i = 0; roll_engine_comm(engine, i, &view); i++) {
         uint32_t at = roll_map_get(&out->by_key, view.family);
         if (ROLL_GROW(out->of, out->comm_room, out->comms + 1) != 0 ||
-            ROLL_GROW(out->at, out->room, out->used + 1) != 0 || roll_map_reserve(&out->by_key) != 0) {
+            ROLL_GROW(out->at, out->room, out->used + 1) != 0 || roll_map_reserve(&out->by_key) != 0 ||
+            roll_map_add(&out->comm_at, view.key, i) != 0) {
             return ROLL_E_NOMEM;
         }
         if (at == ROLL_MAP_NONE) {
@@ -80,6 +81,7 @@ void roll_families_fini(struct roll_comm_families *families)
     free(families->at);
     free(families->of);
     roll_map_fini(&families->by_key);
+    roll_map_fini(&families->comm_at);
     *families = (struct roll_comm_families){.at = NULL};
 }
 

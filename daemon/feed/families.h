@@ -30,6 +30,7 @@ struct roll_comm_families {
     uint32_t *of; /* owned; by the engine's number of the communicator: its family */
     size_t comms, comm_room;
     struct roll_map by_key;
+    struct roll_map comm_at; /* from the key of a communicator to its number in `of` */
 };
 
 /* Finds the families of all communicators, at the cost of one view of each. *out is to be empty, and owned by the

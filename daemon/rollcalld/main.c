@@ -166,7 +166,7 @@ static int make_root(struct daemon *d)
                                   .http = o->http,
                                   .expected = d->expected,
                                   .stacks_auto = o->stacks_auto,
-                                  .digest = o->digest && !o->stream,
+                                  .compare = o->compare,
                                   .case_ranks = o->case_ranks,
                                   .case_records = o->case_records,
                                   .stall_ns = o->stall_ns,

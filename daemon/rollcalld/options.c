@@ -196,11 +196,22 @@ static int check_relay(const struct roll_options *o)
     return -1;
 }
 
+/* One process that has both the rings and --trace keeps what it was asked to keep, however many ranks there are: a root
+ * that compares digests would have no records to write. */
+static enum roll_root_compare compare_of(const struct roll_options *o)
+{
+    bool keeps = o->mode == ROLL_MODE_STANDALONE && o->trace;
+    return o->stream || (keeps && !o->digest) ? ROLL_COMPARE_STREAM
+           : o->digest                        ? ROLL_COMPARE_DIGEST
+                                              : ROLL_COMPARE_AUTO;
+}
+
 /* Checks what each mode needs and does not take. */
 static int check(struct roll_options *o)
 {
     const char *env = getenv("ROLLCALL_DIR");
     bool agent = o->mode == ROLL_MODE_AGENT;
+    o->compare = compare_of(o);
     if (!o->curve_dir) {
         env = getenv("ROLLCALL_CURVE_DIR");
         o->curve_dir = env && env[0] ? env : NULL;
@@ -323,8 +334,9 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
          "auto: take the stacks of the ranks that others wait for; ask (default): only when asked",
          &(struct roll_option_own){take_stacks, &out->stacks_auto, "none of auto, ask"}},
         {"digest", 0, ROLL_OPT_FLAG, NULL,
-         "compare calls by digests where they are made; ask for records on a difference", &out->digest},
-        {"stream", 0, ROLL_OPT_FLAG, NULL, "send every record to the root (default)", &out->stream},
+         "compare calls by digests where they are made; ask for records on a difference (default from 128 ranks on)",
+         &out->digest},
+        {"stream", 0, ROLL_OPT_FLAG, NULL, "send every record to the root (default below 128 ranks)", &out->stream},
         {"case-ranks", 0, ROLL_OPT_OWN, "N",
          "with digests: on a difference, ask all of up to N ranks, of more those concerned (default 1024)",
          &(struct roll_option_own){take_count, &out->case_ranks, "not a number from 1"}},

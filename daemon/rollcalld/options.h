@@ -25,7 +25,8 @@ struct roll_options {
     pid_t parent; /* 0 = none */
     int ready_fd; /* -1 = none */
     bool stacks_auto;
-    bool digest, stream; /* neither: stream */
+    bool digest, stream; /* as given */
+    enum roll_root_compare compare;
     uint64_t case_ranks, case_records; /* 0 = the root's own */
     uint64_t stall_ns, suspect_ns;
 };

@@ -24,6 +24,7 @@
 #define BATCH    512 /* frames taken before time is looked at again */
 #define POLL_MS  5
 #define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that the root lacks */
+#define SEEN_NS  (10 * ROLL_MS)  /* how often it is looked whether all are heard: that takes a look at every rank */
 
 /* A bad frame is counted, answered and logged, at most once a second. */
 static void bad_frame(roll_root_t *root, const struct roll_address *from, int err, uint64_t now)
@@ -122,7 +123,7 @@ static int receive(roll_root_t *root, void *socket)
  * Are all live ranks of the run (live: how many) seen, and has everything that they sent been read? Not while the root
  * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same.
  */
-static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now, bool behind)
+static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now)
 {
     size_t seen = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
@@ -134,19 +135,21 @@ static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t
         }
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
-    return seen >= live && !behind;
+    return seen >= live;
 }
 
 static void tick(roll_root_t *root, uint64_t now, bool behind)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
-        struct roll_engine_summary summary;
-        roll_engine_summary(roll_feed_engine(run->feed), &summary);
+        size_t live = roll_engine_live(roll_feed_engine(run->feed));
         roll_digested_look(root, run, now, false);
-        roll_feed_clock_see(&run->clock, now,
-                            all_seen(root, run, summary.sources_live, now, behind) && !roll_digested_waits(run));
-        if (roll_feed_clock_is_due(&run->clock, now, summary.sources_live > 0)) {
+        if (behind || now - run->seen_ns >= SEEN_NS) {
+            run->seen_ns = behind ? 0 : now;
+            run->seen = !behind && all_seen(root, run, live, now);
+        }
+        roll_feed_clock_see(&run->clock, now, run->seen && !roll_digested_waits(run));
+        if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);

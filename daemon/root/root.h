@@ -18,6 +18,16 @@
 
 struct roll_expected;
 
+/* How a run's calls are compared. */
+enum roll_root_compare {
+    ROLL_COMPARE_AUTO,   /* by how many ranks its first ring says that it has: ROLL_DIGEST_RANKS and more by digests */
+    ROLL_COMPARE_STREAM, /* every record is sent */
+    ROLL_COMPARE_DIGEST  /* by digests, and records are asked for where they differ */
+};
+/* From so many ranks on digests cost less than they save: below, a root takes every record for a few percent of a core,
+ * and its trace holds them. */
+#define ROLL_DIGEST_RANKS 128
+
 struct roll_root_options {
     void *context; /* ZeroMQ; borrowed */
     const char *listen[ROLL_ROOT_LISTEN_MAX];
@@ -32,8 +42,8 @@ struct roll_root_options {
     const char *http;              /* NULL = no metrics */
     uint64_t stall_ns, suspect_ns; /* 0 = the engine's own */
     const struct roll_expected
-        *expected;                  /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
-    bool digest;                    /* runs are compared by digests, and records asked for where they differ */
+        *expected; /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
+    enum roll_root_compare compare;
     uint64_t case_ranks;            /* up to so many ranks all are asked; 0 = 1,024 */
     uint64_t case_records;          /* records that all of them together are asked for, about; 0 = 2,097,152 */
     bool stacks_auto;               /* take the stacks of each verdict's culprits */

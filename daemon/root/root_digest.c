@@ -79,15 +79,6 @@ uint32_t roll_digested_flags(const struct roll_run *run)
     return (run->digested ? ROLL_ACK_DIGEST : 0) | (keep ? ROLL_ACK_KEEP : 0);
 }
 
-uint64_t roll_digested_calls(const struct roll_run *run)
-{
-    uint64_t calls = 0;
-    for (size_t i = 0; i < run->digested->calls_room; i++) {
-        calls += run->digested->calls[i];
-    }
-    return calls;
-}
-
 json_t *roll_digested_json(const struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
@@ -98,8 +89,8 @@ json_t *roll_digested_json(const struct roll_run *run)
         asked += d->ring[i].begun;
         cut += d->ring[i].cut;
     }
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "windows", (json_int_t)f.windows, "fronts",
-                     (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "windows",
+                     (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
                      (json_int_t)(f.refused + d->refused), "opened", (json_int_t)d->opened, "asked", (json_int_t)asked,
                      "cut", (json_int_t)cut, "records",
                      d->number == 0 ? "none"
@@ -170,6 +161,7 @@ static int take_status(roll_root_t *root, struct roll_run *run, const struct rol
         d->wider = d->wider || (failed && !r->failed && (r->aside || r->cut));
         r->failed = failed;
         r->head = s.head;
+        roll_fronts_status(r, frame);
     }
     s.head = 0;
     int64_t n = roll_frame_make(&head, &s, sizeof(s), raw, sizeof(raw), &made);
@@ -328,6 +320,7 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         return;
     }
     if (last || now - d->look_ns >= LOOK_NS) {
+        roll_fronts_look(run, now);
         hear_digests(root, run, now, last);
     }
     /* Where a case asks everybody anyway, nothing need be gathered. */

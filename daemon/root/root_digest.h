@@ -1,6 +1,6 @@
 /*
- * root_digest.h: a run whose calls are compared by digests, as root_digest.c and root_case.c share it. Private to these
- * two; the root's one thread.
+ * root_digest.h: a run whose calls are compared by digests, as root_digest.c, root_case.c and root_fronts.c share it.
+ * Private to these; the root's one thread.
  */
 #ifndef ROLL_DAEMON_ROOT_ROOT_DIGEST_H
 #define ROLL_DAEMON_ROOT_ROOT_DIGEST_H
@@ -13,14 +13,16 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header;  /* the payload of its RING frame; owned */
-    uint64_t head;    /* tickets handed out in it, as its agent said last */
-    bool begun, all;  /* of the case that is open: its records come, and all that there were have come */
-    bool aside;       /* of that case: nothing is wanted of it */
-    bool cut;         /* of that case: no more of it is sent, or kept */
-    bool lacks;       /* of that case: its ring does not hold all that was wanted */
-    bool failed;      /* its process has ended, and not in good order */
-    uint64_t last_ns; /* of its rank's newest call when it was looked at last; polls show nobody going on */
+    uint8_t *header;             /* the payload of its RING frame; owned */
+    uint64_t head;               /* tickets handed out in it, as its agent said last */
+    bool begun, all;             /* of the case that is open: its records come, and all that there were have come */
+    bool aside;                  /* of that case: nothing is wanted of it */
+    bool cut;                    /* of that case: no more of it is sent, or kept */
+    bool lacks;                  /* of that case: its ring does not hold all that was wanted */
+    bool failed;                 /* its process has ended, and not in good order */
+    uint64_t last_ns;            /* of its rank's newest call when it was looked at last; polls show nobody going on */
+    struct roll_frame_last last; /* what its agent told last of its calls; */
+    uint64_t enter_ns;           /* wall clock of the newest */
 };
 
 struct staged {
@@ -62,6 +64,11 @@ struct roll_digested {
     size_t saids, said_room;
     uint64_t numbers; /* the highest number of the run */
     bool news;        /* the case has said what was not said before */
+    bool wanted;      /* a viewer wants to see records: roll_digested_wanted */
+    /* how fast the job goes (root_fronts.c) */
+    uint64_t rate_ns, rate_calls; /* when calls were counted last, and how many there were */
+    double calls_per_s;
+    uint64_t most_calls; /* that were ever told */
 };
 
 static inline struct digested_ring *roll_digested_ring_of(const struct roll_digested *d, uint64_t stream)
@@ -69,6 +76,12 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
     uint32_t at = roll_map_get(&d->ring_at, stream);
     return at != ROLL_MAP_NONE ? &d->ring[at] : NULL;
 }
+
+/* root_fronts.c: for people */
+/* Notes what a STATUS tells of a ring's last call. */
+void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *frame);
+/* Looks how fast the job goes. */
+void roll_fronts_look(struct roll_run *run, uint64_t now);
 
 /* Nothing of the open case is known of this ring. */
 static inline void roll_digested_renew(struct digested_ring *r)

@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REFRESH_NS (200 * ROLL_MS)
+#define REFRESH_NS      (200 * ROLL_MS)
+#define REFRESH_MOST_NS (5000 * ROLL_MS)
+#define COST_SHARE      200u /* a look at all ranks may take so small a part of the time: of many it is rarer */
 
 static void fill(void *arg, struct roll_metrics_snapshot *out)
 {
@@ -46,12 +48,13 @@ void roll_root_metrics_verdict(roll_root_t *root, const struct roll_verdict *ver
     }
 }
 
-/* The counters of a run, which a daemon that has forgotten the run still has counted. */
+/* The counters of a run, which a daemon that has forgotten the run still has counted. Of a run that is compared by
+ * digests the calls are those that were folded; records that were asked for are no part of what a job records. */
 static void add_counters(struct roll_metrics_snapshot *s, const struct roll_run *run)
 {
     struct roll_engine_summary summary;
-    roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &summary);
-    s->calls += summary.calls;
+    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    s->calls += run->digested ? roll_run_calls(run) : summary.calls;
     s->records += summary.records;
     s->lost[ROLL_LOSS_VERDICT] += roll_run_verdicts_lost(run);
     struct roll_feed_stream stream;
@@ -72,15 +75,18 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
 {
     struct roll_engine_summary summary;
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &summary);
-    s->comms += summary.comms;
-    s->findings += summary.findings;
+    s->comms += roll_digested_calm(run) ? roll_fronts_count(run) : summary.comms;
+    s->findings += run->digested ? roll_run_findings(run) : summary.findings;
     s->incomplete += summary.incomplete;
     /* A rank whose last operation is incomplete has waited at least since it issued it. */
     uint64_t now = roll_real_ns();
     struct roll_view_source source;
-    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(roll_run_judge(run)), i, &source); i++) {
-        double age = source.waits_for > 0 && now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
-        s->oldest_pending_seconds = age > s->oldest_pending_seconds ? age : s->oldest_pending_seconds;
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    for (uint32_t i = 0; roll_engine_source_brief(engine, i, &source); i++) {
+        double age = now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
+        if (age > s->oldest_pending_seconds && source.waits_for > 0) {
+            s->oldest_pending_seconds = age;
+        }
     }
     struct roll_feed_stream stream;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
@@ -90,10 +96,11 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
 
 void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
 {
-    if (!root->o.http || now - root->snapshot_ns < REFRESH_NS) {
+    if (!root->o.http || now - root->snapshot_ns < root->snapshot_every_ns) {
         return;
     }
     root->snapshot_ns = now;
+    uint64_t begin = roll_mono_ns();
     size_t agents = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
         agents += !root->peers[i]->gone;
@@ -113,4 +120,6 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     memcpy(s.verdicts, root->snapshot.verdicts, sizeof(s.verdicts));
     root->snapshot = s;
     pthread_mutex_unlock(&root->snapshot_lock);
+    uint64_t every = (roll_mono_ns() - begin) * COST_SHARE;
+    root->snapshot_every_ns = every < REFRESH_NS ? REFRESH_NS : every < REFRESH_MOST_NS ? every : REFRESH_MOST_NS;
 }

@@ -326,9 +326,11 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     struct roll_run *run;
+    struct roll_ring_header header;
     int err = roll_feed_run_of(frame, job, &restart);
     if (!err) {
-        err = roll_run_of(root, job, restart, &run);
+        memcpy(&header, frame->payload, sizeof(header));
+        err = roll_run_of(root, job, restart, header.world_size, &run);
     }
     if (!err) {
         err = roll_run_frame(root, run, frame, raw, bytes);
@@ -364,7 +366,7 @@ static void note(roll_root_t *root, const struct roll_frame *frame, const void *
     struct roll_run *run;
     int err = roll_feed_run_of(frame, job, &restart);
     if (!err) {
-        err = roll_run_of(root, job, restart, &run);
+        err = roll_run_of(root, job, restart, ROLL_WORLD_UNASKED, &run);
     }
     if (!err) {
         err = roll_run_frame(root, run, frame, raw, bytes);

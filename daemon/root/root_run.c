@@ -28,9 +28,7 @@
 
 bool roll_run_live(const struct roll_run *run)
 {
-    struct roll_engine_summary summary;
-    roll_engine_summary(roll_feed_engine(run->feed), &summary);
-    return summary.sources_live > 0;
+    return roll_engine_live(roll_feed_engine(run->feed)) > 0;
 }
 
 void roll_run_destroy(struct roll_run **pointer)
@@ -253,13 +251,74 @@ static void forget_oldest(roll_root_t *root)
     }
 }
 
-int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out)
+static struct roll_run *find_run(const roll_root_t *root, const char *job, uint32_t restart)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         if (root->runs[i]->restart == restart && strcmp(root->runs[i]->job, job) == 0) {
-            *out = root->runs[i];
-            return 0;
+            return root->runs[i];
         }
+    }
+    return NULL;
+}
+
+/* The run is compared by digests from its first ring on. What a root writes of such a run would be rings without calls,
+ * so it writes nothing. */
+static void begin_digests(const roll_root_t *root, struct roll_run *run)
+{
+    if (roll_digested_new(run) != 0) {
+        roll_log(ROLL_LOG_WARNING, "root: %s.%u: %s; every record is sent", run->job, run->restart,
+                 roll_strerror(ROLL_E_NOMEM));
+        return;
+    }
+    roll_segments_destroy(&run->trace);
+    if (root->o.trace_dir) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u is compared by digests, so its records are not here and %s keeps nothing of it: "
+                 "traces are where agents have --trace",
+                 run->job, run->restart, root->o.trace_dir);
+    }
+}
+
+/*
+ * Decides by the first ring of a run how its calls are compared. An agent hears it with the first acknowledgement of
+ * each ring and reads the ring accordingly, so it cannot change later; to count rings and change over at the 128th was
+ * rejected for that. A ring that does not know how many there are decides for streaming, which is right at any size.
+ */
+static void decide(const roll_root_t *root, struct roll_run *run, int32_t world)
+{
+    bool by_size = root->o.compare == ROLL_COMPARE_AUTO;
+    run->decided = true;
+    run->unsized = by_size && world <= 0;
+    if (by_size && world >= ROLL_DIGEST_RANKS) {
+        roll_log(ROLL_LOG_INFO, "root: %s.%u has %d ranks: their calls are compared by digests", run->job, run->restart,
+                 world);
+    }
+    if (root->o.compare == ROLL_COMPARE_DIGEST || (by_size && world >= ROLL_DIGEST_RANKS)) {
+        begin_digests(root, run);
+    }
+}
+
+/* Ranks that do not say how many they are turn out to be many. */
+static void look_at_size(struct roll_run *run)
+{
+    if (run->unsized && roll_engine_sources(roll_feed_engine(run->feed)) >= ROLL_DIGEST_RANKS) {
+        run->unsized = false;
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u has %d ranks and more, none of which says how many there are (WORLD_SIZE): every record "
+                 "is sent; a root with --digest compares them by digests",
+                 run->job, run->restart, ROLL_DIGEST_RANKS);
+    }
+}
+
+int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out)
+{
+    *out = find_run(root, job, restart);
+    if (*out && !(*out)->decided && world != ROLL_WORLD_UNASKED) {
+        decide(root, *out, world);
+    }
+    if (*out) {
+        look_at_size(*out);
+        return 0;
     }
     if (root->runs_used >= MAX_RUNS) {
         forget_oldest(root);
@@ -290,15 +349,10 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     run->since_ns = roll_real_ns();
     root->runs[root->runs_used++] = run;
     roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);
-    if (root->o.digest && roll_digested_new(run) != 0) {
-        roll_log(ROLL_LOG_WARNING, "root: %s.%u: %s; every record is sent", run->job, run->restart,
-                 roll_strerror(ROLL_E_NOMEM));
+    if (world != ROLL_WORLD_UNASKED || root->o.compare != ROLL_COMPARE_AUTO) {
+        decide(root, run, world);
     }
-    if (root->o.trace_dir && run->digested) {
-        roll_log(ROLL_LOG_WARNING,
-                 "root: %s.%u is compared by digests, so its records are not here: give --trace to the agents instead",
-                 run->job, run->restart);
-    } else if (root->o.trace_dir) {
+    if (root->o.trace_dir && !run->digested) {
         open_trace(root, run);
     }
     roll_engine_set(roll_feed_engine(run->feed),

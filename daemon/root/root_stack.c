@@ -113,7 +113,7 @@ static void choose(const struct roll_run *run, struct roll_rankset *out)
     struct roll_view_source v;
     struct roll_rankset waiting = {0};
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
-    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
         if (v.info.world_rank >= 0) {
             roll_rankset_add(v.waits_for > 0 || v.in_call ? &waiting : out, (uint32_t)v.info.world_rank);
         }

@@ -7,6 +7,7 @@
 
 #include "daemon/base/map.h"
 #include "daemon/feed/clock.h"
+#include "daemon/feed/families.h"
 #include "daemon/feed/feed.h"
 #include "daemon/http/metrics.h"
 #include "daemon/root/root.h"
@@ -50,9 +51,13 @@ struct roll_run {
     bool policy_set;
     bool switches_known; /* an agent has said what a predecessor of this root switched */
     bool replaying;      /* the verdicts are those of a predecessor's trace */
+    bool decided;        /* by what its calls are compared: a ring of it has come */
+    bool unsized;        /* that ring did not know how many ranks there are, and it would have mattered */
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;   /* when time passes for its engine */
+    uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
+    bool seen;                      /* and whether they were */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
@@ -140,7 +145,7 @@ struct roll_root {
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
-    uint64_t snapshot_ns, batches, bytes, engine_ns;
+    uint64_t snapshot_ns, snapshot_every_ns, batches, bytes, engine_ns;
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
@@ -164,7 +169,10 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
 
 /* root_run.c */
-int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out); /* finds or makes */
+#define ROLL_WORLD_UNASKED INT32_MIN /* nobody was asked: what names the run is no ring */
+/* Finds or makes the run. world: how many ranks it has, as a ring of it says; -1: the ring does not know. 0, NOMEM,
+ * LIMIT. */
+int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out);
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the query's "job", else the newest; NULL */
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
@@ -204,8 +212,33 @@ bool roll_digested_waits(const struct roll_run *run);
 /* Says the verdicts of that engine. */
 void roll_digested_verdicts(roll_root_t *root, struct roll_run *run);
 uint32_t roll_digested_flags(const struct roll_run *run); /* of ACK frames */
-uint64_t roll_digested_calls(const struct roll_run *run);
-json_t *roll_digested_json(const struct roll_run *run); /* for the status */
+json_t *roll_digested_json(const struct roll_run *run);   /* for the status */
+
+/* root_fronts.c: what is known of such a run while no records are here: fronts, and the last call of each ring */
+/* No records are here, and none have been asked for. */
+bool roll_digested_calm(const struct roll_run *run);
+/* A viewer wants records to be looked at. */
+void roll_digested_wanted(struct roll_run *run);
+/* Source i of the engine that knows most of the run, with what digests know of it; false: there is none. */
+bool roll_run_source(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
+/* The same with `waits_for` at most 1, for a look at all of them. */
+bool roll_run_source_brief(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
+/* The same of the newest process of a rank. */
+bool roll_run_rank(const struct roll_run *run, uint32_t rank, struct roll_view_source *out);
+/* The findings of the run that stand, those of earlier cases included; and how many calls it has made. */
+uint64_t roll_run_findings(const struct roll_run *run);
+uint64_t roll_run_calls(const struct roll_run *run);
+/* Communicators as in the status, those that are furthest apart first, at most `rows`; and by their sizes. */
+json_t *roll_fronts_comms(const struct roll_run *run, size_t rows);
+json_t *roll_fronts_families(const struct roll_run *run);
+/* How many ranks the communicator has, as digests say; 0: they say nothing of it. */
+uint32_t roll_fronts_size(const struct roll_run *run, uint64_t key);
+/* How many communicators have members on several nodes. */
+size_t roll_fronts_count(const struct roll_run *run);
+/* What the run did, as far as digests tell it (daemon/feed/seen.h has the rest). */
+json_t *roll_fronts_seen(const struct roll_run *run);
+/* Says what is known of a rank, in one paragraph. */
+void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *rank, FILE *out);
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
@@ -214,8 +247,21 @@ void roll_subscriber_fini(struct roll_subscriber *subscriber);
 void roll_serve_drains(roll_root_t *root, uint64_t now);
 
 /* root_why.c */
+/* The findings of a run that stand, newest first, each with how far all members of its communicator have come: looked
+ * up once for an answer about all ranks, while nothing is fed. */
+struct roll_why_verdict {
+    const struct roll_verdict_copy *verdict; /* borrowed from the run */
+    uint64_t done;
+};
+struct roll_why {
+    const struct roll_run *run;
+    struct roll_why_verdict *at; /* owned */
+    size_t used, room;
+};
+int roll_why_begin(const struct roll_run *run, struct roll_why *out); /* 0, NOMEM */
+void roll_why_end(struct roll_why *why);
 /* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
-const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
+const struct roll_verdict_copy *roll_why_verdict(const struct roll_why *why, const struct roll_view_source *rank);
 /* Prints the verdict's number, code and first sentence, behind a space. */
 /* Where in Python the rank's last call was made (daemon/stack/symbol.h); false when nothing tells. */
 bool roll_why_place(const struct roll_run *run, const struct roll_view_source *rank, char *out, size_t size,
@@ -226,10 +272,19 @@ void roll_why_called(const struct roll_run *run, const struct roll_rankset *rank
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 
 /* root_status.c */
-json_t *roll_status_json(roll_root_t *root, struct roll_run *run);
+#define ROLL_STATUS_ROWS                                                                                               \
+    1024u /* ranks, and communicators, that a status lists one by one where nobody says how many                       \
+           */
+/* rows: with more ranks than this, those that stand alike are told as one; with more communicators, their families. */
+json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows);
 json_t *roll_summary_json(struct roll_run *run);
 /* Describes the run: job, restart, ranks, hosts, since when; a user sees by it which run answers. Returned owned. */
 json_t *roll_about_json(const struct roll_run *run);
+
+/* root_rows.c */
+/* Ranks that stand alike as one row each, as many rows as a screen has; returned owned. */
+const char *roll_proc_name(unsigned proc); /* of enum roll_proc_state */
+json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_families *families);
 
 /* root_remedy.c */
 void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict);

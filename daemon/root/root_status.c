@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const proc_name[] = {"unknown", "running", "stopped", "finished", "dead"};
-
 static json_t *hex(uint64_t value)
 {
     char text[24];
@@ -22,23 +20,14 @@ static json_t *hex(uint64_t value)
     return json_string(text);
 }
 
-/* The findings that stand, those of earlier cases included. */
-static uint64_t findings_of(const struct roll_run *run)
-{
-    uint64_t findings = 0;
-    for (size_t i = 0; i < run->verdicts.used; i++) {
-        findings += roll_verdict_stands(run->verdicts.at[i]);
-    }
-    return findings;
-}
-
 json_t *roll_summary_json(struct roll_run *run)
 {
     struct roll_engine_summary s;
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &s);
-    s.calls = run->digested ? roll_digested_calls(run) : s.calls;
+    s.calls = run->digested ? roll_run_calls(run) : s.calls;
+    s.comms = roll_digested_calm(run) ? (uint32_t)roll_fronts_count(run) : s.comms;
     s.verdicts = run->digested ? run->verdicts.used : s.verdicts;
-    s.findings = run->digested ? findings_of(run) : s.findings;
+    s.findings = run->digested ? roll_run_findings(run) : s.findings;
     return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "digests", (int)(run->digested != NULL),
                      "ranks", (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "calls",
                      (json_int_t)s.calls, "records", (json_int_t)s.records, "comms", (json_int_t)s.comms, "findings",
@@ -104,8 +93,10 @@ json_t *roll_about_json(const struct roll_run *run)
     uint64_t last_ns = 0;
     uint32_t step = ROLL_STEP_NONE;
     roll_engine_summary(engine, &s);
+    s.calls = run->digested ? roll_run_calls(run) : s.calls;
+    s.findings = run->digested ? roll_run_findings(run) : s.findings;
     const char **host = calloc((size_t)s.sources + 1, sizeof(*host));
-    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
         if (v.info.world_rank >= 0) {
             (void)roll_rankset_add(&ranks, (uint32_t)v.info.world_rank);
         }
@@ -150,14 +141,13 @@ static json_t *exit_json(const struct roll_view_source *v)
 
 static json_t *rank_json(const struct roll_run *run, const struct roll_view_source *v)
 {
-    unsigned proc = v->proc <= ROLL_PROC_DEAD ? v->proc : 0;
     return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank",
                      (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
                      (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
-                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", proc_name[proc], "exit", exit_json(v),
-                     "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost", (json_int_t)v->lost,
-                     "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call", (int)v->in_call,
-                     "waits_for", (json_int_t)v->waits_for, "step",
+                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", roll_proc_name(v->proc), "exit",
+                     exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
+                     (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
+                     (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
                      v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard);
 }
 
@@ -171,24 +161,46 @@ static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
                      v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
 }
 
-/* Agents that hold rings of this run. */
-static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
+#define SILENT_NS (5000 * ROLL_MS) /* as long as `top` calls an agent silent */
+
+struct agent_count {
+    int agents, rings, ranks;
+};
+
+static void count_rings(const struct roll_peer *peer, const struct roll_run *run, struct agent_count *n)
+{
+    *n = (struct agent_count){.agents = 1};
+    for (size_t s = 0; s < peer->used; s++) {
+        n->rings += peer->streams[s].run == run;
+        n->ranks += peer->streams[s].run == run && peer->streams[s].live;
+    }
+}
+
+/* Agents that hold rings of this run. Of more than `rows` those are listed that are silent, and the others are counted.
+ */
+static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, size_t rows, struct agent_count *more)
 {
     json_t *list = json_array();
+    uint64_t now = roll_mono_ns(), real = roll_real_ns();
+    *more = (struct agent_count){0};
     for (size_t i = 0; i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
-        int rings = 0, ranks = 0;
-        for (size_t s = 0; s < peer->used; s++) {
-            rings += peer->streams[s].run == run;
-            ranks += peer->streams[s].run == run && peer->streams[s].live;
-        }
-        if (peer->gone && ranks == 0) {
+        struct agent_count n;
+        count_rings(peer, run, &n);
+        if (peer->gone && n.ranks == 0) {
             continue;
         }
-        json_array_append_new(list, json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
-                                              (json_int_t)peer->pid, "seen_ns",
-                                              (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()), "rings",
-                                              rings, "ranks", ranks, "gone", (int)peer->gone));
+        bool is_silent = peer->gone || now - peer->seen_ns > SILENT_NS;
+        if (root->peers_used > rows && (!is_silent || json_array_size(list) >= rows)) {
+            more->agents++;
+            more->rings += n.rings;
+            more->ranks += is_silent ? 0 : n.ranks;
+            continue;
+        }
+        json_array_append_new(list,
+                              json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
+                                        (json_int_t)peer->pid, "seen_ns", (json_int_t)(peer->seen_ns - now + real),
+                                        "rings", n.rings, "ranks", n.ranks, "gone", (int)peer->gone));
     }
     return list;
 }
@@ -209,6 +221,21 @@ static json_t *losses_json(const struct roll_run *run)
     return losses;
 }
 
+/* How many processes are in which state. */
+static json_t *states_json(const struct roll_run *run)
+{
+    json_int_t n[ROLL_PROC_DEAD + 1] = {0};
+    struct roll_feed_stream s;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &s); i++) {
+        n[s.proc <= ROLL_PROC_DEAD ? s.proc : 0]++;
+    }
+    json_t *states = json_object();
+    for (unsigned k = 1; k <= ROLL_PROC_DEAD; k++) {
+        json_object_set_new(states, roll_proc_name(k), json_integer(n[k]));
+    }
+    return states;
+}
+
 struct listed {
     int32_t rank;
     uint32_t source;
@@ -224,20 +251,20 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* The ranks in the order of their numbers, not of their arrival; returned owned; NULL without memory. */
-static json_t *ranks_json(const struct roll_run *run, const roll_engine_t *engine)
+static json_t *ranks_json(const struct roll_run *run)
 {
     struct roll_view_source source;
     struct listed *list = NULL;
     size_t room = 0;
     uint32_t n = 0;
-    for (; roll_engine_source(engine, n, &source) && ROLL_GROW(list, room, n + 1u) == 0; n++) {
+    for (; roll_run_source(run, n, &source) && ROLL_GROW(list, room, n + 1u) == 0; n++) {
         list[n] = (struct listed){source.info.world_rank, n};
     }
     json_t *ranks = json_array();
     if (n > 0) {
         qsort(list, n, sizeof(*list), by_rank);
     }
-    for (uint32_t i = 0; i < n && roll_engine_source(engine, list[i].source, &source); i++) {
+    for (uint32_t i = 0; i < n && roll_run_source(run, list[i].source, &source); i++) {
         json_array_append_new(ranks, rank_json(run, &source));
     }
     free(list);
@@ -249,33 +276,72 @@ static json_t *trace_json(const struct roll_run *run)
 {
     struct roll_segment_count c;
     roll_segments_count(run->trace, &c);
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:b}", "segments", (json_int_t)c.segments, "bytes", (json_int_t)c.bytes,
-                     "records", (json_int_t)c.records, "removed", (json_int_t)c.removed, "lost", (json_int_t)c.lost,
-                     "stopped", (int)c.stopped);
+    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:b}", "kept", 1, "segments", (json_int_t)c.segments, "bytes",
+                     (json_int_t)c.bytes, "records", (json_int_t)c.records, "removed", (json_int_t)c.removed, "lost",
+                     (json_int_t)c.lost, "stopped", (int)c.stopped);
 }
 
-json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
+/* The communicators, and by families; where only digests are here, as fronts tell of them. */
+static void comms_json(const struct roll_run *run, const struct roll_comm_families *families, size_t rows,
+                       json_t **comms, json_t **folded)
+{
+    struct roll_view_comm comm;
+    if (roll_digested_calm(run)) {
+        *comms = roll_fronts_comms(run, rows);
+        *folded = roll_fronts_families(run);
+        return;
+    }
+    *comms = json_array();
+    for (uint32_t i = 0; families->comms <= rows && i < families->comms; i++) {
+        if (roll_engine_comm(roll_feed_engine(roll_run_judge(run)), i, &comm)) {
+            json_array_append_new(*comms, comm_json(&comm, families->of[i]));
+        }
+    }
+    *folded = roll_families_json(families);
+}
+
+/* What a status says besides of a run that is compared by digests. */
+static void add_digests(const roll_root_t *root, const struct roll_run *run, json_t *status)
+{
+    json_t *digests = roll_digested_json(run);
+    json_object_set_new(digests, "bytes", json_integer((json_int_t)root->bytes));
+    json_object_set_new(status, "digests", digests);
+    if (root->o.trace_dir) {
+        json_object_set_new(
+            status, "trace",
+            json_pack("{s:b,s:s}", "kept", 0, "why", "compared by digests: traces are where agents have --trace"));
+    }
+}
+
+json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
 {
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
-    json_t *ranks = ranks_json(run, engine), *comms = json_array();
-    struct roll_view_comm comm;
     struct roll_comm_families families = {.at = NULL};
-    int err = roll_families_find(engine, &families);
-    for (uint32_t i = 0; err == 0 && i < families.comms && roll_engine_comm(engine, i, &comm); i++) {
-        json_array_append_new(comms, comm_json(&comm, families.of[i]));
-    }
-    json_t *folded = roll_families_json(&families);
-    roll_families_fini(&families);
+    (void)roll_families_find(engine, &families); /* without memory fewer are shown */
+    bool folds = roll_engine_sources(engine) > rows;
+    struct agent_count more;
+    json_t *comms, *folded, *agents = agents_json(root, run, rows, &more);
+    comms_json(run, &families, rows, &comms, &folded);
     json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
                               roll_policy_name(run->policy));
     json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,
-                               "summary", roll_summary_json(run), "ranks", ranks, "comms", comms, "agents",
-                               agents_json(root, run), "remedies", roll_remedy_state(run), "losses", losses_json(run),
-                               "time_ns", (json_int_t)roll_real_ns(), "families", folded);
+                               "summary", roll_summary_json(run), "ranks", folds ? json_array() : ranks_json(run),
+                               "comms", comms, "agents", agents, "remedies", roll_remedy_state(run), "losses",
+                               losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
+    if (status) {
+        json_object_set_new(status, "states", states_json(run));
+    }
+    if (status && folds) {
+        json_object_set_new(status, "groups", roll_rows_json(run, &families));
+    }
+    if (status && more.agents > 0) {
+        json_object_set_new(
+            status, "agents_more",
+            json_pack("{s:i,s:i,s:i}", "agents", more.agents, "rings", more.rings, "ranks", more.ranks));
+    }
+    roll_families_fini(&families);
     if (status && run->digested) {
-        json_t *digests = roll_digested_json(run);
-        json_object_set_new(digests, "bytes", json_integer((json_int_t)root->bytes));
-        json_object_set_new(status, "digests", digests);
+        add_digests(root, run, status);
     }
     if (status && run->trace) {
         json_object_set_new(status, "trace", trace_json(run));

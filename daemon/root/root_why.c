@@ -8,6 +8,9 @@
  */
 #include "daemon/root/root_state.h"
 
+#include "daemon/base/array.h"
+#include "trace/err.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,41 +24,48 @@ static bool holds(const struct roll_rankset *ranks, int32_t rank)
     return rank >= 0 && roll_rankset_has(ranks, (uint32_t)rank);
 }
 
-/* How far all members of a communicator have come; 0 when it is not known. */
-static uint64_t done_of(const struct roll_run *run, uint64_t key)
+int roll_why_begin(const struct roll_run *run, struct roll_why *out)
 {
-    struct roll_view_comm view;
-    for (uint32_t i = 0; roll_engine_comm(roll_feed_engine(roll_run_judge(run)), i, &view); i++) {
-        if (view.key == key) {
-            return view.done;
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    *out = (struct roll_why){.run = run};
+    for (size_t i = run->verdicts.used; i-- > 0;) {
+        const struct roll_verdict_copy *copy = run->verdicts.at[i];
+        if (roll_verdict_stands(copy)) {
+            if (ROLL_GROW(out->at, out->room, out->used + 1) != 0) {
+                roll_why_end(out);
+                return ROLL_E_NOMEM;
+            }
+            out->at[out->used++] = (struct roll_why_verdict){
+                copy, copy->said.comm_key ? roll_engine_done(engine, copy->said.comm_key) : 0};
         }
     }
     return 0;
 }
 
-/* Does the rank stand behind the operation that the verdict is about, and is that still incomplete? */
-static bool stands_behind(const struct roll_run *run, const struct roll_verdict *verdict,
-                          const struct roll_view_source *v)
+void roll_why_end(struct roll_why *why)
 {
-    uint64_t key = verdict->comm_key, number = verdict->seq;
-    return key != 0 && key == v->last_comm_key && roll_op_class(v->last.op) == ROLL_CLASS_COLL &&
-           number <= v->last.seq && done_of(run, key) <= number;
+    free(why->at);
+    *why = (struct roll_why){.at = NULL};
 }
 
-const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *v)
+/* Does the rank stand behind the operation that the verdict is about, and is that still incomplete? */
+static bool stands_behind(const struct roll_why_verdict *w, const struct roll_view_source *v)
+{
+    uint64_t key = w->verdict->said.comm_key, number = w->verdict->said.seq;
+    return key != 0 && key == v->last_comm_key && roll_op_class(v->last.op) == ROLL_CLASS_COLL &&
+           number <= v->last.seq && w->done <= number;
+}
+
+const struct roll_verdict_copy *roll_why_verdict(const struct roll_why *why, const struct roll_view_source *v)
 {
     bool waits = v->in_call || v->waits_for > 0;
-    for (size_t i = run->verdicts.used; i-- > 0;) {
-        const struct roll_verdict_copy *copy = run->verdicts.at[i];
-        const struct roll_verdict *verdict = &copy->said;
-        if (!roll_verdict_stands(copy)) {
-            continue;
-        }
+    for (size_t i = 0; i < why->used; i++) {
+        const struct roll_verdict *verdict = &why->at[i].verdict->said;
         bool culprit = holds(&verdict->culprits, v->info.world_rank);
         bool named = culprit || holds(&verdict->waiting, v->info.world_rank);
         bool still = v->last_ns <= verdict->time_ns;
-        if ((named && still && (waits || culprit)) || (waits && stands_behind(run, verdict, v))) {
-            return copy;
+        if ((named && still && (waits || culprit)) || (waits && stands_behind(&why->at[i], v))) {
+            return why->at[i].verdict;
         }
     }
     return NULL;

@@ -18,6 +18,7 @@ int roll_bench_graph(json_t *out, FILE *table);   /* launches of graphs, complet
 int roll_bench_engine(json_t *out, FILE *table);  /* records in to verdict state, one core */
 int roll_bench_engine_scale(json_t *out, FILE *table); /* the same for 64 to 16,384 ranks, in step and apart */
 int roll_bench_scale(json_t *out, FILE *table);
+int roll_bench_faces(json_t *out, FILE *table);   /* how long a root takes to answer consoles */
 int roll_bench_digest(json_t *out, FILE *table);  /* calls compared by digests: folds, nodes, relays, root */
 int roll_bench_verdict(json_t *out, FILE *table); /* wrong call to printed verdict, 16 ranks */
 int roll_bench_symbol(json_t *out, FILE *table);  /* names of the first verdict */

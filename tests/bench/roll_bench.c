@@ -26,6 +26,7 @@ static const struct {
     {"digest", "calls of up to 16,384 ranks compared by digests, processor time by level", roll_bench_digest},
     {"scale", "agents, relays and root, real processes and sockets, 64 to 512 ranks (about 6 minutes)",
      roll_bench_scale},
+    {"faces", "a root of 64 to 16,384 ranks answers top, status, why and a scrape (about 3 minutes)", roll_bench_faces},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},
     {"agent", "agent and root, each, for 8 ranks at 10,000, 500 and no calls a second each", roll_bench_agent},
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},

@@ -104,7 +104,7 @@ static int set_up(void **state)
     struct roll_root_options o = {
         .context = h->context, .listen = {ENDPOINT}, .listens = 1, .json_path = h->json, .linger_s = 1};
     assert_int_equal(roll_root_new(&o, &h->root, why, sizeof(why)), 0);
-    assert_int_equal(roll_run_of(h->root, "job", 0, &h->run), 0);
+    assert_int_equal(roll_run_of(h->root, "job", 0, ROLL_WORLD_UNASKED, &h->run), 0);
     h->console = roll_net_dealer(h->context, NULL, "console", 100);
     assert_int_equal(zmq_connect(h->console, ENDPOINT), 0);
     *state = h;
@@ -195,7 +195,7 @@ static unsigned lines(const struct here *h)
 /* What the status says of verdicts that were lost. */
 static json_int_t lost(struct here *h)
 {
-    json_t *status = roll_status_json(h->root, h->run);
+    json_t *status = roll_status_json(h->root, h->run, ROLL_STATUS_ROWS);
     json_int_t n = json_integer_value(json_object_get(json_object_get(status, "losses"), "verdict"));
     json_decref(status);
     return n;

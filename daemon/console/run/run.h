@@ -28,7 +28,7 @@ struct roll_run_options {
     bool no_gpu;             /* the machine has none: a job that needs one is for `rollcall rehearse` */
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     bool nvtx;               /* steps are read from the job's NVTX marks */
-    bool digest;             /* calls are compared by digests; needs a root of our own */
+    bool digest, stream;     /* how calls are compared, whatever the number of ranks; for a root of our own */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */
     const char *stacks;      /* "auto" or "ask"; NULL = not given */

@@ -60,8 +60,8 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
             argv[n++] = "--policy";
             argv[n++] = o->policy;
         }
-        if (o->digest) {
-            argv[n++] = "--digest";
+        if (o->digest || o->stream) {
+            argv[n++] = o->digest ? "--digest" : "--stream";
         }
         if (o->stacks != NULL) {
             argv[n++] = "--stacks";

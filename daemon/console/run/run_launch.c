@@ -407,7 +407,7 @@ static void print_summary(struct launcher *r)
     struct roll_summary summary = {
         .ranks = (uint64_t)roll_json_int(s, "ranks", 0),
         .of_ranks = r->o.ranks > 0 ? r->job.count : 0,
-        .digests = r->o.digest,
+        .digests = json_is_true(json_object_get(s, "digests")),
         .calls = (uint64_t)roll_json_int(s, "calls", 0),
         .comms = (uint64_t)roll_json_int(s, "comms", 0),
         .findings = (uint64_t)roll_json_int(s, "findings", 0),

@@ -125,9 +125,10 @@ static void paint_tabs(const struct screen *s)
     move(2, 0);
     clrtoeol();
     for (unsigned i = 0; i < ROLL_TOP_TABS; i++) {
+        const json_t *summary = json_object_get(s->status, "summary");
         size_t n = i == ROLL_TOP_VERDICTS
                        ? json_array_size(s->verdicts)
-                       : json_array_size(json_object_get(s->status, i == ROLL_TOP_RANKS ? "ranks" : "comms"));
+                       : (size_t)json_integer_value(json_object_get(summary, i == ROLL_TOP_RANKS ? "ranks" : "comms"));
         attrset(i == s->tab ? A_REVERSE : A_NORMAL);
         printw(" %s %zu ", roll_top_tab_name((enum roll_top_tab)i), n);
         attrset(A_NORMAL);

@@ -109,6 +109,20 @@ static void remedies_text(const json_t *status, char *out, size_t size)
     }
 }
 
+/* Processes that do not simply run. */
+static void add_states(const json_t *status, char *line, size_t size)
+{
+    static const char *const names[] = {"stopped", "finished", "dead"};
+    char count[CELL];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t used = strlen(line);
+        if (roll_json_int(json_object_get(status, "states"), names[i], 0) > 0) {
+            snprintf(line + used, size - used, "  %s %s", names[i],
+                     counted(json_object_get(status, "states"), names[i], count));
+        }
+    }
+}
+
 void roll_top_heading(const json_t *status, char first[], char second[], size_t size)
 {
     const json_t *run = json_object_get(status, "run"), *sum = json_object_get(status, "summary");
@@ -126,6 +140,19 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     if (json_is_integer(json_object_get(sum, "step"))) {
         bool learned = strcmp(roll_json_text(sum, "step_source", ""), "learned") == 0;
         snprintf(second + used, size - used, learned ? "  step ~%s (learned)" : "  step %s", counted(sum, "step", a));
+        used = strlen(second);
+    }
+    add_states(status, second, size);
+    used = strlen(second);
+    const json_t *digests = json_object_get(status, "digests");
+    if (digests != NULL) {
+        snprintf(second + used, size - used, "  digests (%s calls/s, records %s)",
+                 roll_count_text((uint64_t)json_number_value(json_object_get(digests, "calls_per_s")), a, sizeof(a)),
+                 roll_json_text(digests, "records", "none"));
+        used = strlen(second);
+    }
+    if (json_is_false(json_object_get(json_object_get(status, "trace"), "kept"))) {
+        snprintf(second + used, size - used, "  no trace here (agents' --trace)");
         used = strlen(second);
     }
     const json_t *losses = json_object_get(status, "losses");
@@ -191,6 +218,53 @@ static void age(const json_t *rank, uint64_t now_ns, char out[CELL])
     } else {
         roll_span_text(now_ns - (uint64_t)last, out, CELL);
     }
+}
+
+/* A number, or the range of a row in which it differs: "120" or "120-164". */
+static void ranged(const json_t *row, const char *key, const char *last_key, char out[CELL])
+{
+    int64_t low = roll_json_int(row, key, -1), high = roll_json_int(row, last_key, low);
+    if (low < 0) {
+        snprintf(out, CELL, "-");
+    } else if (high > low) {
+        snprintf(out, CELL, "%" PRId64 "-%" PRId64, low, high);
+    } else {
+        snprintf(out, CELL, "%" PRId64, low);
+    }
+}
+
+/* The rows of a root that has more ranks than it lists: made there, because the ranks themselves would be megabytes. */
+static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_columns *t)
+{
+    static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST", "PLACE"};
+    size_t i;
+    json_t *row;
+    *t = (struct roll_columns){.columns = 9, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = 1};
+    int err = roll_columns_row(t, heading);
+    json_array_foreach(json_object_get(status, "groups"), i, row)
+    {
+        char cell[9][CELL], unused[CELL];
+        const json_t *last = json_object_get(row, "last");
+        any(row, "ranks_text", cell[0]);
+        counted(row, "count", cell[1]);
+        snprintf(cell[2], CELL, "%s%s", roll_json_text(row, "state", "?"),
+                 json_is_false(json_object_get(row, "heard")) ? ", not heard" : "");
+        last_call(status, row, cell[3], cell[4], unused);
+        const char *name = roll_json_text(last, "comm_name", "");
+        if (name[0] != '\0') {
+            snprintf(cell[4], CELL, "%s", name);
+        }
+        ranged(last, "seq", "seq_last", cell[5]);
+        ranged(row, "step", "step_last", cell[6]);
+        age(row, now_ns, cell[7]);
+        any(last, "place", cell[8]);
+        const char *cells[9];
+        for (size_t k = 0; k < 9; k++) {
+            cells[k] = cell[k][0] != '\0' ? cell[k] : "-";
+        }
+        err = err == 0 ? roll_columns_row(t, cells) : err;
+    }
+    return err;
 }
 
 static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
@@ -295,6 +369,9 @@ static int folded(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 
 int roll_top_ranks(const json_t *status, uint64_t now_ns, bool fold, struct roll_columns *out)
 {
+    if (json_array_size(json_object_get(status, "groups")) > 0) {
+        return rows_of_root(status, now_ns, out);
+    }
     return fold ? folded(status, now_ns, out) : one_row_each(status, now_ns, out);
 }
 
@@ -325,21 +402,25 @@ static const char *set_text(const json_t *object, const char *key, char out[CELL
 /* One row for each family of communicators. */
 static int families(const json_t *list, struct roll_columns *t)
 {
-    static const char *const heading[] = {"COMM", "GROUPS", "DONE", "AHEAD", "MEMBERS", "MADE AT"};
+    static const char *const heading[] = {"COMM", "GROUPS", "DONE", "AHEAD", "MEMBERS", "MADE AT", "APART"};
     size_t i;
     json_t *family;
-    *t = (struct roll_columns){.columns = 6, .right = 1u << 1 | 1u << 2 | 1u << 3, .shrink = 6};
+    /* Only digests tell how far the members of one communicator are apart at most. */
+    bool apart = json_object_get(json_array_get(list, 0), "apart") != NULL;
+    *t = (struct roll_columns){
+        .columns = apart ? 7 : 6, .right = 1u << 1 | 1u << 2 | 1u << 3 | 1u << 6, .shrink = apart ? 5 : 6};
     int err = roll_columns_row(t, heading);
     json_array_foreach((json_t *)list, i, family)
     {
-        char cell[6][CELL];
+        char cell[7][CELL];
         any(family, "name", cell[0]);
         counted(family, "groups", cell[1]);
         counted(family, "done", cell[2]);
         counted(family, "ahead", cell[3]);
         any(family, "text", cell[4]);
         any(family, "made_at", cell[5]);
-        const char *cells[] = {cell[0], cell[1], cell[2], cell[3], cell[4], cell[5]};
+        counted(family, "apart", cell[6]);
+        const char *cells[] = {cell[0], cell[1], cell[2], cell[3], cell[4], cell[5], cell[6]};
         err = err == 0 ? roll_columns_row(t, cells) : err;
     }
     return err;
@@ -352,7 +433,8 @@ int roll_top_comms(const json_t *status, bool fold, struct roll_columns *t)
     const json_t *comms = json_object_get(status, "comms"), *list = json_object_get(status, "families");
     size_t i, n = json_array_size(comms);
     json_t *comm;
-    if ((fold || n > COMMS_MOST) && json_array_size(list) > 0 && json_array_size(list) < n) {
+    bool fewer = json_array_size(list) < n || n == 0;
+    if ((fold || n > COMMS_MOST || n == 0) && json_array_size(list) > 0 && fewer) {
         return families(list, t);
     }
     *t = (struct roll_columns){.columns = 10, .right = 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5, .shrink = 8};
@@ -457,6 +539,7 @@ const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, siz
             host = roll_json_text(agent, "host", "?");
         }
     }
+    heard += roll_json_int(json_object_get(status, "agents_more"), "ranks", 0);
     if (silent > 0) {
         char span[CELL], more[CELL] = "", ranks[CELL] = "";
         if (live > 0) {

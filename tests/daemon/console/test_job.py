@@ -48,6 +48,22 @@ class Job(Case):
     def run_sick(self, *options, program="skipped", ranks="4", enough=lambda said: "call-skipped" in said):
         return self.run_hung(*options, command=[CATALOGUE, program, "sick"], ranks=ranks, enough=enough)
 
+    def test_what_a_job_did_is_told_where_digests_were_compared(self):
+        r = self.rollcall("run", "-n", "4", "--hostnccl", "--digest", "--", CATALOGUE, "wrong-count", "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        did = re.search(r"what the job did: ranks 0-3, (\d+) calls by each, on 1 communicator\n", r.stderr)
+        self.assertTrue(did, r.stderr)
+        self.assertIn(f"4 ranks, {4 * int(did[1])} calls compared by digests: 0 findings, nothing lost", r.stderr)
+        self.assertIn("has its members on one node", r.stderr)
+
+    def test_how_calls_are_compared_is_asked_for_once_and_of_a_root_of_our_own(self):
+        for options, word in ((("--digest", "--stream"), "choose one"),
+                              (("--digest", "--trace", "t"), "keeps no trace"),
+                              (("--stream", "--daemon", "tcp://127.0.0.1:9"), "already running")):
+            r = self.rollcall("run", *options, "--", "true")
+            self.assertEqual(r.returncode, 2, r.stderr)
+            self.assertIn(word, r.stderr)
+
     def test_verdict_is_the_same_live_from_the_trace_and_from_the_rings(self):
         live, trace, kept = self.path("live.json"), self.path("trace"), self.path("kept")
         # One rank keeps a copy of all rings while the job hangs, as somebody would who finds a hung job without a

@@ -202,6 +202,43 @@ static void test_families_share_a_row_and_names_are_used(void **state)
     }
 }
 
+/* A root with thousands of ranks tells those that stand alike as one, and of a run whose records are not here what
+ * digests say. */
+static void test_rows_of_the_root_are_shown_as_they_come(void **state)
+{
+    (void)state;
+    json_t *status = load(
+        "{\"run\":{\"job\":\"j\",\"restart\":0,\"policy\":\"observe\"},\"summary\":{\"ranks\":16384,\"ranks_live\":"
+        "16383,"
+        "\"calls\":8192000,\"comms\":65,\"findings\":0,\"lost\":0,\"incomplete\":0},\"ranks\":[],\"comms\":[],"
+        "\"states\":{\"running\":16383,\"stopped\":0,\"finished\":0,\"dead\":1},"
+        "\"digests\":{\"calls_per_s\":8191999.6,\"records\":\"none\"},\"trace\":{\"kept\":false,\"why\":\"x\"},"
+        "\"groups\":[{\"ranks_text\":\"0-6,8-16383\",\"count\":16383,\"rank\":0,\"state\":\"running\",\"heard\":true,"
+        "\"in_call\":true,\"waiting\":16383,\"last_ns\":1700000009000000000,\"calls\":5,\"lost\":0,\"step\":3,"
+        "\"step_last\":4,\"last\":{\"op\":\"AllReduce\",\"state\":\"entered\",\"comm\":\"\",\"comm_name\":\"256 "
+        "ranks\","
+        "\"seq\":120,\"seq_last\":164,\"place\":null}},"
+        "{\"ranks_text\":\"7\",\"count\":1,\"rank\":7,\"state\":\"dead\",\"heard\":false,\"in_call\":false,\"last_ns\":"
+        "0,"
+        "\"calls\":0,\"lost\":0,\"step\":null,\"step_last\":null,\"last\":null}],"
+        "\"families\":[{\"name\":\"64 groups of 256 ranks\",\"groups\":64,\"size\":256,\"stride\":null,"
+        "\"text\":\"64 groups of 256 ranks\",\"made_at\":null,\"done\":100,\"ahead\":164,\"apart\":60}]}");
+    roll_top_sort(status);
+    char *text = once(status, NULL, false, 0);
+    assert_non_null(strstr(text, "ranks 16,384 (16,383 live)  calls 8,192,000  communicators 65"));
+    assert_non_null(
+        strstr(text, "  dead 1  digests (8,191,999 calls/s, records none)  no trace here (agents' --trace)\n"));
+    assert_non_null(strstr(text,
+                           "\n0-6,8-16383  16,383  running          AllReduce \xe2\x80\xa6  256 ranks  120-164   3-4   "
+                           "1.0 s  -\n"));
+    assert_non_null(
+        strstr(text, "\n7                 1  dead, not heard  -            -                -     -       -  -\n"));
+    assert_non_null(
+        strstr(text, "\n64 groups of 256 ranks      64   100    164  64 groups of 256 ranks  -           60\n"));
+    free(text);
+    json_decref(status);
+}
+
 static void test_lines_fit_80_columns(void **state)
 {
     (void)state;
@@ -320,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_fold_puts_ranks_at_one_place_into_one_row),
         cmocka_unit_test(test_comms_fold_their_ranks),
         cmocka_unit_test(test_families_share_a_row_and_names_are_used),
+        cmocka_unit_test(test_rows_of_the_root_are_shown_as_they_come),
         cmocka_unit_test(test_lines_fit_80_columns),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
         cmocka_unit_test(test_entered_call_is_marked),

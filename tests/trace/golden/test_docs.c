@@ -217,6 +217,14 @@ static const struct member members[] = {
     M(roll_frame_status, proc_state),
     M(roll_frame_status, exit_status),
     M(roll_frame_status, losses),
+    M(roll_frame_last, calls),
+    M(roll_frame_last, comm),
+    M(roll_frame_last, enter_ns),
+    M(roll_frame_last, seq),
+    M(roll_frame_last, comms),
+    M(roll_frame_last, op),
+    M(roll_frame_last, inside),
+    M(roll_frame_last, pad),
     M(roll_frame_ack, next_ticket),
     M(roll_frame_ack, defs_offset),
     M(roll_frame_sight, heard),
@@ -266,7 +274,7 @@ static const struct {
     S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),      S(roll_frame_status, "FRAME"),
     S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"),     S(roll_frame_control, "FRAME"),
     S(roll_frame_settings, "FRAME"), S(roll_frame_heartbeat, "FRAME"), S(roll_frame_excerpt, "FRAME"),
-    S(roll_frame_want, "FRAME"),     S(roll_frame_place, "FRAME"),
+    S(roll_frame_want, "FRAME"),     S(roll_frame_place, "FRAME"),     S(roll_frame_last, "FRAME"),
 #undef S
 };
 
