@@ -146,7 +146,8 @@ static int add_place(struct comparing *c, const struct place *p)
     for (size_t i = 0; i < c->places; i++) {
         struct place *have = &c->place[i];
         if (have->key == p->key && have->messages == p->messages) {
-            if (p->seq < have->seq || (p->seq == have->seq && p->last < have->last)) {
+            bool finer = p->seq >= have->seq && p->last <= have->last;
+            if (finer || (p->seq < have->seq && p->last < have->last)) {
                 *have = *p;
             }
             return 0;

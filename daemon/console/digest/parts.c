@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define PLACE_HISTORY 256u /* records of each ring in the excerpt of a place, at least */
+#define BEFORE 512u /* records before what is wanted: how certain an engine is rests on what it has seen */
 
 static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
 {
@@ -93,7 +93,7 @@ static int note_part(const struct roll_taken *t, struct taken_excerpt *e, struct
 {
     struct roll_excerpt_records records = records_of(r);
     struct taken_part *part = &e->part[e->parts];
-    uint32_t history = e->kind == ROLL_RDIG_END ? t->how->history : PLACE_HISTORY;
+    uint64_t before = t->how->history < BEFORE ? t->how->history : BEFORE;
     size_t wants = 0;
     for (size_t i = 0; i < r->comms; i++) {
         if (e->kind == ROLL_RDIG_END) {
@@ -102,7 +102,12 @@ static int note_part(const struct roll_taken *t, struct taken_excerpt *e, struct
             want[wants++] = (struct roll_excerpt_want){.comm = r->comm[i].id, .low = e->at.seq};
         }
     }
-    part->begin = roll_excerpt_begin(&records, want, wants, history);
+    /* What is wanted, then some history in front of it. */
+    uint64_t history = records.next - roll_excerpt_begin(&records, want, wants, 0) + before;
+    if (e->kind == ROLL_RDIG_END && history < t->how->history) {
+        history = t->how->history;
+    }
+    part->begin = roll_excerpt_begin(&records, NULL, 0, history);
     part->end = r->next;
     int err = roll_excerpt_places(&records, r->fold, part->begin, &part->place, &part->places);
     e->parts += err == 0;
