@@ -43,7 +43,8 @@ def row():
 
 
 def told(out, codes):
-    found = {v[0] for v in verdicts(out)}
+    notes = row()[3].startswith("note")
+    found = {v[0] for v in verdicts(out) if notes or v[1] != "note"}
     return all(any(c in found for c in one.split("|")) for one in codes.split("+"))
 
 

@@ -122,10 +122,8 @@ void node_traces_records(struct node_traces *t, uint32_t rank, const struct roll
 void node_traces_process(struct node_traces *t, uint32_t rank, uint64_t head, uint64_t now, enum roll_proc_state state,
                          int32_t status)
 {
-    struct roll_frame_status s = {.head = head,
-                                  .proc_state = state,
-                                  .exit_status = status,
-                                  .finish_ns = state >= ROLL_PROC_FINISHED ? now : 0};
+    struct roll_frame_status s = {
+        .head = head, .proc_state = state, .exit_status = status, .finish_ns = state >= ROLL_PROC_FINISHED ? now : 0};
     put(t, t->rank[rank].node, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = rank + 1}, &s, sizeof(s));
 }
 

@@ -30,7 +30,8 @@ struct node_traces {
 /* Begins traces of so many nodes, on which the ranks stand in their order. */
 void node_traces_begin(struct node_traces *t, uint32_t nodes, uint32_t ranks);
 void node_traces_comm(struct node_traces *t, uint32_t rank, uint32_t id, const struct roll_def_comm *comm);
-void node_traces_records(struct node_traces *t, uint32_t rank, const struct roll_record *recs, uint32_t n, bool updates);
+void node_traces_records(struct node_traces *t, uint32_t rank, const struct roll_record *recs, uint32_t n,
+                         bool updates);
 void node_traces_process(struct node_traces *t, uint32_t rank, uint64_t head, uint64_t now, enum roll_proc_state state,
                          int32_t status);
 void node_traces_sight(struct node_traces *t, uint32_t rank, uint32_t starved);
@@ -51,7 +52,7 @@ struct node_told {
         uint64_t comm_key, seq;
         struct roll_rankset culprits; /* owned */
     } v[64];
-    uint32_t n;      /* verdicts; with notes or without */
+    uint32_t n;        /* verdicts; with notes or without */
     uint32_t standing; /* findings that stand */
     struct roll_analysis_summary summary;
     char unreached[2048]; /* JSON */

@@ -1,6 +1,7 @@
 /*
- * test_rdig.c: digests of long runs, whose excerpts hold their ends only: a difference far back is told with the command
- * that fetches its records, and then judged as the traces are; files that are damaged, come twice or are missing.
+ * test_rdig.c: digests of long runs, whose excerpts hold their ends only: a difference far back is told with the
+ * command that fetches its records, and then judged as the traces are; files that are damaged, come twice or are
+ * missing.
  */
 #include "tests/daemon/node_traces.h"
 #include "tests/trace/cmocka_all.h"
@@ -76,9 +77,7 @@ static uint32_t step(const struct job *j, uint32_t rank, uint32_t s, struct roll
 
 static bool goes_on(const struct job *j, uint32_t rank, uint32_t s)
 {
-    uint32_t end = j->stuck_step == 0           ? j->steps
-                   : rank == j->stuck_rank ? j->stuck_step
-                                           : j->stuck_step + j->ahead;
+    uint32_t end = j->stuck_step == 0 ? j->steps : rank == j->stuck_rank ? j->stuck_step : j->stuck_step + j->ahead;
     return s < end;
 }
 
@@ -221,7 +220,8 @@ static void a_wrong_call_far_back_is_told_with_its_place_and_then_judged(void **
 static void a_wrong_call_among_ranks_of_one_node_goes_along_at_once(void **state)
 {
     (void)state;
-    struct job j = {.nodes = NODES, .ranks = RANKS, .steps = 20000, .wrong_rank = 3, .wrong_comm = 2, .wrong_seq = 9000};
+    struct job j = {
+        .nodes = NODES, .ranks = RANKS, .steps = 20000, .wrong_rank = 3, .wrong_comm = 2, .wrong_seq = 9000};
     struct node_told want, told;
     record(&j);
     node_told_of_traces(&want, NODES, false);
@@ -263,13 +263,8 @@ static void a_rank_that_is_far_behind_is_found_by_a_second_look(void **state)
 static void a_very_long_run_is_bisected(void **state)
 {
     (void)state;
-    struct job j = {.nodes = 2,
-                    .ranks = 3,
-                    .steps = 600000,
-                    .wrong_rank = 2,
-                    .wrong_comm = 1,
-                    .wrong_seq = 100001,
-                    .small = true};
+    struct job j = {
+        .nodes = 2, .ranks = 3, .steps = 600000, .wrong_rank = 2, .wrong_comm = 1, .wrong_seq = 100001, .small = true};
     struct node_told want, told;
     record(&j);
     node_told_of_traces(&want, 2, false);

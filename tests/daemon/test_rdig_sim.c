@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROGRAMS  200u
-#define LOOK_NS   (20 * MS_)
-#define WAIT_NS   (16 * S_) /* more than suspicion needs */
-#define TAIL      48u       /* records of a short history */
+#define PROGRAMS 200u
+#define LOOK_NS  (20 * MS_)
+#define WAIT_NS  (16 * S_) /* more than suspicion needs */
+#define TAIL     48u       /* records of a short history */
 
 static struct program base, sick;
 static struct story story;
@@ -69,7 +69,7 @@ static struct roll_record record_at(const struct log *log, uint32_t ticket, enum
 
 static enum roll_state state_at(const struct log *log, uint64_t now)
 {
-    return log->back_ns > now                             ? ROLL_STATE_ENTERED
+    return log->back_ns > now                       ? ROLL_STATE_ENTERED
            : sick.completion && log->done_ns <= now ? ROLL_STATE_COMPLETE
                                                     : ROLL_STATE_RETURNED;
 }

@@ -417,47 +417,66 @@ static void note_unreached(struct comparing *c, json_t *what)
     c->digests->summary.unreached++;
 }
 
-static void path_of(const struct digest_section *s, char out[ROLL_RDIG_TEXT])
+static bool same_path(const struct digest_section *a, const struct digest_section *b)
 {
-    memcpy(out, s->view.path, s->view.is.path_bytes);
-    out[s->view.is.path_bytes] = '\0';
+    return a->view.is.path_bytes == b->view.is.path_bytes &&
+           memcmp(a->view.path, b->view.path, a->view.is.path_bytes) == 0;
+}
+
+/* What is to be run on nodes whose traces lie in one place: sections from number `first` on that have its path, and
+ * were not told before. `told`: of each section; set. */
+static void tell_command(struct comparing *c, const struct place *p, const char *at,
+                         const struct digest_section *const *lacks, size_t n, size_t first, bool *told)
+{
+    char path[ROLL_RDIG_TEXT], command[ROLL_RDIG_TEXT + 160];
+    struct named hosts = {.text = ""};
+    json_t *all = json_array();
+    for (size_t i = first; i < n; i++) {
+        if (!told[i] && same_path(lacks[first], lacks[i])) {
+            name_one(&hosts, all, lacks[i]->view.is.host);
+            told[i] = true;
+        }
+    }
+    memcpy(path, lacks[first]->view.path, lacks[first]->view.is.path_bytes);
+    path[lacks[first]->view.is.path_bytes] = '\0';
+    snprintf(command, sizeof(command), "rollcall digest --at %s --output FILE %s", at, path);
+    roll_say("on %s%s: %s; then analyze all files together", hosts.text, hosts.left_out > 0 ? " and further nodes" : "",
+             command);
+    char key[24];
+    snprintf(key, sizeof(key), "0x%016" PRIx64, p->key);
+    note_unreached(c, json_pack("{s:o, s:s, s:s, s:I, s:I}", "hosts", all, "command", command, "comm_key", key, "seq",
+                                (json_int_t)p->seq, "last", (json_int_t)p->last));
 }
 
 /* Tells a place of which these sections have no records. */
-static void tell_place(struct comparing *c, const struct place *p, const struct digest_section *const *lacks, size_t n)
+static int tell_place(struct comparing *c, const struct place *p, const struct digest_section *const *lacks, size_t n)
 {
-    char name[160], at[64], path[ROLL_RDIG_TEXT], command[ROLL_RDIG_TEXT + 160], where[96];
-    struct named hosts = {.text = ""};
-    json_t *all = json_array();
-    path_of(lacks[0], path);
-    bool same = true;
-    for (size_t i = 0; i < n; i++) {
-        name_one(&hosts, all, lacks[i]->view.is.host);
-        same = same && lacks[i]->view.is.path_bytes == lacks[0]->view.is.path_bytes &&
-               memcmp(lacks[i]->view.path, lacks[0]->view.path, lacks[0]->view.is.path_bytes) == 0;
+    char name[160], at[64], where[128];
+    bool *told = calloc(n + 1, sizeof(*told));
+    if (!told) {
+        return ROLL_E_NOMEM;
     }
     name_of(c, p->key, name, sizeof(name));
     if (p->last != p->seq) {
         snprintf(at, sizeof(at), "%" PRIx64 ":%u-%u", p->key, p->seq, p->last);
-        snprintf(where, sizeof(where), "somewhere in collectives %u to %u", p->seq, p->last);
+        snprintf(where, sizeof(where), "calls of some ranks differ, somewhere in collectives %u to %u,", p->seq,
+                 p->last);
     } else {
         snprintf(at, sizeof(at), "%" PRIx64 ":%u", p->key, p->seq);
-        snprintf(where, sizeof(where), p->stands ? "from collective %u on" : "among the 64 collectives from %u on",
+        snprintf(where, sizeof(where),
+                 p->stands ? "some ranks do not follow the others from collective %u on"
+                           : "calls of some ranks differ, among the 64 collectives from %u on,",
                  p->seq);
     }
-    snprintf(command, sizeof(command), "rollcall digest %s --at %s", same ? path : "DIRECTORY", at);
-    roll_say(
-        "job %s: %s of %s %s, of which the digests have no records. What is wrong there is not known. On %s%s: `%s "
-        "> NODE-2.rdig`; then give these files to analyze as well",
-        c->run->section[0]->view.is.job, where, name,
-        p->stands ? "some ranks do not follow the others" : "calls of some ranks differ", hosts.text,
-        hosts.left_out > 0 ? " and further nodes" : "", command);
-    for (size_t i = 0; i < n && !same && i < HOSTS_NAMED; i++) {
-        path_of(lacks[i], path);
-        roll_say("  DIRECTORY on %s: %s", lacks[i]->view.is.host, path);
+    roll_say("job %s.%u: %s on %s; the digests have no records of them, so what is wrong there is not known",
+             c->run->section[0]->view.is.job, c->run->section[0]->view.is.restart, where, name);
+    for (size_t i = 0; i < n; i++) {
+        if (!told[i]) {
+            tell_command(c, p, at, lacks, n, i, told);
+        }
     }
-    note_unreached(c, json_pack("{s:o, s:s, s:s, s:i, s:i}", "hosts", all, "command", command, "comm_key", at, "seq",
-                                (int)p->seq, "last", (int)p->last));
+    free(told);
+    return 0;
 }
 
 static bool all_finished(const struct comparing *c)
@@ -513,7 +532,7 @@ static int look_at(struct comparing *c, const struct place *p)
         }
     }
     if (!err && n > 0) {
-        tell_place(c, p, lacks, n);
+        err = tell_place(c, p, lacks, n);
     } else if (!err) {
         err = judge_place(c, p, have, haves);
     }

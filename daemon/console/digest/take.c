@@ -387,7 +387,8 @@ static int take_end(struct roll_taken *t)
     roll_sum_again(t->sum);
     roll_digest_clear(&t->up);
     roll_sum_cut(t->sum, t->now_ns, &t->up);
-    for (size_t i = 0; i < t->places; i++) { /* of its members here a node tells one hash: that they differ it has to say */
+    for (size_t i = 0; i < t->places;
+         i++) { /* of its members here a node tells one hash: that they differ it has to say */
         if (!t->place[i].asked) {
             roll_digest_add_hint(&t->up, t->place[i].at.key, ROLL_HINT_DIFFERS, t->place[i].at.seq);
         }
