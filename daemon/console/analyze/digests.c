@@ -189,17 +189,6 @@ static void drop_doubles(struct digest_section **list, size_t n)
 
 /* runs */
 
-int roll_digests_keep(roll_digests_t *d, struct roll_verdict_copy *verdict)
-{
-    int err = ROLL_GROW(d->verdict, d->verdict_room, d->verdicts + 1);
-    if (err) {
-        roll_verdict_copy_destroy(&verdict);
-        return err;
-    }
-    d->verdict[d->verdicts++] = verdict;
-    return 0;
-}
-
 static int judge_run(roll_digests_t *d, struct digest_run *run)
 {
     struct roll_engine_summary told;

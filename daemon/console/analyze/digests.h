@@ -42,7 +42,7 @@ void roll_digests_summary(const roll_digests_t *digests, struct roll_digests_sum
  * `hosts`, and what else is known: `comm_key`, `seq`, `last`, `command`. */
 json_t *roll_digests_unreached(const roll_digests_t *digests);
 
-/* digests.c, digests_feed.c, digests_compare.c */
+/* digests.c, digests_feed.c, digests_compare.c, digests_place.c */
 
 struct digest_file {
     char *path;

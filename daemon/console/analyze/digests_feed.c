@@ -7,6 +7,7 @@
  */
 #include "daemon/console/analyze/digests.h"
 
+#include "daemon/base/array.h"
 #include "daemon/console/console.h"
 #include "daemon/feed/merge.h"
 #include "daemon/store/trace_file.h"
@@ -98,4 +99,15 @@ int roll_digests_feed(roll_digests_t *d, const struct digest_section *const *sec
     free(source);
     free(trace);
     return err;
+}
+
+int roll_digests_keep(roll_digests_t *d, struct roll_verdict_copy *verdict)
+{
+    int err = ROLL_GROW(d->verdict, d->verdict_room, d->verdicts + 1);
+    if (err) {
+        roll_verdict_copy_destroy(&verdict);
+        return err;
+    }
+    d->verdict[d->verdicts++] = verdict;
+    return 0;
 }
