@@ -74,7 +74,7 @@ static int digest_all(struct roll_analyze_file *file, size_t files, unsigned thr
     if (err) {
         return err;
     }
-    roll_reading_begin(&reading, file, files);
+    roll_reading_begin(&reading, file, files, false); /* half a digest is none */
     roll_ahead_t *ahead = roll_ahead_new(threads, 1);
     err = ahead ? 0 : ROLL_E_NOMEM;
     for (size_t i = 0; i < n && !err; i++) {

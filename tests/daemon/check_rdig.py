@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""`rollcall digest` on each node, then `rollcall analyze` of the files, against `rollcall analyze` of the traces.
+"""`rollcall digest` on each node, then `rollcall analyze` of its files, against `rollcall analyze` of the traces.
 
-usage: check_rdig.py ROLLCALLD ROLLCALL LIBRARY CATALOGUE PROGRAM MODE
+usage: check_rdig.py ROLLCALLD ROLLCALL LIBRARY CATALOGUE PROGRAM
 
-A program of the catalogue on 4 ranks, recorded as the traces of 1, 2 and 4 nodes, by agents without a root. What is said
-of the files has to be what is said of the traces: code, certainty, culprits, communicator and call of each verdict.
+A program of the catalogue and its healthy twin on 4 ranks, recorded as the traces of 1, 2 and 4 nodes, by agents
+without a root. What is said of the files has to be what is said of the traces: code, certainty, culprits, communicator
+and call of each verdict.
 """
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 
 from real_job import Job
 
-rollcalld, rollcall, library, catalogue, program, mode = sys.argv[1:7]
+rollcalld, rollcall, library, catalogue, program = sys.argv[1:6]
 RANKS = 4
 
 
@@ -48,13 +49,13 @@ def told(out, codes):
     return all(any(c in found for c in one.split("|")) for one in codes.split("+"))
 
 
-def record(job, traces):
+def record(job, traces, mode):
     agents = [job.agent(n, "--trace", t) for n, t in enumerate(traces)]
     ranks = job.ranks(RANKS, catalogue, program, mode)
     codes = row()[1]
     if mode == "sick" and codes != "-":
-        job.wait_for("the verdict in the traces",
-                     lambda: told(run("analyze", "--json", *traces)[1], codes) or all(r.poll() is not None for r in ranks))
+        job.wait_for("the verdict in the traces", lambda: told(run("analyze", "--json", *traces)[1], codes) or
+                     all(r.poll() is not None for r in ranks))
     else:
         job.ended_well(ranks)
     for p in ranks:
@@ -72,10 +73,10 @@ def digest(job, trace, name, *options):
     return out
 
 
-def play(nodes):
+def play(nodes, mode):
     with Job(rollcalld, rollcall, library, f"rdig-{program}", nodes=nodes) as job:
         traces = [f"{job.tmp}/traces{n}" for n in range(nodes)]
-        record(job, traces)
+        record(job, traces, mode)
         want = run("analyze", "--json", *traces)
         files = [digest(job, t, f"node{n}") for n, t in enumerate(traces)]
         got = run("analyze", "--json", *files)
@@ -90,4 +91,5 @@ def play(nodes):
 
 
 for n in (1, 2, 4):
-    play(n)
+    play(n, "sick")
+play(4, "healthy")

@@ -141,7 +141,7 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threa
     if (err) {
         return err;
     }
-    roll_reading_begin(&reading, file, n);
+    roll_reading_begin(&reading, file, n, true);
     roll_ahead_t *ahead = roll_ahead_new(threads, used);
     all = calloc(used + 1, sizeof(*all));
     err = ahead && all ? 0 : ROLL_E_NOMEM;

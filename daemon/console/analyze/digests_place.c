@@ -240,14 +240,14 @@ static bool all_finished(const struct digests_compared *c)
 static void tell_messages(struct digests_compared *c, const struct digest_place *p, const struct digest_known *k)
 {
     char name[160];
-    if (k->whole || has_finding(c, p->key) || !all_finished(c)) {
-        return; /* the engine has seen them; or they may be on their way */
+    if (k->whole || has_finding(c, p->key)) {
+        return; /* the engine has seen them */
     }
     name_of(c, p->key, name, sizeof(name));
-    roll_say(
-        "job %s: messages on %s do not match up (one was not received, or with other bytes), and not in the newest "
-        "records: `rollcall analyze` of the nodes' traces tells which",
-        c->run->section[0]->view.is.job, name);
+    roll_say("job %s.%u: messages on %s do not match up (one was not received, or with other bytes)%s, and not in the "
+             "newest records: `rollcall analyze` of the nodes' traces tells which",
+             c->run->section[0]->view.is.job, c->run->section[0]->view.is.restart, name,
+             all_finished(c) ? "" : ", or were on their way at the end");
     note_unreached(c, json_pack("{s:o, s:b}", "hosts", json_array(), "messages", true));
 }
 

@@ -28,7 +28,7 @@ static void interrupt(int number)
     interrupted = 1;
 }
 
-void roll_reading_begin(struct roll_reading *r, const struct roll_analyze_file *file, size_t n)
+void roll_reading_begin(struct roll_reading *r, const struct roll_analyze_file *file, size_t n, bool may_end)
 {
     struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     struct stat st;
@@ -37,7 +37,8 @@ void roll_reading_begin(struct roll_reading *r, const struct roll_analyze_file *
         r->total += stat(file[i].path, &st) == 0 ? (uint64_t)st.st_size : 0;
     }
     interrupted = 0;
-    if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler == SIG_DFL) { /* who ignores it wants that */
+    if (may_end && sigaction(SIGINT, NULL, &before) == 0 &&
+        before.sa_handler == SIG_DFL) { /* who ignores it wants that */
         sigaction(SIGINT, &action, NULL);
     }
 }
@@ -65,6 +66,7 @@ static void show(struct roll_reading *r, const struct roll_series *s)
     uint64_t now = roll_mono_ns();
     if (r->total > 0 && now - r->shown_ns >= SHOW_NS) {
         uint64_t read = r->before + (s->reader ? roll_ahead_offset(s->reader) : 0);
+        read = read < r->total ? read : r->total; /* some of it may be read twice */
         fprintf(stderr, "\r\033[Krollcall: %3.0f %% of %.1f MB read", 100.0 * (double)read / (double)r->total,
                 (double)r->total / 1e6);
         r->shown_ns = now;

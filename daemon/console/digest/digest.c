@@ -154,7 +154,7 @@ static int add_excerpt(const struct roll_taken *t, const struct taken_excerpt *e
         v.digest = a.digest;
         v.head = cut.head;
         v.trace = cut.trace;
-        v.is.flags |= e->whole ? ROLL_RDIG_WHOLE : 0;
+        v.is.flags |= (e->whole ? ROLL_RDIG_WHOLE : 0) | (*s->cut ? ROLL_RDIG_CUT : 0);
         v.is.rings = (uint32_t)e->parts;
         v.is.comms = (uint32_t)e->comms;
         v.is.spans = (uint32_t)a.spans;
