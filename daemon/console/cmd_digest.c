@@ -42,24 +42,23 @@ static bool take_number(const char **text, int base, uint64_t most, uint64_t *ou
     return good;
 }
 
-/* KEY:SEQ or KEY:SEQ-LAST, several with commas between. */
-static int take_at(const struct roll_option *option, const char *text, void *into)
+/* KEY:SEQ or KEY:SEQ-LAST, several with commas between. False: it is something else. */
+static bool take_at(const char *text, struct asked *asked)
 {
-    struct asked *asked = into;
-    (void)option;
+    asked->n = 0;
     do {
         uint64_t key, seq, last;
         if (asked->n == ATS_MOST || !take_number(&text, 16, UINT64_MAX, &key) || *text++ != ':' ||
             !take_number(&text, 10, UINT32_MAX, &seq)) {
-            return ROLL_OPTION_BAD;
+            return false;
         }
         last = seq;
         if (*text == '-' && (text++, !take_number(&text, 10, UINT32_MAX, &last) || last < seq)) {
-            return ROLL_OPTION_BAD;
+            return false;
         }
         asked->at[asked->n++] = (struct roll_digest_at){key, (uint32_t)seq, (uint32_t)last};
     } while (*text == ',' && *++text != '\0');
-    return *text == '\0' ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+    return *text == '\0';
 }
 
 /* All series of the given files. *cut: something was missing. */
@@ -130,12 +129,10 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     static struct asked asked;
     static char path[PATH_MAX];
     uint32_t threads = 0, history = HISTORY;
-    const char *output = NULL;
-    const struct roll_option_own own = {take_at, &asked, "not KEY:SEQ or KEY:SEQ-LAST, as analyze says it"};
+    const char *output = NULL, *at = NULL;
     const struct roll_option options[] = {
         {"output", 'o', ROLL_OPT_TEXT, "FILE", "write to this file instead of standard output", &output},
-        {"at", 0, ROLL_OPT_OWN, "KEY:SEQ[-LAST]", "records of this place as well, where analyze asks for them",
-         (void *)(uintptr_t)&own},
+        {"at", 0, ROLL_OPT_TEXT, "KEY:SEQ[-LAST]", "records of this place as well, where analyze asks for them", &at},
         {"history", 0, ROLL_OPT_COUNT, "N", "newest records of each rank that go along (default: 1024)", &history},
         {"jobs", 'j', ROLL_OPT_COUNT, "N",
          "read traces with so many threads (default: one for each processor, at most 8)", &threads},
@@ -148,6 +145,10 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     }
     if (first == argc) {
         return roll_usage(self, "name the directory of a node's traces");
+    }
+    asked.n = 0;
+    if (at && !take_at(at, &asked)) {
+        return roll_usage(self, "option '--at %s': wants KEY:SEQ or KEY:SEQ-LAST, as analyze says it", at);
     }
     if (history > HISTORY_MOST) {
         return roll_usage(self, "option '--history %u': at most %u", history, HISTORY_MOST);

@@ -296,10 +296,15 @@ static int add_report(roll_analysis_t *a, const char *path)
 }
 
 /* Adds what `rollcall digest` made of a node's traces. */
-static int add_digest(roll_analysis_t *a, const char *path)
+static int add_digest(roll_analysis_t *a, const char *path, char *why, size_t size)
 {
     a->digests = a->digests != NULL ? a->digests : roll_digests_new(&a->config);
-    return a->digests != NULL ? roll_digests_add(a->digests, path) : ROLL_E_NOMEM;
+    int err = a->digests != NULL ? roll_digests_add(a->digests, path) : ROLL_E_NOMEM;
+    if (err != 0 && err != ROLL_E_NOMEM) {
+        snprintf(why, size, "%s: nothing of it is used; `rollcall digest` on its node makes it again",
+                 roll_strerror(err));
+    }
+    return err;
 }
 
 /* Adds the file whose head was read. Its first bytes, and not its name, say what kind of file it is. */
@@ -312,7 +317,7 @@ static int add_file(roll_analysis_t *a, const char *path)
     bool digest = head->n >= 8 && memcmp(head->bytes, ROLL_RDIG_MAGIC, 8) == 0;
     int err = report                                      ? add_report(a, path)
               : ring                                      ? add_ring(a, path)
-              : digest                                    ? add_digest(a, path)
+              : digest                                    ? add_digest(a, path, why, sizeof(why))
               : roll_dump_is_likely(head->bytes, head->n) ? add_dump(a, path, why, sizeof(why))
               : head->number == 0 && !head->regular       ? ROLL_E_IO
                                                           : add_trace(a, path);

@@ -20,8 +20,8 @@ struct roll_reading {
     bool shows, shown; /* there is somebody to show it to; a line stands there */
     bool told;         /* that reading was interrupted has been said */
 };
-/* Begins to read these files. may_end: the first SIGINT ends reading, and what was read until then is judged; the second
- * one ends the program. */
+/* Begins to read these files. may_end: the first SIGINT ends reading, and what was read until then is judged; the
+ * second one ends the program. */
 void roll_reading_begin(struct roll_reading *reading, const struct roll_analyze_file *file, size_t n, bool may_end);
 /* Takes the line away, and SIGINT ends the program again. */
 void roll_reading_end(struct roll_reading *reading);
