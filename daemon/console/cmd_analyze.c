@@ -75,8 +75,18 @@ static void print_standing(const json_t *standing)
     }
 }
 
-/* Prints the summary. `standing` (borrowed) becomes a member of the JSON when it is not empty. */
-static void print_summary(const struct roll_analysis_summary *s, json_t *standing, bool json)
+/* Adds what is told of digests, where some were given. */
+static void add_digests(json_t *line, const struct roll_analysis_summary *s, json_t *unreached)
+{
+    if (s->digests > 0) {
+        json_object_set_new(line, "digests", json_integer((json_int_t)s->digests));
+        json_object_set_new(line, "digested", json_integer((json_int_t)s->digested));
+        json_object_set(line, "unreached", unreached);
+    }
+}
+
+/* Prints the summary. `standing` and `unreached` (borrowed) become members of the JSON where they say something. */
+static void print_summary(const struct roll_analysis_summary *s, json_t *standing, json_t *unreached, bool json)
 {
     char text[256];
     if (json) {
@@ -91,6 +101,7 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
             if (json_array_size(standing) > 0) {
                 json_object_set(line, "standing", standing);
             }
+            add_digests(line, s, unreached);
             roll_json_line(line, stdout);
         }
         json_decref(line);
@@ -107,8 +118,12 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
     if (s->unjudged > 0 && s->unjudged == s->runs) {
         snprintf(text, sizeof(text), "nothing could be judged: no entry of the dumps is usable");
     }
-    printf("%s%s%s\n", text, s->unjudged > 0 && s->unjudged < s->runs ? ", of some dumps no entry is usable" : "",
-           s->cut ? ", a trace was cut short" : "");
+    if (s->digests > 0 && s->digested > s->engine.calls) {
+        printf("Of %" PRIu64 " calls the newest were looked at one by one, the others by their digests.\n",
+               s->digested);
+    }
+    printf("%s%s%s%s\n", text, s->unjudged > 0 && s->unjudged < s->runs ? ", of some dumps no entry is usable" : "",
+           s->cut ? ", a trace was cut short" : "", s->unreached > 0 ? ", not all could be judged" : "");
 }
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)
@@ -168,6 +183,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         print_standing(standing);
     }
     struct roll_analysis_summary s;
+    json_t *unreached = roll_analysis_unreached(a);
     roll_analysis_summary(a, &s);
     roll_analysis_destroy(&a);
     roll_expected_destroy(&expected);
@@ -177,14 +193,17 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     }
     if (s.files == 0) {
         if (s.unreadable == 0) {
-            roll_say(
-                "no trace (*.rtrc), no ring (*.ring) and no dump of the Flight Recorder was found in the given places");
+            roll_say("no trace (*.rtrc), no ring (*.ring), no digest (*.rdig) and no dump of the Flight Recorder was "
+                     "found in the "
+                     "given places");
         }
         json_decref(standing);
+        json_decref(unreached);
         return ROLL_EXIT_UNREACHABLE;
     }
-    print_summary(&s, standing, json);
+    print_summary(&s, standing, unreached, json);
     json_decref(standing);
+    json_decref(unreached);
     if (s.engine.findings > 0) {
         return ROLL_EXIT_FINDING;
     }
@@ -192,7 +211,8 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     /* A trace without a rank ends before anything was recorded. */
-    return s.cut || s.unjudged > 0 || s.missing > 0 || lost > 0 || s.engine.lost > 0 || s.engine.sources == 0
+    return s.cut || s.unjudged > 0 || s.unreached > 0 || s.missing > 0 || lost > 0 || s.engine.lost > 0 ||
+                   s.engine.sources == 0
                ? ROLL_EXIT_INCOMPLETE
                : ROLL_EXIT_CLEAN;
 }

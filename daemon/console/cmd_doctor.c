@@ -258,6 +258,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
     check_preload(&c, &place);
     check_daemon(&c, &place);
     check_rings(&c);
+    roll_checkup_history(&c);
     check_limits(&c);
     check_nccl(&c, &place);
     check_root(&c);

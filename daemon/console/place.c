@@ -90,12 +90,16 @@ int roll_place_rings(char *out, int size)
     return roll_default_dir(out, (size_t)size);
 }
 
-uint64_t roll_place_ring_bytes(void)
+uint64_t roll_place_ring_records(void)
 {
     const char *text = getenv("ROLLCALL_RING_RECORDS");
     unsigned long long records = text != NULL ? strtoull(text, NULL, 10) : 0;
-    records = records == 0 || records > ROLL_RING_MAX_RECORDS ? ROLL_RING_DEFAULT_RECORDS : records;
-    return ROLL_RING_HEADER_BYTES + ROLL_RING_DEFAULT_DEFS_BYTES + records * (uint64_t)ROLL_RECORD_BYTES;
+    return records == 0 || records > ROLL_RING_MAX_RECORDS ? ROLL_RING_DEFAULT_RECORDS : records;
+}
+
+uint64_t roll_place_ring_bytes(void)
+{
+    return ROLL_RING_HEADER_BYTES + ROLL_RING_DEFAULT_DEFS_BYTES + roll_place_ring_records() * ROLL_RECORD_BYTES;
 }
 
 uint64_t roll_place_free_bytes(const char *dir)

@@ -24,6 +24,8 @@ void roll_place_find(struct roll_place *place);
 /* The bytes of one rank's ring, as large as ROLLCALL_RING_RECORDS wants it; and those that are free where `dir` is, or
  * will be made: UINT64_MAX where nobody says. */
 uint64_t roll_place_ring_bytes(void);
+/* Records of such a ring. */
+uint64_t roll_place_ring_records(void);
 uint64_t roll_place_free_bytes(const char *dir);
 
 /* A directory for rings: ROLLCALL_DIR, else roll_default_dir(). 0 or ROLL_E_SIZE. */

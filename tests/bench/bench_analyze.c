@@ -3,7 +3,8 @@
  *
  * The traces are written here as agents write them: a directory for each node, in it the segments of its 8 ranks, which
  * make 500 calls a second on three communicators. Nothing is wrong with the job. Both sides read the same files, by
- * turns, so that neither has them cold, and their output is compared: threads must not change a byte.
+ * turns, so that neither has them cold, and their output is compared: threads must not change a byte. Then the same in
+ * two steps: a digest of each node, as the nodes would make it, and what it takes to judge these.
  */
 #include "tests/bench/bench.h"
 
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -195,21 +197,17 @@ struct took {
     double wall_s, cpu_s, mib; /* mib: most memory at a time */
 };
 
-/* Runs `rollcall analyze -j threads` over all nodes, its output in `into`. */
-static int analyze(const char *dir, const char *threads, const char *into, struct took *took)
+/* Runs a command of rollcall (argv[0] is filled in) with its output into a file. */
+static int run(char *argv[], const char *into, struct took *took)
 {
-    static char node[NODES][PATH_MAX], rollcall[PATH_MAX];
-    char *argv[NODES + 6] = {rollcall, (char[]){"analyze"}, (char[]){"--json"}, (char[]){"-j"}, (char *)threads};
+    static char rollcall[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", rollcall, sizeof(rollcall) - 32);
     if (n <= 0) {
         return ROLL_E_NOTFOUND;
     }
     rollcall[n] = '\0';
     strcpy(strrchr(rollcall, '/') + 1, "rollcall");
-    for (uint32_t i = 0; i < NODES; i++) {
-        snprintf(node[i], sizeof(node[i]), "%s/node%03u", dir, i);
-        argv[5 + i] = node[i];
-    }
+    argv[0] = rollcall;
     uint64_t begin = roll_mono_ns();
     pid_t pid = fork();
     if (pid == 0) {
@@ -221,13 +219,49 @@ static int analyze(const char *dir, const char *threads, const char *into, struc
     int status = -1;
     struct rusage used;
     if (pid < 0 || wait4(pid, &status, 0, &used) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        fprintf(stderr, "bench: rollcall analyze -j %s ended with status %d\n", threads, WEXITSTATUS(status));
+        fprintf(stderr, "bench: rollcall %s ended with status %d\n", argv[1], WEXITSTATUS(status));
         return ROLL_E_IO;
     }
     *took = (struct took){.wall_s = (double)(roll_mono_ns() - begin) * 1e-9,
                           .cpu_s = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
                                    (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6,
                           .mib = (double)used.ru_maxrss / 1024};
+    return 0;
+}
+
+/* Analyzes the traces of all nodes, or their digests. */
+static int analyze(const char *dir, const char *name, const char *threads, const char *into, struct took *took)
+{
+    static char node[NODES][PATH_MAX];
+    char *argv[NODES + 6] = {NULL, (char[]){"analyze"}, (char[]){"--json"}, (char[]){"-j"}, (char *)threads};
+    for (uint32_t i = 0; i < NODES; i++) {
+        snprintf(node[i], sizeof(node[i]), name, dir, i);
+        argv[5 + i] = node[i];
+    }
+    return run(argv, into, took);
+}
+
+/* The digest of each node. *most: of the node for which each figure is the largest. */
+static int digest(const char *dir, struct took *most, double *kib)
+{
+    *most = (struct took){0};
+    *kib = 0;
+    for (uint32_t i = 0; i < NODES; i++) {
+        char node[PATH_MAX], into[PATH_MAX];
+        char *argv[] = {NULL, (char[]){"digest"}, (char[]){"-j"}, (char[]){"1"}, node, NULL};
+        struct took one;
+        struct stat st;
+        snprintf(node, sizeof(node), "%s/node%03u", dir, i);
+        snprintf(into, sizeof(into), "%s/node%03u.rdig", dir, i);
+        int err = run(argv, into, &one);
+        if (err || stat(into, &st) != 0) {
+            return err ? err : ROLL_E_IO;
+        }
+        most->wall_s = one.wall_s > most->wall_s ? one.wall_s : most->wall_s;
+        most->cpu_s = one.cpu_s > most->cpu_s ? one.cpu_s : most->cpu_s;
+        most->mib = one.mib > most->mib ? one.mib : most->mib;
+        *kib = (double)st.st_size / 1024 > *kib ? (double)st.st_size / 1024 : *kib;
+    }
     return 0;
 }
 
@@ -247,7 +281,7 @@ static int measure(const char *dir, json_t *out, FILE *table)
         for (int side = 0; side < 2; side++) {
             struct took took;
             snprintf(into, sizeof(into), "%s/%s.json", dir, threads[side]);
-            int err = analyze(dir, threads[side], into, &took);
+            int err = analyze(dir, "%s/node%03u", threads[side], into, &took);
             if (err) {
                 return err;
             }
@@ -274,6 +308,27 @@ static int measure(const char *dir, json_t *out, FILE *table)
     return 0;
 }
 
+static int measure_digests(const char *dir, json_t *out, FILE *table)
+{
+    struct took node, all;
+    double kib;
+    char measured[96], into[PATH_MAX];
+    snprintf(into, sizeof(into), "%s/digests.json", dir);
+    int err = digest(dir, &node, &kib);
+    err = err ? err : analyze(dir, "%s/node%03u.rdig", "1", into, &all);
+    if (err) {
+        return err;
+    }
+    snprintf(measured, sizeof(measured), "%.2f s, %.2f s, %.0f MiB, %.0f KiB", node.wall_s, node.cpu_s, node.mib, kib);
+    roll_bench_line(table, "digest of a node, at most: time, processor time, memory, file", measured, "");
+    snprintf(measured, sizeof(measured), "%.2f s, %.2f s, %.0f MiB", all.wall_s, all.cpu_s, all.mib);
+    roll_bench_line(table, "analyze of the digests: time, processor time, memory", measured, "");
+    json_object_set_new(out, "digests",
+                        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "node_s", node.wall_s, "node_mib", node.mib, "file_kib",
+                                  kib, "wall_s", all.wall_s, "cpu_s", all.cpu_s, "mib", all.mib));
+    return 0;
+}
+
 int roll_bench_analyze(json_t *out, FILE *table)
 {
     char dir[] = "/tmp/rollcall-bench-analyze-XXXXXX", command[128];
@@ -282,6 +337,7 @@ int roll_bench_analyze(json_t *out, FILE *table)
     }
     int err = write_traces(dir);
     err = err ? err : measure(dir, out, table);
+    err = err ? err : measure_digests(dir, out, table);
     snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     return system(command) == 0 ? err : ROLL_E_IO;
 }

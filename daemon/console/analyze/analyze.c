@@ -7,6 +7,7 @@
  */
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/analyze_report.h"
+#include "daemon/console/analyze/digests.h"
 
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
@@ -42,6 +43,7 @@ struct analyzed_run {
     struct roll_ring *ring; /* owned array of owned mappings */
     size_t rings, room;
     uint64_t missing; /* ranks of which there is no record */
+    bool digested;    /* its feed is for digests */
     bool dumped;      /* it is known from dumps of other tools, which tell what they lack themselves */
 };
 
@@ -68,6 +70,7 @@ struct roll_analysis {
     size_t unjudged;            /* jobs of whose dumps no entry was usable */
     struct head head;           /* of the file that is being looked at */
     roll_reports_t *reports;    /* owned; of NCCL's own tools; NULL = none */
+    roll_digests_t *digests;    /* owned; NULL = none */
     bool cut;
     unsigned threads; /* that read traces */
 };
@@ -88,11 +91,16 @@ void roll_analysis_expect(roll_analysis_t *a, const struct roll_expected *expect
     a->expected = expected;
 }
 
-void roll_analysis_threads(roll_analysis_t *a, unsigned threads)
+unsigned roll_analysis_thread_count(unsigned threads)
 {
     cpu_set_t mine; /* a scheduler may have left fewer processors than the machine has */
     unsigned own = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? (unsigned)CPU_COUNT(&mine) : 1;
-    a->threads = threads > 0 ? threads : own > THREADS_MOST ? THREADS_MOST : own;
+    return threads > 0 ? threads : own > THREADS_MOST ? THREADS_MOST : own;
+}
+
+void roll_analysis_threads(roll_analysis_t *a, unsigned threads)
+{
+    a->threads = roll_analysis_thread_count(threads);
 }
 
 void roll_analysis_destroy(roll_analysis_t **analysis)
@@ -110,6 +118,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
         roll_feed_destroy(&a->run[i].feed);
     }
     roll_reports_destroy(&a->reports);
+    roll_digests_destroy(&a->digests);
     free(a->run);
     free(a->trace);
     roll_dumps_destroy(&a->dumps);
@@ -286,6 +295,18 @@ static int add_report(roll_analysis_t *a, const char *path)
     return err;
 }
 
+/* Adds what `rollcall digest` made of a node's traces. */
+static int add_digest(roll_analysis_t *a, const char *path, char *why, size_t size)
+{
+    a->digests = a->digests != NULL ? a->digests : roll_digests_new(&a->config);
+    int err = a->digests != NULL ? roll_digests_add(a->digests, path) : ROLL_E_NOMEM;
+    if (err != 0 && err != ROLL_E_NOMEM) {
+        snprintf(why, size, "%s: nothing of it is used; `rollcall digest` on its node makes it again",
+                 roll_strerror(err));
+    }
+    return err;
+}
+
 /* Adds the file whose head was read. Its first bytes, and not its name, say what kind of file it is. */
 static int add_file(roll_analysis_t *a, const char *path)
 {
@@ -293,8 +314,10 @@ static int add_file(roll_analysis_t *a, const char *path)
     const struct head *head = &a->head;
     bool report = is_report(head); /* before dumps: JSON of both begins alike */
     bool ring = head->n >= 8 && memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0;
+    bool digest = head->n >= 8 && memcmp(head->bytes, ROLL_RDIG_MAGIC, 8) == 0;
     int err = report                                      ? add_report(a, path)
               : ring                                      ? add_ring(a, path)
+              : digest                                    ? add_digest(a, path, why, sizeof(why))
               : roll_dump_is_likely(head->bytes, head->n) ? add_dump(a, path, why, sizeof(why))
               : head->number == 0 && !head->regular       ? ROLL_E_IO
                                                           : add_trace(a, path);
@@ -344,7 +367,7 @@ static int add_path(roll_analysis_t *a, const char *path, int depth);
 static bool add_entry(roll_analysis_t *a, const char *path, int depth, struct series *series, int *err)
 {
     struct stat st;
-    bool ours = ends(path, ".rtrc") || ends(path, ".ring");
+    bool ours = ends(path, ".rtrc") || ends(path, ".ring") || ends(path, ".rdig");
     read_head(path, &a->head);
     if (ours || is_of_others(&a->head)) {
         size_t dumps = a->dumped;
@@ -445,11 +468,27 @@ static int feed_dumps(roll_analysis_t *a)
     return err;
 }
 
+/* The feed of a run of digests; NULL: the run has been fed its traces. */
+static roll_feed_t *feed_of_digests(void *ctx, const char *job, uint32_t restart)
+{
+    roll_analysis_t *a = ctx;
+    size_t runs = a->runs;
+    struct analyzed_run *run = run_of(a, job, restart);
+    if (run == NULL || (a->runs == runs && !run->digested)) {
+        return NULL;
+    }
+    run->digested = true;
+    return run->feed;
+}
+
 int roll_analysis_finish(roll_analysis_t *a)
 {
     int err = roll_analyze_leave_out_copies(a->trace, &a->traces);
     err = err != 0 ? err : roll_analyze_traces(a->trace, a->traces, a->threads, feed_of_frame, a, &a->cut);
     err = err != 0 ? err : feed_dumps(a);
+    if (err == 0 && a->digests != NULL) {
+        err = roll_digests_judge(a->digests, feed_of_digests, a, &a->cut);
+    }
     for (size_t i = 0; i < a->runs && err == 0; i++) {
         if (a->run[i].rings > 0) {
             err = roll_merge_rings(a->run[i].feed, a->run[i].ring, a->run[i].rings);
@@ -472,7 +511,13 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *a)
             return verdict;
         }
     }
-    return a->reports != NULL ? roll_reports_next(a->reports) : NULL;
+    struct roll_verdict_copy *verdict = a->digests != NULL ? roll_digests_next(a->digests) : NULL;
+    return verdict != NULL ? verdict : a->reports != NULL ? roll_reports_next(a->reports) : NULL;
+}
+
+json_t *roll_analysis_unreached(const roll_analysis_t *a)
+{
+    return a->digests != NULL ? roll_digests_unreached(a->digests) : json_array();
 }
 
 /* Whether a process died while a rank was inside a call. */
@@ -527,6 +572,16 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
         out->engine.comms += s.comms;
         out->engine.sources_live += s.sources_live;
         out->engine.incomplete += s.incomplete;
+    }
+    if (a->digests != NULL) {
+        struct roll_digests_summary s;
+        roll_digests_summary(a->digests, &s);
+        out->digests = s.files;
+        out->digested = s.calls;
+        out->unreached = s.unreached;
+        out->engine.lost += s.lost;
+        out->engine.findings += s.findings;
+        out->engine.verdicts += s.findings;
     }
     if (a->reports != NULL) {
         struct roll_reports_summary s;

@@ -22,6 +22,8 @@ void roll_analysis_expect(roll_analysis_t *analysis, const struct roll_expected 
 /* So many threads read traces, the caller's own among them; 1 (without a call): no other thread; 0: one for each
  * processor, at most 8. What is said does not depend on it. */
 void roll_analysis_threads(roll_analysis_t *analysis, unsigned threads);
+/* The number that stands for it: 0 becomes one for each processor, at most 8. */
+unsigned roll_analysis_thread_count(unsigned threads);
 void roll_analysis_destroy(roll_analysis_t **analysis);
 
 /*
@@ -46,6 +48,9 @@ struct roll_analysis_summary {
     size_t unjudged;        /* jobs of whose dumps nothing could be judged */
     bool cut;               /* a trace ended inside a frame, or was damaged */
     uint64_t verdicts_lost; /* verdicts for which there was no memory */
+    size_t digests;         /* files that `rollcall digest` made */
+    uint64_t digested;      /* calls that they tell of; the engines have seen the newest ones */
+    size_t unreached;       /* places of which they have no records, and that have to be looked at */
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 
@@ -59,6 +64,9 @@ int roll_analyze_missing(roll_engine_t *engine, const char *job, uint64_t *ranks
  * tell. An array (returned owned; NULL without memory) of objects with `job`, `restart`, `rank` and `text`.
  */
 json_t *roll_analysis_standing(const roll_analysis_t *analysis);
+
+/* What is to be done about the places that digests do not reach; as roll_digests_unreached. */
+json_t *roll_analysis_unreached(const roll_analysis_t *analysis);
 
 /* One trace file: a segment of a series (daemon/store/segment.h), or one that stands alone (number 0, named by its
  * path). */

@@ -6,6 +6,7 @@
 
 #include "daemon/console/place.h"
 #include "daemon/console/run/program.h"
+#include "trace/ring.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,6 +54,13 @@ void roll_checkup_process(struct roll_checkup *c, uint32_t pid);
 void roll_checkup_ptrace(struct roll_checkup *c);
 /* The words of that check where Yama's ptrace_scope is `scope` (0 to 3; without Yama 0). Pure. */
 enum roll_health roll_ptrace_words(int scope, bool root, char *out, size_t size);
+
+/* doctor_history.c: for how many seconds a ring of the size that is set holds a rank's calls. */
+void roll_checkup_history(struct roll_checkup *c);
+/* The same of a running process's ring (borrowed), at its own rate. */
+void roll_checkup_ring_history(struct roll_checkup *c, const struct roll_ring *ring);
+/* The words of that check: a ring of so many records, at so many calls a second; 0: at two usual rates. Pure. */
+enum roll_health roll_history_words(uint64_t records, double calls_per_s, char *out, size_t size);
 
 /* Prints the last line: one sentence on what the checks mean together. */
 void roll_checkup_conclude(struct roll_checkup *c, enum roll_health health, const char *format, ...)

@@ -204,6 +204,11 @@ void roll_checkup_process(struct roll_checkup *c, uint32_t pid)
         roll_checkup_say(c, "its ring", ROLL_HEALTH_OK,
                          "%s: %" PRIu64 " records, %" PRIu64 " of those kept by the plugin", seen.path, seen.records,
                          seen.by_plugin);
+        struct roll_ring ring;
+        if (roll_ring_open(seen.path, false, &ring) == 0) {
+            roll_checkup_ring_history(c, &ring);
+            roll_ring_close(&ring);
+        }
         roll_checkup_python_lines(c, exe, seen.records, seen.lines);
     } else {
         roll_checkup_say(c, "its ring", ROLL_HEALTH_INFO, "it has none");

@@ -65,7 +65,7 @@ class Files(Case):
         garbage = self.write("garbage.rtrc", b"not a trace at all")
         empty = self.write("empty.rtrc", b"")
         for name in (self.path("missing.rtrc"), garbage, empty):
-            for command in ("dump", "analyze"):
+            for command in ("dump", "analyze", "digest"):
                 with self.subTest(command=command, name=name):
                     r = self.rollcall(command, name)
                     self.assertEqual(r.returncode, 3)
@@ -79,6 +79,26 @@ class Files(Case):
         self.assertEqual(r.returncode, 3)
         os.remove(self.write("x.rtrc", b""))
         self.assertEqual(self.rollcall("analyze", self.tmp).returncode, 3)
+
+    def test_digest_that_is_damaged_is_code_3_and_says_what_to_do(self):
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v1.rdig")
+        with open(golden, "rb") as f:
+            data = f.read()
+        newer = data[:10] + b"\x02" + data[11:]
+        for name, bad, says in (("cut.rdig", data[:-1], "truncated"), ("newer.rdig", newer, "version"),
+                                ("bit.rdig", data[:100] + bytes([data[100] ^ 1]) + data[101:], "checksum")):
+            with self.subTest(name=name):
+                r = self.rollcall("analyze", self.write(name, bad))
+                self.assertEqual(r.returncode, 3, r.stderr)
+                self.assert_one_line(r.stderr, says)
+                self.assertIn("`rollcall digest` on its node", r.stderr)
+
+    def test_digest_of_nothing_is_code_3(self):
+        r = self.rollcall("digest", self.tmp)
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "no trace (*.rtrc) with a rank in it")
+        r = self.rollcall("digest", "--output", self.path("no/such/x.rdig"), self.tmp)
+        self.assertEqual(r.returncode, 3)
 
     def test_trace_cut_short_is_code_4(self):
         head = b"ROLLTRCE" + bytes([1, 0, 1, 0, 0, 0, 0, 0])

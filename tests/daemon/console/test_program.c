@@ -153,6 +153,33 @@ static void test_words_for_yama(void **state)
     }
 }
 
+static void test_seconds_that_a_ring_holds(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t records;
+        double rate;
+        enum roll_health health;
+        const char *says;
+    } rows[] = {
+        {65536, 0, ROLL_HEALTH_OK, "131.1 s of calls at 500 a second, 6.6 s at 10000"},
+        {65536, 0, ROLL_HEALTH_OK, "for such a job ROLLCALL_RING_RECORDS=524288 holds 52 s (32 MiB a rank)"},
+        {8192, 0, ROLL_HEALTH_WARN, "16.4 s of calls at 500"},
+        {8192, 0, ROLL_HEALTH_WARN, "ROLLCALL_RING_RECORDS=16384 holds 33 s (1 MiB a rank)"},
+        {1u << 20, 0, ROLL_HEALTH_OK, "104.9 s at 10000"},
+        {65536, 2184, ROLL_HEALTH_OK, "30.0 s of calls at its 2184 a second"},
+        {65536, 2200, ROLL_HEALTH_WARN, "ROLLCALL_RING_RECORDS=131072 holds 60 s"},
+        {65536, 1e7, ROLL_HEALTH_WARN, "no ring is large enough"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256];
+        assert_int_equal(roll_history_words(rows[i].records, rows[i].rate, text, sizeof(text)), rows[i].health);
+        if (strstr(text, rows[i].says) == NULL) {
+            fail_msg("'%s' does not say '%s'", text, rows[i].says);
+        }
+    }
+}
+
 static void test_interpreters_whose_lines_can_be_read(void **state)
 {
     (void)state;
@@ -206,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_static_program_cannot_be_entered),
         cmocka_unit_test(test_nccl_inside_the_program_is_seen),
         cmocka_unit_test(test_script_names_its_interpreter),
+        cmocka_unit_test(test_seconds_that_a_ring_holds),
         cmocka_unit_test(test_interpreters_whose_lines_can_be_read),
         cmocka_unit_test(test_other_files_are_neither),
         cmocka_unit_test(test_release_is_read_from_the_file),

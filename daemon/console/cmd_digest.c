@@ -1,0 +1,196 @@
+/*
+ * cmd_digest.c: rollcall digest: a node's traces made one small file, which `rollcall analyze` judges together with
+ * those of the other nodes (docs/RDIG.md).
+ *
+ * For jobs whose traces are too many for one machine to read. What the exit code says is what it says of analyze: 3 a
+ * file could not be read; 4 something was cut or lost; 0 otherwise. Whether the job is sick no single node can say.
+ */
+#include "daemon/base/file.h"
+#include "daemon/console/analyze/analyze.h"
+#include "daemon/console/console.h"
+#include "daemon/console/digest/digest.h"
+#include "daemon/console/file.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cmd_digest(const struct roll_command *self, int argc, char **argv);
+
+#define HISTORY      1024u
+#define HISTORY_MOST (1u << 20)
+#define ATS_MOST     64u
+
+struct asked {
+    struct roll_digest_at at[ATS_MOST];
+    size_t n;
+};
+
+static bool take_number(const char **text, int base, uint64_t most, uint64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    *out = strtoull(*text, &end, base);
+    bool good = end != *text && errno == 0 && *out <= most && (*text)[0] != '-' && (*text)[0] != '+';
+    *text = end;
+    return good;
+}
+
+/* KEY:SEQ or KEY:SEQ-LAST, several with commas between. False: it is something else. */
+static bool take_at(const char *text, struct asked *asked)
+{
+    asked->n = 0;
+    do {
+        uint64_t key, seq, last;
+        if (asked->n == ATS_MOST || !take_number(&text, 16, UINT64_MAX, &key) || *text++ != ':' ||
+            !take_number(&text, 10, UINT32_MAX, &seq)) {
+            return false;
+        }
+        last = seq;
+        if (*text == '-' && (text++, !take_number(&text, 10, UINT32_MAX, &last) || last < seq)) {
+            return false;
+        }
+        asked->at[asked->n++] = (struct roll_digest_at){key, (uint32_t)seq, (uint32_t)last};
+    } while (*text == ',' && *++text != '\0');
+    return *text == '\0';
+}
+
+/* All series of the given files. *cut: something was missing. */
+static int digest_all(struct roll_analyze_file *file, size_t files, unsigned threads, const struct roll_digest_how *how,
+                      struct roll_rdig_out *out, bool *cut)
+{
+    struct roll_reading reading;
+    struct roll_series *all = NULL;
+    size_t n = 0;
+    int err = roll_analyze_leave_out_copies(file, &files);
+    err = err ? err : roll_series_of(file, &files, &all, &n);
+    if (err) {
+        return err;
+    }
+    roll_reading_begin(&reading, file, files, false); /* half a digest is none */
+    roll_ahead_t *ahead = roll_ahead_new(threads, 1);
+    err = ahead ? 0 : ROLL_E_NOMEM;
+    for (size_t i = 0; i < n && !err; i++) {
+        bool one = false;
+        all[i].ahead = ahead;
+        all[i].reading = &reading;
+        all[i].cut = &one;
+        err = roll_digest_series(&all[i], how, out);
+        if (err == ROLL_E_NOTFOUND) {
+            roll_say("%s: no rank is recorded in it", all[i].file[0].path);
+            err = 0;
+            one = true;
+        }
+        *cut = *cut || one;
+    }
+    roll_ahead_destroy(&ahead);
+    roll_reading_end(&reading);
+    free(all);
+    return err;
+}
+
+/* Records that were made and are in no trace. */
+static uint64_t lost_of(const struct roll_rdig_out *out)
+{
+    struct roll_rdig_view v;
+    uint64_t lost = 0;
+    for (size_t at = 0; roll_rdig_next(out->bytes, out->used, &at, &v) == 0;) {
+        lost += v.is.kind == ROLL_RDIG_END ? v.is.lost : 0;
+    }
+    return lost;
+}
+
+/* Writes the file; beside its place first, so that nobody sees half of one. 0 or errno. */
+static int write_out(const struct roll_rdig_out *out, const char *path)
+{
+    char beside[PATH_MAX + 8];
+    if (!path) {
+        return roll_write_all(STDOUT_FILENO, out->bytes, out->used) == out->used ? 0 : errno;
+    }
+    snprintf(beside, sizeof(beside), "%s.part", path);
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int number = fd < 0 || roll_write_all(fd, out->bytes, out->used) != out->used ? errno : 0;
+    number = fd >= 0 && close(fd) != 0 && number == 0 ? errno : number;
+    number = number == 0 && rename(beside, path) != 0 ? errno : number;
+    if (number != 0 && fd >= 0) {
+        unlink(beside);
+    }
+    return number;
+}
+
+int cmd_digest(const struct roll_command *self, int argc, char **argv)
+{
+    static struct asked asked;
+    static char path[PATH_MAX];
+    uint32_t threads = 0, history = HISTORY;
+    const char *output = NULL, *at = NULL;
+    const struct roll_option options[] = {
+        {"output", 'o', ROLL_OPT_TEXT, "FILE", "write to this file instead of standard output", &output},
+        {"at", 0, ROLL_OPT_TEXT, "KEY:SEQ[-LAST]", "records of this place as well, where analyze asks for them", &at},
+        {"history", 0, ROLL_OPT_COUNT, "N", "newest records of each rank that go along (default: 1024)", &history},
+        {"jobs", 'j', ROLL_OPT_COUNT, "N",
+         "read traces with so many threads (default: one for each processor, at most 8)", &threads},
+        {0},
+    };
+    int code;
+    int first = roll_options_read(self, options, false, argc, argv, &code);
+    if (first < 0) {
+        return code;
+    }
+    if (first == argc) {
+        return roll_usage(self, "name the directory of a node's traces");
+    }
+    asked.n = 0;
+    if (at && !take_at(at, &asked)) {
+        return roll_usage(self, "option '--at %s': wants KEY:SEQ or KEY:SEQ-LAST, as analyze says it", at);
+    }
+    if (history > HISTORY_MOST) {
+        return roll_usage(self, "option '--history %u': at most %u", history, HISTORY_MOST);
+    }
+    if (!output && isatty(STDOUT_FILENO)) {
+        return roll_usage(self, "a digest is no text: redirect it, or name a file with --output");
+    }
+    struct roll_analyze_file *file = NULL;
+    struct roll_rdig_out out = {0};
+    struct roll_digest_found found = {0};
+    bool cut = false;
+    snprintf(path, sizeof(path), "%s", argv[first]);
+    if (argc - first == 1 && realpath(argv[first], path) == NULL) {
+        snprintf(path, sizeof(path), "%s", argv[first]);
+    }
+    int err = roll_digest_find(argv + first, (size_t)(argc - first), &file, &found);
+    struct roll_digest_how how = {.history = history, .at = asked.at, .ats = asked.n, .path = path};
+    err = err ? err : digest_all(file, found.traces, roll_analysis_thread_count(threads), &how, &out, &cut);
+    err = err ? err : out.sections > 0 ? roll_rdig_seal(&out) : 0;
+    free(file);
+    if (err || out.sections == 0) {
+        if (err == ROLL_E_LIMIT) {
+            roll_say(
+                "what is to be written is more than %u MiB: give fewer directories at once, or a smaller --history",
+                (unsigned)(ROLL_RDIG_MOST >> 20));
+        } else if (err) {
+            roll_say("%s", roll_strerror(err));
+        } else if (found.unreadable == 0) {
+            roll_say("no trace (*.rtrc) with a rank in it was found in the given places%s",
+                     found.rings > 0 ? "; rings are judged by `rollcall analyze`" : "");
+        }
+        roll_rdig_fini(&out);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    uint64_t lost = lost_of(&out);
+    int number = write_out(&out, output);
+    if (number != 0) {
+        roll_say("%s: %s", output ? output : "standard output", strerror(number));
+        code = ROLL_EXIT_UNREACHABLE;
+    } else {
+        code = found.unreadable > 0 ? ROLL_EXIT_UNREACHABLE : cut || lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+    }
+    roll_rdig_fini(&out);
+    return code;
+}
