@@ -27,9 +27,9 @@
 #include <zmq.h>
 
 #define BUSY_MS      10               /* between two glances at the rings while much moves */
-#define IDLE_MS      20               /* between two glances at most, when little or nothing moves */
+#define IDLE_MS      30               /* between two glances at most, when little or nothing moves */
 #define FOLD_MS      50               /* likewise, where digests are told with the next beat at the earliest */
-#define MUCH         100              /* records in one look */
+#define MUCH         400              /* records in one look */
 #define HASTE_MS     1                /* between two looks while one cannot take all that is there */
 #define LEAVE_MS     2                /* between two looks when the agent is to end */
 #define RECORDS_A_MS 2048             /* a look comes before a rank that does nothing but call can fill its ring */
@@ -160,6 +160,17 @@ static void note_sleep(struct roll_agent *a, uint64_t asked_ns, uint64_t slept_n
     roll_agent_sight_late(a->sight, late_ns > share_ns ? late_ns : share_ns);
 }
 
+/* Receives what is there. What the socket says of its room holds for the first message of the look that follows. */
+static void take_input(struct roll_agent *a, uint64_t now)
+{
+    bool input = false;
+    roll_net_ask(a->socket, &input, &a->batch.room);
+    if (input) {
+        roll_agent_receive(a, now);
+        a->batch.room = false; /* an answer may have taken it */
+    }
+}
+
 /*
  * Sleeps until a descriptor is ready or the time is over, and reads the descriptors that woke it. Plain poll, for which
  * a ZeroMQ socket has a descriptor: zmq_poll makes eight system calls for what one can do. That descriptor tells of
@@ -182,7 +193,7 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
     if (woken <= 0 && !waits) {
         note_sleep(a, (uint64_t)timeout_ms * ROLL_MS, now - slept);
         if (!listens) {
-            roll_agent_receive(a, now);
+            take_input(a, now);
         }
         return;
     }
@@ -195,7 +206,7 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
         roll_agent_hello(a, now);
     }
     if (waits || !listens || items[0].revents) {
-        roll_agent_receive(a, now);
+        take_input(a, now);
     }
 }
 
@@ -256,6 +267,7 @@ static int64_t look(struct roll_agent *a, uint64_t now, bool beat)
     housekeep(a, now, beat);
     int64_t moved = pump(a, now, beat);
     roll_agent_flush(a);
+    a->batch.room = false;
     return moved;
 }
 

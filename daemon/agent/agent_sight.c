@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define PERIOD_NS    (500 * ROLL_MS)
-#define SAMPLE_NS    (20 * ROLL_MS)
+#define SAMPLE_NS    (40 * ROLL_MS)
 #define CALM_PERMILL 50u /* every busy node has less than this */
 #define MOST_PERMILL 1000u
 #define PRESSURES    2
