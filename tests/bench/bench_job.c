@@ -70,7 +70,7 @@ static void bind_apart(bool last)
     if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) <= RANKS) {
         return;
     }
-    int cpu = CPU_SETSIZE - 1;
+    size_t cpu = CPU_SETSIZE - 1;
     while (!CPU_ISSET(cpu, &all)) {
         cpu--;
     }
