@@ -21,8 +21,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BATCH    512 /* frames taken before time is looked at again */
-#define POLL_MS  5
+#define BATCH    512             /* frames taken before time is looked at again */
+#define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
 #define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that the root lacks */
 #define SEEN_NS  (10 * ROLL_MS)  /* how often it is looked whether all are heard: that takes a look at every rank */
 
