@@ -54,7 +54,7 @@ static struct roll_excerpt_want want_of(const struct folded_run *run, const stru
     const struct roll_frame_want *w =
         run->wants ? bsearch(&key, run->want, run->wants, sizeof(*run->want), by_key) : NULL;
     bool here = roll_sum_place(run->sum, comm->key, &place) && place.size != 0 && place.members == place.size;
-    struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0};
+    struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0, .step = w ? w->step : 0};
     want.low = here ? place.low : w ? w->low : 0;
     if (here && w && w->low < want.low) {
         want.low = w->low;
@@ -85,7 +85,7 @@ int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
     for (size_t i = 0; i < f->comms; i++) {
         want[i] = want_of(run, &f->comm[i]);
     }
-    f->begin = roll_excerpt_begin(&records, want, f->comms, run->history);
+    f->begin = roll_excerpt_begin(&records, f->fold, want, f->comms, run->history);
     f->end = f->next;
     err = roll_excerpt_places(&records, f->fold, f->begin, &f->place, &f->places);
     copy->sent = copy->acked = f->begin;

@@ -101,6 +101,8 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
             w.low = h->seq;
         } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
             w.classes |= h->seq;
+        } else if (h->key == key && h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step)) {
+            w.step = h->seq;
         }
     }
     return w;
@@ -114,7 +116,7 @@ static void want_add(const struct roll_digested *d, struct roll_frame_excerpt *a
             return;
         }
     }
-    if (ask->wants < WANTS && (w.low != UINT32_MAX || w.classes != 0)) {
+    if (ask->wants < WANTS && (w.low != UINT32_MAX || w.classes != 0 || w.step != 0)) {
         memcpy(&list[ask->wants++], &w, sizeof(w));
     }
 }

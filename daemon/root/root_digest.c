@@ -197,7 +197,8 @@ static bool note_hints(struct roll_digested *d, const struct roll_digest *up)
         struct roll_frame_want w = roll_case_want(d, h->key);
         bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
         bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
-        if (differs || messages) {
+        bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
+        if (differs || messages || observed) {
             roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
             further = true;
         }

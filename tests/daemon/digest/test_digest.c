@@ -513,16 +513,16 @@ static void an_excerpt_holds_what_is_asked_for(void **state)
     message(&r, ROLL_OP_RECV, 2, 5, 0); /* 202 */
     struct roll_excerpt_records records = {.from = &r, .record = record_of, .next = r.next};
     struct roll_excerpt_want want = {.comm = 1, .low = UINT32_MAX};
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 100);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 100);
     r.rec[100].seal = roll_seal(100, ROLL_STATE_RETURNED);
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 193);
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 5000), 0);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 193);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 5000), 0);
     want.low = r.seq - 20;
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 181);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 181);
     want.low = 103;
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 101); /* and the group whole */
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 101); /* and the group whole */
     want = (struct roll_excerpt_want){.comm = 1, .low = UINT32_MAX, .classes = 1};
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 105);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 105);
     struct roll_fold_place *list;
     size_t n;
     assert_int_equal(roll_excerpt_places(&records, r.fold, 193, &list, &n), 0);
