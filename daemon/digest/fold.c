@@ -246,11 +246,12 @@ static uint64_t bytes_of(const struct roll_record *rec)
     return (rec->flags & ROLL_FLAG_UNSIZED) != 0 ? 0 : rec->count * roll_dtype_bytes(rec->dtype);
 }
 
+/* A hash of the pair: what is mixed into it must not meet the numbers of the ends. */
 static uint64_t ends_of(const struct member *m, const struct roll_record *rec)
 {
     bool sends = rec->op == ROLL_OP_SEND;
     uint64_t source = sends ? m->rank : (uint32_t)rec->peer, target = sends ? (uint32_t)rec->peer : m->rank;
-    return source << 32 | target;
+    return mix(source << 32 | target, 3);
 }
 
 /*

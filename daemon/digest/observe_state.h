@@ -63,10 +63,11 @@ struct roll_observed {
     bool remedied;     /* that a remedy acted was a hint */
 };
 
+/* Both may be small numbers, so the first is spread before the second meets it. */
 static inline uint64_t roll_observed_mix(uint64_t h, uint64_t v)
 {
-    uint64_t x = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return x ^ x >> 29;
+    uint64_t x = ((h + 1) * 0x9e3779b97f4a7c15u ^ v) * 0xd6e8feb86659fd93u;
+    return x ^ x >> 32;
 }
 
 /* What the rank says of the record's step may be all that it has said: as source_certain of the engine. */
