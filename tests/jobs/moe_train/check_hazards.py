@@ -91,7 +91,8 @@ def faults(tmp, number):
     case = CASES[number]
     wrong = []
     sick, healthy = (os.path.join(tmp, f"{number}-{twin}.json") for twin in ("sick", "healthy"))
-    argv = {out: command(PROGRAMS, case.ranks, out, ["--policy", "observe", *sys.argv[2:]], [*options.split(), *STEPS, *WATCHDOG])
+    argv = {out: command(PROGRAMS, case.ranks, out, ["--policy", "observe", *sys.argv[2:]],
+                         [*options.split(), *STEPS, *WATCHDOG])
             for out, options in ((sick, case.sick), (healthy, case.healthy))}
     done = run(argv[healthy])
     if findings(read(healthy)) or done.returncode != 0:
