@@ -168,8 +168,10 @@ struct roll_frame_want {
     uint64_t key;     /* of a communicator */
     uint32_t low;     /* the first collective that is wanted */
     uint32_t classes; /* messages of these classes, a bit for each */
+    uint32_t step;    /* 0: none; 1: what was observed in no step, and since; n + 2: since step n */
+    uint32_t reserved;
 };
-_Static_assert(sizeof(struct roll_frame_want) == 16, "part of the wire format");
+_Static_assert(sizeof(struct roll_frame_want) == 24, "part of the wire format");
 
 /* Where a rank stands on one communicator before its first record that is sent. */
 struct roll_frame_place {

@@ -216,14 +216,15 @@ static bool over(const struct roll_agent_digests *d, uint32_t run)
     return true;
 }
 
-static int send_digest(struct roll_agent_digests *d, struct folded_run *run, uint64_t now)
+/* ended: of the run's processes on this node: how many calls they made is told at once. */
+static int send_digest(struct roll_agent_digests *d, struct folded_run *run, uint64_t now, bool ended)
 {
     struct roll_digest_cursor cursor = {0};
     struct roll_frame_head head = {.type = ROLL_FRAME_DIGEST, .stream = run->stream, .first = run->calls};
     uint64_t seq;
     size_t bytes = roll_digest_encode(&d->up, &cursor, d->payload, PAYLOAD);
     int err = 0;
-    if (bytes == 0 && (run->calls == run->calls_told || now - run->told_ns < COUNT_NS)) {
+    if (bytes == 0 && (run->calls == run->calls_told || (!ended && now - run->told_ns < COUNT_NS))) {
         return 0;
     }
     do {
@@ -271,7 +272,7 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
     }
     roll_digest_keep_hints(&run->said, &d->up, run->again);
     run->again = false;
-    if (d->up.short_of_memory || send_digest(d, run, now) != 0) {
+    if (d->up.short_of_memory || send_digest(d, run, now, when != now) != 0) {
         tell_again(run);
     }
 }

@@ -64,7 +64,7 @@ static struct roll_excerpt_want want_of(const struct folded_run *run, const stru
     struct roll_sum_place place;
     const struct roll_frame_want *w = named(run, comm->key);
     bool here = roll_sum_place(run->sum, comm->key, &place) && place.size != 0 && place.members == place.size;
-    struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0};
+    struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0, .step = w ? w->step : 0};
     want.low = here ? place.low : w ? w->low : UINT32_MAX;
     if (here && w && w->low < want.low) {
         want.low = w->low;
@@ -110,7 +110,7 @@ static int find_begin(struct roll_agent_digests *d, struct folded *f)
     for (size_t i = 0; i < f->comms; i++) {
         want[i] = want_of(run, &f->comm[i]);
     }
-    f->begin = roll_excerpt_begin(&records, want, f->comms, run->ask.history);
+    f->begin = roll_excerpt_begin(&records, f->fold, want, f->comms, run->ask.history);
     f->end = f->next;
     int err = roll_excerpt_places(&records, f->fold, f->begin, &f->place, &f->places);
     for (size_t i = 0; !err && f->begin != 0 && i < f->places; i++) { /* what is wanted lies before the beginning */
@@ -118,6 +118,9 @@ static int find_begin(struct roll_agent_digests *d, struct folded *f)
         for (size_t k = 0; p->op == ROLL_OP_NONE && k < f->comms; k++) {
             f->lacks = f->lacks || (want[k].comm == p->comm && want[k].low < p->next);
         }
+    }
+    for (size_t k = 0; !err && k < f->comms; k++) {
+        f->lacks = f->lacks || roll_fold_observed(f->fold, want[k].step) < f->begin;
     }
     copy->sent = copy->acked = f->begin;
     free(want);

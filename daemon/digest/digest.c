@@ -12,7 +12,7 @@
 
 void roll_digest_clear(struct roll_digest *d)
 {
-    d->fronts = d->windows = d->sums = d->hints = 0;
+    d->fronts = d->windows = d->sums = d->likes = d->shares = d->hints = 0;
     d->short_of_memory = false;
 }
 
@@ -21,6 +21,8 @@ void roll_digest_fini(struct roll_digest *d)
     free(d->front);
     free(d->window);
     free(d->messages);
+    free(d->like);
+    free(d->share);
     free(d->hint);
     *d = (struct roll_digest){0};
 }
@@ -50,6 +52,24 @@ void roll_digest_add_messages(struct roll_digest *d, const struct roll_digest_me
         return;
     }
     d->messages[d->sums++] = *messages;
+}
+
+void roll_digest_add_like(struct roll_digest *d, const struct roll_digest_like *like)
+{
+    if (ROLL_GROW(d->like, d->like_room, d->likes + 1) != 0) {
+        d->short_of_memory = true;
+        return;
+    }
+    d->like[d->likes++] = *like;
+}
+
+void roll_digest_add_share(struct roll_digest *d, const struct roll_digest_share *share)
+{
+    if (ROLL_GROW(d->share, d->share_room, d->shares + 1) != 0) {
+        d->short_of_memory = true;
+        return;
+    }
+    d->share[d->shares++] = *share;
 }
 
 void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_why why, uint32_t seq)

@@ -44,34 +44,68 @@ struct roll_digest_messages {
     uint64_t sum[ROLL_DIGEST_CLASSES];
 };
 
+/*
+ * Something that every member who tells of this place must tell alike: what it has observed of an MoE layer in a step,
+ * or 64 messages of a pair, of which each end tells. Where two tell another hash, that is a hint, at once, whoever else
+ * has got there.
+ */
+struct roll_digest_like {
+    uint64_t key;
+    uint64_t place; /* a hash of what the two must have in common */
+    uint64_t hash;
+    uint32_t why, seq; /* of the hint: ROLL_HINT_OBSERVED or ROLL_HINT_MESSAGES */
+};
+
+/* What members have of a number that is to be the sum of their shares. Numbers as detect_numbers.c judges them. */
+struct roll_digest_share {
+    uint64_t key;
+    uint64_t place;
+    double part, size;  /* the shares added up, and the sums of their absolute values */
+    double least, most; /* of what the members use as the sum; least > most: of no member that is a finite number */
+    uint32_t members;   /* of whom this speaks */
+    uint32_t seq;       /* of the hint, ROLL_HINT_OBSERVED */
+};
+
 /* Something at this communicator has to be looked at by the engine. */
 enum roll_digest_why {
-    ROLL_HINT_DIFFERS = 1,  /* calls of one number differ, or may differ */
-    ROLL_HINT_STANDS = 2,   /* members have come to different calls, and the last one does not go on */
-    ROLL_HINT_MESSAGES = 3, /* messages have no partner of their kind, and nothing moves */
-    ROLL_HINT_INSIDE = 4,   /* a host has been inside one call for long */
-    ROLL_HINT_REFUSED = 5,  /* a call was refused, or a group of calls came to nothing */
-    ROLL_HINT_THREADS = 6,  /* two host threads were inside calls of one communicator at once */
-    ROLL_HINT_LIFE = 7,     /* a communicator was aborted or revoked, or was used behind its end */
-    ROLL_HINT_OTHER = 8,    /* calls that are not folded: the judgement needs them themselves */
-    ROLL_HINT_QUIET = 9,    /* a rank has called nothing for long, and what it called last may not be over */
+    ROLL_HINT_DIFFERS = 1,   /* calls of one number differ, or may differ */
+    ROLL_HINT_STANDS = 2,    /* members have come to different calls, and the last one does not go on */
+    ROLL_HINT_MESSAGES = 3,  /* messages have no partner of their kind, and nothing moves */
+    ROLL_HINT_INSIDE = 4,    /* a host has been inside one call for long */
+    ROLL_HINT_REFUSED = 5,   /* a call was refused, or a group of calls came to nothing */
+    ROLL_HINT_THREADS = 6,   /* two host threads were inside calls of one communicator at once */
+    ROLL_HINT_LIFE = 7,      /* a communicator was aborted or revoked, or was used behind its end */
+    ROLL_HINT_OTHER = 8,     /* calls that are not folded: the judgement needs them themselves */
+    ROLL_HINT_QUIET = 9,     /* a rank has called nothing for long, and what it called last may not be over */
+    ROLL_HINT_OBSERVED = 10, /* members have observed what differs, or a rank what is out of the ordinary */
+    ROLL_HINT_LAST = ROLL_HINT_OBSERVED,
 };
+#define ROLL_OBSERVED_OUTSIDE 1u /* the step of an observation that was made in no step: see roll_observed_step */
 struct roll_digest_hint {
     uint64_t key; /* 0 = no communicator */
     uint32_t why; /* enum roll_digest_why */
-    uint32_t seq; /* the first collective that may be concerned; of MESSAGES: a bit for each class; else 0 */
+    uint32_t seq; /* the first collective that may be concerned; of MESSAGES: a bit for each class; of
+                   * OBSERVED: the step (roll_observed_step); else 0 */
 };
 
 /* One message. Zero-initialised is empty. */
 struct roll_digest {
-    struct roll_digest_front *front; /* all four owned */
+    struct roll_digest_front *front; /* all six owned */
     struct roll_digest_window *window;
     struct roll_digest_messages *messages;
+    struct roll_digest_like *like;
+    struct roll_digest_share *share;
     struct roll_digest_hint *hint;
-    size_t fronts, windows, sums, hints;
-    size_t front_room, window_room, sum_room, hint_room;
+    size_t fronts, windows, sums, likes, shares, hints;
+    size_t front_room, window_room, sum_room, like_room, share_room, hint_room;
     bool short_of_memory; /* some part could not be kept: the next digest must not be taken for all there is */
 };
+
+/* A step as hints and those who ask for records tell it: never 0, and the smaller the longer ago. */
+static inline uint32_t roll_observed_step(uint32_t step)
+{
+    return step == UINT32_MAX ? ROLL_OBSERVED_OUTSIDE : step < UINT32_MAX - 2 ? step + 2 : UINT32_MAX;
+}
 
 /* Empties a digest and keeps its memory. */
 void roll_digest_clear(struct roll_digest *d);
@@ -80,6 +114,8 @@ void roll_digest_fini(struct roll_digest *d);
 void roll_digest_add_front(struct roll_digest *d, const struct roll_digest_front *front);
 void roll_digest_add_window(struct roll_digest *d, const struct roll_digest_window *window);
 void roll_digest_add_messages(struct roll_digest *d, const struct roll_digest_messages *messages);
+void roll_digest_add_like(struct roll_digest *d, const struct roll_digest_like *like);
+void roll_digest_add_share(struct roll_digest *d, const struct roll_digest_share *share);
 void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_why why, uint32_t seq);
 /*
  * Keeps the newest hints of `up`, which a level tells now and only once, in `said`; again: the level above was started

@@ -1,5 +1,5 @@
 /*
- * digest_bytes.c: see digest_bytes.h. A head with four numbers, then the parts, each kind by itself, in the order of
+ * digest_bytes.c: see digest_bytes.h. A head with six numbers, then the parts, each kind by itself, in the order of
  * the head; little-endian. Sums that are zero are left out of their part. Numbers of variable length were rejected:
  * most of a digest are keys and hashes, which they make longer.
  */
@@ -7,10 +7,11 @@
 
 #include "trace/err.h"
 
+#include <math.h>
 #include <string.h>
 
 struct head {
-    uint32_t windows, fronts, sums, hints;
+    uint32_t windows, fronts, sums, likes, shares, hints;
 };
 struct window_bytes {
     uint64_t key, hash;
@@ -25,14 +26,24 @@ struct sums_bytes {
     uint64_t key;
     uint32_t classes, reserved; /* a bit for each sum that follows, 8 bytes each */
 };
+struct like_bytes {
+    uint64_t key, place, hash;
+    uint32_t why, seq;
+};
+struct share_bytes {
+    uint64_t key, place;
+    double part, size, least, most;
+    uint32_t members, seq;
+};
 struct hint_bytes {
     uint64_t key;
     uint32_t why, seq;
 };
 #define FRONT_DIFFERS 1u
 
-_Static_assert(sizeof(struct head) == 16 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
-                   sizeof(struct sums_bytes) == 16 && sizeof(struct hint_bytes) == 16,
+_Static_assert(sizeof(struct head) == 24 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
+                   sizeof(struct sums_bytes) == 16 && sizeof(struct like_bytes) == 32 &&
+                   sizeof(struct share_bytes) == 56 && sizeof(struct hint_bytes) == 16,
                "the sizes are part of the format");
 
 /* encoding */
@@ -87,6 +98,26 @@ static bool put_sums(struct writer *w, const struct roll_digest_messages *sums)
     return put(w, bytes, n);
 }
 
+static bool put_like(struct writer *w, const struct roll_digest_like *like)
+{
+    struct like_bytes b = {
+        .key = like->key, .place = like->place, .hash = like->hash, .why = like->why, .seq = like->seq};
+    return put(w, &b, sizeof(b));
+}
+
+static bool put_share(struct writer *w, const struct roll_digest_share *share)
+{
+    struct share_bytes b = {.key = share->key,
+                            .place = share->place,
+                            .part = share->part,
+                            .size = share->size,
+                            .least = share->least,
+                            .most = share->most,
+                            .members = share->members,
+                            .seq = share->seq};
+    return put(w, &b, sizeof(b));
+}
+
 static bool put_hint(struct writer *w, const struct roll_digest_hint *hint)
 {
     struct hint_bytes b = {.key = hint->key, .why = hint->why, .seq = hint->seq};
@@ -111,11 +142,18 @@ size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor
     for (; goes_on && cursor->sums < d->sums && put_sums(&w, &d->messages[cursor->sums]); cursor->sums++) {
         head.sums++;
     }
+    for (; goes_on && cursor->likes < d->likes && put_like(&w, &d->like[cursor->likes]); cursor->likes++) {
+        head.likes++;
+    }
+    for (; goes_on && cursor->shares < d->shares && put_share(&w, &d->share[cursor->shares]); cursor->shares++) {
+        head.shares++;
+    }
     for (; goes_on && cursor->hints < d->hints && put_hint(&w, &d->hint[cursor->hints]); cursor->hints++) {
         head.hints++;
     }
     memcpy(out, &head, sizeof(head));
-    return head.windows + head.fronts + head.sums + head.hints == 0 ? 0 : room - w.left;
+    bool none = head.windows + head.fronts + head.sums + head.likes + head.shares + head.hints == 0;
+    return none ? 0 : room - w.left;
 }
 
 /* decoding */
@@ -151,6 +189,44 @@ static bool get_sums(struct reader *r, struct roll_digest_messages *out)
     return true;
 }
 
+/* A number that is none, or too large, would spread to every level above, and hide what the others say. */
+static bool get_share(struct reader *r, struct roll_digest_share *out)
+{
+    struct share_bytes b;
+    if (!get(r, &b, sizeof(b)) || !isfinite(b.part) || !isfinite(b.size) || isnan(b.least) || isnan(b.most)) {
+        return false;
+    }
+    *out = (struct roll_digest_share){.key = b.key,
+                                      .place = b.place,
+                                      .part = b.part,
+                                      .size = b.size,
+                                      .least = b.least,
+                                      .most = b.most,
+                                      .members = b.members,
+                                      .seq = b.seq};
+    return true;
+}
+
+static bool get_likes(struct reader *r, const struct head *head, struct roll_digest *out)
+{
+    for (uint32_t i = 0; i < head->likes; i++) {
+        struct like_bytes b;
+        if (!get(r, &b, sizeof(b)) || (b.why != ROLL_HINT_OBSERVED && b.why != ROLL_HINT_MESSAGES)) {
+            return false;
+        }
+        roll_digest_add_like(out, &(struct roll_digest_like){
+                                      .key = b.key, .place = b.place, .hash = b.hash, .why = b.why, .seq = b.seq});
+    }
+    for (uint32_t i = 0; i < head->shares; i++) {
+        struct roll_digest_share share;
+        if (!get_share(r, &share)) {
+            return false;
+        }
+        roll_digest_add_share(out, &share);
+    }
+    return true;
+}
+
 static bool get_parts(struct reader *r, const struct head *head, struct roll_digest *out)
 {
     for (uint32_t i = 0; i < head->windows; i++) {
@@ -180,9 +256,12 @@ static bool get_parts(struct reader *r, const struct head *head, struct roll_dig
         }
         roll_digest_add_messages(out, &sums);
     }
+    if (!get_likes(r, head, out)) {
+        return false;
+    }
     for (uint32_t i = 0; i < head->hints; i++) {
         struct hint_bytes b;
-        if (!get(r, &b, sizeof(b)) || b.why == 0 || b.why > ROLL_HINT_QUIET) {
+        if (!get(r, &b, sizeof(b)) || b.why == 0 || b.why > ROLL_HINT_LAST) {
             return false;
         }
         roll_digest_add_hint(out, b.key, (enum roll_digest_why)b.why, b.seq);
@@ -193,7 +272,8 @@ static bool get_parts(struct reader *r, const struct head *head, struct roll_dig
 int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out)
 {
     struct reader r = {.at = data, .left = bytes};
-    const struct roll_digest_cursor before = {out->windows, out->fronts, out->sums, out->hints};
+    const struct roll_digest_cursor before = {out->windows, out->fronts, out->sums,
+                                              out->likes,   out->shares, out->hints};
     struct head head;
     if (!get(&r, &head, sizeof(head))) {
         return ROLL_E_SHORT;
@@ -206,6 +286,8 @@ int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out)
     out->windows = before.windows;
     out->fronts = before.fronts;
     out->sums = before.sums;
+    out->likes = before.likes;
+    out->shares = before.shares;
     out->hints = before.hints;
     return whole ? ROLL_E_NOMEM : ROLL_E_SIZE;
 }

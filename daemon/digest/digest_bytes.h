@@ -8,7 +8,7 @@
 
 /* How much of a digest has been written; zero-initialised: nothing. */
 struct roll_digest_cursor {
-    size_t windows, fronts, sums, hints;
+    size_t windows, fronts, sums, likes, shares, hints;
 };
 
 /*

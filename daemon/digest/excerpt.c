@@ -19,9 +19,11 @@ static bool numbered(const struct roll_record *rec)
     return (class == ROLL_CLASS_COLL && rec->count != 0) || class == ROLL_CLASS_P2P;
 }
 
+/* In observations the field means something else. */
 static bool same_group(const struct roll_record *a, const struct roll_record *b)
 {
-    return a->group != 0 && a->group == b->group;
+    bool calls = roll_op_class(a->op) < ROLL_CLASS_MOE && roll_op_class(b->op) < ROLL_CLASS_MOE;
+    return calls && a->group != 0 && a->group == b->group;
 }
 
 static bool is_wanted(const struct roll_record *rec, const struct roll_excerpt_want *want, size_t wants)
@@ -40,11 +42,16 @@ static bool is_wanted(const struct roll_record *rec, const struct roll_excerpt_w
     return false;
 }
 
-uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_want *want,
-                            size_t wants, uint64_t history)
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const roll_fold_t *fold,
+                            const struct roll_excerpt_want *want, size_t wants, uint64_t history)
 {
     uint64_t have = records->next - records->oldest;
     uint64_t begin = have > history ? records->next - history : records->oldest;
+    for (size_t i = 0; i < wants; i++) {
+        uint64_t ticket = roll_fold_observed(fold, want[i].step);
+        begin = ticket < begin ? ticket : begin;
+    }
+    begin = begin > records->oldest ? begin : records->oldest;
     struct roll_record rec, before;
     for (uint64_t ticket = records->oldest; ticket < begin; ticket++) {
         if (records->record(records->from, ticket, &rec) && is_wanted(&rec, want, wants)) {

@@ -21,14 +21,15 @@ struct roll_excerpt_want {
     uint16_t comm;    /* the rank's own id */
     uint32_t low;     /* the first collective: all members have made those before it, and they agreed */
     uint32_t classes; /* messages of these classes (ROLL_HINT_MESSAGES), a bit for each */
+    uint32_t step;    /* what the rank has observed since this step (ROLL_HINT_OBSERVED); 0: nothing of that */
 };
 
 /*
  * The ticket from which on the engine has to be fed: at least `history` records, what is wanted besides, every call
- * that the rank is inside, and no part of a group. Borrows all.
+ * that the rank is inside, and no part of a group. fold: the rank's. Borrows all.
  */
-uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const struct roll_excerpt_want *want,
-                            size_t wants, uint64_t history);
+uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const roll_fold_t *fold,
+                            const struct roll_excerpt_want *want, size_t wants, uint64_t history);
 /*
  * Where the rank stands before that ticket, as roll_engine_place and roll_engine_place_messages want it. *out: returned
  * owned, to be freed; *n: how many. 0, NOMEM.

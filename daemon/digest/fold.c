@@ -9,6 +9,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
+#include "daemon/digest/observe.h"
 #include "trace/op.h"
 #include "trace/signature.h"
 
@@ -19,6 +20,7 @@
 #define THREADS    64u
 #define NCCL_GOING 7                         /* ncclInProgress: a call of a nonblocking communicator has been taken */
 #define SEQ_MOST   (UINT32_MAX - (1u << 24)) /* a higher number comes from a damaged record */
+#define LIKES      256u                      /* windows of messages that are kept, to be told and to be told again */
 #define WINDOWS_NEW                                                                                                    \
     64u /* windows that one cut tells of one communicator; more were filled: the oldest are not known                  \
          */
@@ -44,10 +46,13 @@ struct member {
 
 /* Messages of one direction with one peer. */
 struct pair {
+    uint64_t hash; /* of the bytes of the window's messages */
     uint32_t peer, next, made;
+    uint32_t losses; /* what the fold's were when the newest message came */
     uint16_t comm;
     uint8_t op;
-    bool sure; /* `made` is known */
+    bool sure;  /* `made` is known */
+    bool whole; /* all messages of the window are in the hash */
 };
 
 struct inside {
@@ -62,6 +67,10 @@ struct roll_fold {
     struct pair *pair;
     size_t pairs, pair_room;
     struct roll_map pair_at;
+    struct roll_digest_like *like; /* owned; LIKES of them, by number: windows of messages */
+    uint64_t likes, likes_told;
+    struct roll_observed *observed; /* owned; NULL: the rank has observed nothing */
+    uint32_t losses;                /* how often records were lost, a beginning in the middle included */
     struct inside inside[THREADS];
     uint32_t threads;
     uint64_t inside_ns, next_ticket;
@@ -92,6 +101,8 @@ void roll_fold_destroy(roll_fold_t **pointer)
     free(fold->member);
     free(fold->pair);
     roll_map_fini(&fold->pair_at);
+    free(fold->like);
+    roll_observed_destroy(&fold->observed);
     roll_digest_fini(&fold->hints);
     free(fold);
     *pointer = NULL;
@@ -225,19 +236,61 @@ static struct pair *pair_of(struct roll_fold *fold, const struct roll_record *re
         roll_map_add(&fold->pair_at, key, (uint32_t)fold->pairs) != 0) {
         return NULL;
     }
-    fold->pair[fold->pairs] =
-        (struct pair){.peer = (uint32_t)rec->peer, .comm = rec->comm, .op = rec->op, .sure = true};
+    fold->pair[fold->pairs] = (struct pair){
+        .peer = (uint32_t)rec->peer, .losses = fold->losses, .comm = rec->comm, .op = rec->op, .sure = true};
     return &fold->pair[fold->pairs++];
+}
+
+static uint64_t bytes_of(const struct roll_record *rec)
+{
+    return (rec->flags & ROLL_FLAG_UNSIZED) != 0 ? 0 : rec->count * roll_dtype_bytes(rec->dtype);
+}
+
+/* A hash of the pair: what is mixed into it must not meet the numbers of the ends. */
+static uint64_t ends_of(const struct member *m, const struct roll_record *rec)
+{
+    bool sends = rec->op == ROLL_OP_SEND;
+    uint64_t source = sends ? m->rank : (uint32_t)rec->peer, target = sends ? (uint32_t)rec->peer : m->rank;
+    return mix(source << 32 | target, 3);
+}
+
+/*
+ * A window of 64 messages of a pair is told by both ends, when each has filled it: a mistake in messages that go on is
+ * heard of then, whoever else sends. The sums of a communicator rest only when nothing is under way on it, which may be
+ * never; and to wait until all members have passed a number was rejected, because pairs have different numbers of
+ * messages, and one that has stopped would hold up all others.
+ */
+static int add_to_window(struct roll_fold *fold, const struct member *m, struct pair *p, const struct roll_record *rec,
+                         bool follows)
+{
+    uint32_t window = rec->seq / ROLL_DIGEST_WINDOW;
+    if ((rec->seq & MASK) == 0) {
+        p->hash = 0;
+        p->whole = true;
+    }
+    p->whole = p->whole && ((follows && p->losses == fold->losses) || (rec->seq & MASK) == 0);
+    p->losses = fold->losses;
+    p->hash = mix(p->hash, bytes_of(rec) + 1);
+    if ((rec->seq & MASK) != MASK || !p->whole) {
+        return 0;
+    }
+    fold->like = fold->like ? fold->like : calloc(LIKES, sizeof(*fold->like));
+    if (!fold->like) {
+        return ROLL_E_NOMEM;
+    }
+    fold->like[fold->likes++ % LIKES] = (struct roll_digest_like){.key = m->key,
+                                                                  .place = mix(mix(ends_of(m, rec), window), 2),
+                                                                  .hash = p->hash,
+                                                                  .why = ROLL_HINT_MESSAGES,
+                                                                  .seq = 1u << window % ROLL_DIGEST_CLASSES};
+    return 0;
 }
 
 /* What a message adds to the sum of its class; `back`: it is taken out again. */
 static void add_term(struct member *m, const struct roll_record *rec, bool back)
 {
-    bool sends = rec->op == ROLL_OP_SEND;
-    uint64_t source = sends ? m->rank : (uint32_t)rec->peer, target = sends ? (uint32_t)rec->peer : m->rank;
-    uint64_t bytes = (rec->flags & ROLL_FLAG_UNSIZED) != 0 ? 0 : rec->count * roll_dtype_bytes(rec->dtype);
-    uint64_t term = mix(mix(mix(source << 32 | target, rec->seq), bytes), 1);
-    m->sum[rec->seq / ROLL_DIGEST_WINDOW % ROLL_DIGEST_CLASSES] += sends != back ? term : -term;
+    uint64_t term = mix(mix(mix(ends_of(m, rec), rec->seq), bytes_of(rec)), 1);
+    m->sum[rec->seq / ROLL_DIGEST_WINDOW % ROLL_DIGEST_CLASSES] += (rec->op == ROLL_OP_SEND) != back ? term : -term;
     m->sums_moved = true;
 }
 
@@ -261,14 +314,16 @@ static int take_message(struct roll_fold *fold, struct member *m, const struct r
         hint(fold, m, ROLL_HINT_REFUSED, 0); /* what the refused one added to the sum stays there */
         p->made -= p->made < p->next - rec->seq ? p->made : p->next - rec->seq;
     }
+    bool follows = rec->seq == p->next;
     p->sure = p->sure && rec->seq <= p->next;
     p->made += (rec->flags & ROLL_FLAG_CAPTURED) == 0;
     p->next = rec->seq + 1;
     if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+        p->whole = false;
         return 0;
     }
     add_term(m, rec, false);
-    return 0;
+    return add_to_window(fold, m, p, rec, follows);
 }
 
 /* A call that was taken when it began has been refused: it gives its number back. */
@@ -286,6 +341,7 @@ static void give_back(struct roll_fold *fold, struct member *m, const struct rol
     if (p && p->next == rec->seq + 1) {
         bool captured = (rec->flags & ROLL_FLAG_CAPTURED) != 0;
         p->next = rec->seq;
+        p->whole = false;
         p->made -= !captured;
         if (!captured) {
             add_term(m, rec, true);
@@ -358,10 +414,12 @@ static bool failed(const struct roll_record *rec)
     return rec->result != 0 && rec->result != NCCL_GOING && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
 }
 
-/* What is no collective and no message: it is not folded, and some of it is the engine's business at once. */
-static void take_other(struct roll_fold *fold, const struct roll_record *rec, bool fresh)
+/* What is no collective and no message: some of it is the engine's business at once. Grouped products and one-sided
+ * operations are not: nobody's are compared with another's unless somebody waits, and that is heard of otherwise. */
+static int take_other(struct roll_fold *fold, const struct roll_record *rec, bool fresh)
 {
     struct member *m = member_of(fold, rec->comm);
+    int rc = 0;
     enum roll_op_class class = roll_op_class(rec->op);
     if (class == ROLL_CLASS_GROUP) {
         if (rec->op == ROLL_OP_GROUP_END && rec->group != 0) {
@@ -381,9 +439,15 @@ static void take_other(struct roll_fold *fold, const struct roll_record *rec, bo
         if (m && (ends || rec->op == ROLL_OP_COMM_DESTROY)) {
             m->gone = true;
         }
-    } else if (class == ROLL_CLASS_MOE || class == ROLL_CLASS_EXT || class == ROLL_CLASS_RMA) {
-        hint(fold, m, ROLL_HINT_OTHER, 0);
+    } else if (class == ROLL_CLASS_MOE && fresh) {
+        rc = roll_observed_record(&fold->observed, rec, m ? m->key : 0, m ? m->size : 0, fold->losses == 0);
+        if (rc > 0) {
+            hint(fold, m, ROLL_HINT_OBSERVED, roll_observed_step(rec->step));
+        }
+    } else if (class == ROLL_CLASS_RMA && failed(rec)) {
+        hint(fold, m, ROLL_HINT_REFUSED, 0);
     }
+    return rc < 0 ? rc : 0;
 }
 
 static bool has_returned(const struct roll_record *rec)
@@ -401,17 +465,20 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
     bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P, fresh = ticket >= fold->next_ticket;
     struct member *m = call ? member_of(fold, rec->comm) : NULL;
     int err = 0;
-    if (fresh && ticket > fold->next_ticket && fold->next_ticket != 0) {
-        roll_fold_lost(fold);
+    if (fresh && ticket > fold->next_ticket) {
+        if (fold->next_ticket != 0) {
+            roll_fold_lost(fold);
+        }
+        fold->losses++;
     }
     note_host(fold, rec, ticket, now_ns);
     fold->next_ticket = fresh ? ticket + 1 : fold->next_ticket;
     fold->last_ns = now_ns;
     fold->told_quiet = false;
-    fold->at_work = call || (fold->at_work && !(class == ROLL_CLASS_SYNC && has_returned(rec)));
+    fold->at_work =
+        call || class == ROLL_CLASS_RMA || (fold->at_work && !(class == ROLL_CLASS_SYNC && has_returned(rec)));
     if (!call) {
-        take_other(fold, rec, fresh);
-        return 0;
+        return take_other(fold, rec, fresh);
     }
     if (!m) { /* on no communicator that is known: the engine decides what that means */
         hint(fold, NULL, ROLL_HINT_OTHER, 0);
@@ -437,6 +504,8 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
 
 void roll_fold_lost(roll_fold_t *fold)
 {
+    fold->losses++;
+    roll_observed_lost(fold->observed);
     for (size_t i = 0; i < fold->members; i++) {
         struct member *m = fold->member[i];
         if (m) {
@@ -491,6 +560,12 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
             cut_member(fold->member[i], out);
         }
     }
+    uint64_t from = fold->likes > LIKES ? fold->likes - LIKES : 0;
+    for (uint64_t i = fold->likes_told > from ? fold->likes_told : from; i < fold->likes; i++) {
+        roll_digest_add_like(out, &fold->like[i % LIKES]);
+    }
+    fold->likes_told = fold->likes;
+    roll_observed_cut(fold->observed, out);
     for (uint32_t i = 0; i < fold->threads; i++) {
         struct inside *t = &fold->inside[i];
         if (t->ticket != 0 && !t->told && now_ns - t->since_ns >= fold->inside_ns) {
@@ -519,6 +594,13 @@ void roll_fold_again(roll_fold_t *fold)
             m->moved = m->sums_moved = true;
         }
     }
+    fold->likes_told = 0;
+    roll_observed_again(fold->observed);
+}
+
+uint64_t roll_fold_observed(const roll_fold_t *fold, uint32_t step)
+{
+    return roll_observed_begin(fold->observed, step);
 }
 
 bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *out)

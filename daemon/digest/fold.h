@@ -1,5 +1,6 @@
 /*
- * fold.h: the calls of one rank, folded: one hash for each 64 collectives of a communicator, a sum for its messages.
+ * fold.h: the calls of one rank, folded: one hash for each 64 collectives of a communicator, a sum for its messages
+ * and a hash for each 64 of a pair, and what `moe_core` has observed (observe.h).
  *
  * A fold is fed what an engine would be fed of this rank, at a few nanoseconds a record, and tells what is new since it
  * was asked last. Pure: no clock, no input or output. One thread per fold.
@@ -32,6 +33,10 @@ void roll_fold_lost(roll_fold_t *fold);
 void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out);
 /* Makes the next cut tell everything that is still known: the receiver was started anew. */
 void roll_fold_again(roll_fold_t *fold);
+
+/* The ticket from which on all is there that the rank has observed since a step (roll_observed_step of digest.h);
+ * UINT64_MAX: nothing is wanted of it. */
+uint64_t roll_fold_observed(const roll_fold_t *fold, uint32_t step);
 
 /* Where the rank stands, for who begins to feed its newest records to an engine (roll_engine_place): the i-th of them,
  * from 0; false: there is no such. */

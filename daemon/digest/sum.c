@@ -9,11 +9,15 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
+#include "daemon/digest/like.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WINDOWS_MOST (UINT32_MAX / ROLL_DIGEST_WINDOW) /* a higher number than collectives can have */
+#define LIKES        (1u << 14) /* places of which is remembered what was told first: 1 MiB, when there are any */
+#define SHARES       (1u << 11) /* sums of shares that may be under way */
 #define OPEN         128u /* windows of a communicator that are remembered: its members may be 8,192 calls apart */
 
 /* What one child tells of one communicator. */
@@ -55,6 +59,8 @@ struct roll_sum {
     size_t levels, room;
     struct roll_map at;   /* key of a communicator -> its number */
     struct roll_map cell; /* cell_key -> number of the cell */
+    struct roll_likes likes;
+    struct roll_shares shares;
     struct roll_digest hints;
     struct roll_sum_figures figures;
 };
@@ -81,6 +87,8 @@ void roll_sum_destroy(roll_sum_t **pointer)
     free(sum->level);
     roll_map_fini(&sum->at);
     roll_map_fini(&sum->cell);
+    roll_likes_fini(&sum->likes);
+    roll_shares_fini(&sum->shares);
     roll_digest_fini(&sum->hints);
     free(sum);
     *pointer = NULL;
@@ -217,6 +225,15 @@ static int take_messages(struct roll_sum *sum, uint32_t child, const struct roll
     return 0;
 }
 
+static int take_like(struct roll_sum *sum, const struct roll_digest_like *like)
+{
+    int news = roll_likes_take(&sum->likes, like, LIKES);
+    if (news > 0) {
+        hint(sum, like->key, (enum roll_digest_why)like->why, like->seq);
+    }
+    return news < 0 ? news : 0;
+}
+
 int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns)
 {
     int err = 0, one;
@@ -234,6 +251,14 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
     }
     for (size_t i = 0; i < d->sums; i++) {
         one = take_messages(sum, child, &d->messages[i], now_ns);
+        err = err ? err : one;
+    }
+    for (size_t i = 0; i < d->likes; i++) {
+        one = take_like(sum, &d->like[i]);
+        err = err ? err : one;
+    }
+    for (size_t i = 0; i < d->shares; i++) {
+        one = roll_shares_take(&sum->shares, child, &d->share[i], SHARES);
         err = err ? err : one;
     }
     for (size_t i = 0; i < d->hints; i++) {
@@ -357,8 +382,44 @@ static void pass_on(struct level *c, struct roll_digest *up)
     c->moved = false;
 }
 
+/* The communicator of this key, if all its members, or some of them, are below this level; else NULL. */
+static const struct level *known_level(const struct roll_sum *sum, uint64_t key)
+{
+    uint32_t at = roll_map_get(&sum->at, key);
+    return at != ROLL_MAP_NONE && sum->level[at].members != 0 ? &sum->level[at] : NULL;
+}
+
+/* What must be alike was compared when it came. The level above gets what members elsewhere may tell, too; and of a sum
+ * of shares, when all members below have told theirs. */
+static void cut_likes(struct roll_sum *sum, struct roll_digest *up)
+{
+    struct roll_like *l;
+    struct roll_share *s;
+    struct roll_digest_share all;
+    while ((l = roll_likes_next(&sum->likes)) != NULL) {
+        const struct level *c = known_level(sum, l->first.key);
+        l->told = true;
+        if (!sum->config.is_root && !(c && c->members == c->size)) {
+            roll_digest_add_like(up, &l->first);
+        }
+    }
+    while ((s = roll_shares_next(&sum->shares, &all)) != NULL) {
+        const struct level *c = known_level(sum, s->key);
+        if (!c || all.members < c->members || !isfinite(all.part) || !isfinite(all.size)) {
+            continue;
+        }
+        s->over = true;
+        if (c->members != c->size && !sum->config.is_root) {
+            roll_digest_add_share(up, &all);
+        } else if (all.members == c->size && roll_share_is_wrong(&all, c->size)) {
+            hint(sum, s->key, ROLL_HINT_OBSERVED, all.seq);
+        }
+    }
+}
+
 void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
 {
+    cut_likes(sum, up);
     for (size_t i = 0; i < sum->levels; i++) {
         struct level *c = &sum->level[i];
         if (c->moved) {
@@ -392,6 +453,8 @@ void roll_sum_again(roll_sum_t *sum)
         c->moved = c->sums_moved = true;
         c->judged = c->judged > OPEN ? c->judged - OPEN : 0;
     }
+    roll_likes_again(&sum->likes);
+    roll_shares_again(&sum->shares);
 }
 
 void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out)

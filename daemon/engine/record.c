@@ -323,6 +323,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     struct member *m;
     s->late = s->late || (s->records == 0 && ticket > 0);
     s->gap = s->gap || (s->records == 0 && ticket > 0); /* the process is watched from the middle of a step on */
+    if (class == ROLL_CLASS_MOE) {
+        (void)source_certain(s, rec); /* that step is the one of which the next observation tells, compared or not */
+    }
     s->records++;
     e->records++;
     if (class != ROLL_CLASS_POLL) { /* a watchdog polls on while its rank hangs */

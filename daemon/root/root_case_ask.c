@@ -48,6 +48,8 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
             w.low = h->seq;
         } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
             w.classes |= h->seq;
+        } else if (h->key == key && h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step)) {
+            w.step = h->seq;
         }
     }
     return w;

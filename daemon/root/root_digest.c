@@ -210,11 +210,12 @@ static bool note_hints(struct roll_digested *d, const struct roll_digest *up, ui
         struct roll_frame_want w = roll_case_want(d, h->key);
         bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
         bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
+        bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
         bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
-        if (differs || messages || (others && h->key != 0)) {
+        if (differs || messages || observed || (others && h->key != 0)) {
             roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
         }
-        further = further || differs || messages || (others && d->scoped);
+        further = further || differs || messages || observed || (others && d->scoped);
         uint64_t due = is_urgent(h) ? now : now + GATHER_NS;
         d->due_ns = !d->pending || due < d->due_ns ? due : d->due_ns;
         d->pending = true;

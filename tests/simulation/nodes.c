@@ -284,7 +284,7 @@ static uint64_t begin_of(struct nodes *n, struct rank_node *k, const struct roll
             }
         }
     }
-    uint64_t begin = roll_excerpt_begin(records, want, wants, n->how.history);
+    uint64_t begin = roll_excerpt_begin(records, k->fold, want, wants, n->how.history);
     uint64_t former = n->begin[k - n->rank];
     return n->opened > 1 && former < begin ? former : begin;
 }

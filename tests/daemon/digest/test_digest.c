@@ -14,6 +14,7 @@
 #include <stdint.h>
 /* cmocka.h needs the four above first. */
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -424,6 +425,16 @@ static void fill(struct roll_digest *d)
             d, &(struct roll_digest_front){
                    .key = KEY + i, .hash = i, .size = 8, .members = 2, .low = i, .high = i + 1, .differs = i % 2 == 1});
         roll_digest_add_messages(d, &sums);
+        roll_digest_add_like(
+            d, &(struct roll_digest_like){.key = KEY, .place = i, .hash = ~i, .why = ROLL_HINT_OBSERVED, .seq = i});
+        roll_digest_add_share(d, &(struct roll_digest_share){.key = KEY,
+                                                             .place = i,
+                                                             .part = i,
+                                                             .size = i + 1,
+                                                             .least = -HUGE_VAL,
+                                                             .most = i,
+                                                             .members = 3,
+                                                             .seq = i});
         roll_digest_add_hint(d, KEY, (enum roll_digest_why)(i % 8 + 1), i);
     }
 }
@@ -445,6 +456,8 @@ static void bytes_say_the_same_in_pieces_of_any_size(void **state)
         assert_int_equal(back.windows, d.windows);
         assert_int_equal(back.fronts, d.fronts);
         assert_int_equal(back.sums, d.sums);
+        assert_int_equal(back.likes, d.likes);
+        assert_int_equal(back.shares, d.shares);
         assert_int_equal(back.hints, d.hints);
         for (size_t i = 0; i < d.fronts; i++) {
             assert_true(back.window[i].key == d.window[i].key && back.window[i].hash == d.window[i].hash &&
@@ -454,12 +467,14 @@ static void bytes_say_the_same_in_pieces_of_any_size(void **state)
                         back.front[i].low == d.front[i].low && back.front[i].high == d.front[i].high &&
                         back.front[i].differs == d.front[i].differs);
             assert_memory_equal(&back.messages[i], &d.messages[i], sizeof(d.messages[i]));
+            assert_memory_equal(&back.like[i], &d.like[i], sizeof(d.like[i]));
+            assert_memory_equal(&back.share[i], &d.share[i], sizeof(d.share[i]));
             assert_memory_equal(&back.hint[i], &d.hint[i], sizeof(d.hint[i]));
         }
         roll_digest_fini(&back);
     }
     struct roll_digest_cursor cursor = {0};
-    assert_int_equal(roll_digest_encode(&d, &cursor, bytes, 39),
+    assert_int_equal(roll_digest_encode(&d, &cursor, bytes, 47),
                      0); /* no part has room: the caller does not turn for ever */
     roll_digest_fini(&d);
 }
@@ -473,8 +488,8 @@ static void bytes_that_are_cut_or_lie_are_refused_whole(void **state)
     fill(&d);
     size_t n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
     for (size_t cut = 0; cut < n; cut++) {
-        assert_int_equal(roll_digest_decode(bytes, cut, &back), cut < 16 ? ROLL_E_SHORT : ROLL_E_SIZE);
-        assert_int_equal(back.windows + back.fronts + back.sums + back.hints, 0);
+        assert_int_equal(roll_digest_decode(bytes, cut, &back), cut < 24 ? ROLL_E_SHORT : ROLL_E_SIZE);
+        assert_int_equal(back.windows + back.fronts + back.sums + back.likes + back.shares + back.hints, 0);
     }
     bytes[n] = 0;
     assert_int_equal(roll_digest_decode(bytes, n + 1, &back), ROLL_E_SIZE); /* something behind the end */
@@ -482,6 +497,12 @@ static void bytes_that_are_cut_or_lie_are_refused_whole(void **state)
     memcpy(bytes, &many, sizeof(many));
     assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_SIZE);
     assert_int_equal(back.windows, 0);
+    /* A share that is no number would be everybody's above. */
+    roll_digest_clear(&d);
+    roll_digest_add_share(&d, &(struct roll_digest_share){.key = KEY, .part = NAN, .members = 1});
+    cursor = (struct roll_digest_cursor){0};
+    n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
+    assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_SIZE);
     roll_digest_fini(&d);
     roll_digest_fini(&back);
 }
@@ -513,16 +534,16 @@ static void an_excerpt_holds_what_is_asked_for(void **state)
     message(&r, ROLL_OP_RECV, 2, 5, 0); /* 202 */
     struct roll_excerpt_records records = {.from = &r, .record = record_of, .next = r.next};
     struct roll_excerpt_want want = {.comm = 1, .low = UINT32_MAX};
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 100);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 100);
     r.rec[100].seal = roll_seal(100, ROLL_STATE_RETURNED);
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 193);
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 5000), 0);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 193);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 5000), 0);
     want.low = r.seq - 20;
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 181);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 181);
     want.low = 103;
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 101); /* and the group whole */
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 101); /* and the group whole */
     want = (struct roll_excerpt_want){.comm = 1, .low = UINT32_MAX, .classes = 1};
-    assert_int_equal(roll_excerpt_begin(&records, &want, 1, 10), 105);
+    assert_int_equal(roll_excerpt_begin(&records, r.fold, &want, 1, 10), 105);
     struct roll_fold_place *list;
     size_t n;
     assert_int_equal(roll_excerpt_places(&records, r.fold, 193, &list, &n), 0);

@@ -2,7 +2,7 @@
 """The hazards of docs/MOE.md, each as a program of moe_train that has it, with its healthy twin: what rollcall says of
 both.
 
-usage: check_hazards.py BIN_DIR
+usage: check_hazards.py BIN_DIR [OPTION of rollcall run]...
 
 Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what
 rollcall does not see.
@@ -91,7 +91,8 @@ def faults(tmp, number):
     case = CASES[number]
     wrong = []
     sick, healthy = (os.path.join(tmp, f"{number}-{twin}.json") for twin in ("sick", "healthy"))
-    argv = {out: command(PROGRAMS, case.ranks, out, ["--policy", "observe"], [*options.split(), *STEPS, *WATCHDOG])
+    argv = {out: command(PROGRAMS, case.ranks, out, ["--policy", "observe", *sys.argv[2:]],
+                         [*options.split(), *STEPS, *WATCHDOG])
             for out, options in ((sick, case.sick), (healthy, case.healthy))}
     done = run(argv[healthy])
     if findings(read(healthy)) or done.returncode != 0:

@@ -2,7 +2,7 @@
 """The main job end to end: moe_train under rollcall, each case judged against what the job itself says about its empty
 ranks.
 
-usage: check_job.py BIN_DIR CASE
+usage: check_job.py BIN_DIR CASE [--digest]
 """
 import collections
 import json
@@ -14,6 +14,7 @@ import tempfile
 from job import LIMIT_S, Programs, check, command, findings, losses, read, run, run_until, show
 
 BIN, CASE = sys.argv[1:3]
+MORE = sys.argv[3:]  # options of rollcall run
 PROGRAMS = Programs(BIN)
 ROLLCALL, TRAIN = PROGRAMS.rollcall, PROGRAMS.train
 KEPT = ("code", "certainty", "culprits", "comm", "seq", "step", "microbatch", "layer", "phase", "field", "waiting",
@@ -121,12 +122,20 @@ LAYOUTS = [
 
 
 def layouts(tmp):
-    """Healthy jobs of every dispatcher and layout, with collectives of a layer on several communicators: no finding."""
-    for more in LAYOUTS:
+    """Healthy jobs of every dispatcher and layout, with collectives of a layer on several communicators: no finding.
+    Compared by digests, facts about tensors included, what ranks observe asks for no records: not even a note is said,
+    which a rank without tokens would give. Where a busy machine makes a rank stand, records are asked for all the same:
+    such a run says nothing about that, and is made again."""
+    for more in LAYOUTS + [[*more, "--facts"] for more in LAYOUTS if MORE]:
         options = ["--steps", "8", "--layers", "2", "--hidden", "32", "--ffn", "32", "--topk", "2", *more]
-        done, verdicts = under_rollcall(tmp, 4, [], options)
-        check(done.returncode == 0 and len(losses(done.stdout)) == 8, f"{more}: status {done.returncode}", done.stderr)
-        check(not findings(verdicts), f"{more}: false alarm", show(verdicts))
+        for _ in range(20 if MORE else 1):
+            done, verdicts = under_rollcall(tmp, 4, MORE, options)
+            check(done.returncode == 0 and len(losses(done.stdout)) == 8, f"{more}: status {done.returncode}",
+                  done.stderr)
+            check(not findings(verdicts), f"{more}: false alarm", show(verdicts))
+            if not verdicts:
+                break
+        check(not MORE or not verdicts, f"{more}: records were asked for each time", show(verdicts))
 
 
 def advise(tmp):
@@ -186,7 +195,7 @@ def injected(tmp):
     for fault, codes, ranks, end in INJECTED:
         options = ["--steps", "12", "--inject", f"{fault}:rank=1:step=5", "--timeout", "3" if end in (WATCHDOG, KILLED)
                    else str(LIMIT_S)]
-        argv = command(PROGRAMS, ranks, out, ["--grace", "1"], options)
+        argv = command(PROGRAMS, ranks, out, ["--grace", "1", *MORE], options)
         found, status, _ = run_until(argv, out, (lambda found: found) if end is NAMED else (lambda found: False),
                                      LIMIT_S)
         good = [v for v in found if v["code"] in codes and v["culprits"] == [1]]
