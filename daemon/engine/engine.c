@@ -168,6 +168,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
         return rc;
     }
     e->source[e->sources] = s;
+    e->live++;
     *source = e->sources++;
     return 0;
 }
@@ -225,7 +226,9 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     if (state != s->proc) {
         e->ended += source_alive(s) && (state == ROLL_PROC_DEAD || state == ROLL_PROC_FINISHED);
         e->enrolled += !source_alive(s); /* a process that was taken for ended by mistake is back */
+        e->live -= source_alive(s);
         s->proc = state;
+        e->live += source_alive(s);
         e->proc_changes++;
         source_stir(e, source);
         s->proc_ns = e->clock;

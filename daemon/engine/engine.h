@@ -220,7 +220,8 @@ struct roll_engine_summary {
     uint32_t step;        /* the furthest that a rank has told; else learned (model/round.c); ROLL_STEP_NONE */
     bool step_is_learned; /* about so many: from what repeats in the calls of one rank */
 };
-void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out);
+void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out); /* looks at all sources and slots */
+uint32_t roll_engine_live(const roll_engine_t *e);                                 /* sources_live alone, at once */
 
 /* For the faces (top, why, metrics): read-only views. Strings and sets are borrowed until the next feeding call. */
 struct roll_view_source {

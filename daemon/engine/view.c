@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+uint32_t roll_engine_live(const roll_engine_t *e)
+{
+    return e->live;
+}
+
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out)
 {
     *out = (struct roll_engine_summary){.calls = e->calls,
@@ -18,11 +23,11 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
                                         .findings = e->findings,
                                         .lost = e->lost,
                                         .sources = e->sources,
+                                        .sources_live = e->live,
                                         .comms = e->comms,
                                         .step = ROLL_STEP_NONE};
     for (uint32_t i = 0; i < e->sources; i++) {
         uint32_t step = e->source[i]->step;
-        out->sources_live += source_alive(e->source[i]);
         out->step = step != ROLL_STEP_NONE && (out->step == ROLL_STEP_NONE || step > out->step) ? step : out->step;
     }
     if (out->step == ROLL_STEP_NONE) {

@@ -126,12 +126,8 @@ static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t
 {
     size_t seen = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
-        const struct roll_peer *peer = root->peers[i];
-        size_t here = 0;
-        for (size_t k = 0; k < peer->used && now - peer->seen_ns < HEARD_NS; k++) {
-            const struct roll_peer_stream *s = &peer->streams[k];
-            here += s->run == run && s->live && s->fresh;
-        }
+        struct roll_peer *peer = root->peers[i];
+        size_t here = now - peer->seen_ns < HEARD_NS ? roll_peers_fresh(peer, run) : 0;
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
     return seen >= live && !behind;
@@ -141,12 +137,10 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
-        struct roll_engine_summary summary;
-        roll_engine_summary(roll_feed_engine(run->feed), &summary);
+        uint32_t live = roll_engine_live(roll_feed_engine(run->feed));
         roll_digested_look(root, run, now, false);
-        roll_feed_clock_see(&run->clock, now,
-                            all_seen(root, run, summary.sources_live, now, behind) && !roll_digested_waits(run));
-        if (roll_feed_clock_is_due(&run->clock, now, summary.sources_live > 0)) {
+        roll_feed_clock_see(&run->clock, now, all_seen(root, run, live, now, behind) && !roll_digested_waits(run));
+        if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);

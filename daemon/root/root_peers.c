@@ -99,6 +99,7 @@ static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stre
         return NULL;
     }
     struct roll_peer_stream *s = &peer->streams[peer->used++];
+    peer->counted = 0;
     *s = (struct roll_peer_stream){.stream = stream, .run = run};
     return s;
 }
@@ -107,6 +108,7 @@ static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stre
 static void drop_stream(struct roll_peer *peer, struct roll_peer_stream *s)
 {
     *s = peer->streams[--peer->used];
+    peer->counted = 0;
     roll_map_fini(&peer->stream_at);
     for (size_t i = 0; i < peer->used; i++) {
         (void)roll_map_add(&peer->stream_at, peer->streams[i].stream, (uint32_t)i);
@@ -117,6 +119,20 @@ static void clear_streams(struct roll_peer *peer)
 {
     roll_map_fini(&peer->stream_at);
     peer->used = 0;
+    peer->counted = 0;
+}
+
+size_t roll_peers_fresh(struct roll_peer *peer, const struct roll_run *run)
+{
+    if (peer->counted != run->id) {
+        peer->counted = run->id;
+        peer->counted_fresh = 0;
+        for (size_t i = 0; i < peer->used; i++) {
+            const struct roll_peer_stream *s = &peer->streams[i];
+            peer->counted_fresh += s->run == run && s->live && s->fresh;
+        }
+    }
+    return peer->counted_fresh;
 }
 
 static bool holds_live(const struct roll_peer *peer)
@@ -332,6 +348,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->due = s->urgent = true;
     note_due(root, peer);
     s->fresh = false;
+    peer->counted = 0;
     roll_digested_ring(run, frame);
 }
 
@@ -383,7 +400,9 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->fed += frame->head.count;
     if (frame->head.type == ROLL_FRAME_STATUS) {
         s->urgent = true;
+        bool counts = s->live && s->fresh;
         note_status(s, frame);
+        peer->counted = counts == (s->live && s->fresh) ? peer->counted : 0;
     }
     root->batches += frame->head.type == ROLL_FRAME_RECORDS;
 }

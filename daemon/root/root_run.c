@@ -28,9 +28,7 @@
 
 bool roll_run_live(const struct roll_run *run)
 {
-    struct roll_engine_summary summary;
-    roll_engine_summary(roll_feed_engine(run->feed), &summary);
-    return summary.sources_live > 0;
+    return roll_engine_live(roll_feed_engine(run->feed)) > 0;
 }
 
 void roll_run_destroy(struct roll_run **pointer)

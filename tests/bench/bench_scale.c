@@ -9,7 +9,8 @@
  *
  *   ROLL_BENCH_SCALE=16384:32:4[:w]   a row of 16,384 ranks, 32 times slower, with 4 wrong calls; several with commas.
  *                                     Behind the last colon, what is done: wrong calls, a stall (s), the death of an
- *                                     agent (a), of the root (r), of a node (n); all when there is none
+ *                                     agent (a), of the root (r), of a node (n); all when there is none. With d there
+ *                                     are no relays: all agents come to the root by tcp with CURVE
  */
 #include "tests/bench/bench_scale.h"
 #include "tests/bench/bench.h"
@@ -17,10 +18,12 @@
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -46,10 +49,10 @@ static json_t *row_json(struct scale_measured *m)
                   "rings_s", m->rings_s, "begin_s", m->begin_s, "begin_cpu_s", m->begin_cpu, "calls_per_s", m->calls,
                   "root_core", m->root, "relay_core", m->relay, "relay_most_core", m->relay_most, "agent_core",
                   m->agent, "into_root_bytes_per_s", m->into_root, "writers_late_ms", m->late_ms);
-    json_t *rest =
-        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i,s:i,s:i}", "root_mib", m->root_mib, "relay_mib", m->relay_mib,
-                  "agent_mib", m->agent_mib, "status_ms", m->status_ms, "why_ms", m->why_ms, "runs_ms", m->runs_ms,
-                  "tried", (int)m->tried, "told", (int)m->told, "named", (int)m->named, "others", (int)m->others);
+    json_t *rest = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i,s:i,s:i,s:i}", "root_mib", m->root_mib, "relay_mib",
+                             m->relay_mib, "agent_mib", m->agent_mib, "status_ms", m->status_ms, "why_ms", m->why_ms,
+                             "runs_ms", m->runs_ms, "tried", (int)m->tried, "told", (int)m->told, "named",
+                             (int)m->named, "others", (int)m->others, "opened", (int)m->opened);
     json_t *faults =
         json_pack("{s:f,s:f,s:s,s:f,s:f,s:b,s:f,s:i,s:i,s:f,s:s,s:s,s:i}", "still_s", m->still_s, "still_cpu_s",
                   m->still_cpu_s, "still_code", m->still_code, "again_s", m->again_s, "again_cpu_s", m->again_cpu,
@@ -88,6 +91,7 @@ static int run_row(const char *spec)
         setrlimit(RLIMIT_NOFILE, &files);
     }
     roll_log_init(true);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct scale_measured m = {.factor = factor};
     int err = scale_measure(ranks, trials, only[0] ? only : NULL, &m);
     json_t *row = row_json(&m);
@@ -175,8 +179,8 @@ static void print_row(const json_t *r, FILE *table)
         "    memory, most: root %.0f MiB, relay %.0f MiB, agent %.2f MiB; status %.0f ms, why %.0f ms, runs %.0f ms\n",
         real_of(r, "root_mib"), real_of(r, "relay_mib"), real_of(r, "agent_mib"), real_of(r, "status_ms"),
         real_of(r, "why_ms"), real_of(r, "runs_ms"));
-    fprintf(table, "    all begin at once: %.2f s, root busy %.2f s (rings made in %.0f s)\n", real_of(r, "begin_s"),
-            real_of(r, "begin_cpu_s"), real_of(r, "rings_s"));
+    fprintf(table, "    all begin at once: %.2f s, root busy %.2f s (rings made in %.0f s); cases for nothing: %.0f\n",
+            real_of(r, "begin_s"), real_of(r, "begin_cpu_s"), real_of(r, "rings_s"), real_of(r, "opened"));
     fprintf(
         table,
         "    wrong calls told: %.0f of %.0f, %.0f with the rank at once, p50 %.0f ms, p99 %.0f ms; others told %.0f\n",

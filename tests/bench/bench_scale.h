@@ -40,6 +40,7 @@ struct scale_board {
 struct scale_fleet {
     char dir[64], keys[96], console[128], root_at[256];
     uint32_t ranks, nodes, hosts, relays; /* hosts: the last one has one node alone */
+    bool direct;                          /* there are no relays, and agents come to the root by tcp with CURVE */
     pid_t root, relay[SCALE_HOSTS], writer[SCALE_HOSTS], agent[SCALE_HOSTS];
     char door[SCALE_HOSTS][256];
     struct scale_board *board;
@@ -55,7 +56,7 @@ pid_t scale_fork_writers(const struct scale_fleet *f, uint32_t host);
 pid_t scale_fork_agents(const struct scale_fleet *f, uint32_t host);
 
 /* bench_scale_fleet.c: processes */
-int scale_open(struct scale_fleet *f, uint32_t ranks);
+int scale_open(struct scale_fleet *f, uint32_t ranks, bool direct);
 void scale_close(struct scale_fleet *f);
 int scale_start_root(struct scale_fleet *f, const char *listen);
 /* A console that is connected to the root, in place of the one that was; it hears of all verdicts from `from` on, 0:
@@ -75,6 +76,7 @@ struct scale_measured {
     double rings_s;            /* real: to make all rings */
     double begin_s, begin_cpu; /* until all ranks were announced; processor time of the root meanwhile */
     double calls, root, relay, relay_most, agent, into_root, late_ms; /* each second, calm; of a core */
+    uint32_t opened; /* cases until then: records were looked at for nothing */
     double root_mib, relay_mib, agent_mib;
     double status_ms, why_ms, runs_ms;
     uint32_t tried, told, named, others;

@@ -16,6 +16,7 @@
 #include "trace/def.h"
 #include "trace/err.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define CAPACITY UINT32_C(2048) /* records of a ring: 4 s */
+#define CAPACITY UINT32_C(4096) /* records of a ring: 8 s, and what an excerpt looks back is half of that */
 #define TICK_NS  UINT64_C(20000000)
 #define BURST    40u /* calls in a tick, four times as many as are due: who was held up makes good for it */
 
@@ -210,13 +211,17 @@ static void run_agents(const struct scale_fleet *f, uint32_t host)
     char why[256] = "";
     uint32_t first = scale_first_node(f, host), nodes = scale_nodes_of(f, host);
     uint32_t relay = host + 1 == f->hosts && f->relays ? f->relays - 1 : host;
-    const char *door = f->relays ? f->door[relay] : f->console;
+    const char *door = f->relays ? f->door[relay] : f->direct ? f->root_at : f->console;
     struct node *node = calloc(nodes, sizeof(*node));
     void *context = zmq_ctx_new();
     bool good = node && context && roll_curve_load(f->keys, false, &keys, why, sizeof(why)) == 0;
     if (context) {
         zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 8192);
     }
+    /* Thousands of agents of one user have no inotify for each, and each would say so. */
+    int nowhere = open("/dev/null", O_WRONLY);
+    (void)dup2(nowhere, STDERR_FILENO);
+    close(nowhere);
     atomic_fetch_add(&f->board->agents, 1);
     while (atomic_load(&f->board->go) == 0) {
         usleep(1000);

@@ -7,11 +7,12 @@
  * of processor time stay real. To give the daemons a factor of their own was rejected: each interval in them would have
  * to know of it, and what is measured would be another program.
  *
- * The load of this machine is hidden as well: an agent looks whether the ranks of its node get a processor, and what it
- * would see here is the other nodes.
+ * The other nodes on this machine are hidden as well: an agent looks whether the ranks of its node get a processor, and
+ * reads what every process of its node has mapped; here it would see the load, and the processes, of all nodes.
  *
  *   ROLL_SLOW_FACTOR=8 ROLL_SLOW_MONO=NS ROLL_SLOW_REAL=NS: what both clocks showed when slow time began
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +37,7 @@ static int (*real_nanosleep)(clockid_t, int, const struct timespec *, struct tim
 static int (*real_poll)(struct pollfd *, nfds_t, int);
 static int (*real_epoll_wait)(int, struct epoll_event *, int, int);
 static int (*real_open)(const char *, int, ...);
+static DIR *(*real_opendir)(const char *);
 
 static int64_t number(const char *name)
 {
@@ -56,6 +58,7 @@ __attribute__((constructor)) static void begin(void)
         real_poll = (int (*)(struct pollfd *, nfds_t, int))next("poll");
         real_epoll_wait = (int (*)(int, struct epoll_event *, int, int))next("epoll_wait");
         real_open = (int (*)(const char *, int, ...))next("open");
+        real_opendir = (DIR * (*)(const char *)) next("opendir");
         real_gettime = (int (*)(clockid_t, struct timespec *))next("clock_gettime");
         mono_began = number("ROLL_SLOW_MONO");
         real_began = number("ROLL_SLOW_REAL");
@@ -203,4 +206,10 @@ VISIBLE int open64(const char *path, int flags, ...)
     unsigned mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(list, unsigned) : 0;
     va_end(list);
     return open(path, flags, mode);
+}
+
+VISIBLE DIR *opendir(const char *path)
+{
+    begin();
+    return real_opendir(strcmp(path, "/proc") == 0 ? "/proc/self/ns" : path);
 }

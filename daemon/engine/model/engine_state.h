@@ -78,7 +78,7 @@ struct roll_engine {
     uint32_t silences;  /* how often the agent of a rank has fallen silent */
     bool sight_changed; /* `starved` and `unheard` have to be found anew */
     struct source **source;
-    uint32_t sources;
+    uint32_t sources, live; /* live: those whose processes have not ended */
     size_t source_room;
     uint32_t *newest; /* by rank in the job: 1 + the number of its newest process in `source` */
     size_t newest_room;
