@@ -12,6 +12,7 @@
 #include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
+#include "trace/ident.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -266,25 +267,28 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
  * nobody has. */
 static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
 {
-    size_t bytes = strlen(host) + strlen(dir) + 2, at = 0;
+    size_t bytes = strlen(host) + strlen(dir) + 2, step = 0, used = root->places_used;
     char *name = malloc(bytes);
     if (!name) {
         return UINT32_MAX;
     }
     snprintf(name, bytes, "%s\n%s", host, dir);
-    while (at < root->places_used && strcmp(root->places[at], name) != 0) {
-        at++;
+    uint64_t hash = roll_hash64(0, name, bytes - 1);
+    uint32_t at = roll_map_each(&root->place_at, hash, &step);
+    while (at != ROLL_MAP_NONE && strcmp(root->places[at], name) != 0) {
+        at = roll_map_each(&root->place_at, hash, &step);
     }
-    if (at < root->places_used) {
+    if (at != ROLL_MAP_NONE) {
         free(name);
-        return (uint32_t)at;
+        return at;
     }
-    if (at == MAX_PEERS || ROLL_GROW(root->places, root->places_room, at + 1) != 0) {
+    if (used == MAX_PEERS || ROLL_GROW(root->places, root->places_room, used + 1) != 0 ||
+        roll_map_add(&root->place_at, hash, (uint32_t)used) != 0) {
         free(name);
         return UINT32_MAX;
     }
     root->places[root->places_used++] = name;
-    return (uint32_t)at;
+    return (uint32_t)used;
 }
 
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now)
@@ -321,10 +325,12 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     struct roll_run *run;
+    struct roll_feed_stream view;
     int err = roll_feed_run_of(frame, job, &restart);
     if (!err) {
         err = roll_run_of(root, job, restart, &run);
     }
+    bool known = !err && roll_feed_find(run->feed, frame->head.stream, &view);
     if (!err) {
         err = roll_run_frame(root, run, frame, raw, bytes);
     }
@@ -343,7 +349,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         roll_remedy_ask(peer, run);
         roll_remedy_resend(peer, run);
         roll_run_tell_settings(run, peer, frame->head.stream);
-        take_over(root, peer, frame->head.stream);
+        if (known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
+            take_over(root, peer, frame->head.stream);
+        }
     }
     s->due = s->urgent = true;
     note_due(root, peer);
@@ -507,6 +515,7 @@ void roll_peers_fini(roll_root_t *root)
         free(root->places[--root->places_used]);
     }
     free(root->places);
+    roll_map_fini(&root->place_at);
     free(root->peers);
     free(root->due);
 }

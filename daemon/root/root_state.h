@@ -146,6 +146,7 @@ struct roll_root {
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
+    struct roll_map place_at;        /* a hash of such a name -> its number */
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
