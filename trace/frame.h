@@ -48,7 +48,8 @@ enum roll_frame_type {
     ROLL_FRAME_DIGEST = 23,   /* agent -> root; payload: a digest (daemon/digest/digest_bytes.h); stream = epoch of one
                                  ring of the run; first = calls that went into the sender's digests so far */
     ROLL_FRAME_EXCERPT = 24,  /* both ways; first = number of the excerpt, 0: no more. Root -> agent: struct
-                                 roll_frame_excerpt; agent -> root: the ring's header, or nothing. docs/FRAME.md */
+                                 roll_frame_excerpt; agent -> root: the ring's header, or nothing and a flag of
+                                 ROLL_EXCERPT_... docs/FRAME.md */
     ROLL_FRAME_PLACE = 25,    /* agent -> root: where the ring comes in; first = ticket of the first record that
                                  follows; payload: struct roll_frame_place, as many as there are */
 };
@@ -127,13 +128,28 @@ _Static_assert(sizeof(struct roll_frame_ack) == 16, "part of the wire format");
 #define ROLL_ACK_DIGEST 1u /* the run is compared by digests: no records are sent but those that are asked for */
 #define ROLL_ACK_KEEP   2u /* the ring is kept when its process has ended: its records may be asked for */
 
-/* Which records the root wants of each ring of a run: the newest `history`, and what the wants say besides. */
+/* Which records the root wants of each ring of a run: the newest `history`, what the wants say besides, and a number
+ * of those that are written from then on. */
 struct roll_frame_excerpt {
     uint64_t history;
-    uint32_t wants; /* struct roll_frame_want, that many, follow */
-    uint32_t reserved;
+    uint64_t most;   /* of those that are there: no more than these; 0: no bound */
+    uint64_t follow; /* of those that come later: so many; 0: no bound */
+    uint32_t wants;  /* struct roll_frame_want, that many, follow */
+    uint32_t scope;  /* enum roll_excerpt_scope */
 };
-_Static_assert(sizeof(struct roll_frame_excerpt) == 16, "part of the wire format");
+_Static_assert(sizeof(struct roll_frame_excerpt) == 32, "part of the wire format");
+/* The rings of which something is wanted. */
+enum roll_excerpt_scope {
+    ROLL_EXCERPT_EVERYONE = 0,
+    ROLL_EXCERPT_CONCERNED = 1, /* those of members of the communicators of the wants, of processes that have ended
+                                   badly or are stopped, and those that have given a hint of their own */
+};
+/* Flags of an agent's EXCERPT without payload. */
+#define ROLL_EXCERPT_ALL   1u /* all that there was has been sent */
+#define ROLL_EXCERPT_ASIDE 2u /* the ring is not concerned: nothing of it is sent */
+#define ROLL_EXCERPT_CUT   4u /* `follow` records have been sent: what the rank does from here on is not told */
+#define ROLL_EXCERPT_SHORT 8u /* with ALL: of what was wanted something is not in the ring any more, or above `most`   \
+                               */
 struct roll_frame_want {
     uint64_t key;     /* of a communicator */
     uint32_t low;     /* the first collective that is wanted */

@@ -152,13 +152,14 @@ int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring 
     if (!f) {
         return ROLL_E_NOMEM;
     }
-    if (ring->link == ROLL_LINK_LIVE && d->run[f->run].number != 0 && !f->copy) {
+    bool live = ring->link == ROLL_LINK_LIVE;
+    if (live && d->run[f->run].number != f->number) {
         int err = roll_agent_excerpt_begin(d, f);
         if (err) {
             return err;
         }
     }
-    int64_t sent = f->copy && ring->link == ROLL_LINK_LIVE ? roll_agent_excerpt_pump(d, f, now) : 0;
+    int64_t sent = live && f->number != 0 ? roll_agent_excerpt_pump(d, f, now) : 0;
     if (sent < 0) {
         return sent;
     }
@@ -224,6 +225,7 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
         if (f->run == at && f->ring->link == ROLL_LINK_LIVE) {
             roll_digest_clear(&d->digest);
             roll_fold_cut(f->fold, when, &d->digest);
+            f->hinted = f->hinted || d->digest.hints > 0;
             int err = roll_sum_take(run->sum, f->child, &d->digest, now);
             told = told && !d->digest.short_of_memory && err != ROLL_E_NOMEM;
             if (!told) {

@@ -24,7 +24,11 @@ struct folded {
     struct roll_fold_place *place; /* owned; to be sent before its first record */
     size_t places;
     uint64_t begin, end; /* the excerpt's first ticket, and the one behind what was there when it began */
-    bool begun, placed, all;
+    uint64_t number;     /* of the excerpt that this is; 0: none */
+    bool begun, placed, all, cut;
+    bool aside;  /* nothing is wanted of this ring */
+    bool lacks;  /* of what is wanted something is not there any more */
+    bool hinted; /* it has given a hint of its own since it was looked at last */
 };
 
 struct folded_run {
@@ -35,9 +39,8 @@ struct folded_run {
     uint64_t told_ns, stream; /* stream: epoch of one of its rings */
     uint32_t children, rings;
     uint64_t number; /* of the excerpt that is asked for; 0 = none */
-    uint64_t history;
-    struct roll_frame_want *want; /* owned; by key, ascending */
-    uint32_t wants;
+    struct roll_frame_excerpt ask;
+    struct roll_frame_want *want; /* owned; by key, ascending; ask.wants of them */
     struct roll_digest said; /* its newest hints: a digest tells a hint once, and a root may have been started anew */
     bool again;              /* they are told again */
 };
@@ -62,7 +65,8 @@ struct turn {
 };
 
 /* agent_excerpt.c */
-/* Opens the second reader of a ring and finds where it begins. 0, NOMEM, or as roll_ring_open. */
+/* Finds whether something is wanted of a ring, and opens its second reader where it begins. 0, NOMEM, or as
+ * roll_ring_open. */
 int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f);
 void roll_agent_excerpt_end(struct folded *f);
 /* Ends those of all rings of a run. */

@@ -8,6 +8,7 @@
 
 #include "daemon/digest/excerpt.h"
 #include "trace/err.h"
+#include "trace/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +23,15 @@ void roll_agent_excerpt_end(struct folded *f)
     free(f->place);
     f->place = NULL;
     f->places = 0;
-    f->begun = f->placed = f->all = false;
+    f->number = 0;
+    f->begun = f->placed = f->all = f->cut = f->aside = f->lacks = false;
 }
 
 void roll_agent_excerpts_end(struct roll_agent_digests *d, uint32_t run)
 {
     for (size_t i = 0; i < d->used; i++) {
         if (d->ring[i]->run == run) {
+            d->ring[i]->hinted = d->ring[i]->hinted && !d->ring[i]->all; /* what it hinted at has been looked at */
             roll_agent_excerpt_end(d->ring[i]);
         }
     }
@@ -46,52 +49,100 @@ static int by_key(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What is wanted of one communicator of the ring: what the root says, and what this node knows by itself. */
+static const struct roll_frame_want *named(const struct folded_run *run, uint64_t key)
+{
+    struct roll_frame_want want = {.key = key};
+    return run->ask.wants ? bsearch(&want, run->want, run->ask.wants, sizeof(*run->want), by_key) : NULL;
+}
+
+/*
+ * What is wanted of one communicator of the ring: what the root says, and what this node knows by itself. Of a
+ * communicator that neither speaks of, a level between them knows that its members agree: the history is enough.
+ */
 static struct roll_excerpt_want want_of(const struct folded_run *run, const struct comm_of_ring *comm)
 {
     struct roll_sum_place place;
-    struct roll_frame_want key = {.key = comm->key};
-    const struct roll_frame_want *w =
-        run->wants ? bsearch(&key, run->want, run->wants, sizeof(*run->want), by_key) : NULL;
+    const struct roll_frame_want *w = named(run, comm->key);
     bool here = roll_sum_place(run->sum, comm->key, &place) && place.size != 0 && place.members == place.size;
     struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0};
-    want.low = here ? place.low : w ? w->low : 0;
+    want.low = here ? place.low : w ? w->low : UINT32_MAX;
     if (here && w && w->low < want.low) {
         want.low = w->low;
     }
     return want;
 }
 
-int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
+static bool is_concerned(const struct folded_run *run, const struct folded *f)
+{
+    const struct roll_agent_ring *ring = f->ring;
+    enum roll_proc_state proc = roll_agent_ring_proc(ring);
+    int32_t status = atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
+    bool failed = proc == ROLL_PROC_DEAD || proc == ROLL_PROC_STOPPED ||
+                  (proc == ROLL_PROC_FINISHED && status != 0 && status != ROLL_EXIT_UNKNOWN);
+    bool concerned = run->ask.scope != ROLL_EXCERPT_CONCERNED || failed || f->hinted;
+    for (size_t i = 0; i < f->comms && !concerned; i++) {
+        concerned = named(run, f->comm[i].key) != NULL;
+    }
+    return concerned;
+}
+
+/* Finds where the excerpt begins, and what the rank had done before. */
+static int find_begin(struct roll_agent_digests *d, struct folded *f)
 {
     const struct folded_run *run = &d->run[f->run];
-    struct roll_excerpt_want *want = calloc(f->comms + 1, sizeof(*want));
-    int err = want ? roll_agent_ring_new(f->ring->path, &f->copy) : ROLL_E_NOMEM;
-    if (err) {
-        free(want);
-        return err;
-    }
     struct roll_agent_ring *copy = f->copy;
-    if (copy->pidfd >= 0) { /* the agent's own reader watches the process */
-        close(copy->pidfd);
-        copy->pidfd = -1;
+    struct roll_excerpt_want *want = calloc(f->comms + 1, sizeof(*want));
+    if (!want) {
+        return ROLL_E_NOMEM;
     }
-    copy->second = true;
-    copy->link = ROLL_LINK_LIVE;
     uint64_t head = roll_agent_ring_head(copy), slots = copy->map.mask + 1;
     struct roll_excerpt_records records = {
         .from = copy, .record = record_of, .next = f->next, .oldest = head > slots ? head - slots : 0};
+    if (run->ask.most != 0 && records.next > run->ask.most && records.oldest < records.next - run->ask.most) {
+        records.oldest = records.next - run->ask.most;
+    }
     records.oldest = records.oldest < records.next ? records.oldest : records.next;
     for (size_t i = 0; i < f->comms; i++) {
         want[i] = want_of(run, &f->comm[i]);
     }
-    f->begin = roll_excerpt_begin(&records, want, f->comms, run->history);
+    f->begin = roll_excerpt_begin(&records, want, f->comms, run->ask.history);
     f->end = f->next;
-    err = roll_excerpt_places(&records, f->fold, f->begin, &f->place, &f->places);
+    int err = roll_excerpt_places(&records, f->fold, f->begin, &f->place, &f->places);
+    for (size_t i = 0; !err && f->begin != 0 && i < f->places; i++) { /* what is wanted lies before the beginning */
+        const struct roll_fold_place *p = &f->place[i];
+        for (size_t k = 0; p->op == ROLL_OP_NONE && k < f->comms; k++) {
+            f->lacks = f->lacks || (want[k].comm == p->comm && want[k].low < p->next);
+        }
+    }
     copy->sent = copy->acked = f->begin;
     free(want);
+    return err;
+}
+
+int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
+{
+    const struct folded_run *run = &d->run[f->run];
+    roll_agent_excerpt_end(f);
+    if (!is_concerned(run, f)) {
+        f->number = run->number;
+        f->aside = true;
+        return 0;
+    }
+    int err = roll_agent_ring_new(f->ring->path, &f->copy);
+    if (err) {
+        return err;
+    }
+    if (f->copy->pidfd >= 0) { /* the agent's own reader watches the process */
+        close(f->copy->pidfd);
+        f->copy->pidfd = -1;
+    }
+    f->copy->second = true;
+    f->copy->link = ROLL_LINK_LIVE;
+    err = find_begin(d, f);
     if (err) {
         roll_agent_excerpt_end(f);
+    } else {
+        f->number = run->number;
     }
     return err;
 }
@@ -108,7 +159,7 @@ static int send_place(struct roll_agent_digests *d, struct folded *f)
         out[i] = (struct roll_frame_place){
             .comm = p->comm, .op = p->op, .sure = p->sure, .peer = p->peer, .next = p->next, .made = p->made};
     }
-    struct roll_frame_head head = {.type = ROLL_FRAME_PLACE, .stream = f->copy->map.header->epoch, .first = f->begin};
+    struct roll_frame_head head = {.type = ROLL_FRAME_PLACE, .stream = f->ring->map.header->epoch, .first = f->begin};
     int err = d->send(d->ctx, head, out, f->places * sizeof(*out), &seq);
     f->placed = f->placed || err == 0;
     free(out);
@@ -133,22 +184,43 @@ static int send_excerpt(void *ctx, struct roll_frame_head head, const void *payl
     }
 }
 
-static int send_mark(struct roll_agent_digests *d, const struct folded *f, const void *payload, size_t bytes)
+static int send_mark(struct roll_agent_digests *d, const struct folded *f, const void *payload, uint32_t flags)
 {
     uint64_t seq;
     struct roll_frame_head head = {
-        .type = ROLL_FRAME_EXCERPT, .stream = f->copy->map.header->epoch, .first = d->run[f->run].number};
-    return d->send(d->ctx, head, payload, bytes, &seq);
+        .type = ROLL_FRAME_EXCERPT, .flags = flags, .stream = f->ring->map.header->epoch, .first = f->number};
+    return d->send(d->ctx, head, payload, payload ? ROLL_RING_HEADER_BYTES : 0, &seq);
+}
+
+/* As much as was wanted has been sent: the reader is not needed any more. */
+static int cut(struct roll_agent_digests *d, struct folded *f)
+{
+    int err = send_mark(d, f, NULL, ROLL_EXCERPT_CUT);
+    if (!err) {
+        f->cut = true;
+        roll_agent_ring_destroy(&f->copy);
+    }
+    return err;
 }
 
 /* A queue that is full ends the turn; the next one goes on there. */
 int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, uint64_t now)
 {
     struct roll_agent_ring *copy = f->copy;
+    uint64_t follow = d->run[f->run].ask.follow;
     struct turn turn = {d, f, now};
     struct roll_agent_out out = {send_excerpt, &turn, d->buffer};
     int64_t total = 0, n = 1;
-    int err = f->begun ? 0 : send_mark(d, f, copy->map.header, ROLL_RING_HEADER_BYTES);
+    int err = 0;
+    if (f->aside && !f->begun) {
+        err = send_mark(d, f, NULL, ROLL_EXCERPT_ASIDE);
+        f->begun = err == 0;
+        return err;
+    }
+    if (!copy) {
+        return 0;
+    }
+    err = f->begun ? 0 : send_mark(d, f, copy->map.header, 0);
     if (err) {
         return err;
     }
@@ -158,6 +230,9 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
     /* The places are those of the fold, so the excerpt never runs ahead of it. It comes as far as the fold did, behind
      * records that nobody will write any more, too. */
     copy->upto = f->ring->sent;
+    if (follow != 0 && copy->upto > f->end + follow) {
+        copy->upto = f->end + follow;
+    }
     for (int i = 0; i < TURNS && n > 0; i++) {
         n = roll_agent_ring_pump(copy, &out, now);
         copy->acked = copy->sent; /* nothing is sent twice: what a link loses is asked for anew, from the beginning */
@@ -167,8 +242,11 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
         n = send_place(d, f);
     }
     if (n >= 0 && !f->all && copy->sent >= f->end) {
-        n = send_mark(d, f, NULL, 0);
+        n = send_mark(d, f, NULL, ROLL_EXCERPT_ALL | (f->lacks ? ROLL_EXCERPT_SHORT : 0));
         f->all = n == 0;
+    }
+    if (n >= 0 && f->all && follow != 0 && copy->sent >= f->end + follow && f->ring->sent > copy->sent) {
+        n = cut(d, f);
     }
     return n < 0 && total == 0 ? n : total;
 }
@@ -203,15 +281,15 @@ void roll_agent_digests_ask(roll_agent_digests_t *d, const struct roll_frame *fr
     }
     free(run->want);
     run->want = want;
-    run->wants = ask.wants;
-    run->history = ask.history;
+    run->ask = ask;
 }
 
 bool roll_agent_digests_lacks(const roll_agent_digests_t *d, const struct roll_agent_ring *ring, uint64_t head)
 {
     for (size_t i = 0; d && i < d->used; i++) {
         const struct folded *f = d->ring[i];
-        if (f->ring == ring && d->run[f->run].number != 0) {
+        uint64_t number = f->ring == ring ? d->run[f->run].number : 0;
+        if (number != 0 && !(f->number == number && (f->aside || f->cut))) {
             return !f->copy || !f->all || f->copy->sent < head;
         }
     }

@@ -161,6 +161,11 @@ int roll_engine_group(roll_engine_t *e, const struct roll_group_name *group);
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n);
 /* Tickets [first, first+count) of a source are lost for good. */
 int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t count);
+/*
+ * The members' calls [first, upto) of a communicator differ by what somebody has heard who has no records of them, and
+ * the records are not to be had any more. Says a note of it. 0; NOTFOUND (no such communicator).
+ */
+int roll_engine_unjudged(roll_engine_t *e, uint64_t comm_key, uint32_t first, uint32_t upto);
 /* Tells what has become of the process behind a source. */
 int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status);
 /* What an agent saw that is in no ring: a process in which NCCL is at work, but of which no call was seen. Borrowed. */

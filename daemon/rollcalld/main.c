@@ -167,6 +167,8 @@ static int make_root(struct daemon *d)
                                   .expected = d->expected,
                                   .stacks_auto = o->stacks_auto,
                                   .digest = o->digest && !o->stream,
+                                  .case_ranks = o->case_ranks,
+                                  .case_records = o->case_records,
                                   .stall_ns = o->stall_ns,
                                   .suspect_ns = o->suspect_ns,
                                   .linger_s = o->linger_s,

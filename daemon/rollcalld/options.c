@@ -148,6 +148,15 @@ static int take_ms(const struct roll_option *option, const char *text, void *int
     return good ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
 }
 
+static int take_count(const struct roll_option *option, const char *text, void *into)
+{
+    unsigned long n;
+    bool good = number(text, 1, UINT32_MAX, &n);
+    (void)option;
+    *(uint64_t *)into = good ? n : 0;
+    return good ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
 static int take_stacks(const struct roll_option *option, const char *text, void *into)
 {
     bool is_auto = strcmp(text, "auto") == 0;
@@ -316,6 +325,11 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
         {"digest", 0, ROLL_OPT_FLAG, NULL,
          "compare calls by digests where they are made; ask for records on a difference", &out->digest},
         {"stream", 0, ROLL_OPT_FLAG, NULL, "send every record to the root (default)", &out->stream},
+        {"case-ranks", 0, ROLL_OPT_OWN, "N",
+         "with digests: on a difference, ask all of up to N ranks, of more those concerned (default 1024)",
+         &(struct roll_option_own){take_count, &out->case_ranks, "not a number from 1"}},
+        {"case-records", 0, ROLL_OPT_OWN, "N", "with digests: ask them for about N records (default 2097152)",
+         &(struct roll_option_own){take_count, &out->case_records, "not a number from 1"}},
         {"stall-ms", 0, ROLL_OPT_OWN, "N", "look into an incomplete operation after N ms (default 500)",
          &(struct roll_option_own){take_ms, &out->stall_ns, "not a number of milliseconds from 1"}},
         {"suspect-ms", 0, ROLL_OPT_OWN, "N",

@@ -26,6 +26,7 @@ struct roll_options {
     int ready_fd; /* -1 = none */
     bool stacks_auto;
     bool digest, stream; /* neither: stream */
+    uint64_t case_ranks, case_records; /* 0 = the root's own */
     uint64_t stall_ns, suspect_ns;
 };
 

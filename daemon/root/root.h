@@ -34,6 +34,8 @@ struct roll_root_options {
     const struct roll_expected
         *expected;                  /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */
     bool digest;                    /* runs are compared by digests, and records asked for where they differ */
+    uint64_t case_ranks;            /* up to so many ranks all are asked; 0 = 1,024 */
+    uint64_t case_records;          /* records that all of them together are asked for, about; 0 = 2,097,152 */
     bool stacks_auto;               /* take the stacks of each verdict's culprits */
     unsigned linger_s;              /* end so long after the last live rank; 0 = never */
     pid_t parent;                   /* while this process lives the linger time does not run; 0 = none */

@@ -1,10 +1,13 @@
 /*
- * root_case.c: a case: the records that are asked for where digests do not agree, and the engine that judges them.
+ * root_case.c: a case: the engine that judges the records which were asked for (root_case_ask.c) where digests do not
+ * agree.
  *
- * Every ring's newest records are asked for. They are kept until all rings have sent theirs, and then go to an engine
- * of the case's own, places first, so that no rank looks behind because its records came later; from there on the
- * engine sees everything that comes. To ask only the members of the communicator that differs was rejected: what a rank
- * waits for may stand on any other one.
+ * What comes is kept until all rings that were asked have sent theirs, and then goes to an engine of the case's own,
+ * places first, so that no rank looks behind because its records came later. From there on the engine sees what ranks
+ * do next, so that what stands is told from what goes on, up to a number of records: a job that goes on would send all
+ * it does. Of a rank that has come so far, and of ranks that were not asked, the engine is told that they are not
+ * heard, which is no evidence. To stop at what was there when it was asked for was rejected: a rank that is late would
+ * look as one that stands.
  */
 #include "daemon/root/root_digest.h"
 
@@ -12,16 +15,13 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/verdict/verdict.h"
-#include "daemon/wire/net.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define HOLD_MOST (60000 * ROLL_MS) /* between two cases, after some that found nothing new */
-#define WANTS     16384u            /* communicators that an EXCERPT names; of others everything is asked for */
-#define HISTORY   512u              /* records of each ring that are asked for besides */
-#define RECORDS   (1u << 21)        /* history of all rings together, about */
+#define HOLD_MOST  (60000 * ROLL_MS) /* between two cases, after some that found nothing new */
+#define STAGE_MOST (512u << 20)      /* bytes of frames that are kept until all have sent theirs */
 
 /* verdicts */
 
@@ -43,11 +43,37 @@ static uint64_t number_of(const struct roll_digested *d, uint64_t number)
     return number != 0 && number <= d->saids ? d->said[number - 1] : 0;
 }
 
+/*
+ * Whether a verdict of the case rests on ranks of which nothing was asked, or nothing more is known. A communicator
+ * that no hint has named was asked of some members only; and that somebody is not heard is the case's own doing.
+ */
+static bool is_half_seen(const struct roll_digested *d, const struct roll_verdict *v)
+{
+    if (v->code == ROLL_VERDICT_AGENT_SILENT) {
+        for (size_t i = 0; i < d->rings; i++) {
+            if (d->ring[i].aside || d->ring[i].cut) {
+                return true;
+            }
+        }
+        return false;
+    }
+    return d->scoped && v->certainty != ROLL_NOTE && v->comm_key != 0 && !roll_case_is_hinted(d, v->comm_key);
+}
+
 static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *copy, uint64_t *number)
 {
     struct roll_digested *d = run->digested;
     struct roll_verdict *v = &copy->said;
     bool retires = roll_verdict_retires(v) != 0;
+    *number = 0;
+    if (!retires && is_half_seen(d, v)) {
+        if (v->comm_key != 0 && !roll_case_is_hinted(d, v->comm_key)) {
+            roll_digest_add_hint(&d->hints, v->comm_key, ROLL_HINT_STANDS, 0);
+            d->wider = true;
+        }
+        roll_verdict_copy_destroy(&copy);
+        return;
+    }
     v->supersedes = number_of(d, v->supersedes);
     v->confirms = number_of(d, v->confirms);
     v->withdraws = number_of(d, v->withdraws);
@@ -85,145 +111,12 @@ void roll_digested_verdicts(roll_root_t *root, struct roll_run *run)
     }
 }
 
-/* asking */
-
-struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t key)
-{
-    struct roll_sum_place place = {0};
-    bool known = roll_sum_place(d->sum, key, &place) && place.members != 0;
-    struct roll_frame_want w = {.key = key, .low = UINT32_MAX};
-    if (known) {
-        w.low = place.members == place.size ? place.low : 0;
-    }
-    for (size_t i = 0; i < d->hints.hints; i++) {
-        const struct roll_digest_hint *h = &d->hints.hint[i];
-        if (h->key == key && h->why == ROLL_HINT_DIFFERS && h->seq < w.low) {
-            w.low = h->seq;
-        } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
-            w.classes |= h->seq;
-        }
-    }
-    return w;
-}
-
-static void want_add(const struct roll_digested *d, struct roll_frame_excerpt *ask, uint64_t key)
-{
-    struct roll_frame_want *list = (struct roll_frame_want *)(void *)(ask + 1), w = roll_case_want(d, key);
-    for (uint32_t i = 0; i < ask->wants; i++) {
-        if (list[i].key == key) {
-            return;
-        }
-    }
-    if (ask->wants < WANTS && (w.low != UINT32_MAX || w.classes != 0)) {
-        memcpy(&list[ask->wants++], &w, sizeof(w));
-    }
-}
-
-static struct roll_frame_excerpt *ask_new(const struct roll_digested *d, size_t *bytes)
-{
-    struct roll_frame_excerpt *ask = malloc(sizeof(*ask) + WANTS * sizeof(struct roll_frame_want));
-    struct roll_sum_place place;
-    uint64_t key, history = RECORDS / (d->rings + 1);
-    if (!ask) {
-        return NULL;
-    }
-    *ask = (struct roll_frame_excerpt){.history = history < HISTORY ? history : HISTORY};
-    for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */
-        if (d->hints.hint[i].key != 0) {
-            want_add(d, ask, d->hints.hint[i].key);
-        }
-    }
-    struct roll_frame_want *list = (struct roll_frame_want *)(void *)(ask + 1);
-    uint32_t hinted = ask->wants;
-    for (size_t i = 0; ask->wants < WANTS && roll_sum_at(d->sum, i, &key, &place); i++) {
-        bool is_hinted = false;
-        for (uint32_t k = 0; k < hinted && !is_hinted; k++) {
-            is_hinted = list[k].key == key;
-        }
-        if (!is_hinted && place.members != 0) {
-            list[ask->wants++] = roll_case_want(d, key);
-        }
-    }
-    *bytes = sizeof(*ask) + ask->wants * sizeof(*list);
-    return ask;
-}
-
-/* Sends an EXCERPT to an agent, or to all that hold rings of the run; ask NULL: no more is wanted. */
-static void send_ask(const struct roll_run *run, const struct roll_peer *peer, const void *ask, size_t bytes)
-{
-    for (size_t i = 0; i < peer->used; i++) {
-        if (peer->streams[i].run == run) {
-            struct roll_frame_head head = {
-                .type = ROLL_FRAME_EXCERPT, .stream = peer->streams[i].stream, .first = run->digested->number};
-            int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask, bytes);
-            if (err) {
-                roll_log(ROLL_LOG_WARNING, "root: the agent on %s cannot be asked for records of %s.%u: %s", peer->host,
-                         run->job, run->restart, roll_strerror(err));
-            }
-            return;
-        }
-    }
-}
-
-static void ask_all(roll_root_t *root, const struct roll_run *run)
-{
-    size_t bytes = 0;
-    struct roll_frame_excerpt *ask = run->digested->number ? ask_new(run->digested, &bytes) : NULL;
-    for (size_t i = 0; i < root->peers_used; i++) {
-        if (!root->peers[i]->gone) {
-            send_ask(run, root->peers[i], ask, bytes);
-        }
-    }
-    run->digested->unasked = false;
-    free(ask);
-}
-
-static void ask(const struct roll_run *run, const struct roll_peer *peer)
-{
-    size_t bytes = 0;
-    struct roll_frame_excerpt *ask = run->digested->number ? ask_new(run->digested, &bytes) : NULL;
-    if (ask) {
-        send_ask(run, peer, ask, bytes);
-    }
-    free(ask);
-}
-
-static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
-{
-    for (size_t k = 0; k < peer->used; k++) {
-        const struct digested_ring *r =
-            peer->streams[k].run == run ? roll_digested_ring_of(run->digested, peer->streams[k].stream) : NULL;
-        if (r && !r->all) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
-{
-    bool all = run->digested->rings > 0;
-    for (size_t i = 0; i < root->peers_used && all; i++) {
-        all = root->peers[i]->gone || has_sent(run, root->peers[i]);
-    }
-    return all;
-}
-
-void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
-{
-    run->digested->unasked = false;
-    for (size_t i = 0; i < root->peers_used; i++) {
-        if (!root->peers[i]->gone && !has_sent(run, root->peers[i])) {
-            ask(run, root->peers[i]);
-        }
-    }
-}
-
 static void clear_stage(struct roll_digested *d)
 {
     while (d->staged > 0) {
         free(d->stage[--d->staged].raw);
     }
+    d->stage_bytes = 0;
 }
 
 /* the life of a case */
@@ -235,7 +128,7 @@ static void end_case(struct roll_run *run)
     clear_stage(d);
     roll_feed_destroy(&d->feed);
     d->saids = 0;
-    d->fed = d->news = false;
+    d->fed = d->news = d->wider = d->unjudged = false;
     d->number = 0;
 }
 
@@ -260,12 +153,13 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     d->opened_ns = d->asked_ns = d->rest_ns = now;
     d->pending = false;
     for (size_t i = 0; i < d->rings; i++) {
-        d->ring[i].begun = d->ring[i].all = false;
+        roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
     }
-    roll_log(ROLL_LOG_INFO, "root: %s.%u: calls do not agree, or stand: their records are asked for (%llu)", run->job,
-             run->restart, (unsigned long long)d->number);
-    ask_all(root, run);
+    roll_case_measure(root, d);
+    roll_log(ROLL_LOG_INFO, "root: %s.%u: calls do not agree, or stand: their records are asked for (%llu%s)", run->job,
+             run->restart, (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "");
+    roll_case_ask_all(root, run);
 }
 
 void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
@@ -276,7 +170,7 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     end_case(run);
     roll_digest_clear(&d->hints);
     d->again = 0;
-    ask_all(root, run);
+    roll_case_ask_all(root, run);
 }
 
 static void feed_one(struct roll_run *run, const struct roll_frame *frame)
@@ -329,7 +223,7 @@ bool roll_case_went_on(struct roll_run *run)
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
         struct digested_ring *r = roll_digested_ring_of(d, v.info.stream);
         bool live = v.proc == ROLL_PROC_RUNNING || v.proc == ROLL_PROC_STOPPED;
-        if (r && live) {
+        if (r && live && !r->aside && !r->cut) {
             all = all && v.last_ns > r->last_ns;
             r->last_ns = v.last_ns;
         }
@@ -362,14 +256,14 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
             feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
                       sizeof(status));
         }
-        struct roll_frame_sight sight = {.heard = r->all && view.heard, .starved = view.starved};
+        struct roll_frame_sight sight = {.heard = r->all && !r->cut && view.heard, .starved = view.starved};
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight, sizeof(sight));
     }
     clear_stage(d);
     d->fed = true;
     run->judge = d->feed;
     (void)roll_case_went_on(run); /* from here on it is seen who goes on */
-    d->rest_ns = now;
+    d->fed_ns = d->rest_ns = now;
 }
 
 /* input */
@@ -382,21 +276,60 @@ void roll_case_ring(struct roll_run *run, const struct digested_ring *ring)
     }
 }
 
+/* A rank of which no more comes stays unheard, whatever is said of its process: what that has done last is not known.
+ */
 int roll_case_process(struct roll_run *run, const struct roll_frame *frame)
 {
-    return run->digested->fed ? roll_feed_frame(run->digested->feed, frame) : 0;
+    const struct digested_ring *r = roll_digested_ring_of(run->digested, frame->head.stream);
+    bool seen = run->digested->fed && r && !r->aside && !r->cut;
+    return seen ? roll_feed_frame(run->digested->feed, frame) : 0;
 }
 
-static int stage(struct roll_digested *d, const void *raw, size_t bytes)
+/* No more comes of this ring, or is kept. */
+static void cut_ring(struct roll_run *run, struct digested_ring *r)
 {
+    struct roll_frame_sight sight = {.heard = 0};
+    r->cut = true;
+    if (run->digested->fed) {
+        feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight, sizeof(sight));
+    }
+}
+
+static int stage(struct roll_run *run, struct digested_ring *r, const void *raw, size_t bytes)
+{
+    struct roll_digested *d = run->digested;
+    if (d->stage_bytes + bytes > STAGE_MOST) {
+        cut_ring(run, r);
+        return ROLL_E_LIMIT;
+    }
     int err = ROLL_GROW(d->stage, d->stage_room, d->staged + 1);
     uint8_t *copy = err ? NULL : malloc(bytes);
     if (!copy) {
+        cut_ring(run, r);
         return ROLL_E_NOMEM;
     }
     memcpy(copy, raw, bytes);
     d->stage[d->staged++] = (struct staged){copy, bytes};
+    d->stage_bytes += bytes;
     return 0;
+}
+
+/* What an agent says of its part of the case: it begins, or what has become of it. */
+static void take_mark(struct roll_run *run, struct digested_ring *r, const struct roll_frame *frame)
+{
+    bool ours = frame->head.first == run->digested->number;
+    uint32_t flags = frame->head.flags;
+    if (frame->head.payload != 0 || !ours) {
+        roll_digested_renew(r);
+        r->begun = ours && frame->head.payload != 0;
+        return;
+    }
+    r->aside = (flags & ROLL_EXCERPT_ASIDE) != 0;
+    r->all = r->all || (r->begun && (flags & ROLL_EXCERPT_ALL) != 0);
+    r->lacks = r->lacks || (flags & ROLL_EXCERPT_SHORT) != 0;
+    if ((flags & ROLL_EXCERPT_CUT) != 0 && r->begun) {
+        cut_ring(run, r);
+    }
 }
 
 int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const void *raw, size_t bytes)
@@ -407,15 +340,42 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
         return 0;
     }
     if (frame->head.type == ROLL_FRAME_EXCERPT) {
-        bool ours = frame->head.first == d->number;
-        r->all = ours && r->begun && frame->head.payload == 0;
-        r->begun = ours;
+        take_mark(run, r, frame);
         return 0;
     }
-    if (!r->begun) {
+    if (!r->begun || r->cut) {
         return 0;
     }
-    return d->fed ? roll_feed_frame(d->feed, frame) : stage(d, raw, bytes);
+    return d->fed ? roll_feed_frame(d->feed, frame) : stage(run, r, raw, bytes);
+}
+
+/* what cannot be judged */
+
+static bool said_of(const struct roll_run *run, uint64_t key)
+{
+    for (size_t i = run->verdicts.used; i-- > 0;) {
+        const struct roll_verdict *v = &run->verdicts.at[i]->said;
+        if (v->comm_key == key && v->certainty != ROLL_NOTE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void roll_case_tell_unjudged(struct roll_run *run)
+{
+    struct roll_digested *d = run->digested;
+    bool lacks = false;
+    d->unjudged = true;
+    for (size_t i = 0; i < d->rings && !lacks; i++) {
+        lacks = d->ring[i].lacks;
+    }
+    for (size_t i = 0; i < d->hints.hints && lacks; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        if (h->why == ROLL_HINT_DIFFERS && !said_of(run, h->key)) {
+            (void)roll_engine_unjudged(roll_feed_engine(d->feed), h->key, h->seq, h->seq + ROLL_DIGEST_WINDOW);
+        }
+    }
 }
 
 void roll_case_fini(struct roll_digested *d)

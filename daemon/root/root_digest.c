@@ -15,14 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_NS  (100 * ROLL_MS)
-#define STAND_NS (250 * ROLL_MS)
-#define STAGE_NS (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
-#define NEW_NS   (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS  (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS  (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
-#define AGAIN    3u               /* how often a case is begun anew because a later hint looks further back */
+#define LOOK_NS   (100 * ROLL_MS)
+#define STAND_NS  (250 * ROLL_MS)
+#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
+#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
+#define GATHER_NS (300 * ROLL_MS)  /* where ranks stand, others will stand soon, and are asked together with them */
+#define SETTLE_NS (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
+#define AGAIN     4u /* how often a case is begun anew because a later hint looks further back, or names others */
 
 int roll_digested_new(struct roll_run *run)
 {
@@ -87,9 +89,15 @@ json_t *roll_digested_json(const struct roll_run *run)
     const struct roll_digested *d = run->digested;
     struct roll_sum_figures f;
     roll_sum_figures(d->sum, &f);
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:s}", "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts,
-                     "hints", (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
-                     (json_int_t)d->opened, "records",
+    size_t asked = 0, cut = 0;
+    for (size_t i = 0; i < d->rings && d->number != 0; i++) {
+        asked += d->ring[i].begun;
+        cut += d->ring[i].cut;
+    }
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "windows", (json_int_t)f.windows, "fronts",
+                     (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
+                     (json_int_t)(f.refused + d->refused), "opened", (json_int_t)d->opened, "asked", (json_int_t)asked,
+                     "cut", (json_int_t)cut, "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");
@@ -115,7 +123,7 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
         *r = (struct digested_ring){.stream = frame->head.stream, .header = header};
     }
     memcpy(r->header, frame->payload, ROLL_RING_HEADER_BYTES);
-    r->begun = r->all = false; /* its agent begins anew, and sends all that is asked for again */
+    roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
     d->unasked = true;
 }
@@ -154,6 +162,7 @@ static int take_status(roll_root_t *root, struct roll_run *run, const struct rol
                   (s.proc_state == ROLL_PROC_FINISHED && s.exit_status != 0 && s.exit_status != ROLL_EXIT_UNKNOWN);
     if (r) {
         d->failed = d->failed || (failed && !r->failed);
+        d->wider = d->wider || (failed && !r->failed && (r->aside || r->cut));
         r->failed = failed;
         r->head = s.head;
     }
@@ -188,8 +197,15 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
 
 /* looking */
 
-/* Notes the hints of this moment. Returns whether one of them looks further back than what has been asked for. */
-static bool note_hints(struct roll_digested *d, const struct roll_digest *up)
+/* A wrong call is there as soon as it is told of; where somebody stands, nothing is urgent. */
+static bool is_urgent(const struct roll_digest_hint *h)
+{
+    return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
+}
+
+/* Notes the hints of this moment. Returns whether one of them asks for what has not been asked for: records further
+ * back, or those of other members. */
+static bool note_hints(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
 {
     bool further = false;
     for (size_t i = 0; i < up->hints; i++) {
@@ -197,13 +213,80 @@ static bool note_hints(struct roll_digested *d, const struct roll_digest *up)
         struct roll_frame_want w = roll_case_want(d, h->key);
         bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
         bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
-        if (differs || messages) {
+        bool others = h->key != 0 && !roll_case_is_hinted(d, h->key);
+        if (differs || messages || others) {
             roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
-            further = true;
+            further = further || differs || messages || d->scoped;
         }
+        uint64_t due = is_urgent(h) ? now : now + GATHER_NS;
+        d->due_ns = !d->pending || due < d->due_ns ? due : d->due_ns;
         d->pending = true;
     }
     return further;
+}
+
+/* What the digests say at this moment. */
+static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
+{
+    struct roll_digested *d = run->digested;
+    struct roll_digest up = {0};
+    d->look_ns = now;
+    roll_sum_cut(d->sum, now, &up);
+    if (last) { /* nobody is left who could move: what stands now stands for good */
+        roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
+    }
+    bool further = note_hints(d, &up, now);
+    roll_digest_fini(&up);
+    if (d->number == 0) {
+        return;
+    }
+    d->pending = false;
+    d->wider = d->wider || further;
+    if (d->wider && d->again < AGAIN && (last || now - d->opened_ns > GATHER_NS)) {
+        d->again++;
+        roll_case_open(root, run, now);
+    }
+}
+
+/* The end of a case: everybody whose records come has gone on, or so many do that those who stand are nobody's trouble,
+ * and were looked at for as long as the engine is patient. */
+static bool is_over(struct roll_run *run, uint64_t now)
+{
+    const struct roll_digested *d = run->digested;
+    struct roll_engine_config config;
+    roll_engine_settings(roll_feed_engine(d->feed), &config);
+    bool cut = false;
+    for (size_t i = 0; i < d->rings && !cut; i++) {
+        cut = d->ring[i].cut;
+    }
+    bool went_on = roll_case_went_on(run);
+    return roll_run_live(run) && (went_on || (cut && now - d->opened_ns > REST_NS + 2 * config.suspect_ns));
+}
+
+/* The case that is open. */
+static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
+{
+    struct roll_digested *d = run->digested;
+    if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > STAGE_NS)) {
+        roll_case_feed(run, now);
+        roll_digested_verdicts(root, run);
+    }
+    /* Also when the others' records are judged already: an agent that lost its link begins anew, and sends nothing of
+     * the case until it is asked. */
+    if (now - d->asked_ns > (d->unasked ? NEW_NS : AGAIN_NS)) {
+        d->asked_ns = now;
+        roll_case_ask_again(root, run);
+    }
+    if (d->fed && !d->unjudged && (last || now - d->fed_ns > SETTLE_NS)) {
+        roll_case_tell_unjudged(run);
+        roll_digested_verdicts(root, run);
+    }
+    if (d->fed && !last && now - d->rest_ns > REST_NS) {
+        d->rest_ns = now;
+        if (is_over(run, now)) {
+            roll_case_close(root, run, now);
+        }
+    }
 }
 
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
@@ -221,39 +304,14 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         return;
     }
     if (last || now - d->look_ns >= LOOK_NS) {
-        struct roll_digest up = {0};
-        d->look_ns = now;
-        roll_sum_cut(d->sum, now, &up);
-        if (last) { /* nobody is left who could move: what stands now stands for good */
-            roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
-        }
-        bool further = note_hints(d, &up);
-        roll_digest_fini(&up);
-        if (d->number != 0) {
-            d->pending = false;
-        }
-        if (d->number != 0 && further && d->again < AGAIN) {
-            d->again++;
-            roll_case_open(root, run, now);
-        }
+        hear_digests(root, run, now, last);
     }
-    if (d->number == 0 && (d->failed || (d->pending && (last || now >= d->held_until_ns)))) {
+    /* Where a case asks everybody anyway, nothing need be gathered. */
+    bool due = d->pending && now >= d->held_until_ns && (now >= d->due_ns || roll_case_asks_everybody(root, d));
+    if (d->number == 0 && (d->failed || due || (d->pending && last))) {
         roll_case_open(root, run, now);
     }
-    if (d->number != 0 && !d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > STAGE_NS)) {
-        roll_case_feed(run, now);
-        roll_digested_verdicts(root, run);
-    }
-    /* Also when the others' records are judged already: an agent that lost its link begins anew, and sends nothing of
-     * the case until it is asked. */
-    if (d->number != 0 && now - d->asked_ns > (d->unasked ? NEW_NS : AGAIN_NS)) {
-        d->asked_ns = now;
-        roll_case_ask_again(root, run);
-    }
-    if (d->fed && !last && now - d->rest_ns > REST_NS) {
-        d->rest_ns = now;
-        if (roll_run_live(run) && roll_case_went_on(run)) {
-            roll_case_close(root, run, now);
-        }
+    if (d->number != 0) {
+        see_to_case(root, run, now, last);
     }
 }

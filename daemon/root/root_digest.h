@@ -15,7 +15,10 @@ struct digested_ring {
     uint64_t stream;
     uint8_t *header;  /* the payload of its RING frame; owned */
     uint64_t head;    /* tickets handed out in it, as its agent said last */
-    bool begun, all;  /* of the case that is open */
+    bool begun, all;  /* of the case that is open: its records come, and all that there were have come */
+    bool aside;       /* of that case: nothing is wanted of it */
+    bool cut;         /* of that case: no more of it is sent, or kept */
+    bool lacks;       /* of that case: its ring does not hold all that was wanted */
     bool failed;      /* its process has ended, and not in good order */
     uint64_t last_ns; /* of its rank's newest call when it was looked at last; polls show nobody going on */
 };
@@ -40,14 +43,18 @@ struct roll_digested {
     uint64_t over_ns; /* since when no process of the run lives; 0: some do */
     bool over_seen;   /* what they left was looked at */
     bool pending;     /* hints wait for a case */
+    uint64_t due_ns;  /* when they are acted on */
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
     uint64_t number; /* 0: none is */
     bool fed;
-    uint64_t opened_ns, asked_ns, rest_ns;
+    uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
+    bool scoped;          /* only the rings that are concerned are asked */
+    bool wider;           /* its engine has found something about a communicator of which not all were asked */
+    bool unjudged;        /* it was said what could not be judged */
     struct staged *stage; /* owned */
-    size_t staged, stage_room;
+    size_t staged, stage_room, stage_bytes;
     roll_feed_t *feed; /* owned */
     uint64_t *said;    /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
@@ -61,30 +68,49 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
     return at != ROLL_MAP_NONE ? &d->ring[at] : NULL;
 }
 
+/* Nothing of the open case is known of this ring. */
+static inline void roll_digested_renew(struct digested_ring *r)
+{
+    r->begun = r->all = r->aside = r->cut = r->lacks = false;
+}
+
 #define ROLL_CASE_HOLD_NS (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long */
 
-/* root_case.c: the records that are asked for, and the engine that judges them */
+/* root_case_ask.c: which records are asked for */
 
 /* What of a communicator is to be asked for: where its last member stands, and what hints say. */
 struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t key);
+/* Some hint names this communicator. */
+bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key);
+/* The job has so few ranks that each case asks all of them. */
+bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digested *d);
+/* Decides whether all rings are asked for their records, or those that are concerned. */
+void roll_case_measure(const roll_root_t *root, struct roll_digested *d);
+/* Asks all agents of the run; where no case is open they hear that no more is wanted. */
+void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run);
+/* Asks again those agents that have not sent all of their rings. */
+void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
+/* Every ring that is heard has sent all that there was, or is not concerned. */
+bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
+
+/* root_case.c: the engine that judges what comes */
+
 /* Asks all agents of the run for the newest records of their rings. What an earlier case had is forgotten. */
 void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now);
 /* No more records are wanted. */
 void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now);
-/* Asks again those agents that have not sent all of their rings. */
-void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
 /* A ring is new, or was announced again. */
 void roll_case_ring(struct roll_run *run, const struct digested_ring *ring);
 /* Takes a frame of the case that is open; one of an earlier case, which was on its way, is passed over. */
 int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const void *raw, size_t bytes);
 /* Takes what is said of the process behind a ring. */
 int roll_case_process(struct roll_run *run, const struct roll_frame *frame);
-/* Every ring that is heard has sent all that there was. */
-bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
 /* Feeds the engine with what has come, as if it had come in at this moment at all ranks. */
 void roll_case_feed(struct roll_run *run, uint64_t now);
-/* Has every live rank made a call since this was asked last? */
+/* Has every live rank whose records come made a call since this was asked last? */
 bool roll_case_went_on(struct roll_run *run);
+/* Says where digests differ and the records do not tell how, because they are not there any more. */
+void roll_case_tell_unjudged(struct roll_run *run);
 void roll_case_fini(struct roll_digested *d);
 
 #endif

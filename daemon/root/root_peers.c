@@ -105,14 +105,35 @@ static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stre
     return s;
 }
 
-/* The map is made anew from a peer that is gone: that is seldom. */
-static void drop_stream(struct roll_peer *peer, struct roll_peer_stream *s)
+/* Places in the list have changed: that is seldom. */
+static void map_streams(struct roll_peer *peer)
 {
-    *s = peer->streams[--peer->used];
     peer->counted = 0;
     roll_map_fini(&peer->stream_at);
     for (size_t i = 0; i < peer->used; i++) {
         (void)roll_map_add(&peer->stream_at, peer->streams[i].stream, (uint32_t)i);
+    }
+}
+
+static void drop_stream(struct roll_peer *peer, struct roll_peer_stream *s)
+{
+    *s = peer->streams[--peer->used];
+    map_streams(peer);
+}
+
+void roll_peers_forget(roll_root_t *root, const struct roll_run *run)
+{
+    for (size_t i = 0; i < root->peers_used; i++) {
+        struct roll_peer *peer = root->peers[i];
+        size_t had = peer->used;
+        for (size_t k = had; k-- > 0;) {
+            if (peer->streams[k].run == run) {
+                peer->streams[k] = peer->streams[--peer->used];
+            }
+        }
+        if (peer->used != had) {
+            map_streams(peer);
+        }
     }
 }
 

@@ -242,14 +242,7 @@ static void forget_oldest(roll_root_t *root)
         if (roll_run_live(run)) {
             continue;
         }
-        for (size_t p = 0; p < root->peers_used; p++) {
-            struct roll_peer *peer = root->peers[p];
-            for (size_t s = peer->used; s-- > 0;) {
-                if (peer->streams[s].run == run) {
-                    peer->streams[s] = peer->streams[--peer->used];
-                }
-            }
-        }
+        roll_peers_forget(root, run);
         roll_root_metrics_forget(root, run);
         roll_run_destroy(&root->runs[i]);
         memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));

@@ -163,6 +163,8 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
 /* How many rings of this run the peer has whose processes live, and of which all that was there has come. Asked in each
  * turn, so it is counted only when something of it may have changed. */
 size_t roll_peers_fresh(struct roll_peer *peer, const struct roll_run *run);
+/* The run is about to be destroyed: no agent's ring is one of it any more. */
+void roll_peers_forget(roll_root_t *root, const struct roll_run *run);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);

@@ -61,9 +61,14 @@ int synth_open_restart(struct synth *s, const char *dir, const char *job, uint32
 
 uint16_t synth_comm(struct synth *s, uint64_t key)
 {
+    return synth_comm_of(s, key, s->rank, s->size);
+}
+
+uint16_t synth_comm_of(struct synth *s, uint64_t key, int32_t rank, int32_t size)
+{
     struct roll_def_comm def = {.key = key,
-                                .rank = s->rank,
-                                .nranks = s->size,
+                                .rank = rank,
+                                .nranks = size,
                                 .color = ROLL_COLOR_NONE,
                                 .origin = ROLL_COMM_INIT,
                                 .device = s->rank};

@@ -31,6 +31,8 @@ int synth_open_restart(struct synth *s, const char *dir, const char *job, uint32
                        uint32_t capacity);
 /* Defines a communicator of all ranks with this key; returns its id. */
 uint16_t synth_comm(struct synth *s, uint64_t key);
+/* The same of `size` ranks, of which this is number `rank` on the communicator. */
+uint16_t synth_comm_of(struct synth *s, uint64_t key, int32_t rank, int32_t size);
 /* One AllReduce of floats: entered, and returned unless it hangs. Returns its ticket. */
 uint64_t synth_allreduce(struct synth *s, const struct synth_call *call);
 /* What an MoE layer reports before a dispatch that needs equal numbers: so many tokens has this rank. */

@@ -157,17 +157,21 @@ static void may_be(struct roll_verdict *v, const struct block *b, const struct c
     }
 }
 
-/* Ranks that have made the collective of this communicator in which the rank waits: it is not alone with its line of
- * calls, so what it lacks may be the fault of those that wait for it. */
-static void made_too(const struct block *b, const struct comm *c, const struct source *s, const struct roll_engine *e,
-                     struct roll_rankset *out)
+/* Ranks that have made the collective of this communicator in which the rank waits, and that not only behind their
+ * exchange with it: it is not alone with its line of calls, so what it lacks may be the fault of those that wait for
+ * it.
+ */
+static void made_too(const struct roll_engine *e, const struct block *b, const struct comm *c,
+                     const struct exchange_lack *lack, struct roll_rankset *out)
 {
+    const struct source *s = e->source[c->member[lack->rank].source];
     for (uint32_t i = 0; i < b->steps; i++) {
         const struct entry *at = b->step[i].rank == s ? source_entry(s, b->step[i].ticket) : NULL;
-        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        const struct member *m = at && !at->pair ? source_member(s, at->rec.comm) : NULL;
         for (uint32_t r = 0; m && m->comm == c && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && r < c->size; r++) {
             const struct member *other = &c->member[r];
-            if (other != m && other->source != NO_SOURCE && other->next > at->rec.seq) {
+            if (other != m && other->source != NO_SOURCE && other->next > at->rec.seq &&
+                !exchange_comes_first(e, c, lack, other, at)) {
                 (void)roll_rankset_add(out, e->source[other->source]->world);
             }
         }
@@ -193,7 +197,7 @@ void p2p_say_lack(struct roll_engine *e, const struct block *b, struct comm *c, 
     (void)roll_rankset_add(&lacks, s->world);
     bool open = lack->whole && b->kind == BLOCK_CYCLE; /* the rank may also come to these messages, but too late */
     if (open) {
-        made_too(b, c, s, e, &made);
+        made_too(e, b, c, lack, &made);
     }
     if (roll_rankset_count(&made) == 0) {
         (void)roll_rankset_copy(&v->culprits, &lacks);

@@ -188,10 +188,8 @@ static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t ra
     return first;
 }
 
-/* The maker m came to its exchange with the member that lacks it before m came to call `at`, in which that member
- * waits. */
-static bool goes_another_way(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
-                             const struct member *m, const struct entry *at)
+bool exchange_comes_first(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
+                          const struct member *m, const struct entry *at)
 {
     if (m->source == NO_SOURCE || m->unsure) {
         return false;
@@ -228,7 +226,7 @@ uint32_t exchange_against(const struct roll_engine *e, const struct comm *c, con
         uint32_t upto = at->pair ? from + 1 : me->comm->size;
         for (uint32_t r = from; r < upto; r++) {
             const struct member *m = &me->comm->member[r];
-            if (m != me && goes_another_way(e, c, lack, m, at)) {
+            if (m != me && exchange_comes_first(e, c, lack, m, at)) {
                 (void)roll_rankset_add(&others, e->source[m->source]->world);
             }
         }

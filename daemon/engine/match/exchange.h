@@ -32,6 +32,10 @@ bool exchange_lacks(const struct roll_engine *e, const struct comm *c, uint32_t 
  */
 uint32_t exchange_against(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
                           const struct source *s, uint64_t ticket);
+/* The maker m came to its exchange with the member that lacks it before m came to call `at`, in which that member
+ * waits; false for a member that has made no messages which the other one lacks. */
+bool exchange_comes_first(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
+                          const struct member *m, const struct entry *at);
 /* The member has made all messages without partner on the communicator, with two others at least who are a majority,
  * and all of these have ended or left the communicator. */
 bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t rank);

@@ -1,0 +1,185 @@
+/*
+ * root_case_ask.c: which records are asked for where digests do not agree.
+ *
+ * Of a job of not too many ranks everybody is asked: what a rank waits for may stand on any other communicator. Of a
+ * larger one only those are asked that are concerned: the members of the communicators that hints name, ranks that have
+ * hinted at something themselves, and processes that have failed. Where a rank waits on another communicator, that one
+ * stands as well, and gives a hint of its own; what the engine says of a communicator that nobody has named is not
+ * said, and its members are asked (root_case.c). How many records are asked for is shared out among those that are
+ * asked, so that a case costs what it costs at any number of ranks.
+ */
+#include "daemon/root/root_digest.h"
+
+#include "daemon/base/log.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WANTS        16384u     /* communicators that an EXCERPT names */
+#define NAMED        256u       /* where so many are hinted at, the whole job is concerned */
+#define SCOPED       3u         /* so often a case is widened by what turns out; then everybody is asked */
+#define CASE_RANKS   1024u      /* as many are asked all of them */
+#define CASE_RECORDS (1u << 21) /* for all rings together, about; as many again may follow */
+#define HISTORY      512u       /* records of each ring that are asked for besides what is wanted, at most */
+#define LEAST        128u       /* the same at least, and of those that follow */
+
+bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
+{
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        if (d->hints.hint[i].key == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t key)
+{
+    struct roll_sum_place place = {0};
+    bool known = roll_sum_place(d->sum, key, &place) && place.members != 0;
+    struct roll_frame_want w = {.key = key, .low = UINT32_MAX};
+    if (known) {
+        w.low = place.members == place.size ? place.low : 0;
+    }
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        if (h->key == key && h->why == ROLL_HINT_DIFFERS && h->seq < w.low) {
+            w.low = h->seq;
+        } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
+            w.classes |= h->seq;
+        }
+    }
+    return w;
+}
+
+bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digested *d)
+{
+    return d->rings <= (root->o.case_ranks ? root->o.case_ranks : CASE_RANKS);
+}
+
+void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
+{
+    d->scoped = !roll_case_asks_everybody(root, d) && d->again < SCOPED && d->hints.hints <= NAMED;
+}
+
+/* How many rings will send records: members of hinted communicators, as far as their numbers are known. */
+static uint64_t concerned(const struct roll_digested *d)
+{
+    uint64_t n = 8; /* those that fail, or have hinted themselves */
+    struct roll_sum_place place;
+    for (size_t i = 0; d->scoped && i < d->hints.hints; i++) {
+        n += roll_sum_place(d->sum, d->hints.hint[i].key, &place) ? place.size : 8;
+    }
+    return d->scoped && n < d->rings ? n : d->rings + 1;
+}
+
+static uint64_t bounded(uint64_t n, uint64_t least, uint64_t most)
+{
+    return n < least ? least : n < most ? n : most;
+}
+
+static void add_want(const struct roll_digested *d, struct roll_frame_excerpt *ask, struct roll_map *known,
+                     uint64_t key)
+{
+    struct roll_frame_want *list = (struct roll_frame_want *)(void *)(ask + 1);
+    if (key != 0 && ask->wants < WANTS && roll_map_get(known, key) == ROLL_MAP_NONE &&
+        roll_map_add(known, key, ask->wants) == 0) {
+        list[ask->wants++] = roll_case_want(d, key);
+    }
+}
+
+/* NULL: no memory. Returned owned; *bytes: how many of it are the payload. */
+static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct roll_digested *d, size_t *bytes)
+{
+    struct roll_frame_excerpt *ask = malloc(sizeof(*ask) + WANTS * sizeof(struct roll_frame_want));
+    struct roll_map known = {0};
+    struct roll_sum_place place;
+    if (!ask) {
+        return NULL;
+    }
+    uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
+    *ask = (struct roll_frame_excerpt){.history = bounded(share / 2, LEAST, HISTORY),
+                                       .most = bounded(share, LEAST, UINT64_MAX),
+                                       .follow = bounded(share, LEAST, UINT64_MAX),
+                                       .scope = d->scoped ? ROLL_EXCERPT_CONCERNED : ROLL_EXCERPT_EVERYONE};
+    for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */
+        add_want(d, ask, &known, d->hints.hint[i].key);
+    }
+    for (size_t i = 0; !d->scoped && i < WANTS && roll_sum_at(d->sum, i, &key, &place); i++) {
+        if (place.members != 0) {
+            add_want(d, ask, &known, key);
+        }
+    }
+    roll_map_fini(&known);
+    *bytes = sizeof(*ask) + ask->wants * sizeof(struct roll_frame_want);
+    return ask;
+}
+
+/* Sends an EXCERPT to an agent, or to all that hold rings of the run; ask NULL: no more is wanted. */
+static void send_ask(const struct roll_run *run, const struct roll_peer *peer, const void *ask, size_t bytes)
+{
+    for (size_t i = 0; i < peer->used; i++) {
+        if (peer->streams[i].run == run) {
+            struct roll_frame_head head = {
+                .type = ROLL_FRAME_EXCERPT, .stream = peer->streams[i].stream, .first = run->digested->number};
+            int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask, bytes);
+            if (err) {
+                roll_log(ROLL_LOG_WARNING, "root: the agent on %s cannot be asked for records of %s.%u: %s", peer->host,
+                         run->job, run->restart, roll_strerror(err));
+            }
+            return;
+        }
+    }
+}
+
+void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run)
+{
+    size_t bytes = 0;
+    struct roll_frame_excerpt *ask = run->digested->number ? ask_new(root, run->digested, &bytes) : NULL;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        if (!root->peers[i]->gone) {
+            send_ask(run, root->peers[i], ask, bytes);
+        }
+    }
+    run->digested->unasked = false;
+    free(ask);
+}
+
+static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
+{
+    for (size_t k = 0; k < peer->used; k++) {
+        const struct digested_ring *r =
+            peer->streams[k].run == run ? roll_digested_ring_of(run->digested, peer->streams[k].stream) : NULL;
+        if (r && !r->all && !r->aside) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
+{
+    bool all = run->digested->rings > 0;
+    for (size_t i = 0; i < root->peers_used && all; i++) {
+        all = root->peers[i]->gone || has_sent(run, root->peers[i]);
+    }
+    return all;
+}
+
+void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
+{
+    size_t bytes = 0;
+    struct roll_frame_excerpt *ask = NULL;
+    run->digested->unasked = false;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        if (!root->peers[i]->gone && !has_sent(run, root->peers[i])) {
+            ask = ask ? ask : ask_new(root, run->digested, &bytes);
+            if (ask) {
+                send_ask(run, root->peers[i], ask, bytes);
+            }
+        }
+    }
+    free(ask);
+}

@@ -1,0 +1,267 @@
+/*
+ * test_digest_cases.c: how much is asked for where digests do not agree: of a large job only the ranks that are
+ * concerned, and of those only so much; what is said is what is said streamed, and where the records are gone that is
+ * said.
+ *
+ * Eight ranks on two nodes; all are on one communicator, and three of them, on both nodes, on another one. A root that
+ * takes two ranks for many is told of them as it would be of 16,384.
+ */
+#include "tests/daemon/harness.h"
+#include "tests/daemon/synth.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define RANKS  8 /* four on each node */
+#define NODE   4
+#define WORLD  0x1000u
+#define FEW    0x2000u /* the communicator of ranks 2, 3 and 6 */
+#define TURN   32u
+#define LITTLE 1024u /* records that a small ring holds */
+
+static const int few[] = {2, 3, 6};
+static struct synth rank[RANKS];
+static uint16_t world[RANKS], other[RANKS];
+static char where[320], node[2][300];
+static pid_t agent[2], root;
+
+static void begin(const char *mode, const char *ranks, const char *records, uint32_t capacity)
+{
+    snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
+    root =
+        DAEMON("root.err", NULL, "--root", mode, "--listen", where, "--case-ranks", ranks, "--case-records", records);
+    assert_true(root > 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(node[i], sizeof(node[i]), "%s", harness_path(i ? "d1" : "d0"));
+        assert_int_equal(mkdir(node[i], 0700), 0);
+        agent[i] = DAEMON("agent.err", NULL, "--agent", "--dir", node[i], "--connect", where);
+        assert_true(agent[i] > 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(synth_open(&rank[r], node[r / NODE], "job", r, RANKS, capacity), 0);
+        world[r] = synth_comm(&rank[r], WORLD);
+    }
+    for (int i = 0; i < 3; i++) {
+        other[few[i]] = synth_comm_of(&rank[few[i]], FEW, i, 3);
+    }
+}
+
+static void end(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        synth_finish(&rank[r]);
+        synth_close(&rank[r]);
+    }
+    harness_end(agent[0], SIGTERM);
+    harness_end(agent[1], SIGTERM);
+    harness_end(root, SIGTERM);
+}
+
+static void call(int r, uint16_t comm, uint64_t count, bool hang)
+{
+    synth_allreduce(&rank[r], &(struct synth_call){.comm = comm, .count = count, .hang = hang});
+}
+
+static void call_world(uint64_t count_of_last)
+{
+    for (int r = 0; r < RANKS; r++) {
+        call(r, world[r], r == RANKS - 1 ? count_of_last : 1024, false);
+    }
+}
+
+static void call_few(uint64_t count_of_last)
+{
+    for (int i = 0; i < 3; i++) {
+        call(few[i], other[few[i]], i == 2 ? count_of_last : 512, false);
+    }
+}
+
+static void go_on(void)
+{
+    for (uint32_t i = 0; i < TURN; i++) {
+        call_world(1024);
+        call_few(512);
+    }
+    usleep(20000);
+}
+
+static json_int_t digests(roll_client_t *client, const char *member)
+{
+    json_t *status = harness_ask(client, "{s:s}", "op", "status");
+    json_int_t n = json_integer_value(json_object_get(json_object_get(status, "digests"), member));
+    json_decref(status);
+    return n;
+}
+
+static bool is_idle(roll_client_t *client)
+{
+    json_t *status = harness_ask(client, "{s:s}", "op", "status");
+    const char *records = json_string_value(json_object_get(json_object_get(status, "digests"), "records"));
+    bool idle = records && strcmp(records, "none") == 0;
+    json_decref(status);
+    return idle;
+}
+
+/* The root has compared windows, and looks at no records. */
+static roll_client_t *watched(bool by_digests)
+{
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    for (int turn = 0; turn < 40; turn++) {
+        go_on();
+    }
+    if (by_digests) {
+        assert_true(HARNESS_UNTIL(digests(client, "windows") > 0 && is_idle(client)));
+    }
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    return client;
+}
+
+/* A call of the few differs on the last of them. */
+static json_t *wrong_call_of_few(const char *mode, json_int_t *asked)
+{
+    bool by_digests = strcmp(mode, "--digest") == 0;
+    begin(mode, "2", "100000", 0);
+    roll_client_t *client = watched(by_digests);
+    call_few(999);
+    json_t *found = harness_verdict(client, "count-mismatch");
+    assert_non_null(found);
+    *asked = digests(client, "asked");
+    assert_int_equal(harness_drained(client, "findings"), 1);
+    roll_client_destroy(&client);
+    end();
+    return found;
+}
+
+/* The ranks but the last of the few make the next call of all, and wait in it for that one, which waits for two of them
+ * in the call of the few. */
+static json_t *circle(const char *mode, json_int_t *asked)
+{
+    bool by_digests = strcmp(mode, "--digest") == 0;
+    begin(mode, "2", "100000", 0);
+    roll_client_t *client = watched(by_digests);
+    for (int r = 0; r < RANKS; r++) {
+        bool is_last = r == few[2];
+        call(r, is_last ? other[r] : world[r], is_last ? 512 : 1024, true);
+    }
+    json_t *found = harness_verdict(client, "circular-wait");
+    assert_non_null(found);
+    *asked = digests(client, "asked");
+    roll_client_destroy(&client);
+    end();
+    return found;
+}
+
+/* The same is said of it as streamed, and so many ranks were asked. */
+static void is_told_as_streamed(void **state, json_t *(*say)(const char *, json_int_t *), json_int_t concerned)
+{
+    static const char *const same[] = {"code", "certainty", "culprits_text", "waiting_text", "seq", "field", "text"};
+    json_int_t asked;
+    json_t *streamed = say("--stream", &asked);
+    assert_int_equal(harness_tear_down(state), 0);
+    assert_int_equal(harness_set_up(state), 0);
+    json_t *digested = say("--digest", &asked);
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        json_t *one = json_object_get(streamed, same[i]), *another = json_object_get(digested, same[i]);
+        if (!json_equal(one, another) && one != another) {
+            char *told = json_dumps(one, JSON_ENCODE_ANY), *instead = json_dumps(another, JSON_ENCODE_ANY);
+            fail_msg("%s: %s streamed, %s by digests", same[i], told, instead);
+        }
+    }
+    assert_int_equal(asked, concerned);
+    json_decref(streamed);
+    json_decref(digested);
+}
+
+static void test_only_members_are_asked(void **state)
+{
+    is_told_as_streamed(state, wrong_call_of_few, 3);
+}
+
+static void test_who_waits_elsewhere_is_asked_as_well(void **state)
+{
+    is_told_as_streamed(state, circle, RANKS);
+}
+
+/* A job that goes on is not streamed while it is looked at: each ring sends so much, and then no more. */
+static void test_who_goes_on_is_cut(void **state)
+{
+    (void)state;
+    begin("--digest", "100", "1", 0);
+    roll_client_t *client = watched(true);
+    call_world(999);
+    json_t *found = harness_verdict(client, "count-mismatch");
+    assert_non_null(found);
+    assert_string_equal(json_string_value(json_object_get(found, "culprits_text")), "7");
+    json_decref(found);
+    json_int_t cut = 0;
+    for (int turn = 0; turn < 3000 && cut < RANKS; turn++) {
+        go_on();
+        cut = digests(client, "cut");
+    }
+    assert_int_equal(cut, RANKS);
+    bool idle = false;
+    for (int turn = 0; turn < 3000 && !idle; turn++) {
+        go_on();
+        idle = is_idle(client);
+    }
+    assert_true(idle);
+    assert_int_equal(harness_drained(client, "findings"), 1);
+    roll_client_destroy(&client);
+    end();
+}
+
+/* How many notes say that records are missing, of calls of all. */
+static json_int_t notes_of_gone(roll_client_t *client)
+{
+    json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1), *one;
+    json_int_t n = 0;
+    size_t i;
+    json_array_foreach(json_object_get(all, "verdicts"), i, one)
+    {
+        const char *text = json_string_value(json_object_get(one, "text"));
+        assert_string_equal(json_string_value(json_object_get(one, "certainty")), "note");
+        n += text && strstr(text, "its members have made different ones") != NULL;
+    }
+    json_decref(all);
+    return n;
+}
+
+/* While the root sleeps a call differs, and the small rings go round: the root hears that it did, and can see nothing
+ * of it. Agents that the machine has kept from reading for long have not heard it either: then it happens once more. */
+static void test_what_is_gone_is_said_and_not_judged(void **state)
+{
+    (void)state;
+    begin("--digest", "100", "100000", LITTLE);
+    roll_client_t *client = watched(true);
+    bool said = false;
+    for (int turn = 0; turn < 100 && !said; turn++) {
+        assert_int_equal(kill(root, SIGSTOP), 0);
+        call_world(999);
+        for (uint32_t i = 0; i < 2 * LITTLE / TURN; i++) {
+            go_on();
+        }
+        assert_int_equal(kill(root, SIGCONT), 0);
+        for (int i = 0; i < 100 && !said; i++) {
+            usleep(50000);
+            said = notes_of_gone(client) > 0;
+        }
+    }
+    assert_true(said);
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    roll_client_destroy(&client);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_only_members_are_asked, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_waits_elsewhere_is_asked_as_well, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_goes_on_is_cut, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_gone_is_said_and_not_judged, harness_set_up, harness_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
