@@ -7,10 +7,10 @@
  * smaller jobs were rejected: what grows faster than the job would not be seen. Each row is a process of its own,
  * because the library is to be loaded before anything else.
  *
- *   ROLL_BENCH_SCALE=16384:32:4[:w]   a row of 16,384 ranks, 32 times slower, with 4 wrong calls; several with commas.
- *                                     Behind the last colon, what is done: wrong calls, a stall (s), the death of an
- *                                     agent (a), of the root (r), of a node (n); all when there is none. With d there
- *                                     are no relays: all agents come to the root by tcp with CURVE
+ *   ROLL_BENCH_SCALE=16384:32:4:8[:w] a row of 16,384 ranks, 32 times slower, with 4 wrong calls, 8 ranks below each
+ *                                     agent; several with commas. Behind the last colon, what is done: wrong calls, a
+ * stall (s), the death of an agent (a), of the root (r), of a node (n); all when there is none. With d there are no
+ * relays: all agents come to the root by tcp with CURVE
  */
 #include "tests/bench/bench_scale.h"
 #include "tests/bench/bench.h"
@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ROWS     "64:1:16,1024:4:12,4096:12:6,16384:32:4"
+#define ROWS     "64:1:8:8,1024:4:4:8,4096:12:4:32,16384:24:3:64"
 #define ROW_NAME "ROLL_BENCH_SCALE_ROW"
 
 extern char **environ;
@@ -44,11 +44,11 @@ static int by_size(const void *a, const void *b)
 
 static json_t *row_json(struct scale_measured *m)
 {
-    json_t *row =
-        json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "ranks", (int)m->ranks, "factor", (int)m->factor,
-                  "rings_s", m->rings_s, "begin_s", m->begin_s, "begin_cpu_s", m->begin_cpu, "calls_per_s", m->calls,
-                  "root_core", m->root, "relay_core", m->relay, "relay_most_core", m->relay_most, "agent_core",
-                  m->agent, "into_root_bytes_per_s", m->into_root, "writers_late_ms", m->late_ms);
+    json_t *row = json_pack("{s:i,s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "ranks", (int)m->ranks, "per_node",
+                            (int)m->per_node, "factor", (int)m->factor, "rings_s", m->rings_s, "begin_s", m->begin_s,
+                            "begin_cpu_s", m->begin_cpu, "calls_per_s", m->calls, "root_core", m->root, "relay_core",
+                            m->relay, "relay_most_core", m->relay_most, "agent_core", m->agent, "into_root_bytes_per_s",
+                            m->into_root, "writers_late_ms", m->late_ms);
     json_t *rest = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i,s:i,s:i,s:i}", "root_mib", m->root_mib, "relay_mib",
                              m->relay_mib, "agent_mib", m->agent_mib, "status_ms", m->status_ms, "why_ms", m->why_ms,
                              "runs_ms", m->runs_ms, "tried", (int)m->tried, "told", (int)m->told, "named",
@@ -79,10 +79,11 @@ static json_t *row_json(struct scale_measured *m)
 
 static int run_row(const char *spec)
 {
-    unsigned ranks = 0, factor = 1, trials = 4;
+    unsigned ranks = 0, factor = 1, trials = 4, per_node = 8;
     int fd = -1;
     char only[16] = "";
-    if (sscanf(spec, "%d:%u:%u:%u:%15s", &fd, &ranks, &factor, &trials, only) < 4 || trials >= SCALE_TRIALS) {
+    if (sscanf(spec, "%d:%u:%u:%u:%u:%15s", &fd, &ranks, &factor, &trials, &per_node, only) < 4 ||
+        trials + 1 >= SCALE_TRIALS || per_node == 0 || SCALE_RELAY % per_node != 0 || ranks % per_node != 0) {
         return ROLL_E_ARG;
     }
     struct rlimit files;
@@ -92,8 +93,8 @@ static int run_row(const char *spec)
     }
     roll_log_init(true);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct scale_measured m = {.factor = factor};
-    int err = scale_measure(ranks, trials, only[0] ? only : NULL, &m);
+    struct scale_measured m = {.ranks = ranks, .per_node = per_node, .factor = factor};
+    int err = scale_measure(trials, only[0] ? only : NULL, &m);
     json_t *row = row_json(&m);
     if (json_dumpfd(row, fd, JSON_COMPACT) != 0) {
         err = err ? err : ROLL_E_IO;
@@ -168,8 +169,11 @@ static double share(const json_t *list, double part)
 static void print_row(const json_t *r, FILE *table)
 {
     const json_t *told = json_object_get(r, "told_with_cpu_ms");
-    fprintf(table, "  %.0f ranks, %.0f times slower than real time: %.0f calls/s (writers late by %.0f ms at most)\n",
-            real_of(r, "ranks"), real_of(r, "factor"), real_of(r, "calls_per_s"), real_of(r, "writers_late_ms"));
+    fprintf(table,
+            "  %.0f ranks, %.0f below each agent, %.0f times slower than real time: %.0f calls/s (writers late by %.0f "
+            "ms at most)\n",
+            real_of(r, "ranks"), real_of(r, "per_node"), real_of(r, "factor"), real_of(r, "calls_per_s"),
+            real_of(r, "writers_late_ms"));
     fprintf(table,
             "    of a core: root %.2f %%, a relay %.2f %% (busiest %.2f %%), an agent %.2f %%; %.3f MB/s into root\n",
             real_of(r, "root_core") * 100, real_of(r, "relay_core") * 100, real_of(r, "relay_most_core") * 100,

@@ -13,15 +13,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SCALE_PER_NODE 8u
-#define SCALE_HOST     64u /* nodes of one process, and below one relay */
-#define SCALE_HOSTS    33u /* 16,384 ranks, and one process for a node that dies alone */
-#define SCALE_RATE     500u
-#define SCALE_SKEW_NS  UINT64_C(2000000000)
-#define SCALE_SLOW_NS  UINT64_C(1000000000) /* by so much one rank in a hundred is behind all others */
-#define SCALE_AHEAD    256u /* calls that ranks still make when one of them has stopped: then their hosts wait, too */
-#define SCALE_NOBODY   UINT32_MAX
-#define SCALE_TRIALS   32u
+#define SCALE_RELAY   512u /* ranks of the nodes of one process, which are below one relay */
+#define SCALE_HOSTS   33u  /* 16,384 ranks, and one process for a node that dies alone */
+#define SCALE_RATE    500u
+#define SCALE_SKEW_NS UINT64_C(2000000000)
+#define SCALE_SLOW_NS UINT64_C(1000000000) /* by so much one rank in a hundred is behind all others */
+#define SCALE_AHEAD   256u /* calls that ranks still make when one of them has stopped: then their hosts wait, too */
+#define SCALE_NOBODY  UINT32_MAX
+#define SCALE_TRIALS  32u
 
 /* Shared by all processes of a fleet. */
 struct scale_board {
@@ -39,8 +38,8 @@ struct scale_board {
 
 struct scale_fleet {
     char dir[64], keys[96], console[128], root_at[256];
-    uint32_t ranks, nodes, hosts, relays; /* hosts: the last one has one node alone */
-    bool direct;                          /* there are no relays, and agents come to the root by tcp with CURVE */
+    uint32_t ranks, per_node, nodes, hosts, relays; /* hosts: the last one has one node alone */
+    bool direct; /* there are no relays, and agents come to the root by tcp with CURVE */
     pid_t root, relay[SCALE_HOSTS], writer[SCALE_HOSTS], agent[SCALE_HOSTS];
     char door[SCALE_HOSTS][256];
     struct scale_board *board;
@@ -56,7 +55,7 @@ pid_t scale_fork_writers(const struct scale_fleet *f, uint32_t host);
 pid_t scale_fork_agents(const struct scale_fleet *f, uint32_t host);
 
 /* bench_scale_fleet.c: processes */
-int scale_open(struct scale_fleet *f, uint32_t ranks, bool direct);
+int scale_open(struct scale_fleet *f, uint32_t ranks, uint32_t per_node, bool direct);
 void scale_close(struct scale_fleet *f);
 int scale_start_root(struct scale_fleet *f, const char *listen);
 /* A console that is connected to the root, in place of the one that was; it hears of all verdicts from `from` on, 0:
@@ -72,7 +71,7 @@ uint64_t scale_calls(const struct scale_fleet *f);
 
 /* One run as the job sees it: seconds are those of the job's time. */
 struct scale_measured {
-    uint32_t ranks, factor;
+    uint32_t ranks, per_node, factor;
     double rings_s;            /* real: to make all rings */
     double begin_s, begin_cpu; /* until all ranks were announced; processor time of the root meanwhile */
     double calls, root, relay, relay_most, agent, into_root, late_ms; /* each second, calm; of a core */
@@ -96,6 +95,7 @@ struct scale_measured {
 };
 
 /* bench_scale_trials.c: what is done to a fleet */
-int scale_measure(uint32_t ranks, uint32_t trials, const char *only, struct scale_measured *m);
+/* m->ranks, per_node and factor are set already. */
+int scale_measure(uint32_t trials, const char *only, struct scale_measured *m);
 
 #endif

@@ -121,11 +121,12 @@ static int start_relay(struct scale_fleet *f, uint32_t i)
     return launch(&f->relay[i], options, f->door[i], sizeof(f->door[i]));
 }
 
-int scale_open(struct scale_fleet *f, uint32_t ranks, bool direct)
+int scale_open(struct scale_fleet *f, uint32_t ranks, uint32_t per_node, bool direct)
 {
     char dir[] = "/dev/shm/rollcall-scale-XXXXXX";
-    *f = (struct scale_fleet){.ranks = ranks, .nodes = ranks / SCALE_PER_NODE, .direct = direct};
-    f->hosts = (f->nodes - 1 + SCALE_HOST - 1) / SCALE_HOST + 1;
+    *f = (struct scale_fleet){.ranks = ranks, .per_node = per_node, .nodes = ranks / per_node, .direct = direct};
+    uint32_t most = SCALE_RELAY / per_node;
+    f->hosts = (f->nodes - 1 + most - 1) / most + 1;
     f->relays = f->hosts > 2 && !direct ? f->hosts - 1 : 0;
     f->board = mmap(NULL, sizeof(*f->board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (f->board == MAP_FAILED || !mkdtemp(dir)) {

@@ -45,13 +45,13 @@ struct writer {
 
 uint32_t scale_first_node(const struct scale_fleet *f, uint32_t host)
 {
-    return host + 1 == f->hosts ? f->nodes - 1 : host * SCALE_HOST;
+    return host + 1 == f->hosts ? f->nodes - 1 : host * (SCALE_RELAY / f->per_node);
 }
 
 uint32_t scale_nodes_of(const struct scale_fleet *f, uint32_t host)
 {
-    uint32_t first = host * SCALE_HOST, all = f->nodes - 1;
-    return host + 1 == f->hosts ? 1 : all - first < SCALE_HOST ? all - first : SCALE_HOST;
+    uint32_t most = SCALE_RELAY / f->per_node, first = host * most, all = f->nodes - 1;
+    return host + 1 == f->hosts ? 1 : all - first < most ? all - first : most;
 }
 
 uint32_t scale_spread(uint32_t x)
@@ -75,7 +75,7 @@ static struct comm make_comm(struct writer *w, uint64_t key, uint32_t rank, uint
                                 .nranks = (int32_t)size,
                                 .color = ROLL_COLOR_NONE,
                                 .origin = ROLL_COMM_INIT,
-                                .device = (int32_t)(w->rank % SCALE_PER_NODE)};
+                                .device = (int32_t)(w->rank % 8)};
     w->synth.comms++;
     roll_def_append(&w->synth.ring, ROLL_DEF_COMM, w->synth.comms, &def, sizeof(def), NULL, 0);
     return (struct comm){key, w->synth.comms};
@@ -85,12 +85,12 @@ static int open_writer(struct writer *w, const struct scale_fleet *f, const char
 {
     uint32_t across = f->ranks / 64;
     char host[32];
-    snprintf(host, sizeof(host), "node%05u", rank / SCALE_PER_NODE);
+    snprintf(host, sizeof(host), "node%05u", rank / f->per_node);
     struct roll_ring_params params = {.capacity = CAPACITY,
                                       .defs_bytes = 4096,
                                       .world_rank = (int32_t)rank,
                                       .world_size = (int32_t)f->ranks,
-                                      .local_rank = (int32_t)(rank % SCALE_PER_NODE),
+                                      .local_rank = (int32_t)(rank % f->per_node),
                                       .job = "scale",
                                       .host = host,
                                       .exe = "train.py"};
@@ -154,14 +154,14 @@ static void write_until(struct writer *w, struct scale_board *b, uint64_t now, u
 static void run_writers(const struct scale_fleet *f, uint32_t host)
 {
     struct scale_board *b = f->board;
-    uint32_t first = scale_first_node(f, host), ranks = scale_nodes_of(f, host) * SCALE_PER_NODE, seen = 0;
+    uint32_t first = scale_first_node(f, host), ranks = scale_nodes_of(f, host) * f->per_node, seen = 0;
     struct writer *w = calloc(ranks, sizeof(*w));
     bool good = w != NULL;
     for (uint32_t i = 0; i < ranks && good; i++) {
         char dir[96];
-        snprintf(dir, sizeof(dir), "%s/n%u", f->dir, first + i / SCALE_PER_NODE);
-        good = i % SCALE_PER_NODE != 0 || mkdir(dir, 0700) == 0;
-        good = good && open_writer(&w[i], f, dir, first * SCALE_PER_NODE + i) == 0;
+        snprintf(dir, sizeof(dir), "%s/n%u", f->dir, first + i / f->per_node);
+        good = i % f->per_node != 0 || mkdir(dir, 0700) == 0;
+        good = good && open_writer(&w[i], f, dir, first * f->per_node + i) == 0;
     }
     if (!good) {
         fprintf(stderr, "bench: the ranks of process %u cannot be made\n", host);

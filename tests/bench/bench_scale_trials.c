@@ -302,7 +302,7 @@ static void node_dies(struct scale_fleet *f, struct scale_measured *m)
     uint32_t last = f->hosts - 1;
     char ranks[64];
     struct said said;
-    snprintf(ranks, sizeof(ranks), "%u-%u", f->ranks - SCALE_PER_NODE, f->ranks - 1);
+    snprintf(ranks, sizeof(ranks), "%u-%u", f->ranks - f->per_node, f->ranks - 1);
     rest(f);
     uint64_t begin = synth_mono_ns();
     m->dead_s = -1;
@@ -335,12 +335,11 @@ static bool wants(const char *only, char what)
     return !only || strchr(only, what) != NULL;
 }
 
-int scale_measure(uint32_t ranks, uint32_t trials, const char *only, struct scale_measured *m)
+int scale_measure(uint32_t trials, const char *only, struct scale_measured *m)
 {
     struct scale_fleet f;
     uint64_t begin = synth_mono_ns();
-    int err = scale_open(&f, ranks, only && strchr(only, 'd'));
-    m->ranks = ranks;
+    int err = scale_open(&f, m->ranks, m->per_node, only && strchr(only, 'd'));
     m->rings_s = seconds(begin) * m->factor;
     if (!err) {
         begin = synth_mono_ns();
