@@ -53,12 +53,11 @@ static json_t *row_json(struct scale_measured *m)
                              m->relay_mib, "agent_mib", m->agent_mib, "status_ms", m->status_ms, "why_ms", m->why_ms,
                              "runs_ms", m->runs_ms, "tried", (int)m->tried, "told", (int)m->told, "named",
                              (int)m->named, "others", (int)m->others, "opened", (int)m->opened);
-    json_t *faults =
-        json_pack("{s:f,s:f,s:s,s:f,s:f,s:b,s:f,s:i,s:i,s:f,s:s,s:s,s:i}", "still_s", m->still_s, "still_cpu_s",
-                  m->still_cpu_s, "still_code", m->still_code, "again_s", m->again_s, "again_cpu_s", m->again_cpu,
-                  "again_whole", (int)m->again_whole, "again_told_ms", m->again_told_ms, "again_others",
-                  (int)m->again_others, "agent_others", (int)m->agent_others, "dead_s", m->dead_s, "dead_code",
-                  m->dead_code, "dead_ranks", m->dead_ranks, "dead_others", (int)m->dead_others);
+    json_t *faults = json_pack(
+        "{s:f,s:f,s:s,s:f,s:f,s:b,s:i,s:i,s:f,s:s,s:s,s:i}", "still_s", m->still_s, "still_cpu_s", m->still_cpu_s,
+        "still_code", m->still_code, "again_s", m->again_s, "again_cpu_s", m->again_cpu, "again_whole",
+        (int)m->again_whole, "again_others", (int)m->again_others, "agent_others", (int)m->agent_others, "dead_s",
+        m->dead_s, "dead_code", m->dead_code, "dead_ranks", m->dead_ranks, "dead_others", (int)m->dead_others);
     json_t *told = json_array(), *cpu = json_array();
     for (uint32_t i = 0; i < m->told; i++) {
         m->told_cpu_ms[i] += m->told_ms[i];
@@ -192,12 +191,9 @@ static void print_row(const json_t *r, FILE *table)
         real_of(r, "others"));
     fprintf(table, "    a rank stands: %s after %.2f s, root busy %.2f s; an agent dies and is back: %.0f told\n",
             text_of(r, "still_code"), real_of(r, "still_s"), real_of(r, "still_cpu_s"), real_of(r, "agent_others"));
-    fprintf(table,
-            "    root killed: all back after %.2f s, root busy %.2f s, calls %s; then a wrong call after %.0f ms; "
-            "others %.0f\n",
+    fprintf(table, "    root killed: all back after %.2f s, root busy %.2f s, calls %s; others %.0f\n",
             real_of(r, "again_s"), real_of(r, "again_cpu_s"),
-            json_is_true(json_object_get(r, "again_whole")) ? "whole" : "MISSING", real_of(r, "again_told_ms"),
-            real_of(r, "again_others"));
+            json_is_true(json_object_get(r, "again_whole")) ? "whole" : "MISSING", real_of(r, "again_others"));
     fprintf(table, "    a node dies: %s of '%s' after %.2f s; others %.0f\n", text_of(r, "dead_code"),
             text_of(r, "dead_ranks"), real_of(r, "dead_s"), real_of(r, "dead_others"));
     fflush(table);

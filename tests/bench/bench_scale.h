@@ -86,7 +86,6 @@ struct scale_measured {
     uint32_t still_right;
     double again_s, again_cpu; /* the root is killed: until all ranks are announced again */
     bool again_whole;          /* and no call has been forgotten */
-    double again_told_ms;      /* a wrong call behind that */
     uint32_t again_others;
     uint32_t agent_others; /* told while an agent was killed and came back */
     double dead_s;         /* from the death of a node to the first word about it */
