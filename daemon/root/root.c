@@ -127,12 +127,8 @@ static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t
 {
     size_t seen = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
-        const struct roll_peer *peer = root->peers[i];
-        size_t here = 0;
-        for (size_t k = 0; k < peer->used && now - peer->seen_ns < HEARD_NS; k++) {
-            const struct roll_peer_stream *s = &peer->streams[k];
-            here += s->run == run && s->live && s->fresh;
-        }
+        struct roll_peer *peer = root->peers[i];
+        size_t here = now - peer->seen_ns < HEARD_NS ? roll_peers_fresh(peer, run) : 0;
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
     return seen >= live;

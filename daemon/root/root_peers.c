@@ -12,6 +12,7 @@
 #include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
+#include "trace/ident.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,7 @@ static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stre
         return NULL;
     }
     struct roll_peer_stream *s = &peer->streams[peer->used++];
+    peer->counted = 0;
     *s = (struct roll_peer_stream){.stream = stream, .run = run};
     return s;
 }
@@ -106,6 +108,7 @@ static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stre
 /* Places in the list have changed: that is seldom. */
 static void map_streams(struct roll_peer *peer)
 {
+    peer->counted = 0;
     roll_map_fini(&peer->stream_at);
     for (size_t i = 0; i < peer->used; i++) {
         (void)roll_map_add(&peer->stream_at, peer->streams[i].stream, (uint32_t)i);
@@ -138,6 +141,20 @@ static void clear_streams(struct roll_peer *peer)
 {
     roll_map_fini(&peer->stream_at);
     peer->used = 0;
+    peer->counted = 0;
+}
+
+size_t roll_peers_fresh(struct roll_peer *peer, const struct roll_run *run)
+{
+    if (peer->counted != run->id) {
+        peer->counted = run->id;
+        peer->counted_fresh = 0;
+        for (size_t i = 0; i < peer->used; i++) {
+            const struct roll_peer_stream *s = &peer->streams[i];
+            peer->counted_fresh += s->run == run && s->live && s->fresh;
+        }
+    }
+    return peer->counted_fresh;
 }
 
 static bool holds_live(const struct roll_peer *peer)
@@ -271,25 +288,28 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
  * nobody has. */
 static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
 {
-    size_t bytes = strlen(host) + strlen(dir) + 2, at = 0;
+    size_t bytes = strlen(host) + strlen(dir) + 2, step = 0, used = root->places_used;
     char *name = malloc(bytes);
     if (!name) {
         return UINT32_MAX;
     }
     snprintf(name, bytes, "%s\n%s", host, dir);
-    while (at < root->places_used && strcmp(root->places[at], name) != 0) {
-        at++;
+    uint64_t hash = roll_hash64(0, name, bytes - 1);
+    uint32_t at = roll_map_each(&root->place_at, hash, &step);
+    while (at != ROLL_MAP_NONE && strcmp(root->places[at], name) != 0) {
+        at = roll_map_each(&root->place_at, hash, &step);
     }
-    if (at < root->places_used) {
+    if (at != ROLL_MAP_NONE) {
         free(name);
-        return (uint32_t)at;
+        return at;
     }
-    if (at == MAX_PEERS || ROLL_GROW(root->places, root->places_room, at + 1) != 0) {
+    if (used == MAX_PEERS || ROLL_GROW(root->places, root->places_room, used + 1) != 0 ||
+        roll_map_add(&root->place_at, hash, (uint32_t)used) != 0) {
         free(name);
         return UINT32_MAX;
     }
     root->places[root->places_used++] = name;
-    return (uint32_t)at;
+    return (uint32_t)used;
 }
 
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now)
@@ -327,11 +347,13 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     uint32_t restart;
     struct roll_run *run;
     struct roll_ring_header header;
+    struct roll_feed_stream view;
     int err = roll_feed_run_of(frame, job, &restart);
     if (!err) {
         memcpy(&header, frame->payload, sizeof(header));
         err = roll_run_of(root, job, restart, header.world_size, &run);
     }
+    bool known = !err && roll_feed_find(run->feed, frame->head.stream, &view);
     if (!err) {
         err = roll_run_frame(root, run, frame, raw, bytes);
     }
@@ -350,11 +372,14 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         roll_remedy_ask(peer, run);
         roll_remedy_resend(peer, run);
         roll_run_tell_settings(run, peer, frame->head.stream);
-        take_over(root, peer, frame->head.stream);
+        if (known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
+            take_over(root, peer, frame->head.stream);
+        }
     }
     s->due = s->urgent = true;
     note_due(root, peer);
     s->fresh = false;
+    peer->counted = 0;
     roll_digested_ring(run, frame);
 }
 
@@ -406,7 +431,9 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->fed += frame->head.count;
     if (frame->head.type == ROLL_FRAME_STATUS) {
         s->urgent = true;
+        bool counts = s->live && s->fresh;
         note_status(s, frame);
+        peer->counted = counts == (s->live && s->fresh) ? peer->counted : 0;
     }
     root->batches += frame->head.type == ROLL_FRAME_RECORDS;
 }
@@ -511,6 +538,7 @@ void roll_peers_fini(roll_root_t *root)
         free(root->places[--root->places_used]);
     }
     free(root->places);
+    roll_map_fini(&root->place_at);
     free(root->peers);
     free(root->due);
 }

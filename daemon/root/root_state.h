@@ -93,6 +93,8 @@ struct roll_peer { /* an agent */
     struct roll_map stream_at; /* stream -> index of `streams` */
     uint32_t unheard;          /* of a relay: live rings whose agents it does not hear at the moment */
     uint32_t agents;           /* of a relay: those that it serves; 0: this is an agent */
+    uint64_t counted;          /* the run whose rings were counted last; 0: they are to be counted again */
+    size_t counted_fresh;      /* its live and fresh ones among `streams` */
     bool is_due;               /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
@@ -149,6 +151,7 @@ struct roll_root {
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
+    struct roll_map place_at;        /* a hash of such a name -> its number */
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
@@ -162,6 +165,9 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
 /* Acknowledges what has been fed and is in the trace by now. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
+/* How many rings of this run the peer has whose processes live, and of which all that was there has come. Asked in each
+ * turn, so it is counted only when something of it may have changed. */
+size_t roll_peers_fresh(struct roll_peer *peer, const struct roll_run *run);
 /* The run is about to be destroyed: no agent's ring is one of it any more. */
 void roll_peers_forget(roll_root_t *root, const struct roll_run *run);
 /* Takes agents that have been silent for long for gone. */

@@ -24,7 +24,7 @@ static const struct {
     {"engine", "engine, records in to verdict state, one core", roll_bench_engine},
     {"engine-scale", "the same for 64 to 16,384 ranks, in step and apart (about 2 minutes)", roll_bench_engine_scale},
     {"digest", "calls of up to 16,384 ranks compared by digests, processor time by level", roll_bench_digest},
-    {"scale", "agents, relays and root, real processes and sockets, 64 to 512 ranks (about 6 minutes)",
+    {"scale", "agents, relays and root, real processes and sockets, 64 to 16,384 ranks (about an hour)",
      roll_bench_scale},
     {"faces", "a root of 64 to 16,384 ranks answers top, status, why and a scrape (about 3 minutes)", roll_bench_faces},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},

@@ -103,11 +103,11 @@ static int note_part(const struct roll_taken *t, struct taken_excerpt *e, struct
         }
     }
     /* What is wanted, then some history in front of it. */
-    uint64_t history = records.next - roll_excerpt_begin(&records, want, wants, 0) + before;
+    uint64_t history = records.next - roll_excerpt_begin(&records, r->fold, want, wants, 0) + before;
     if (e->kind == ROLL_RDIG_END && history < t->how->history) {
         history = t->how->history;
     }
-    part->begin = roll_excerpt_begin(&records, NULL, 0, history);
+    part->begin = roll_excerpt_begin(&records, r->fold, NULL, 0, history);
     part->end = r->next;
     int err = roll_excerpt_places(&records, r->fold, part->begin, &part->place, &part->places);
     e->parts += err == 0;
