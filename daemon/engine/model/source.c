@@ -5,6 +5,8 @@
  * the evidence of a verdict are found with one index. The log starts small and doubles only while calls really are
  * incomplete; a bound (config.window) ends the growth for a rank whose peers are not traced. To copy records into a
  * list for each communicator was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
+ * Beside the log stands a brief of each call, because to read whole records again when calls get complete is most of
+ * what that costs where the logs of thousands of ranks are in no cache.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
