@@ -105,6 +105,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         free(s->log);
+        free(s->brief);
         free(s->member);
         free(s->queue);
         graph_forget(s);
@@ -147,10 +148,11 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     if (rc != 0) {
         return rc;
     }
-    struct source *s = calloc(1, sizeof(*s));
+    struct source *s = aligned_alloc(CACHE_LINE, sizeof(*s));
     if (!s) {
         return ROLL_E_NOMEM;
     }
+    memset(s, 0, sizeof(*s));
     s->info = *info;
     snprintf(s->host, sizeof(s->host), "%s", info->host ? info->host : "");
     snprintf(s->exe, sizeof(s->exe), "%s", info->exe ? info->exe : "");

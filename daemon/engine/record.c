@@ -478,6 +478,37 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     }
 }
 
+/* A batch of records asks for the memory that each record needs so many records before its turn: first for the member,
+ * then for what the member points to, then for what that points to. */
+#define AHEAD_MEMBER 6u
+#define AHEAD_COMM   4u
+#define AHEAD_SLOT   2u
+
+static inline void ask_ahead(const struct source *s, const struct roll_record *recs, size_t left)
+{
+    if (left <= AHEAD_SLOT) {
+        return;
+    }
+    const struct member *m = source_member(s, recs[AHEAD_SLOT].comm);
+    if (m) {
+        __builtin_prefetch(comm_slot(m->comm, recs[AHEAD_SLOT].seq), 1);
+    }
+    if (left > AHEAD_COMM) {
+        const struct roll_record *rec = &recs[AHEAD_COMM];
+        m = source_member(s, rec->comm);
+        if (m) {
+            __builtin_prefetch(m->comm, 1);
+            __builtin_prefetch((const char *)m->comm + 64, 1);
+        }
+        if (rec->stream < s->queues) {
+            __builtin_prefetch(&s->queue[rec->stream], 1);
+        }
+    }
+    if (left > AHEAD_MEMBER) {
+        __builtin_prefetch(source_member(s, recs[AHEAD_MEMBER].comm), 1);
+    }
+}
+
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
 {
     if (source >= e->sources) {
@@ -486,7 +517,11 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     struct source *s = e->source[source];
     int rc = 0;
     bool news = false;
+    for (size_t at = 64; at < offsetof(struct source, thread) + 64; at += 64) {
+        __builtin_prefetch((const char *)s + at, 1);
+    }
     for (size_t i = 0; i < n; i++) {
+        ask_ahead(s, &recs[i], n - i);
         if (!news && roll_op_class(recs[i].op) !=
                          ROLL_CLASS_POLL) { /* polls are no news: a watchdog that polls says nothing of its rank */
             news = true;

@@ -84,6 +84,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
         lowered_note(m, &entry->rec, false);
     }
     entry->index = COLL_REFUSED;
+    e->source[m->source]->brief[ticket & e->source[m->source]->log_mask].comm = 0;
     member_stir(m);
     m->next = seq;
     m->group = 0;

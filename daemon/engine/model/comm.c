@@ -45,7 +45,7 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     c->size = c->open ? (uint32_t)def->rank + 1 : c->room;
     c->believed = def->flags >> ROLL_DEF_COMM_BELIEVED_SHIFT;
     c->held = NO_SEQ;
-    c->member = calloc(c->room, sizeof(*c->member));
+    c->member = aligned_alloc(CACHE_LINE, c->room * sizeof(*c->member));
     c->seat = calloc(c->room, sizeof(*c->seat));
     c->slot = calloc(SLOTS_MIN, sizeof(*c->slot));
     c->slot_mask = SLOTS_MIN - 1;

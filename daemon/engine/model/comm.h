@@ -20,9 +20,9 @@ struct latest {
     uint32_t last, before;
 };
 
-/* What one rank does on one communicator. What each record needs stands first, close together. */
+/* What one rank does on one communicator. What each record needs stands first, in one line of the cache. */
 struct member {
-    struct comm *comm;
+    _Alignas(CACHE_LINE) struct comm *comm;
     uint32_t source; /* NO_SOURCE: nothing has come of this member */
     int32_t rank;    /* on the communicator */
     uint8_t ended;   /* the operation by which it has aborted or revoked the communicator; 0 = it has not */
@@ -110,12 +110,31 @@ struct half {
     bool named, proven; /* the vote says who is wrong; the verdict is proven */
 };
 
+/* What each record needs stands first, close together. */
 struct comm {
     struct roll_engine *engine;
+    uint64_t key; /* of its definition */
+
+    /* its collectives */
+    struct slot *slot; /* by sequence number & slot_mask */
+    uint32_t slot_mask;
+    uint32_t size;      /* its members */
+    uint32_t base;      /* the lowest sequence number that is not complete */
+    uint32_t high;      /* the highest sequence number that has arrived, plus 1 */
+    uint32_t held;      /* the sequence number that is being judged; NO_SEQ = none: align.c */
+    uint32_t coll, p2p; /* calls seen, for the guess of its role */
+    bool aborted;       /* no member is left that could still call */
+    bool overflow;      /* there was no room for its incomplete calls: room.c */
+    bool muted;         /* a cause was found here; until silence.c ends that, what follows is its consequence */
+    bool group_told;    /* members were seen to differ in where a group begins or ends: align.c */
+
+    /* what its members have called, for the faces */
+    struct roll_view_traffic traffic;
+
     uint32_t id; /* the number of this communicator in the engine */
 
     /* what its definition says */
-    uint64_t key, parent_key;
+    uint64_t parent_key;
     uint32_t origin;        /* enum roll_comm_origin */
     uint32_t child;         /* the number of the split of the parent that made it */
     int32_t color;          /* the colour of its members in that split */
@@ -128,34 +147,23 @@ struct comm {
     uint32_t believed; /* ranks that the job believes it to have, where some are stood in for; 0: `size` */
 
     /* its members */
-    uint32_t size, seen, gone; /* members; those of which something has come; those that have left it */
-    uint32_t room;             /* members that there is room for: more than `size` where it is open */
-    struct member *member;     /* by rank */
-    struct seat *seat;         /* by rank */
+    uint32_t seen, gone;   /* members of which something has come; those that have left it */
+    uint32_t room;         /* members that there is room for: more than `size` where it is open */
+    struct member *member; /* by rank */
+    struct seat *seat;     /* by rank */
 
     /* its collectives and messages */
-    struct slot *slot; /* by sequence number & slot_mask */
-    uint32_t slot_mask;
-    uint32_t base;      /* the lowest sequence number that is not complete */
-    uint32_t high;      /* the highest sequence number that has arrived, plus 1 */
     uint32_t max_from;  /* the highest `from` of a member */
     struct pair **pair; /* hash table by (source, destination): pair.c */
     uint32_t pairs, pair_mask;
-    uint32_t coll, p2p; /* calls seen, for the guess of its role */
-    uint32_t moe;       /* MoE events that named it as their expert-parallel communicator */
-    uint32_t empties;   /* messages of 0 bytes: whoever makes them does not leave them out */
-    uint32_t refusals;  /* members whose last call here was refused */
-
-    /* what its members have called, for the faces */
-    struct roll_view_traffic traffic;
+    uint32_t moe;      /* MoE events that named it as their expert-parallel communicator */
+    uint32_t empties;  /* messages of 0 bytes: whoever makes them does not leave them out */
+    uint32_t refusals; /* members whose last call here was refused */
 
     /* why it is judged no more */
-    bool aborted;  /* no member is left that could still call */
-    bool overflow; /* there was no room for its incomplete calls: room.c */
-    bool retires;  /* it will be given up in the next tick: detect_lowered.c */
+    bool retires; /* it will be given up in the next tick: detect_lowered.c */
 
     /* its silence: silence.c */
-    bool muted;         /* a cause was found here; until silence.c ends that, what follows is its consequence */
     bool explains;      /* besides, its members are stuck for that cause */
     uint32_t mute_seq;  /* the collective at which the trouble began; NO_SEQ: not a collective */
     uint64_t mute_ns;   /* wall clock of the call at which the trouble began */
@@ -163,11 +171,9 @@ struct comm {
     uint32_t era;       /* silences that have ended: a part of the keys of what is said once */
 
     /* its disagreements: align.c */
-    uint32_t held;            /* the sequence number that is being judged; NO_SEQ = none */
     uint64_t held_ns;         /* patience clock at which the judging began */
     struct dispute *dispute;  /* that judging; owned; NULL = none */
     struct half half[HALVES]; /* a call that may have been made on another communicator: astray.c */
-    bool group_told;          /* members were seen to differ in where a group begins or ends */
     bool blamed;              /* it was predicted that somebody will be waited for here: detect_moe_obligation.c */
 
     uint64_t ended_calm; /* clock of suspicion at which a member last aborted it */

@@ -53,6 +53,14 @@ static inline bool entry_complete(const struct source *s, const struct entry *en
     return !source_alive(s) || (m && m->ended != 0) || entry_answered(s, entry);
 }
 
+/* This call, which the log holds, is of the common kind (struct brief), and complete for all members. Its record is not
+ * read. */
+static inline bool brief_complete(const struct source *s, const struct brief *brief)
+{
+    const struct member *m = source_member(s, brief->comm); /* NULL for 0: no definition has that id */
+    return m && brief->seq < m->comm->base;
+}
+
 /*
  * Takes one unit of a bounded search; false: nothing was left. The conditions of nested loops ask this again after a
  * false, so *work never goes below 0.

@@ -5,6 +5,8 @@
  * the evidence of a verdict are found with one index. The log starts small and doubles only while calls really are
  * incomplete; a bound (config.window) ends the growth for a rank whose peers are not traced. To copy records into a
  * list for each communicator was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
+ * Beside the log stands a brief of each call, because to read whole records again when calls get complete is most of
+ * what that costs where the logs of thousands of ranks are in no cache.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
@@ -66,7 +68,8 @@ static bool is_evidence(const struct source *s, const struct entry *entry)
 uint64_t source_log_needed(struct source *s, uint64_t upto)
 {
     const struct entry *entry;
-    while (s->kept < upto && (!(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
+    while (s->kept < upto && (brief_complete(s, &s->brief[s->kept & s->log_mask]) ||
+                              !(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
         s->kept++;
     }
     uint64_t oldest = s->kept < upto ? s->kept : upto;
@@ -82,26 +85,38 @@ int source_log_grow(struct source *s)
 {
     uint64_t room = (s->log_mask + 1) * 2;
     struct entry *log = calloc(room, sizeof(*log));
-    if (!log) {
+    struct brief *brief = calloc(room, sizeof(*brief));
+    if (!log || !brief) {
+        free(log);
+        free(brief);
         return ROLL_E_NOMEM;
     }
     for (uint64_t i = 0; i <= s->log_mask; i++) {
         if (roll_seal_state(s->log[i].rec.seal) != ROLL_STATE_EMPTY) {
-            log[roll_seal_ticket(s->log[i].rec.seal) & (room - 1)] = s->log[i];
+            uint64_t at = roll_seal_ticket(s->log[i].rec.seal) & (room - 1);
+            log[at] = s->log[i];
+            brief[at] = s->brief[i];
         }
     }
     free(s->log);
+    free(s->brief);
     s->log = log;
+    s->brief = brief;
     s->log_mask = room - 1;
     return 0;
 }
 
 int source_log_open(struct source *s, uint64_t ticket)
 {
-    s->log = calloc(LOG_MIN, sizeof(*s->log));
-    if (!s->log) {
+    struct entry *log = calloc(LOG_MIN, sizeof(*log));
+    struct brief *brief = calloc(LOG_MIN, sizeof(*brief));
+    if (!log || !brief) {
+        free(log);
+        free(brief);
         return ROLL_E_NOMEM;
     }
+    s->log = log;
+    s->brief = brief;
     s->log_mask = LOG_MIN - 1;
     s->safe = s->kept = ticket;
     return 0;
@@ -114,6 +129,7 @@ struct entry *source_log_put(struct source *s, const struct roll_record *rec, ui
     entry->pair = NULL;
     entry->index = 0;
     entry->next = 0;
+    s->brief[ticket & s->log_mask] = (struct brief){0};
     s->next = ticket + 1;
     return entry;
 }
@@ -176,21 +192,36 @@ static uint64_t behind_link(const struct source *s, const struct roll_record *re
     return (call && (rec->flags & ROLL_FLAG_CAPTURED) == 0) || class == ROLL_CLASS_SYNC ? rec->aux : 0;
 }
 
-/*
- * The call of member m stands in its queue right behind that member's collective before it, `tail`, and nothing else
- * keeps it from running: once that collective is complete, this call is ready. So it need not be looked at for that
- * (comm_advance). Groups are units, and Gather and Scatter are over for some members before they are complete.
- */
-static bool is_chained(const struct source *s, const struct member *m, const struct entry *tail,
-                       const struct entry *entry, uint64_t ticket)
+/* Notes a call that is about to go into the queue of its stream, if it is of the common kind. */
+static void note_brief(struct source *s, const struct entry *entry, uint64_t ticket)
 {
     const uint64_t leaves_early = roll_ops_with(ROLL_TRAIT_LOWERED) & roll_ops_with(ROLL_TRAIT_ROOT);
-    const struct roll_record *rec = &entry->rec, *before = &tail->rec;
-    return m && rec->comm == before->comm && rec->seq == before->seq + 1 && rec->group == 0 && before->group == 0 &&
-           entry->index == COLL_ISSUED && tail->index != COLL_REFUSED && !m->many_queues &&
-           roll_op_class(rec->op) == ROLL_CLASS_COLL && roll_op_class(before->op) == ROLL_CLASS_COLL &&
-           !roll_op_among(rec->op, leaves_early) && !roll_op_among(before->op, leaves_early) &&
-           rec->seq >= m->comm->base && rec->seq < m->comm->high && behind_link(s, rec, ticket) == 0;
+    const struct roll_record *rec = &entry->rec;
+    if (rec->group == 0 && entry->index == COLL_ISSUED && roll_op_class(rec->op) == ROLL_CLASS_COLL &&
+        !roll_op_among(rec->op, leaves_early) && behind_link(s, rec, ticket) == 0) {
+        s->brief[ticket & s->log_mask] = (struct brief){.seq = rec->seq, .comm = rec->comm};
+    }
+}
+
+/*
+ * The call goes behind the one with ticket `tail`. Where that is the member's collective before this one, and nothing
+ * else keeps this one from running, it is ready once that one is complete, and need not be looked at for that
+ * (comm_advance). Calls of other kinds are units with others, or are over for some members before they are complete.
+ */
+static void join_tail(struct source *s, const struct member *m, uint64_t tail, struct entry *entry, uint64_t ticket)
+{
+    struct brief *before = &s->brief[tail & s->log_mask];
+    const struct brief *brief = &s->brief[ticket & s->log_mask];
+    if (ticket - tail <= UINT16_MAX) {
+        before->next = (uint16_t)(ticket - tail);
+    } else {
+        s->log[tail & s->log_mask].next = (uint32_t)(ticket - tail);
+    }
+    if (m && !m->many_queues && brief->comm != 0 && brief->comm == before->comm && brief->seq == before->seq + 1 &&
+        brief->seq >= m->comm->base && brief->seq < m->comm->high) {
+        entry->index = COLL_CHAINED;
+        comm_slot(m->comm, brief->seq)->chained++;
+    }
 }
 
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
@@ -227,13 +258,10 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
         member_called_from(s, m, stream, entry->rec.thread);
     }
     s->crosses = s->crosses || behind_link(s, &entry->rec, ticket) != 0;
-    struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
-    if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
-        tail->next = (uint32_t)(ticket - (q->tail - 1));
-        if (is_chained(s, m, tail, entry, ticket)) {
-            entry->index = COLL_CHAINED;
-            comm_slot(m->comm, entry->rec.seq)->chained++;
-        }
+    note_brief(s, entry, ticket);
+    /* The log holds the tail, because it keeps all calls from the oldest head of a queue on. */
+    if (q->tail != 0 && ticket - (q->tail - 1) <= UINT32_MAX) {
+        join_tail(s, m, q->tail - 1, entry, ticket);
     } else {
         q->head = ticket + 1;
         q->since = e->clock;

@@ -121,12 +121,38 @@ static bool unit_done(struct roll_engine *e, const struct source *s, struct queu
     return done;
 }
 
+/* Takes complete calls of the common kind out of a queue, without a look at their records. True: there was one. Calls
+ * of a communicator whose calls stand in several queues are left to queue_advance. */
+static bool queue_skip(const struct roll_engine *e, const struct source *s, struct queue *q)
+{
+    bool moved = false;
+    while (q->head != 0) {
+        const struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
+        if (!brief_complete(s, brief) || source_member(s, brief->comm)->many_queues ||
+            (brief->next == 0 && q->head != q->tail)) {
+            break;
+        }
+        q->head = brief->next != 0 ? q->head + brief->next : 0;
+        moved = true;
+    }
+    if (moved) {
+        q->tail = q->head != 0 ? q->tail : 0;
+        q->marked = false;
+        q->since = e->clock;
+    }
+    return moved;
+}
+
 /* Takes the calls that are over out of a queue; those before ticket `over` are known to be. True: the queue has moved,
  * so that others may move. */
 static bool queue_advance(struct roll_engine *e, struct source *s, struct queue *q, uint64_t over)
 {
     bool moved = false;
     while (q->head != 0) {
+        if (queue_skip(e, s, q)) {
+            moved = true;
+            continue;
+        }
         struct entry *head = source_entry(s, q->head - 1);
         if (!head) { /* the log has lost it: the call was given up */
             q->head = q->tail = 0;
@@ -247,12 +273,17 @@ static void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahe
         __builtin_prefetch(s->member);
         return;
     }
-    const struct entry *head = q->head != 0 ? &s->log[(q->head - 1) & s->log_mask] : NULL;
-    if (head && ahead >= AHEAD) {
+    if (q->head == 0) {
+        return;
+    }
+    const struct entry *head = &s->log[(q->head - 1) & s->log_mask];
+    const struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
+    if (ahead >= AHEAD) {
         __builtin_prefetch(head);
         __builtin_prefetch((const char *)head + 64);
-    } else if (head) {
-        __builtin_prefetch(source_member(s, head->rec.comm));
+        __builtin_prefetch(brief);
+    } else {
+        __builtin_prefetch(source_member(s, brief->comm != 0 ? brief->comm : head->rec.comm));
     }
 }
 
@@ -280,6 +311,7 @@ void sweep_stirred(struct roll_engine *e)
     uint32_t source[TURNS + 64], word = 0;
     while (e->stirs > 0) {
         uint32_t n = take_up(e, &word, source);
+        e->looks += n;
         for (uint32_t i = 0; i < n + 3 * AHEAD; i++) {
             for (uint32_t ahead = 3 * AHEAD; ahead > 0; ahead -= AHEAD) {
                 if (i >= 3 * AHEAD - ahead && i - (3 * AHEAD - ahead) < n) {

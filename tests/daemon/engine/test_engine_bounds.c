@@ -212,12 +212,41 @@ static void test_tick_does_not_look_at_ranks_without_news(void **state)
     crowd_close(&c);
 }
 
+/* All ranks make a row of calls on one communicator, one rank after the other: when the last one has come, each rank is
+ * looked at some times, and not once for each call. */
+static void test_row_of_calls_takes_few_looks_at_each_rank(void **state)
+{
+    (void)state;
+    enum { ROW = 200 }; /* fits the smallest log */
+    struct crowd c;
+    crowd_open(&c, MANY);
+    uint32_t all = sim_comm(c.sim, "all", NULL, MANY);
+    for (uint32_t i = 0; i < ROW; i++) {
+        sim_all(c.sim, all, AR, 64);
+    }
+    uint64_t before = c.e->looks;
+    crowd_feed(&c);
+    c.now += S_ / 500;
+    assert_int_equal(roll_engine_tick(c.e, c.now), 0);
+    uint64_t looks = c.e->looks - before;
+    assert_int_equal(c.e->comm[0]->base, ROW);
+    for (uint32_t r = 0; r < MANY; r++) {
+        assert_false(source_pending(c.e->source[c.source[r]]));
+    }
+    if (looks > 5 * MANY) {
+        fail_msg("%llu looks at %u ranks", (unsigned long long)looks, MANY);
+    }
+    assert_null(roll_engine_next(c.e));
+    crowd_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_that_poll_one_collective_ask_once_what_holds_it_up),
         cmocka_unit_test(test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever),
         cmocka_unit_test(test_tick_does_not_look_at_ranks_without_news),
+        cmocka_unit_test(test_row_of_calls_takes_few_looks_at_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
