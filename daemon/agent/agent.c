@@ -26,18 +26,19 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BUSY_MS      10               /* between two looks at the rings while much moves */
-#define IDLE_MS      20               /* between two looks at most, when little or nothing moves */
-#define MUCH         100              /* records in one look */
+#define BUSY_MS      10               /* between two glances at the rings while much moves */
+#define IDLE_MS      30               /* between two glances at most, when little or nothing moves */
+#define FOLD_MS      50               /* likewise, where digests are told with the next beat at the earliest */
+#define MUCH         400              /* records in one look */
 #define HASTE_MS     1                /* between two looks while one cannot take all that is there */
 #define LEAVE_MS     2                /* between two looks when the agent is to end */
 #define RECORDS_A_MS 2048             /* a look comes before a rank that does nothing but call can fill its ring */
+#define FOLDED_A_MS  1024             /* likewise, where a look does not have to send what it finds */
 #define SLEEP_NS     (2 * ROLL_MS)    /* whose lateness is compared with the waiting of a rank that calls */
 #define REST_NS      (10 * ROLL_MS)   /* and of one that makes no calls */
 #define RESCAN_NS    (1000 * ROLL_MS) /* the directory is listed this often, because inotify can overflow */
-#define HEARTBEAT_NS (100 * ROLL_MS)  /* the root stops its clock for a run whose agents it does not hear */
+#define BEAT_MS      100              /* the root stops its clock for a run whose agents it does not hear */
 #define HELLO_NS     (3000 * ROLL_MS)
-#define CONTROL_NS   (100 * ROLL_MS)  /* how often agent_seen_ns of the control pages is set */
 #define STOP_NS      (1500 * ROLL_MS) /* longest time for an orderly exit */
 
 /* lock */
@@ -63,7 +64,7 @@ void roll_agent_unlock(const char *dir, int *fd)
 
 /* loop */
 
-static int64_t pump(struct roll_agent *a, uint64_t now)
+static int64_t pump(struct roll_agent *a, uint64_t now, bool beat)
 {
     struct roll_agent_out out = {roll_agent_send, a, a->buffer};
     int64_t total = 0;
@@ -80,8 +81,8 @@ static int64_t pump(struct roll_agent *a, uint64_t now)
         drained =
             drained && roll_agent_ring_drained(ring) && !roll_agent_digests_lacks(a->digests, ring, ring->drain_head);
     }
-    if (a->welcomed && a->digests) {
-        roll_agent_digests_tell(a->digests, now, a->drain && drained);
+    if (a->welcomed && a->digests && (beat || (a->drain && drained))) {
+        roll_agent_digests_tell(a->digests, now);
     }
     if (a->trace) {
         a->soon = roll_agent_trace_pump(a->trace, now);
@@ -120,7 +121,7 @@ static void send_note(void *ctx, json_t *note)
     free(text);
 }
 
-static void housekeep(struct roll_agent *a, uint64_t now)
+static void housekeep(struct roll_agent *a, uint64_t now, bool beat)
 {
     if (a->welcomed || a->trace) {
         roll_unseen_look(a->unseen, now, has_calls, send_note, a);
@@ -128,8 +129,7 @@ static void housekeep(struct roll_agent *a, uint64_t now)
     if (a->rescan || now - a->rescan_ns > RESCAN_NS) {
         roll_agent_scan(a, now);
     }
-    if (now - a->control_ns > CONTROL_NS) {
-        a->control_ns = now;
+    if (beat) {
         roll_agent_controls_seen(&a->controls, now);
     }
     if (!a->welcomed && now - a->hello_ns > HELLO_NS) {
@@ -141,8 +141,7 @@ static void housekeep(struct roll_agent *a, uint64_t now)
         }
         roll_agent_hello(a, now);
     }
-    if (a->welcomed && now - a->heartbeat_ns > HEARTBEAT_NS) {
-        a->heartbeat_ns = now;
+    if (a->welcomed && beat) {
         roll_agent_heartbeat(a, 0);
     }
     roll_agent_clean(a, now, false);
@@ -161,24 +160,41 @@ static void note_sleep(struct roll_agent *a, uint64_t asked_ns, uint64_t slept_n
     roll_agent_sight_late(a->sight, late_ns > share_ns ? late_ns : share_ns);
 }
 
+/* Receives what is there. What the socket says of its room holds for the first message of the look that follows. */
+static void take_input(struct roll_agent *a, uint64_t now)
+{
+    bool input = false;
+    roll_net_ask(a->socket, &input, &a->batch.room);
+    if (input) {
+        roll_agent_receive(a, now);
+        a->batch.room = false; /* an answer may have taken it */
+    }
+}
+
 /*
  * Sleeps until a descriptor is ready or the time is over, and reads the descriptors that woke it. Plain poll, for which
  * a ZeroMQ socket has a descriptor: zmq_poll makes eight system calls for what one can do. That descriptor tells of
- * changes only, and sending takes note of them as well, hence the question before each sleep.
+ * changes only, and sending takes note of them as well, hence the question before a sleep that the socket can end.
+ * While all rings travel freely nothing comes that could not wait for the next glance, acknowledgements above all: then
+ * the socket ends no sleep, and is asked after it.
  */
 static void wait_for_work(struct roll_agent *a, int timeout_ms)
 {
-    struct pollfd items[] = {{.fd = a->socket_fd, .events = POLLIN},
+    bool listens = a->listens || timeout_ms > IDLE_MS;
+    struct pollfd items[] = {{.fd = listens ? a->socket_fd : -1, .events = POLLIN},
                              {.fd = a->inotify, .events = POLLIN},
                              {.fd = a->monitor_fd, .events = POLLIN},
                              {.fd = roll_agent_stacks_fd(a->stacks), .events = POLLIN},
                              {.fd = a->processes, .events = POLLIN}};
-    bool waits = roll_net_has_input(a->socket);
+    bool waits = listens && roll_net_has_input(a->socket);
     uint64_t slept = roll_mono_ns();
     int woken = poll(items, sizeof(items) / sizeof(*items), waits ? 0 : timeout_ms);
     uint64_t now = roll_mono_ns();
     if (woken <= 0 && !waits) {
         note_sleep(a, (uint64_t)timeout_ms * ROLL_MS, now - slept);
+        if (!listens) {
+            take_input(a, now);
+        }
         return;
     }
     if (items[1].revents) {
@@ -189,28 +205,70 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
     if (items[2].revents && roll_net_monitor_read(a->monitor, "agent")) {
         roll_agent_hello(a, now);
     }
-    if (waits || items[0].revents) {
-        roll_agent_receive(a, now);
+    if (waits || !listens || items[0].revents) {
+        take_input(a, now);
     }
 }
 
-/* Milliseconds until the next look, after one that moved so much. */
-static int next_pace(const struct roll_agent *a, int pace, int64_t moved)
+/* Whether what is in a ring is only folded until the next beat. */
+static bool only_folds(const struct roll_agent *a, const struct roll_agent_ring *ring)
 {
-    int most = IDLE_MS;
-    if (a->soon || a->drain) {
-        return HASTE_MS;
-    }
+    return ring->digest && !a->trace && a->digests && !roll_agent_digests_sends(a->digests);
+}
+
+/*
+ * Milliseconds until the next glance, after one that moved so much. Rings that are folded only let it wait longer, for
+ * nobody is told before the beat; rings of which nothing can be sent, because there is no root, or no process any more,
+ * until the beat.
+ */
+static int next_pace(struct roll_agent *a, int pace, int64_t moved)
+{
+    int most = BEAT_MS;
+    bool haste = a->soon || a->drain, folds = true;
+    a->listens = !a->welcomed || a->used == 0;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_agent_ring *ring = a->rings[i];
-        int fills = (int)((ring->map.mask + 1) / RECORDS_A_MS);
-        most = !ring->gone && fills < most ? fills : most;
-        if (moved > 0 && a->welcomed && roll_agent_ring_waits(ring)) {
-            return HASTE_MS;
+        bool fold = only_folds(a, ring);
+        int fills = (int)((ring->map.mask + 1) / (fold ? FOLDED_A_MS : RECORDS_A_MS)), idle = fold ? FOLD_MS : IDLE_MS;
+        idle = fills < idle ? fills : idle;
+        most = !ring->gone && (a->welcomed || a->trace) && idle < most ? idle : most;
+        folds = folds && fold;
+        haste = haste || (moved > 0 && a->welcomed && roll_agent_ring_waits(ring));
+        a->listens = a->listens || ring->link != ROLL_LINK_LIVE || roll_agent_ring_waits(ring);
+    }
+    if (haste) {
+        return HASTE_MS;
+    }
+    pace = folds ? most : moved >= MUCH ? BUSY_MS : pace < IDLE_MS ? pace + 1 : IDLE_MS;
+    return most < LEAVE_MS ? LEAVE_MS : pace < most ? pace : most;
+}
+
+/* Whether something has come since the last look. A glance finds out without a system call, so that a sleep after which
+ * there is nothing costs little more than itself. */
+static bool has_news(const struct roll_agent *a)
+{
+    if (a->soon || a->drain || a->rescan || atomic_load(a->o->stop)) {
+        return true;
+    }
+    for (size_t i = 0; i < a->used && (a->welcomed || a->trace); i++) {
+        const struct roll_agent_ring *ring = a->rings[i];
+        bool fold = only_folds(a, ring);
+        if ((ring->digest && !fold) || roll_agent_ring_has_news(ring, fold ? ring->map.mask / 4 : 0)) {
+            return true;
         }
     }
-    pace = moved >= MUCH ? BUSY_MS : pace < IDLE_MS ? pace + 1 : IDLE_MS;
-    return most < LEAVE_MS ? LEAVE_MS : pace < most ? pace : most;
+    return false;
+}
+
+/* One look at everything; how many records it moved. */
+static int64_t look(struct roll_agent *a, uint64_t now, bool beat)
+{
+    a->soon = false;
+    housekeep(a, now, beat);
+    int64_t moved = pump(a, now, beat);
+    roll_agent_flush(a);
+    a->batch.room = false;
+    return moved;
 }
 
 static void loop(struct roll_agent *a)
@@ -226,10 +284,15 @@ static void loop(struct roll_agent *a)
             continue; /* acknowledgements alone are no reason to read the rings more often */
         }
         looked_ns = now;
-        a->soon = false;
-        housekeep(a, now);
-        int64_t moved = pump(a, now);
-        roll_agent_flush(a);
+        /* With the glance that is next to it, so that a beat needs none of its own. */
+        bool beat = now - a->beat_ns + (uint64_t)pace * ROLL_MS / 2 >= BEAT_MS * ROLL_MS;
+        int64_t moved = 0;
+        if (beat || has_news(a)) {
+            a->beat_ns = beat ? now : a->beat_ns;
+            moved = look(a, now, beat);
+        } else {
+            roll_agent_sight_look(a->sight, a->rings, a->used, now);
+        }
         roll_agent_stacks_pump(a->stacks, a->socket, now);
         roll_agent_facts_pump(a->facts, a->socket, now);
         a->moves = moved > 0;

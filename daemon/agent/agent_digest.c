@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TELL_NS   (100 * ROLL_MS)
 #define COUNT_NS  (1000 * ROLL_MS) /* how often the number of calls is told when nothing else is new */
 #define INSIDE_NS (1000 * ROLL_MS) /* a host inside one call for so long is told of */
 #define STAND_NS  (250 * ROLL_MS)
@@ -243,17 +242,23 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
     }
 }
 
-void roll_agent_digests_tell(roll_agent_digests_t *d, uint64_t now, bool at_once)
+void roll_agent_digests_tell(roll_agent_digests_t *d, uint64_t now)
 {
-    if (!at_once && now - d->tell_ns < TELL_NS) {
-        return;
-    }
-    d->tell_ns = now;
     for (uint32_t i = 0; i < d->runs; i++) {
         if (d->run[i].rings != 0) {
             tell_run(d, i, now);
         }
     }
+}
+
+bool roll_agent_digests_sends(const roll_agent_digests_t *d)
+{
+    for (size_t i = 0; i < d->runs; i++) {
+        if (d->run[i].rings != 0 && d->run[i].number != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* life */

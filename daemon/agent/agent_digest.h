@@ -18,8 +18,10 @@ void roll_agent_digests_destroy(roll_agent_digests_t **digests);
 /* Adds up what is new in the ring, and sends what is to be known of its process; with an excerpt, its records as well.
  * In the place of roll_agent_ring_pump, for a ring whose `digest` is set. Borrows the ring until _drop. */
 int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring *ring, uint64_t now);
-/* Sends digests that are due; at_once: whether they are or not. */
-void roll_agent_digests_tell(roll_agent_digests_t *d, uint64_t now, bool at_once);
+/* Sends what is new since the last time. */
+void roll_agent_digests_tell(roll_agent_digests_t *d, uint64_t now);
+/* Whether the root has asked for records of some run, and gets them until it ends that. */
+bool roll_agent_digests_sends(const roll_agent_digests_t *d);
 /* Takes an EXCERPT of the root. */
 void roll_agent_digests_ask(roll_agent_digests_t *d, const struct roll_frame *frame);
 /* Whether an excerpt of this ring still lacks records below `head`. */

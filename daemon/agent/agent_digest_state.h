@@ -51,7 +51,6 @@ struct roll_agent_digests {
     size_t runs, run_room;
     struct roll_digest digest, up;
     uint8_t *buffer, *payload;
-    uint64_t tell_ns;
 };
 
 /* What one turn of a reader works on. */

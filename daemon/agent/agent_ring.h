@@ -100,6 +100,10 @@ enum roll_proc_state roll_agent_ring_proc(const struct roll_agent_ring *ring);
 /* Sends what is ready to be sent. Returns how many records went out, or a negative error (BUSY: the queue is full). */
 int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now);
 
+/* Whether there is something to send, as far as the ring tells without a system call. may_wait: so many records, and
+ * with them the ends of calls, are no reason; 0: all are. */
+bool roll_agent_ring_has_news(const struct roll_agent_ring *ring, uint64_t may_wait);
+
 /* Whether records wait because as many as the window allows are on their way, or are too many for one look. */
 bool roll_agent_ring_waits(const struct roll_agent_ring *ring);
 

@@ -312,6 +312,36 @@ static int send_sight(struct roll_agent_ring *ring, const struct roll_agent_out 
     return err;
 }
 
+/* Whether a call that was sent as entered has returned, or another one is complete. */
+static bool has_ends(const struct roll_agent_ring *ring)
+{
+    const struct roll_ring_header *h = ring->map.header;
+    for (size_t i = 0; i < ring->pending_used; i++) {
+        struct roll_record rec;
+        if (roll_ring_get(&ring->map, ring->pending[i], &rec) != 0 || roll_seal_state(rec.seal) != ROLL_STATE_ENTERED) {
+            return true;
+        }
+    }
+    if (atomic_load_explicit(&h->completion, memory_order_relaxed) != ROLL_COMPLETION_OFF) {
+        for (size_t i = 0; i < ROLL_RING_DONE_STREAMS; i++) {
+            if (atomic_load_explicit(&h->done[i], memory_order_relaxed) != ring->done[i]) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool roll_agent_ring_has_news(const struct roll_agent_ring *ring, uint64_t may_wait)
+{
+    if (ring->link != ROLL_LINK_LIVE) {
+        return ring->link == ROLL_LINK_NEW;
+    }
+    bool untold = ring->gone && ring->status.proc_state != (uint32_t)roll_agent_ring_proc(ring);
+    return untold || ring->recheck != ring->recheck_end || roll_agent_ring_waits(ring) ||
+           roll_agent_ring_head(ring) - ring->sent > may_wait || (may_wait == 0 && has_ends(ring));
+}
+
 int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
     if (ring->link == ROLL_LINK_ANNOUNCED && now - ring->announce_ns > REANNOUNCE_NS) {

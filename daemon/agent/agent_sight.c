@@ -17,13 +17,14 @@
 #include "daemon/base/proc.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PERIOD_NS    (500 * ROLL_MS)
-#define SAMPLE_NS    (20 * ROLL_MS)
+#define SAMPLE_NS    (40 * ROLL_MS)
 #define CALM_PERMILL 50u /* every busy node has less than this */
 #define MOST_PERMILL 1000u
 #define PRESSURES    2
@@ -46,6 +47,7 @@ struct roll_agent_sight {
     uint64_t last_ns, late_ns;
     bool calm; /* nobody was kept waiting in the last period */
     long cpus;
+    int loadavg; /* descriptor, -1: not open. Read in each look, unlike the other files */
     uint64_t sampled_ns, samples,
         ready; /* samples of how many threads of the node ran or were ready to run: their number, and their sum */
 };
@@ -68,6 +70,7 @@ roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
         return NULL;
     }
     sight->proc = proc;
+    sight->loadavg = -1;
     sight->cpus = sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(sight->pressure[0], sizeof(sight->pressure[0]), "%s/pressure/cpu", proc);
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
@@ -83,6 +86,9 @@ roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
 
 void roll_agent_sight_destroy(roll_agent_sight_t **sight)
 {
+    if (*sight && (*sight)->loadavg >= 0) {
+        close((*sight)->loadavg);
+    }
     free(*sight);
     *sight = NULL;
 }
@@ -114,10 +120,18 @@ static int pressure(roll_agent_sight_t *sight, uint64_t passed_ns)
 static void sample_ready(struct roll_agent_sight *sight)
 {
     char path[300], text[128];
-    unsigned long ready;
-    snprintf(path, sizeof(path), "%s/loadavg", sight->proc);
-    roll_read_text(path, text, sizeof(text));
-    if (sscanf(text, "%*s %*s %*s %lu", &ready) == 1 && ready > 0) {
+    if (sight->loadavg < 0) {
+        snprintf(path, sizeof(path), "%s/loadavg", sight->proc);
+        sight->loadavg = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    ssize_t n = sight->loadavg >= 0 ? pread(sight->loadavg, text, sizeof(text) - 1, 0) : 0;
+    text[n > 0 ? n : 0] = '\0';
+    const char *slash = strchr(text, '/'), *at = slash;
+    while (at && at > text && at[-1] >= '0' && at[-1] <= '9') {
+        at--;
+    }
+    unsigned long ready = at && at < slash ? strtoul(at, NULL, 10) : 0;
+    if (ready > 0) {
         sight->ready += ready - 1;
         sight->samples++;
     }

@@ -39,11 +39,13 @@ struct roll_agent {
     struct roll_net_batch batch; /* frames of this turn that the socket does not have yet */
     uint64_t seq;
     bool welcomed;
-    uint64_t hello_seq, hello_ns, heartbeat_ns, rescan_ns, control_ns, live_ns, start_ns;
+    uint64_t hello_seq, hello_ns, rescan_ns, live_ns, start_ns;
+    uint64_t beat_ns; /* the last heartbeat, with which all goes that is due as often */
     bool said_unreachable, said_connected, said_short;
     bool rescan;
     bool moves;     /* the last look found something new */
     bool soon;      /* something has come that the next look must not wait for */
+    bool listens;   /* what the root says ends a sleep */
     uint64_t drain; /* number of the drain in progress; 0 = none */
     uint64_t progress;
     struct roll_agent_ring **rings;

@@ -6,13 +6,15 @@
  * without a call in any ring. proc_look.c defines "at work". A process in which NCCL is not seen at work is not noted:
  * a missing note is better than a wrong one.
  *
- * The costs are one listing of /proc a second, and reading the maps of each process: once a second in the beginning,
- * later four times a minute; twice a minute for a process without our library.
+ * The costs are one listing of /proc a second, if a process or thread has begun since the last one, and reading the
+ * maps of each process that may have our library: once a second in the beginning, later four times a minute; of others
+ * the environment, twice a minute.
  */
 #include "daemon/agent/agent_unseen.h"
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
 #include "daemon/stack/proc_look.h"
 #include "trace/ident.h"
 
@@ -33,6 +35,7 @@
 #define PATIENCE 30
 #define OTHERS_NS                                                                                                      \
     (30000 * ROLL_MS) /* between two looks at a process without our library, which may execute another program */
+#define LIST_NS   (10000 * ROLL_MS) /* /proc is listed this often whatever the kernel tells */
 #define ANCESTORS 16
 #define WORK_NS   (3000 * ROLL_MS) /* NCCL must have worked for this long without a call being seen */
 
@@ -46,7 +49,8 @@ struct process {
 
 struct roll_unseen {
     char dir[PATH_MAX], fallback[PATH_MAX], host[ROLL_JOB_BYTES];
-    uint64_t look_ns;
+    uint64_t look_ns, list_ns;
+    uint64_t last_pid; /* the last number that was given to a process or thread when /proc was listed; 0: not known */
     struct process *process;
     size_t used, room;
     struct roll_look look; /* large */
@@ -141,12 +145,29 @@ static bool is_known(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
     return false;
 }
 
+/*
+ * Whether our library may be in a process, by its environment, which is read much faster than its maps: on a node with
+ * some hundred processes their maps alone cost more than all else that an agent does. The preload stands there, and what
+ * else sets rollcall up. Maps decide where the system preloads for everybody, and where no environment is to be seen.
+ */
+static bool may_have_library(uint32_t pid)
+{
+    struct roll_look_env env;
+    if (access("/etc/ld.so.preload", F_OK) == 0 || roll_look_env(pid, &env) != 0) {
+        return true;
+    }
+    bool may = memchr(env.text, '=', env.bytes) == NULL || memmem(env.text, env.bytes, "rollcall", 8) != NULL ||
+               memmem(env.text, env.bytes, "ROLLCALL_", 9) != NULL;
+    roll_look_env_fini(&env);
+    return may;
+}
+
 static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unseen_seen_t *seen,
                     roll_unseen_tell_t *tell, void *ctx)
 {
     struct roll_ident ident;
     p->next_ns = now + (p->idle < PATIENCE ? AGAIN_NS : LATER_NS);
-    if (roll_look(p->pid, &u->look) != 0 || !u->look.preload || !is_ours(u, p->pid, &ident)) {
+    if (!may_have_library(p->pid) || roll_look(p->pid, &u->look) != 0 || !u->look.preload || !is_ours(u, p->pid, &ident)) {
         p->next_ns = now + OTHERS_NS;
         p->work_ns = 0;
         return;
@@ -168,30 +189,76 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
     }
 }
 
-/* The entry of a process. A new process is first looked at after a while, when it runs its final program. */
-static struct process *entry_of(roll_unseen_t *u, uint32_t pid, ino_t inode, uint64_t now)
+/* The entry of a process, or NULL. /proc is listed by number, and entries are kept in the order of their first listing:
+ * so the next one that is asked for is nearly always behind the last that was found (*at). */
+static struct process *find(roll_unseen_t *u, uint32_t pid, ino_t inode, size_t *at)
 {
-    for (size_t i = 0; i < u->used; i++) {
-        if (u->process[i].pid == pid && u->process[i].inode == inode) {
-            return &u->process[i];
+    for (size_t tried = 0; tried < u->used; tried++) {
+        *at = *at + 1 < u->used ? *at + 1 : 0;
+        if (u->process[*at].pid == pid && u->process[*at].inode == inode) {
+            return &u->process[*at];
         }
     }
-    if (ROLL_GROW(u->process, u->room, u->used + 1) != 0) {
-        return NULL;
-    }
-    u->process[u->used] = (struct process){.pid = pid, .inode = inode, .next_ns = now + LOOK_NS};
-    return &u->process[u->used++];
+    return NULL;
 }
 
 static void forget_gone(roll_unseen_t *u)
 {
-    for (size_t i = u->used; i-- > 0;) {
-        if (!u->process[i].listed) {
-            u->process[i] = u->process[--u->used];
-        } else {
-            u->process[i].listed = false;
+    size_t kept = 0;
+    for (size_t i = 0; i < u->used; i++) {
+        if (u->process[i].listed) {
+            u->process[kept] = u->process[i];
+            u->process[kept++].listed = false;
         }
     }
+    u->used = kept;
+}
+
+/* A new process is first looked at after a while, when it runs its final program. */
+static void list(roll_unseen_t *u, uint64_t now)
+{
+    DIR *d = opendir("/proc");
+    size_t at = 0;
+    if (!d) {
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (!isdigit((unsigned char)e->d_name[0])) {
+            continue;
+        }
+        uint32_t pid = (uint32_t)strtoul(e->d_name, NULL, 10);
+        struct process *p = find(u, pid, e->d_ino, &at);
+        if (!p && ROLL_GROW(u->process, u->room, u->used + 1) == 0) {
+            p = &u->process[u->used++];
+            *p = (struct process){.pid = pid, .inode = e->d_ino, .next_ns = now + LOOK_NS};
+        }
+        if (p) {
+            p->listed = true;
+        }
+    }
+    closedir(d);
+    forget_gone(u);
+}
+
+/* Whether a process may have begun since the last listing: the kernel tells the last number that it gave away. */
+static bool may_be_new(roll_unseen_t *u, uint64_t now)
+{
+    char text[128];
+    const char *last = roll_read_text("/proc/loadavg", text, sizeof(text)) > 0 ? strrchr(text, ' ') : NULL;
+    uint64_t number = last ? strtoull(last, NULL, 10) : 0;
+    bool same = number != 0 && number == u->last_pid && now - u->list_ns < LIST_NS;
+    u->last_pid = number;
+    u->list_ns = same ? u->list_ns : now;
+    return !same;
+}
+
+/* Whether the process is of our user: others may become that (a launcher's child), and are asked again. */
+static bool is_own(const struct process *p)
+{
+    struct stat st;
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%u", p->pid);
+    return stat(path, &st) == 0 && st.st_uid == geteuid();
 }
 
 void roll_unseen_look(roll_unseen_t *u, uint64_t now, roll_unseen_seen_t *seen, roll_unseen_tell_t *tell, void *ctx)
@@ -200,26 +267,19 @@ void roll_unseen_look(roll_unseen_t *u, uint64_t now, roll_unseen_seen_t *seen, 
         return;
     }
     u->look_ns = now;
-    DIR *d = opendir("/proc");
-    if (!d) {
-        return;
+    if (may_be_new(u, now)) {
+        list(u, now);
     }
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        struct stat st;
-        if (!isdigit((unsigned char)e->d_name[0]) || fstatat(dirfd(d), e->d_name, &st, 0) != 0 ||
-            st.st_uid != geteuid()) {
-            continue;
-        }
-        struct process *p = entry_of(u, (uint32_t)strtoul(e->d_name, NULL, 10), st.st_ino, now);
-        if (!p) {
-            continue;
-        }
-        p->listed = true;
+    for (size_t i = 0; i < u->used; i++) {
+        struct process *p = &u->process[i];
         p->done = p->done || seen(ctx, p->pid);
-        if (!p->done && now >= p->next_ns) {
+        if (p->done || now < p->next_ns) {
+            continue;
+        }
+        if (is_own(p)) {
             examine(u, p, now, seen, tell, ctx);
+        } else {
+            p->next_ns = now + OTHERS_NS;
         }
     }
-    closedir(d);
-    forget_gone(u);
 }

@@ -227,6 +227,13 @@ bool roll_net_has_room(void *socket)
     return (events_of(socket) & ZMQ_POLLOUT) != 0;
 }
 
+void roll_net_ask(void *socket, bool *input, bool *room)
+{
+    int events = events_of(socket);
+    *input = (events & ZMQ_POLLIN) != 0;
+    *room = (events & ZMQ_POLLOUT) != 0;
+}
+
 static int send_error(void)
 {
     switch (errno) {
@@ -280,12 +287,14 @@ void roll_net_batch_flush(struct roll_net_batch *batch, void *socket)
 }
 
 /* Whether a message can begin: an identity is sent, without one the socket must have room. */
-static int begin_message(void *socket, const void *identity, size_t identity_bytes)
+static int begin_message(struct roll_net_batch *batch, void *socket, const void *identity, size_t identity_bytes)
 {
+    bool room = batch->room;
+    batch->room = false; /* it is good for one message */
     if (identity) {
         return zmq_send(socket, identity, identity_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 ? send_error() : 0;
     }
-    return roll_net_has_room(socket) ? 0 : ROLL_E_BUSY;
+    return room || roll_net_has_room(socket) ? 0 : ROLL_E_BUSY;
 }
 
 int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *identity, size_t identity_bytes,
@@ -301,7 +310,7 @@ int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *i
     int64_t n = roll_frame_encode(head, payload, payload_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg));
     int err = n < 0 ? (int)n : 0;
     if (!err && batch->parts == 0) {
-        err = begin_message(socket, identity, identity_bytes);
+        err = begin_message(batch, socket, identity, identity_bytes);
     }
     if (err) {
         zmq_msg_close(&msg);

@@ -58,6 +58,7 @@ int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes
 struct roll_net_batch {
     zmq_msg_t held; /* the newest frame: whether another one follows shows with the next call */
     unsigned parts; /* of the message that is being built, `held` among them; 0: there is none */
+    bool room;      /* to be set by a caller that has just seen room for a message, and is then not asked for the next */
 };
 /*
  * Adds a frame (encoded here); socket and identity as for roll_net_send, the same for the whole batch. Errors as
@@ -70,6 +71,8 @@ void roll_net_batch_flush(struct roll_net_batch *batch, void *socket);
 /* The descriptor of a socket, for poll: readable when something has changed since the socket was last asked or read
  * empty, once at least. -1 on error. */
 int roll_net_fd(void *socket);
+/* Asks a socket once for both: whether a frame can be received, and whether one can be sent, now. */
+void roll_net_ask(void *socket, bool *input, bool *room);
 /* Whether a frame can be received now. After a socket was used to send, its descriptor alone does not tell. */
 bool roll_net_has_input(void *socket);
 /* Whether a frame can be sent now without waiting (DEALER). */
