@@ -147,8 +147,9 @@ static bool is_known(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
 
 /*
  * Whether our library may be in a process, by its environment, which is read much faster than its maps: on a node with
- * some hundred processes their maps alone cost more than all else that an agent does. The preload stands there, and what
- * else sets rollcall up. Maps decide where the system preloads for everybody, and where no environment is to be seen.
+ * some hundred processes their maps alone cost more than all else that an agent does. The preload stands there, and
+ * what else sets rollcall up. Maps decide where the system preloads for everybody, and where no environment is to be
+ * seen.
  */
 static bool may_have_library(uint32_t pid)
 {
@@ -167,7 +168,8 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
 {
     struct roll_ident ident;
     p->next_ns = now + (p->idle < PATIENCE ? AGAIN_NS : LATER_NS);
-    if (!may_have_library(p->pid) || roll_look(p->pid, &u->look) != 0 || !u->look.preload || !is_ours(u, p->pid, &ident)) {
+    if (!may_have_library(p->pid) || roll_look(p->pid, &u->look) != 0 || !u->look.preload ||
+        !is_ours(u, p->pid, &ident)) {
         p->next_ns = now + OTHERS_NS;
         p->work_ns = 0;
         return;

@@ -58,7 +58,7 @@ int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes
 struct roll_net_batch {
     zmq_msg_t held; /* the newest frame: whether another one follows shows with the next call */
     unsigned parts; /* of the message that is being built, `held` among them; 0: there is none */
-    bool room;      /* to be set by a caller that has just seen room for a message, and is then not asked for the next */
+    bool room; /* to be set by a caller that has just seen room for a message, and is then not asked for the next */
 };
 /*
  * Adds a frame (encoded here); socket and identity as for roll_net_send, the same for the whole batch. Errors as

@@ -5,7 +5,8 @@
  * real root, for the processor time of each, how often each is put to sleep (its voluntary changes of context), and
  * their memory; and to a sink in this process, which stands for a root and reads a clock for each record: how many
  * frames, messages and bytes travel, and how old a record is when it arrives. Processor time is the kernel's own
- * account of the process (its CPU clock), not samples.
+ * account of the process (its CPU clock), not samples. With digests there is no sink: nothing is to be sent while the
+ * calls agree, and the root's own account says whether all calls were compared.
  *
  * A rank is inside a call for 20 us, and so the agent meets calls that have not returned, as in a job.
  */
@@ -32,8 +33,16 @@
 #define INSIDE_NS 20000u
 #define ACK_EVERY 1024 /* records, as a root acknowledges them */
 
-static const uint32_t rates[] = {10000, 500, 0}; /* calls a second and rank; 0: nothing moves */
-#define RATES (sizeof(rates) / sizeof(rates[0]))
+static const struct {
+    const char *name;
+    uint32_t rate; /* calls a second and rank; 0: nothing moves */
+    bool digest;
+} kinds[] = {{"at_10000", 10000, false},
+             {"at_500", 500, false},
+             {"at_0", 0, false},
+             {"at_10000_digest", 10000, true},
+             {"at_500_digest", 500, true}};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* ranks */
 
@@ -87,6 +96,7 @@ struct cost {
     double cpu_s;
     uint64_t switches;            /* voluntary: how often its threads went to sleep */
     uint64_t own_kib, shared_kib; /* resident: of its own; of the rings, which are the ranks' memory */
+    uint64_t private_kib; /* of its own and of nobody else: without the libraries that others have mapped, too */
 };
 
 static uint64_t number_of(const char *path, const char *line)
@@ -108,6 +118,8 @@ static struct cost cost_of(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     c.own_kib = number_of(path, "RssAnon:") + number_of(path, "RssFile:");
     c.shared_kib = number_of(path, "RssShmem:");
+    snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
+    c.private_kib = number_of(path, "Private_Clean:") + number_of(path, "Private_Dirty:");
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *d = opendir(path);
     struct dirent *entry;
@@ -126,13 +138,17 @@ static struct cost cost_of(pid_t pid)
 static json_t *cost_between(const char *who, const struct cost *from, const struct cost *to, double wall, FILE *table,
                             const char *goal)
 {
-    char measured[64], figure[64];
+    char measured[80], figure[64];
     double percent = (to->cpu_s - from->cpu_s) / wall * 100, wakes = (double)(to->switches - from->switches) / wall;
     snprintf(figure, sizeof(figure), "  %s, of one core; sleeps a second; memory", who);
     snprintf(measured, sizeof(measured), "%.2f %%; %.0f; %.1f MiB", percent, wakes, (double)to->own_kib / 1024);
     roll_bench_line(table, figure, measured, goal);
-    return json_pack("{s:f,s:f,s:I,s:I}", "percent", percent, "sleeps_per_s", wakes, "rss_own_kib",
-                     (json_int_t)to->own_kib, "rss_rings_kib", (json_int_t)to->shared_kib);
+    snprintf(measured, sizeof(measured), "%.1f MiB; %.1f MiB", (double)to->private_kib / 1024,
+             (double)to->shared_kib / 1024);
+    roll_bench_line(table, "    memory: private; of the ranks' rings", measured, "");
+    return json_pack("{s:f,s:f,s:I,s:I,s:I}", "percent", percent, "sleeps_per_s", wakes, "rss_own_kib",
+                     (json_int_t)to->own_kib, "rss_private_kib", (json_int_t)to->private_kib, "rss_rings_kib",
+                     (json_int_t)to->shared_kib);
 }
 
 static json_int_t summary_of(const json_t *status, const char *member)
@@ -141,12 +157,14 @@ static json_int_t summary_of(const json_t *status, const char *member)
 }
 
 /* The real root: what agent and root cost at this rate. */
-static int with_root(uint32_t rate, json_t *out, FILE *table)
+static int with_root(uint32_t rate, bool digest, json_t *out, FILE *table)
 {
     struct roll_bench_daemons b;
     char endpoint[256] = "", ignored[256], why[512], lost_text[64];
     int err = roll_bench_open(&b);
-    err = err ? err : roll_bench_start(&b, 0, (const char *const[]){"--root", NULL}, endpoint, sizeof(endpoint));
+    err = err ? err
+              : roll_bench_start(&b, 0, (const char *const[]){"--root", digest ? "--digest" : "--stream", NULL},
+                                 endpoint, sizeof(endpoint));
     err = err ? err
               : roll_bench_start(&b, 1, (const char *const[]){"--agent", "--connect", endpoint, NULL}, ignored,
                                  sizeof(ignored));
@@ -167,12 +185,12 @@ static int with_root(uint32_t rate, json_t *out, FILE *table)
         err = roll_client_query(b.client, json_pack("{s:s,s:i}", "op", "drain", "timeout_ms", 10000), 12000, &reply);
     }
     if (!err) {
-        json_int_t records = summary_of(reply, "records"), lost = summary_of(reply, "lost");
+        json_int_t records = summary_of(reply, digest ? "calls" : "records"), lost = summary_of(reply, "lost");
         json_int_t expected = (json_int_t)RANKS * (1 + (json_int_t)rate * SECONDS);
         json_object_set_new(out, "records", json_integer(records));
         json_object_set_new(out, "lost", json_integer(lost));
         snprintf(lost_text, sizeof(lost_text), "%lld, %lld", (long long)records, (long long)lost);
-        roll_bench_line(table, "  records judged, lost", lost_text, "no loss");
+        roll_bench_line(table, digest ? "  calls compared, lost" : "  records judged, lost", lost_text, "no loss");
         if (records + lost != expected) {
             fprintf(stderr, "bench: %lld records of %lld arrived\n", (long long)records, (long long)expected);
             err = ROLL_E_INCOMPLETE;
@@ -363,17 +381,17 @@ static int with_sink(uint32_t rate, json_t *out, FILE *table)
 int roll_bench_agent(json_t *out, FILE *table)
 {
     int err = 0;
-    for (size_t i = 0; i < RATES && !err; i++) {
+    for (size_t i = 0; i < KINDS && !err; i++) {
+        uint32_t rate = kinds[i].rate;
         json_t *part = json_object();
         char name[64];
-        snprintf(name, sizeof(name), rates[i] ? "8 ranks at %u calls a second each" : "8 ranks in which nothing moves",
-                 rates[i]);
-        fprintf(table, " %s\n", name);
-        json_object_set_new(part, "calls_per_rank_per_s", json_integer(rates[i]));
-        err = with_root(rates[i], part, table);
-        err = err ? err : with_sink(rates[i], part, table);
-        snprintf(name, sizeof(name), "at_%u", rates[i]);
-        json_object_set_new(out, name, part);
+        snprintf(name, sizeof(name), rate ? "8 ranks at %u calls a second each" : "8 ranks in which nothing moves",
+                 rate);
+        fprintf(table, " %s%s\n", name, kinds[i].digest ? ", by digests" : "");
+        json_object_set_new(part, "calls_per_rank_per_s", json_integer(rate));
+        err = with_root(rate, kinds[i].digest, part, table);
+        err = err || kinds[i].digest ? err : with_sink(rate, part, table);
+        json_object_set_new(out, kinds[i].name, part);
     }
     return err;
 }
