@@ -26,7 +26,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BUSY_MS      10               /* between two glances at the rings while much moves */
+#define BUSY_MS      20               /* between two glances at the rings while much moves */
 #define IDLE_MS      30               /* between two glances at most, when little or nothing moves */
 #define FOLD_MS      50               /* likewise, where digests are told with the next beat at the earliest */
 #define MUCH         400              /* records in one look */

@@ -21,8 +21,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BATCH    512 /* frames taken before time is looked at again */
-#define POLL_MS  5
+#define BATCH    512             /* frames taken before time is looked at again */
+#define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
 #define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that the root lacks */
 
 /* A bad frame is counted, answered and logged, at most once a second. */
