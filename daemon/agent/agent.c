@@ -1,11 +1,16 @@
 /*
  * agent.c: the agent's loop.
  *
- * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every 10 to 20
+ * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every 20 to 30
  * milliseconds, the rings themselves: what a look costs does not depend on how many records it finds, and a verdict may
- * be that much later. A doorbell from the ranks was rejected: it would put a system call into NCCL calls of the job,
- * one for each time that a node wakes up, to save the agent less than a thousandth of a core. The root may be away for
- * any time: only cursors are kept here, no records, and the ranks never notice.
+ * be that much later. Waking up costs less than a look, and so a glance at the heads of the rings decides whether there
+ * is one; all that is due by time alone goes with the heartbeat. Where rings are only folded (agent_digest.h), nothing
+ * that a look finds is told before the heartbeat, and glances are rarer.
+ *
+ * A doorbell from the ranks was rejected: it would put a system call into NCCL calls of the job, one for each time that
+ * a node wakes up, to save the agent less than a thousandth of a core. So was a scheduling class of its own: what the
+ * job loses is the processor time, and a class changes only when it is taken. The root may be away for any time: only
+ * cursors are kept here, no records, and the ranks never notice.
  */
 #include "daemon/agent/agent_state.h"
 

@@ -8,6 +8,7 @@
 #include "tests/trace/scratch.h"
 
 #include "daemon/agent/agent_unseen.h"
+#include "trace/ident.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -87,13 +88,16 @@ static void tell(void *ctx, json_t *note)
     p->notes += json_integer_value(json_object_get(note, "pid")) == p->looked_at;
 }
 
-static void start(struct process *p, const char *kind)
+/* named: its environment says where its ring is to be. */
+static void start_named(struct process *p, const char *kind, bool named)
 {
     int in[2], out[2];
-    char variable[128];
+    char variable[128] = "LANG=C";
     *p = (struct process){.now = SECOND};
     scratch_make(p->dir);
-    snprintf(variable, sizeof(variable), "ROLLCALL_DIR=%s", p->dir);
+    if (named) {
+        snprintf(variable, sizeof(variable), "ROLLCALL_DIR=%s", p->dir);
+    }
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     p->pid = fork();
@@ -112,6 +116,11 @@ static void start(struct process *p, const char *kind)
     assert_int_equal(read(p->out, &p->looked_at, sizeof(p->looked_at)), sizeof(p->looked_at));
     p->unseen = roll_unseen_new(p->dir, "here");
     assert_non_null(p->unseen);
+}
+
+static void start(struct process *p, const char *kind)
+{
+    start_named(p, kind, true);
 }
 
 static void begin_work(struct process *p)
@@ -227,6 +236,25 @@ static void test_ranks_of_another_directory_are_not_noted(void **state)
     finish(&p);
 }
 
+/* Its maps are not read: that would be most of what an agent does. */
+static void test_one_whose_environment_does_not_name_us(void **state)
+{
+    (void)state;
+    struct process p;
+    char fallback[512];
+    if (access("/etc/ld.so.preload", F_OK) == 0) {
+        skip(); /* then the maps decide */
+    }
+    start_named(&p, "child", false);
+    begin_work(&p);
+    assert_int_equal(roll_default_dir(fallback, sizeof(fallback)), 0);
+    roll_unseen_destroy(&p.unseen);
+    p.unseen = roll_unseen_new(fallback, "here");
+    pass(&p, 120);
+    assert_int_equal(p.notes, 0);
+    finish(&p);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +263,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_whose_calls_are_seen),
         cmocka_unit_test(test_what_a_rank_has_forked),
         cmocka_unit_test(test_ranks_of_another_directory_are_not_noted),
+        cmocka_unit_test(test_one_whose_environment_does_not_name_us),
     };
     if (argc == 3) {
         return be_a_process(strcmp(argv[1], "parent") == 0, argv[2]);
