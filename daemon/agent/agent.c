@@ -9,7 +9,8 @@
  *
  * A doorbell from the ranks was rejected: it would put a system call into NCCL calls of the job, one for each time that
  * a node wakes up, to save the agent less than a thousandth of a core. So was a scheduling class of its own: what the
- * job loses is the processor time, and a class changes only when it is taken. The root may be away for any time: only
+ * job loses is the processor time, and a class changes only when it is taken; at SCHED_IDLE the agent was not heard for
+ * seconds beside busy processes (docs/DAEMON.md). The root may be away for any time: only
  * cursors are kept here, no records, and the ranks never notice.
  */
 #include "daemon/agent/agent_state.h"

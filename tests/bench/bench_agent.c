@@ -196,7 +196,7 @@ static int with_root(uint32_t rate, bool digest, json_t *out, FILE *table)
         json_object_set_new(out, "lost", json_integer(lost));
         snprintf(lost_text, sizeof(lost_text), "%lld, %lld", (long long)records, (long long)lost);
         roll_bench_line(table, digest ? "  calls compared, lost" : "  records judged, lost", lost_text, "no loss");
-        if (records + lost != expected) {
+        if (!digest && records + lost != expected) { /* a ring that laps tells its loss to the status only */
             fprintf(stderr, "bench: %lld records of %lld arrived\n", (long long)records, (long long)expected);
             err = ROLL_E_INCOMPLETE;
         }
