@@ -58,7 +58,7 @@ static int ring_array(const struct roll_taken *t, const struct taken_excerpt *e,
                                              .world_rank = h.world_rank < 0 ? -1 : h.world_rank,
                                              .proc_state = known ? r->status.proc_state : ROLL_PROC_RUNNING,
                                              .exit_status = known ? r->status.exit_status : ROLL_EXIT_UNKNOWN};
-        for (unsigned why = 1; why <= ROLL_HINT_QUIET && e->part[i].begin > r->first; why++) {
+        for (unsigned why = 1; why <= ROLL_HINT_LAST && e->part[i].begin > r->first; why++) {
             bool before = r->hinted[why] != 0 && r->hinted[why] - 1 < e->part[i].begin;
             before = before || (why == ROLL_HINT_MESSAGES && has_messages(t, r));
             a->ring[i].hinted |= (uint32_t)before << why;

@@ -233,7 +233,7 @@ static int cut_ring(struct roll_taken *t, uint32_t i)
     roll_fold_cut(r->fold, t->now_ns, &t->cut);
     for (size_t k = 0; k < t->cut.hints; k++) {
         const struct roll_digest_hint *h = &t->cut.hint[k];
-        if (h->why <= ROLL_HINT_QUIET && r->hinted[h->why] == 0) {
+        if (h->why <= ROLL_HINT_LAST && r->hinted[h->why] == 0) {
             r->hinted[h->why] = r->cut + 1;
         }
     }
