@@ -166,6 +166,12 @@ int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t
  * the records are not to be had any more. Says a note of it. 0; NOTFOUND (no such communicator).
  */
 int roll_engine_unjudged(roll_engine_t *e, uint64_t comm_key, uint32_t first, uint32_t upto);
+/*
+ * Says a note (agent-silent) where ranks wait for members of whom nothing is known while there are ranks whose agents
+ * are silent, and of whose communicators nothing has come: they may be those members. 0; NOTFOUND: there is nothing to
+ * say.
+ */
+int roll_engine_silent(roll_engine_t *e);
 /* Tells what has become of the process behind a source. */
 int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status);
 /* What an agent saw that is in no ring: a process in which NCCL is at work, but of which no call was seen. Borrowed. */

@@ -185,7 +185,16 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     d->hold_ns = d->news ? ROLL_CASE_HOLD_NS : 2 * d->hold_ns < HOLD_MOST ? 2 * d->hold_ns : HOLD_MOST;
     d->held_until_ns = now + d->hold_ns;
     end_case(run);
-    roll_digest_clear(&d->hints);
+    size_t keep = 0; /* who stands gives no second hint */
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        if (d->hints.hint[i].why == ROLL_HINT_STANDS && roll_case_stands(d, &d->hints.hint[i])) {
+            d->hints.hint[keep++] = d->hints.hint[i];
+        }
+    }
+    d->hints.hints = keep;
+    d->pending = keep > 0;
+    d->due_ns = now;
+    d->still_key = 0;
     d->again = 0;
     roll_case_ask_all(root, run);
 }

@@ -23,6 +23,7 @@
 #define CASE_RECORDS (1u << 21) /* for all rings together, about; as many again may follow */
 #define HISTORY      512u       /* records of each ring that are asked for besides what is wanted, at most */
 #define LEAST        128u       /* the same at least, and of those that follow */
+#define REACH        512u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {
@@ -58,6 +59,13 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
 bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digested *d)
 {
     return d->rings <= (root->o.case_ranks ? root->o.case_ranks : CASE_RANKS);
+}
+
+bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hint *hint)
+{
+    struct roll_sum_place place;
+    return roll_sum_place(d->sum, hint->key, &place) && place.low == hint->seq &&
+           (place.low < place.high || place.members < place.size);
 }
 
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
@@ -102,7 +110,7 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
     }
     uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
     *ask = (struct roll_frame_excerpt){.history = bounded(share / 2, LEAST, HISTORY),
-                                       .most = bounded(share, LEAST, UINT64_MAX),
+                                       .most = bounded(share, REACH, UINT64_MAX),
                                        .follow = bounded(share, LEAST, UINT64_MAX),
                                        .scope = d->scoped ? ROLL_EXCERPT_CONCERNED : ROLL_EXCERPT_EVERYONE};
     for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */

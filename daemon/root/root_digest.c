@@ -17,14 +17,15 @@
 
 #define LOOK_NS   (100 * ROLL_MS)
 #define STAND_NS  (250 * ROLL_MS)
-#define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
-#define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
-#define GATHER_NS (300 * ROLL_MS)   /* where ranks stand, others will stand soon, and are asked together with them */
-#define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
+#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
+#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
+#define GATHER_NS (300 * ROLL_MS)  /* where ranks stand, others will stand soon, and are asked together with them */
+#define SETTLE_NS (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
 #define COME_NS   (5000 * ROLL_MS) /* the rings of a run come within this time behind its first, or do not */
+#define STILL_NS  (2000 * ROLL_MS)
 #define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
@@ -275,12 +276,17 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
         d->asked_ns = now;
         roll_case_ask_again(root, run);
     }
-    if (d->fed && d->scoped && !d->stood && now - d->fed_ns > STOOD_NS) {
-        /* Somebody stands, and nothing can be said of it: what it waits for may be on ranks that were not asked. */
+    if (d->fed && !d->stood && now - d->fed_ns > STOOD_NS) {
+        /* Somebody stands, and nothing can be said of it: what it waits for may be on ranks that were not asked, or
+         * that nobody hears. */
         d->stood = true;
-        if (!d->news && !roll_case_went_on(run)) {
+        bool stands = !d->news && !roll_case_went_on(run);
+        if (stands && d->scoped) {
             d->again = ROLL_CASE_SCOPED;
             d->wider = true;
+        }
+        if (stands && roll_engine_silent(roll_feed_engine(d->feed)) == 0) {
+            roll_digested_verdicts(root, run);
         }
     }
     if (d->fed && !d->unjudged && (last || now - d->fed_ns > SETTLE_NS)) {
@@ -293,6 +299,27 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
             roll_case_close(root, run, now);
         }
     }
+}
+
+/*
+ * Whether a communicator that stood when a hint came still stands at the same call after STILL_NS: that is no slow
+ * rank, so the job has not to wait for what earlier cases that found nothing have put off.
+ */
+static bool still_stands(struct roll_digested *d, uint64_t now)
+{
+    struct roll_sum_place place;
+    if (d->still_key != 0 && (!roll_sum_place(d->sum, d->still_key, &place) || place.low != d->still_seq)) {
+        d->still_key = 0;
+    }
+    for (size_t i = 0; d->still_key == 0 && i < d->hints.hints; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        if (h->why == ROLL_HINT_STANDS && roll_case_stands(d, h)) {
+            d->still_key = h->key;
+            d->still_seq = h->seq;
+            d->still_ns = now;
+        }
+    }
+    return d->still_key != 0 && now - d->still_ns > STILL_NS;
 }
 
 /* Agents come one after the other, when a job begins and when a root was started anew: a case that is opened meanwhile
@@ -325,7 +352,8 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         hear_digests(root, run, now, last);
     }
     /* Where a case asks everybody anyway, nothing need be gathered. */
-    bool due = d->pending && now >= d->held_until_ns && (now >= d->due_ns || roll_case_asks_everybody(root, d));
+    bool gathered = now >= d->due_ns || roll_case_asks_everybody(root, d);
+    bool due = d->number == 0 && d->pending && ((now >= d->held_until_ns && gathered) || still_stands(d, now));
     bool comes = are_still_coming(d, now) && !last;
     if (d->number == 0 && !comes && (d->failed || due || (d->pending && last))) {
         roll_case_open(root, run, now);

@@ -41,12 +41,16 @@ struct roll_digested {
     struct roll_digest came, hints; /* hints: those that wait for a case, or were asked for in the one that is open */
     uint64_t refused, opened;
     uint64_t look_ns;
-    bool unasked;     /* rings were announced since agents were asked */
-    bool failed;      /* a process has ended, and not in good order, and no case was opened since */
-    uint64_t over_ns; /* since when no process of the run lives; 0: some do */
-    bool over_seen;   /* what they left was looked at */
-    bool pending;     /* hints wait for a case */
-    uint64_t due_ns;  /* when they are acted on */
+    bool unasked;       /* rings were announced since agents were asked */
+    bool failed;        /* a process has ended, and not in good order, and no case was opened since */
+    uint64_t over_ns;   /* since when no process of the run lives; 0: some do */
+    bool over_seen;     /* what they left was looked at */
+    bool pending;       /* hints wait for a case */
+    uint64_t still_key; /* a communicator that stood at collective still_seq when it was looked at since still_ns; 0:
+                           none is known */
+    uint64_t still_ns;
+    uint32_t still_seq;
+    uint64_t due_ns; /* when they are acted on */
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
     uint64_t number; /* 0: none is */
@@ -98,6 +102,8 @@ static inline void roll_digested_renew(struct digested_ring *r)
 struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t key);
 /* Some hint names this communicator. */
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key);
+/* What a hint said of a communicator that stands still holds: its last member has made no call since. */
+bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hint *hint);
 /* The job has so few ranks that each case asks all of them. */
 bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digested *d);
 /* Decides whether all rings are asked for their records, or those that are concerned. */

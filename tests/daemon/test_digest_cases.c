@@ -19,6 +19,7 @@
 #define WORLD  0x1000u
 #define FEW    0x2000u /* the communicator of ranks 2, 3 and 6 */
 #define TURN   32u
+#define AHEAD  400   /* calls of hosts ahead of one that stands: more than follow, less than an excerpt reaches back */
 #define LITTLE 1024u /* records that a small ring holds */
 
 static const int few[] = {2, 3, 6};
@@ -54,8 +55,11 @@ static void end(void)
         synth_finish(&rank[r]);
         synth_close(&rank[r]);
     }
-    harness_end(agent[0], SIGTERM);
-    harness_end(agent[1], SIGTERM);
+    for (int i = 0; i < 2; i++) {
+        if (agent[i] > 0) {
+            harness_end(agent[i], SIGTERM);
+        }
+    }
     harness_end(root, SIGTERM);
 }
 
@@ -154,11 +158,35 @@ static json_t *circle(const char *mode, json_int_t *asked)
     return found;
 }
 
+/* One rank stops calling; the others run ahead of it for a while, as hosts do, and then wait. */
+static json_t *standstill(const char *mode, json_int_t *asked)
+{
+    bool by_digests = strcmp(mode, "--digest") == 0;
+    begin(mode, "2", "1", 0);
+    roll_client_t *client = watched(by_digests);
+    for (int i = 0; i < AHEAD; i++) {
+        for (int r = 0; r < RANKS; r++) {
+            if (r != few[1]) {
+                call(r, world[r], 1024, i == AHEAD - 1);
+            }
+        }
+        usleep(i % 16 == 0 ? 20000 : 0);
+    }
+    json_t *found = harness_verdict(client, "rank-busy");
+    assert_non_null(found);
+    *asked = 0;
+    roll_client_destroy(&client);
+    end();
+    return found;
+}
+
 /* The same is said of it as streamed, and so many ranks were asked. Where the machine keeps agents from reading, other
  * ranks seem to stand and are asked as well: then it is tried again. */
 static void is_told_as_streamed(void **state, json_t *(*say)(const char *, json_int_t *), json_int_t concerned)
 {
+    /* The text comes last: of who stands it says for how many seconds. */
     static const char *const same[] = {"code", "certainty", "culprits_text", "waiting_text", "seq", "field", "text"};
+    size_t n = sizeof(same) / sizeof(same[0]) - (say == standstill);
     json_int_t asked;
     json_t *streamed = say("--stream", &asked);
     assert_int_equal(harness_tear_down(state), 0);
@@ -170,7 +198,7 @@ static void is_told_as_streamed(void **state, json_t *(*say)(const char *, json_
         assert_int_equal(harness_set_up(state), 0);
         digested = say("--digest", &asked);
     }
-    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         json_t *one = json_object_get(streamed, same[i]), *another = json_object_get(digested, same[i]);
         if (!json_equal(one, another) && one != another) {
             char *told = json_dumps(one, JSON_ENCODE_ANY), *instead = json_dumps(another, JSON_ENCODE_ANY);
@@ -180,6 +208,35 @@ static void is_told_as_streamed(void **state, json_t *(*say)(const char *, json_
     assert_int_equal(asked, concerned);
     json_decref(streamed);
     json_decref(digested);
+}
+
+/* A node is gone, with its agent; the others wait for its ranks, and it is told why nobody can say more. */
+static void test_a_node_that_is_gone_is_told_and_nobody_blamed(void **state)
+{
+    (void)state;
+    begin("--digest", "100", "100000", 0);
+    roll_client_t *client = watched(true);
+    assert_int_equal(harness_end(agent[1], SIGKILL), 128 + SIGKILL);
+    agent[1] = 0;
+    for (int r = 0; r < NODE; r++) {
+        call(r, world[r], 1024, true);
+    }
+    json_t *found = harness_verdict(client, "agent-silent");
+    assert_non_null(found);
+    assert_string_equal(json_string_value(json_object_get(found, "certainty")), "note");
+    assert_string_equal(json_string_value(json_object_get(found, "culprits_text")), "");
+    const char *text = json_string_value(json_object_get(found, "text"));
+    assert_non_null(strstr(text, "Ranks 4-7 are not heard"));
+    assert_non_null(strstr(text, "of which nothing is known of 4 members"));
+    json_decref(found);
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    roll_client_destroy(&client);
+    end();
+}
+
+static void test_who_stands_is_named_though_the_others_run_ahead(void **state)
+{
+    is_told_as_streamed(state, standstill, 0);
 }
 
 static void test_only_members_are_asked(void **state)
@@ -267,6 +324,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_only_members_are_asked, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_who_waits_elsewhere_is_asked_as_well, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_stands_is_named_though_the_others_run_ahead, harness_set_up,
+                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_node_that_is_gone_is_told_and_nobody_blamed, harness_set_up,
+                                        harness_tear_down),
         cmocka_unit_test_setup_teardown(test_who_goes_on_is_cut, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_gone_is_said_and_not_judged, harness_set_up, harness_tear_down),
     };

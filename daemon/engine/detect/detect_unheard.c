@@ -14,7 +14,7 @@ static void add_unheard(const struct roll_engine *e, const struct source *first,
 {
     struct roll_rankset ranks = {0};
     for (uint32_t i = 0; i < e->sources; i++) {
-        if (e->source[i]->unheard && source_alive(e->source[i])) {
+        if (e->source[i]->unheard && !e->source[i]->aside && source_alive(e->source[i])) {
             (void)roll_rankset_add(&ranks, e->source[i]->world);
         }
     }
@@ -31,6 +31,9 @@ static bool unheard_block(struct roll_engine *e, const struct block *b)
 {
     if (b->kind != BLOCK_UNHEARD) {
         return false;
+    }
+    if (b->rank->aside) { /* its agent is not silent; whoever left it aside may look at it next */
+        return true;
     }
     const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
     if (!waits || !b->comm || !say_once(e, say_key(ROLL_VERDICT_AGENT_SILENT, e->silences, 0, 0))) {
@@ -58,6 +61,75 @@ static bool unheard_block(struct roll_engine *e, const struct block *b)
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&waiter);
     return true;
+}
+
+/* The first rank whose agent is silent and of which no communicator is known. */
+static struct source *nameless(const struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        bool known = false;
+        for (uint32_t r = 1; r < s->members && !known; r++) {
+            known = source_member(s, r) != NULL;
+        }
+        if (s->unheard && !s->aside && source_alive(s) && !known) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* A call in which a rank waits for members of whom nothing has come. */
+static const struct entry *waits_for_unseen(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->queues; i++) {
+        uint64_t ticket = s->queue[i].head - 1;
+        const struct entry *at = s->queue[i].head ? source_entry(s, ticket) : NULL;
+        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        if (m && m->comm->seen < m->comm->size && !entry_complete(s, at)) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+int roll_engine_silent(roll_engine_t *e)
+{
+    const struct source *silent = nameless(e);
+    const struct entry *at = NULL;
+    uint32_t i = 0;
+    while (silent && i < e->sources && !(at = waits_for_unseen(e->source[i]))) {
+        i++;
+    }
+    if (!at || !say_once(e, say_key(ROLL_VERDICT_AGENT_SILENT, e->silences, 1, 0))) {
+        return ROLL_E_NOTFOUND;
+    }
+    struct roll_verdict *v = say(e, ROLL_VERDICT_AGENT_SILENT, ROLL_NOTE);
+    if (!v) {
+        return ROLL_E_NOMEM;
+    }
+    const struct source *s = e->source[i];
+    const struct comm *c = source_member(s, at->rec.comm)->comm;
+    struct words w = {.used = 0};
+    struct roll_rankset waiter = {0};
+    add_unheard(e, silent, v, &w);
+    say_beside(e, s, at, &waiter);
+    say_side(v, s, i, &waiter, &at->rec);
+    say_comm(v, c, at->rec.seq);
+    (void)roll_rankset_copy(&v->waiting, &waiter);
+    words_wait(&w, &waiter);
+    words_add(&w, " in ");
+    words_call(&w, &at->rec);
+    words_add(&w, ", #%u on ", at->rec.seq);
+    words_comm(&w, c);
+    words_add(&w,
+              ", of which nothing is known of %u members. Which these are is not known either: they may be those that "
+              "are not heard, so nobody is named. Look at the node, and at rollcalld there: when they are heard again, "
+              "everything is judged.",
+              c->size - c->seen);
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&waiter);
+    return 0;
 }
 
 const struct detector detect_unheard = {.name = "unheard", .block = unheard_block};
