@@ -1,7 +1,9 @@
 /*
- * digest_bytes.c: see digest_bytes.h. A head with six numbers, then the parts, each kind by itself, in the order of
- * the head; little-endian. Sums that are zero are left out of their part. Numbers of variable length were rejected:
- * most of a digest are keys and hashes, which they make longer.
+ * digest_bytes.c: see digest_bytes.h. A head, which says of what form the digest is and how many parts there are, then
+ * the parts, each kind by itself, in the order of the head; little-endian. A level that folds otherwise, by windows of
+ * another size, would seem to differ everywhere: its digests are refused by their form. Sums that are zero are left out
+ * of their part. Numbers of variable length were rejected: most of a digest are keys and hashes, which they make
+ * longer.
  */
 #include "daemon/digest/digest_bytes.h"
 
@@ -11,6 +13,8 @@
 #include <string.h>
 
 struct head {
+    uint16_t version, window; /* ROLL_DIGEST_VERSION, ROLL_DIGEST_WINDOW */
+    uint32_t reserved;
     uint32_t windows, fronts, sums, likes, shares, hints;
 };
 struct window_bytes {
@@ -41,7 +45,7 @@ struct hint_bytes {
 };
 #define FRONT_DIFFERS 1u
 
-_Static_assert(sizeof(struct head) == 24 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
+_Static_assert(sizeof(struct head) == 32 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
                    sizeof(struct sums_bytes) == 16 && sizeof(struct like_bytes) == 32 &&
                    sizeof(struct share_bytes) == 56 && sizeof(struct hint_bytes) == 16,
                "the sizes are part of the format");
@@ -126,7 +130,7 @@ static bool put_hint(struct writer *w, const struct roll_digest_hint *hint)
 
 size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor *cursor, void *out, size_t room)
 {
-    struct head head = {0};
+    struct head head = {.version = ROLL_DIGEST_VERSION, .window = ROLL_DIGEST_WINDOW};
     struct writer w = {.at = (unsigned char *)out + sizeof(head), .left = room};
     if (room < sizeof(head)) {
         return 0;
@@ -277,6 +281,9 @@ int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out)
     struct head head;
     if (!get(&r, &head, sizeof(head))) {
         return ROLL_E_SHORT;
+    }
+    if (head.version != ROLL_DIGEST_VERSION || head.window != ROLL_DIGEST_WINDOW) {
+        return ROLL_E_VERSION;
     }
     out->short_of_memory = false;
     bool whole = get_parts(&r, &head, out) && r.left == 0;

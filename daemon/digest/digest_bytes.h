@@ -6,6 +6,8 @@
 
 #include "daemon/digest/digest.h"
 
+#define ROLL_DIGEST_VERSION 1u /* of what is folded and how it is written; another one cannot be compared with ours */
+
 /* How much of a digest has been written; zero-initialised: nothing. */
 struct roll_digest_cursor {
     size_t windows, fronts, sums, likes, shares, hints;
@@ -19,7 +21,7 @@ struct roll_digest_cursor {
 size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor *cursor, void *out, size_t room);
 /*
  * Appends the parts in a payload to a digest. Borrows data, which may come from anybody. 0; SHORT, SIZE: the bytes are
- * no digest, and nothing is appended; NOMEM.
+ * no digest, VERSION: they are of another form, and nothing is appended; NOMEM.
  */
 int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out);
 

@@ -9,6 +9,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/log.h"
 #include "daemon/digest/digest_bytes.h"
 #include "trace/err.h"
 
@@ -125,6 +126,17 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     d->unasked = true;
 }
 
+/* A digest speaks for more members of a communicator than its sender has rings: it lies, or is another node's. */
+static bool speaks_for_others(const struct roll_digested *d, const struct roll_peer *peer)
+{
+    for (size_t i = 0; i < d->came.fronts; i++) {
+        if (d->came.front[i].members > peer->used) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int take_digest(struct roll_digested *d, const struct roll_peer *peer, const struct roll_frame *frame,
                        uint64_t now)
 {
@@ -140,7 +152,13 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, co
     d->calls[peer->place] = frame->head.first;
     roll_digest_clear(&d->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &d->came) : 0;
-    d->refused += err != 0;
+    err = err ? err : speaks_for_others(d, peer) ? ROLL_E_ARG : 0;
+    if (err && d->refused++ == 0) {
+        roll_log(ROLL_LOG_WARNING, "root: a digest of the agent on %s is refused, and nothing is judged by it: %s%s",
+                 peer->host, roll_strerror(err),
+                 err == ROLL_E_VERSION ? "; it is an agent or a relay of another release: use one release on all nodes"
+                                       : "");
+    }
     return err ? err : roll_sum_take(d->sum, peer->place, &d->came, now);
 }
 

@@ -488,15 +488,17 @@ static void bytes_that_are_cut_or_lie_are_refused_whole(void **state)
     fill(&d);
     size_t n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
     for (size_t cut = 0; cut < n; cut++) {
-        assert_int_equal(roll_digest_decode(bytes, cut, &back), cut < 24 ? ROLL_E_SHORT : ROLL_E_SIZE);
+        assert_int_equal(roll_digest_decode(bytes, cut, &back), cut < 32 ? ROLL_E_SHORT : ROLL_E_SIZE);
         assert_int_equal(back.windows + back.fronts + back.sums + back.likes + back.shares + back.hints, 0);
     }
     bytes[n] = 0;
     assert_int_equal(roll_digest_decode(bytes, n + 1, &back), ROLL_E_SIZE); /* something behind the end */
     uint32_t many = UINT32_MAX;
-    memcpy(bytes, &many, sizeof(many));
+    memcpy(bytes + 8, &many, sizeof(many)); /* windows */
     assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_SIZE);
     assert_int_equal(back.windows, 0);
+    bytes[0]++;
+    assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_VERSION);
     /* A share that is no number would be everybody's above. */
     roll_digest_clear(&d);
     roll_digest_add_share(&d, &(struct roll_digest_share){.key = KEY, .part = NAN, .members = 1});
