@@ -69,8 +69,8 @@ struct turn {
 /* Finds whether something is wanted of a ring, and opens its second reader where it begins. 0, NOMEM, or as
  * roll_ring_open. */
 int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f);
-/* A ring of which nothing was wanted has turned out to be concerned: it has come to a communicator that is named, or has
- * given a hint. */
+/* A ring of which nothing was wanted has turned out to be concerned: it has come to a communicator that is named, or
+ * has given a hint. */
 bool roll_agent_excerpt_is_due(const struct roll_agent_digests *d, const struct folded *f);
 void roll_agent_excerpt_end(struct folded *f);
 /* Ends those of all rings of a run. */

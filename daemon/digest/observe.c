@@ -59,17 +59,6 @@ void roll_observed_destroy(struct roll_observed **pointer)
     *pointer = NULL;
 }
 
-bool roll_observed_certain(struct roll_observed *o, const struct roll_record *rec)
-{
-    if (o->gap) {
-        o->gap = false;
-        o->in_gap = true;
-        o->gap_step = rec->step;
-    }
-    o->in_gap = o->in_gap && o->gap_step == rec->step;
-    return !o->in_gap;
-}
-
 void roll_observed_lost(struct roll_observed *o)
 {
     if (!o) {

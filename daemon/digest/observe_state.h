@@ -71,7 +71,16 @@ static inline uint64_t roll_observed_mix(uint64_t h, uint64_t v)
 }
 
 /* What the rank says of the record's step may be all that it has said: as source_certain of the engine. */
-bool roll_observed_certain(struct roll_observed *o, const struct roll_record *rec);
+static inline bool roll_observed_certain(struct roll_observed *o, const struct roll_record *rec)
+{
+    if (o->gap) {
+        o->gap = false;
+        o->in_gap = true;
+        o->gap_step = rec->step;
+    }
+    o->in_gap = o->in_gap && o->gap_step == rec->step;
+    return !o->in_gap;
+}
 /* observe_route.c. 1: the rank's routing contradicts itself. 0, NOMEM. */
 int roll_observed_route(struct roll_observed *o, const struct roll_record *rec, uint32_t size);
 

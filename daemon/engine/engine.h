@@ -205,8 +205,8 @@ struct roll_engine_sight {
     bool heard;       /* false: the agent is silent, and what the rank has done since its last record is not known */
     uint32_t starved; /* permille of the last time in which the rank, or what works for it, wanted a CPU and had none */
     bool aside;       /* with heard false: its records were not asked for, because others are looked at. Nothing is
-                         evidence against it, and the others are judged as if everybody were heard: whoever leaves a rank
-                         aside answers for it that they do not wait for that rank */
+                         evidence against it, and the others are judged as if everybody were heard: whoever leaves a
+                         rank aside answers for it that they do not wait for that rank */
 };
 /*
  * Tells how a source is seen. A suspicion rests on time without news, which means something only of a rank that is

@@ -128,7 +128,7 @@ static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t
     size_t seen = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
-        size_t here = now - peer->seen_ns < HEARD_NS ? roll_peers_fresh(peer, run) : 0;
+        size_t here = now - peer->seen_ns < HEARD_NS ? roll_streams_fresh(peer, run) : 0;
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
     return seen >= live;

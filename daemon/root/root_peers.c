@@ -87,76 +87,6 @@ static void drop_peer(roll_root_t *root, struct roll_peer *peer)
     }
 }
 
-static struct roll_peer_stream *find_stream(struct roll_peer *peer, uint64_t stream)
-{
-    uint32_t at = roll_map_get(&peer->stream_at, stream);
-    return at != ROLL_MAP_NONE ? &peer->streams[at] : NULL;
-}
-
-static struct roll_peer_stream *add_stream(struct roll_peer *peer, uint64_t stream, struct roll_run *run)
-{
-    if (ROLL_GROW(peer->streams, peer->room, peer->used + 1) != 0 ||
-        roll_map_add(&peer->stream_at, stream, (uint32_t)peer->used) != 0) {
-        return NULL;
-    }
-    struct roll_peer_stream *s = &peer->streams[peer->used++];
-    peer->counted = 0;
-    *s = (struct roll_peer_stream){.stream = stream, .run = run};
-    return s;
-}
-
-/* Places in the list have changed: that is seldom. */
-static void map_streams(struct roll_peer *peer)
-{
-    peer->counted = 0;
-    roll_map_fini(&peer->stream_at);
-    for (size_t i = 0; i < peer->used; i++) {
-        (void)roll_map_add(&peer->stream_at, peer->streams[i].stream, (uint32_t)i);
-    }
-}
-
-static void drop_stream(struct roll_peer *peer, struct roll_peer_stream *s)
-{
-    *s = peer->streams[--peer->used];
-    map_streams(peer);
-}
-
-void roll_peers_forget(roll_root_t *root, const struct roll_run *run)
-{
-    for (size_t i = 0; i < root->peers_used; i++) {
-        struct roll_peer *peer = root->peers[i];
-        size_t had = peer->used;
-        for (size_t k = had; k-- > 0;) {
-            if (peer->streams[k].run == run) {
-                peer->streams[k] = peer->streams[--peer->used];
-            }
-        }
-        if (peer->used != had) {
-            map_streams(peer);
-        }
-    }
-}
-
-static void clear_streams(struct roll_peer *peer)
-{
-    roll_map_fini(&peer->stream_at);
-    peer->used = 0;
-    peer->counted = 0;
-}
-
-size_t roll_peers_fresh(struct roll_peer *peer, const struct roll_run *run)
-{
-    if (peer->counted != run->id) {
-        peer->counted = run->id;
-        peer->counted_fresh = 0;
-        for (size_t i = 0; i < peer->used; i++) {
-            const struct roll_peer_stream *s = &peer->streams[i];
-            peer->counted_fresh += s->run == run && s->live && s->fresh;
-        }
-    }
-    return peer->counted_fresh;
-}
-
 static bool holds_live(const struct roll_peer *peer)
 {
     for (size_t i = 0; i < peer->used; i++) {
@@ -205,9 +135,9 @@ static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t st
     for (size_t i = root->peers_used; i-- > 0;) {
         struct roll_peer *peer = root->peers[i];
         bool away = peer != by && (peer->gone || by->seen_ns - peer->seen_ns > LATE_NS);
-        struct roll_peer_stream *s = away ? find_stream(peer, stream) : NULL;
+        struct roll_peer_stream *s = away ? roll_streams_find(peer, stream) : NULL;
         if (s) {
-            drop_stream(peer, s);
+            roll_streams_drop(peer, s);
         }
         if (s && peer->gone) {
             lose_peer(root, peer);
@@ -331,7 +261,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     peer->gone = false;
     peer->expected = frame->head.seq + 1;
     peer->seen_ns = now;
-    clear_streams(peer);
+    roll_streams_clear(peer);
     peer->unheard = peer->agents = 0;
     peer->drain_sent = 0;
     if (new) {
@@ -357,9 +287,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     if (!err) {
         err = roll_run_frame(root, run, frame, raw, bytes);
     }
-    struct roll_peer_stream *s = find_stream(peer, frame->head.stream);
+    struct roll_peer_stream *s = roll_streams_find(peer, frame->head.stream);
     bool new = !s;
-    if (!err && new && !(s = add_stream(peer, frame->head.stream, run))) {
+    if (!err && new && !(s = roll_streams_add(peer, frame->head.stream, run))) {
         err = ROLL_E_NOMEM;
     }
     if (err) {
@@ -415,7 +345,7 @@ static void note_status(struct roll_peer_stream *s, const struct roll_frame *fra
 static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
                  size_t bytes)
 {
-    struct roll_peer_stream *s = find_stream(peer, frame->head.stream);
+    struct roll_peer_stream *s = roll_streams_find(peer, frame->head.stream);
     if (!s) {
         root->refused_frames++;
         return;

@@ -242,7 +242,7 @@ static void forget_oldest(roll_root_t *root)
         if (roll_run_live(run)) {
             continue;
         }
-        roll_peers_forget(root, run);
+        roll_streams_forget(root, run);
         roll_root_metrics_forget(root, run);
         roll_run_destroy(&root->runs[i]);
         memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));

@@ -165,14 +165,20 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
 /* Acknowledges what has been fed and is in the trace by now. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
-/* How many rings of this run the peer has whose processes live, and of which all that was there has come. Asked in each
- * turn, so it is counted only when something of it may have changed. */
-size_t roll_peers_fresh(struct roll_peer *peer, const struct roll_run *run);
-/* The run is about to be destroyed: no agent's ring is one of it any more. */
-void roll_peers_forget(roll_root_t *root, const struct roll_run *run);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
+
+/* root_streams.c */
+struct roll_peer_stream *roll_streams_find(struct roll_peer *peer, uint64_t stream); /* NULL: the peer has none */
+struct roll_peer_stream *roll_streams_add(struct roll_peer *peer, uint64_t stream, struct roll_run *run); /* or NULL */
+void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s);
+void roll_streams_clear(struct roll_peer *peer);
+/* How many rings of this run the peer has whose processes live, and of which all that was there has come. Asked in each
+ * turn, so it is counted only when something of it may have changed. */
+size_t roll_streams_fresh(struct roll_peer *peer, const struct roll_run *run);
+/* The run is about to be destroyed: no agent's ring is one of it any more. */
+void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 
 /* root_run.c */
 #define ROLL_WORLD_UNASKED INT32_MIN /* nobody was asked: what names the run is no ring */
