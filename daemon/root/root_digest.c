@@ -18,14 +18,15 @@
 
 #define LOOK_NS   (100 * ROLL_MS)
 #define STAND_NS  (250 * ROLL_MS)
-#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
-#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
-#define GATHER_NS (300 * ROLL_MS)  /* where ranks stand, others will stand soon, and are asked together with them */
-#define SETTLE_NS (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
-#define COME_NS   (5000 * ROLL_MS) /* the rings of a run come within this time behind its first, or do not */
+#define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
+#define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
+#define GATHER_NS (300 * ROLL_MS)   /* where ranks stand, others will stand soon, and are asked together with them */
+#define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
+#define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
+#define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
 #define STILL_NS  (2000 * ROLL_MS)
 #define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
@@ -351,6 +352,23 @@ static bool are_still_coming(const struct roll_digested *d, uint64_t now)
     return h.world_size > 0 && d->rings < (size_t)h.world_size && now - d->first_ns < COME_NS;
 }
 
+/* Somebody has asked of a rank: the next answer is from records. Not for each of many questions; and of a large job
+ * only where it is known whom the question is about. */
+static void look_for_viewer(roll_root_t *root, struct roll_run *run, uint64_t now)
+{
+    struct roll_digested *d = run->digested;
+    bool known = roll_case_asks_everybody(root, d) || d->wanted_key != 0;
+    if (known && (d->wanted_ns == 0 || now - d->wanted_ns > VIEWER_NS)) {
+        if (d->wanted_key != 0 && !roll_case_is_hinted(d, d->wanted_key)) {
+            roll_digest_add_hint(&d->hints, d->wanted_key, ROLL_HINT_QUIET, 0);
+        }
+        d->wanted_ns = now;
+        roll_case_open(root, run, now);
+    }
+    d->wanted = false;
+    d->wanted_key = 0;
+}
+
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
     struct roll_digested *d = run->digested;
@@ -375,6 +393,9 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     bool comes = are_still_coming(d, now) && !last;
     if (d->number == 0 && !comes && (d->failed || due || (d->pending && last))) {
         roll_case_open(root, run, now);
+    }
+    if (d->wanted && d->number == 0 && !comes) {
+        look_for_viewer(root, run, now);
     }
     if (d->number != 0) {
         see_to_case(root, run, now, last);

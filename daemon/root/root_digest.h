@@ -66,9 +66,11 @@ struct roll_digested {
     roll_feed_t *feed; /* owned */
     uint64_t *said;    /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
-    uint64_t numbers; /* the highest number of the run */
-    bool news;        /* the case has said what was not said before */
-    bool wanted;      /* a viewer wants to see records: roll_digested_wanted */
+    uint64_t numbers;    /* the highest number of the run */
+    bool news;           /* the case has said what was not said before */
+    bool wanted;         /* a viewer wants to see records: roll_digested_wanted */
+    uint64_t wanted_key; /* of the communicator of which they are wanted; 0: that is not known */
+    uint64_t wanted_ns;  /* when a viewer's wish was last met */
     /* how fast the job goes (root_fronts.c) */
     uint64_t rate_ns, rate_calls; /* when calls were counted last, and how many there were */
     double calls_per_s;

@@ -84,10 +84,19 @@ bool roll_digested_calm(const struct roll_run *run)
     return run->digested && !run->judge;
 }
 
-void roll_digested_wanted(struct roll_run *run)
+void roll_digested_wanted(struct roll_run *run, int64_t rank)
 {
-    if (run->digested) {
-        run->digested->wanted = true;
+    struct roll_digested *d = run->digested;
+    struct roll_ring_header h;
+    if (!d) {
+        return;
+    }
+    d->wanted = true;
+    for (size_t i = 0; i < d->rings; i++) {
+        memcpy(&h, d->ring[i].header, sizeof(h));
+        if (h.world_rank == rank) {
+            d->wanted_key = d->ring[i].last.comm;
+        }
     }
 }
 

@@ -234,7 +234,7 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     size_t room = 0;
     FILE *parts = open_memstream(&joined, &room);
     if (roll_digested_calm(run)) {
-        roll_digested_wanted(run);
+        roll_digested_wanted(run, json_is_integer(rank) ? json_integer_value(rank) : -1);
     }
     why_sort(&w, run, rank);
     if (w.groups > 1) {

@@ -229,8 +229,10 @@ json_t *roll_digested_json(const struct roll_run *run);   /* for the status */
 /* root_fronts.c: what is known of such a run while no records are here: fronts, and the last call of each ring */
 /* No records are here, and none have been asked for. */
 bool roll_digested_calm(const struct roll_run *run);
-/* A viewer wants records to be looked at. */
-void roll_digested_wanted(struct roll_run *run);
+/* A viewer wants the records of this rank and of those that it calls with to be looked at; -1: of no rank in
+ * particular.
+ */
+void roll_digested_wanted(struct roll_run *run, int64_t rank);
 /* Source i of the engine that knows most of the run, with what digests know of it; false: there is none. */
 bool roll_run_source(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
 /* The same with `waits_for` at most 1, for a look at all of them. */

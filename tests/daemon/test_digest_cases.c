@@ -277,6 +277,28 @@ static void test_who_goes_on_is_cut(void **state)
     end();
 }
 
+/* Who asks why a rank waits while all agree is answered from records the next time. */
+static void test_a_question_has_records_looked_at(void **state)
+{
+    (void)state;
+    begin("--digest", "2", "1", 0);
+    roll_client_t *client = watched(true);
+    json_decref(harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 3));
+    assert_true(HARNESS_UNTIL(digests(client, "asked") > 0));
+    bool told = false;
+    for (int i = 0; i < 3000 && !told; i++) {
+        json_t *answer = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 3);
+        const char *text = json_string_value(json_object_get(answer, "text"));
+        told = text && strstr(text, "AllReduce of 512 float32") != NULL;
+        json_decref(answer);
+        usleep(told ? 0 : 20000);
+    }
+    assert_true(told);
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    roll_client_destroy(&client);
+    end();
+}
+
 /* How many notes say that records are missing, of calls of all. */
 static json_int_t notes_of_gone(roll_client_t *client)
 {
@@ -329,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_node_that_is_gone_is_told_and_nobody_blamed, harness_set_up,
                                         harness_tear_down),
         cmocka_unit_test_setup_teardown(test_who_goes_on_is_cut, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_question_has_records_looked_at, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_gone_is_said_and_not_judged, harness_set_up, harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
