@@ -127,14 +127,15 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
 }
 
 /* Sends an EXCERPT to an agent, or to all that hold rings of the run; ask NULL: no more is wanted. */
-static void send_ask(const struct roll_run *run, const struct roll_peer *peer, const void *ask, size_t bytes)
+static void send_ask(const struct roll_run *run, struct roll_peer *peer, const void *ask, size_t bytes)
 {
     for (size_t i = 0; i < peer->used; i++) {
         if (peer->streams[i].run == run) {
             struct roll_frame_head head = {
                 .type = ROLL_FRAME_EXCERPT, .stream = peer->streams[i].stream, .first = run->digested->number};
             int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask, bytes);
-            if (err) {
+            if (err && peer->unasked != run->digested->number) { /* it is tried again, and said once */
+                peer->unasked = run->digested->number;
                 roll_log(ROLL_LOG_WARNING, "root: the agent on %s cannot be asked for records of %s.%u: %s", peer->host,
                          run->job, run->restart, roll_strerror(err));
             }

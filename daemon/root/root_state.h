@@ -95,6 +95,7 @@ struct roll_peer { /* an agent */
     uint32_t agents;           /* of a relay: those that it serves; 0: this is an agent */
     uint64_t counted;          /* the run whose rings were counted last; 0: they are to be counted again */
     size_t counted_fresh;      /* its live and fresh ones among `streams` */
+    uint64_t unasked;          /* the case of which it was said that the peer cannot be asked */
     bool is_due;               /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 

@@ -87,6 +87,11 @@ static bool next_said(const struct scale_fleet *f, int ms, struct said *said)
     if (roll_client_next(f->client, ms, &verdict) != 0) {
         return false;
     }
+    if (json_integer_value(json_object_get(verdict, "withdraws")) !=
+        0) { /* that an earlier one is no finding any more */
+        json_decref(verdict);
+        return false;
+    }
     const char *key = json_string_value(json_object_get(json_object_get(verdict, "comm"), "key"));
     const char *culprits = json_string_value(json_object_get(verdict, "culprits_text"));
     const char *code = json_string_value(json_object_get(verdict, "code"));
