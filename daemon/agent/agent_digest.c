@@ -66,7 +66,7 @@ static int take_records(struct turn *t, const struct roll_record *recs, size_t n
             bool is_call = class != ROLL_CLASS_MOE && class < ROLL_CLASS_EXT && class != ROLL_CLASS_SYNC;
             t->d->run[f->run].calls += is_call;
             f->calls += is_call;
-            last = is_call ? &recs[i] : last;
+            last = is_call && recs[i].comm != 0 ? &recs[i] : last; /* the ends of groups say nothing to people */
         } else if (ticket == roll_seal_ticket(f->last.seal)) {
             last = &recs[i];
         }

@@ -151,6 +151,7 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, co
     }
     memset(d->calls + before, 0, (d->calls_room - before) * sizeof(*d->calls));
     d->calls[peer->place] = frame->head.first;
+    d->told_ns = now;
     roll_digest_clear(&d->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &d->came) : 0;
     err = err ? err : speaks_for_others(d, peer) ? ROLL_E_ARG : 0;

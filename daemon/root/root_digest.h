@@ -41,6 +41,7 @@ struct roll_digested {
     struct roll_digest came, hints; /* hints: those that wait for a case, or were asked for in the one that is open */
     uint64_t refused, opened;
     uint64_t look_ns;
+    uint64_t told_ns;   /* when a digest came last */
     bool unasked;       /* rings were announced since agents were asked */
     bool failed;        /* a process has ended, and not in good order, and no case was opened since */
     uint64_t over_ns;   /* since when no process of the run lives; 0: some do */

@@ -108,7 +108,7 @@ static void add_last(const struct roll_run *run, struct roll_view_source *v)
     if (!r || (r->last.calls == 0 && r->last.comms == 0)) {
         return;
     }
-    v->calls = r->last.calls;
+    v->calls = r->last.calls > v->calls ? r->last.calls : v->calls; /* what was told last is up to 5 s old */
     if (run->judge || r->last.op == ROLL_OP_NONE) {
         return;
     }
@@ -322,10 +322,18 @@ json_t *roll_fronts_seen(const struct roll_run *run)
 
 /* why */
 
+#define SILENT_NS                                                                                                      \
+    (2000 * ROLL_MS) /* digests come ten times a second, and at least once a second where calls are made */
+
 /* What keeps all this from being the whole truth, and what to do about it. */
 static void why_unknown(const struct roll_digested *d, const struct roll_view_source *v, FILE *out)
 {
-    if (d->number != 0 || d->pending) {
+    if (d->told_ns != 0 && roll_mono_ns() - d->told_ns > SILENT_NS) {
+        fprintf(out,
+                " No digest has come for %.1f s: of what the job does now nothing is known. Look at the agents and "
+                "relays (`rollcall top`).",
+                (double)(roll_mono_ns() - d->told_ns) * 1e-9);
+    } else if (d->number != 0 || d->pending) {
         fprintf(out, " Something does not agree, or stands: records are asked for, and say more in some seconds.");
     } else {
         fprintf(out, " Nothing stands and nothing differs, as far as it has been compared; what the rank waits for at "
@@ -377,8 +385,7 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
     } else {
         double ago = now > r->enter_ns ? (double)(now - r->enter_ns) * 1e-9 : 0;
         fprintf(out,
-                " %s %" PRIu64 " calls on %" PRIu32
-                " communicators; the newest that was told of (so it is every 5 s) is "
+                " %s %" PRIu64 " calls; communicators: %" PRIu32 "; the newest call that is known (told every 5 s) is "
                 "%s #%" PRIu32 ", %.1f s ago%s.",
                 over ? "It had made" : "It has made", r->last.calls, r->last.comms, roll_op_name(r->last.op),
                 r->last.seq, ago, r->last.inside ? ", which had not returned" : "");

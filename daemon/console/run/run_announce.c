@@ -122,6 +122,10 @@ static void last_word(struct roll_announcer *a, roll_client_t *client)
     if (roll_client_query(client, drain, DRAIN_MS + 1000, &reply) != 0) {
         return;
     }
+    if (json_object_get(reply, "error")) {
+        json_decref(reply);
+        return;
+    }
     const json_t *summary = json_object_get(reply, "summary");
     uint64_t verdicts = (uint64_t)roll_json_int(summary, "verdicts", 0);
     while (announce_next(a, client, a->seen < verdicts ? LATE_MS : 0)) {
@@ -136,10 +140,16 @@ static void last_word(struct roll_announcer *a, roll_client_t *client)
 
 /* Subscribes to the verdicts of our job. A root that has the subscription does nothing; one that was killed and started
  * again meanwhile has not. */
-static bool subscribe(const struct roll_announcer *a, roll_client_t *client)
+static bool subscribe(const struct roll_announcer *a, roll_client_t *client, bool *is_relay)
 {
     json_t *reply = NULL;
     bool is_answered = roll_client_query(client, query(a, "subscribe"), ROLL_CLIENT_TIMEOUT_MS, &reply) == 0;
+    const char *refused = json_string_value(json_object_get(reply, "error"));
+    if (refused && !*is_relay) { /* it names its root */
+        roll_say("%s: %s; the job runs on, its verdicts are not shown here", a->endpoint, refused);
+    }
+    *is_relay = *is_relay || refused;
+    is_answered = is_answered && !refused;
     json_decref(reply);
     return is_answered;
 }
@@ -150,19 +160,22 @@ static void *run(void *arg)
     roll_client_t *client = NULL;
     char why[512] = "";
     uint64_t one = 1;
+    bool is_relay = false;
 
     if (roll_client_new(a->endpoint, NULL, ROLL_CLIENT_TIMEOUT_MS, &client, why, sizeof(why)) != 0) {
         roll_say("%s; the job runs on, its verdicts are not shown here", why);
         goto out;
     }
-    if (!subscribe(a, client)) {
-        roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
+    if (!subscribe(a, client, &is_relay)) {
+        if (!is_relay) {
+            roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
+        }
         goto out;
     }
     for (int looks = 1; !atomic_load(&a->finish) && !atomic_load(&a->give_up); looks++) {
         looks = announce_next(a, client, LOOK_MS) ? 0 : looks;
         if (looks % AGAIN_LOOKS == 0 && looks > 0) {
-            (void)subscribe(a, client); /* nothing to do where the root is away: it is asked again */
+            (void)subscribe(a, client, &is_relay); /* nothing to do where the root is away: it is asked again */
         }
     }
     if (!atomic_load(&a->give_up)) {

@@ -288,7 +288,8 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
               certainty == ROLL_NOTE ? ""
               : killed ? " and at the kernel log of its host: the kernel kills like this when memory is short."
               : dumped ? " and core dump."
-                       : ": it ended by itself.");
+              : first->exit_status == ROLL_EXIT_UNKNOWN ? "."
+                                                        : ": it ended by itself.");
     if (waiting) {
         (void)roll_rankset_copy(&v->waiting, waiting);
     }
