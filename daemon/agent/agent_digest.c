@@ -183,24 +183,19 @@ int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring 
     if (!f) {
         return ROLL_E_NOMEM;
     }
-    bool live = ring->link == ROLL_LINK_LIVE;
+    bool live = ring->link == ROLL_LINK_LIVE, began = true;
     if (live && (d->run[f->run].number != f->number || roll_agent_excerpt_is_due(d, f))) {
-        int err = roll_agent_excerpt_begin(d, f);
-        if (err) {
-            return err;
-        }
+        began = roll_agent_excerpt_begin(d, f) == 0; /* else it is tried again, and the fold does not wait for it */
     }
-    int64_t sent = live && f->number != 0 ? roll_agent_excerpt_pump(d, f, now) : 0;
-    if (sent < 0) {
-        return sent;
-    }
+    int64_t sent = live && began && f->number != 0 ? roll_agent_excerpt_pump(d, f, now) : 0;
+    /* A queue that is full holds up the excerpt, and not the fold, whose ring would lap. */
     struct turn turn = {d, f, now};
     struct roll_agent_out out = {fold_frame, &turn, d->buffer};
     ring->follower = f->copy; /* that the process has ended is told behind the last records of the excerpt, too */
     int64_t n = roll_agent_ring_pump(ring, &out, now);
     ring->follower = NULL;
     ring->acked = ring->sent;
-    return n < 0 ? n : n + sent;
+    return n < 0 ? n : n + (sent > 0 ? sent : 0);
 }
 
 /* digests */

@@ -168,7 +168,9 @@ static void note_passed(struct relay_child *child, uint64_t above, uint64_t own)
         child->passed_at = 0;
     }
     if (child->passed_used >= PASSED || ROLL_GROW(child->passed, child->passed_room, child->passed_used + 1) != 0) {
-        child->passed[child->passed_used - 1] = (struct relay_passed){above, own}; /* acknowledged a little later */
+        if (child->passed_used > 0) {
+            child->passed[child->passed_used - 1] = (struct relay_passed){above, own}; /* acknowledged a little later */
+        }
         return;
     }
     child->passed[child->passed_used++] = (struct relay_passed){above, own};

@@ -142,7 +142,7 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
         roll_digested_look(root, run, now, false);
         if (behind || now - run->seen_ns >= SEEN_NS) {
             run->seen_ns = behind ? 0 : now;
-            run->seen = !behind && all_seen(root, run, live, now);
+            run->seen = !behind && (live == 0 || all_seen(root, run, live, now));
         }
         roll_feed_clock_see(&run->clock, now, run->seen && !roll_digested_waits(run));
         if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {

@@ -43,14 +43,24 @@ static uint64_t number_of(const struct roll_digested *d, uint64_t number)
     return number != 0 && number <= d->saids ? d->said[number - 1] : 0;
 }
 
-/* Nothing was asked of one of these ranks, or nothing more is known of it. */
-static bool leaves_out(const struct roll_digested *d, const struct roll_rankset *ranks)
+/* The verdict rests on calls and numbers that are in the records, and not on what did not come. */
+static bool is_by_records(const struct roll_verdict *v)
 {
-    struct roll_ring_header h;
+    enum roll_family family = roll_verdict_family(v->code);
+    return family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_MOE || family == ROLL_FAMILY_NUMBERS ||
+           (family == ROLL_FAMILY_ALIGNMENT && v->certainty == ROLL_PROVEN) || v->code == ROLL_VERDICT_P2P_BYTES ||
+           v->code == ROLL_VERDICT_ALLTOALLV_MISMATCH || v->code == ROLL_VERDICT_CALL_REFUSED;
+}
+
+/* Nothing was asked of one of these ranks; or it was cut, and the verdict is about what it has not done: it may have
+ * gone on since. */
+static bool leaves_out(const struct roll_digested *d, const struct roll_rankset *ranks, bool by_records)
+{
     for (size_t i = 0; i < d->rings; i++) {
-        memcpy(&h, d->ring[i].header, sizeof(h));
-        if ((d->ring[i].aside || d->ring[i].cut) && h.world_rank >= 0 &&
-            roll_rankset_has(ranks, (uint32_t)h.world_rank)) {
+        int32_t rank;
+        memcpy(&rank, d->ring[i].header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
+        if ((d->ring[i].aside || (d->ring[i].cut && !by_records)) && rank >= 0 &&
+            roll_rankset_has(ranks, (uint32_t)rank)) {
             return true;
         }
     }
@@ -73,7 +83,7 @@ static bool is_half_seen(struct roll_digested *d, const struct roll_verdict *v)
         d->wider = true;
         return true;
     }
-    bool out = leaves_out(d, &v->culprits);
+    bool out = leaves_out(d, &v->culprits, is_by_records(v));
     if (out && d->scoped) {
         d->again = ROLL_CASE_SCOPED;
         d->wider = true;
@@ -157,7 +167,6 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     bool news = d->news;
     end_case(run);
     d->news = news;
-    d->failed = false;
     d->feed = roll_feed_new(&config, run->job, run->restart);
     if (!d->feed) {
         roll_log(ROLL_LOG_ERROR, "root: %s.%u: no memory to judge what does not agree", run->job, run->restart);
@@ -166,9 +175,11 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     }
     roll_engine_expect(roll_feed_engine(d->feed), root->o.expected);
     roll_symbols_warm(roll_feed_symbols(d->feed));
+    d->failed = false;
     d->number = ++d->opened;
+    roll_digest_clear(&d->late);
     d->opened_ns = d->asked_ns = d->rest_ns = now;
-    d->pending = false;
+    d->pending = d->urgent = false;
     for (size_t i = 0; i < d->rings; i++) {
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
@@ -184,6 +195,7 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     struct roll_digested *d = run->digested;
     d->hold_ns = d->news ? ROLL_CASE_HOLD_NS : 2 * d->hold_ns < HOLD_MOST ? 2 * d->hold_ns : HOLD_MOST;
     d->held_until_ns = now + d->hold_ns;
+    d->closed_ns = now;
     end_case(run);
     size_t keep = 0; /* who stands gives no second hint */
     for (size_t i = 0; i < d->hints.hints; i++) {
@@ -192,7 +204,12 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
         }
     }
     d->hints.hints = keep;
-    d->pending = keep > 0;
+    for (size_t i = 0; i < d->late.hints; i++) { /* of ranks that had been cut by then: nobody has looked at it */
+        const struct roll_digest_hint *h = &d->late.hint[i];
+        roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    d->pending = d->hints.hints > 0;
+    roll_digest_clear(&d->late);
     d->due_ns = now;
     d->still_key = 0;
     d->again = 0;
@@ -368,6 +385,9 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
         return;
     }
     r->aside = (flags & ROLL_EXCERPT_ASIDE) != 0;
+    if (r->aside && run->digested->fed) { /* until now the engine took it for one that is not heard */
+        leave_aside(run, r);
+    }
     r->all = r->all || (r->begun && (flags & ROLL_EXCERPT_ALL) != 0);
     r->lacks = r->lacks || (flags & ROLL_EXCERPT_SHORT) != 0;
     if ((flags & ROLL_EXCERPT_CUT) != 0 && r->begun) {

@@ -18,7 +18,6 @@
 #include <string.h>
 
 #define WANTS        16384u     /* communicators that an EXCERPT names */
-#define NAMED        256u       /* where so many are hinted at, the whole job is concerned */
 #define CASE_RANKS   1024u      /* as many are asked all of them */
 #define CASE_RECORDS (1u << 21) /* for all rings together, about; as many again may follow */
 #define HISTORY      512u       /* records of each ring that are asked for besides what is wanted, at most */
@@ -70,7 +69,7 @@ bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hi
 
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
 {
-    d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && d->hints.hints <= NAMED;
+    d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && d->hints.hints <= ROLL_CASE_NAMED;
 }
 
 /* How many rings will send records: members of hinted communicators, as far as their numbers are known. */

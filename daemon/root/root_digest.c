@@ -18,15 +18,17 @@
 
 #define LOOK_NS   (100 * ROLL_MS)
 #define STAND_NS  (250 * ROLL_MS)
-#define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
-#define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
-#define GATHER_NS (300 * ROLL_MS)   /* where ranks stand, others will stand soon, and are asked together with them */
-#define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
-#define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
-#define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
+#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
+#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
+#define HINTS     (4 * ROLL_CASE_NAMED) /* that are kept; of so many communicators everybody is asked anyway */
+#define GATHER_NS (300 * ROLL_MS)    /* where ranks stand, others will stand soon, and are asked together with them */
+#define SETTLE_NS (1000 * ROLL_MS)   /* what the engine says of records that are there it has said by then */
+#define COME_NS   (5000 * ROLL_MS)   /* the rings of a run come within this time behind its first, or do not */
+#define VIEWER_NS (10000 * ROLL_MS)  /* between two looks that viewers ask for */
+#define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STILL_NS  (2000 * ROLL_MS)
 #define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
@@ -61,6 +63,7 @@ void roll_digested_destroy(struct roll_digested **pointer)
     roll_sum_destroy(&d->sum);
     roll_digest_fini(&d->came);
     roll_digest_fini(&d->hints);
+    roll_digest_fini(&d->late);
     free(d->ring);
     roll_map_fini(&d->ring_at);
     free(d->calls);
@@ -127,15 +130,22 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     d->unasked = true;
 }
 
-/* A digest speaks for more members of a communicator than its sender has rings: it lies, or is another node's. */
-static bool speaks_for_others(const struct roll_digested *d, const struct roll_peer *peer)
+/* A front that speaks for more members of a communicator than its sender has rings lies, or is another node's: it is
+ * left out, and the rest is taken, which may be that of other nodes behind the same relay. */
+static void leave_out_others(struct roll_digested *d, const struct roll_peer *peer)
 {
+    size_t keep = 0;
     for (size_t i = 0; i < d->came.fronts; i++) {
-        if (d->came.front[i].members > peer->used) {
-            return true;
+        if (d->came.front[i].members <= peer->used) {
+            d->came.front[keep++] = d->came.front[i];
+        } else if (d->refused++ == 0) {
+            roll_log(ROLL_LOG_WARNING,
+                     "root: a digest of the agent on %s speaks for more ranks than it has: that part is "
+                     "refused",
+                     peer->host);
         }
     }
-    return false;
+    d->came.fronts = keep;
 }
 
 static int take_digest(struct roll_digested *d, const struct roll_peer *peer, const struct roll_frame *frame,
@@ -154,7 +164,7 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, co
     d->told_ns = now;
     roll_digest_clear(&d->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &d->came) : 0;
-    err = err ? err : speaks_for_others(d, peer) ? ROLL_E_ARG : 0;
+    leave_out_others(d, peer);
     if (err && d->refused++ == 0) {
         roll_log(ROLL_LOG_WARNING, "root: a digest of the agent on %s is refused, and nothing is judged by it: %s%s",
                  peer->host, roll_strerror(err),
@@ -221,6 +231,16 @@ static bool is_urgent(const struct roll_digest_hint *h)
     return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
 }
 
+/* Of a communicator that is named already the call counts at which its last member stands now. */
+static void stands_later(struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        if (d->hints.hint[i].key == h->key && d->hints.hint[i].why == ROLL_HINT_STANDS) {
+            d->hints.hint[i].seq = h->seq;
+        }
+    }
+}
+
 /* Notes the hints of this moment. Returns whether one of them asks for what has not been asked for: records further
  * back, or those of other members. */
 static bool note_hints(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
@@ -233,15 +253,42 @@ static bool note_hints(struct roll_digested *d, const struct roll_digest *up, ui
         bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
         bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
         bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
-        if (differs || messages || observed || (others && h->key != 0)) {
+        if (h->why == ROLL_HINT_STANDS && !others) {
+            stands_later(d, h);
+        }
+        if ((differs || messages || observed || (others && h->key != 0)) && d->hints.hints < HINTS) {
             roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
         }
         further = further || differs || messages || observed || (others && d->scoped);
+        d->urgent = d->urgent || is_urgent(h);
         uint64_t due = is_urgent(h) ? now : now + GATHER_NS;
         d->due_ns = !d->pending || due < d->due_ns ? due : d->due_ns;
         d->pending = true;
     }
     return further;
+}
+
+/* What is hinted at when a rank of the open case has been cut is not among its records: the next case looks at it. */
+static void note_late(struct roll_digested *d, const struct roll_digest *up)
+{
+    bool cut = false;
+    for (size_t i = 0; up->hints > 0 && i < d->rings && !cut; i++) {
+        cut = d->ring[i].cut;
+    }
+    for (size_t i = 0; cut && i < up->hints && d->late.hints < HINTS; i++) {
+        const struct roll_digest_hint *h = &up->hint[i];
+        size_t k = 0;
+        while (k < d->late.hints && (d->late.hint[k].key != h->key || d->late.hint[k].why != h->why)) {
+            k++;
+        }
+        if (k == d->late.hints) {
+            roll_digest_add_hint(&d->late, h->key, (enum roll_digest_why)h->why, h->seq);
+        } else if (h->why == ROLL_HINT_MESSAGES) {
+            d->late.hint[k].seq |= h->seq;
+        } else if (h->why == ROLL_HINT_STANDS || h->seq < d->late.hint[k].seq) {
+            d->late.hint[k].seq = h->seq;
+        }
+    }
 }
 
 /* What the digests say at this moment. */
@@ -255,6 +302,9 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
         roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
     }
     bool further = note_hints(d, &up, now);
+    if (d->number != 0) {
+        note_late(d, &up);
+    }
     roll_digest_fini(&up);
     if (d->number == 0) {
         return;
@@ -279,7 +329,10 @@ static bool is_over(struct roll_run *run, uint64_t now)
         cut = d->ring[i].cut;
     }
     bool went_on = roll_case_went_on(run);
-    return roll_run_live(run) && (went_on || (cut && now - d->opened_ns > REST_NS + 2 * config.suspect_ns));
+    if (!roll_run_live(run)) { /* consoles may ask for a while; a root that goes on for months needs the memory */
+        return now - d->over_ns > KEEP_NS;
+    }
+    return went_on || (cut && now - d->opened_ns > REST_NS + 2 * config.suspect_ns);
 }
 
 /* The case that is open. */
@@ -390,7 +443,8 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     }
     /* Where a case asks everybody anyway, nothing need be gathered. */
     bool gathered = now >= d->due_ns || roll_case_asks_everybody(root, d);
-    bool due = d->number == 0 && d->pending && ((now >= d->held_until_ns && gathered) || still_stands(d, now));
+    bool held = now < d->held_until_ns && !(d->urgent && now - d->closed_ns >= ROLL_CASE_HOLD_NS);
+    bool due = d->number == 0 && d->pending && ((!held && gathered) || still_stands(d, now));
     bool comes = are_still_coming(d, now) && !last;
     if (d->number == 0 && !comes && (d->failed || due || (d->pending && last))) {
         roll_case_open(root, run, now);

@@ -39,6 +39,7 @@ struct roll_digested {
     uint64_t *calls;         /* by the number of an agent's place: the calls that it has folded; owned */
     size_t calls_room;
     struct roll_digest came, hints; /* hints: those that wait for a case, or were asked for in the one that is open */
+    struct roll_digest late; /* hints that came when records of some ranks had been cut; of each kind the newest */
     uint64_t refused, opened;
     uint64_t look_ns;
     uint64_t told_ns;   /* when a digest came last */
@@ -47,6 +48,8 @@ struct roll_digested {
     uint64_t over_ns;   /* since when no process of the run lives; 0: some do */
     bool over_seen;     /* what they left was looked at */
     bool pending;       /* hints wait for a case */
+    bool urgent;        /* one of them is of a wrong call */
+    uint64_t closed_ns; /* when the last case ended */
     uint64_t still_key; /* a communicator that stood at collective still_seq when it was looked at since still_ns; 0:
                            none is known */
     uint64_t still_ns;
@@ -96,6 +99,7 @@ static inline void roll_digested_renew(struct digested_ring *r)
     r->begun = r->all = r->aside = r->cut = r->lacks = false;
 }
 
+#define ROLL_CASE_NAMED   256u             /* where so many communicators are hinted at, the whole job is concerned */
 #define ROLL_CASE_SCOPED  3u               /* so often a case is widened by what turns out; then everybody is asked */
 #define ROLL_CASE_HOLD_NS (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long */
 

@@ -277,6 +277,80 @@ static void test_who_goes_on_is_cut(void **state)
     end();
 }
 
+/* A slow rank has a case opened, all go on and are cut; and then it hangs for good, on the same communicator. */
+static void test_who_hangs_behind_a_case_that_found_nothing_is_named(void **state)
+{
+    (void)state;
+    begin("--digest", "100", "1", 0);
+    roll_client_t *client = watched(true);
+    json_int_t opened = digests(client, "opened");
+    for (int r = 0; r < RANKS; r++) {
+        if (r != few[1]) {
+            call(r, world[r], 1024, false);
+        }
+    }
+    assert_true(HARNESS_UNTIL(digests(client, "opened") > opened));
+    call(few[1], world[few[1]], 1024, false);
+    json_int_t cut = 0;
+    for (int turn = 0; turn < 3000 && cut < RANKS; turn++) {
+        go_on();
+        cut = digests(client, "cut");
+    }
+    assert_int_equal(cut, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        if (r != few[1]) {
+            call(r, world[r], 1024, true);
+        }
+    }
+    json_t *found = harness_verdict(client, "rank-busy");
+    assert_non_null(found);
+    assert_string_equal(json_string_value(json_object_get(found, "culprits_text")), "3");
+    json_decref(found);
+    roll_client_destroy(&client);
+    end();
+}
+
+/* A wrong call is in the records that one agent has sent; its rank was cut long before the other agent sends its own.
+ */
+static void test_a_wrong_call_of_a_rank_that_was_cut_is_told(void **state)
+{
+    (void)state;
+    begin("--digest", "100", "1", 0);
+    roll_client_t *client = watched(true);
+    assert_int_equal(kill(root, SIGSTOP), 0);
+    call_world(999);
+    for (int i = 0; i < 4; i++) {
+        go_on();
+    }
+    usleep(400000); /* the agents have told by then, or the test is an easier one */
+    assert_int_equal(kill(agent[0], SIGSTOP), 0);
+    assert_int_equal(kill(root, SIGCONT), 0);
+    for (int i = 0; i < 60; i++) {
+        go_on();
+    }
+    assert_int_equal(kill(agent[0], SIGCONT), 0);
+    bool found = false;
+    for (int turn = 0; turn < 3000 && !found; turn++) {
+        go_on();
+        json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1), *one;
+        size_t i;
+        json_array_foreach(json_object_get(all, "verdicts"), i, one)
+        {
+            const char *code = json_string_value(json_object_get(one, "code"));
+            const char *culprits = json_string_value(json_object_get(one, "culprits_text"));
+            const char *text = json_string_value(json_object_get(one, "text"));
+            /* Who is wrong is known as well, if the other agent's rings reach back so far. */
+            assert_true(culprits && (culprits[0] == '\0' || strcmp(culprits, "7") == 0));
+            found = found || (code && strcmp(code, "count-mismatch") == 0 && text &&
+                              strstr(text, "Rank 7 called AllReduce of 999 float32") != NULL);
+        }
+        json_decref(all);
+    }
+    assert_true(found);
+    roll_client_destroy(&client);
+    end();
+}
+
 /* Who asks why a rank waits while all agree is answered from records the next time. */
 static void test_a_question_has_records_looked_at(void **state)
 {
@@ -351,6 +425,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_node_that_is_gone_is_told_and_nobody_blamed, harness_set_up,
                                         harness_tear_down),
         cmocka_unit_test_setup_teardown(test_who_goes_on_is_cut, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_hangs_behind_a_case_that_found_nothing_is_named, harness_set_up,
+                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_wrong_call_of_a_rank_that_was_cut_is_told, harness_set_up,
+                                        harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_question_has_records_looked_at, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_gone_is_said_and_not_judged, harness_set_up, harness_tear_down),
     };
