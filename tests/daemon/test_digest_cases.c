@@ -310,43 +310,52 @@ static void test_who_hangs_behind_a_case_that_found_nothing_is_named(void **stat
     end();
 }
 
+/* A verdict of a count that differs tells of the last rank's wrong call, and blames nobody else. */
+static bool tells_of_wrong_call(roll_client_t *client)
+{
+    json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1), *one;
+    bool told = false;
+    size_t i;
+    json_array_foreach(json_object_get(all, "verdicts"), i, one)
+    {
+        if (strcmp(json_string_value(json_object_get(one, "code")), "count-mismatch") == 0) {
+            const char *culprits = json_string_value(json_object_get(one, "culprits_text"));
+            assert_true(culprits[0] == '\0' || strcmp(culprits, "7") == 0); /* as far as the rings reach back */
+            told = told ||
+                   strstr(json_string_value(json_object_get(one, "text")), "Rank 7 called AllReduce of 999 float32");
+        }
+    }
+    json_decref(all);
+    return told;
+}
+
 /* A wrong call is in the records that one agent has sent; its rank was cut long before the other agent sends its own.
- */
+ * On a slow machine the rings may have gone on too far by then: it is tried again. */
 static void test_a_wrong_call_of_a_rank_that_was_cut_is_told(void **state)
 {
     (void)state;
     begin("--digest", "100", "1", 0);
     roll_client_t *client = watched(true);
-    assert_int_equal(kill(root, SIGSTOP), 0);
-    call_world(999);
-    for (int i = 0; i < 4; i++) {
-        go_on();
-    }
-    usleep(400000); /* the agents have told by then, or the test is an easier one */
-    assert_int_equal(kill(agent[0], SIGSTOP), 0);
-    assert_int_equal(kill(root, SIGCONT), 0);
-    for (int i = 0; i < 60; i++) {
-        go_on();
-    }
-    assert_int_equal(kill(agent[0], SIGCONT), 0);
-    bool found = false;
-    for (int turn = 0; turn < 3000 && !found; turn++) {
-        go_on();
-        json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1), *one;
-        size_t i;
-        json_array_foreach(json_object_get(all, "verdicts"), i, one)
-        {
-            const char *code = json_string_value(json_object_get(one, "code"));
-            const char *culprits = json_string_value(json_object_get(one, "culprits_text"));
-            const char *text = json_string_value(json_object_get(one, "text"));
-            /* Who is wrong is known as well, if the other agent's rings reach back so far. */
-            assert_true(culprits && (culprits[0] == '\0' || strcmp(culprits, "7") == 0));
-            found = found || (code && strcmp(code, "count-mismatch") == 0 && text &&
-                              strstr(text, "Rank 7 called AllReduce of 999 float32") != NULL);
+    bool told = false;
+    for (int attempt = 0; attempt < 20 && !told; attempt++) {
+        assert_int_equal(kill(root, SIGSTOP), 0);
+        call_world(999);
+        for (int i = 0; i < 4; i++) {
+            go_on();
         }
-        json_decref(all);
+        usleep(400000); /* the agents have told by then, or the attempt is an easier one */
+        assert_int_equal(kill(agent[0], SIGSTOP), 0);
+        assert_int_equal(kill(root, SIGCONT), 0);
+        for (int i = 0; i < 60; i++) {
+            go_on();
+        }
+        assert_int_equal(kill(agent[0], SIGCONT), 0);
+        for (int turn = 0; turn < 400 && !told; turn++) {
+            go_on();
+            told = tells_of_wrong_call(client);
+        }
     }
-    assert_true(found);
+    assert_true(told);
     roll_client_destroy(&client);
     end();
 }
