@@ -194,8 +194,8 @@ class Sites(unittest.TestCase):
         env.update(LD_LIBRARY_PATH=FAKE, PYTHONPATH=HERE)
         p = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
         self.assertEqual(p.returncode, 0, p.stderr)
-        out = subprocess.run([ROLLCALL, "dump", "--json", *glob.glob(trace + "/*.rtrc")], capture_output=True, text=True,
-                             check=True).stdout
+        out = subprocess.run([ROLLCALL, "dump", "--json", *glob.glob(trace + "/*.rtrc")], capture_output=True,
+                             text=True, check=True).stdout
         fields = [json.loads(line)["fields"] for line in out.splitlines() if '"definition"' in line]
         return [f["text"] for f in fields if f["type"]["name"] == "text"]
 
