@@ -162,8 +162,9 @@ enum roll_excerpt_scope {
 #define ROLL_EXCERPT_ALL   1u /* all that there was has been sent */
 #define ROLL_EXCERPT_ASIDE 2u /* the ring is not concerned: nothing of it is sent */
 #define ROLL_EXCERPT_CUT   4u /* `follow` records have been sent: what the rank does from here on is not told */
-#define ROLL_EXCERPT_SHORT 8u /* with ALL: of what was wanted something is not in the ring any more, or above `most`   \
-                               */
+#define ROLL_EXCERPT_SHORT                                                                                             \
+    8u /* with ALL: of what was wanted something is not in the ring any more, or above `most`                          \
+        */
 struct roll_frame_want {
     uint64_t key;     /* of a communicator */
     uint32_t low;     /* the first collective that is wanted */

@@ -64,8 +64,8 @@ struct taken_ring {
     uint64_t first, next;      /* tickets: the first that was seen, and one more than the last */
     uint64_t cut;              /* `next` when the fold was cut last */
     uint64_t lost;
-    struct roll_frame_status status;      /* the newest; proc_state 0: none */
-    int64_t clock_offset;                 /* wall clock - monotonic */
+    struct roll_frame_status status;     /* the newest; proc_state 0: none */
+    int64_t clock_offset;                /* wall clock - monotonic */
     uint64_t hinted[ROLL_HINT_LAST + 1]; /* by why: no record before this ticket gave reason to it; ticket + 1 */
 };
 /* What a level of digests has told of a communicator that goes beyond the node. */
