@@ -31,7 +31,7 @@ void roll_relay_hello(struct roll_relay *r, uint64_t now)
     roll_net_batch_flush(&r->batch, r->above);
     r->welcomed = false;
     r->hello_ns = now;
-    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld --relay", "host", roll_text_to_json(r->host),
+    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", ROLL_NET_RELAY, "host", roll_text_to_json(r->host),
                               "pid", (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(r->endpoint[0]));
     if (!hello) {
         return;
