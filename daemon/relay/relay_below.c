@@ -261,11 +261,13 @@ static void numbered(struct roll_relay *r, void *socket, const void *id, size_t 
         begin_again(r, child, now);
         return;
     }
+    int err;
     child->expected++;
     switch (frame->head.type) {
     case ROLL_FRAME_RING:
-        if (roll_relay_note_ring(r, child, frame, now) != 0) {
-            roll_relay_refuse(r, child, "a ring cannot be taken: no memory, or too many rings or runs");
+        err = roll_relay_note_ring(r, child, frame, now);
+        if (err) {
+            roll_relay_refuse(r, child, err == ROLL_E_LIMIT ? "too many rings or runs" : roll_strerror(err));
         } else {
             pass_up(r, child, frame);
             roll_relay_ring_of(r, frame->head.stream)->here = child->synced;

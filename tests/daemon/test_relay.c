@@ -340,6 +340,8 @@ static void announce(struct agent *a, const struct synth *rank, uint64_t i, enum
     h.epoch += i;
     h.restart = (uint32_t)i;
     memcpy(raw, &h, sizeof(h));
+    h.static_crc = roll_crc32c(0, raw, offsetof(struct roll_ring_header, static_crc));
+    memcpy(raw, &h, sizeof(h));
     agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h.epoch}, raw, sizeof(raw));
     agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h.epoch}, &status, sizeof(status));
 }
