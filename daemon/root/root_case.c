@@ -17,10 +17,12 @@
 #include "daemon/verdict/verdict.h"
 #include "trace/err.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HOLD_MOST  (60000 * ROLL_MS) /* between two cases, after some that found nothing new */
+#define TRIM_RINGS 1024u /* the engine of so many is worth the time that it takes to give its memory back */
 #define STAGE_MOST (512u << 20)      /* bytes of frames that are kept until all have sent theirs */
 
 static void clear_stage(struct roll_digested *d)
@@ -36,9 +38,13 @@ static void clear_stage(struct roll_digested *d)
 static void end_case(struct roll_run *run)
 {
     struct roll_digested *d = run->digested;
+    bool any = d->feed != NULL;
     run->judge = NULL;
     clear_stage(d);
     roll_feed_destroy(&d->feed);
+    if (any && d->rings >= TRIM_RINGS) { /* else it stays with the root until the next case */
+        malloc_trim(0);
+    }
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = false;
     d->number = 0;
@@ -99,13 +105,19 @@ static void feed_made(struct roll_run *run, const struct roll_frame_head *head, 
     }
 }
 
+/* What has been fed is released at once: the engine keeps it in its own way, and both together are the most that a case
+ * costs. */
 static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
 {
-    const struct roll_digested *d = run->digested;
+    struct roll_digested *d = run->digested;
     for (size_t i = 0; i < d->staged; i++) {
         struct roll_frame frame;
-        if (roll_frame_decode(d->stage[i].raw, d->stage[i].bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
+        struct staged *s = &d->stage[i];
+        if (s->raw && roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
             feed_one(run, &frame);
+            d->stage_bytes -= s->bytes;
+            free(s->raw);
+            s->raw = NULL;
         }
     }
 }

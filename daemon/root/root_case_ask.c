@@ -22,7 +22,7 @@
 #define CASE_RECORDS (1u << 21) /* for all rings together, about; as many again may follow */
 #define HISTORY      512u       /* records of each ring that are asked for besides what is wanted, at most */
 #define LEAST        128u       /* the same at least, and of those that follow */
-#define REACH        512u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
+#define REACH        384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {

@@ -19,7 +19,7 @@
 #define WORLD  0x1000u
 #define FEW    0x2000u /* the communicator of ranks 2, 3 and 6 */
 #define TURN   32u
-#define AHEAD  400   /* calls of hosts ahead of one that stands: more than follow, less than an excerpt reaches back */
+#define AHEAD  350   /* calls of hosts ahead of one that stands: more than follow, less than an excerpt reaches back */
 #define LITTLE 1024u /* records that a small ring holds */
 
 static const int few[] = {2, 3, 6};
@@ -227,7 +227,9 @@ static void test_a_node_that_is_gone_is_told_and_nobody_blamed(void **state)
     assert_string_equal(json_string_value(json_object_get(found, "culprits_text")), "");
     const char *text = json_string_value(json_object_get(found, "text"));
     assert_non_null(strstr(text, "Ranks 4-7 are not heard"));
-    assert_non_null(strstr(text, "of which nothing is known of 4 members"));
+    /* Ranks 2 and 3 wait for rank 6 as well, and which rank is asked first is the agent's affair. */
+    assert_true(strstr(text, "of which nothing is known of 4 members") ||
+                strstr(text, "of which nothing is known of 1 members"));
     json_decref(found);
     assert_int_equal(harness_drained(client, "findings"), 0);
     roll_client_destroy(&client);

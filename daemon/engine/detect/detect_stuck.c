@@ -103,7 +103,7 @@ static void mark_told(struct stuck *k, uint64_t number)
 static bool may_be_stuck(const struct roll_engine *e, const struct source *s, const struct thread *t)
 {
     const struct stuck_source *w = stuck_of_source(s);
-    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 &&
+    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 && !s->unheard &&
            e->calm - t->calm >= e->config.suspect_ns;
 }
 
@@ -180,14 +180,14 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
     if (e->dirty) {
         sweep(e);
     }
-    k->stands = false;
+    k->stands = k->unsure = false;
     bool found = stuck_find(k, s, t, &ticket) || (!k->stands && stuck_find_last(k, s, t, &ticket));
     if (found && k->ripe && !stuck_is_troubled(k) && can_be_marked(e)) {
         mark_told(k, stuck_say(k, calls_behind(k, s, t, ticket)));
         stuck_of_engine(e)->said++;
     }
     k->lax = false;
-    stuck_lone_note(k, s, t, found || k->stands);
+    stuck_lone_note(k, s, t, found || k->stands || k->unsure);
 }
 
 static void stuck_tick(struct roll_engine *e)
