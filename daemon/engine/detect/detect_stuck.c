@@ -180,7 +180,7 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
     if (e->dirty) {
         sweep(e);
     }
-    k->stands = k->unsure = false;
+    k->stands = false;
     bool found = stuck_find(k, s, t, &ticket) || (!k->stands && stuck_find_last(k, s, t, &ticket));
     if (found && k->ripe && !stuck_is_troubled(k) && can_be_marked(e)) {
         mark_told(k, stuck_say(k, calls_behind(k, s, t, ticket)));
