@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define HOLD_MOST  (60000 * ROLL_MS) /* between two cases, after some that found nothing new */
-#define TRIM_RINGS 1024u /* the engine of so many is worth the time that it takes to give its memory back */
+#define TRIM_RINGS 1024u             /* the engine of so many is worth the time that it takes to give its memory back */
 #define STAGE_MOST (512u << 20)      /* bytes of frames that are kept until all have sent theirs */
 
 static void clear_stage(struct roll_digested *d)

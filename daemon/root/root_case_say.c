@@ -157,8 +157,8 @@ static uint64_t said_worse(const struct roll_digested *d, const struct roll_verd
         const struct digested_finding *f = &d->finding[i];
         const struct roll_verdict *c = &f->copy->said;
         bool ranks = roll_rankset_equal(&c->culprits, &v->culprits);
-        bool worse = ranks ? c->certainty < v->certainty
-                           : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
+        bool worse =
+            ranks ? c->certainty < v->certainty : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
         if (f->engine != d->number && c->code == v->code && c->comm_key == v->comm_key && c->comm_key != 0 &&
             c->seq == v->seq && worse) {
             return c->number;
@@ -231,8 +231,8 @@ static void withdraw(roll_root_t *root, struct roll_run *run, const struct roll_
 static bool is_by_silence(const struct roll_verdict *v)
 {
     static const enum roll_verdict_code codes[] = {
-        ROLL_VERDICT_P2P_UNMATCHED, ROLL_VERDICT_P2P_DEADLOCK, ROLL_VERDICT_CIRCULAR_WAIT,     ROLL_VERDICT_CROSSED_WAIT,
-        ROLL_VERDICT_INIT_MISSING,  ROLL_VERDICT_RANK_BUSY,    ROLL_VERDICT_RANK_BLOCKED,      ROLL_VERDICT_RANK_STUCK,
+        ROLL_VERDICT_P2P_UNMATCHED, ROLL_VERDICT_P2P_DEADLOCK, ROLL_VERDICT_CIRCULAR_WAIT,    ROLL_VERDICT_CROSSED_WAIT,
+        ROLL_VERDICT_INIT_MISSING,  ROLL_VERDICT_RANK_BUSY,    ROLL_VERDICT_RANK_BLOCKED,     ROLL_VERDICT_RANK_STUCK,
         ROLL_VERDICT_CALL_SKIPPED,  ROLL_VERDICT_SEQUENCE_TIE, ROLL_VERDICT_COLLECTIVE_STUCK,
     };
     bool silent = false;
@@ -340,4 +340,3 @@ void roll_digested_verdicts(roll_root_t *root, struct roll_run *run)
         }
     }
 }
-

@@ -18,15 +18,15 @@
 
 #define LOOK_NS   (100 * ROLL_MS)
 #define STAND_NS  (250 * ROLL_MS)
-#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
-#define SOON_NS   (500 * ROLL_MS)  /* the same of a wrong call, which needs no silence to be seen */
-#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
-#define SETTLE_NS (1000 * ROLL_MS)   /* what the engine says of records that are there it has said by then */
-#define COME_NS   (5000 * ROLL_MS)   /* the rings of a run come within this time behind its first, or do not */
-#define VIEWER_NS (10000 * ROLL_MS)  /* between two looks that viewers ask for */
+#define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
+#define SOON_NS   (500 * ROLL_MS)   /* the same of a wrong call, which needs no silence to be seen */
+#define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
+#define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
+#define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
+#define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
@@ -362,5 +362,30 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     }
     if (d->number != 0) {
         see_to_case(root, run, now, last);
+    }
+}
+
+bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now)
+{
+    struct roll_digested *d = run->digested;
+    if (!d) {
+        return false;
+    }
+    if (!roll_run_live(run)) {
+        roll_digested_look(root, run, now, true);
+    } else if (d->number == 0 && d->pending && d->urgent) { /* where somebody stands, patience is what is lacking */
+        roll_case_open(root, run, now);
+    }
+    return roll_digested_waits(run);
+}
+
+void roll_digested_tell_left(const struct roll_run *run)
+{
+    const struct roll_digested *d = run->digested;
+    size_t left = !d ? 0 : d->number != 0 && d->fed ? d->late.hints : d->hints.hints;
+    if (left > 0) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u: the root ends, and %zu place%s where calls do not agree, or stand, %s not looked at",
+                 run->job, run->restart, left, left == 1 ? "" : "s", left == 1 ? "was" : "were");
     }
 }

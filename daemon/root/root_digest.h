@@ -49,8 +49,9 @@ struct roll_digested {
     size_t calls_room;
     struct roll_digest came, hints; /* hints: those that wait for a case, or were asked for in the one that is open */
     /* root_hints.c */
-    struct roll_digest late;  /* hints that came while a case was open, and that it may not see; of each kind the newest */
-    uint64_t late_ns;         /* when the first of them came */
+    struct roll_digest
+        late;         /* hints that came while a case was open, and that it may not see; of each kind the newest */
+    uint64_t late_ns; /* when the first of them came */
     bool late_urgent, unseen; /* one of them is of a wrong call; and a rank of the case has been cut */
     bool elsewhere;           /* a wrong call is hinted at of which the open case has no records */
     bool hasty;               /* the open case is about a wrong call */

@@ -103,7 +103,7 @@ struct absent {
     struct roll_rankset ranks, inside; /* world ranks that are absent, and that are inside the creation */
     struct roll_rankset never; /* those of `ranks` that cannot come any more: dead, ended, or gone from the parent */
     uint32_t unseen;           /* number of absent members whose process is not known */
-    bool unsure;               /* live ranks that are not heard, or were left aside, may be some of them, or be inside */
+    bool unsure; /* live ranks that are not heard, or were left aside, may be some of them, or be inside */
 };
 
 static void absent_fini(struct absent *a)
