@@ -21,10 +21,11 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BATCH    512             /* frames taken before time is looked at again */
-#define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
-#define HEARD_NS (250 * ROLL_MS) /* an agent that has not been heard for so long may have news that the root lacks */
-#define SEEN_NS  (10 * ROLL_MS)  /* how often it is looked whether all are heard: that takes a look at every rank */
+#define BATCH    512              /* frames taken before time is looked at again */
+#define POLL_MS  10               /* a verdict waits longer than that anyway, for calls that could say more */
+#define HEARD_NS (250 * ROLL_MS)  /* an agent that has not been heard for so long may have news that the root lacks */
+#define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
+#define SEEN_NS  (10 * ROLL_MS)   /* how often it is looked whether all are heard: that takes a look at every rank */
 
 /* A bad frame is counted, answered and logged, at most once a second. */
 static void bad_frame(roll_root_t *root, const struct roll_address *from, int err, uint64_t now)
@@ -162,12 +163,24 @@ static bool any_live(const roll_root_t *root)
     return false;
 }
 
+/* The root is to end: what the last digests left open is looked at once more, as long as agents may answer. Returns
+ * whether records are on their way. */
+static bool looks_on(roll_root_t *root, uint64_t now)
+{
+    bool waits = false;
+    for (size_t i = 0; i < root->runs_used; i++) {
+        waits = roll_digested_leave(root, root->runs[i], now) || waits;
+    }
+    return waits;
+}
+
 /* The last turn: the engine gives its last verdicts about jobs that have ended, and none about jobs that still run. */
 static void finish(roll_root_t *root)
 {
     uint64_t now = roll_mono_ns();
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
+        roll_digested_tell_left(run);
         roll_run_tick(root, run, now, !roll_run_live(run));
         roll_run_keep(run, now, true);
     }
@@ -185,7 +198,7 @@ bool roll_root_run(roll_root_t *root)
             items[n++] = (zmq_pollitem_t){root->monitor[i], 0, ZMQ_POLLIN, 0};
         }
     }
-    uint64_t minute_ns = 0;
+    uint64_t minute_ns = 0, stop_ns = 0;
     root->live_ns = roll_mono_ns();
     for (;;) {
         zmq_poll(items, n, POLL_MS);
@@ -211,11 +224,16 @@ bool roll_root_run(roll_root_t *root)
             root->live_ns = kept ? now : root->live_ns;
         }
         bool over = root->o.linger_s && now - root->live_ns > root->o.linger_s * (1000 * ROLL_MS);
-        if ((atomic_load(root->o.stop) || over) && root->o.agent_stop) {
+        bool stops = atomic_load(root->o.stop) || over;
+        stop_ns = stops && stop_ns == 0 ? now : stop_ns;
+        if (stops && now - stop_ns < LEAVE_NS && looks_on(root, now)) {
+            continue;
+        }
+        if (stops && root->o.agent_stop) {
             atomic_store(root->o.agent_stop, true);
         }
         bool agent_over = !root->o.agent_done || atomic_load(root->o.agent_done);
-        if ((atomic_load(root->o.stop) || over) && agent_over && taken == 0) {
+        if (stops && agent_over && taken == 0) {
             break;
         }
     }

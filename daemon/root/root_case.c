@@ -17,126 +17,13 @@
 #include "daemon/verdict/verdict.h"
 #include "trace/err.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HOLD_MOST  (60000 * ROLL_MS) /* between two cases, after some that found nothing new */
+#define TRIM_RINGS 1024u             /* the engine of so many is worth the time that it takes to give its memory back */
 #define STAGE_MOST (512u << 20)      /* bytes of frames that are kept until all have sent theirs */
-
-/* verdicts */
-
-/* A verdict like this one that stands already: a case that is opened for the same thing finds it again. */
-static const struct roll_verdict_copy *said_before(const struct roll_run *run, const struct roll_verdict *v)
-{
-    for (size_t i = run->verdicts.used; i-- > 0;) {
-        const struct roll_verdict_copy *c = run->verdicts.at[i];
-        if (c->said.code == v->code && c->said.comm_key == v->comm_key && c->said.certainty == v->certainty &&
-            c->ended_by == 0 && roll_rankset_equal(&c->said.culprits, &v->culprits)) {
-            return c;
-        }
-    }
-    return NULL;
-}
-
-static uint64_t number_of(const struct roll_digested *d, uint64_t number)
-{
-    return number != 0 && number <= d->saids ? d->said[number - 1] : 0;
-}
-
-/* The verdict rests on calls and numbers that are in the records, and not on what did not come. */
-static bool is_by_records(const struct roll_verdict *v)
-{
-    enum roll_family family = roll_verdict_family(v->code);
-    return family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_MOE || family == ROLL_FAMILY_NUMBERS ||
-           (family == ROLL_FAMILY_ALIGNMENT && v->certainty == ROLL_PROVEN) || v->code == ROLL_VERDICT_P2P_BYTES ||
-           v->code == ROLL_VERDICT_ALLTOALLV_MISMATCH || v->code == ROLL_VERDICT_CALL_REFUSED;
-}
-
-/* Nothing was asked of one of these ranks; or it was cut, and the verdict is about what it has not done: it may have
- * gone on since. */
-static bool leaves_out(const struct roll_digested *d, const struct roll_rankset *ranks, bool by_records)
-{
-    for (size_t i = 0; i < d->rings; i++) {
-        int32_t rank;
-        memcpy(&rank, d->ring[i].header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
-        if ((d->ring[i].aside || (d->ring[i].cut && !by_records)) && rank >= 0 &&
-            roll_rankset_has(ranks, (uint32_t)rank)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/*
- * Whether a verdict of the case rests on what was not asked for, which the case then is widened by: on a communicator
- * of which some members were not asked, or on such a rank.
- */
-static bool is_half_seen(struct roll_digested *d, const struct roll_verdict *v)
-{
-    bool known = v->comm_key == 0 || roll_case_is_hinted(d, v->comm_key) ||
-                 roll_engine_has_all(roll_feed_engine(d->feed), v->comm_key);
-    if (v->certainty == ROLL_NOTE && v->code != ROLL_VERDICT_AGENT_SILENT) {
-        return false;
-    }
-    if (d->scoped && !known) {
-        roll_digest_add_hint(&d->hints, v->comm_key, ROLL_HINT_STANDS, 0);
-        d->wider = true;
-        return true;
-    }
-    bool out = leaves_out(d, &v->culprits, is_by_records(v));
-    if (out && d->scoped) {
-        d->again = ROLL_CASE_SCOPED;
-        d->wider = true;
-    }
-    return out;
-}
-
-static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *copy, uint64_t *number)
-{
-    struct roll_digested *d = run->digested;
-    struct roll_verdict *v = &copy->said;
-    bool retires = roll_verdict_retires(v) != 0;
-    *number = 0;
-    if (!retires && is_half_seen(d, v)) {
-        roll_verdict_copy_destroy(&copy);
-        return;
-    }
-    v->supersedes = number_of(d, v->supersedes);
-    v->confirms = number_of(d, v->confirms);
-    v->withdraws = number_of(d, v->withdraws);
-    const struct roll_verdict_copy *before = said_before(run, v);
-    if ((before && roll_verdict_retires(v) == 0) || (v->withdraws == 0 && retires && v->certainty == ROLL_NOTE)) {
-        *number = before ? before->said.number : 0;
-        roll_verdict_copy_destroy(&copy);
-        return;
-    }
-    *number = v->number = ++d->numbers;
-    d->news = true;
-    d->rest_ns = roll_mono_ns();
-    roll_run_say(root, run, copy);
-}
-
-void roll_digested_verdicts(roll_root_t *root, struct roll_run *run)
-{
-    struct roll_digested *d = run->digested;
-    struct roll_verdict_copy *copy;
-    uint64_t number;
-    /* The engine that gets no records can know no more than what agents tell of processes without rings. */
-    while ((copy = roll_feed_next(run->feed)) != NULL) {
-        if (copy->said.code == ROLL_VERDICT_ATTACHED_UNSEEN) {
-            copy->said.number = ++d->numbers;
-            roll_run_say(root, run, copy);
-        } else {
-            roll_verdict_copy_destroy(&copy);
-        }
-    }
-    while (d->feed && d->fed && (copy = roll_feed_next(d->feed)) != NULL) {
-        say(root, run, copy, &number);
-        if (ROLL_GROW(d->said, d->said_room, d->saids + 1) == 0) {
-            d->said[d->saids++] = number;
-        }
-    }
-}
 
 static void clear_stage(struct roll_digested *d)
 {
@@ -151,11 +38,15 @@ static void clear_stage(struct roll_digested *d)
 static void end_case(struct roll_run *run)
 {
     struct roll_digested *d = run->digested;
+    bool any = d->feed != NULL;
     run->judge = NULL;
     clear_stage(d);
     roll_feed_destroy(&d->feed);
+    if (any && d->rings >= TRIM_RINGS) { /* else it stays with the root until the next case */
+        malloc_trim(0);
+    }
     d->saids = 0;
-    d->fed = d->news = d->wider = d->stood = d->unjudged = false;
+    d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = false;
     d->number = 0;
 }
 
@@ -175,11 +66,10 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     }
     roll_engine_expect(roll_feed_engine(d->feed), root->o.expected);
     roll_symbols_warm(roll_feed_symbols(d->feed));
+    roll_hints_open(d);
     d->failed = false;
     d->number = ++d->opened;
-    roll_digest_clear(&d->late);
     d->opened_ns = d->asked_ns = d->rest_ns = now;
-    d->pending = d->urgent = false;
     for (size_t i = 0; i < d->rings; i++) {
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
@@ -193,25 +83,9 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
 void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
 {
     struct roll_digested *d = run->digested;
-    d->hold_ns = d->news ? ROLL_CASE_HOLD_NS : 2 * d->hold_ns < HOLD_MOST ? 2 * d->hold_ns : HOLD_MOST;
-    d->held_until_ns = now + d->hold_ns;
-    d->closed_ns = now;
+    roll_case_take_back(root, run, true);
+    roll_hints_close(d, now);
     end_case(run);
-    size_t keep = 0; /* who stands gives no second hint */
-    for (size_t i = 0; i < d->hints.hints; i++) {
-        if (d->hints.hint[i].why == ROLL_HINT_STANDS && roll_case_stands(d, &d->hints.hint[i])) {
-            d->hints.hint[keep++] = d->hints.hint[i];
-        }
-    }
-    d->hints.hints = keep;
-    for (size_t i = 0; i < d->late.hints; i++) { /* of ranks that had been cut by then: nobody has looked at it */
-        const struct roll_digest_hint *h = &d->late.hint[i];
-        roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
-    }
-    d->pending = d->hints.hints > 0;
-    roll_digest_clear(&d->late);
-    d->due_ns = now;
-    d->still_key = 0;
     d->again = 0;
     roll_case_ask_all(root, run);
 }
@@ -231,13 +105,19 @@ static void feed_made(struct roll_run *run, const struct roll_frame_head *head, 
     }
 }
 
+/* What has been fed is released at once: the engine keeps it in its own way, and both together are the most that a case
+ * costs. */
 static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
 {
-    const struct roll_digested *d = run->digested;
+    struct roll_digested *d = run->digested;
     for (size_t i = 0; i < d->staged; i++) {
         struct roll_frame frame;
-        if (roll_frame_decode(d->stage[i].raw, d->stage[i].bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
+        struct staged *s = &d->stage[i];
+        if (s->raw && roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
             feed_one(run, &frame);
+            d->stage_bytes -= s->bytes;
+            free(s->raw);
+            s->raw = NULL;
         }
     }
 }
@@ -447,4 +327,5 @@ void roll_case_fini(struct roll_digested *d)
     roll_feed_destroy(&d->feed);
     free(d->stage);
     free(d->said);
+    free(d->finding);
 }

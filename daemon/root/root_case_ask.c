@@ -22,7 +22,7 @@
 #define CASE_RECORDS (1u << 21) /* for all rings together, about; as many again may follow */
 #define HISTORY      512u       /* records of each ring that are asked for besides what is wanted, at most */
 #define LEAST        128u       /* the same at least, and of those that follow */
-#define REACH        512u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
+#define REACH        384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {
@@ -63,8 +63,12 @@ bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digeste
 bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hint *hint)
 {
     struct roll_sum_place place;
-    return roll_sum_place(d->sum, hint->key, &place) && place.low == hint->seq &&
-           (place.low < place.high || place.members < place.size);
+    if (roll_sum_place(d->sum, hint->key, &place) && place.members != 0) {
+        return place.low == hint->seq && (place.low < place.high || place.members < place.size);
+    }
+    /* All members are below a relay or an agent, which tells no front of it: the records know, while they are here. */
+    const roll_engine_t *engine = d->fed ? roll_feed_engine(d->feed) : NULL;
+    return engine && roll_engine_has_all(engine, hint->key) && roll_engine_done(engine, hint->key) == hint->seq;
 }
 
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d)

@@ -18,18 +18,16 @@
 
 #define LOOK_NS   (100 * ROLL_MS)
 #define STAND_NS  (250 * ROLL_MS)
-#define STAGE_NS  (5000 * ROLL_MS) /* rings whose records have not come by then are taken for not heard */
-#define NEW_NS    (100 * ROLL_MS)  /* as soon as this after rings were announced: once for all rings of an agent */
-#define AGAIN_NS  (1000 * ROLL_MS) /* how often an agent is asked again meanwhile: a full queue loses what is asked */
-#define REST_NS   (5000 * ROLL_MS) /* a case ends when every live rank has gone on for so long, and nothing was said */
-#define OVER_NS   (500 * ROLL_MS)  /* the last digests of a run come within this time after its end */
-#define HINTS     (4 * ROLL_CASE_NAMED) /* that are kept; of so many communicators everybody is asked anyway */
-#define GATHER_NS (300 * ROLL_MS)    /* where ranks stand, others will stand soon, and are asked together with them */
-#define SETTLE_NS (1000 * ROLL_MS)   /* what the engine says of records that are there it has said by then */
-#define COME_NS   (5000 * ROLL_MS)   /* the rings of a run come within this time behind its first, or do not */
-#define VIEWER_NS (10000 * ROLL_MS)  /* between two looks that viewers ask for */
+#define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
+#define SOON_NS   (500 * ROLL_MS)   /* the same of a wrong call, which needs no silence to be seen */
+#define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
+#define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
+#define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
+#define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
+#define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
+#define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
-#define STILL_NS  (2000 * ROLL_MS)
 #define STOOD_NS  (2000 * ROLL_MS)
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
@@ -40,7 +38,7 @@ int roll_digested_new(struct roll_run *run)
     struct roll_digested *d = calloc(1, sizeof(*d));
     if (d) {
         d->sum = roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND_NS, .is_root = true});
-        d->hold_ns = ROLL_CASE_HOLD_NS;
+        d->hold_ns = d->redo_ns = ROLL_CASE_HOLD_NS;
     }
     if (!d || !d->sum) {
         roll_digested_destroy(&d);
@@ -64,6 +62,7 @@ void roll_digested_destroy(struct roll_digested **pointer)
     roll_digest_fini(&d->came);
     roll_digest_fini(&d->hints);
     roll_digest_fini(&d->late);
+    roll_map_fini(&d->past);
     free(d->ring);
     roll_map_fini(&d->ring_at);
     free(d->calls);
@@ -212,72 +211,6 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
 
 /* looking */
 
-/* A wrong call is there as soon as it is told of; where somebody stands, nothing is urgent. */
-static bool is_urgent(const struct roll_digest_hint *h)
-{
-    return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
-}
-
-/* Of a communicator that is named already the call counts at which its last member stands now. */
-static void stands_later(struct roll_digested *d, const struct roll_digest_hint *h)
-{
-    for (size_t i = 0; i < d->hints.hints; i++) {
-        if (d->hints.hint[i].key == h->key && d->hints.hint[i].why == ROLL_HINT_STANDS) {
-            d->hints.hint[i].seq = h->seq;
-        }
-    }
-}
-
-/* Notes the hints of this moment. Returns whether one of them asks for what has not been asked for: records further
- * back, or those of other members. */
-static bool note_hints(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
-{
-    bool further = false;
-    for (size_t i = 0; i < up->hints; i++) {
-        const struct roll_digest_hint *h = &up->hint[i];
-        struct roll_frame_want w = roll_case_want(d, h->key);
-        bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
-        bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
-        bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
-        bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
-        if (h->why == ROLL_HINT_STANDS && !others) {
-            stands_later(d, h);
-        }
-        if ((differs || messages || observed || (others && h->key != 0)) && d->hints.hints < HINTS) {
-            roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
-        }
-        further = further || differs || messages || observed || (others && d->scoped);
-        d->urgent = d->urgent || is_urgent(h);
-        uint64_t due = is_urgent(h) ? now : now + GATHER_NS;
-        d->due_ns = !d->pending || due < d->due_ns ? due : d->due_ns;
-        d->pending = true;
-    }
-    return further;
-}
-
-/* What is hinted at when a rank of the open case has been cut is not among its records: the next case looks at it. */
-static void note_late(struct roll_digested *d, const struct roll_digest *up)
-{
-    bool cut = false;
-    for (size_t i = 0; up->hints > 0 && i < d->rings && !cut; i++) {
-        cut = d->ring[i].cut;
-    }
-    for (size_t i = 0; cut && i < up->hints && d->late.hints < HINTS; i++) {
-        const struct roll_digest_hint *h = &up->hint[i];
-        size_t k = 0;
-        while (k < d->late.hints && (d->late.hint[k].key != h->key || d->late.hint[k].why != h->why)) {
-            k++;
-        }
-        if (k == d->late.hints) {
-            roll_digest_add_hint(&d->late, h->key, (enum roll_digest_why)h->why, h->seq);
-        } else if (h->why == ROLL_HINT_MESSAGES) {
-            d->late.hint[k].seq |= h->seq;
-        } else if (h->why == ROLL_HINT_STANDS || h->seq < d->late.hint[k].seq) {
-            d->late.hint[k].seq = h->seq;
-        }
-    }
-}
-
 /* What the digests say at this moment. */
 static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
@@ -288,18 +221,17 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last) { /* nobody is left who could move: what stands now stands for good */
         roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
     }
-    bool further = note_hints(d, &up, now);
-    if (d->number != 0) {
-        note_late(d, &up);
-    }
+    roll_hints_note(d, &up, now);
+    roll_case_goes_on(d, &up, now);
+    roll_case_take_back(root, run, false);
     roll_digest_fini(&up);
     if (d->number == 0) {
         return;
     }
-    d->pending = false;
-    d->wider = d->wider || further;
-    if (d->wider && d->again < AGAIN && (last || now - d->opened_ns > GATHER_NS)) {
+    if (d->wider && d->again < AGAIN && (last || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
         d->again++;
+        roll_case_open(root, run, now);
+    } else if (roll_hints_redo(d, now)) {
         roll_case_open(root, run, now);
     }
 }
@@ -326,7 +258,7 @@ static bool is_over(struct roll_run *run, uint64_t now)
 static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
     struct roll_digested *d = run->digested;
-    if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > STAGE_NS)) {
+    if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > (d->hasty ? SOON_NS : STAGE_NS))) {
         roll_case_feed(run, now);
         roll_digested_verdicts(root, run);
     }
@@ -359,27 +291,6 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
             roll_case_close(root, run, now);
         }
     }
-}
-
-/*
- * Whether a communicator that stood when a hint came still stands at the same call after STILL_NS: that is no slow
- * rank, so the job has not to wait for what earlier cases that found nothing have put off.
- */
-static bool still_stands(struct roll_digested *d, uint64_t now)
-{
-    struct roll_sum_place place;
-    if (d->still_key != 0 && (!roll_sum_place(d->sum, d->still_key, &place) || place.low != d->still_seq)) {
-        d->still_key = 0;
-    }
-    for (size_t i = 0; d->still_key == 0 && i < d->hints.hints; i++) {
-        const struct roll_digest_hint *h = &d->hints.hint[i];
-        if (h->why == ROLL_HINT_STANDS && roll_case_stands(d, h)) {
-            d->still_key = h->key;
-            d->still_seq = h->seq;
-            d->still_ns = now;
-        }
-    }
-    return d->still_key != 0 && now - d->still_ns > STILL_NS;
 }
 
 /* Agents come one after the other, when a job begins and when a root was started anew: a case that is opened meanwhile
@@ -428,10 +339,7 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         roll_fronts_look(run, now);
         hear_digests(root, run, now, last);
     }
-    /* Where a case asks everybody anyway, nothing need be gathered. */
-    bool gathered = now >= d->due_ns || roll_case_asks_everybody(root, d);
-    bool held = now < d->held_until_ns && !(d->urgent && now - d->closed_ns >= ROLL_CASE_HOLD_NS);
-    bool due = d->number == 0 && d->pending && ((!held && gathered) || still_stands(d, now));
+    bool due = d->number == 0 && roll_hints_due(d, now, roll_case_asks_everybody(root, d));
     bool comes = are_still_coming(d, now) && !last;
     if (d->number == 0 && !comes && (d->failed || due || (d->pending && last))) {
         roll_case_open(root, run, now);
@@ -441,5 +349,30 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     }
     if (d->number != 0) {
         see_to_case(root, run, now, last);
+    }
+}
+
+bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now)
+{
+    struct roll_digested *d = run->digested;
+    if (!d) {
+        return false;
+    }
+    if (!roll_run_live(run)) {
+        roll_digested_look(root, run, now, true);
+    } else if (d->number == 0 && d->pending && d->urgent) { /* where somebody stands, patience is what is lacking */
+        roll_case_open(root, run, now);
+    }
+    return roll_digested_waits(run);
+}
+
+void roll_digested_tell_left(const struct roll_run *run)
+{
+    const struct roll_digested *d = run->digested;
+    size_t left = !d ? 0 : d->number != 0 && d->fed ? d->late.hints : d->hints.hints;
+    if (left > 0) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u: the root ends, and %zu place%s where calls do not agree, or stand, %s not looked at",
+                 run->job, run->restart, left, left == 1 ? "" : "s", left == 1 ? "was" : "were");
     }
 }

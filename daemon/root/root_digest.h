@@ -25,6 +25,15 @@ struct digested_ring {
     uint64_t enter_ns;           /* wall clock of the newest */
 };
 
+/* A finding of some case, as long as it stands. */
+struct digested_finding {
+    const struct roll_verdict_copy *copy; /* borrowed from the run's verdicts */
+    uint64_t engine;                      /* the number of the case that has found it, or found it again, last */
+    uint64_t seen_ns;                     /* when something of the kind was found or hinted at last, */
+    uint32_t upto;                        /* and the collective behind it */
+    bool awaits; /* it rests on a collective that some member has not made, and that it may still make */
+};
+
 struct staged {
     uint8_t *raw; /* owned */
     size_t bytes;
@@ -39,7 +48,17 @@ struct roll_digested {
     uint64_t *calls;         /* by the number of an agent's place: the calls that it has folded; owned */
     size_t calls_room;
     struct roll_digest came, hints; /* hints: those that wait for a case, or were asked for in the one that is open */
-    struct roll_digest late; /* hints that came when records of some ranks had been cut; of each kind the newest */
+    /* root_hints.c */
+    struct roll_digest
+        late;         /* hints that came while a case was open, and that it may not see; of each kind the newest */
+    uint64_t late_ns; /* when the first of them came */
+    bool late_urgent, unseen; /* one of them is of a wrong call; and a rank of the case has been cut */
+    bool elsewhere;           /* a wrong call is hinted at of which the open case has no records */
+    bool hasty;               /* the open case is about a wrong call */
+    bool fresh;               /* a wrong call that waits is on a communicator that none of the last cases was about: */
+    struct roll_map past;     /* these communicators' keys */
+    uint32_t pasts;
+    uint64_t redo_ns; /* the open case is begun anew because of ranks that were cut so long after it, at the earliest */
     uint64_t refused, opened;
     uint64_t look_ns;
     uint64_t told_ns;   /* when a digest came last */
@@ -70,8 +89,11 @@ struct roll_digested {
     roll_feed_t *feed; /* owned */
     uint64_t *said;    /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
+    struct digested_finding *finding; /* owned */
+    size_t findings, finding_room;
     uint64_t numbers;    /* the highest number of the run */
-    bool news;           /* the case has said what was not said before */
+    bool news;           /* the case has said what was not said before, */
+    bool engine_news;    /* and the engine that is open has */
     bool wanted;         /* a viewer wants to see records: roll_digested_wanted */
     uint64_t wanted_key; /* of the communicator of which they are wanted; 0: that is not known */
     uint64_t wanted_ns;  /* when a viewer's wish was last met */
@@ -102,6 +124,22 @@ static inline void roll_digested_renew(struct digested_ring *r)
 #define ROLL_CASE_NAMED   256u             /* where so many communicators are hinted at, the whole job is concerned */
 #define ROLL_CASE_SCOPED  3u               /* so often a case is widened by what turns out; then everybody is asked */
 #define ROLL_CASE_HOLD_NS (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long */
+/* Where ranks stand, others will stand soon, and are asked together with them. */
+#define ROLL_CASE_GATHER_NS (300 * ROLL_MS)
+
+/* root_hints.c: what waits to be looked at */
+
+/* A wrong call is there as soon as it is told of; where somebody stands, nothing is urgent. */
+bool roll_hint_is_urgent(const struct roll_digest_hint *hint);
+/* Notes the hints of this moment, and whether the open case has what they are about. */
+void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now);
+/* A case is to be opened for what waits. */
+bool roll_hints_due(struct roll_digested *d, uint64_t now, bool asks_everybody);
+/* The open case is to be begun anew, because it does not see a wrong call; then the hints are those to ask for. */
+bool roll_hints_redo(struct roll_digested *d, uint64_t now);
+/* A case is opened, or closed: what it has not looked at waits for the next one. */
+void roll_hints_open(struct roll_digested *d);
+void roll_hints_close(struct roll_digested *d, uint64_t now);
 
 /* root_case_ask.c: which records are asked for */
 
@@ -121,6 +159,13 @@ void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run);
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
 /* Every ring that is heard has sent all that there was, or is not concerned. */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
+
+/* root_case_say.c: what the engines of cases find, as the run says it (roll_digested_verdicts) */
+
+/* Calls that differ are hinted at: what was found of the kind goes on. */
+void roll_case_goes_on(struct roll_digested *d, const struct roll_digest *up, uint64_t now);
+/* Withdraws what was suspected and is over. closes: the open case is about to be closed, because everybody goes on. */
+void roll_case_take_back(roll_root_t *root, struct roll_run *run, bool closes);
 
 /* root_case.c: the engine that judges what comes */
 

@@ -235,6 +235,11 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
                         const struct roll_frame *frame, const void *raw, size_t bytes);
 /* Looks at what the digests say, and asks for records where something does not agree. */
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last);
+/* The root is to end: a wrong call that waits, and what a run that is over has left, is looked at. Returns whether
+ * records are on their way. */
+bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now);
+/* Logs what is left open when the root ends. */
+void roll_digested_tell_left(const struct roll_run *run);
 /* Records have been asked for, and have not all come. */
 bool roll_digested_waits(const struct roll_run *run);
 /* Says the verdicts of that engine. */

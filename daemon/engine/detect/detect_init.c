@@ -103,6 +103,7 @@ struct absent {
     struct roll_rankset ranks, inside; /* world ranks that are absent, and that are inside the creation */
     struct roll_rankset never; /* those of `ranks` that cannot come any more: dead, ended, or gone from the parent */
     uint32_t unseen;           /* number of absent members whose process is not known */
+    bool unsure; /* live ranks that are not heard, or were left aside, may be some of them, or be inside */
 };
 
 static void absent_fini(struct absent *a)
@@ -122,6 +123,10 @@ static bool is_over(const struct absent *a)
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
                        const struct member *m, struct absent *a)
 {
+    if (o->unheard && source_alive(o) && !(m && (m->gone || m->ended != 0))) {
+        a->unsure = true; /* it may have joined since */
+        return;
+    }
     bool aborted = m && m->ended != 0 && !source_explained(o) &&
                    (e->finishing || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns));
     (void)roll_rankset_add(&a->ranks, o->world);
@@ -164,6 +169,10 @@ static void count_calls(const struct roll_engine *e, const struct source *s, con
             (void)roll_rankset_add(&a->inside, e->source[i]->world);
         }
     }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *o = e->source[i];
+        a->unsure = a->unsure || (o->unheard && source_alive(o) && !roll_rankset_has(&a->inside, o->world));
+    }
     size_t inside = roll_rankset_count(&a->inside);
     a->unseen = rec->count > inside ? (uint32_t)rec->count - (uint32_t)inside : 0;
 }
@@ -184,6 +193,12 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
             a->unseen--;
         }
     }
+    /* Of a member that nobody knows it is not known either whether it is one of those that are not heard. */
+    for (uint32_t i = 0; a->unseen > 0 && !a->unsure && i < e->sources; i++) {
+        const struct source *o = e->source[i];
+        a->unsure = o->unheard && source_alive(o) && !roll_rankset_has(&a->inside, o->world);
+    }
+    a->unseen = a->unsure ? 0 : a->unseen;
 }
 
 /* Adds why these ranks cannot come any more, and which others have not come yet. */
@@ -236,7 +251,7 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     struct roll_rankset culprits = {0};
     (void)roll_rankset_copy(&culprits, over ? &a->never : &a->ranks);
     bool whole = creation_is_whole(e, s, rec) && s->info.world_size > 0;
-    for (uint32_t r = 0; !over && a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
+    for (uint32_t r = 0; !over && !a->unsure && a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
         if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
             (void)roll_rankset_add(&culprits, r);
         }
@@ -438,7 +453,7 @@ static void look_at_creation(struct roll_engine *e, struct source *s, const stru
     struct absent a = {.unseen = 0};
     count_absent(e, s, rec, &a);
     bool absent = roll_rankset_count(&a.ranks) > 0 || a.unseen > 0;
-    bool all = !absent && (!m || roll_rankset_count(&a.inside) >= m->comm->size);
+    bool all = !absent && !a.unsure && (!m || roll_rankset_count(&a.inside) >= m->comm->size);
     if (all && m) {        /* numbers of calls, without a member, are too weak a sign to withdraw a verdict */
         joined(e, s, rec); /* why the creation does not end all the same is another matter */
     } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, &a) && absent &&

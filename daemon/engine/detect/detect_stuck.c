@@ -103,7 +103,7 @@ static void mark_told(struct stuck *k, uint64_t number)
 static bool may_be_stuck(const struct roll_engine *e, const struct source *s, const struct thread *t)
 {
     const struct stuck_source *w = stuck_of_source(s);
-    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 &&
+    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 && !s->unheard &&
            e->calm - t->calm >= e->config.suspect_ns;
 }
 
@@ -187,7 +187,7 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
         stuck_of_engine(e)->said++;
     }
     k->lax = false;
-    stuck_lone_note(k, s, t, found || k->stands);
+    stuck_lone_note(k, s, t, found || k->stands || k->unsure);
 }
 
 static void stuck_tick(struct roll_engine *e)

@@ -93,6 +93,7 @@ struct stuck {
      * is the same whichever member is asked about. Owned. */
     uint64_t *seen;
     uint32_t seens, seen_at; /* number of calls in `seen`; index of the current call there */
+    bool unsure;             /* in this tick: a member of a call that was looked at is not heard, or was left aside */
     bool stands;             /* the current call had been looked at before, and all its members stood in it */
     /* Ticket + 1 of the call in the log of the member before; its distance from the end of that log. */
     uint64_t hint, hint_back;

@@ -150,6 +150,10 @@ enum standing stuck_standing(struct stuck *k, const struct source *s, const stru
     if (stuck_has_left(k, s, call, ticket, &perhaps)) {
         return STAND_LEFT;
     }
+    if (s->unheard && source_alive(s)) {
+        k->unsure = true;
+        return STAND_ELSEWHERE; /* where it stood when it was heard last it need not stand now */
+    }
     const struct thread *t = wait_behind(k, s, call, ticket);
     if (perhaps && !(k->lax && t && surely_covers(s, t, call))) {
         return STAND_ELSEWHERE;

@@ -34,7 +34,7 @@ bool rank_is_still(const struct roll_engine *e, const struct source *s)
 {
     uint64_t moment = e->config.stall_ns / ALIGN_MOMENT;
     bool ended = !source_alive(s) && e->clock - s->proc_ns >= moment;
-    return ended || source_blocked(e, s) || source_quiet(e, s, moment);
+    return ended || (!s->unheard && source_blocked(e, s)) || source_quiet(e, s, moment);
 }
 
 /*

@@ -126,7 +126,8 @@ bool vote_rest_is_stuck(const struct judge *j)
     for (uint32_t r = 0; r < j->c->size; r++) {
         const struct member *m = &j->c->member[r];
         bool away = !voted(j->c, r, j->seq);
-        if (away && (m->source == NO_SOURCE || m->next > j->seq || !source_blocked(j->e, j->e->source[m->source]))) {
+        const struct source *s = away && m->source != NO_SOURCE ? j->e->source[m->source] : NULL;
+        if (away && (!s || m->next > j->seq || (s->unheard && source_alive(s)) || !source_blocked(j->e, s))) {
             return false;
         }
     }

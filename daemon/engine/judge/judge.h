@@ -217,6 +217,7 @@ bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *found
 bool waitgraph_due(struct roll_engine *e);
 
 /* wait_rank.c: what the records say of one rank, one queue, one call; each function is described there */
+bool comm_is_heard(const struct roll_engine *e, const struct comm *c); /* see wait_rank.c */
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q);
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out);

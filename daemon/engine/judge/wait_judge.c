@@ -27,7 +27,8 @@ static bool is_overdue(const struct roll_engine *e, const struct block *b)
         const struct queue *q = &b->waiter->queue[k];
         since = q->head != 0 && q->since < since ? q->since : since;
     }
-    return e->finishing || (e->unheard == 0 && e->clock - since >= e->config.suspect_ns);
+    bool all = e->unheard == 0 && (!b->comm || comm_is_heard(e, b->comm));
+    return e->finishing || (all && e->clock - since >= e->config.suspect_ns);
 }
 
 /* The circle is an echo: one of its ranks is stuck for a reason that has been told, or waits on a silent communicator.

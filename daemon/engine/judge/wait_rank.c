@@ -41,12 +41,25 @@ bool queue_holds_stream(const struct source *t, const struct queue *q, uint32_t 
     return false;
 }
 
+/* Of every live member whose process is known it is known what it does: none was left aside either. Else that a member
+ * has not made a call says nothing. */
+bool comm_is_heard(const struct roll_engine *e, const struct comm *c)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct source *s = c->member[r].source == NO_SOURCE ? NULL : e->source[c->member[r].source];
+        if (s && s->unheard && source_alive(s)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A rank that has aborted the communicator is told only when no other has followed for a while: watchdogs abort rank
  * after rank. */
 bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, const struct source *t)
 {
     return e->finishing || !source_alive(t) ||
-           (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns);
+           (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns && comm_is_heard(e, m->comm));
 }
 
 /* The queue of t that holds this call behind its head, or whose head stands behind calls of other streams; NULL: the

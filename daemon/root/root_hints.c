@@ -1,0 +1,221 @@
+/*
+ * root_hints.c: the hints of a run that is compared by digests: what waits to be looked at, and how soon a case is
+ * opened for it, or the open one is begun anew.
+ *
+ * A case costs records, so cases that found nothing new put the next one off. But only for what they were about: a
+ * wrong call on a communicator that none of them has looked at is looked at at once, and so is one that the open case
+ * cannot see, because its ranks were cut or it is about others. A pause of one length for all hints was rejected: one
+ * slow rank would hold up the verdict about another one's wrong call.
+ */
+#include "daemon/root/root_digest.h"
+
+#define HINTS     (4 * ROLL_CASE_NAMED) /* that are kept; of so many communicators everybody is asked anyway */
+#define SEEN_NS   (1000 * ROLL_MS)      /* the open case has been sent the records behind a hint by then */
+#define HOLD_MOST (60000 * ROLL_MS)     /* between two cases, after some that found nothing new */
+#define STILL_NS  (2000 * ROLL_MS)
+#define TIMES     2u /* a case is begun anew so many times as late as its records took to come, at the earliest */
+
+bool roll_hint_is_urgent(const struct roll_digest_hint *h)
+{
+    return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
+}
+
+/* Of a communicator that is named already the call counts at which its last member stands now. */
+static void stands_later(struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        if (d->hints.hint[i].key == h->key && d->hints.hint[i].why == ROLL_HINT_STANDS) {
+            d->hints.hint[i].seq = h->seq;
+        }
+    }
+}
+
+static bool any_cut(const struct roll_digested *d)
+{
+    bool cut = false;
+    for (size_t i = 0; i < d->rings && !cut; i++) {
+        cut = d->ring[i].cut;
+    }
+    return cut;
+}
+
+/* One of the last cases was about this communicator. */
+static bool is_past(const struct roll_digested *d, uint64_t key)
+{
+    return key == 0 || roll_map_get(&d->past, key) != ROLL_MAP_NONE;
+}
+
+/* The open case has not asked for what this hint is about: records further back, or those of other members. Notes it.
+ */
+static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    struct roll_frame_want w = roll_case_want(d, h->key);
+    bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
+    bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
+    bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
+    bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
+    if (h->why == ROLL_HINT_STANDS && !others) {
+        stands_later(d, h);
+    }
+    if ((differs || messages || observed || (others && h->key != 0)) && d->hints.hints < HINTS) {
+        roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    return differs || messages || observed || (others && d->scoped);
+}
+
+/* Of each communicator and kind the newest, which alone nobody has looked at; of messages all. */
+static void note_late(struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    for (size_t k = 0; k < d->late.hints; k++) {
+        struct roll_digest_hint *l = &d->late.hint[k];
+        if (l->key == h->key && l->why == h->why) {
+            bool sooner = h->why == ROLL_HINT_STANDS || h->seq < l->seq;
+            l->seq = h->why == ROLL_HINT_MESSAGES ? l->seq | h->seq : sooner ? h->seq : l->seq;
+            return;
+        }
+    }
+    if (d->late.hints < HINTS) {
+        roll_digest_add_hint(&d->late, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+}
+
+/*
+ * Notes what is hinted at while records of the open case are here: where one of its ranks has been cut, it may not be
+ * among these. That a rank was cut may be heard of a moment after the hint, so a hint waits that long.
+ */
+static void note_open(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
+{
+    bool cut = (up->hints > 0 || d->late.hints > 0) && any_cut(d);
+    if (!cut && d->late.hints > 0 && now - d->late_ns > SEEN_NS) {
+        roll_digest_clear(&d->late);
+        d->late_urgent = false;
+    }
+    d->late_ns = d->late.hints > 0 ? d->late_ns : now;
+    for (size_t i = 0; i < up->hints; i++) {
+        note_late(d, &up->hint[i]);
+        d->late_urgent = d->late_urgent || roll_hint_is_urgent(&up->hint[i]);
+    }
+    d->unseen = d->unseen || (cut && d->late_urgent);
+}
+
+void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
+{
+    for (size_t i = 0; i < up->hints; i++) {
+        const struct roll_digest_hint *h = &up->hint[i];
+        bool urgent = roll_hint_is_urgent(h), further = note_one(d, h);
+        if (d->number == 0) {
+            uint64_t due = urgent ? now : now + ROLL_CASE_GATHER_NS;
+            d->due_ns = !d->pending || due < d->due_ns ? due : d->due_ns;
+            d->pending = true;
+            d->urgent = d->urgent || urgent;
+            d->fresh = d->fresh || (urgent && !is_past(d, h->key));
+        } else if (further && urgent) {
+            d->elsewhere = true;
+        } else if (further) {
+            d->wider = true;
+        }
+    }
+    if (d->number != 0) {
+        note_open(d, up, now);
+    }
+}
+
+bool roll_hints_redo(struct roll_digested *d, uint64_t now)
+{
+    uint64_t open = now - d->opened_ns, took = d->fed_ns - d->opened_ns;
+    uint64_t pause = took * TIMES > ROLL_CASE_GATHER_NS ? took * TIMES : ROLL_CASE_GATHER_NS;
+    if (!d->fed || !((d->elsewhere && open > pause) || (d->unseen && open > d->redo_ns && open > pause))) {
+        return false;
+    }
+    /* What finds nothing new is begun anew less and less often. */
+    d->redo_ns = d->engine_news ? ROLL_CASE_HOLD_NS : 2 * d->redo_ns < HOLD_MOST ? 2 * d->redo_ns : HOLD_MOST;
+    if (d->unseen && open > SEEN_NS) { /* what was hinted at before has been looked at: only what came since is asked */
+        size_t keep = 0;
+        for (size_t i = 0; i < d->hints.hints; i++) {
+            const struct roll_digest_hint *h = &d->hints.hint[i];
+            bool again = false;
+            for (size_t k = 0; k < d->late.hints && !again; k++) {
+                again = d->late.hint[k].key == h->key && d->late.hint[k].why == h->why;
+            }
+            if (!again) {
+                d->hints.hint[keep++] = *h;
+            }
+        }
+        d->hints.hints = keep;
+    }
+    for (size_t i = 0; d->unseen && i < d->late.hints; i++) {
+        const struct roll_digest_hint *h = &d->late.hint[i];
+        roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    return true;
+}
+
+void roll_hints_open(struct roll_digested *d)
+{
+    d->hasty = d->urgent || d->elsewhere || d->unseen;
+    d->pending = d->urgent = d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
+    roll_digest_clear(&d->late);
+}
+
+void roll_hints_close(struct roll_digested *d, uint64_t now)
+{
+    bool late = d->late.hints > 0 && (now - d->late_ns <= SEEN_NS || any_cut(d));
+    size_t keep = 0;
+    d->hold_ns = d->news ? ROLL_CASE_HOLD_NS : 2 * d->hold_ns < HOLD_MOST ? 2 * d->hold_ns : HOLD_MOST;
+    d->held_until_ns = now + d->hold_ns;
+    d->closed_ns = now;
+    if (d->news) {
+        roll_map_fini(&d->past);
+        d->pasts = 0;
+        d->redo_ns = ROLL_CASE_HOLD_NS;
+    }
+    for (size_t i = 0; i < d->hints.hints; i++) { /* who stands gives no second hint */
+        struct roll_digest_hint h = d->hints.hint[i];
+        if (d->pasts < HINTS && !is_past(d, h.key) && roll_map_add(&d->past, h.key, d->pasts) == 0) {
+            d->pasts++;
+        }
+        if (h.why == ROLL_HINT_STANDS && roll_case_stands(d, &h)) {
+            d->hints.hint[keep++] = h;
+        }
+    }
+    d->hints.hints = keep;
+    for (size_t i = 0; late && i < d->late.hints; i++) { /* nobody has looked at it */
+        const struct roll_digest_hint *h = &d->late.hint[i];
+        roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
+    }
+    d->pending = d->hints.hints > 0;
+    d->urgent = late && d->late_urgent;
+    d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
+    roll_digest_clear(&d->late);
+    d->due_ns = now;
+    d->still_key = 0;
+}
+
+/*
+ * Whether a communicator that stood when a hint came still stands at the same call after STILL_NS: that is no slow
+ * rank, so the job has not to wait for what earlier cases that found nothing have put off.
+ */
+static bool still_stands(struct roll_digested *d, uint64_t now)
+{
+    struct roll_digest_hint still = {.key = d->still_key, .seq = d->still_seq};
+    if (d->still_key != 0 && !roll_case_stands(d, &still)) {
+        d->still_key = 0;
+    }
+    for (size_t i = 0; d->still_key == 0 && i < d->hints.hints; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        if (h->why == ROLL_HINT_STANDS && roll_case_stands(d, h)) {
+            d->still_key = h->key;
+            d->still_seq = h->seq;
+            d->still_ns = now;
+        }
+    }
+    return d->still_key != 0 && now - d->still_ns > STILL_NS;
+}
+
+bool roll_hints_due(struct roll_digested *d, uint64_t now, bool asks_everybody)
+{
+    /* Where a case asks everybody anyway, nothing need be gathered. */
+    bool gathered = now >= d->due_ns || asks_everybody;
+    bool held = now < d->held_until_ns && !(d->urgent && now - d->closed_ns >= ROLL_CASE_HOLD_NS) && !d->fresh;
+    return d->pending && ((!held && gathered) || still_stands(d, now));
+}
