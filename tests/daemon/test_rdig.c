@@ -462,6 +462,44 @@ static void a_missing_node_is_told_and_a_double_one_counts_once(void **state)
     node_told_fini(&want);
 }
 
+static void traces_beside_digests_are_judged_once_by_the_fuller_of_both(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *traces, *digests; /* a letter for each node that is given */
+        uint32_t missing;
+        bool cut;
+    } rows[] = {
+        {"abcd", "abcd", 0, false}, {"abcd", "b", 0, false}, {"b", "abcd", 0, false},
+        {"", "abcd", 0, false},     {"ab", "cd", 4, true},   {"abc", "bcd", 2, true},
+    };
+    struct job j = {.nodes = NODES, .ranks = RANKS, .steps = 2000, .wrong_rank = 5, .wrong_comm = 1, .wrong_seq = 1990};
+    static char path[2 * NODES][PATH_MAX];
+    struct node_told want, told;
+    record(&j);
+    node_told_of_traces(&want, NODES, false);
+    (void)digest_all(&j, 0, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t n = 0;
+        for (const char *at = rows[i].traces; *at; at++) {
+            node_traces_path((uint32_t)(*at - 'a'), path[n++]);
+        }
+        for (const char *at = rows[i].digests; *at; at++) {
+            node_traces_rdig((uint32_t)(*at - 'a'), 0, path[n++]);
+        }
+        node_told_of(&told, path, n, false);
+        assert_int_equal(told.summary.runs, 1);
+        assert_int_equal(told.summary.cut, rows[i].cut);
+        assert_int_equal(told.summary.missing, rows[i].missing);
+        if (!rows[i].cut) {
+            assert_true(node_told_equal(&want, &told));
+            assert_int_equal(told.summary.engine.findings, 1);
+        }
+        node_told_fini(&told);
+    }
+    node_told_fini(&want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +515,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_place_whose_finding_is_told_is_not_called_unknown, node_traces_set_up,
                                         node_traces_tear_down),
         cmocka_unit_test_setup_teardown(what_was_observed_is_judged_or_told_as_not_known, node_traces_set_up,
+                                        node_traces_tear_down),
+        cmocka_unit_test_setup_teardown(traces_beside_digests_are_judged_once_by_the_fuller_of_both, node_traces_set_up,
                                         node_traces_tear_down),
         cmocka_unit_test_setup_teardown(damaged_files_are_refused_and_the_ranks_in_them_missing, node_traces_set_up,
                                         node_traces_tear_down),
