@@ -7,7 +7,8 @@
  * memory is short unless each use is taught otherwise.
  *
  * What is longer than 64 bits is entered under a hash of it (roll_hash64); several elements may then stand under one
- * key, and roll_map_each gives them all to the caller, who compares. Nothing is ever taken out: no user needs it.
+ * key, and roll_map_each gives them all to the caller, who compares. What is taken out leaves no mark behind: the slots
+ * behind it move up, so a map of things that come and go for months does not fill with what was there once.
  *
  * The functions take memory and do nothing else. Any thread, for maps of its own.
  */
@@ -117,6 +118,48 @@ static inline int roll_map_add(struct roll_map *map, uint64_t key, uint32_t numb
         roll_map_enter(map, key, number + 1);
     }
     return err;
+}
+
+/* The slot that holds this number under this key; `slots` of the map when there is none. */
+static inline size_t roll_map_slot_of(const struct roll_map *map, uint64_t key, uint32_t number)
+{
+    size_t at = map->slots > 0 ? roll_map_begin(key, map->slots) : 0;
+    while (map->slots > 0 && map->slot[at].mark != 0) {
+        if (map->slot[at].key == key && map->slot[at].mark == number + 1) {
+            return at;
+        }
+        at = (at + 1) & (map->slots - 1);
+    }
+    return map->slots;
+}
+
+/* The element that was number `from` is number `to` now: its owner has moved it. Nothing happens where it is not
+ * entered. */
+static inline void roll_map_renumber(struct roll_map *map, uint64_t key, uint32_t from, uint32_t to)
+{
+    size_t at = roll_map_slot_of(map, key, from);
+    if (at < map->slots) {
+        map->slot[at].mark = to + 1;
+    }
+}
+
+/* Takes out a number that stands under a key. Nothing happens where it does not. */
+static inline void roll_map_remove(struct roll_map *map, uint64_t key, uint32_t number)
+{
+    size_t hole = roll_map_slot_of(map, key, number);
+    if (hole >= map->slots) {
+        return;
+    }
+    for (size_t at = (hole + 1) & (map->slots - 1); map->slot[at].mark != 0; at = (at + 1) & (map->slots - 1)) {
+        size_t begin = roll_map_begin(map->slot[at].key, map->slots);
+        /* It may move up unless its search begins behind the hole. */
+        if (((at - begin) & (map->slots - 1)) >= ((at - hole) & (map->slots - 1))) {
+            map->slot[hole] = map->slot[at];
+            hole = at;
+        }
+    }
+    map->slot[hole].mark = 0;
+    map->used--;
 }
 
 static inline void roll_map_fini(struct roll_map *map)

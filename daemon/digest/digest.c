@@ -81,6 +81,25 @@ void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_
     d->hint[d->hints++] = (struct roll_digest_hint){.key = key, .why = why, .seq = seq};
 }
 
+size_t roll_digest_leave_out(struct roll_digest *d, size_t rings)
+{
+    size_t fronts = 0, shares = 0;
+    for (size_t i = 0; i < d->fronts; i++) {
+        if (d->front[i].members <= rings) {
+            d->front[fronts++] = d->front[i];
+        }
+    }
+    for (size_t i = 0; i < d->shares; i++) {
+        if (d->share[i].members <= rings) {
+            d->share[shares++] = d->share[i];
+        }
+    }
+    size_t out = d->fronts - fronts + d->shares - shares;
+    d->fronts = fronts;
+    d->shares = shares;
+    return out;
+}
+
 void roll_digest_keep_hints(struct roll_digest *said, struct roll_digest *up, bool again)
 {
     size_t new = up->hints;

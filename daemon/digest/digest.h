@@ -118,6 +118,12 @@ void roll_digest_add_like(struct roll_digest *d, const struct roll_digest_like *
 void roll_digest_add_share(struct roll_digest *d, const struct roll_digest_share *share);
 void roll_digest_add_hint(struct roll_digest *d, uint64_t key, enum roll_digest_why why, uint32_t seq);
 /*
+ * A child cannot speak for more members of a communicator than it has rings of the run: parts that do lie, or are
+ * another node's. They are left out; the rest is kept, which may be that of other nodes behind the same relay. Returns
+ * how many were left out.
+ */
+size_t roll_digest_leave_out(struct roll_digest *d, size_t rings);
+/*
  * Keeps the newest hints of `up`, which a level tells now and only once, in `said`; again: the level above was started
  * anew, and those that were kept before are appended to `up`.
  */

@@ -31,7 +31,7 @@ void roll_relay_hello(struct roll_relay *r, uint64_t now)
     roll_net_batch_flush(&r->batch, r->above);
     r->welcomed = false;
     r->hello_ns = now;
-    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld --relay", "host", roll_text_to_json(r->host),
+    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", ROLL_NET_RELAY, "host", roll_text_to_json(r->host),
                               "pid", (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(r->endpoint[0]));
     if (!hello) {
         return;
@@ -63,8 +63,15 @@ static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
 {
     struct roll_digest_cursor cursor = {0};
     uint64_t calls = 0, seq;
-    for (size_t i = 0; i < run->calls_room; i++) {
-        calls += run->calls[i];
+    if (run->stream == 0 || run->waits) {
+        return;
+    }
+    if (run->early) { /* in a new conversation, and when the rings have come without which it was told */
+        tell_again(run);
+    }
+    run->early = run->lacks;
+    for (size_t i = 0; i < run->parts; i++) {
+        calls += run->part[i].calls;
     }
     roll_digest_clear(&r->up);
     roll_sum_cut(run->sum, now, &r->up);
@@ -112,11 +119,13 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
     if (!r->welcomed) {
         return;
     }
-    bool over = r->drain != 0 && drained(r);
+    bool over = !roll_relay_runs_wait(r, now) && r->drain != 0 && drained(r);
     if ((over || now - r->tell_ns >= TELL_NS) && roll_relay_has_room(r)) {
         r->tell_ns = now;
         for (size_t i = 0; i < r->runs; i++) {
-            tell_run(r, &r->run[i], now);
+            if (r->run[i].sum) {
+                tell_run(r, &r->run[i], now);
+            }
         }
     }
     if (over) { /* behind the digests; where there is no room the root asks again */
@@ -133,7 +142,7 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
 /* in */
 
 /* The level above has begun a conversation: all that the children have is told in it. */
-static void begin(struct roll_relay *r)
+static void begin(struct roll_relay *r, uint64_t now)
 {
     r->welcomed = true;
     r->drain = 0;
@@ -142,9 +151,7 @@ static void begin(struct roll_relay *r)
     }
     r->said_connected = true;
     r->said_unreachable = false;
-    for (size_t i = 0; i < r->runs; i++) {
-        tell_again(&r->run[i]);
-    }
+    roll_relay_runs_begin(r, now);
     for (size_t i = 0; i < r->children; i++) {
         struct relay_child *child = r->child[i];
         roll_relay_welcome(r, child, !child->waits);
@@ -163,7 +170,7 @@ static void welcome(struct roll_relay *r, const struct roll_frame *frame, uint64
     if (resync) {
         roll_relay_hello(r, now);
     } else if (frame->head.seq == r->hello_seq && !r->welcomed) {
-        begin(r);
+        begin(r, now);
     }
 }
 
@@ -194,6 +201,9 @@ static void to_owner(struct roll_relay *r, const struct roll_frame *frame)
 static void to_run(struct roll_relay *r, const struct roll_frame *frame)
 {
     const struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
+    if (ring) {
+        r->run[ring->run].heard_ns = roll_mono_ns();
+    }
     for (size_t i = 0; ring && i < r->children; i++) {
         struct roll_frame_head head = frame->head;
         head.stream = r->child[i]->synced ? roll_relay_stream_in(r, r->child[i], ring->run) : 0;

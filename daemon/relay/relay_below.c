@@ -15,7 +15,6 @@
 #include "daemon/base/log.h"
 #include "daemon/digest/digest_bytes.h"
 #include "daemon/feed/clock.h"
-#include "daemon/feed/feed.h"
 #include "trace/err.h"
 
 #include <stdio.h>
@@ -25,9 +24,13 @@
 #define RESYNC_NS (200 * ROLL_MS)
 #define MESSAGES  256   /* that are read in a turn */
 #define PASSED    65536 /* numbers that are kept of a child, when nothing is acknowledged */
-#define STAND_NS  (250 * ROLL_MS)
 
 /* children */
+
+static const char *noun(const struct relay_child *child)
+{
+    return child->relay ? "relay" : "agent";
+}
 
 static uint64_t hash_of(const void *socket, const void *id, size_t bytes)
 {
@@ -58,7 +61,10 @@ static void child_destroy(struct relay_child **child)
 static void drop_child(struct roll_relay *r, struct relay_child *child)
 {
     for (size_t i = 0; i < r->rings; i++) {
-        r->ring[i].child = r->ring[i].child == child ? NULL : r->ring[i].child;
+        if (r->ring[i].child == child) {
+            r->ring[i].child = NULL;
+            r->ring[i].left_ns = roll_mono_ns();
+        }
     }
     size_t keep = 0;
     roll_map_fini(&r->child_at);
@@ -94,46 +100,23 @@ static struct relay_child *add_child(struct roll_relay *r, void *socket, const v
     return child;
 }
 
-/* An agent that was started anew has the number of its predecessor, so what it tells takes the place of what that one
- * told. false: no memory, or too many. */
-static bool place_of(struct roll_relay *r, const char *host, const char *dir, uint32_t *place)
-{
-    size_t bytes = strlen(host) + strlen(dir) + 2, at = 0;
-    char *name = malloc(bytes);
-    if (!name) {
-        return false;
-    }
-    snprintf(name, bytes, "%s\n%s", host, dir);
-    while (at < r->places && strcmp(r->place[at], name) != 0) {
-        at++;
-    }
-    *place = (uint32_t)at;
-    if (at < r->places) {
-        free(name);
-        return true;
-    }
-    if (at == ROLL_RELAY_CHILDREN || ROLL_GROW(r->place, r->place_room, at + 1) != 0) {
-        free(name);
-        return false;
-    }
-    r->place[r->places++] = name;
-    return true;
-}
-
 static void hello(struct roll_relay *r, void *socket, const void *id, size_t bytes, const struct roll_frame *frame,
                   uint64_t now)
 {
     json_t *json = roll_net_json(frame);
     const char *host = json ? json_string_value(json_object_get(json, "host")) : NULL;
     const char *dir = json ? json_string_value(json_object_get(json, "dir")) : NULL;
+    const char *program = json ? json_string_value(json_object_get(json, "agent")) : NULL;
     struct relay_child *child = child_of(r, socket, id, bytes);
     bool new = !child;
     uint32_t place = 0;
-    if (json && place_of(r, host ? host : "?", dir ? dir : "", &place) &&
+    if (json && roll_relay_place_of(r, host ? host : "?", dir ? dir : "", &place) &&
         (child || (child = add_child(r, socket, id, bytes)))) {
         free(child->host);
         child->host = strdup(host ? host : "?");
         child->place = place;
+        child->relay = program && strcmp(program, ROLL_NET_RELAY) == 0;
+        child->forgot = false;
         child->synced = true;
         child->silent = false;
         child->hello_seq = frame->head.seq;
@@ -143,7 +126,7 @@ static void hello(struct roll_relay *r, void *socket, const void *id, size_t byt
         child->passed_at = child->passed_used = 0;
         child->waits = !r->welcomed;
         if (new) {
-            roll_log(ROLL_LOG_INFO, "relay: agent on %s is here", child->host ? child->host : "?");
+            roll_log(ROLL_LOG_INFO, "relay: %s on %s is here", noun(child), child->host ? child->host : "?");
         }
         if (r->welcomed) {
             roll_relay_welcome(r, child, false);
@@ -176,67 +159,26 @@ static void note_passed(struct relay_child *child, uint64_t above, uint64_t own)
     child->passed[child->passed_used++] = (struct relay_passed){above, own};
 }
 
-/* rings */
-
-static int run_of(struct roll_relay *r, const struct roll_frame *frame, uint32_t *run)
-{
-    char job[ROLL_NAME_BYTES];
-    uint32_t restart;
-    int err = roll_feed_run_of(frame, job, &restart);
-    for (size_t i = 0; !err && i < r->runs; i++) {
-        if (r->run[i].restart == restart && strcmp(r->run[i].job, job) == 0) {
-            *run = (uint32_t)i;
-            return 0;
-        }
-    }
-    if (!err) {
-        err = ROLL_GROW(r->run, r->run_room, r->runs + 1);
-    }
-    roll_sum_t *sum = err ? NULL : roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND_NS});
-    if (err || !sum) {
-        return err ? err : ROLL_E_NOMEM;
-    }
-    *run = (uint32_t)r->runs;
-    r->run[r->runs] = (struct relay_run){.restart = restart, .sum = sum};
-    memcpy(r->run[r->runs++].job, job, sizeof(job));
-    return 0;
-}
-
-static int note_ring(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame)
-{
-    uint32_t run = 0;
-    struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
-    int err = run_of(r, frame, &run);
-    if (!err && !ring) {
-        err = ROLL_GROW(r->ring, r->ring_room, r->rings + 1);
-        err = err ? err : roll_map_add(&r->ring_at, frame->head.stream, (uint32_t)r->rings);
-        ring = err ? NULL : &r->ring[r->rings++];
-        if (ring) {
-            *ring = (struct relay_ring){.stream = frame->head.stream};
-        }
-    }
-    if (!err) {
-        ring->child = child; /* the newest announcement counts: an agent was started anew */
-        ring->run = run;
-        r->run[run].stream = frame->head.stream;
-    }
-    return err;
-}
+/* digests */
 
 static int take_digest(struct roll_relay *r, const struct relay_child *child, const struct relay_ring *ring,
                        const struct roll_frame *frame, uint64_t now)
 {
     struct relay_run *run = &r->run[ring->run];
-    size_t before = run->calls_room;
-    int err = ROLL_GROW(run->calls, run->calls_room, (size_t)child->place + 1);
+    int err = ROLL_GROW_ZERO(run->part, run->parts, (size_t)child->place + 1);
     if (err) {
         return err;
     }
-    memset(run->calls + before, 0, (run->calls_room - before) * sizeof(*run->calls));
-    run->calls[child->place] = frame->head.first;
     roll_digest_clear(&r->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &r->came) : 0;
-    return err ? err : roll_sum_take(run->sum, child->place, &r->came, now);
+    if (err) {
+        return err;
+    }
+    run->part[child->place] = (struct relay_part){.calls = frame->head.first, .told = true};
+    if (roll_digest_leave_out(&r->came, roll_relay_rings_in(r, child, ring->run)) > 0) {
+        roll_relay_refuse(r, child, "a digest speaks for more ranks than it has: that part is left out");
+    }
+    return roll_sum_take(run->sum, child->place, &r->came, now);
 }
 
 /* frames */
@@ -253,14 +195,29 @@ static void pass_up(struct roll_relay *r, struct relay_child *child, const struc
     }
 }
 
+/* The child begins its conversation again, and announces all that it has. */
+static void begin_again(struct roll_relay *r, struct relay_child *child, uint64_t now)
+{
+    child->synced = false;
+    if (r->welcomed && now - child->resync_ns > RESYNC_NS) {
+        child->resync_ns = now;
+        roll_relay_welcome(r, child, true);
+    }
+}
+
 /* A frame about a ring that this child has announced. */
 static void about_ring(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame, uint64_t now)
 {
     struct relay_ring *ring = roll_relay_ring_of(r, frame->head.stream);
+    if (!ring && child->forgot) {
+        begin_again(r, child, now);
+        return;
+    }
     if (!ring || ring->child != child) {
         roll_relay_refuse(r, child, "a frame is about a ring that the agent has not announced, or another one has");
         return;
     }
+    r->run[ring->run].heard_ns = now;
     if (frame->head.type == ROLL_FRAME_DIGEST) {
         if (take_digest(r, child, ring, frame, now) != 0) {
             roll_relay_refuse(r, child, "a digest has parts that cannot be");
@@ -301,20 +258,19 @@ static void numbered(struct roll_relay *r, void *socket, const void *id, size_t 
         return;
     }
     if (!r->welcomed || !child->synced || frame->head.seq != child->expected) {
-        child->synced = false;
-        if (r->welcomed && now - child->resync_ns > RESYNC_NS) {
-            child->resync_ns = now;
-            roll_relay_welcome(r, child, true);
-        }
+        begin_again(r, child, now);
         return;
     }
+    int err;
     child->expected++;
     switch (frame->head.type) {
     case ROLL_FRAME_RING:
-        if (note_ring(r, child, frame) != 0) {
-            roll_relay_refuse(r, child, "a ring cannot be taken");
+        err = roll_relay_note_ring(r, child, frame, now);
+        if (err) {
+            roll_relay_refuse(r, child, err == ROLL_E_LIMIT ? "too many rings or runs" : roll_strerror(err));
         } else {
             pass_up(r, child, frame);
+            roll_relay_ring_of(r, frame->head.stream)->here = child->synced;
         }
         break;
     case ROLL_FRAME_NOTE:
@@ -324,7 +280,7 @@ static void numbered(struct roll_relay *r, void *socket, const void *id, size_t 
         take_heartbeat(child, frame);
         break;
     case ROLL_FRAME_BYE:
-        roll_log(ROLL_LOG_INFO, "relay: agent on %s leaves", child->host ? child->host : "?");
+        roll_log(ROLL_LOG_INFO, "relay: %s on %s leaves", noun(child), child->host ? child->host : "?");
         roll_relay_tell_unheard(r, child);
         drop_child(r, child);
         break;
@@ -433,6 +389,7 @@ static bool holds_rings(const struct roll_relay *r, const struct relay_child *ch
 
 void roll_relay_look_after(struct roll_relay *r, uint64_t now)
 {
+    roll_relay_runs_look(r, now);
     for (size_t i = r->children; i-- > 0;) {
         struct relay_child *child = r->child[i];
         if (child->silent && !holds_rings(r, child)) { /* another agent has announced them */
@@ -440,8 +397,8 @@ void roll_relay_look_after(struct roll_relay *r, uint64_t now)
             continue;
         }
         if (!child->silent && now - child->seen_ns > ROLL_FEED_UNSEEN_NS) {
-            roll_log(ROLL_LOG_WARNING, "relay: agent on %s has been silent for 10 s; its ranks are not seen any more",
-                     child->host ? child->host : "?");
+            roll_log(ROLL_LOG_WARNING, "relay: %s on %s has been silent for 10 s; its ranks are not seen any more",
+                     noun(child), child->host ? child->host : "?");
             roll_relay_tell_unheard(r, child);
             child->silent = true;
             child->synced = false;
@@ -454,18 +411,11 @@ void roll_relay_below_fini(struct roll_relay *r)
     for (size_t i = 0; i < r->children; i++) {
         child_destroy(&r->child[i]);
     }
-    for (size_t i = 0; i < r->runs; i++) {
-        roll_sum_destroy(&r->run[i].sum);
-        roll_digest_fini(&r->run[i].said);
-        free(r->run[i].calls);
-    }
+    roll_relay_runs_fini(r);
     for (size_t i = 0; i < r->places; i++) {
         free(r->place[i]);
     }
     roll_map_fini(&r->child_at);
-    roll_map_fini(&r->ring_at);
     free(r->child);
-    free(r->ring);
-    free(r->run);
     free(r->place);
 }

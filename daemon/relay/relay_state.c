@@ -17,8 +17,10 @@ void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, co
     if (r->refused_said_ns == 0 || now - r->refused_said_ns > SAID_NS) {
         r->refused_said_ns = now;
         roll_log(ROLL_LOG_WARNING, "relay: a frame of %s%s is refused: %s (%llu refused so far)",
-                 child ? "the agent on " : "a stranger", child && child->host ? child->host : "", what,
-                 (unsigned long long)r->refused);
+                 !child         ? "a stranger"
+                 : child->relay ? "the relay on "
+                                : "the agent on ",
+                 child && child->host ? child->host : "", what, (unsigned long long)r->refused);
     }
 }
 
@@ -85,6 +87,15 @@ uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_chi
         }
     }
     return 0;
+}
+
+size_t roll_relay_rings_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->rings; i++) {
+        n += r->ring[i].child == child && r->ring[i].run == run;
+    }
+    return n;
 }
 
 uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now)

@@ -28,6 +28,8 @@ struct relay_child { /* an agent, or another relay */
     uint32_t place; /* number of its host and directory: that of its predecessor, too. Its number in sums */
     bool synced;    /* its frames come without a gap */
     bool silent;    /* it has said nothing for long, and that was told above */
+    bool relay;     /* by its HELLO; else an agent */
+    bool forgot;    /* rings of it were forgotten: what it says of them makes it announce them anew */
     bool waits;     /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;
     uint64_t drain_echo;
@@ -40,17 +42,29 @@ struct relay_ring {
     uint64_t stream;
     uint32_t run;
     struct relay_child *child; /* borrowed; NULL: its agent has left */
+    uint64_t left_ns;          /* when it did */
     bool live;
+    bool here; /* it was announced above in this conversation */
+};
+
+/* What a child has told of a run. */
+struct relay_part {
+    uint64_t calls;
+    bool told;
 };
 
 struct relay_run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
-    uint64_t stream; /* of one of its rings */
-    roll_sum_t *sum; /* owned */
-    uint64_t *calls; /* by the place of a child; owned */
-    size_t calls_room;
+    uint64_t stream;         /* of one of its rings that is known above; 0: none is */
+    roll_sum_t *sum;         /* owned; NULL: the run was forgotten, and its place is free */
+    struct relay_part *part; /* by the place of a child; owned */
+    size_t parts;
     uint64_t calls_told, told_ns;
+    uint64_t heard_ns;       /* when some process of it was last known to live, or its agents spoke of it */
+    bool live;               /* some does */
+    bool lacks, waits;       /* rings of it are not known above; and it is not told because of that */
+    bool early;              /* it was not told, or was told without them */
     struct roll_digest said; /* its newest hints: a sum tells a hint once, and a root may have been started anew */
     bool again;              /* they are told again */
 };
@@ -66,7 +80,8 @@ struct roll_relay {
     bool welcomed, said_connected, said_unreachable;
     char policy[16]; /* "": none was told */
     uint64_t hello_seq, hello_ns, heartbeat_ns, tell_ns;
-    uint64_t drain; /* number of the drain that the level above waits for; 0 = none */
+    uint64_t begun_ns; /* when this conversation began */
+    uint64_t drain;    /* number of the drain that the level above waits for; 0 = none */
     struct relay_child **child;
     size_t children, child_room;
     struct roll_map child_at; /* hash of a routing id -> index of `child` */
@@ -99,8 +114,24 @@ uint64_t roll_relay_own_number(struct relay_child *child, uint64_t above);
 struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t stream); /* NULL: nobody announced it */
 /* A ring of this child in this run; 0: there is none. */
 uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
+/* How many rings of this run the child has. */
+size_t roll_relay_rings_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
 /* Live rings whose agents are not heard at the moment, and are not taken for gone. */
 uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now);
+
+/* relay_runs.c: runs, rings, places */
+/* Takes an announcement. 0, NOMEM, LIMIT, or as roll_feed_run_of. */
+int roll_relay_note_ring(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame, uint64_t now);
+/* The number of a child's host and directory: an agent that was started anew has that of its predecessor, so what it
+ * tells takes the place of what that one told. false: no memory, or too many. */
+bool roll_relay_place_of(struct roll_relay *r, const char *host, const char *dir, uint32_t *place);
+/* A conversation above begins: no ring is known there. */
+void roll_relay_runs_begin(struct roll_relay *r, uint64_t now);
+/* Finds for each run the ring under which it is told, and whether it waits for rings; returns whether any does. */
+bool roll_relay_runs_wait(struct roll_relay *r, uint64_t now);
+/* Forgets runs that are over, and rings that nobody has. */
+void roll_relay_runs_look(struct roll_relay *r, uint64_t now);
+void roll_relay_runs_fini(struct roll_relay *r);
 
 /* relay_above.c: the conversation with the level above */
 void roll_relay_hello(struct roll_relay *r, uint64_t now);

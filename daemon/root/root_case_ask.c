@@ -135,8 +135,8 @@ static void send_ask(const struct roll_run *run, struct roll_peer *peer, const v
             int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask, bytes);
             if (err && peer->unasked != run->digested->number) { /* it is tried again, and said once */
                 peer->unasked = run->digested->number;
-                roll_log(ROLL_LOG_WARNING, "root: the agent on %s cannot be asked for records of %s.%u: %s", peer->host,
-                         run->job, run->restart, roll_strerror(err));
+                roll_log(ROLL_LOG_WARNING, "root: the %s on %s cannot be asked for records of %s.%u: %s",
+                         roll_peer_noun(peer), peer->host, run->job, run->restart, roll_strerror(err));
             }
             return;
         }

@@ -130,26 +130,8 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     d->unasked = true;
 }
 
-/* A front that speaks for more members of a communicator than its sender has rings lies, or is another node's: it is
- * left out, and the rest is taken, which may be that of other nodes behind the same relay. */
-static void leave_out_others(struct roll_digested *d, const struct roll_peer *peer)
-{
-    size_t keep = 0;
-    for (size_t i = 0; i < d->came.fronts; i++) {
-        if (d->came.front[i].members <= peer->used) {
-            d->came.front[keep++] = d->came.front[i];
-        } else if (d->refused++ == 0) {
-            roll_log(ROLL_LOG_WARNING,
-                     "root: a digest of the agent on %s speaks for more ranks than it has: that part is "
-                     "refused",
-                     peer->host);
-        }
-    }
-    d->came.fronts = keep;
-}
-
-static int take_digest(struct roll_digested *d, const struct roll_peer *peer, const struct roll_frame *frame,
-                       uint64_t now)
+static int take_digest(struct roll_digested *d, const struct roll_peer *peer, size_t rings,
+                       const struct roll_frame *frame, uint64_t now)
 {
     if (peer->place == UINT32_MAX) {
         return ROLL_E_NOMEM;
@@ -164,12 +146,17 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, co
     d->told_ns = now;
     roll_digest_clear(&d->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &d->came) : 0;
-    leave_out_others(d, peer);
+    size_t lies = roll_digest_leave_out(&d->came, rings);
+    if (lies > 0 && d->refused == 0) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: a digest of the %s on %s speaks for more ranks than it has: that part is refused",
+                 roll_peer_noun(peer), peer->host);
+    }
+    d->refused += lies;
     if (err && d->refused++ == 0) {
-        roll_log(ROLL_LOG_WARNING, "root: a digest of the agent on %s is refused, and nothing is judged by it: %s%s",
-                 peer->host, roll_strerror(err),
-                 err == ROLL_E_VERSION ? "; it is an agent or a relay of another release: use one release on all nodes"
-                                       : "");
+        roll_log(ROLL_LOG_WARNING, "root: a digest of the %s on %s is refused, and nothing is judged by it: %s%s",
+                 roll_peer_noun(peer), peer->host, roll_strerror(err),
+                 err == ROLL_E_VERSION ? "; it is of another release: use one release on all nodes" : "");
     }
     return err ? err : roll_sum_take(d->sum, peer->place, &d->came, now);
 }
@@ -208,7 +195,7 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
     switch (frame->head.type) {
     case ROLL_FRAME_DIGEST:
         roll_feed_clock_input(&run->clock, now, true);
-        return take_digest(d, peer, frame, now);
+        return take_digest(d, peer, roll_streams_count(peer, run), frame, now);
     case ROLL_FRAME_STATUS:
         err = take_status(root, run, frame);
         return err ? err : roll_case_process(run, frame);

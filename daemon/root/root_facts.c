@@ -84,8 +84,8 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const struct ro
         if (serves(peer, run, &ranks)) {
             int err = roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask);
             if (err) {
-                roll_log(ROLL_LOG_WARNING, "root: the agent on %s cannot be asked what its node knows: %s", peer->host,
-                         roll_strerror(err));
+                roll_log(ROLL_LOG_WARNING, "root: the %s on %s cannot be asked what its node knows: %s",
+                         roll_peer_noun(peer), peer->host, roll_strerror(err));
             }
         }
     }

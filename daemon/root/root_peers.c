@@ -79,8 +79,7 @@ static void drop_peer(roll_root_t *root, struct roll_peer *peer)
     for (size_t i = 0; i < root->peers_used; i++) {
         if (root->peers[i] == peer) {
             root->peers[i] = root->peers[--root->peers_used];
-            roll_map_fini(&peer->stream_at);
-            free(peer->streams);
+            roll_streams_fini(peer);
             free(peer);
             return;
         }
@@ -256,6 +255,8 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     const char *dir = json_string_value(json_object_get(json, "dir"));
     peer->place = place_of(root, peer->host, dir ? dir : "");
     peer->pid = (uint32_t)json_integer_value(json_object_get(json, "pid"));
+    const char *program = json_string_value(json_object_get(json, "agent"));
+    peer->relay = program && strcmp(program, ROLL_NET_RELAY) == 0;
     json_decref(json);
     peer->synced = true;
     peer->gone = false;
@@ -265,7 +266,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     peer->unheard = peer->agents = 0;
     peer->drain_sent = 0;
     if (new) {
-        roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) is here", peer->host, peer->pid);
+        roll_log(ROLL_LOG_INFO, "root: %s on %s (pid %u) is here", roll_peer_noun(peer), peer->host, peer->pid);
     }
     send_welcome(root, from, frame->head.seq, false);
 }
@@ -294,7 +295,8 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     }
     if (err) {
         root->refused_frames++;
-        roll_log(ROLL_LOG_WARNING, "root: a ring of the agent on %s is refused: %s", peer->host, roll_strerror(err));
+        roll_log(ROLL_LOG_WARNING, "root: a ring of the %s on %s is refused: %s", roll_peer_noun(peer), peer->host,
+                 roll_strerror(err));
         return;
     }
     if (new) {
@@ -308,8 +310,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     }
     s->due = s->urgent = true;
     note_due(root, peer);
-    s->fresh = false;
-    peer->counted = 0;
+    roll_streams_set(peer, s, s->live, false);
     roll_digested_ring(run, frame);
 }
 
@@ -332,14 +333,15 @@ static void note(roll_root_t *root, const struct roll_frame *frame, const void *
 }
 
 /* Notes what a STATUS says of the ring: whether its process lives, and whether the root is up to date with it. */
-static void note_status(struct roll_peer_stream *s, const struct roll_frame *frame)
+static void note_status(struct roll_peer *peer, struct roll_peer_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
     struct roll_feed_stream view;
     memcpy(&status, frame->payload, sizeof(status));
-    s->live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
-    s->fresh = s->fresh || s->run->digested ||
-               (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
+    bool live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
+    bool fresh = s->fresh || s->run->digested ||
+                 (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
+    roll_streams_set(peer, s, live, fresh);
 }
 
 static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
@@ -353,17 +355,15 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     int err = s->run->digested ? roll_digested_frame(root, s->run, peer, frame, raw, bytes)
                                : roll_run_frame(root, s->run, frame, raw, bytes);
     if (err && root->refused_frames++ == 0) {
-        roll_log(ROLL_LOG_WARNING, "root: a frame of the agent on %s is refused: %s (said once, counted)", peer->host,
-                 roll_strerror(err));
+        roll_log(ROLL_LOG_WARNING, "root: a frame of the %s on %s is refused: %s (said once, counted)",
+                 roll_peer_noun(peer), peer->host, roll_strerror(err));
     }
     s->due = true;
     note_due(root, peer);
     s->fed += frame->head.count;
     if (frame->head.type == ROLL_FRAME_STATUS) {
         s->urgent = true;
-        bool counts = s->live && s->fresh;
-        note_status(s, frame);
-        peer->counted = counts == (s->live && s->fresh) ? peer->counted : 0;
+        note_status(peer, s, frame);
     }
     root->batches += frame->head.type == ROLL_FRAME_RECORDS;
 }
@@ -425,7 +425,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         note_due(root, peer);
         break;
     case ROLL_FRAME_BYE:
-        roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) leaves", peer->host, peer->pid);
+        roll_log(ROLL_LOG_INFO, "root: %s on %s (pid %u) leaves", roll_peer_noun(peer), peer->host, peer->pid);
         lose_peer(root, peer);
         break;
     default:
@@ -452,8 +452,8 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now)
         struct roll_peer *peer = root->peers[i];
         if (!peer->gone && now - peer->seen_ns > SILENT_NS) {
             roll_log(ROLL_LOG_WARNING,
-                     "root: agent on %s (pid %u) has been silent for 10 s; its ranks are not seen any more", peer->host,
-                     peer->pid);
+                     "root: %s on %s (pid %u) has been silent for 10 s; its ranks are not seen any more",
+                     roll_peer_noun(peer), peer->host, peer->pid);
             lose_peer(root, peer);
         }
     }

@@ -30,8 +30,8 @@ static void send_change(struct roll_peer *peer, const struct roll_run *run, cons
     struct roll_frame_head head = {.type = ROLL_FRAME_CONTROL};
     int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &control, sizeof(control));
     if (err) {
-        roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be told to switch a remedy: %s", peer->host,
-                 roll_strerror(err));
+        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be told to switch a remedy: %s", roll_peer_noun(peer),
+                 peer->host, roll_strerror(err));
     }
 }
 
@@ -159,8 +159,8 @@ void roll_remedy_ask(struct roll_peer *peer, const struct roll_run *run)
     struct roll_frame_head head = {.type = ROLL_FRAME_ASK};
     int err = ask ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask) : 0;
     if (err) {
-        roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be asked what is switched for %s.%u: %s", peer->host,
-                 run->job, run->restart, roll_strerror(err));
+        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be asked what is switched for %s.%u: %s",
+                 roll_peer_noun(peer), peer->host, run->job, run->restart, roll_strerror(err));
     }
     json_decref(ask);
 }

@@ -451,8 +451,8 @@ void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *
     struct roll_frame_head head = {.type = ROLL_FRAME_SETTINGS, .stream = stream};
     int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &settings, sizeof(settings));
     if (err) {
-        roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be told how %s.%u is judged: %s", peer->host, run->job,
-                 run->restart, roll_strerror(err));
+        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be told how %s.%u is judged: %s", roll_peer_noun(peer),
+                 peer->host, run->job, run->restart, roll_strerror(err));
     }
 }
 

@@ -76,12 +76,18 @@ struct roll_peer_stream {
     uint32_t flags; /* of the last ACK */
 };
 
-struct roll_peer { /* an agent */
+struct roll_peer_run { /* of a peer's rings those of one run */
+    const struct roll_run *run;
+    size_t rings, fresh; /* all; those whose processes live, and of which all that was there has come */
+};
+
+struct roll_peer { /* an agent, or a relay */
     struct roll_address at;
     struct roll_peer *next; /* the next peer in the same chain of peer_chain */
     char host[ROLL_NAME_BYTES];
     uint32_t pid;
     uint32_t place; /* number of the agent's host and directory: that of its predecessor, too */
+    bool relay;     /* by its HELLO; else an agent */
     bool gone;   /* the agent has been silent for long or has left; the peer is kept while no other agent has announced
                     the rings of its live ranks */
     bool synced; /* the peer's frames come without a gap */
@@ -90,13 +96,13 @@ struct roll_peer { /* an agent */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
-    struct roll_map stream_at; /* stream -> index of `streams` */
-    uint32_t unheard;          /* of a relay: live rings whose agents it does not hear at the moment */
-    uint32_t agents;           /* of a relay: those that it serves; 0: this is an agent */
-    uint64_t counted;          /* the run whose rings were counted last; 0: they are to be counted again */
-    size_t counted_fresh;      /* its live and fresh ones among `streams` */
-    uint64_t unasked;          /* the case of which it was said that the peer cannot be asked */
-    bool is_due;               /* the peer stands in the root's list of those to which an acknowledgement is due */
+    struct roll_map stream_at;  /* stream -> index of `streams` */
+    uint32_t unheard;           /* of a relay: live rings whose agents it does not hear at the moment */
+    uint32_t agents;            /* of a relay: those that it serves; 0: this is an agent */
+    struct roll_peer_run *runs; /* of which it has rings; owned */
+    size_t runs_used, runs_room;
+    uint64_t unasked; /* the case of which it was said that the peer cannot be asked */
+    bool is_due;      /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
 struct roll_cursor {
@@ -171,13 +177,22 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
 
 /* root_streams.c */
+/* What people call the peer. */
+static inline const char *roll_peer_noun(const struct roll_peer *peer)
+{
+    return peer->relay ? "relay" : "agent";
+}
 struct roll_peer_stream *roll_streams_find(struct roll_peer *peer, uint64_t stream); /* NULL: the peer has none */
 struct roll_peer_stream *roll_streams_add(struct roll_peer *peer, uint64_t stream, struct roll_run *run); /* or NULL */
 void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s);
 void roll_streams_clear(struct roll_peer *peer);
-/* How many rings of this run the peer has whose processes live, and of which all that was there has come. Asked in each
- * turn, so it is counted only when something of it may have changed. */
-size_t roll_streams_fresh(struct roll_peer *peer, const struct roll_run *run);
+void roll_streams_fini(struct roll_peer *peer);
+/* Notes whether the ring's process lives, and whether the root is up to date with the ring. */
+void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool live, bool fresh);
+/* How many rings of this run the peer has; and how many whose processes live, and of which all that was there has come.
+ */
+size_t roll_streams_count(const struct roll_peer *peer, const struct roll_run *run);
+size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *run);
 /* The run is about to be destroyed: no agent's ring is one of it any more. */
 void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 

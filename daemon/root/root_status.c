@@ -198,7 +198,8 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, 
             continue;
         }
         json_array_append_new(list,
-                              json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
+                              json_pack("{s:o,s:b,s:i,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host),
+                                        "relay", (int)peer->relay, "serves", (int)peer->agents, "pid",
                                         (json_int_t)peer->pid, "seen_ns", (json_int_t)(peer->seen_ns - now + real),
                                         "rings", n.rings, "ranks", n.ranks, "gone", (int)peer->gone));
     }

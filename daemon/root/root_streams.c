@@ -1,14 +1,44 @@
 /*
- * root_streams.c: the rings that an agent holds, as the root knows them: found by their numbers, and taken out when
- * another agent has announced them or their run is forgotten.
+ * root_streams.c: the rings that an agent holds, as the root knows them: found by their numbers, counted for each run,
+ * and taken out when another agent has announced them or their run is forgotten.
  *
- * The map from numbers to places is made anew when something is taken out, which is seldom; a map that takes out was
- * rejected, because nobody else needs it.
+ * How many of a run's rings are up to date is asked in each turn of the root, of a relay for each of its runs; so it is
+ * counted when something of a ring changes. To count when it is asked, and to remember the last answer, was rejected: a
+ * relay has many runs, and one answer was never the one that was asked for next.
  */
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/array.h"
 #include "trace/err.h"
+
+#include <stdlib.h>
+
+/* What is counted of the peer's rings in this run; NULL: it has none. There are at most as many as the root keeps runs.
+ */
+static struct roll_peer_run *count_of(const struct roll_peer *peer, const struct roll_run *run)
+{
+    for (size_t i = 0; i < peer->runs_used; i++) {
+        if (peer->runs[i].run == run) {
+            return &peer->runs[i];
+        }
+    }
+    return NULL;
+}
+
+static struct roll_peer_run *add_count(struct roll_peer *peer, const struct roll_run *run)
+{
+    struct roll_peer_run *count = count_of(peer, run);
+    if (!count && ROLL_GROW(peer->runs, peer->runs_room, peer->runs_used + 1) == 0) {
+        count = &peer->runs[peer->runs_used++];
+        *count = (struct roll_peer_run){.run = run};
+    }
+    return count;
+}
+
+static bool counts(const struct roll_peer_stream *s)
+{
+    return s->live && s->fresh;
+}
 
 struct roll_peer_stream *roll_streams_find(struct roll_peer *peer, uint64_t stream)
 {
@@ -18,44 +48,49 @@ struct roll_peer_stream *roll_streams_find(struct roll_peer *peer, uint64_t stre
 
 struct roll_peer_stream *roll_streams_add(struct roll_peer *peer, uint64_t stream, struct roll_run *run)
 {
-    if (ROLL_GROW(peer->streams, peer->room, peer->used + 1) != 0 ||
+    struct roll_peer_run *count = add_count(peer, run);
+    if (!count || ROLL_GROW(peer->streams, peer->room, peer->used + 1) != 0 ||
         roll_map_add(&peer->stream_at, stream, (uint32_t)peer->used) != 0) {
         return NULL;
     }
     struct roll_peer_stream *s = &peer->streams[peer->used++];
-    peer->counted = 0;
     *s = (struct roll_peer_stream){.stream = stream, .run = run};
+    count->rings++;
     return s;
 }
 
-/* Places in the list have changed: that is seldom. */
-static void map_streams(struct roll_peer *peer)
+void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool live, bool fresh)
 {
-    peer->counted = 0;
-    roll_map_fini(&peer->stream_at);
-    for (size_t i = 0; i < peer->used; i++) {
-        (void)roll_map_add(&peer->stream_at, peer->streams[i].stream, (uint32_t)i);
-    }
+    struct roll_peer_run *count = count_of(peer, s->run);
+    count->fresh -= counts(s);
+    s->live = live;
+    s->fresh = fresh;
+    count->fresh += counts(s);
 }
 
 void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s)
 {
-    *s = peer->streams[--peer->used];
-    map_streams(peer);
+    uint32_t at = (uint32_t)(s - peer->streams), last = (uint32_t)--peer->used;
+    struct roll_peer_run *count = count_of(peer, s->run);
+    count->fresh -= counts(s);
+    if (--count->rings == 0) {
+        *count = peer->runs[--peer->runs_used];
+    }
+    roll_map_remove(&peer->stream_at, s->stream, at);
+    if (at != last) {
+        roll_map_renumber(&peer->stream_at, peer->streams[last].stream, last, at);
+        *s = peer->streams[last];
+    }
 }
 
 void roll_streams_forget(roll_root_t *root, const struct roll_run *run)
 {
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
-        size_t had = peer->used;
-        for (size_t k = had; k-- > 0;) {
+        for (size_t k = count_of(peer, run) ? peer->used : 0; k-- > 0;) {
             if (peer->streams[k].run == run) {
-                peer->streams[k] = peer->streams[--peer->used];
+                roll_streams_drop(peer, &peer->streams[k]);
             }
-        }
-        if (peer->used != had) {
-            map_streams(peer);
         }
     }
 }
@@ -63,19 +98,24 @@ void roll_streams_forget(roll_root_t *root, const struct roll_run *run)
 void roll_streams_clear(struct roll_peer *peer)
 {
     roll_map_fini(&peer->stream_at);
-    peer->used = 0;
-    peer->counted = 0;
+    peer->used = peer->runs_used = 0;
 }
 
-size_t roll_streams_fresh(struct roll_peer *peer, const struct roll_run *run)
+void roll_streams_fini(struct roll_peer *peer)
 {
-    if (peer->counted != run->id) {
-        peer->counted = run->id;
-        peer->counted_fresh = 0;
-        for (size_t i = 0; i < peer->used; i++) {
-            const struct roll_peer_stream *s = &peer->streams[i];
-            peer->counted_fresh += s->run == run && s->live && s->fresh;
-        }
-    }
-    return peer->counted_fresh;
+    roll_streams_clear(peer);
+    free(peer->streams);
+    free(peer->runs);
+}
+
+size_t roll_streams_count(const struct roll_peer *peer, const struct roll_run *run)
+{
+    const struct roll_peer_run *count = count_of(peer, run);
+    return count ? count->rings : 0;
+}
+
+size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *run)
+{
+    const struct roll_peer_run *count = count_of(peer, run);
+    return count ? count->fresh : 0;
 }

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <zmq.h>
 
+#define ROLL_NET_RELAY "rollcalld --relay" /* `agent` in the HELLO of a relay (docs/FRAME.md) */
+
 /* Whether this endpoint reaches beyond this host: tcp on any address except 127/8, ::1 and localhost. */
 bool roll_net_beyond_loopback(const char *endpoint);
 /* Whether CURVE is used on this endpoint when there are keys: on every tcp endpoint. ipc and inproc stay on this host.

@@ -20,7 +20,7 @@
 #define SCALE_SLOW_NS UINT64_C(1000000000) /* by so much one rank in a hundred is behind all others */
 #define SCALE_AHEAD   256u /* calls that ranks still make when one of them has stopped: then their hosts wait, too */
 #define SCALE_NOBODY  UINT32_MAX
-#define SCALE_TRIALS  32u
+#define SCALE_TRIALS  256u
 
 /* Shared by all processes of a fleet. */
 struct scale_board {

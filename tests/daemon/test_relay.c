@@ -1,9 +1,11 @@
 /*
  * test_relay.c: what a relay passes on, under which numbers, and what it refuses: frames about another agent's ring and
- * digests that are none go no further, and are told of.
+ * digests that are none go no further, and are told of; when it tells a root that was started anew, and which runs it
+ * keeps.
  *
  * Root and agents are sockets of the test, the relay is real. How whole jobs fare behind relays: test_digest_mode.c.
  */
+#include "daemon/digest/digest_bytes.h"
 #include "daemon/wire/net.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
@@ -52,19 +54,25 @@ static void keep(zmq_msg_t *msg, struct got *got)
     zmq_msg_close(msg);
 }
 
-/* The next frame of the relay that is no heartbeat and no digest. */
-static void root_takes(struct stage *s, struct got *got)
+/* The next frame of the relay. */
+static void root_takes_any(struct stage *s, struct got *got)
 {
     zmq_msg_t msg;
-    do {
+    assert_true(HARNESS_UNTIL(take(s->root, &msg)));
+    if (zmq_msg_more(&msg) && memchr(zmq_msg_data(&msg), '/', zmq_msg_size(&msg))) { /* the id before a message */
+        s->relay_bytes = zmq_msg_size(&msg);
+        memcpy(s->relay_id, zmq_msg_data(&msg), s->relay_bytes);
+        zmq_msg_close(&msg);
         assert_true(HARNESS_UNTIL(take(s->root, &msg)));
-        if (zmq_msg_more(&msg) && memchr(zmq_msg_data(&msg), '/', zmq_msg_size(&msg))) { /* the id before a message */
-            s->relay_bytes = zmq_msg_size(&msg);
-            memcpy(s->relay_id, zmq_msg_data(&msg), s->relay_bytes);
-            zmq_msg_close(&msg);
-            assert_true(HARNESS_UNTIL(take(s->root, &msg)));
-        }
-        keep(&msg, got);
+    }
+    keep(&msg, got);
+}
+
+/* The next one that is no heartbeat and no digest. */
+static void root_takes(struct stage *s, struct got *got)
+{
+    do {
+        root_takes_any(s, got);
     } while (got->head.type == ROLL_FRAME_HEARTBEAT || got->head.type == ROLL_FRAME_DIGEST);
 }
 
@@ -205,10 +213,193 @@ static void test_frames_of_rings(void **state)
     close_stage(&s);
 }
 
+#define KEY 0x1000u
+
+static void agent_digests(struct agent *a, uint64_t stream, struct roll_digest *d)
+{
+    uint8_t bytes[4096];
+    struct roll_digest_cursor cursor = {0};
+    size_t n = roll_digest_encode(d, &cursor, bytes, sizeof(bytes));
+    agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_DIGEST, .stream = stream, .first = 10}, bytes, n);
+    roll_digest_fini(d);
+}
+
+/* The next digest of the relay that has fronts or hints; *rings: RING frames that came before it. */
+static void root_takes_digest(struct stage *s, struct roll_digest *d, int *rings)
+{
+    static struct got got;
+    roll_digest_clear(d);
+    while (d->fronts + d->hints == 0) {
+        root_takes_any(s, &got);
+        *rings += got.head.type == ROLL_FRAME_RING;
+        if (got.head.type == ROLL_FRAME_DIGEST && got.head.payload > 0) {
+            assert_int_equal(roll_digest_decode(got.payload, got.head.payload, d), 0);
+        }
+    }
+}
+
+/* Passes the time in which the relay tells what it has, more than once. */
+static void root_hears_beats(struct stage *s, int beats, int *digests)
+{
+    static struct got got;
+    while (beats > 0) {
+        root_takes_any(s, &got);
+        beats -= got.head.type == ROLL_FRAME_HEARTBEAT;
+        *digests += got.head.type == ROLL_FRAME_DIGEST;
+    }
+}
+
+/*
+ * What a relay has judged itself it tells a new root when that knows the rings, however long they take: what is told of
+ * a ring that is not known is dropped there, and nothing moves that would have it told again.
+ */
+static void test_a_new_root_is_told_when_it_knows_the_rings(void **state)
+{
+    (void)state;
+    static struct stage s;
+    static struct synth rank;
+    static struct got got;
+    struct agent one;
+    struct roll_digest d = {0};
+    int rings = 0, digests = 0;
+    static const char again[] = "{\"host\":\"one\",\"dir\":\"/one\"}", resync[] = "{\"resync\":true}";
+    open_stage(&s);
+    assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 2, 0), 0);
+    uint64_t stream = rank.ring.header->epoch;
+    const struct roll_frame_head ring = {.type = ROLL_FRAME_RING, .stream = stream};
+    come(&s, &one, "one", 100);
+    agent_sends(&one, ring, rank.ring.header, ROLL_RING_HEADER_BYTES);
+    roll_digest_add_hint(&d, KEY, ROLL_HINT_DIFFERS, 64);
+    agent_digests(&one, stream, &d);
+    root_takes_digest(&s, &d, &rings);
+    assert_int_equal(rings, 1);
+    assert_int_equal(d.hints, 1);
+
+    /* Another root: it has never heard of the relay. */
+    root_sends(&s, &(struct roll_frame_head){.type = ROLL_FRAME_WELCOME}, resync, strlen(resync));
+    do {
+        root_takes_any(&s, &got);
+    } while (got.head.type != ROLL_FRAME_HELLO);
+    assert_non_null(memmem(got.payload, got.head.payload, ROLL_NET_RELAY, strlen(ROLL_NET_RELAY)));
+    root_sends(&s, &(struct roll_frame_head){.type = ROLL_FRAME_WELCOME, .seq = got.head.seq}, "{}", 2);
+    root_hears_beats(&s, 5, &digests);
+    assert_int_equal(digests, 0);
+    do {
+        agent_takes(&one, &got);
+    } while (got.head.type != ROLL_FRAME_WELCOME);
+    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_HELLO}, again, strlen(again));
+    agent_sends(&one, ring, rank.ring.header, ROLL_RING_HEADER_BYTES);
+    rings = 0;
+    root_takes_digest(&s, &d, &rings);
+    assert_int_equal(rings, 1);
+    assert_int_equal(d.hints, 1);
+    assert_int_equal(d.hint[0].seq, 64);
+    roll_digest_fini(&d);
+    zmq_close(one.socket);
+    synth_close(&rank);
+    close_stage(&s);
+}
+
+/* An agent cannot speak for another node's ranks. */
+static void test_who_speaks_for_others_is_refused(void **state)
+{
+    (void)state;
+    static struct stage s;
+    static struct synth rank;
+    struct agent one;
+    struct roll_digest d = {0};
+    int rings = 0;
+    open_stage(&s);
+    assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 4, 0), 0);
+    uint64_t stream = rank.ring.header->epoch;
+    come(&s, &one, "liar", 100);
+    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = stream}, rank.ring.header,
+                ROLL_RING_HEADER_BYTES);
+    roll_digest_add_front(&d, &(struct roll_digest_front){.key = KEY, .size = 4, .members = 2, .low = 9, .high = 9});
+    roll_digest_add_front(&d,
+                          &(struct roll_digest_front){.key = KEY + 1, .size = 4, .members = 1, .low = 3, .high = 3});
+    agent_digests(&one, stream, &d);
+    root_takes_digest(&s, &d, &rings);
+    assert_int_equal(d.fronts, 1);
+    assert_true(d.front[0].key == KEY + 1);
+    assert_true(harness_logged("relay.err", "the agent on liar is refused: a digest speaks for more ranks"));
+    roll_digest_fini(&d);
+    zmq_close(one.socket);
+    synth_close(&rank);
+    close_stage(&s);
+}
+
+/* Announces a ring of another run, and says whether its process lives. */
+static void announce(struct agent *a, const struct synth *rank, uint64_t i, enum roll_proc_state proc)
+{
+    uint8_t raw[ROLL_RING_HEADER_BYTES];
+    struct roll_ring_header h;
+    struct roll_frame_status status = {.proc_state = proc};
+    memcpy(raw, rank->ring.header, sizeof(raw));
+    memcpy(&h, raw, sizeof(h));
+    h.epoch += i;
+    h.restart = (uint32_t)i;
+    memcpy(raw, &h, sizeof(h));
+    h.static_crc = roll_crc32c(0, raw, offsetof(struct roll_ring_header, static_crc));
+    memcpy(raw, &h, sizeof(h));
+    agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h.epoch}, raw, sizeof(raw));
+    agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h.epoch}, &status, sizeof(status));
+}
+
+static void root_takes_status_of(struct stage *s, uint64_t stream)
+{
+    static struct got got;
+    do {
+        root_takes(s, &got);
+    } while (got.head.type != ROLL_FRAME_STATUS || got.head.stream != stream);
+}
+
+/* One agent cannot take the room of the others; a run that is over makes room, and who speaks of it afterwards begins
+ * again. */
+static void test_runs_are_bounded_and_forgotten(void **state)
+{
+    (void)state;
+    static struct stage s;
+    static struct synth rank;
+    static struct got got;
+    struct agent one, two;
+    enum { MOST = 16 };
+    open_stage(&s);
+    assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 4, 0), 0);
+    uint64_t stream = rank.ring.header->epoch;
+    come(&s, &one, "one", 100);
+    come(&s, &two, "two", 100);
+    for (uint64_t i = 1; i <= MOST; i++) {
+        announce(&one, &rank, i, ROLL_PROC_RUNNING);
+    }
+    root_takes_status_of(&s, stream + MOST);
+    announce(&one, &rank, MOST + 1, ROLL_PROC_RUNNING);
+    assert_true(harness_logged("relay.err", "too many rings or runs"));
+    announce(&two, &rank, MOST + 2, ROLL_PROC_RUNNING);
+    root_takes_status_of(&s, stream + MOST + 2);
+    announce(&one, &rank, 3, ROLL_PROC_FINISHED);
+    announce(&one, &rank, MOST + 1, ROLL_PROC_RUNNING);
+    root_takes_status_of(&s, stream + MOST + 1);
+    struct roll_frame_status status = {.proc_state = ROLL_PROC_FINISHED};
+    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = stream + 3}, &status,
+                sizeof(status));
+    agent_takes(&one, &got);
+    assert_int_equal(got.head.type, ROLL_FRAME_WELCOME);
+    assert_non_null(memmem(got.payload, got.head.payload, "true", 4));
+    zmq_close(one.socket);
+    zmq_close(two.socket);
+    synth_close(&rank);
+    close_stage(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_frames_of_rings, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_new_root_is_told_when_it_knows_the_rings, harness_set_up,
+                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_speaks_for_others_is_refused, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_runs_are_bounded_and_forgotten, harness_set_up, harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,6 +94,37 @@ static void test_one_key_gives_all_that_was_entered_under_it(void **state)
     roll_map_fini(&map);
 }
 
+/* Things come and go, in chains that go round the end of the map too: what is there is found, what has gone is not, and
+ * the map does not grow. */
+static void test_what_is_taken_out_leaves_no_mark(void **state)
+{
+    (void)state;
+    struct roll_map map = {0};
+    uint64_t last = 0, key[24];
+    bool here[24] = {false};
+    for (uint32_t i = 0; i < 24; i++) {
+        key[i] = i % 2 ? colliding_key(&last) : (uint64_t)i << 40;
+    }
+    roll_map_remove(&map, key[0], 0);
+    for (uint32_t turn = 0, at = 7; turn < 20000; turn++) {
+        at = at * 1103515245u + 12345u;
+        uint32_t i = (at >> 16) % 24;
+        if (here[i]) {
+            roll_map_remove(&map, key[i], i);
+        } else {
+            assert_int_equal(roll_map_add(&map, key[i], 100 + i), 0);
+            roll_map_renumber(&map, key[i], 100 + i, i);
+        }
+        here[i] = !here[i];
+        roll_map_remove(&map, key[i], 999); /* is not there */
+        for (uint32_t k = 0; k < 24; k++) {
+            assert_true(roll_map_get(&map, key[k]) == (here[k] ? k : ROLL_MAP_NONE));
+        }
+    }
+    assert_int_equal(map.slots, ROLL_MAP_FIRST);
+    roll_map_fini(&map);
+}
+
 static void test_short_of_memory_what_was_entered_stays(void **state)
 {
     (void)state;
@@ -139,6 +170,7 @@ int main(void)
         cmocka_unit_test(test_every_key_is_found_while_the_map_grows),
         cmocka_unit_test(test_keys_that_meet_in_one_slot_are_told_apart),
         cmocka_unit_test(test_one_key_gives_all_that_was_entered_under_it),
+        cmocka_unit_test(test_what_is_taken_out_leaves_no_mark),
         cmocka_unit_test(test_short_of_memory_what_was_entered_stays),
         cmocka_unit_test(test_room_that_was_reserved_is_there),
     };
