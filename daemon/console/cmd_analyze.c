@@ -139,19 +139,15 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
          "judge as under this policy, not the one of the trace: observe, advise, auto", &policy},
         {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
          &expect},
-        {"jobs", 'j', ROLL_OPT_COUNT, "N",
-         "read traces with so many threads (default: one for each processor, at most 8)", &threads},
+        ROLL_READ_OPTIONS(threads),
         {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call: libraries and native code as well", &frames},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line, then one rollcall.summary/1", &json},
         {0},
     };
     int code;
-    int first = roll_options_read(self, options, false, argc, argv, &code);
+    int first = roll_read_options(self, options, argc, argv, "name a trace: a directory of --trace, or files", &code);
     if (first < 0) {
         return code;
-    }
-    if (first == argc) {
-        return roll_usage(self, "name a trace: a directory of --trace, or files");
     }
     if (policy && roll_policy_by_name(policy, &config.policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", policy);

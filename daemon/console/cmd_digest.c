@@ -26,6 +26,7 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv);
 #define HISTORY      1024u
 #define HISTORY_MOST (1u << 20)
 #define ATS_MOST     64u
+#define KEYS_NAMED   8u
 
 struct asked {
     struct roll_digest_at at[ATS_MOST];
@@ -95,6 +96,59 @@ static int digest_all(struct roll_analyze_file *file, size_t files, unsigned thr
     return err;
 }
 
+static bool is_known(const struct roll_rdig_out *out, uint64_t key)
+{
+    struct roll_rdig_view v;
+    struct roll_rdig_comm comm;
+    for (size_t at = 0; roll_rdig_next(out->bytes, out->used, &at, &v) == 0;) {
+        for (uint32_t i = 0; i < v.is.comms; i++) {
+            roll_rdig_comm(&v, i, &comm);
+            if (v.is.kind == ROLL_RDIG_END && comm.key == key) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The keys that there are, for somebody who has mistyped one. */
+static void known_keys(const struct roll_rdig_out *out, char *text, size_t size)
+{
+    struct roll_rdig_view v;
+    struct roll_rdig_comm comm;
+    size_t n = 0, used = 0;
+    text[0] = '\0';
+    for (size_t at = 0; roll_rdig_next(out->bytes, out->used, &at, &v) == 0;) {
+        for (uint32_t i = 0; v.is.kind == ROLL_RDIG_END && i < v.is.comms; i++, n++) {
+            roll_rdig_comm(&v, i, &comm);
+            int len = n < KEYS_NAMED ? snprintf(text + used, size - used, "%s%" PRIx64 " (%u ranks)", n > 0 ? ", " : "",
+                                                comm.key, comm.size)
+                                     : 0;
+            used += len > 0 && (size_t)len < size - used ? (size_t)len : 0;
+        }
+    }
+    if (n > KEYS_NAMED) {
+        snprintf(text + used, size - used, " and %zu more", n - KEYS_NAMED);
+    }
+}
+
+/* Says which places that were asked for cannot be in these traces. How many. */
+static size_t tell_unknown(const struct asked *asked, const struct roll_rdig_out *out)
+{
+    char known[KEYS_NAMED * 40 + 40];
+    size_t unknown = 0;
+    for (size_t i = 0; i < asked->n; i++) {
+        if (is_known(out, asked->at[i].key)) {
+            continue;
+        }
+        known_keys(out, known, sizeof(known));
+        roll_say("--at %" PRIx64 ":%u: no rank of these traces is a member of that communicator; they have %s",
+                 asked->at[i].key, asked->at[i].seq, known[0] != '\0' ? known : "none at all");
+        unknown++;
+    }
+    return unknown;
+}
+
 /* Records that were made and are in no trace. */
 static uint64_t lost_of(const struct roll_rdig_out *out)
 {
@@ -134,17 +188,13 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
         {"output", 'o', ROLL_OPT_TEXT, "FILE", "write to this file instead of standard output", &output},
         {"at", 0, ROLL_OPT_TEXT, "KEY:SEQ[-LAST]", "records of this place as well, where analyze asks for them", &at},
         {"history", 0, ROLL_OPT_COUNT, "N", "newest records of each rank that go along (default: 1024)", &history},
-        {"jobs", 'j', ROLL_OPT_COUNT, "N",
-         "read traces with so many threads (default: one for each processor, at most 8)", &threads},
+        ROLL_READ_OPTIONS(threads),
         {0},
     };
     int code;
-    int first = roll_options_read(self, options, false, argc, argv, &code);
+    int first = roll_read_options(self, options, argc, argv, "name the directory of a node's traces", &code);
     if (first < 0) {
         return code;
-    }
-    if (first == argc) {
-        return roll_usage(self, "name the directory of a node's traces");
     }
     asked.n = 0;
     if (at && !take_at(at, &asked)) {
@@ -184,6 +234,7 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     uint64_t lost = lost_of(&out);
+    cut = tell_unknown(&asked, &out) > 0 || cut;
     int number = write_out(&out, output);
     if (number != 0) {
         roll_say("%s: %s", output ? output : "standard output", strerror(number));

@@ -4,18 +4,63 @@
 #include "daemon/console/file.h"
 
 #include "daemon/console/console.h"
+#include "daemon/digest/rdig.h"
 #include "trace/err.h"
 #include "trace/frame.h"
 #include "trace/ring.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* A digest is told by its first bytes; one of which these are damaged, or that was never written, by its name. */
+static bool complain_of_digest(const char *path, int err)
+{
+    char magic[sizeof(ROLL_RDIG_MAGIC) - 1] = "";
+    size_t n = strlen(path);
+    bool named = n > 5 && strcmp(path + n - 5, ".rdig") == 0;
+    bool about = err == ROLL_E_MAGIC || err == ROLL_E_SHORT;
+    int fd = about ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    bool is = fd >= 0 && read(fd, magic, sizeof(magic)) == (ssize_t)sizeof(magic) &&
+              memcmp(magic, ROLL_RDIG_MAGIC, sizeof(magic)) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (is) {
+        roll_say("%s: a digest of traces (docs/RDIG.md), which `rollcall analyze` reads, and nothing else", path);
+    } else if (about && named) {
+        roll_say("%s: no digest, though it is named like one; `rollcall digest --output FILE DIR` on its node makes it "
+                 "again",
+                 path);
+    }
+    return is || (about && named);
+}
+
+/* What a program was to write into it and did not: a redirection leaves such a file where the program fails. */
+static bool complain_of_empty(const char *path)
+{
+    struct stat st;
+    size_t n = strlen(path);
+    bool empty = stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+    if (empty) {
+        roll_say("%s: empty: nothing was written into it%s", path,
+                 n > 5 && strcmp(path + n - 5, ".rdig") == 0
+                     ? "; `rollcall digest --output FILE DIR` on its node makes it again, or says why it cannot"
+                     : "");
+    }
+    return empty;
+}
 
 void roll_file_complain(const char *path, int err)
 {
     const char *advice = "";
+    if (complain_of_empty(path) || complain_of_digest(path, err)) {
+        return;
+    }
     switch (err) {
     case ROLL_E_MAGIC:
         advice = "; wanted is a ring (.ring), a trace (.rtrc) or a control page (.ctl)";

@@ -180,18 +180,82 @@ static void print_help(const struct roll_option *table)
     printf("\nExit status: 0 clean, 1 a finding, 2 usage, 3 something cannot be reached, read or bound.\n");
 }
 
-/* A relay has no rings, judges nothing and keeps nothing. */
-static int check_relay(const struct roll_options *o)
+/* Which options which mode has a use for. One that is given to another mode is refused: whoever gives it believes that
+ * it does something. An option without a row is for all. */
+#define S (1u << ROLL_MODE_STANDALONE)
+#define A (1u << ROLL_MODE_AGENT)
+#define R (1u << ROLL_MODE_ROOT)
+#define L (1u << ROLL_MODE_RELAY)
+static const struct {
+    const char *name;
+    unsigned modes;
+    const char *what; /* an option of this kind is: */
+} uses[] = {
+    {"dir", S | A | R, "for rings: it belongs to the root and its agents"},
+    {"own-dir", S | A | R, "for rings: it belongs to the root and its agents"},
+    {"if-none", S | A, "about rings: it belongs to agents"},
+    {"linger", S | A | R, "about ranks: it belongs to the root and its agents"},
+    {"parent", S | A | R, "about ranks: it belongs to the root and its agents"},
+    {"connect", A | L, "where to send to: it belongs to --agent and --relay"},
+    {"listen", S | R | L, "for who is connected to: it belongs to the root and to relays"},
+    {"insecure", S | R | L, "about --listen: it belongs to the root and to relays"},
+    {"policy", S | A | R, "for who judges or switches: it belongs to the root and its agents"},
+    {"trace", S | A | R, "for who keeps calls: it belongs to the root and its agents"},
+    {"trace-segment", S | A | R, "about --trace: it belongs to the root and its agents"},
+    {"trace-limit", S | A | R, "about --trace: it belongs to the root and its agents"},
+    {"trace-age", S | A | R, "about --trace: it belongs to the root and its agents"},
+    {"json", S | R, "for who judges: it belongs to the root"},
+    {"expect", S | R, "for who judges: it belongs to the root"},
+    {"http", S | R, "for who judges: it belongs to the root"},
+    {"stacks", S | R, "for who judges: it belongs to the root"},
+    {"digest", S | R, "the root's to decide, which tells agents and relays: it belongs to the root"},
+    {"stream", S | R, "the root's to decide, which tells agents and relays: it belongs to the root"},
+    {"case-ranks", S | R, "for who judges: it belongs to the root"},
+    {"case-records", S | R, "for who judges: it belongs to the root"},
+    {"stall-ms", S | R, "for who judges: it belongs to the root"},
+    {"suspect-ms", S | R, "for who judges: it belongs to the root"},
+};
+#undef S
+#undef A
+#undef R
+#undef L
+
+static const char *mode_option(enum roll_mode mode)
 {
-    if (o->listens == 0 || o->listens > ROLL_RELAY_LISTEN_MAX) {
-        return usage("--relay needs --listen EP, at most %d: where its agents connect to", ROLL_RELAY_LISTEN_MAX);
+    static const char *const names[] = {[ROLL_MODE_STANDALONE] = "standalone",
+                                        [ROLL_MODE_AGENT] = "agent",
+                                        [ROLL_MODE_ROOT] = "root",
+                                        [ROLL_MODE_RELAY] = "relay"};
+    return names[mode];
+}
+
+/* given: by the place of the option in the table. */
+static int check_uses(const struct roll_option *table, const bool *given, enum roll_mode mode)
+{
+    for (size_t i = 0; table[i].name; i++) {
+        for (size_t k = 0; given[i] && k < sizeof(uses) / sizeof(uses[0]); k++) {
+            if (strcmp(table[i].name, uses[k].name) == 0 && (uses[k].modes >> mode & 1) == 0) {
+                return usage("--%s is %s, not to --%s: leave it out", uses[k].name, uses[k].what, mode_option(mode));
+            }
+        }
     }
-    if (o->json || o->http || o->expect || o->trace || o->policy_set || o->digest || o->stream || o->linger_s) {
-        return usage("--json, --http, --expect, --trace, --policy, --digest, --stream and --linger belong to the root "
-                     "and its agents, not to --relay");
+    return -1;
+}
+
+/* Options that say something about another one, or against it. */
+static int check_pairs(const struct roll_options *o)
+{
+    if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
+        return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR");
     }
-    if (o->dir[0]) {
-        return usage("--dir is for rings, which a relay does not read: leave it out with --relay");
+    if (o->trace_limit && o->trace_limit < ROLL_SEGMENT_LIMIT_LEAST) {
+        return usage("--trace-limit: at least 256K, room for four segments");
+    }
+    if (o->stream && (o->case_ranks || o->case_records)) {
+        return usage("--case-ranks and --case-records are about digests, of which there are none with --stream");
+    }
+    if (o->parent && !o->linger_s) {
+        return usage("--parent needs --linger: it says until when not to exit");
     }
     return -1;
 }
@@ -206,7 +270,7 @@ static enum roll_root_compare compare_of(const struct roll_options *o)
                                               : ROLL_COMPARE_AUTO;
 }
 
-/* Checks what each mode needs and does not take. */
+/* Checks what each mode needs. */
 static int check(struct roll_options *o)
 {
     const char *env = getenv("ROLLCALL_DIR");
@@ -225,23 +289,15 @@ static int check(struct roll_options *o)
                          agent ? "agent" : "relay");
         }
     }
-    if (!agent && !relay && o->connect) {
-        return usage("--connect is for --agent and --relay");
-    }
     if (relay) {
-        return check_relay(o);
+        bool listens = o->listens > 0 && o->listens <= ROLL_RELAY_LISTEN_MAX;
+        return listens
+                   ? -1
+                   : usage("--relay needs --listen EP, at most %d: where its agents connect to", ROLL_RELAY_LISTEN_MAX);
     }
-    if (agent && (o->listens || o->json || o->http || o->expect)) {
-        return usage("--listen, --json, --http and --expect belong to the root, not to --agent");
-    }
-    if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
-        return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR");
-    }
-    if (o->trace_limit && o->trace_limit < ROLL_SEGMENT_LIMIT_LEAST) {
-        return usage("--trace-limit: at least 256K, room for four segments");
-    }
-    if (o->if_none && o->mode == ROLL_MODE_ROOT) {
-        return usage("--if-none is about agents: not for --root");
+    int code = check_pairs(o);
+    if (code >= 0) {
+        return code;
     }
     env = getenv("ROLLCALL_DIR");
     bool wants_dir = o->mode != ROLL_MODE_ROOT || o->listens == 0;
@@ -258,11 +314,13 @@ static int check(struct roll_options *o)
     return -1;
 }
 
-static int read_table(const struct roll_option *table, int argc, char **argv)
+/* given[i]: option i of the table was given. */
+static int read_table(const struct roll_option *table, int argc, char **argv, bool *given)
 {
     struct roll_option_reader read = {.table = table, .argc = argc, .argv = argv};
     enum roll_option_event event;
     while ((event = roll_options_next(&read)) == ROLL_OPTION_TAKEN) {
+        given[read.option - table] = true;
         if (read.option->kind == ROLL_OPT_HELP) {
             print_help(table);
             return 0;
@@ -353,6 +411,8 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
     };
     memset(out, 0, sizeof(*out));
     out->ready_fd = -1;
-    int code = read_table(table, argc, argv);
+    bool given[sizeof(table) / sizeof(table[0])] = {false};
+    int code = read_table(table, argc, argv, given);
+    code = code >= 0 ? code : check_uses(table, given, out->mode);
     return code >= 0 ? code : check(out);
 }

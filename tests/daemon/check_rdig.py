@@ -86,6 +86,10 @@ def play(nodes, mode):
             need(summary(got[1])[key] == summary(want[1])[key], key, summary(got[1]), summary(want[1]))
         need(summary(got[1])["digests"] == nodes and summary(got[1])["unreached"] == [], "digests", got)
         need(run("analyze", "--json", *reversed(files)) == got, "the order of files", got)
+        known = subprocess.run([rollcall, "digest", "--output", f"{job.tmp}/x.rdig", "--at", "beef:7", traces[0]],
+                               capture_output=True, text=True)
+        need(known.returncode == 4 and "--at beef:7: no rank of these traces is a member" in known.stderr and
+             "ranks)" in known.stderr, "a key that is not there", known)
         sizes = [os.path.getsize(f) for f in files]
         print(f"{program} {mode} on {nodes} nodes: {verdicts(got[1])}, files of {max(sizes)} bytes at most")
 

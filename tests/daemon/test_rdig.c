@@ -14,16 +14,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANKS   8u
-#define NODES   4u
-#define HISTORY 1024u
-#define WORLD   0xa0u
-#define LOCAL   0xb0u /* + rank / 2: all on one node */
-#define ACROSS  0xc0u /* + rank % 2: one of each node */
-#define STEP_NS UINT64_C(2000000)
-#define BEGIN   UINT64_C(1000000000000)
-#define CALLS   4u /* of a step */
-#define BATCH   50u
+#define RANKS         8u
+#define NODES         4u
+#define HISTORY       1024u
+#define HISTORY_SHORT 64u /* less than what a node knows of steps */
+#define WORLD         0xa0u
+#define LOCAL         0xb0u /* + rank / 2: all on one node */
+#define ACROSS        0xc0u /* + rank % 2: one of each node */
+#define STEP_NS       UINT64_C(2000000)
+#define BEGIN         UINT64_C(1000000000000)
+#define CALLS         4u /* of a step; with what is observed one more */
+#define BUFFER        2  /* MOE_UNIFORM_BUFFER: rows that are the same for all */
+#define BATCH         50u
 
 /* A job whose ranks make four collectives a step, and one mistake. */
 struct job {
@@ -31,6 +33,8 @@ struct job {
     uint32_t wrong_rank, wrong_comm, wrong_seq; /* comm 0: none */
     uint32_t stuck_rank, stuck_step, ahead;     /* steps 0: none; ahead: steps that the others go on */
     bool small;                                 /* one communicator only */
+    uint16_t observed;                          /* on this communicator each rank observes a number in each step */
+    uint32_t odd_step;                          /* in which the last rank observes another one */
 };
 
 static struct roll_record call(uint32_t ticket, uint16_t comm, uint32_t seq, uint64_t now, uint64_t count)
@@ -60,7 +64,12 @@ static void comm(struct node_traces *t, uint32_t rank, uint32_t id, uint64_t key
                                              .origin = ROLL_COMM_INIT});
 }
 
-/* The calls of one rank in one step; returns how many. */
+static uint32_t per_step(const struct job *j)
+{
+    return (j->small ? 1 : CALLS) + (j->observed != 0);
+}
+
+/* The records of one rank in one step; returns how many. */
 static uint32_t step(const struct job *j, uint32_t rank, uint32_t s, struct roll_record *out)
 {
     static const uint16_t comms[CALLS] = {1, 2, 2, 3};
@@ -70,7 +79,18 @@ static uint32_t step(const struct job *j, uint32_t rank, uint32_t s, struct roll
         uint16_t c = comms[i];
         uint32_t seq = s * (c == 2 ? 2 : 1) + n_of[c]++;
         bool wrong = rank == j->wrong_rank && c == j->wrong_comm && seq == j->wrong_seq;
-        out[i] = call(s * n + i, c, seq, now + i * 10000, wrong ? 77 : 1000 + c);
+        out[i] = call(s * per_step(j) + i, c, seq, now + i * 10000, wrong ? 77 : 1000 + c);
+    }
+    if (j->observed != 0) {
+        bool odd = rank == j->ranks - 1 && s == j->odd_step;
+        out[n] = call(s * per_step(j) + n, j->observed, 0, now + n * 10000, odd ? 77 : 4096);
+        out[n].op = ROLL_OP_MOE_UNIFORM;
+        out[n].peer = BUFFER;
+        out[n].step = s;
+        out[n].layer = 2;
+        out[n].phase = ROLL_PHASE_FORWARD;
+        out[n].dtype = ROLL_DTYPE_NONE;
+        out[n++].redop = ROLL_RED_NONE;
     }
     return n;
 }
@@ -83,7 +103,7 @@ static bool goes_on(const struct job *j, uint32_t rank, uint32_t s)
 
 static void record(const struct job *j)
 {
-    static struct roll_record recs[BATCH * CALLS];
+    static struct roll_record recs[BATCH * (CALLS + 1)];
     struct node_traces t;
     node_traces_begin(&t, j->nodes, j->ranks);
     for (uint32_t r = 0; r < j->ranks; r++) {
@@ -111,8 +131,7 @@ static void record(const struct job *j)
         }
     }
     for (uint32_t r = 0; r < j->ranks && j->stuck_step == 0; r++) {
-        node_traces_process(&t, r, (uint64_t)j->steps * (j->small ? 1 : CALLS), BEGIN + j->steps * STEP_NS,
-                            ROLL_PROC_FINISHED, 0);
+        node_traces_process(&t, r, (uint64_t)j->steps * per_step(j), BEGIN + j->steps * STEP_NS, ROLL_PROC_FINISHED, 0);
     }
     for (uint32_t n = 0; n < j->nodes; n++) {
         node_traces_tick(&t, n, BEGIN + (j->steps + 30000) * STEP_NS);
@@ -125,7 +144,7 @@ static size_t digest_all(const struct job *j, uint32_t round, const struct roll_
 {
     size_t most = 0;
     for (uint32_t i = 0; i < j->nodes; i++) {
-        size_t bytes = node_traces_digest(i, round, HISTORY, at, at ? 1 : 0);
+        size_t bytes = node_traces_digest(i, round, j->observed != 0 ? HISTORY_SHORT : HISTORY, at, at ? 1 : 0);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -290,6 +309,66 @@ static void a_very_long_run_is_bisected(void **state)
     node_told_fini(&told);
 }
 
+/* The excerpts begin in the middle of the window in which somebody called what was wrong, behind its first calls. */
+static void a_place_whose_finding_is_told_is_not_called_unknown(void **state)
+{
+    (void)state;
+    struct job j = {.nodes = NODES, .ranks = RANKS, .steps = 2000, .wrong_rank = 5, .wrong_comm = 1, .wrong_seq = 1790};
+    struct node_told want, told;
+    record(&j);
+    node_told_of_traces(&want, NODES, false);
+    (void)digest_all(&j, 0, NULL);
+    node_told_of_digests(&told, NODES, 1, false);
+    expect(&told, ROLL_VERDICT_COUNT_MISMATCH, WORLD, 1790, 5);
+    assert_true(node_told_equal(&want, &told));
+    assert_string_equal(told.unreached, "[]");
+    node_told_fini(&want);
+    node_told_fini(&told);
+}
+
+/* Behind the newest records in any case, or in them, or so far back that they are in no memory. */
+static void what_was_observed_is_judged_or_told_as_not_known(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t nodes, ranks, odd_step;
+        uint16_t comm;
+        const char *unreached; /* NULL: it is judged */
+    } rows[] = {
+        {1, 4, 1995, 2, NULL},
+        {1, 4, 1950, 2, NULL}, /* the node takes its excerpt back to that step */
+        {1, 4, 500, 2, "observations of moe_core"},
+        {2, 2, 1995, 1, NULL},
+        {2, 2, 500, 1, "\"observed\":true"},
+        {2, 4, 500, 1, "observations of moe_core"}, /* ranks of one node differ, too */
+        {2, 4, 500, 2, "observations of moe_core"}, /* of two ranks of the second node */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct job j = {.nodes = rows[i].nodes,
+                        .ranks = rows[i].ranks,
+                        .steps = 2000,
+                        .observed = rows[i].comm,
+                        .odd_step = rows[i].odd_step};
+        struct node_told want, told;
+        record(&j);
+        node_told_of_traces(&want, j.nodes, false);
+        assert_int_equal(want.n, 1);
+        assert_int_equal(want.v[0].code, ROLL_VERDICT_MOE_BUFFER);
+        (void)digest_all(&j, 0, NULL);
+        node_told_of_digests(&told, j.nodes, 1, false);
+        if (rows[i].unreached) {
+            assert_int_equal(told.n, 0);
+            assert_int_equal(told.summary.unreached, 1);
+            assert_non_null(strstr(told.unreached, rows[i].unreached));
+        } else {
+            assert_true(node_told_equal(&want, &told));
+            assert_string_equal(told.unreached, "[]");
+        }
+        node_told_fini(&want);
+        node_told_fini(&told);
+    }
+}
+
 /* Reads a file, changes it, and writes it back. */
 static void damage(const char *path, void (*how)(uint8_t *bytes, size_t *n))
 {
@@ -383,6 +462,44 @@ static void a_missing_node_is_told_and_a_double_one_counts_once(void **state)
     node_told_fini(&want);
 }
 
+static void traces_beside_digests_are_judged_once_by_the_fuller_of_both(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *traces, *digests; /* a letter for each node that is given */
+        uint32_t missing;
+        bool cut;
+    } rows[] = {
+        {"abcd", "abcd", 0, false}, {"abcd", "b", 0, false}, {"b", "abcd", 0, false},
+        {"", "abcd", 0, false},     {"ab", "cd", 4, true},   {"abc", "bcd", 2, true},
+    };
+    struct job j = {.nodes = NODES, .ranks = RANKS, .steps = 2000, .wrong_rank = 5, .wrong_comm = 1, .wrong_seq = 1990};
+    static char path[2 * NODES][PATH_MAX];
+    struct node_told want, told;
+    record(&j);
+    node_told_of_traces(&want, NODES, false);
+    (void)digest_all(&j, 0, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t n = 0;
+        for (const char *at = rows[i].traces; *at; at++) {
+            node_traces_path((uint32_t)(*at - 'a'), path[n++]);
+        }
+        for (const char *at = rows[i].digests; *at; at++) {
+            node_traces_rdig((uint32_t)(*at - 'a'), 0, path[n++]);
+        }
+        node_told_of(&told, path, n, false);
+        assert_int_equal(told.summary.runs, 1);
+        assert_int_equal(told.summary.cut, rows[i].cut);
+        assert_int_equal(told.summary.missing, rows[i].missing);
+        if (!rows[i].cut) {
+            assert_true(node_told_equal(&want, &told));
+            assert_int_equal(told.summary.engine.findings, 1);
+        }
+        node_told_fini(&told);
+    }
+    node_told_fini(&want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +512,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_rank_that_is_far_behind_is_found_by_a_second_look, node_traces_set_up,
                                         node_traces_tear_down),
         cmocka_unit_test_setup_teardown(a_very_long_run_is_bisected, node_traces_set_up, node_traces_tear_down),
+        cmocka_unit_test_setup_teardown(a_place_whose_finding_is_told_is_not_called_unknown, node_traces_set_up,
+                                        node_traces_tear_down),
+        cmocka_unit_test_setup_teardown(what_was_observed_is_judged_or_told_as_not_known, node_traces_set_up,
+                                        node_traces_tear_down),
+        cmocka_unit_test_setup_teardown(traces_beside_digests_are_judged_once_by_the_fuller_of_both, node_traces_set_up,
+                                        node_traces_tear_down),
         cmocka_unit_test_setup_teardown(damaged_files_are_refused_and_the_ranks_in_them_missing, node_traces_set_up,
                                         node_traces_tear_down),
         cmocka_unit_test_setup_teardown(a_missing_node_is_told_and_a_double_one_counts_once, node_traces_set_up,

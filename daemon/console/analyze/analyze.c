@@ -43,7 +43,6 @@ struct analyzed_run {
     struct roll_ring *ring; /* owned array of owned mappings */
     size_t rings, room;
     uint64_t missing; /* ranks of which there is no record */
-    bool digested;    /* its feed is for digests */
     bool dumped;      /* it is known from dumps of other tools, which tell what they lack themselves */
 };
 
@@ -74,6 +73,17 @@ struct roll_analysis {
     bool cut;
     unsigned threads; /* that read traces */
 };
+
+int roll_read_options(const struct roll_command *cmd, const struct roll_option *options, int argc, char **argv,
+                      const char *wants, int *code)
+{
+    int first = roll_options_read(cmd, options, false, argc, argv, code);
+    if (first == argc) {
+        *code = roll_usage(cmd, "%s", wants);
+        return -1;
+    }
+    return first;
+}
 
 roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed)
 {
@@ -126,6 +136,21 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
     free(a);
 }
 
+/* Gives the run a feed that knows nothing, in the place of the one that it has. */
+static bool begin_feed(const roll_analysis_t *a, struct analyzed_run *r)
+{
+    roll_feed_destroy(&r->feed);
+    r->feed = roll_feed_new(&a->config, r->job, r->restart);
+    if (r->feed == NULL) {
+        return false;
+    }
+    if (a->policy_fixed) {
+        roll_feed_fix_policy(r->feed);
+    }
+    roll_engine_expect(roll_feed_engine(r->feed), a->expected);
+    return true;
+}
+
 /* The run of this job and restart, which is made when it is new; NULL when out of memory. */
 static struct analyzed_run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
 {
@@ -140,14 +165,9 @@ static struct analyzed_run *run_of(roll_analysis_t *a, const char *job, uint32_t
     struct analyzed_run *r = &a->run[a->runs];
     *r = (struct analyzed_run){.restart = restart};
     snprintf(r->job, sizeof(r->job), "%s", job);
-    r->feed = roll_feed_new(&a->config, r->job, restart);
-    if (r->feed == NULL) {
+    if (!begin_feed(a, r)) {
         return NULL;
     }
-    if (a->policy_fixed) {
-        roll_feed_fix_policy(r->feed);
-    }
-    roll_engine_expect(roll_feed_engine(r->feed), a->expected);
     a->runs++;
     return r;
 }
@@ -468,16 +488,15 @@ static int feed_dumps(roll_analysis_t *a)
     return err;
 }
 
-/* The feed of a run of digests; NULL: the run has been fed its traces. */
-static roll_feed_t *feed_of_digests(void *ctx, const char *job, uint32_t restart)
+static roll_feed_t *feed_of_digests(void *ctx, const char *job, uint32_t restart, bool anew, bool *traced)
 {
     roll_analysis_t *a = ctx;
-    size_t runs = a->runs;
     struct analyzed_run *run = run_of(a, job, restart);
-    if (run == NULL || (a->runs == runs && !run->digested)) {
+    if (run == NULL || (anew && !begin_feed(a, run))) {
         return NULL;
     }
-    run->digested = true;
+    struct roll_feed_stream s;
+    *traced = roll_feed_stream(run->feed, 0, &s);
     return run->feed;
 }
 

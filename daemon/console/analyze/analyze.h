@@ -6,12 +6,23 @@
 #ifndef ROLL_DAEMON_CONSOLE_ANALYZE_ANALYZE_H
 #define ROLL_DAEMON_CONSOLE_ANALYZE_ANALYZE_H
 
+#include "daemon/console/console.h"
 #include "daemon/feed/feed.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+
+/* The option of every subcommand that reads traces, and what they have in common before they begin: the options are
+ * read, and something is named. As roll_options_read; `wants` says what is to be named. */
+#define ROLL_READ_OPTIONS(threads)                                                                                     \
+    {                                                                                                                  \
+        "jobs", 'j', ROLL_OPT_COUNT, "N",                                                                              \
+            "read traces with so many threads (default: one for each processor, at most 8)", &(threads)                \
+    }
+int roll_read_options(const struct roll_command *cmd, const struct roll_option *options, int argc, char **argv,
+                      const char *wants, int *code);
 
 typedef struct roll_analysis roll_analysis_t;
 

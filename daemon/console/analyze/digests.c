@@ -211,6 +211,59 @@ static int judge_run(roll_digests_t *d, struct digest_run *run)
     return err ? err : roll_digests_compare(d, run);
 }
 
+/* traces beside digests */
+
+enum beside { TRACES_HOLD_ALL, DIGESTS_HOLD_ALL, EACH_LACKS };
+
+/* How many rings of the digests the traces have, as far as these; and how many of the traces' the digests have. */
+static enum beside which_holds_all(const struct digest_run *run, const roll_feed_t *feed)
+{
+    size_t digested = 0, traced = 0, as_far = 0, farther = 0;
+    struct roll_feed_stream s;
+    while (roll_feed_stream(feed, traced, &s)) {
+        traced++;
+    }
+    for (size_t i = 0; i < run->ends; i++) {
+        const struct roll_rdig_view *v = &run->section[i]->view;
+        for (uint32_t k = 0; k < v->is.rings; k++) {
+            struct roll_rdig_ring r;
+            roll_rdig_ring(v, k, &r);
+            bool there = roll_feed_find(feed, r.epoch, &s);
+            digested++;
+            as_far += there && s.next_ticket >= r.next;
+            farther += there && r.next >= s.next_ticket;
+        }
+    }
+    return as_far == digested ? TRACES_HOLD_ALL : farther == traced ? DIGESTS_HOLD_ALL : EACH_LACKS;
+}
+
+/* The feed for the digests of a run of which traces were given, too; NULL: the traces are what is judged. */
+static roll_feed_t *feed_beside(roll_digests_t *d, const struct digest_run *run, roll_feed_t *feed,
+                                roll_digests_feed_of *feed_of, void *ctx)
+{
+    const struct roll_rdig_section *is = &run->section[0]->view.is;
+    bool traced;
+    switch (which_holds_all(run, feed)) {
+    case TRACES_HOLD_ALL:
+        roll_say(
+            "job %s.%u: its traces were given as well, and hold all that its digests tell of: the traces are judged",
+            is->job, is->restart);
+        return NULL;
+    case DIGESTS_HOLD_ALL:
+        roll_say(
+            "job %s.%u: some traces of it were given as well, and its digests tell of more: the digests are judged",
+            is->job, is->restart);
+        return feed_of(ctx, is->job, is->restart, true, &traced);
+    default:
+        roll_say("job %s.%u: of some ranks there are traces alone, of others digests alone: the traces are judged, and "
+                 "the digests left out; `rollcall digest` of these traces makes them digests, too, which can be "
+                 "analyzed together",
+                 is->job, is->restart);
+        *d->cut = true;
+        return NULL;
+    }
+}
+
 int roll_digests_judge(roll_digests_t *d, roll_digests_feed_of *feed_of, void *ctx, bool *cut)
 {
     struct digest_section **list = calloc(d->sections + 1, sizeof(*list));
@@ -239,14 +292,11 @@ int roll_digests_judge(roll_digests_t *d, roll_digests_feed_of *feed_of, void *c
             run.ends += of_run[next]->view.is.kind == ROLL_RDIG_END;
         }
         run.all = next - i;
-        run.feed = feed_of(ctx, first->job, first->restart);
-        if (run.feed) {
-            err = judge_run(d, &run);
-        } else {
-            roll_say("job %s.%u: traces of it were given as well, and they are judged: its digests are left out",
-                     first->job, first->restart);
-            *cut = true;
-        }
+        bool traced = false;
+        run.feed = feed_of(ctx, first->job, first->restart, false, &traced);
+        err = run.feed ? 0 : ROLL_E_NOMEM;
+        run.feed = !err && traced ? feed_beside(d, &run, run.feed, feed_of, ctx) : run.feed;
+        err = !err && run.feed ? judge_run(d, &run) : err;
     }
     free(list);
     free(of_run);

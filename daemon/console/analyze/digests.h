@@ -22,10 +22,12 @@ void roll_digests_destroy(roll_digests_t **digests);
  * larger than such a file is. */
 int roll_digests_add(roll_digests_t *digests, const char *path);
 
-/* The feed of a run (borrowed), which has been fed nothing; NULL: there is none to be had. */
-typedef roll_feed_t *roll_digests_feed_of(void *ctx, const char *job, uint32_t restart);
-/* Feeds each run, and compares. What cannot be judged is one line on standard error each. *cut: set when something is
- * damaged or missing. 0 or NOMEM. */
+/* The feed of a run (borrowed). *traced: it has been fed traces of the run. anew: then that is forgotten, and a feed
+ * that has been fed nothing takes its place. NULL: no memory. */
+typedef roll_feed_t *roll_digests_feed_of(void *ctx, const char *job, uint32_t restart, bool anew, bool *traced);
+/* Feeds each run, and compares. What cannot be judged is one line on standard error each. Of a run of which traces were
+ * given as well the fuller of both is judged, and that is said. *cut: set when something is damaged or missing. 0 or
+ * NOMEM. */
 int roll_digests_judge(roll_digests_t *digests, roll_digests_feed_of *feed_of, void *ctx, bool *cut);
 /* The next verdict, returned owned; NULL: there is none. */
 struct roll_verdict_copy *roll_digests_next(roll_digests_t *digests);

@@ -101,7 +101,7 @@ static int add_place(struct digests_compared *c, const struct digest_place *p)
 {
     for (size_t i = 0; i < c->places; i++) {
         struct digest_place *have = &c->place[i];
-        if (have->key == p->key && have->messages == p->messages) {
+        if (have->key == p->key && have->messages == p->messages && have->observed == p->observed) {
             bool finer = p->seq >= have->seq && p->last <= have->last;
             if (finer || (p->seq < have->seq && p->last < have->last)) {
                 *have = *p;
@@ -225,10 +225,12 @@ static int take_hints(struct digests_compared *c, const struct roll_digest *up)
         struct digest_place p = {.key = h->key, .seq = h->seq, .last = h->seq};
         p.stands = h->why == ROLL_HINT_STANDS;
         p.messages = h->why == ROLL_HINT_MESSAGES;
-        if (p.messages) {
+        p.observed = h->why == ROLL_HINT_OBSERVED;
+        if (p.messages) { /* seq: which of their sums */
             p.seq = p.last = 0;
         }
-        if (digest_known_of(c, h->key) && (p.stands || p.messages || h->why == ROLL_HINT_DIFFERS)) {
+        bool looks = p.stands || p.messages || p.observed || h->why == ROLL_HINT_DIFFERS;
+        if (digest_known_of(c, h->key) && looks) {
             err = add_place(c, &p);
         }
     }

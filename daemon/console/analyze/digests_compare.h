@@ -26,7 +26,7 @@ struct digest_member {
 struct digest_place {
     uint64_t key;
     uint32_t seq, last;
-    bool stands, messages;
+    bool stands, messages, observed; /* observed: seq is the step, as roll_observed_step tells it */
 };
 struct digests_compared {
     roll_digests_t *digests;

@@ -18,12 +18,34 @@
 #define HOSTS_NAMED 8u  /* that a line names */
 #define PLACES_TOLD 16u /* of a run; further ones are counted: they mostly follow from these */
 
+/* The next finding of this run on a communicator, from number *at on; NULL: there is none. */
+static const struct roll_verdict_copy *next_finding(const struct digests_compared *c, uint64_t key, size_t *at)
+{
+    const struct roll_rdig_section *is = &c->run->section[0]->view.is;
+    while (*at < c->digests->verdicts) {
+        const struct roll_verdict_copy *v = c->digests->verdict[(*at)++];
+        if (strcmp(v->job, is->job) == 0 && v->restart == is->restart && v->said.comm_key == key &&
+            roll_verdict_is_finding(&v->said)) {
+            return v;
+        }
+    }
+    return NULL;
+}
+
 static bool has_finding(const struct digests_compared *c, uint64_t key)
 {
-    for (size_t i = 0; i < c->digests->verdicts; i++) {
-        const struct roll_verdict_copy *v = c->digests->verdict[i];
-        if (strcmp(v->job, c->run->section[0]->view.is.job) == 0 && v->restart == c->run->section[0]->view.is.restart &&
-            v->said.comm_key == key && roll_verdict_is_finding(&v->said)) {
+    size_t at = 0;
+    return next_finding(c, key, &at) != NULL;
+}
+
+/* The excerpts begin in the middle of the window, and all of them hold the call that differs: a finding that stands has
+ * said what is wrong there. */
+static bool is_told(const struct digests_compared *c, const struct digest_place *p, const struct digest_known *k)
+{
+    const struct roll_verdict_copy *v;
+    uint64_t first = p->seq - p->seq % ROLL_DIGEST_WINDOW, last = first + ROLL_DIGEST_WINDOW - 1;
+    for (size_t at = 0; p->last == p->seq && (v = next_finding(c, p->key, &at)) != NULL;) {
+        if (roll_verdict_stands(v) && v->said.seq >= first && v->said.seq <= last && v->said.seq >= k->from) {
             return true;
         }
     }
@@ -251,11 +273,50 @@ static void tell_messages(struct digests_compared *c, const struct digest_place 
     note_unreached(c, json_pack("{s:o, s:b}", "hosts", json_array(), "messages", true));
 }
 
+/* A node has members of it whose observations, before the excerpt, do not agree: that is told of its ranks. */
+static bool is_observed_before(const struct digests_compared *c, const struct digest_known *k)
+{
+    for (uint32_t i = k->first; i != UINT32_MAX; i = c->member[i].next) {
+        const struct roll_rdig_view *v = &c->member[i].section->view;
+        for (uint32_t n = 0; n < v->is.rings; n++) {
+            struct roll_rdig_ring r;
+            roll_rdig_ring(v, n, &r);
+            if ((r.hinted >> ROLL_HINT_OBSERVED & 1) != 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What members on several nodes have observed differs: that is known by its step, and where that lies in a node's
+ * records only the node could say. An engine that has seen it has spoken. */
+static void tell_observed(struct digests_compared *c, const struct digest_place *p, const struct digest_known *k)
+{
+    char name[160], when[48] = "outside of any step";
+    if (k->whole || has_finding(c, p->key) || is_observed_before(c, k)) {
+        return;
+    }
+    name_of(c, p->key, name, sizeof(name));
+    if (p->seq != ROLL_OBSERVED_OUTSIDE) {
+        snprintf(when, sizeof(when), "in step %u", p->seq - roll_observed_step(0));
+    }
+    roll_say(
+        "job %s.%u: what moe_core observed %s differs between nodes on %s, and the newest records do not tell how: "
+        "`rollcall analyze` of the nodes' traces does",
+        c->run->section[0]->view.is.job, c->run->section[0]->view.is.restart, when, name);
+    note_unreached(c, json_pack("{s:o, s:b}", "hosts", json_array(), "observed", true));
+}
+
 int roll_digests_look_at(struct digests_compared *c, const struct digest_place *p)
 {
     const struct digest_known *k = digest_known_of(c, p->key);
     if (p->messages) {
         tell_messages(c, p, k);
+        return 0;
+    }
+    if (p->observed) {
+        tell_observed(c, p, k);
         return 0;
     }
     if (p->last == p->seq && k->from <= p->seq) {
@@ -274,7 +335,7 @@ int roll_digests_look_at(struct digests_compared *c, const struct digest_place *
         }
     }
     if (!err && n > 0) {
-        err = tell_place(c, p, lacks, n);
+        err = is_told(c, p, k) ? 0 : tell_place(c, p, lacks, n);
     } else if (!err) {
         err = judge_place(c, p, have, haves);
     }
@@ -292,8 +353,9 @@ static const struct {
     {ROLL_HINT_REFUSED, "calls that NCCL refused"},
     {ROLL_HINT_THREADS, "calls of two threads at once on one communicator"},
     {ROLL_HINT_LIFE, "communicators that were aborted, or used behind their end"},
-    {ROLL_HINT_OTHER, "calls that are not compared by digests (moe_core, one-sided)"},
+    {ROLL_HINT_OTHER, "calls that digests cannot compare (on communicators that are not known)"},
     {ROLL_HINT_MESSAGES, "messages that do not match up"},
+    {ROLL_HINT_OBSERVED, "observations of moe_core that are out of the ordinary"},
 };
 
 void roll_digests_tell_rest(struct digests_compared *c)

@@ -79,6 +79,11 @@ struct taken_place {
     bool asked, passed;      /* passed: an excerpt of it has been noted */
     struct roll_spans spans; /* of a range: of its windows */
 };
+/* Since when what `moe_core` has observed on a communicator has to be looked at: the first hint of that. */
+struct taken_observed {
+    uint64_t key;
+    uint32_t step; /* roll_observed_step */
+};
 /* Where each ring's part of an excerpt lies, noted when all records of it had been read. */
 struct taken_part {
     uint64_t begin, end; /* tickets */
@@ -114,6 +119,8 @@ struct roll_taken {
     struct roll_map key_at;
     struct taken_place *place;
     size_t places, place_room;
+    struct taken_observed *observed;
+    size_t observeds, observed_room;
     struct taken_excerpt *excerpt;
     size_t excerpts, excerpt_room;
     struct taken_segment *segment;

@@ -40,6 +40,11 @@ static struct roll_excerpt_want want_at_end(const struct roll_taken *t, const st
         const struct roll_digest_hint *h = &t->hints.hint[i];
         w.classes |= h->key == c->key && h->why == ROLL_HINT_MESSAGES ? h->seq : 0;
     }
+    for (size_t i = 0; i < t->observeds; i++) {
+        const struct taken_observed *o = &t->observed[i];
+        bool earlier = w.step == 0 || o->step < w.step;
+        w.step = earlier && (o->key == c->key || o->key == 0) ? o->step : w.step;
+    }
     for (size_t i = 0; asked && i < t->places; i++) {
         const struct roll_digest_at *at = &t->place[i].at;
         w.low = at->key == c->key && at->seq == at->last && at->seq < w.low ? at->seq : w.low;

@@ -76,6 +76,7 @@ void roll_taken_fini(struct roll_taken *t)
     free(t->ring);
     free(t->key);
     free(t->place);
+    free(t->observed);
     free(t->excerpt);
     free(t->segment);
     free(t->nexts);
@@ -203,6 +204,41 @@ static int add_place(struct roll_taken *t, const struct roll_digest_at *at, bool
     return err;
 }
 
+static void note_observed(struct taken_ring *r, uint32_t step)
+{
+    uint64_t ticket = roll_fold_observed(r->fold, step);
+    if (ticket != UINT64_MAX && r->hinted[ROLL_HINT_OBSERVED] == 0) {
+        r->hinted[ROLL_HINT_OBSERVED] = ticket + 1;
+    }
+}
+
+/* What was observed in this step has to be looked at: by the end of the series, if the records are still in memory
+ * then; where they are not, each member's ring says that it lies before the excerpt. */
+static int take_observed(struct roll_taken *t, const struct roll_digest_hint *h)
+{
+    for (size_t i = 0; i < t->rings; i++) {
+        struct taken_ring *r = t->ring[i];
+        bool member = false;
+        for (size_t k = 0; k < r->comms; k++) {
+            member = member || r->comm[k].key == h->key;
+        }
+        if (member) {
+            note_observed(r, h->seq);
+        }
+    }
+    for (size_t i = 0; i < t->observeds; i++) {
+        if (t->observed[i].key == h->key) {
+            t->observed[i].step = h->seq < t->observed[i].step ? h->seq : t->observed[i].step;
+            return 0;
+        }
+    }
+    int err = ROLL_GROW(t->observed, t->observed_room, t->observeds + 1);
+    if (!err) {
+        t->observed[t->observeds++] = (struct taken_observed){h->key, h->seq};
+    }
+    return err;
+}
+
 static int take_up(struct roll_taken *t)
 {
     int err = t->up.short_of_memory ? ROLL_E_NOMEM : 0;
@@ -221,6 +257,8 @@ static int take_up(struct roll_taken *t)
         const struct roll_digest_hint *h = &t->up.hint[i];
         if (h->why == ROLL_HINT_DIFFERS) {
             err = add_place(t, &(struct roll_digest_at){h->key, h->seq, h->seq}, false);
+        } else if (h->why == ROLL_HINT_OBSERVED) {
+            err = take_observed(t, h);
         }
     }
     return err;
@@ -233,7 +271,9 @@ static int cut_ring(struct roll_taken *t, uint32_t i)
     roll_fold_cut(r->fold, t->now_ns, &t->cut);
     for (size_t k = 0; k < t->cut.hints; k++) {
         const struct roll_digest_hint *h = &t->cut.hint[k];
-        if (h->why <= ROLL_HINT_LAST && r->hinted[h->why] == 0) {
+        if (h->why == ROLL_HINT_OBSERVED) {
+            note_observed(r, h->seq);
+        } else if (h->why <= ROLL_HINT_LAST && r->hinted[h->why] == 0) {
             r->hinted[h->why] = r->cut + 1;
         }
     }
@@ -387,8 +427,15 @@ static int take_end(struct roll_taken *t)
     roll_sum_again(t->sum);
     roll_digest_clear(&t->up);
     roll_sum_cut(t->sum, t->now_ns, &t->up);
-    for (size_t i = 0; i < t->places;
-         i++) { /* of its members here a node tells one hash: that they differ it has to say */
+    size_t kept = 0;
+    for (size_t i = 0; i < t->up.hints; i++) { /* of what its own members have observed the rings tell */
+        if (t->up.hint[i].why != ROLL_HINT_OBSERVED) {
+            t->up.hint[kept++] = t->up.hint[i];
+        }
+    }
+    t->up.hints = kept;
+    /* Of its members here a node tells one hash: that they differ it has to say. */
+    for (size_t i = 0; i < t->places; i++) {
         if (!t->place[i].asked) {
             roll_digest_add_hint(&t->up, t->place[i].at.key, ROLL_HINT_DIFFERS, t->place[i].at.seq);
         }

@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 ROLLCALL = os.environ["ROLL_BIN"]
+DAEMON = os.environ["ROLL_DAEMON_BIN"]
 TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 DOCS = os.path.join(TREE, "docs")
 
@@ -71,6 +72,44 @@ class Docs(unittest.TestCase):
                           'COMP_CWORD=2; _rollcall; echo "${COMPREPLY[@]}"')
                 offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
                 self.assertEqual(options(offered), listed(command) | {"--help"})
+
+    def daemon_options(self):
+        return re.findall(r"^ +--([a-z-]+)(?: ([A-Z:]+))?",
+                          subprocess.run([DAEMON, "--help"], capture_output=True, text=True, check=True).stdout, re.M)
+
+    def test_rollcalld_refuses_every_option_that_its_mode_has_no_use_for(self):
+        everybody = {"curve-dir", "detach", "ready-fd", "version", "help"}
+        own = {"agent": {"dir", "own-dir", "if-none", "linger", "parent", "connect", "policy", "trace",
+                         "trace-segment", "trace-limit", "trace-age"},
+               "relay": {"listen", "insecure", "connect"}}
+        judges = {"dir", "own-dir", "linger", "parent", "listen", "insecure", "policy", "trace", "trace-segment",
+                  "trace-limit", "trace-age", "json", "expect", "http", "stacks", "digest", "stream", "case-ranks",
+                  "case-records", "stall-ms", "suspect-ms"}
+        own.update(root=judges, standalone=judges | {"if-none"})
+        values = {"listen": "tcp://127.0.0.1:*", "connect": "tcp://127.0.0.1:9", "policy": "auto", "stacks": "ask",
+                  "trace-segment": "1M", "trace-limit": "1M", "trace-age": "1h"}
+        seen = set()
+        for name, wants in self.daemon_options():
+            seen.add(name)
+            for mode, takes in own.items():
+                if name in own or name in everybody or name in takes:
+                    continue
+                with self.subTest(option=name, mode=mode):
+                    r = subprocess.run([DAEMON, f"--{mode}", f"--{name}", *([values.get(name, "1")] if wants else [])],
+                                       capture_output=True, text=True, timeout=300)
+                    self.assertEqual(r.returncode, 2, r.stderr)
+                    self.assertRegex(r.stderr, rf"^rollcalld: --{name} is .*, not to --{mode}")
+        self.assertEqual(seen, judges | own["agent"] | own["relay"] | set(own) | everybody)
+
+    def test_rollcalld_has_every_option_in_its_manual_page_and_its_completion(self):
+        names = {f"--{name}" for name, _ in self.daemon_options()}
+        page = self.manual("rollcalld")
+        self.assertEqual(names - options(page), set(), "not in the manual page")
+        self.assertIn(".SH EXAMPLES", page)
+        script = (f'source "{os.path.join(DOCS, "completion", "rollcalld")}"; COMP_WORDS=(rollcalld --); COMP_CWORD=1; '
+                  '_rollcalld; echo "${COMPREPLY[@]}"')
+        offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(options(offered), names)
 
     def test_manual_pages_format_without_warnings(self):
         if not shutil.which("groff"):

@@ -93,6 +93,26 @@ class Files(Case):
                 self.assert_one_line(r.stderr, says)
                 self.assertIn("`rollcall digest` on its node", r.stderr)
 
+    def test_file_that_is_no_good_says_what_happened_and_what_to_do(self):
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v1.rdig")
+        good = shutil.copy(golden, self.path("good.rdig"))
+        empty, other = self.write("empty.rdig", b""), self.write("other.rdig", b"something else altogether")
+        again, is_digest = "`rollcall digest --output FILE DIR` on its node", "`rollcall analyze` reads"
+        for command, name, says, what in (
+                ("dump", empty, "empty: nothing was written", again), ("digest", empty, "empty: nothing", again),
+                ("analyze", empty, "empty: nothing", again), ("dump", good, "a digest of traces", is_digest),
+                ("digest", good, "a digest of traces", is_digest), ("dump", other, "no digest", again),
+                ("digest", other, "no digest", again), ("analyze", other, "no digest", again),
+                ("dump", self.write("empty.rtrc", b""), "empty: nothing was written into it", "")):
+            with self.subTest(command=command, name=name):
+                r = self.rollcall(command, name)
+                self.assertEqual(r.returncode, 3, r.stderr)
+                self.assert_one_line(r.stderr, f"{os.path.basename(name)}: {says}")
+                self.assertIn(what, r.stderr)
+        r = self.rollcall("dump", self.write("short.rtrc", b"ROLL"))  # where to look is not here again
+        self.assertEqual(r.returncode, 3)
+        self.assertNotIn("rollcall dump", r.stderr)
+
     def test_digest_of_nothing_is_code_3(self):
         r = self.rollcall("digest", self.tmp)
         self.assertEqual(r.returncode, 3)
