@@ -483,7 +483,7 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 #define AHEAD_PLACE 8u
 #define AHEAD_SLOT  5u
 
-static inline void ask_place(const struct source *s, const struct roll_record *rec)
+ASKS_MEMORY void ask_place(const struct source *s, const struct roll_record *rec)
 {
     const struct comm *c = source_comm(s, rec->comm);
     if (c) {
@@ -501,7 +501,7 @@ static inline void ask_place(const struct source *s, const struct roll_record *r
     }
 }
 
-static inline void ask_slot(const struct source *s, const struct roll_record *rec)
+ASKS_MEMORY void ask_slot(const struct source *s, const struct roll_record *rec)
 {
     const struct comm *c = source_comm(s, rec->comm);
     if (c) {
@@ -509,7 +509,7 @@ static inline void ask_slot(const struct source *s, const struct roll_record *re
     }
 }
 
-static void ask_first(const struct source *s, const struct roll_record *recs, size_t n)
+ASKS_MEMORY void ask_first(const struct source *s, const struct roll_record *recs, size_t n)
 {
     for (size_t i = 0; i < n && i < AHEAD_PLACE; i++) {
         ask_place(s, &recs[i]);
@@ -519,7 +519,7 @@ static void ask_first(const struct source *s, const struct roll_record *recs, si
     }
 }
 
-static inline void ask_ahead(const struct source *s, const struct roll_record *recs, size_t left)
+ASKS_MEMORY void ask_ahead(const struct source *s, const struct roll_record *recs, size_t left)
 {
     if (left > AHEAD_PLACE) {
         ask_place(s, &recs[AHEAD_PLACE]);

@@ -16,7 +16,12 @@
 #include <stddef.h>
 #include <sys/wait.h>
 
-#define CACHE_LINE  64u
+#define CACHE_LINE 64u
+/*
+ * For functions that only ask for memory (__builtin_prefetch). To the compiler these have no effect, and it leaves out
+ * calls of them, unless they are parts of their callers from the start.
+ */
+#define ASKS_MEMORY static inline __attribute__((always_inline))
 #define NO_SOURCE   UINT32_MAX
 #define NO_CLOCK    UINT64_MAX
 #define NO_TICKET   UINT64_MAX

@@ -282,7 +282,7 @@ static void source_advance_some(struct roll_engine *e, struct source *s, uint32_
 #define AHEAD 4u
 
 /* Asks for what the sweep will need of a source that is `ahead` ranks away from its turn. */
-static void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahead)
+ASKS_MEMORY void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahead)
 {
     const struct source *s = e->source[source];
     if (ahead >= 3 * AHEAD) {
