@@ -107,6 +107,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         free(s->log);
         free(s->brief);
         free(s->member);
+        free(s->comm);
         free(s->queue);
         graph_forget(s);
         site_forget(s);

@@ -272,7 +272,7 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
     }
     bool captured = (rec->flags & ROLL_FLAG_CAPTURED) != 0;
     int rc = meet_collective(e, m, entry, ticket);
-    if (lowered_op(rec->op) && rec->count != 0 && entry->index != COLL_REFUSED) {
+    if (lowered_op(rec->op) && rec->count != 0 && !refused_call(s, entry)) {
         lowered_note(m, rec, true);
     }
     if (captured) {
@@ -281,9 +281,9 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
     if (rc != 0 || rec->count == 0) {
         return rc;
     }
-    if (captured && entry->index != COLL_REFUSED) {
-        match_ready(m, rec->seq); /* a captured call is only written down: nobody waits in it */
-        entry->index = COLL_READY;
+    if (captured && !refused_call(s, entry)) {
+        match_ready(m->comm, rec->seq); /* a captured call is only written down: nobody waits in it */
+        source_brief(s, entry)->state = COLL_READY;
         return 0;
     }
     return source_queue_push(e, s, entry, ticket);
@@ -478,34 +478,54 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     }
 }
 
-/* A batch of records asks for the memory that each record needs so many records before its turn: first for the member,
- * then for what the member points to, then for what that points to. */
-#define AHEAD_MEMBER 6u
-#define AHEAD_COMM   4u
-#define AHEAD_SLOT   2u
+/* A batch of records asks for the memory that each record needs so many records before its turn: first for the places
+ * of its rank, then for what these point to. The first records of a batch are asked for together. */
+#define AHEAD_PLACE 8u
+#define AHEAD_SLOT  5u
 
-static inline void ask_ahead(const struct source *s, const struct roll_record *recs, size_t left)
+ASKS_MEMORY void ask_place(const struct source *s, const struct roll_record *rec)
 {
-    if (left <= AHEAD_SLOT) {
-        return;
+    const struct comm *c = source_comm(s, rec->comm);
+    if (c) {
+        __builtin_prefetch(c, 1);
+        __builtin_prefetch((const char *)c + CACHE_LINE, 1);
+        __builtin_prefetch(source_member(s, rec->comm), 1);
     }
-    const struct member *m = source_member(s, recs[AHEAD_SLOT].comm);
-    if (m) {
-        __builtin_prefetch(comm_slot(m->comm, recs[AHEAD_SLOT].seq), 1);
+    if (rec->stream < s->queues) {
+        __builtin_prefetch(&s->queue[rec->stream], 1);
     }
-    if (left > AHEAD_COMM) {
-        const struct roll_record *rec = &recs[AHEAD_COMM];
-        m = source_member(s, rec->comm);
-        if (m) {
-            __builtin_prefetch(m->comm, 1);
-            __builtin_prefetch((const char *)m->comm + 64, 1);
-        }
-        if (rec->stream < s->queues) {
-            __builtin_prefetch(&s->queue[rec->stream], 1);
-        }
+    if (s->log) {
+        const char *entry = (const char *)&s->log[roll_seal_ticket(rec->seal) & s->log_mask];
+        __builtin_prefetch(entry, 1);
+        __builtin_prefetch(entry + CACHE_LINE, 1);
     }
-    if (left > AHEAD_MEMBER) {
-        __builtin_prefetch(source_member(s, recs[AHEAD_MEMBER].comm), 1);
+}
+
+ASKS_MEMORY void ask_slot(const struct source *s, const struct roll_record *rec)
+{
+    const struct comm *c = source_comm(s, rec->comm);
+    if (c) {
+        __builtin_prefetch(comm_slot(c, rec->seq), 1);
+    }
+}
+
+ASKS_MEMORY void ask_first(const struct source *s, const struct roll_record *recs, size_t n)
+{
+    for (size_t i = 0; i < n && i < AHEAD_PLACE; i++) {
+        ask_place(s, &recs[i]);
+    }
+    for (size_t i = 0; i < n && i < AHEAD_SLOT; i++) {
+        ask_slot(s, &recs[i]);
+    }
+}
+
+ASKS_MEMORY void ask_ahead(const struct source *s, const struct roll_record *recs, size_t left)
+{
+    if (left > AHEAD_PLACE) {
+        ask_place(s, &recs[AHEAD_PLACE]);
+    }
+    if (left > AHEAD_SLOT) {
+        ask_slot(s, &recs[AHEAD_SLOT]);
     }
 }
 
@@ -520,6 +540,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     for (size_t at = 64; at < offsetof(struct source, thread) + 64; at += 64) {
         __builtin_prefetch((const char *)s + at, 1);
     }
+    ask_first(s, recs, n);
     for (size_t i = 0; i < n; i++) {
         ask_ahead(s, &recs[i], n - i);
         if (!news && roll_op_class(recs[i].op) !=

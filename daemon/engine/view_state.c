@@ -42,7 +42,7 @@ static bool in_progress(const struct source *s, const struct roll_record *rec)
 static bool in_vain(const struct source *s, const struct roll_record *rec)
 {
     const struct entry *entry = source_entry(s, roll_seal_ticket(rec->seal));
-    return call_failed(rec) || (entry && refused_call(entry));
+    return call_failed(rec) || (entry && refused_call(s, entry));
 }
 
 const char *view_state(const struct source *s, const struct roll_record *rec)

@@ -260,6 +260,7 @@ int roll_bench_engine_scale(json_t *out, FILE *table)
 {
     json_t *figures = json_array();
     const char *only = getenv("ROLL_BENCH_RANKS"); /* one size of job alone, for a profile */
+    const char *only_apart = getenv("ROLL_BENCH_APART"); /* likewise, one distance alone */
     for (size_t i = 0; i < KINDS(ranks_of); i++) {
         for (size_t k = 0; k < KINDS(apart_of); k++) {
             struct shape shape = {ranks_of[i], apart_of[k]};
@@ -267,7 +268,8 @@ int roll_bench_engine_scale(json_t *out, FILE *table)
             struct program p;
             struct result r;
             char what[80], measured[96];
-            if (only && strtoul(only, NULL, 10) != shape.ranks) {
+            if ((only && strtoul(only, NULL, 10) != shape.ranks) ||
+                (only_apart && strtoul(only_apart, NULL, 10) != shape.apart)) {
                 continue;
             }
             int rc = program_make(&p, calls > least ? calls : least);

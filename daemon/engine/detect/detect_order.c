@@ -56,10 +56,10 @@ static bool is_rooted(const struct roll_record *rec)
     return roll_op_has(rec->op, ROLL_TRAIT_ROOT);
 }
 
-static bool counts(const struct entry *entry)
+static bool counts(const struct source *s, const struct entry *entry)
 {
     return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-           (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !refused_call(entry);
+           (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !refused_call(s, entry);
 }
 
 /* The second call does not begin before the first is over: the device orders them, or the host waits in between. */
@@ -127,7 +127,7 @@ static bool is_settled(const struct comm *c, uint32_t seq)
 static void note(struct look *k, const struct source *s, uint64_t own, uint64_t ticket)
 {
     const struct entry *mine = source_entry(s, own), *entry = source_entry(s, ticket);
-    const struct member *m = counts(entry) ? source_member(s, entry->rec.comm) : NULL;
+    const struct member *m = counts(s, entry) ? source_member(s, entry->rec.comm) : NULL;
     if (!m || m->comm == k->comm || !is_sound(k->e, m) || !is_settled(m->comm, entry->rec.seq)) {
         return;
     }
@@ -156,7 +156,7 @@ static void look_at_member(struct look *k, const struct member *m)
     const struct source *s = k->e->source[m->source];
     for (uint64_t t = s->next, n = 0; t > 0 && n < BACK_MAX && spend(&k->work); t--, n++) {
         const struct entry *entry = source_entry(s, t - 1);
-        if (!counts(entry) || entry->rec.seq != k->seq || source_member(s, entry->rec.comm) != m) {
+        if (!counts(s, entry) || entry->rec.seq != k->seq || source_member(s, entry->rec.comm) != m) {
             continue;
         }
         uint64_t own = t - 1, from = own > NEAR ? own - NEAR : 0;
@@ -288,9 +288,9 @@ static bool worth_a_look(const struct roll_engine *e, const struct comm *c, uint
 {
     const struct slot *slot = comm_slot(c, seq);
     const struct member *m = slot->ticket != 0 ? &c->member[slot->rank] : NULL;
-    const struct entry *entry =
-        m && m->source != NO_SOURCE ? source_entry(e->source[m->source], slot->ticket - 1) : NULL;
-    return counts(entry) && (mixed || entry->rec.group != 0 || is_rooted(&entry->rec));
+    const struct source *s = m && m->source != NO_SOURCE ? e->source[m->source] : NULL;
+    const struct entry *entry = s ? source_entry(s, slot->ticket - 1) : NULL;
+    return counts(s, entry) && (mixed || entry->rec.group != 0 || is_rooted(&entry->rec));
 }
 
 struct order_engine {

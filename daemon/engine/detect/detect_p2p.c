@@ -62,7 +62,7 @@ static bool was_refused(const struct source *s, const struct comm *c, uint32_t s
         const struct entry *at = source_entry(s, t);
         const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
         if (m && m->comm == c && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.seq == seq &&
-            refused_call(at)) {
+            refused_call(s, at)) {
             return true;
         }
     }

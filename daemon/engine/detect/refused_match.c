@@ -36,9 +36,9 @@ bool refused_is_group_void(const struct roll_record *rec)
     return rec->op == ROLL_OP_GROUP_END && (call_failed(rec) || rec->count != 0);
 }
 
-static bool is_counted(const struct entry *entry)
+static bool is_counted(const struct source *s, const struct entry *entry)
 {
-    return roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED;
+    return roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 && !refused_call(s, entry);
 }
 
 struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket)
@@ -47,7 +47,7 @@ struct entry *refused_entry_at(const struct roll_engine *e, const struct member 
     uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         struct entry *entry = source_entry(s, t);
-        if (entry && is_counted(entry) && entry->rec.seq == seq && source_member(s, entry->rec.comm) == m) {
+        if (entry && is_counted(s, entry) && entry->rec.seq == seq && source_member(s, entry->rec.comm) == m) {
             *ticket = t;
             return entry;
         }
@@ -79,12 +79,13 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
 {
     struct comm *c = m->comm;
     uint32_t seq = entry->rec.seq;
-    bool was_ready = entry->index == COLL_READY, was_chained = entry->index == COLL_CHAINED;
+    struct brief *brief = source_brief(e->source[m->source], entry);
+    bool was_ready = brief->state == COLL_READY, was_chained = brief->state == COLL_CHAINED;
     if (lowered_op(entry->rec.op)) {
         lowered_note(m, &entry->rec, false);
     }
-    entry->index = COLL_REFUSED;
-    e->source[m->source]->brief[ticket & e->source[m->source]->log_mask].comm = 0;
+    brief->state = COLL_REFUSED;
+    brief->comm = 0;
     member_stir(m);
     m->next = seq;
     m->group = 0;
@@ -180,7 +181,7 @@ static bool did_between(const struct roll_engine *e, const struct member *m, con
         const struct entry *at = source_entry(s, t);
         enum roll_op_class class = at ? roll_op_class(at->rec.op) : ROLL_CLASS_NONE;
         bool work = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_SYNC;
-        bool refused = at && (call_failed(&at->rec) || refused_call(at) || source_same_unit(&at->rec, a));
+        bool refused = at && (call_failed(&at->rec) || refused_call(s, at) || source_same_unit(&at->rec, a));
         if (work && !refused && at->rec.thread == b->thread && !source_same_unit(&at->rec, b)) {
             return true;
         }
@@ -243,7 +244,7 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
         return;
     }
     refused_repeat(e, m, &entry->rec);
-    entry->index = COLL_REFUSED;
+    source_brief(e->source[m->source], entry)->state = COLL_REFUSED;
     if (entry->rec.count != 0 && entry->rec.seq == m->next) {
         remember(e, m, &entry->rec);
     }
@@ -262,7 +263,7 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
         }
         return;
     }
-    if (!is_counted(entry) || entry->rec.seq + 1 != m->next) {
+    if (!is_counted(s, entry) || entry->rec.seq + 1 != m->next) {
         return; /* the call was made again meanwhile, or this version of NCCL does not give the number back */
     }
     take_out(e, m, entry, ticket);
@@ -284,7 +285,7 @@ void refused_group(struct roll_engine *e, struct source *s, const struct roll_re
         refused_late(e, s, entry, ticket);
         struct member *m = source_member(s, entry->rec.comm);
         bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
-        bool mine = m && (message || (entry->index == COLL_REFUSED && entry->rec.count != 0));
+        bool mine = m && (message || (refused_call(s, entry) && entry->rec.count != 0));
         /* All calls of the group are shown, and the oldest last: in that one the peers wait first. */
         if (why && mine) {
             struct roll_record rec = entry->rec;

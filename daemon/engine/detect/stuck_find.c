@@ -257,7 +257,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
     for (uint64_t ticket = first_open(s, from); ticket < upto && spend(&k->work); ticket++) {
         const struct entry *entry = source_entry(s, ticket);
         enum standing where = STAND_LEFT;
-        if (entry && stuck_is_call(&entry->rec) && !refused_call(entry)) {
+        if (entry && stuck_is_call(&entry->rec) && !refused_call(s, entry)) {
             where = stuck_standing(k, s, &entry->rec, ticket);
         }
         clear = clear && where == STAND_LEFT && k->work > 0;
@@ -283,7 +283,7 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
     for (uint64_t ticket = t->inside;
          in && !stuck_is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from && spend(&k->work);) {
         const struct entry *entry = source_entry(s, --ticket);
-        found = entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
+        found = entry && stuck_is_call(&entry->rec) && !refused_call(s, entry) &&
                 stuck_standing(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry);
         *at = ticket;
     }

@@ -93,7 +93,7 @@ static bool had_left(struct stuck *k, const struct member *m)
                 return true;
             }
             cover(&w, &entry->rec);
-        } else if (own && stuck_is_call(&entry->rec) && !refused_call(entry)) {
+        } else if (own && stuck_is_call(&entry->rec) && !refused_call(s, entry)) {
             bool covered = is_covered(&w, entry->rec.stream, ticket);
             if (!covered || !m->many_queues) {
                 return covered; /* what stands before this call on its stream is over as well */
@@ -255,7 +255,8 @@ static bool look_at_source(struct search *x, const struct source *s)
                 break;
             }
             cover(&w, &entry->rec);
-        } else if (stuck_is_call(&entry->rec) && !refused_call(entry) && !is_over(s, &w, entry, ticket, !x->k->comm)) {
+        } else if (stuck_is_call(&entry->rec) && !refused_call(s, entry) &&
+                   !is_over(s, &w, entry, ticket, !x->k->comm)) {
             const struct comm *c = source_member(s, entry->rec.comm)->comm;
             if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL) {
                 need_comm(x, c);

@@ -41,7 +41,7 @@ static void read_call(const struct source *s, const struct entry *entry, uint64_
 static bool is_counted(const struct source *s, const struct entry *entry, const struct member *m)
 {
     return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-           entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m;
+           !refused_call(s, entry) && source_member(s, entry->rec.comm) == m;
 }
 
 void line_read(const struct roll_engine *e, const struct comm *c, uint32_t rank, uint32_t seq, struct line *out)

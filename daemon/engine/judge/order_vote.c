@@ -173,8 +173,8 @@ static uint32_t colls_before(const struct source *s, const struct member *m, uin
     uint32_t after = 0;
     for (uint64_t t = ticket + 1; t < s->next; t++) {
         const struct entry *at = source_entry(s, t);
-        after += at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 &&
-                 at->index != COLL_REFUSED && source_member(s, at->rec.comm) == m;
+        after += at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && !refused_call(s, at) &&
+                 source_member(s, at->rec.comm) == m;
     }
     return m->next - after;
 }

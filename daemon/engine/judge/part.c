@@ -41,7 +41,7 @@ static bool read_past(const struct roll_engine *e, const struct member *m, uint3
     for (uint64_t t = s->next; out->rec && t-- > floor && seq > from;) {
         const struct entry *entry = source_entry(s, t);
         bool counts = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-                      entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m;
+                      !refused_call(s, entry) && source_member(s, entry->rec.comm) == m;
         if (counts && entry->rec.seq != seq - 1) {
             break; /* calls were lost */
         }

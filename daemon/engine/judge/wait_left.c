@@ -88,7 +88,7 @@ bool left_visit(struct walk *walk, struct source *t, const struct roll_record *w
             break;
         }
         enum roll_op_class class = roll_op_class(entry->rec.op);
-        bool call = (class == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED) ||
+        bool call = (class == ROLL_CLASS_COLL && entry->rec.count != 0 && !refused_call(t, entry)) ||
                     (class == ROLL_CLASS_P2P && entry->pair);
         bool here = device || entry->rec.stream == wait->stream;
         bool waits = call && (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !is_covered(&back, &entry->rec) && here;

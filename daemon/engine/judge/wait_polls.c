@@ -31,7 +31,7 @@ static uint32_t holders_of(const struct walk *walk, const struct comm *c, uint32
         walk->e->effort += issued ? other->log_mask + 1 : 0;
         uint64_t ticket = issued ? source_ticket_of(other, o, seq) : NO_TICKET;
         const struct entry *theirs = ticket != NO_TICKET ? source_entry(other, ticket) : NULL;
-        holders += issued ? theirs && theirs->index != COLL_READY : is_kept_away(walk, other);
+        holders += issued ? theirs && source_state(other, theirs) != COLL_READY : is_kept_away(walk, other);
     }
     return holders;
 }
@@ -63,7 +63,8 @@ static bool is_held_up(const struct walk *walk, const struct source *s, const st
         slot->asked = walk->e->visit;
         slot->holders = holders_of(walk, m->comm, head->rec.seq) & 3u;
     }
-    return slot->holders > (head->index != COLL_READY); /* the rank's own call does not count among the holders */
+    return slot->holders >
+           (source_state(s, head) != COLL_READY); /* the rank's own call does not count among the holders */
 }
 
 /*

@@ -59,7 +59,8 @@ bool match_jump(struct member *m, struct entry *entry)
 {
     uint32_t seq = entry->rec.seq;
     if (seq < m->next || seq > SEQ_MAX) {
-        entry->index = COLL_REFUSED; /* an earlier call has the number: nothing can be said about this one */
+        source_brief(m->comm->engine->source[m->source], entry)->state =
+            COLL_REFUSED;            /* an earlier call has the number: nothing can be said about this one */
         m->group = entry->rec.group; /* but the next call may be in one group with this one */
         m->thread = entry->rec.thread;
         return false;
@@ -105,9 +106,8 @@ int match_collective(struct roll_engine *e, const struct member *m, const struct
     return rc;
 }
 
-void match_ready(struct member *m, uint32_t seq)
+void match_ready(const struct comm *c, uint32_t seq)
 {
-    struct comm *c = m->comm;
     if (seq >= c->base && seq < c->high && ++comm_slot(c, seq)->ready == c->size) {
         comm_stir(c);
     }

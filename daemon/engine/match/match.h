@@ -50,8 +50,8 @@ int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, co
                uint64_t ticket);
 /* The member comes in at `next`: its collectives before that are not known, and count as made. */
 void match_place(struct member *m, uint32_t next, bool sure);
-/* The slot of this collective counts the member as ready. */
-void match_ready(struct member *m, uint32_t seq);
+/* The slot of this collective counts one member more as ready. */
+void match_ready(const struct comm *c, uint32_t seq);
 
 /* p2p.c: messages on their nodes */
 

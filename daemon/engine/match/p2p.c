@@ -37,7 +37,7 @@ void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
     bool placed = entry->pair != NULL;
     p->calls[side] = entry->rec.seq;
     entry->pair = NULL;
-    entry->index = COLL_REFUSED;
+    source_brief(e->source[m->source], entry)->state = COLL_REFUSED;
     member_stir(m);
     if (placed && (p->issued[side] != index + 1 || index - p->base > p->mask)) {
         p->unsure = true;

@@ -166,7 +166,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     if (!c) {
         c = comm_new(e, def);
     }
-    if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0) {
+    if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0 || ROLL_GROW_ZERO(s->comm, s->comms, id + 1u) != 0) {
         return ROLL_E_NOMEM;
     }
     /* The size of an open communicator is not known: it has the members that have been seen. */
@@ -190,6 +190,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         line_clean(c->label, sizeof(c->label), label, def->label_bytes);
     }
     s->member[id] = m;
+    s->comm[id] = c;
     source_stir(e, source);
     note_made(e, m, s, def);
     number_ranks(e, c);

@@ -24,9 +24,9 @@
 #define NCCL_IN_PROGRESS 7u /* ncclInProgress: no error */
 
 /* As far as is known, nothing of this call was enqueued. */
-static inline bool refused_call(const struct entry *entry)
+static inline bool refused_call(const struct source *s, const struct entry *entry)
 {
-    return entry->index == COLL_REFUSED && !entry->pair;
+    return source_state(s, entry) == COLL_REFUSED;
 }
 
 /* This call returned an error, so that nothing of it was enqueued. */
@@ -42,7 +42,7 @@ static inline bool entry_answered(const struct source *s, const struct entry *en
         return p2p_complete(entry);
     }
     const struct member *m = source_member(s, entry->rec.comm);
-    return !m || entry->index == COLL_REFUSED || comm_complete(m->comm, entry->rec.seq);
+    return !m || source_state(s, entry) == COLL_REFUSED || comm_complete(m->comm, entry->rec.seq);
 }
 
 /* All sides of this call are ready, or its own rank does not wait for it any more: the process has ended, or it has
@@ -57,8 +57,8 @@ static inline bool entry_complete(const struct source *s, const struct entry *en
  * read. */
 static inline bool brief_complete(const struct source *s, const struct brief *brief)
 {
-    const struct member *m = source_member(s, brief->comm); /* NULL for 0: no definition has that id */
-    return m && brief->seq < m->comm->base;
+    const struct comm *c = source_comm(s, brief->comm); /* NULL for 0: no definition has that id */
+    return c && brief->seq < c->base;
 }
 
 /*

@@ -197,7 +197,7 @@ static void note_brief(struct source *s, const struct entry *entry, uint64_t tic
 {
     const uint64_t leaves_early = roll_ops_with(ROLL_TRAIT_LOWERED) & roll_ops_with(ROLL_TRAIT_ROOT);
     const struct roll_record *rec = &entry->rec;
-    if (rec->group == 0 && entry->index == COLL_ISSUED && roll_op_class(rec->op) == ROLL_CLASS_COLL &&
+    if (rec->group == 0 && source_state(s, entry) == COLL_ISSUED && roll_op_class(rec->op) == ROLL_CLASS_COLL &&
         !roll_op_among(rec->op, leaves_early) && behind_link(s, rec, ticket) == 0) {
         s->brief[ticket & s->log_mask] = (struct brief){.seq = rec->seq, .comm = rec->comm};
     }
@@ -208,18 +208,18 @@ static void note_brief(struct source *s, const struct entry *entry, uint64_t tic
  * else keeps this one from running, it is ready once that one is complete, and need not be looked at for that
  * (comm_advance). Calls of other kinds are units with others, or are over for some members before they are complete.
  */
-static void join_tail(struct source *s, const struct member *m, uint64_t tail, struct entry *entry, uint64_t ticket)
+static void join_tail(struct source *s, const struct member *m, uint64_t tail, uint64_t ticket)
 {
     struct brief *before = &s->brief[tail & s->log_mask];
-    const struct brief *brief = &s->brief[ticket & s->log_mask];
-    if (ticket - tail <= UINT16_MAX) {
-        before->next = (uint16_t)(ticket - tail);
+    struct brief *brief = &s->brief[ticket & s->log_mask];
+    if (ticket - tail <= BRIEF_NEXT_MOST) {
+        before->next = (ticket - tail) & BRIEF_NEXT_MOST;
     } else {
         s->log[tail & s->log_mask].next = (uint32_t)(ticket - tail);
     }
     if (m && !m->many_queues && brief->comm != 0 && brief->comm == before->comm && brief->seq == before->seq + 1 &&
         brief->seq >= m->comm->base && brief->seq < m->comm->high) {
-        entry->index = COLL_CHAINED;
+        brief->state = COLL_CHAINED;
         comm_slot(m->comm, brief->seq)->chained++;
     }
 }
@@ -261,7 +261,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     note_brief(s, entry, ticket);
     /* The log holds the tail, because it keeps all calls from the oldest head of a queue on. */
     if (q->tail != 0 && ticket - (q->tail - 1) <= UINT32_MAX) {
-        join_tail(s, m, q->tail - 1, entry, ticket);
+        join_tail(s, m, q->tail - 1, ticket);
     } else {
         q->head = ticket + 1;
         q->since = e->clock;
@@ -474,7 +474,7 @@ bool source_holds(const struct source *s, uint64_t ticket, const struct member *
 {
     const struct entry *entry = source_entry(s, ticket);
     return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq && entry->rec.count != 0 &&
-           entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m;
+           source_state(s, entry) != COLL_REFUSED && source_member(s, entry->rec.comm) == m;
 }
 
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq)

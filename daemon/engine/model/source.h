@@ -16,7 +16,12 @@
 #include <stddef.h>
 #include <sys/wait.h>
 
-#define CACHE_LINE  64u
+#define CACHE_LINE 64u
+/*
+ * For functions that only ask for memory (__builtin_prefetch). To the compiler these have no effect, and it leaves out
+ * calls of them, unless they are parts of their callers from the start.
+ */
+#define ASKS_MEMORY static inline __attribute__((always_inline))
 #define NO_SOURCE   UINT32_MAX
 #define NO_CLOCK    UINT64_MAX
 #define NO_TICKET   UINT64_MAX
@@ -30,7 +35,7 @@ struct pair;
 struct graph_span;
 struct site_table;
 
-/* How far a collective is; entry.index. */
+/* How far a collective is. Of a message COLL_REFUSED alone is noted. */
 enum coll_state {
     COLL_ISSUED = 0,
     COLL_READY,   /* the slot has counted the collective as ready */
@@ -42,7 +47,7 @@ enum coll_state {
 struct entry {
     struct roll_record rec;
     struct pair *pair; /* of a message; NULL: a call of another kind, or a message that has no node */
-    uint32_t index;    /* of a message: the number of its node in the pair; of a collective: enum coll_state */
+    uint32_t index;    /* of a message: the number of its node in the pair */
     uint32_t next;     /* distance in tickets to the next call on the same stream, where brief.next has no room */
 };
 
@@ -53,9 +58,11 @@ struct entry {
  */
 struct brief {
     uint32_t seq;
-    uint16_t comm; /* 0: the call is none of those, and its entry tells */
-    uint16_t next; /* distance in tickets to the next call on the same stream; 0: entry.next tells */
+    uint16_t comm;      /* 0: the call is none of those, and its entry tells */
+    uint16_t next : 14; /* distance in tickets to the next call on the same stream; 0: entry.next tells */
+    uint16_t state : 2; /* enum coll_state, of all calls */
 };
+#define BRIEF_NEXT_MOST 0x3fffu
 
 /* The calls of one stream that are not known to be complete, oldest first. */
 struct queue {
@@ -119,7 +126,8 @@ struct source {
 
     /* its parts */
     struct member **member; /* its place on each communicator, by the source's own small id of that communicator */
-    size_t members;
+    struct comm **comm;     /* that communicator, likewise: who needs no more than it saves the way over the member */
+    size_t members, comms;
     struct queue *queue; /* by stream id */
     size_t queue_room;
     uint32_t queues;   /* how many may be in use: the ids below this */
@@ -240,6 +248,24 @@ static inline bool source_pending(const struct source *s)
 static inline struct member *source_member(const struct source *s, uint32_t id)
 {
     return id < s->members ? s->member[id] : NULL;
+}
+
+/* The communicator with the source's own id; NULL likewise. */
+static inline struct comm *source_comm(const struct source *s, uint32_t id)
+{
+    return id < s->comms ? s->comm[id] : NULL;
+}
+
+/* The brief of an entry that the log holds. */
+static inline struct brief *source_brief(const struct source *s, const struct entry *entry)
+{
+    return &s->brief[roll_seal_ticket(entry->rec.seal) & s->log_mask];
+}
+
+/* How far the collective of this entry is. */
+static inline enum coll_state source_state(const struct source *s, const struct entry *entry)
+{
+    return (enum coll_state)source_brief(s, entry)->state;
 }
 
 /* The next call on the same stream, to which *ticket is moved; NULL: there is none. */

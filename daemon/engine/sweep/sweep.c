@@ -86,10 +86,11 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
         return;
     }
     struct member *m = source_member(s, entry->rec.comm);
-    if (m && entry->rec.seq >= m->comm->base && (entry->index == COLL_ISSUED || entry->index == COLL_CHAINED)) {
-        comm_slot(m->comm, entry->rec.seq)->chained -= entry->index == COLL_CHAINED;
-        match_ready(m, entry->rec.seq);
-        entry->index = COLL_READY;
+    struct brief *brief = source_brief(s, entry);
+    if (m && entry->rec.seq >= m->comm->base && (brief->state == COLL_ISSUED || brief->state == COLL_CHAINED)) {
+        comm_slot(m->comm, entry->rec.seq)->chained -= brief->state == COLL_CHAINED;
+        match_ready(m->comm, entry->rec.seq);
+        brief->state = COLL_READY;
         if (lowered_root(m, &entry->rec) && entry->rec.seq >= m->comm->base && entry->rec.seq < m->comm->high) {
             comm_slot(m->comm, entry->rec.seq)->root_ready = true;
             comm_stir(m->comm);
@@ -121,26 +122,53 @@ static bool unit_done(struct roll_engine *e, const struct source *s, struct queu
     return done;
 }
 
-/* Takes complete calls of the common kind out of a queue, without a look at their records. True: there was one. Calls
- * of a communicator whose calls stand in several queues are left to queue_advance. */
-static bool queue_skip(const struct roll_engine *e, const struct source *s, struct queue *q)
+/* Counts the head of a queue, which is of the common kind, as ready, if it has not been before. True: it was not. */
+static bool brief_ready(struct roll_engine *e, struct comm *c, struct queue *q, struct brief *brief)
 {
-    bool moved = false;
+    if (q->marked) {
+        return false;
+    }
+    q->marked = true;
+    if (brief->state == COLL_ISSUED || brief->state == COLL_CHAINED) {
+        comm_slot(c, brief->seq)->chained -= brief->state == COLL_CHAINED;
+        match_ready(c, brief->seq);
+        brief->state = COLL_READY;
+        if (brief->seq == c->base) {
+            comm_advance(e, c);
+        }
+    }
+    return true;
+}
+
+/*
+ * What queue_advance does, for calls of the common kind, which are units of their own and complete for all members or
+ * for none: without a look at their records, which by now are in no cache. True: the queue has come to a call that
+ * wants such a look. Where queues of the rank wait for each other, or somebody has aborted, all calls do.
+ */
+static bool queue_skip(struct roll_engine *e, const struct source *s, struct queue *q, uint64_t over, bool *moved)
+{
+    if (s->crosses || e->aborts > 0 || !source_alive(s)) {
+        return true;
+    }
     while (q->head != 0) {
-        const struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
-        if (!brief_complete(s, brief) || source_member(s, brief->comm)->many_queues ||
-            (brief->next == 0 && q->head != q->tail)) {
-            break;
+        struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
+        struct comm *c = source_comm(s, brief->comm);
+        if (!c || (brief->next == 0 && q->head != q->tail)) {
+            return true;
+        }
+        if (brief->seq >= c->base) {
+            *moved = brief_ready(e, c, q, brief) || *moved;
+            if (q->head - 1 >= over && !comm_complete(c, brief->seq)) {
+                return false;
+            }
         }
         q->head = brief->next != 0 ? q->head + brief->next : 0;
-        moved = true;
-    }
-    if (moved) {
         q->tail = q->head != 0 ? q->tail : 0;
         q->marked = false;
         q->since = e->clock;
+        *moved = true;
     }
-    return moved;
+    return false;
 }
 
 /* Takes the calls that are over out of a queue; those before ticket `over` are known to be. True: the queue has moved,
@@ -149,9 +177,8 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
 {
     bool moved = false;
     while (q->head != 0) {
-        if (queue_skip(e, s, q)) {
-            moved = true;
-            continue;
+        if (!queue_skip(e, s, q, over, &moved)) {
+            break;
         }
         struct entry *head = source_entry(s, q->head - 1);
         if (!head) { /* the log has lost it: the call was given up */
@@ -255,7 +282,7 @@ static void source_advance_some(struct roll_engine *e, struct source *s, uint32_
 #define AHEAD 4u
 
 /* Asks for what the sweep will need of a source that is `ahead` ranks away from its turn. */
-static void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahead)
+ASKS_MEMORY void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahead)
 {
     const struct source *s = e->source[source];
     if (ahead >= 3 * AHEAD) {
@@ -270,20 +297,20 @@ static void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_t ahe
     const struct queue *q = &s->queue[k];
     if (ahead >= 2 * AHEAD) {
         __builtin_prefetch(q);
-        __builtin_prefetch(s->member);
+        __builtin_prefetch(s->comm);
         return;
     }
     if (q->head == 0) {
         return;
     }
-    const struct entry *head = &s->log[(q->head - 1) & s->log_mask];
     const struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
     if (ahead >= AHEAD) {
-        __builtin_prefetch(head);
-        __builtin_prefetch((const char *)head + 64);
-        __builtin_prefetch(brief);
+        __builtin_prefetch(brief, 1);
+        __builtin_prefetch((const char *)brief + CACHE_LINE, 1);
+    } else if (brief->comm != 0) {
+        __builtin_prefetch(source_comm(s, brief->comm));
     } else {
-        __builtin_prefetch(source_member(s, brief->comm != 0 ? brief->comm : head->rec.comm));
+        __builtin_prefetch(&s->log[(q->head - 1) & s->log_mask]);
     }
 }
 
