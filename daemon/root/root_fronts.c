@@ -367,8 +367,7 @@ static void why_comm(const struct roll_run *run, uint64_t key, FILE *out)
                 ", are below one agent or relay, which compares their calls and tells what differs.",
                 key);
     } else if (p.low == p.high && p.members == p.size) {
-        fprintf(out,
-                " All %" PRIu32 " members of its communicator, 0x%016" PRIx64 ", have made %" PRIu32 " calls there.",
+        fprintf(out, " All %" PRIu32 " members of communicator 0x%016" PRIx64 " have made %" PRIu32 " calls there.",
                 p.size, key, p.low);
     } else {
         fprintf(out,
