@@ -134,6 +134,10 @@ static void print_state(const json_t *job)
         printf("step %" PRId64 ", ", step);
     }
     fputs(roll_plural((uint64_t)roll_json_int(job, "calls", 0), "call", "calls", calls, sizeof(calls)), stdout);
+    double rate = json_number_value(json_object_get(job, "calls_per_s"));
+    if (rate >= 1) {
+        printf(" (%s a second)", roll_count_text((uint64_t)rate, many, sizeof(many)));
+    }
     if (last > 0) {
         printf(", the last %s ago", ago(last, age, sizeof(age)));
     }

@@ -64,7 +64,8 @@ static void fetch(void *context, json_t **status, json_t **verdicts, char *why, 
 static int print_once(struct source *s, bool json, bool fold)
 {
     json_t *status = NULL, *reply = NULL;
-    json_t *query = json ? json_pack("{s:s}", "op", "status") : json_pack("{s:s,s:i}", "op", "status", "rows", ROWS);
+    json_t *query =
+        json && !fold ? json_pack("{s:s}", "op", "status") : json_pack("{s:s,s:i}", "op", "status", "rows", ROWS);
     int code = roll_link_ask(s->client, s->link, query, &status);
     if (code == 0) {
         roll_top_sort(status);
@@ -96,8 +97,9 @@ int cmd_top(const struct roll_command *self, int argc, char **argv)
     double interval = 1;
     const struct roll_option options[] = {
         {"once", '1', ROLL_OPT_FLAG, NULL, "print once, as plain text", &once},
-        {"json", 0, ROLL_OPT_FLAG, NULL, "print once, one JSON object", &json},
-        {"group", 'g', ROLL_OPT_FLAG, NULL, "with --once: ranks that stand at the same place in one row", &fold},
+        {"json", 0, ROLL_OPT_FLAG, NULL, "print once, one JSON object; without -g it lists all ranks", &json},
+        {"group", 'g', ROLL_OPT_FLAG, NULL,
+         "with --once: ranks that stand at the same place in one row; of 257 and more also with --json", &fold},
         {"interval", 'd', ROLL_OPT_SECONDS, "S", "between two looks; 1 when not given", &interval},
         ROLL_LINK_OPTIONS(link),
         {0},

@@ -6,6 +6,7 @@
 
 #include "daemon/base/map.h"
 #include "daemon/digest/observe.h"
+#include "trace/route.h"
 
 #define ROLL_OBSERVED_LIKES  1024u /* the newest of a communicator: what one cut can tell, and tell again */
 #define ROLL_OBSERVED_SHARES 256u
@@ -30,20 +31,11 @@ struct roll_observed_line {
     bool spoken;
 };
 
-/* The splits of one layer and microbatch: see detect_moe_route.c, of which this is the rule. */
-struct roll_observed_route {
-    uint64_t sum, hash, forward;
-    uint32_t step, next, pending, buffer; /* next: UINT32_MAX: a split is missing */
-    uint16_t microbatch, comm;
-    uint8_t phase;
-    bool known, compares;
-};
-
 struct roll_observed {
     struct roll_observed_line **line; /* owned; by the rank's id of the communicator */
     size_t lines;
     struct roll_map route_at; /* layer and microbatch -> number */
-    struct roll_observed_route *route;
+    struct roll_route *route;
     size_t routes, route_room;
     struct {
         uint32_t op;

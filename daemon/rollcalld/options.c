@@ -252,7 +252,7 @@ static int check_pairs(const struct roll_options *o)
         return usage("--trace-limit: at least 256K, room for four segments");
     }
     if (o->stream && (o->case_ranks || o->case_records)) {
-        return usage("--case-ranks and --case-records are about digests, of which there are none with --stream");
+        fprintf(stderr, "rollcalld: --case-ranks and --case-records are about digests: without use with --stream\n");
     }
     if (o->parent && !o->linger_s) {
         return usage("--parent needs --linger: it says until when not to exit");

@@ -66,6 +66,10 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     }
     roll_engine_expect(roll_feed_engine(d->feed), root->o.expected);
     roll_symbols_warm(roll_feed_symbols(d->feed));
+    const char *why = d->hints.hints > 0 ? "calls differ, or stand"
+                      : d->failed        ? "a process has failed"
+                      : d->wanted        ? "somebody asks why a rank waits"
+                                         : "the run is over, or a process has ended";
     roll_hints_open(d);
     d->failed = false;
     d->number = ++d->opened;
@@ -75,8 +79,8 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
         d->ring[i].last_ns = 0;
     }
     roll_case_measure(root, d);
-    roll_log(ROLL_LOG_INFO, "root: %s.%u: calls do not agree, or stand: their records are asked for (%llu%s)", run->job,
-             run->restart, (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "");
+    roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s)", run->job, run->restart, why,
+             (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "");
     roll_case_ask_all(root, run);
 }
 

@@ -89,15 +89,16 @@ json_t *roll_digested_json(const struct roll_run *run)
     const struct roll_digested *d = run->digested;
     struct roll_sum_figures f;
     roll_sum_figures(d->sum, &f);
-    size_t asked = 0, cut = 0;
-    for (size_t i = 0; i < d->rings && d->number != 0; i++) {
-        asked += d->ring[i].begun;
-        cut += d->ring[i].cut;
+    size_t asked = 0, cut = 0, comms = 0;
+    for (size_t i = 0; i < d->rings; i++) {
+        asked += d->number != 0 && d->ring[i].begun;
+        cut += d->number != 0 && d->ring[i].cut;
+        comms = d->ring[i].last.comms > comms ? d->ring[i].last.comms : comms;
     }
-    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "windows",
-                     (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
-                     (json_int_t)(f.refused + d->refused), "opened", (json_int_t)d->opened, "asked", (json_int_t)asked,
-                     "cut", (json_int_t)cut, "records",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
+                     (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints",
+                     (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
+                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");
@@ -141,6 +142,8 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, si
         return err;
     }
     memset(d->calls + before, 0, (d->calls_room - before) * sizeof(*d->calls));
+    uint64_t known = d->calls[peer->place]; /* 0: the first word of this agent, which may be about calls of long ago */
+    d->moved_ns = known != 0 && frame->head.first > known ? roll_real_ns() : d->moved_ns;
     d->calls[peer->place] = frame->head.first;
     d->told_ns = now;
     roll_digest_clear(&d->came);

@@ -62,6 +62,7 @@ struct roll_digested {
     uint64_t refused, opened;
     uint64_t look_ns;
     uint64_t told_ns;   /* when a digest came last */
+    uint64_t moved_ns;  /* wall clock at which an agent told more calls than before; 0: none has */
     bool unasked;       /* rings were announced since agents were asked */
     bool failed;        /* a process has ended, and not in good order, and no case was opened since */
     uint64_t over_ns;   /* since when no process of the run lives; 0: some do */

@@ -184,6 +184,16 @@ size_t roll_fronts_count(const struct roll_run *run)
     return n;
 }
 
+uint64_t roll_fronts_moved(const struct roll_run *run)
+{
+    return run->digested ? run->digested->moved_ns : 0;
+}
+
+json_t *roll_fronts_rate(const struct roll_run *run)
+{
+    return run->digested ? json_real(run->digested->calls_per_s) : json_null();
+}
+
 uint32_t roll_fronts_size(const struct roll_run *run, uint64_t key)
 {
     struct roll_sum_place p;
@@ -353,17 +363,16 @@ static void why_comm(const struct roll_run *run, uint64_t key, FILE *out)
     }
     if (!roll_sum_place(run->digested->sum, key, &p) || p.members == 0) {
         fprintf(out,
-                " Of communicator 0x%016" PRIx64
-                " nothing has to be told here: all its members are below one agent or relay, "
-                "which compares them.",
+                " All members of its communicator, 0x%016" PRIx64
+                ", are below one agent or relay, which compares their calls and tells what differs.",
                 key);
     } else if (p.low == p.high && p.members == p.size) {
         fprintf(out, " All %" PRIu32 " members of communicator 0x%016" PRIx64 " have made %" PRIu32 " calls there.",
                 p.size, key, p.low);
     } else {
         fprintf(out,
-                " Of the %" PRIu32 " members of communicator 0x%016" PRIx64 " %" PRIu32
-                " have been heard of, and have made %" PRIu32 " to %" PRIu32 " calls there.",
+                " Of the %" PRIu32 " members of its communicator, 0x%016" PRIx64 ", %" PRIu32
+                " have been heard of; they have made %" PRIu32 " to %" PRIu32 " calls there.",
                 p.size, key, p.members, p.low, p.high);
     }
 }
@@ -385,10 +394,11 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
     } else {
         double ago = now > r->enter_ns ? (double)(now - r->enter_ns) * 1e-9 : 0;
         fprintf(out,
-                " %s %" PRIu64 " calls; communicators: %" PRIu32 "; the newest call that is known (told every 5 s) is "
-                "%s #%" PRIu32 ", %.1f s ago%s.",
-                over ? "It had made" : "It has made", r->last.calls, r->last.comms, roll_op_name(r->last.op),
-                r->last.seq, ago, r->last.inside ? ", which had not returned" : "");
+                " %s %" PRIu64 " call%s on %" PRIu32 " communicator%s. The newest that is known, %s #%" PRIu32
+                ", was made %.1f s ago%s%s.",
+                over ? "It had made" : "It has made", r->last.calls, r->last.calls == 1 ? "" : "s", r->last.comms,
+                r->last.comms == 1 ? "" : "s", roll_op_name(r->last.op), r->last.seq, ago,
+                r->last.inside ? ", and had not returned" : "", over ? "" : " (newer ones are told every 5 s)");
         why_comm(run, r->last.comm, out);
     }
     if (!over) {

@@ -270,6 +270,10 @@ json_t *roll_fronts_families(const struct roll_run *run);
 uint32_t roll_fronts_size(const struct roll_run *run, uint64_t key);
 /* How many communicators have members on several nodes. */
 size_t roll_fronts_count(const struct roll_run *run);
+/* Wall clock of the last move that digests have told, which come ten times a second; 0: they have told none. */
+uint64_t roll_fronts_moved(const struct roll_run *run);
+/* Calls a second; null where the run is not compared by digests. Returned owned. */
+json_t *roll_fronts_rate(const struct roll_run *run);
 /* What the run did, as far as digests tell it (daemon/feed/seen.h has the rest). */
 json_t *roll_fronts_seen(const struct roll_run *run);
 /* Says what is known of a rank, in one paragraph. */

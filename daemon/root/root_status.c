@@ -106,16 +106,17 @@ json_t *roll_about_json(const struct roll_run *run)
         last_ns = v.last_ns > last_ns ? v.last_ns : last_ns;
         step = v.step != ROLL_STEP_NONE && (step == ROLL_STEP_NONE || v.step > step) ? v.step : step;
     }
+    last_ns = roll_fronts_moved(run) > last_ns ? roll_fronts_moved(run) : last_ns;
     (void)roll_rankset_format(&ranks, folded, sizeof(folded));
     roll_rankset_fini(&ranks);
     json_t *named = hosts_json(host, n, &hosts);
     free(host);
-    return json_pack("{s:s,s:i,s:I,s:I,s:s,s:I,s:o,s:I,s:I,s:I,s:o,s:I,s:o}", "job", run->job, "restart",
+    return json_pack("{s:s,s:i,s:I,s:I,s:s,s:I,s:o,s:I,s:I,s:I,s:o,s:I,s:o,s:o}", "job", run->job, "restart",
                      (int)run->restart, "ranks", (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live,
                      "ranks_text", folded, "hosts", (json_int_t)hosts, "hosts_named", named, "since_ns",
                      (json_int_t)run->since_ns, "calls", (json_int_t)s.calls, "last_ns", (json_int_t)last_ns, "step",
                      step == ROLL_STEP_NONE ? json_null() : json_integer(step), "findings", (json_int_t)s.findings,
-                     "finding", finding_json(run));
+                     "finding", finding_json(run), "calls_per_s", roll_fronts_rate(run));
 }
 
 static json_t *last_json(const struct roll_run *run, const struct roll_view_source *v)

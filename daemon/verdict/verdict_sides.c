@@ -208,6 +208,19 @@ static void describe_call(const json_t *side, const char *field, struct roll_lin
     }
 }
 
+static bool has_call(const json_t *verdict)
+{
+    size_t i;
+    json_t *side;
+    json_array_foreach(json_object_get(verdict, "evidence"), i, side)
+    {
+        if (*roll_member_text(side, "op") != '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * Says what a side did. Of a rank that died, ended or does not come only the last call is known, and its peers wait in
  * another call: without the word "last" the two rows would read like a mismatch.
@@ -223,6 +236,11 @@ static void describe_side(const json_t *verdict, size_t index, const char *field
     if (strcmp(roll_member_text(verdict, "code"), "moe-recompute-differs") == 0 &&
         *roll_member_text(side, "phase") != '\0') {
         roll_line_add(text, strcmp(roll_member_text(side, "phase"), "recompute") == 0 ? "recomputed: " : "first: ");
+    }
+    if (!has_call(verdict)) { /* beside others a side without a call has left one out; alone it has not */
+        roll_line_add(text, "nothing of its calls is known");
+        mark[0] = mark[1] = text->used;
+        return;
     }
     describe_call(side, field, text, mark);
 }

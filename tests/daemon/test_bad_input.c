@@ -60,7 +60,6 @@ static void test_bad_options_get_one_line_and_code_2(void **state)
     REFUSED(2, "belongs to the root, not to --agent", "--agent", "--connect", "tcp://127.0.0.1:1", "--json", "x",
             "--dir", dir);
     REFUSED(2, "--parent needs --linger", "--parent", "1", "--dir", dir);
-    REFUSED(2, "about digests", "--stream", "--case-ranks", "5", "--dir", dir);
 }
 
 static void test_what_cannot_be_had_gets_one_line_and_code_3(void **state)

@@ -123,19 +123,43 @@ static void add_states(const json_t *status, char *line, size_t size)
     }
 }
 
+/* How many communicators there are. Where only digests are here, those of one node are judged there, and the root has
+ * heard of none of them: then what a rank knows says more than their number. */
+static void comms_text(const json_t *sum, const json_t *digests, char *out, size_t size)
+{
+    int64_t own = roll_json_int(digests, "comms_of_rank", 0);
+    bool calm = digests != NULL && strcmp(roll_json_text(digests, "records", "none"), "none") == 0;
+    char all[CELL], of_rank[CELL];
+    counted(sum, "comms", all);
+    if (calm && own > 0) {
+        snprintf(out, size, "%s across nodes, %s of a rank", all, roll_count_text((uint64_t)own, of_rank, CELL));
+    } else {
+        snprintf(out, size, "%s", all);
+    }
+}
+
 void roll_top_heading(const json_t *status, char first[], char second[], size_t size)
 {
     const json_t *run = json_object_get(status, "run"), *sum = json_object_get(status, "summary");
-    char a[CELL], b[CELL], c[CELL], d[CELL], e[CELL], on[CELL];
+    char a[CELL], b[CELL], c[CELL], e[CELL], on[CELL];
     remedies_text(status, on, sizeof(on));
     snprintf(first, size, "rollcall  job %s  restart %s  policy %s  remedies %s", any(run, "job", a),
              any(run, "restart", b), any(run, "policy", c), on);
-    snprintf(second, size, "ranks %s (%s live)  calls %s  communicators %s  findings %s", counted(sum, "ranks", a),
-             counted(sum, "ranks_live", b), counted(sum, "calls", c), counted(sum, "comms", d),
-             counted(sum, "findings", e));
+    const json_t *digests = json_object_get(status, "digests");
+    char rate[CELL + 16] = "", comms[2 * CELL];
+    if (digests != NULL) {
+        snprintf(rate, sizeof(rate), " (%s/s)",
+                 roll_count_text((uint64_t)json_number_value(json_object_get(digests, "calls_per_s")), a, sizeof(a)));
+    }
+    comms_text(sum, digests, comms, sizeof(comms));
+    snprintf(second, size, "ranks %s (%s live)  calls %s%s  communicators %s  findings %s", counted(sum, "ranks", a),
+             counted(sum, "ranks_live", b), counted(sum, "calls", c), rate, comms, counted(sum, "findings", e));
     size_t used = strlen(second);
-    snprintf(second + used, size - used, "  lost %s  incomplete %s", counted(sum, "lost", a),
-             counted(sum, "incomplete", b));
+    bool whole = roll_json_int(sum, "lost", 0) == 0 && roll_json_int(sum, "incomplete", 0) == 0;
+    if (digests == NULL || !whole) {
+        snprintf(second + used, size - used, "  lost %s  incomplete %s", counted(sum, "lost", a),
+                 counted(sum, "incomplete", b));
+    }
     used = strlen(second);
     if (json_is_integer(json_object_get(sum, "step"))) {
         bool learned = strcmp(roll_json_text(sum, "step_source", ""), "learned") == 0;
@@ -144,15 +168,13 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     }
     add_states(status, second, size);
     used = strlen(second);
-    const json_t *digests = json_object_get(status, "digests");
-    if (digests != NULL) {
-        snprintf(second + used, size - used, "  digests (%s calls/s, records %s)",
-                 roll_count_text((uint64_t)json_number_value(json_object_get(digests, "calls_per_s")), a, sizeof(a)),
-                 roll_json_text(digests, "records", "none"));
+    const char *records = roll_json_text(digests, "records", "none");
+    if (strcmp(records, "none") != 0) {
+        snprintf(second + used, size - used, "  records %s", records);
         used = strlen(second);
     }
     if (json_is_false(json_object_get(json_object_get(status, "trace"), "kept"))) {
-        snprintf(second + used, size - used, "  no trace here (agents' --trace)");
+        snprintf(second + used, size - used, "  no trace here");
         used = strlen(second);
     }
     const json_t *losses = json_object_get(status, "losses");

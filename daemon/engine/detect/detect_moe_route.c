@@ -9,49 +9,34 @@
  *   - The splits of a recomputed forward differ from those of the first forward (top-k ties that flip: Automodel
  *     #3140). The peers expect the first ones.
  *
- * Only complete lists are compared: one MOE_SPLIT per member, in order, with no record lost between them. A recomputed
- * forward is compared only where it can repeat only one forward of its step, microbatch and layer. Where several
- * forwards wait to be recomputed (layers or microbatches without numbers), nobody can say which one it repeats.
+ * The rule is trace/route.h, which says what is compared with what.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
+#include "trace/route.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCHES 64u /* microbatches of one layer that may be under way at once (pipelining) */
-
-/* The list of splits that is being read for one layer and microbatch, and the last complete list of a forward. */
 struct split_note {
-    uint32_t step, next; /* `next`: the peer whose split must come next; NO_SEQ: a split is missing */
-    uint16_t microbatch, comm;
-    uint8_t phase;
-    uint32_t pending; /* forwards that have not been recomputed yet */
-    bool known;       /* `forward` and `ticket` are those of the only forward that has not been recomputed */
-    bool compares;    /* the current list is a recomputation, and can only repeat the forward of `forward` */
-    uint64_t buffer;  /* rows of the buffer that is sent; 0 = not known */
-    uint64_t sum;     /* rows of the splits that have come so far */
-    uint64_t hash, forward;
-    uint64_t ticket; /* ticket of the last split of the forward */
+    struct roll_route route;
+    uint64_t ticket; /* of the last split of the newest forward that was whole */
 };
 
 struct moe_route_source {
-    struct split_note *note; /* by layer, BATCHES for each; owned */
+    struct split_note *note; /* by roll_route_place; owned */
     size_t notes;
 };
 STATE_OF_SOURCE(moe_route)
 
 static struct split_note *note_of(struct source *s, const struct roll_record *rec)
 {
-    if (rec->layer == ROLL_LAYER_NONE || rec->layer >= 1024) {
-        return NULL;
-    }
-    struct moe_route_source *t = moe_route_make_source(s);
-    size_t at = (size_t)rec->layer * BATCHES + rec->microbatch % BATCHES;
-    return t && ROLL_GROW_ZERO(t->note, t->notes, at + 1) == 0 ? &t->note[at] : NULL;
+    int64_t at = roll_route_place(rec);
+    struct moe_route_source *t = at >= 0 ? moe_route_make_source(s) : NULL;
+    return t && ROLL_GROW_ZERO(t->note, t->notes, (size_t)at + 1) == 0 ? &t->note[at] : NULL;
 }
 
 /* The split for this peer, in the list whose last split has this ticket; NULL: it is not in the log any more. */
@@ -136,8 +121,8 @@ static void speak(struct roll_engine *e, uint32_t source, const struct roll_reco
         g->phase = rec->phase;
         g->remedy = recompute ? ROLL_REMEDY_ROUTING : ROLL_REMEDY_SPLITS;
         g->words = recompute ? words_recompute : words_split_sum;
-        g->number_of[0] = (uint32_t)n->sum;
-        g->number_of[1] = (uint32_t)n->buffer;
+        g->number_of[0] = (uint32_t)n->route.sum;
+        g->number_of[1] = n->route.buffer;
     }
     gather_add(e, g, m->comm, rec->step, rec->microbatch, rec->layer, &rank, NULL);
     comm_mute_at(e, m->comm, s, rec); /* what follows in this exchange is a consequence */
@@ -145,75 +130,26 @@ static void speak(struct roll_engine *e, uint32_t source, const struct roll_reco
     roll_rankset_fini(&rank);
 }
 
-static void list_whole(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
-                       struct split_note *n)
-{
-    if (rec->phase == ROLL_PHASE_FORWARD) {
-        n->forward = n->hash;
-        n->known = n->pending == 1;
-        n->ticket = ticket;
-        /* UINT32_MAX: the rows may be more than the field can hold */
-        if (n->buffer != 0 && n->buffer != UINT32_MAX && n->sum != n->buffer) {
-            speak(e, source, rec, ROLL_VERDICT_MOE_SPLIT_SUM, n);
-        }
-    } else if (n->compares && n->hash != n->forward) {
-        speak(e, source, rec, ROLL_VERDICT_MOE_RECOMPUTE, n);
-    }
-}
-
-/* MOE_COUNTS has come: a new list begins. */
-static void begin(struct split_note *n, const struct roll_record *rec)
-{
-    if (n->step != rec->step || n->microbatch != rec->microbatch) {
-        n->pending = 0;
-        n->known = false;
-    }
-    if (rec->phase == ROLL_PHASE_FORWARD) {
-        n->pending++;
-        n->known = n->compares = false;
-    } else {
-        n->compares = n->known && n->pending == 1;
-        n->pending -= n->pending > 0;
-        n->known = false;
-    }
-    n->step = rec->step;
-    n->microbatch = rec->microbatch;
-    n->comm = rec->comm;
-    n->phase = rec->phase;
-    n->buffer = rec->group;
-    n->next = 0;
-    n->sum = n->hash = 0;
-}
-
 static void route_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                          bool first)
 {
-    bool phase = rec->phase == ROLL_PHASE_FORWARD || rec->phase == ROLL_PHASE_RECOMPUTE;
-    bool wanted = first && phase && (rec->op == ROLL_OP_MOE_COUNTS || rec->op == ROLL_OP_MOE_SPLIT);
-    struct split_note *n = wanted ? note_of(e->source[source], rec) : NULL;
+    struct split_note *n = first ? note_of(e->source[source], rec) : NULL;
     const struct member *m = n ? source_member(e->source[source], rec->comm) : NULL;
     if (!m || m->comm->size == 0 || m->comm->open) {
         return;
     }
     if (!source_certain(e->source[source], rec)) {
-        *n = (struct split_note){.next = NO_SEQ};
+        roll_route_lost(&n->route);
         return;
     }
-    if (rec->op == ROLL_OP_MOE_COUNTS) {
-        begin(n, rec);
-        return;
+    enum roll_route_says says = roll_route_take(&n->route, rec, m->comm->size);
+    if (says == ROLL_ROUTE_FORWARD || says == ROLL_ROUTE_SPLIT_SUM) {
+        n->ticket = ticket;
     }
-    bool follows = n->step == rec->step && n->microbatch == rec->microbatch && n->phase == rec->phase &&
-                   n->comm == rec->comm && rec->peer >= 0 && (uint32_t)rec->peer == n->next;
-    if (!follows) {
-        n->next = NO_SEQ; /* a split is missing: the list says nothing */
-        return;
-    }
-    n->next++;
-    n->sum += rec->count;
-    n->hash = say_key(n->hash, rec->count, rec->group, (uint64_t)rec->peer);
-    if (n->next == m->comm->size) {
-        list_whole(e, source, rec, ticket, n);
+    if (says == ROLL_ROUTE_SPLIT_SUM) {
+        speak(e, source, rec, ROLL_VERDICT_MOE_SPLIT_SUM, n);
+    } else if (says == ROLL_ROUTE_RECOMPUTE) {
+        speak(e, source, rec, ROLL_VERDICT_MOE_RECOMPUTE, n);
     }
 }
 

@@ -45,6 +45,17 @@ class Jobs(Case):
         self.assertRegex(look, r"^    look   rollcall top   rollcall verdicts   rollcall why   rollcall stacks$")
         self.end(p)
 
+    def test_a_job_that_is_compared_by_digests_tells_when_it_moved(self):
+        p = self.hung("--digest")
+        self.assertTrue(until(lambda: any(job.get("findings") for job in self.jobs())))
+        job = self.jobs()[0]
+        self.assertIsInstance(job["calls_per_s"], float)
+        self.assertGreater(job["last_ns"], 0)
+        top = self.rollcall("top", "--once")
+        self.assertEqual(top.returncode, 0, top.stderr)
+        self.assertLess(len(top.stdout.splitlines()[1]), 160, top.stdout)
+        self.end(p)
+
     def test_each_of_several_jobs_has_the_option_that_picks_it(self):
         p = [self.hung(), self.hung()]
         self.assertTrue(until(lambda: sum(job["ranks_live"] == 4 for job in self.jobs()) == 2))
