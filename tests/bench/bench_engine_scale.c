@@ -259,7 +259,7 @@ static int measure_apart(const struct shape *shape, const struct program *p, str
 int roll_bench_engine_scale(json_t *out, FILE *table)
 {
     json_t *figures = json_array();
-    const char *only = getenv("ROLL_BENCH_RANKS"); /* one size of job alone, for a profile */
+    const char *only = getenv("ROLL_BENCH_RANKS");       /* one size of job alone, for a profile */
     const char *only_apart = getenv("ROLL_BENCH_APART"); /* likewise, one distance alone */
     for (size_t i = 0; i < KINDS(ranks_of); i++) {
         for (size_t k = 0; k < KINDS(apart_of); k++) {
