@@ -5,6 +5,7 @@
  * A table of functions by operation was rejected: the path of a collective is the engine's speed, and the compiler sees
  * through it only where the calls stand in one place.
  */
+#include "daemon/engine/ahead.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/moe.h"
 
@@ -478,57 +479,6 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     }
 }
 
-/* A batch of records asks for the memory that each record needs so many records before its turn: first for the places
- * of its rank, then for what these point to. The first records of a batch are asked for together. */
-#define AHEAD_PLACE 8u
-#define AHEAD_SLOT  5u
-
-ASKS_MEMORY void ask_place(const struct source *s, const struct roll_record *rec)
-{
-    const struct comm *c = source_comm(s, rec->comm);
-    if (c) {
-        __builtin_prefetch(c, 1);
-        __builtin_prefetch((const char *)c + CACHE_LINE, 1);
-        __builtin_prefetch(source_member(s, rec->comm), 1);
-    }
-    if (rec->stream < s->queues) {
-        __builtin_prefetch(&s->queue[rec->stream], 1);
-    }
-    if (s->log) {
-        const char *entry = (const char *)&s->log[roll_seal_ticket(rec->seal) & s->log_mask];
-        __builtin_prefetch(entry, 1);
-        __builtin_prefetch(entry + CACHE_LINE, 1);
-    }
-}
-
-ASKS_MEMORY void ask_slot(const struct source *s, const struct roll_record *rec)
-{
-    const struct comm *c = source_comm(s, rec->comm);
-    if (c) {
-        __builtin_prefetch(comm_slot(c, rec->seq), 1);
-    }
-}
-
-ASKS_MEMORY void ask_first(const struct source *s, const struct roll_record *recs, size_t n)
-{
-    for (size_t i = 0; i < n && i < AHEAD_PLACE; i++) {
-        ask_place(s, &recs[i]);
-    }
-    for (size_t i = 0; i < n && i < AHEAD_SLOT; i++) {
-        ask_slot(s, &recs[i]);
-    }
-}
-
-ASKS_MEMORY void ask_ahead(const struct source *s, const struct roll_record *recs, size_t left)
-{
-    if (left > AHEAD_PLACE) {
-        ask_place(s, &recs[AHEAD_PLACE]);
-    }
-    if (left > AHEAD_SLOT) {
-        ask_slot(s, &recs[AHEAD_SLOT]);
-    }
-}
-
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
 {
     if (source >= e->sources) {
@@ -540,9 +490,9 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     for (size_t at = 64; at < offsetof(struct source, thread) + 64; at += 64) {
         __builtin_prefetch((const char *)s + at, 1);
     }
-    ask_first(s, recs, n);
+    ahead_first(s, recs, n);
     for (size_t i = 0; i < n; i++) {
-        ask_ahead(s, &recs[i], n - i);
+        ahead_next(s, &recs[i], n - i);
         if (!news && roll_op_class(recs[i].op) !=
                          ROLL_CLASS_POLL) { /* polls are no news: a watchdog that polls says nothing of its rank */
             news = true;

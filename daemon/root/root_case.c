@@ -21,9 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOLD_MOST  (60000 * ROLL_MS) /* between two cases, after some that found nothing new */
-#define TRIM_RINGS 1024u             /* the engine of so many is worth the time that it takes to give its memory back */
-#define STAGE_MOST (512u << 20)      /* bytes of frames that are kept until all have sent theirs */
+#define TRIM_RINGS 1024u        /* the engine of so many is worth the time that it takes to give its memory back */
+#define STAGE_MOST (512u << 20) /* bytes of frames that are kept until all have sent theirs */
 
 static void clear_stage(struct roll_digested *d)
 {
@@ -61,7 +60,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     d->feed = roll_feed_new(&config, run->job, run->restart);
     if (!d->feed) {
         roll_log(ROLL_LOG_ERROR, "root: %s.%u: no memory to judge what does not agree", run->job, run->restart);
-        d->held_until_ns = now + HOLD_MOST;
+        d->held_until_ns = now + ROLL_CASE_HOLD_MOST_NS;
         return;
     }
     roll_engine_expect(roll_feed_engine(d->feed), root->o.expected);

@@ -122,9 +122,10 @@ static inline void roll_digested_renew(struct digested_ring *r)
     r->begun = r->all = r->aside = r->cut = r->lacks = false;
 }
 
-#define ROLL_CASE_NAMED   256u             /* where so many communicators are hinted at, the whole job is concerned */
-#define ROLL_CASE_SCOPED  3u               /* so often a case is widened by what turns out; then everybody is asked */
-#define ROLL_CASE_HOLD_NS (1000 * ROLL_MS) /* after a case that found something no other one is opened for so long */
+#define ROLL_CASE_NAMED        256u /* where so many communicators are hinted at, the whole job is concerned */
+#define ROLL_CASE_SCOPED       3u   /* so often a case is widened by what turns out; then everybody is asked */
+#define ROLL_CASE_HOLD_NS      (1000 * ROLL_MS)  /* behind a case that found something the next one waits so long, */
+#define ROLL_CASE_HOLD_MOST_NS (60000 * ROLL_MS) /* and behind some that found nothing new at most so long */
 /* Where ranks stand, others will stand soon, and are asked together with them. */
 #define ROLL_CASE_GATHER_NS (300 * ROLL_MS)
 

@@ -9,11 +9,10 @@
  */
 #include "daemon/root/root_digest.h"
 
-#define HINTS     (4 * ROLL_CASE_NAMED) /* that are kept; of so many communicators everybody is asked anyway */
-#define SEEN_NS   (1000 * ROLL_MS)      /* the open case has been sent the records behind a hint by then */
-#define HOLD_MOST (60000 * ROLL_MS)     /* between two cases, after some that found nothing new */
-#define STILL_NS  (2000 * ROLL_MS)
-#define TIMES     2u /* a case is begun anew so many times as late as its records took to come, at the earliest */
+#define HINTS    (4 * ROLL_CASE_NAMED) /* that are kept; of so many communicators everybody is asked anyway */
+#define SEEN_NS  (1000 * ROLL_MS)      /* the open case has been sent the records behind a hint by then */
+#define STILL_NS (2000 * ROLL_MS)
+#define TIMES    2u /* a case is begun anew so many times as late as its records took to come, at the earliest */
 
 bool roll_hint_is_urgent(const struct roll_digest_hint *h)
 {
@@ -37,6 +36,13 @@ static bool any_cut(const struct roll_digested *d)
         cut = d->ring[i].cut;
     }
     return cut;
+}
+
+/* What finds nothing new is looked at less and less often. */
+static uint64_t next_pause(uint64_t last_ns, bool news)
+{
+    uint64_t longer = 2 * last_ns < ROLL_CASE_HOLD_MOST_NS ? 2 * last_ns : ROLL_CASE_HOLD_MOST_NS;
+    return news ? ROLL_CASE_HOLD_NS : longer;
 }
 
 /* One of the last cases was about this communicator. */
@@ -127,8 +133,7 @@ bool roll_hints_redo(struct roll_digested *d, uint64_t now)
     if (!d->fed || !((d->elsewhere && open > pause) || (d->unseen && open > d->redo_ns && open > pause))) {
         return false;
     }
-    /* What finds nothing new is begun anew less and less often. */
-    d->redo_ns = d->engine_news ? ROLL_CASE_HOLD_NS : 2 * d->redo_ns < HOLD_MOST ? 2 * d->redo_ns : HOLD_MOST;
+    d->redo_ns = next_pause(d->redo_ns, d->engine_news);
     if (d->unseen && open > SEEN_NS) { /* what was hinted at before has been looked at: only what came since is asked */
         size_t keep = 0;
         for (size_t i = 0; i < d->hints.hints; i++) {
@@ -161,7 +166,7 @@ void roll_hints_close(struct roll_digested *d, uint64_t now)
 {
     bool late = d->late.hints > 0 && (now - d->late_ns <= SEEN_NS || any_cut(d));
     size_t keep = 0;
-    d->hold_ns = d->news ? ROLL_CASE_HOLD_NS : 2 * d->hold_ns < HOLD_MOST ? 2 * d->hold_ns : HOLD_MOST;
+    d->hold_ns = next_pause(d->hold_ns, d->news);
     d->held_until_ns = now + d->hold_ns;
     d->closed_ns = now;
     if (d->news) {

@@ -236,21 +236,33 @@ static void a_wrong_call_far_back_is_told_with_its_place_and_then_judged(void **
     node_told_fini(&told);
 }
 
+/* What is said of a job's traces, and of its digests at first sight. */
+static void look_once(const struct job *j, struct node_told *want, struct node_told *told)
+{
+    record(j);
+    node_told_of_traces(want, j->nodes, false);
+    (void)digest_all(j, 0, NULL);
+    node_told_of_digests(told, j->nodes, 1, false);
+}
+
+/* Both say the same, and nothing is not known. */
+static void expect_same(struct node_told *want, struct node_told *told)
+{
+    assert_true(node_told_equal(want, told));
+    assert_string_equal(told->unreached, "[]");
+    node_told_fini(want);
+    node_told_fini(told);
+}
+
 static void a_wrong_call_among_ranks_of_one_node_goes_along_at_once(void **state)
 {
     (void)state;
     struct job j = {
         .nodes = NODES, .ranks = RANKS, .steps = 20000, .wrong_rank = 3, .wrong_comm = 2, .wrong_seq = 9000};
     struct node_told want, told;
-    record(&j);
-    node_told_of_traces(&want, NODES, false);
-    (void)digest_all(&j, 0, NULL);
-    node_told_of_digests(&told, NODES, 1, false);
+    look_once(&j, &want, &told);
     assert_int_equal(told.n, 1);
-    assert_true(node_told_equal(&want, &told));
-    assert_string_equal(told.unreached, "[]");
-    node_told_fini(&want);
-    node_told_fini(&told);
+    expect_same(&want, &told);
 }
 
 static void a_rank_that_is_far_behind_is_found_by_a_second_look(void **state)
@@ -273,10 +285,7 @@ static void a_rank_that_is_far_behind_is_found_by_a_second_look(void **state)
     (void)digest_all(&j, 1, &at);
     node_told_of_digests(&told, NODES, 2, false);
     node_told_print("digests", &told);
-    assert_true(node_told_equal(&want, &told));
-    assert_string_equal(told.unreached, "[]");
-    node_told_fini(&want);
-    node_told_fini(&told);
+    expect_same(&want, &told);
 }
 
 static void a_very_long_run_is_bisected(void **state)
@@ -315,15 +324,9 @@ static void a_place_whose_finding_is_told_is_not_called_unknown(void **state)
     (void)state;
     struct job j = {.nodes = NODES, .ranks = RANKS, .steps = 2000, .wrong_rank = 5, .wrong_comm = 1, .wrong_seq = 1790};
     struct node_told want, told;
-    record(&j);
-    node_told_of_traces(&want, NODES, false);
-    (void)digest_all(&j, 0, NULL);
-    node_told_of_digests(&told, NODES, 1, false);
+    look_once(&j, &want, &told);
     expect(&told, ROLL_VERDICT_COUNT_MISMATCH, WORLD, 1790, 5);
-    assert_true(node_told_equal(&want, &told));
-    assert_string_equal(told.unreached, "[]");
-    node_told_fini(&want);
-    node_told_fini(&told);
+    expect_same(&want, &told);
 }
 
 /* Behind the newest records in any case, or in them, or so far back that they are in no memory. */

@@ -148,6 +148,21 @@ static void close_stage(struct stage *s)
     zmq_ctx_term(s->context);
 }
 
+/* The relay has asked this agent to begin again. */
+static void expect_begin_again(const struct got *got)
+{
+    assert_int_equal(got->head.type, ROLL_FRAME_WELCOME);
+    assert_non_null(memmem(got->payload, got->head.payload, "true", 4));
+}
+
+static void close_all(struct stage *s, struct agent *one, struct agent *two, struct synth *rank)
+{
+    zmq_close(one->socket);
+    zmq_close(two->socket);
+    synth_close(rank);
+    close_stage(s);
+}
+
 static void test_frames_of_rings(void **state)
 {
     (void)state;
@@ -205,12 +220,8 @@ static void test_frames_of_rings(void **state)
     do {
         agent_takes(&one, &got);
     } while (got.head.type == ROLL_FRAME_HEARTBEAT);
-    assert_int_equal(got.head.type, ROLL_FRAME_WELCOME);
-    assert_non_null(memmem(got.payload, got.head.payload, "true", 4));
-    zmq_close(one.socket);
-    zmq_close(two.socket);
-    synth_close(&rank);
-    close_stage(&s);
+    expect_begin_again(&got);
+    close_all(&s, &one, &two, &rank);
 }
 
 #define KEY 0x1000u
@@ -384,12 +395,8 @@ static void test_runs_are_bounded_and_forgotten(void **state)
     agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = stream + 3}, &status,
                 sizeof(status));
     agent_takes(&one, &got);
-    assert_int_equal(got.head.type, ROLL_FRAME_WELCOME);
-    assert_non_null(memmem(got.payload, got.head.payload, "true", 4));
-    zmq_close(one.socket);
-    zmq_close(two.socket);
-    synth_close(&rank);
-    close_stage(&s);
+    expect_begin_again(&got);
+    close_all(&s, &one, &two, &rank);
 }
 
 int main(void)

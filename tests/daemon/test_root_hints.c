@@ -1,0 +1,189 @@
+/*
+ * test_root_hints.c: when a case is opened for what is hinted at, and when the open one is begun anew: the clock is a
+ * number here, so each pause is held to the nanosecond.
+ */
+#include "tests/trace/cmocka_all.h"
+
+#include "daemon/root/root_digest.h"
+
+#include <stdlib.h>
+
+#define A UINT64_C(0xa) /* communicators */
+#define B UINT64_C(0xb)
+#define S (1000 * ROLL_MS)
+
+static struct roll_digested *d;
+static struct roll_digest up;
+
+static int set_up(void **state)
+{
+    (void)state;
+    d = calloc(1, sizeof(*d));
+    up = (struct roll_digest){.hints = 0};
+    d->hold_ns = d->redo_ns = ROLL_CASE_HOLD_NS; /* as a run begins */
+    d->sum = roll_sum_new(&(struct roll_sum_config){.stand_ns = 250 * ROLL_MS});
+    return d->sum ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    roll_sum_destroy(&d->sum);
+    roll_digest_fini(&d->hints);
+    roll_digest_fini(&d->late);
+    roll_digest_fini(&up);
+    roll_map_fini(&d->past);
+    free(d->ring);
+    free(d);
+    return 0;
+}
+
+static void hinted(uint64_t key, enum roll_digest_why why, uint64_t now)
+{
+    roll_digest_clear(&up);
+    roll_digest_add_hint(&up, key, why, 64);
+    roll_hints_note(d, &up, now);
+}
+
+/* A case about what waits is opened, fed and closed, each at once. */
+static void case_at(uint64_t now, bool news)
+{
+    roll_hints_open(d);
+    d->number++;
+    d->news = news;
+    roll_hints_close(d, now);
+    d->number = 0;
+    roll_digest_clear(&d->hints);
+    d->pending = false;
+}
+
+static void test_a_wrong_call_is_looked_at_at_once_and_who_stands_after_the_others(void **state)
+{
+    (void)state;
+    hinted(A, ROLL_HINT_QUIET, 10 * S);
+    assert_false(roll_hints_due(d, 10 * S + ROLL_CASE_GATHER_NS - 1, false));
+    assert_true(roll_hints_due(d, 10 * S + ROLL_CASE_GATHER_NS, false));
+    assert_true(roll_hints_due(d, 10 * S, true)); /* nobody is to be gathered where all are asked anyway */
+    hinted(A, ROLL_HINT_DIFFERS, 10 * S);
+    assert_true(roll_hints_due(d, 10 * S, false));
+}
+
+/* The pause is 1 s behind news, then 2, 4 ... 60 s. */
+static void test_cases_that_find_nothing_new_come_less_and_less_often(void **state)
+{
+    (void)state;
+    static const uint64_t pause_s[] = {1, 2, 4, 8, 16, 32, 60, 60};
+    uint64_t now = 10 * S;
+    for (size_t i = 0; i < sizeof(pause_s) / sizeof(pause_s[0]); i++) {
+        hinted(A, ROLL_HINT_QUIET, now);
+        case_at(now, i == 0);
+        hinted(A, ROLL_HINT_QUIET, now);
+        assert_false(roll_hints_due(d, now + pause_s[i] * S - 1, true));
+        now += pause_s[i] * S;
+        assert_true(roll_hints_due(d, now, true));
+    }
+    hinted(A, ROLL_HINT_QUIET, now);
+    case_at(now, true);
+    hinted(A, ROLL_HINT_QUIET, now);
+    assert_false(roll_hints_due(d, now + S - 1, true));
+    assert_true(roll_hints_due(d, now + S, true));
+}
+
+static void test_a_pause_is_for_what_it_was_about(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    for (int i = 0; i < 4; i++) { /* the next pause for A is long */
+        hinted(A, ROLL_HINT_DIFFERS, now);
+        case_at(now, false);
+    }
+    assert_true(d->held_until_ns - now >= 4 * S);
+    hinted(A, ROLL_HINT_DIFFERS, now);
+    assert_false(roll_hints_due(d, now + ROLL_CASE_HOLD_NS - 1, true));
+    assert_true(roll_hints_due(d, now + ROLL_CASE_HOLD_NS, true));
+    hinted(B, ROLL_HINT_QUIET, now); /* who stands elsewhere waits with the others */
+    assert_false(roll_hints_due(d, now, true));
+    hinted(B, ROLL_HINT_DIFFERS, now);
+    assert_true(roll_hints_due(d, now, true));
+}
+
+/* Records of A are here, and came within `took`. */
+static void open_about_a(uint64_t now, uint64_t took)
+{
+    hinted(A, ROLL_HINT_DIFFERS, now);
+    roll_hints_open(d);
+    d->number = 1;
+    d->opened_ns = now;
+    d->fed_ns = now + took;
+    d->fed = true;
+}
+
+static void test_a_case_that_does_not_see_a_wrong_call_is_begun_anew(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    d->scoped = true;
+    open_about_a(now, 500 * ROLL_MS);
+    hinted(A, ROLL_HINT_DIFFERS, now + 600 * ROLL_MS); /* it has been asked for */
+    assert_false(roll_hints_redo(d, now + 100 * S));
+    hinted(B, ROLL_HINT_DIFFERS, now + 600 * ROLL_MS);
+    assert_false(roll_hints_redo(d, now + S)); /* twice as long as its records took */
+    assert_true(roll_hints_redo(d, now + S + 1));
+    assert_true(roll_case_is_hinted(d, B));
+}
+
+static void test_what_a_cut_rank_has_called_is_looked_at_less_and_less_often(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    d->ring = calloc(1, sizeof(*d->ring));
+    d->rings = 1;
+    open_about_a(now, 0);
+    d->redo_ns = ROLL_CASE_HOLD_NS;
+    hinted(A, ROLL_HINT_DIFFERS, now + S / 2);
+    assert_false(roll_hints_redo(d, now + 100 * S)); /* nobody was cut: the engine has seen it */
+    d->ring[0].cut = true;
+    hinted(A, ROLL_HINT_DIFFERS, now + S / 2);
+    assert_false(roll_hints_redo(d, now + S));
+    assert_true(roll_hints_redo(d, now + S + 1));
+    assert_int_equal(d->redo_ns, 2 * S);
+    d->engine_news = true;
+    assert_true(roll_hints_redo(d, now + 3 * S));
+    assert_int_equal(d->redo_ns, ROLL_CASE_HOLD_NS);
+}
+
+/* That a rank was cut is heard of behind the hint: what nobody has looked at waits for the next case. */
+static void test_what_a_case_has_not_seen_waits_for_the_next(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    d->ring = calloc(1, sizeof(*d->ring));
+    d->rings = 1;
+    open_about_a(now, 0);
+    hinted(A, ROLL_HINT_DIFFERS, now + S);
+    roll_hints_close(d, now + S + S / 2);
+    assert_true(d->pending && d->urgent);
+    assert_true(roll_case_is_hinted(d, A));
+
+    roll_hints_open(d); /* the same, but the hint is old and nobody was cut */
+    roll_digest_clear(&d->hints);
+    open_about_a(now, 0);
+    hinted(A, ROLL_HINT_DIFFERS, now + S);
+    roll_hints_close(d, now + 3 * S);
+    assert_false(d->pending);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_wrong_call_is_looked_at_at_once_and_who_stands_after_the_others, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_cases_that_find_nothing_new_come_less_and_less_often, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_pause_is_for_what_it_was_about, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_case_that_does_not_see_a_wrong_call_is_begun_anew, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_cut_rank_has_called_is_looked_at_less_and_less_often, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_case_has_not_seen_waits_for_the_next, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
