@@ -96,7 +96,7 @@ class Docs(unittest.TestCase):
                     continue
                 with self.subTest(option=name, mode=mode):
                     r = subprocess.run([DAEMON, f"--{mode}", f"--{name}", *([values.get(name, "1")] if wants else [])],
-                                       capture_output=True, text=True, timeout=300)
+                                       capture_output=True, text=True, timeout=60)
                     self.assertEqual(r.returncode, 2, r.stderr)
                     self.assertRegex(r.stderr, rf"^rollcalld: --{name} is .*, not to --{mode}")
         self.assertEqual(seen, judges | own["agent"] | own["relay"] | set(own) | everybody)
