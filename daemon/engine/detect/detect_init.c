@@ -169,10 +169,6 @@ static void count_calls(const struct roll_engine *e, const struct source *s, con
             (void)roll_rankset_add(&a->inside, e->source[i]->world);
         }
     }
-    for (uint32_t i = 0; i < e->sources; i++) {
-        const struct source *o = e->source[i];
-        a->unsure = a->unsure || (o->unheard && source_alive(o) && !roll_rankset_has(&a->inside, o->world));
-    }
     size_t inside = roll_rankset_count(&a->inside);
     a->unseen = rec->count > inside ? (uint32_t)rec->count - (uint32_t)inside : 0;
 }

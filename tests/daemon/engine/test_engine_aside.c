@@ -45,6 +45,30 @@ static void unjoined(struct sim *sim)
     scene_creation(sim, all, 3, 4);
 }
 
+/* The same, and the definitions of the communicator are lost: who is inside is known by the numbers of creations. */
+static void undefined(struct sim *sim)
+{
+    unjoined(sim);
+    for (uint32_t r = 0; r < 3; r++) {
+        struct sim_event *define = &sim->rank[r].event[sim->rank[r].events - 2];
+        assert_int_equal(define->kind, SIM_DEFINE);
+        *define = (struct sim_event){.kind = SIM_PASS};
+    }
+}
+
+/* One rank waits for another in the creation of a communicator of two: rank 3 may be that one. */
+static void unjoined_part(struct sim *sim)
+{
+    scene_creation(sim, all, 1, 2);
+}
+
+/* The same without definitions. */
+static void undefined_part(struct sim *sim)
+{
+    unjoined_part(sim);
+    sim->rank[0].event[sim->rank[0].events - 2] = (struct sim_event){.kind = SIM_PASS};
+}
+
 /* All stand in one call. */
 static void stuck(struct sim *sim)
 {
@@ -81,9 +105,15 @@ static const struct row {
     void (*play)(struct sim *sim);
     bool said; /* something is said of it when all are heard */
 } rows[] = {
-    {"a call is not made", absent, true},       {"a rank is blocked elsewhere", blocked, true},
-    {"a member does not join", unjoined, true}, {"all stand in one call", stuck, true},
-    {"a message is not sent", unsent, true},    {"a member aborts alone", aborted, true},
+    {"a call is not made", absent, true},
+    {"a rank is blocked elsewhere", blocked, true},
+    {"a member does not join", unjoined, true},
+    {"a member does not join, undefined", undefined, true},
+    {"a member of two does not join", unjoined_part, true},
+    {"a member of two does not join, undefined", undefined_part, true},
+    {"all stand in one call", stuck, true},
+    {"a message is not sent", unsent, true},
+    {"a member aborts alone", aborted, true},
 };
 
 enum sight { HEARD, ASIDE, SILENT };
