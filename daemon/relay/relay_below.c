@@ -219,8 +219,11 @@ static void about_ring(struct roll_relay *r, struct relay_child *child, const st
     }
     r->run[ring->run].heard_ns = now;
     if (frame->head.type == ROLL_FRAME_DIGEST) {
-        if (take_digest(r, child, ring, frame, now) != 0) {
-            roll_relay_refuse(r, child, "a digest has parts that cannot be");
+        int err = take_digest(r, child, ring, frame, now);
+        if (err) {
+            roll_relay_refuse(r, child,
+                              err == ROLL_E_VERSION ? "a digest is of another release: use one release on all nodes"
+                                                    : "a digest has parts that cannot be");
         }
         return;
     }

@@ -48,8 +48,11 @@ static void tell(struct roll_digest *d, int form_at)
     roll_digest_fini(d);
 }
 
-static void begin(void)
+/* program: what the socket of the test says it is. */
+static void begin_as(const char *program)
 {
+    char hello[128];
+    snprintf(hello, sizeof(hello), "{\"agent\":\"%s\",\"host\":\"liar\",\"pid\":1,\"dir\":\"/liar\"}", program);
     snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
     root = DAEMON("root.err", NULL, "--root", "--digest", "--listen", where);
     assert_true(root > 0);
@@ -59,10 +62,14 @@ static void begin(void)
     agent = roll_net_dealer(context, NULL, "liar/1", 0);
     seq = 0;
     assert_int_equal(zmq_connect(agent, where), 0);
-    static const char hello[] = "{\"host\":\"liar\",\"pid\":1,\"dir\":\"/liar\"}";
     send_frame((struct roll_frame_head){.type = ROLL_FRAME_HELLO}, hello, strlen(hello));
     send_frame((struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = stream}, rank.ring.header,
                ROLL_RING_HEADER_BYTES);
+}
+
+static void begin(void)
+{
+    begin_as("rollcalld");
 }
 
 static void end(void)
@@ -86,6 +93,32 @@ static void nothing_is_said(roll_client_t *client)
     json_t *all = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1);
     assert_int_equal(json_array_size(json_object_get(all, "verdicts")), 0);
     json_decref(all);
+}
+
+/* A relay of another release, by the form of its digests and by the size of its windows, is refused as an agent is: one
+ * line says what to do, each digest counts, and nothing is judged by them. */
+static void test_a_relay_of_another_release_is_refused(void **state)
+{
+    (void)state;
+    begin_as(ROLL_NET_RELAY);
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == 1));
+    struct roll_digest d = {0};
+    for (int at = 0; at <= 2; at += 2) {
+        roll_digest_add_front(&d,
+                              &(struct roll_digest_front){.key = KEY, .size = 2, .members = 1, .low = 9, .high = 9});
+        roll_digest_add_hint(&d, KEY, ROLL_HINT_DIFFERS, 0);
+        tell(&d, at);
+        assert_true(HARNESS_UNTIL(digests(client, "refused") == 1 + at / 2));
+    }
+    assert_int_equal(digests(client, "fronts"), 0);
+    assert_int_equal(digests(client, "hints"), 0);
+    assert_int_equal(digests(client, "opened"), 0);
+    assert_true(harness_logged("root.err", "a digest of the relay on liar is refused"));
+    assert_true(harness_logged("root.err", "use one release on all nodes"));
+    nothing_is_said(client);
+    roll_client_destroy(&client);
+    end();
 }
 
 /* Each of these is refused, counted, and changes nothing. */
@@ -148,6 +181,7 @@ static void test_a_hint_that_nothing_bears_out_is_no_verdict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_relay_of_another_release_is_refused, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_is_refused_and_counted, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_hint_that_nothing_bears_out_is_no_verdict, harness_set_up,
                                         harness_tear_down),

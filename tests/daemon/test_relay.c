@@ -340,6 +340,51 @@ static void test_who_speaks_for_others_is_refused(void **state)
     close_stage(&s);
 }
 
+/* Two of another release, by the form of their digests and by the size of their windows: what they tell is no part of
+ * the sum, and it is said why. What one of this release tells goes on. */
+static void test_another_release_is_refused_and_told(void **state)
+{
+    (void)state;
+    static struct stage s;
+    static struct synth rank[2];
+    struct agent old, one;
+    struct roll_digest d = {0};
+    int rings = 0;
+    open_stage(&s);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(synth_open(&rank[i], harness_path("."), "job", i, 4, 0), 0);
+    }
+    come(&s, &old, "old", 100);
+    come(&s, &one, "one", 100);
+    agent_sends(&old, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = rank[0].ring.header->epoch},
+                rank[0].ring.header, ROLL_RING_HEADER_BYTES);
+    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = rank[1].ring.header->epoch},
+                rank[1].ring.header, ROLL_RING_HEADER_BYTES);
+    for (int at = 0; at <= 2; at += 2) { /* the version, the size of windows */
+        uint8_t bytes[4096];
+        struct roll_digest_cursor cursor = {0};
+        roll_digest_add_front(
+            &d, &(struct roll_digest_front){.key = KEY, .size = 4, .members = 1, .low = 900, .high = 900});
+        size_t n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
+        bytes[at] ^= 0x40;
+        agent_sends(
+            &old,
+            (struct roll_frame_head){.type = ROLL_FRAME_DIGEST, .stream = rank[0].ring.header->epoch, .first = 10},
+            bytes, n);
+        roll_digest_fini(&d);
+    }
+    assert_true(harness_logged("relay.err", "the agent on old is refused: a digest is of another release"));
+    roll_digest_add_front(&d, &(struct roll_digest_front){.key = KEY, .size = 4, .members = 1, .low = 7, .high = 7});
+    agent_digests(&one, rank[1].ring.header->epoch, &d);
+    root_takes_digest(&s, &d, &rings);
+    assert_int_equal(d.fronts, 1);
+    assert_int_equal(d.front[0].members, 1);
+    assert_int_equal(d.front[0].high, 7);
+    roll_digest_fini(&d);
+    synth_close(&rank[1]);
+    close_all(&s, &old, &one, &rank[0]);
+}
+
 /* Announces a ring of another run, and says whether its process lives. */
 static void announce(struct agent *a, const struct synth *rank, uint64_t i, enum roll_proc_state proc)
 {
@@ -406,6 +451,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_new_root_is_told_when_it_knows_the_rings, harness_set_up,
                                         harness_tear_down),
         cmocka_unit_test_setup_teardown(test_who_speaks_for_others_is_refused, harness_set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_another_release_is_refused_and_told, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_runs_are_bounded_and_forgotten, harness_set_up, harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
