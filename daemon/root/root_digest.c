@@ -363,8 +363,11 @@ bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now)
     }
     if (!roll_run_live(run)) {
         roll_digested_look(root, run, now, true);
-    } else if (d->number == 0 && d->pending && d->urgent) { /* where somebody stands, patience is what is lacking */
-        roll_case_open(root, run, now);
+    } else if (d->number == 0) {
+        hear_digests(root, run, now, false); /* what has come since the last look */
+        if (d->pending && d->urgent) {       /* where somebody stands, patience is what is lacking */
+            roll_case_open(root, run, now);
+        }
     }
     return roll_digested_waits(run);
 }
