@@ -143,7 +143,10 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, si
     }
     memset(d->calls + before, 0, (d->calls_room - before) * sizeof(*d->calls));
     uint64_t known = d->calls[peer->place]; /* 0: the first word of this agent, which may be about calls of long ago */
-    d->moved_ns = known != 0 && frame->head.first > known ? roll_real_ns() : d->moved_ns;
+    if (known != 0 && frame->head.first > known) {
+        d->moved_ns = roll_real_ns();
+        d->still_since_ns = now;
+    }
     d->calls[peer->place] = frame->head.first;
     d->told_ns = now;
     roll_digest_clear(&d->came);
@@ -234,7 +237,7 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (d->wider && d->again < AGAIN && (last || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
         d->again++;
         roll_case_open(root, run, now);
-    } else if (roll_hints_redo(d, now)) {
+    } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
         roll_case_open(root, run, now);
     }
 }
