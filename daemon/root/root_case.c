@@ -21,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIM_RINGS    1024u        /* the engine of so many is worth the time that it takes to give its memory back */
+#define TRIM_RINGS                                                                                                     \
+    1024u /* the frames and the engine of so many are worth the time that it takes to give their memory back */
 #define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
 #define TOLD_NS       (1000 * ROLL_MS)
 #define QUIET_MOST_NS (60000 * ROLL_MS)
@@ -205,6 +206,9 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
         }
     }
     clear_stage(d);
+    if (d->rings >= TRIM_RINGS) {
+        malloc_trim(0);
+    }
     while (quiet > 0) {
         quiet -= quiet < QUIET_STEP_NS ? quiet : QUIET_STEP_NS;
         (void)roll_feed_tick(d->feed, run->clock.engine_ns - quiet);
