@@ -10,6 +10,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
 #include "daemon/digest/like.h"
+#include "daemon/digest/points.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,14 +42,17 @@ struct level {
     struct cell *cell; /* owned */
     size_t cells, room;
     struct first first[OPEN];
+    struct roll_points points;
     uint64_t sum[ROLL_DIGEST_CLASSES];   /* of messages: of all cells */
     uint64_t known[ROLL_DIGEST_CLASSES]; /* what the sums were when somebody was told that they are not zero */
     uint64_t low_since_ns, sums_since_ns;
     uint64_t hash;
     uint32_t size, members, low, high;
-    uint32_t judged; /* windows below it are done or passed on */
-    uint32_t stands; /* that the last member stands at this call has been told; its number + 1 */
-    uint32_t alike;  /* the same of all members, at one call and not alike */
+    uint32_t judged;   /* windows below it are done or passed on */
+    uint32_t pointed;  /* how far the first member was when a check point was passed on */
+    uint32_t differed; /* the window in which calls were told of as different last; its number + 1 */
+    uint32_t stands;   /* that the last member stands at this call has been told; its number + 1 */
+    uint32_t alike;    /* the same of all members, at one call and not alike */
     bool differs, moved, sums_moved;
     bool told; /* the level above believes that it has to judge this communicator */
 };
@@ -184,6 +188,29 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
     return 0;
 }
 
+/* Calls in this window differ. That is told once, by the first check point that shows it or by the whole window. */
+static void differ(struct roll_sum *sum, struct level *c, uint32_t window)
+{
+    if (c->differed != window + 1) {
+        c->differed = window + 1;
+        hint(sum, c->key, ROLL_HINT_DIFFERS, window * ROLL_DIGEST_WINDOW);
+    }
+}
+
+static int take_point(struct roll_sum *sum, const struct cell *cell, struct level *c,
+                      const struct roll_digest_window *w)
+{
+    uint64_t at = (uint64_t)w->window * ROLL_DIGEST_WINDOW + w->calls;
+    if (w->calls >= ROLL_DIGEST_WINDOW || at > cell->ahead) { /* nobody has come so far */
+        sum->figures.refused++;
+        return ROLL_E_ARG;
+    }
+    if (roll_points_take(&c->points, (uint32_t)at, w->hash)) {
+        differ(sum, c, w->window);
+    }
+    return 0;
+}
+
 /* A window far behind what the child's fronts say is made up, and would take the place of those that will come. */
 static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_digest_window *w)
 {
@@ -196,6 +223,9 @@ static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_d
         sum->figures.refused++;
         return ROLL_E_ARG;
     }
+    if (w->calls != 0) {
+        return take_point(sum, cell, c, w);
+    }
     struct first *first = &c->first[w->window % OPEN];
     if (first->window > w->window + 1) {
         sum->figures.late++;
@@ -204,7 +234,7 @@ static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_d
         c->moved = true;
     } else if (first->hash != w->hash && !first->differs) {
         first->differs = true;
-        hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
+        differ(sum, c, w->window);
     }
     return 0;
 }
@@ -365,6 +395,15 @@ static void pass_on(struct level *c, struct roll_digest *up)
                 up, &(struct roll_digest_window){.key = c->key, .hash = first->hash, .window = c->judged});
         }
     }
+    /* That of the first member, also where others come later: they are compared with it here. */
+    const struct roll_point *point = c->moved ? roll_points_roundest(&c->points, c->pointed, c->high) : NULL;
+    if (point) {
+        roll_digest_add_window(up, &(struct roll_digest_window){.key = c->key,
+                                                                .hash = point->hash,
+                                                                .window = point->at / ROLL_DIGEST_WINDOW,
+                                                                .calls = point->at % ROLL_DIGEST_WINDOW});
+        c->pointed = c->high;
+    }
     if (c->moved) {
         roll_digest_add_front(up, &(struct roll_digest_front){.key = c->key,
                                                               .hash = c->hash,
@@ -452,6 +491,7 @@ void roll_sum_again(roll_sum_t *sum)
         struct level *c = &sum->level[i];
         c->moved = c->sums_moved = true;
         c->judged = c->judged > OPEN ? c->judged - OPEN : 0;
+        c->pointed = c->high - c->high % ROLL_DIGEST_WINDOW;
     }
     roll_likes_again(&sum->likes);
     roll_shares_again(&sum->shares);
