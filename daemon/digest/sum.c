@@ -50,7 +50,7 @@ struct level {
     uint32_t size, members, low, high;
     uint32_t judged;   /* windows below it are done or passed on */
     uint32_t pointed;  /* how far the first member was when a check point was passed on */
-    uint32_t differed; /* the window in which calls were told of as different last; its number + 1 */
+    uint32_t differed; /* the window of which was told last that calls in it differ; its number + 1 */
     uint32_t stands;   /* that the last member stands at this call has been told; its number + 1 */
     uint32_t alike;    /* the same of all members, at one call and not alike */
     bool differs, moved, sums_moved;
@@ -188,15 +188,8 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
     return 0;
 }
 
-/* Calls in this window differ. That is told once, by the first check point that shows it or by the whole window. */
-static void differ(struct roll_sum *sum, struct level *c, uint32_t window)
-{
-    if (c->differed != window + 1) {
-        c->differed = window + 1;
-        hint(sum, c->key, ROLL_HINT_DIFFERS, window * ROLL_DIGEST_WINDOW);
-    }
-}
-
+/* All check points behind a call that differs differ. The first one of a window is told of, and then the whole window:
+ * a second such call may have been made in it, when the first one was looked at already. */
 static int take_point(struct roll_sum *sum, const struct cell *cell, struct level *c,
                       const struct roll_digest_window *w)
 {
@@ -205,8 +198,9 @@ static int take_point(struct roll_sum *sum, const struct cell *cell, struct leve
         sum->figures.refused++;
         return ROLL_E_ARG;
     }
-    if (roll_points_take(&c->points, (uint32_t)at, w->hash)) {
-        differ(sum, c, w->window);
+    if (roll_points_take(&c->points, (uint32_t)at, w->hash) && c->differed != w->window + 1) {
+        c->differed = w->window + 1;
+        hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
     }
     return 0;
 }
@@ -234,7 +228,8 @@ static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_d
         c->moved = true;
     } else if (first->hash != w->hash && !first->differs) {
         first->differs = true;
-        differ(sum, c, w->window);
+        c->differed = w->window + 1;
+        hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
     }
     return 0;
 }
