@@ -15,7 +15,7 @@ typedef struct roll_sum roll_sum_t;
 
 struct roll_sum_config {
     uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
-    uint32_t most;     /* communicators; 0 = 131,072 (about 300 MiB). More are refused: a child may be hostile */
+    uint32_t most;     /* communicators; 0 = 131,072 (about 520 MiB). More are refused: a child may be hostile */
     bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
 };
 
