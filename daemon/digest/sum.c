@@ -269,6 +269,7 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
     for (size_t i = 0; i < d->windows; i++) {
         one = take_window(sum, child, &d->window[i]);
         err = err ? err : one;
+        sum->figures.windows += d->window[i].calls == 0;
     }
     for (size_t i = 0; i < d->fronts; i++) {
         one = take_front(sum, child, &d->front[i]);
@@ -290,7 +291,6 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
         hint(sum, d->hint[i].key, (enum roll_digest_why)d->hint[i].why, d->hint[i].seq);
     }
     sum->figures.fronts += d->fronts;
-    sum->figures.windows += d->windows;
     sum->figures.hints += d->hints;
     return err;
 }

@@ -32,7 +32,7 @@ void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up);
 void roll_sum_again(roll_sum_t *sum);
 
 struct roll_sum_figures {
-    uint64_t fronts, windows, hints; /* taken */
+    uint64_t fronts, windows, hints; /* taken; check points are no windows */
     uint64_t done;                   /* windows that were judged here and were alike */
     uint64_t refused;                /* parts of digests that cannot be */
     uint64_t late;         /* windows that came when they had been forgotten, and were compared with nothing */
