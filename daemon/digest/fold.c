@@ -76,8 +76,9 @@ struct roll_fold {
     struct inside inside[THREADS];
     uint32_t threads;
     uint64_t inside_ns, next_ticket;
-    uint64_t last_ns; /* when the newest record came */
-    bool at_work;     /* calls have been made since the host came back from a wait */
+    uint64_t last_ns;       /* when the newest record came */
+    uint64_t call_ticket;   /* + 1: of the newest call */
+    uint64_t waited_ticket; /* + 1: of the newest wait that the host is back from */
     bool told_quiet;
     struct roll_digest hints; /* its hints only */
 };
@@ -457,6 +458,19 @@ static bool has_returned(const struct roll_record *rec)
     return roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
 }
 
+/* Calls may still be under way until the host comes back from a wait that it began behind them. The wait's return may
+ * be heard of behind the calls that follow it, so tickets say which was first. */
+static void note_work(struct roll_fold *fold, const struct roll_record *rec, uint64_t ticket)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_RMA;
+    bool waited = class == ROLL_CLASS_SYNC && has_returned(rec);
+    uint64_t *newest = call ? &fold->call_ticket : &fold->waited_ticket;
+    if ((call || waited) && ticket + 1 > *newest) {
+        *newest = ticket + 1;
+    }
+}
+
 int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t now_ns)
 {
     enum roll_op_class class = roll_op_class(rec->op);
@@ -477,8 +491,7 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
     fold->next_ticket = fresh ? ticket + 1 : fold->next_ticket;
     fold->last_ns = now_ns;
     fold->told_quiet = false;
-    fold->at_work =
-        call || class == ROLL_CLASS_RMA || (fold->at_work && !(class == ROLL_CLASS_SYNC && has_returned(rec)));
+    note_work(fold, rec, ticket);
     if (!call) {
         return take_other(fold, rec, fresh);
     }
@@ -589,7 +602,8 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
             t->told = true;
         }
     }
-    if (fold->at_work && !fold->told_quiet && now_ns - fold->last_ns >= 2 * fold->inside_ns) {
+    bool at_work = fold->call_ticket > fold->waited_ticket;
+    if (at_work && !fold->told_quiet && now_ns - fold->last_ns >= 2 * fold->inside_ns) {
         hint(fold, NULL, ROLL_HINT_QUIET, 0);
         fold->told_quiet = true;
     }

@@ -719,6 +719,19 @@ static void a_quiet_rank_is_told_of_once(void **state)
     feed(&r, (struct roll_record){.op = ROLL_OP_DEVICE_SYNC, .peer = ROLL_PEER_NONE}, ROLL_STATE_RETURNED);
     roll_fold_cut(r.fold, 20 * INSIDE, &d);
     assert_int_equal(d.hints, 1);
+
+    /* A wait that is read while the host is inside is heard of a second time, here behind the call that followed it: it
+     * says nothing about that call. */
+    struct roll_record wait = {.op = ROLL_OP_DEVICE_SYNC, .peer = ROLL_PEER_NONE};
+    feed(&r, wait, ROLL_STATE_ENTERED);
+    uint64_t ticket = r.next - 1;
+    calls(&r, 1);
+    wait = r.rec[ticket % LOGS];
+    wait.seal = roll_seal(ticket, ROLL_STATE_RETURNED);
+    assert_int_equal(roll_fold_record(r.fold, &wait, 21 * INSIDE), 0);
+    roll_fold_cut(r.fold, 40 * INSIDE, &d);
+    assert_int_equal(d.hints, 2);
+    assert_int_equal(d.hint[1].why, ROLL_HINT_QUIET);
     roll_digest_fini(&d);
     roll_fold_destroy(&r.fold);
 }
