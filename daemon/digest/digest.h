@@ -30,11 +30,13 @@ struct roll_digest_front {
     bool differs;       /* low == high, and yet their calls since the last window's end differ */
 };
 
-/* A window that all members for whom the sender speaks have filled, with calls of one hash. */
+/* A window that all members for whom the sender speaks have filled, with calls of one hash; or a check point: its first
+ * calls, which some member has made (points.h). */
 struct roll_digest_window {
     uint64_t key;
     uint64_t hash;
     uint32_t window; /* number of its first collective / ROLL_DIGEST_WINDOW */
+    uint32_t calls;  /* of a check point; 0: all of the window */
 };
 
 /* The messages of the sender's members on a communicator: what they have sent less what they have received, each

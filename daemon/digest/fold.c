@@ -10,6 +10,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
 #include "daemon/digest/observe.h"
+#include "daemon/digest/points.h"
 #include "trace/op.h"
 #include "trace/signature.h"
 
@@ -37,6 +38,7 @@ struct member {
     uint64_t sum[ROLL_DIGEST_CLASSES]; /* of messages */
     uint64_t until_ns;                 /* when the last call on it ended, by the rank's clock */
     uint32_t size, rank, next, told;   /* told: windows below it were told */
+    uint32_t pointed;                  /* how many calls there were when a check point was told */
     uint32_t group, splits;
     uint16_t thread;                    /* that of the last call */
     bool open;                          /* the last call is part of a group that has not ended */
@@ -533,6 +535,19 @@ void roll_fold_lost(roll_fold_t *fold)
 
 /* cuts */
 
+/* The roundest number of calls in the window that is being filled, where no call of it is missing. */
+static void cut_point(struct member *m, struct roll_digest *out)
+{
+    uint32_t window = m->next / ROLL_DIGEST_WINDOW, begin = window * ROLL_DIGEST_WINDOW;
+    uint32_t from = m->pointed > begin ? m->pointed : begin;
+    if (m->known && m->next > from) {
+        uint32_t calls = roll_point_roundest(from, m->next) - begin;
+        roll_digest_add_window(out, &(struct roll_digest_window){
+                                        .key = m->key, .hash = hash_of(m, calls), .window = window, .calls = calls});
+        m->pointed = m->next;
+    }
+}
+
 static void cut_member(struct member *m, struct roll_digest *out)
 {
     uint32_t full = m->next / ROLL_DIGEST_WINDOW, calls = m->next & MASK;
@@ -548,6 +563,7 @@ static void cut_member(struct member *m, struct roll_digest *out)
         }
     }
     m->told = full;
+    cut_point(m, out);
     if (m->moved) {
         struct roll_digest_front front = {.key = m->key,
                                           .hash = m->known ? hash_of(m, calls) : 0,
@@ -605,6 +621,7 @@ void roll_fold_again(roll_fold_t *fold)
         if (m) {
             uint32_t full = m->next / ROLL_DIGEST_WINDOW;
             m->told = full > WINDOWS_NEW ? full - WINDOWS_NEW : 0;
+            m->pointed = 0;
             m->moved = m->sums_moved = true;
         }
     }

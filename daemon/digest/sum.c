@@ -10,6 +10,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
 #include "daemon/digest/like.h"
+#include "daemon/digest/points.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,14 +42,17 @@ struct level {
     struct cell *cell; /* owned */
     size_t cells, room;
     struct first first[OPEN];
+    struct roll_points points;
     uint64_t sum[ROLL_DIGEST_CLASSES];   /* of messages: of all cells */
     uint64_t known[ROLL_DIGEST_CLASSES]; /* what the sums were when somebody was told that they are not zero */
     uint64_t low_since_ns, sums_since_ns;
     uint64_t hash;
     uint32_t size, members, low, high;
-    uint32_t judged; /* windows below it are done or passed on */
-    uint32_t stands; /* that the last member stands at this call has been told; its number + 1 */
-    uint32_t alike;  /* the same of all members, at one call and not alike */
+    uint32_t judged;   /* windows below it are done or passed on */
+    uint32_t pointed;  /* how far the first member was when a check point was passed on */
+    uint32_t differed; /* the window of which was told last that calls in it differ; its number + 1 */
+    uint32_t stands;   /* that the last member stands at this call has been told; its number + 1 */
+    uint32_t alike;    /* the same of all members, at one call and not alike */
     bool differs, moved, sums_moved;
     bool told; /* the level above believes that it has to judge this communicator */
 };
@@ -62,6 +66,7 @@ struct roll_sum {
     struct roll_likes likes;
     struct roll_shares shares;
     struct roll_digest hints;
+    bool hastes;
     struct roll_sum_figures figures;
 };
 
@@ -143,6 +148,7 @@ static struct cell *cell_of(struct roll_sum *sum, struct level *c, uint32_t chil
 static void hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq)
 {
     roll_digest_add_hint(&sum->hints, key, why, seq);
+    sum->hastes = sum->hastes || (why != ROLL_HINT_STANDS && why != ROLL_HINT_INSIDE && why != ROLL_HINT_QUIET);
 }
 
 /* taking */
@@ -184,6 +190,23 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
     return 0;
 }
 
+/* All check points behind a call that differs differ. The first one of a window is told of, and then the whole window:
+ * a second such call may have been made in it, when the first one was looked at already. */
+static int take_point(struct roll_sum *sum, const struct cell *cell, struct level *c,
+                      const struct roll_digest_window *w)
+{
+    uint64_t at = (uint64_t)w->window * ROLL_DIGEST_WINDOW + w->calls;
+    if (w->calls >= ROLL_DIGEST_WINDOW || at > cell->ahead) { /* nobody has come so far */
+        sum->figures.refused++;
+        return ROLL_E_ARG;
+    }
+    if (roll_points_take(&c->points, (uint32_t)at, w->hash) && c->differed != w->window + 1) {
+        c->differed = w->window + 1;
+        hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
+    }
+    return 0;
+}
+
 /* A window far behind what the child's fronts say is made up, and would take the place of those that will come. */
 static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_digest_window *w)
 {
@@ -196,6 +219,9 @@ static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_d
         sum->figures.refused++;
         return ROLL_E_ARG;
     }
+    if (w->calls != 0) {
+        return take_point(sum, cell, c, w);
+    }
     struct first *first = &c->first[w->window % OPEN];
     if (first->window > w->window + 1) {
         sum->figures.late++;
@@ -204,6 +230,7 @@ static int take_window(struct roll_sum *sum, uint32_t child, const struct roll_d
         c->moved = true;
     } else if (first->hash != w->hash && !first->differs) {
         first->differs = true;
+        c->differed = w->window + 1;
         hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
     }
     return 0;
@@ -244,6 +271,7 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
     for (size_t i = 0; i < d->windows; i++) {
         one = take_window(sum, child, &d->window[i]);
         err = err ? err : one;
+        sum->figures.windows += d->window[i].calls == 0;
     }
     for (size_t i = 0; i < d->fronts; i++) {
         one = take_front(sum, child, &d->front[i]);
@@ -265,7 +293,6 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
         hint(sum, d->hint[i].key, (enum roll_digest_why)d->hint[i].why, d->hint[i].seq);
     }
     sum->figures.fronts += d->fronts;
-    sum->figures.windows += d->windows;
     sum->figures.hints += d->hints;
     return err;
 }
@@ -365,6 +392,15 @@ static void pass_on(struct level *c, struct roll_digest *up)
                 up, &(struct roll_digest_window){.key = c->key, .hash = first->hash, .window = c->judged});
         }
     }
+    /* That of the first member, also where others come later: they are compared with it here. */
+    const struct roll_point *point = c->moved ? roll_points_roundest(&c->points, c->pointed, c->high) : NULL;
+    if (point) {
+        roll_digest_add_window(up, &(struct roll_digest_window){.key = c->key,
+                                                                .hash = point->hash,
+                                                                .window = point->at / ROLL_DIGEST_WINDOW,
+                                                                .calls = point->at % ROLL_DIGEST_WINDOW});
+        c->pointed = c->high;
+    }
     if (c->moved) {
         roll_digest_add_front(up, &(struct roll_digest_front){.key = c->key,
                                                               .hash = c->hash,
@@ -444,6 +480,12 @@ void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
         roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why, h->seq);
     }
     roll_digest_clear(&sum->hints);
+    sum->hastes = false;
+}
+
+bool roll_sum_hastes(const roll_sum_t *sum)
+{
+    return sum->hastes;
 }
 
 void roll_sum_again(roll_sum_t *sum)
@@ -452,6 +494,7 @@ void roll_sum_again(roll_sum_t *sum)
         struct level *c = &sum->level[i];
         c->moved = c->sums_moved = true;
         c->judged = c->judged > OPEN ? c->judged - OPEN : 0;
+        c->pointed = c->high - c->high % ROLL_DIGEST_WINDOW;
     }
     roll_likes_again(&sum->likes);
     roll_shares_again(&sum->shares);

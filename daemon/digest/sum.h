@@ -15,7 +15,7 @@ typedef struct roll_sum roll_sum_t;
 
 struct roll_sum_config {
     uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
-    uint32_t most;     /* communicators; 0 = 131,072 (about 300 MiB). More are refused: a child may be hostile */
+    uint32_t most;     /* communicators; 0 = 131,072 (about 520 MiB). More are refused: a child may be hostile */
     bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
 };
 
@@ -28,11 +28,13 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
 /* Appends what the level above has to know, and hints: those from below, and those of communicators that are judged
  * here. */
 void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up);
+/* A hint waits for the next cut that does not say that somebody stands, but that something is wrong already. */
+bool roll_sum_hastes(const roll_sum_t *sum);
 /* Makes the next cut tell everything that is still known: the level above was started anew. */
 void roll_sum_again(roll_sum_t *sum);
 
 struct roll_sum_figures {
-    uint64_t fronts, windows, hints; /* taken */
+    uint64_t fronts, windows, hints; /* taken; check points are no windows */
     uint64_t done;                   /* windows that were judged here and were alike */
     uint64_t refused;                /* parts of digests that cannot be */
     uint64_t late;         /* windows that came when they had been forgotten, and were compared with nothing */
