@@ -96,10 +96,11 @@ json_t *roll_digested_json(const struct roll_run *run)
         cut += d->number != 0 && d->ring[i].cut;
         comms = d->ring[i].last.comms > comms ? d->ring[i].last.comms : comms;
     }
-    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
                      (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints",
                      (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
-                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "records",
+                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "forgotten",
+                     (json_int_t)f.forgotten, "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");
@@ -129,6 +130,17 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
     d->unasked = true;
+}
+
+void roll_digested_left(struct roll_run *run, const struct roll_peer *peer)
+{
+    struct roll_digested *d = run->digested;
+    if (d && peer->place != UINT32_MAX) {
+        roll_sum_leave(d->sum, peer->place, roll_mono_ns());
+    }
+    if (d && peer->place < d->calls_room) {
+        d->calls[peer->place] = 0;
+    }
 }
 
 static int take_digest(struct roll_digested *d, const struct roll_peer *peer, size_t rings,
@@ -224,6 +236,9 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     roll_sum_cut(d->sum, now, &up);
     if (last) { /* nobody is left who could move: what stands now stands for good */
         roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
+    }
+    if (roll_run_live(run)) { /* else people may ask of what it was */
+        roll_sum_forget(d->sum, now);
     }
     roll_hints_note(d, &up, now);
     roll_case_goes_on(d, &up, now);
