@@ -387,6 +387,10 @@ static void who_speaks_of_others_communicators_is_refused(void **state)
         roll_digest_fini(&lie[i]);
     }
     assert_int_equal(figures(root).cells, 1);
+    roll_sum_leave(root, 0, 2 * S); /* and so is who has left */
+    roll_digest_add_window(&lie[0], &(struct roll_digest_window){.key = KEY, .hash = 3, .window = 0});
+    assert_int_equal(roll_sum_take(root, 0, &lie[0], 2 * S), ROLL_E_ARG);
+    roll_digest_fini(&lie[0]);
     roll_digest_clear(&d); /* a hint of one that nobody has told of may be of one that is judged below */
     roll_digest_add_hint(&d, KEY + 1, ROLL_HINT_DIFFERS, 64);
     roll_digest_add_hint(&d, 0, ROLL_HINT_REFUSED, 0);
