@@ -40,6 +40,7 @@ struct waiting {
     struct roll_digest_front front;
     uint64_t since_ns;
     uint32_t child;
+    bool expired; /* it was refused, which its sender's next digest is answered with */
 };
 
 /* The hash that was told first of a window. */
@@ -258,12 +259,14 @@ static void wait_for_room(struct roll_sum *sum, uint32_t child, const struct rol
     if (i < sum->waitings) {
         sum->waiting[i].front = *f;
     } else if (sum->waitings < WAITING && ROLL_GROW(sum->waiting, sum->waiting_room, sum->waitings + 1) == 0) {
-        sum->waiting[sum->waitings++] = (struct waiting){*f, sum->now_ns, child};
+        sum->waiting[sum->waitings++] = (struct waiting){.front = *f, .since_ns = sum->now_ns, .child = child};
+    } else {
+        sum->figures.refused++;
     }
 }
 
-/* waits: it is tried again. */
-static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f, bool waits)
+/* BUSY: there is no room for its members. */
+static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f)
 {
     if (f->size == 0 || f->members > f->size || f->low > f->high) {
         sum->figures.refused++;
@@ -275,13 +278,12 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
         return ROLL_E_NOMEM;
     }
     uint32_t others = c->members - cell->members;
-    bool same = c->size == 0 || c->size == f->size;
-    if (!same || f->members > f->size - others) { /* more members than there can be */
-        sum->figures.refused += !waits;
-        if (same && !waits) {
-            wait_for_room(sum, child, f);
-        }
+    if (c->size != 0 && c->size != f->size) {
+        sum->figures.refused++;
         return ROLL_E_ARG;
+    }
+    if (f->members > f->size - others) {
+        return ROLL_E_BUSY;
     }
     c->size = f->size;
     c->members = others + f->members;
@@ -300,11 +302,30 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
 static void try_waiting(struct roll_sum *sum, uint64_t now_ns)
 {
     for (size_t i = sum->waitings; i-- > 0;) {
-        const struct waiting w = sum->waiting[i];
-        if (take_front(sum, w.child, &w.front, true) != ROLL_E_ARG || now_ns - w.since_ns > WAITING_NS) {
-            sum->waiting[i] = sum->waiting[--sum->waitings];
+        struct waiting *w = &sum->waiting[i];
+        if (w->expired) {
+            continue;
+        }
+        if (take_front(sum, w->child, &w->front) != ROLL_E_BUSY) {
+            *w = sum->waiting[--sum->waitings];
+        } else if (now_ns - w->since_ns > WAITING_NS) { /* nobody has moved: these are more members than there can be */
+            w->expired = true;
+            sum->figures.refused++;
         }
     }
+}
+
+/* Whether a front of this child has waited in vain, which is said once. */
+static bool has_waited(struct roll_sum *sum, uint32_t child)
+{
+    bool any = false;
+    for (size_t i = sum->waitings; i-- > 0;) {
+        if (sum->waiting[i].child == child && sum->waiting[i].expired) {
+            sum->waiting[i] = sum->waiting[--sum->waitings];
+            any = true;
+        }
+    }
+    return any;
 }
 
 /* A front that has come makes an earlier one that waits void. */
@@ -411,7 +432,7 @@ static int take_hint(struct roll_sum *sum, uint32_t child, const struct roll_dig
 
 int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns)
 {
-    int err = 0, one;
+    int err = has_waited(sum, child) ? ROLL_E_ARG : 0, one;
     sum->now_ns = now_ns;
     for (size_t i = 0; i < d->fronts; i++) {
         begin_anew(sum, &d->front[i]);
@@ -426,10 +447,13 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
         sum->figures.windows += d->window[i].calls == 0;
     }
     for (size_t i = 0; i < d->fronts; i++) {
-        if (sum->waitings > 0) {
+        one = take_front(sum, child, &d->front[i]);
+        if (one == ROLL_E_BUSY) {
+            wait_for_room(sum, child, &d->front[i]);
+            one = 0;
+        } else if (sum->waitings > 0) {
             forget_waiting(sum, child, d->front[i].key);
         }
-        one = take_front(sum, child, &d->front[i], false);
         err = err ? err : one;
     }
     for (size_t i = 0; i < d->sums; i++) {

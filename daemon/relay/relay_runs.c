@@ -152,6 +152,7 @@ void roll_relay_lose_ring(struct roll_relay *r, uint64_t stream, uint64_t now)
     const struct relay_ring ring = r->ring[at];
     roll_relay_tell_lost(r, ring.child, stream);
     drop_ring(r, at);
+    r->run[ring.run].early = true; /* what was told under this ring meanwhile was told by nobody */
     if (!has_rings(r, ring.run, ring.place)) {
         leave(&r->run[ring.run], ring.place, now);
     }

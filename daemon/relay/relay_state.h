@@ -10,10 +10,12 @@
 #include "daemon/wire/net.h"
 #include "trace/frame.h"
 
-#define ROLL_RELAY_SOCKETS  2             /* plain (ipc, tcp without keys) and CURVE */
-#define ROLL_RELAY_CHILDREN 4096          /* more are refused: a level takes some 64 */
-#define ROLL_RELAY_PAYLOAD  (32u * 1024u) /* of one DIGEST frame */
-#define ROLL_RELAY_ID_BYTES 255u          /* longest routing id of ZeroMQ */
+#define ROLL_RELAY_SOCKETS  2                /* plain (ipc, tcp without keys) and CURVE */
+#define ROLL_RELAY_CHILDREN 4096             /* more are refused: a level takes some 64 */
+#define ROLL_RELAY_PAYLOAD  (32u * 1024u)    /* of one DIGEST frame */
+#define ROLL_RELAY_LOST_NS  (2000 * ROLL_MS) /* so long what a child speaks of may still be about a ring that it lost  \
+                                              */
+#define ROLL_RELAY_ID_BYTES 255u             /* longest routing id of ZeroMQ */
 
 /* A frame that was passed on: its number above, and the number that its sender gave it. */
 struct relay_passed {
@@ -24,13 +26,14 @@ struct relay_child { /* an agent, or another relay */
     void *socket;
     size_t id_bytes;
     uint8_t id[ROLL_RELAY_ID_BYTES];
-    char *host;     /* owned */
-    uint32_t place; /* number of its host and directory: that of its predecessor, too. Its number in sums */
-    bool synced;    /* its frames come without a gap */
-    bool silent;    /* it has said nothing for long, and that was told above */
-    bool relay;     /* by its HELLO; else an agent */
-    bool forgot;    /* rings of it were forgotten: what it says of them makes it announce them anew */
-    bool waits;     /* it has said HELLO, and is welcomed when the level above has welcomed this one */
+    char *host;       /* owned */
+    uint32_t place;   /* number of its host and directory: that of its predecessor, too. Its number in sums */
+    bool synced;      /* its frames come without a gap */
+    bool silent;      /* it has said nothing for long, and that was told above */
+    bool relay;       /* by its HELLO; else an agent */
+    bool forgot;      /* rings of it were forgotten: what it says of them makes it announce them anew */
+    uint64_t lost_ns; /* when it was told that another one has a ring of its; 0: never */
+    bool waits;       /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;
     uint64_t drain_echo;
     uint32_t unheard;            /* live rings below it whose agents it does not hear */
@@ -109,7 +112,7 @@ bool roll_relay_has_room(const struct roll_relay *r);
 /* Says above that the live rings of a child are not heard. */
 void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child);
 /* Tells a child, if it is a relay, that a ring is announced by another one. */
-void roll_relay_tell_lost(struct roll_relay *r, const struct relay_child *child, uint64_t stream);
+void roll_relay_tell_lost(struct roll_relay *r, struct relay_child *child, uint64_t stream);
 /* Tells a child to begin again (resync), or that it is welcome. */
 void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync);
 /* The number that the child gave to the newest of its frames that was read above, where that read up to `above`. */

@@ -24,6 +24,7 @@
 #define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
 #define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
 #define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define LOST_NS   (2000 * ROLL_MS)  /* so long a peer may speak of rings that another one has announced */
 #define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
 #define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
 #define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
@@ -162,6 +163,9 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, si
     roll_digest_clear(&d->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &d->came) : 0;
     size_t lies = roll_digest_leave_out(&d->came, rings);
+    if (peer->lost_ns != 0 && now - peer->lost_ns < LOST_NS) {
+        lies = 0;
+    }
     if (lies > 0 && d->refused == 0) {
         roll_log(ROLL_LOG_WARNING,
                  "root: a digest of the %s on %s speaks for more ranks than it has: that part is refused",

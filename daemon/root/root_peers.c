@@ -134,6 +134,7 @@ static void lose_ring(struct roll_peer *peer, struct roll_peer_stream *s, const 
     struct roll_frame_sight sight = {.heard = 0};
     struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = s->stream};
     struct roll_run *run = s->run;
+    peer->lost_ns = roll_mono_ns();
     if (peer->relay && !peer->gone) {
         (void)roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &sight, sizeof(sight));
     }

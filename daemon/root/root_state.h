@@ -93,6 +93,7 @@ struct roll_peer { /* an agent, or a relay */
     bool synced; /* the peer's frames come without a gap */
     uint64_t expected; /* number of the peer's next frame */
     uint64_t seen_ns, resync_ns;
+    uint64_t lost_ns; /* when another peer has announced a ring of its; 0: never */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
