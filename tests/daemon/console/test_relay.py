@@ -39,11 +39,14 @@ class Relay(Case):
 
     def test_a_run_at_a_relay_tells_the_verdicts_of_the_root(self):
         levels = self.levels()
-        r = self.rollcall("run", "-n", "4", "--hostnccl", "--grace", "1", "--until-finding", "--daemon", self.inner, "--",
-                          CATALOGUE, "skipped", "sick")
-        self.assertIn(f"{self.inner} is a relay; its root, {self.root}, tells the verdicts", r.stderr)
-        self.assertIn("call-skipped", r.stderr)
-        self.assertNotIn("did not send its last verdicts", r.stderr)
+        p = self.start("run", "-n", "4", "--hostnccl", "--grace", "1", "--daemon", self.inner, "--", CATALOGUE, "skipped",
+                       "sick")
+        self.assertTrue(until(lambda: "call-skipped" in self.rollcall("verdicts", "--daemon", self.root).stdout))
+        p.terminate()
+        said = p.communicate(timeout=END_S)[1]
+        self.assertIn(f"{self.inner} is a relay; its root, {self.root}, tells the verdicts", said)
+        self.assertIn("call-skipped", said)
+        self.assertNotIn("did not send its last verdicts", said)
         r = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--daemon", self.inner, "--", CATALOGUE,
                           "skipped", "healthy")
         self.assertEqual(r.returncode, 0, r.stderr)
