@@ -24,7 +24,7 @@ struct window_bytes {
 struct front_bytes {
     uint64_t key, hash;
     uint32_t size, members, low, high;
-    uint32_t flags, reserved; /* FRONT_DIFFERS */
+    uint32_t flags, reserved; /* FRONT_DIFFERS, FRONT_GONE */
 };
 struct sums_bytes {
     uint64_t key;
@@ -44,6 +44,7 @@ struct hint_bytes {
     uint32_t why, seq;
 };
 #define FRONT_DIFFERS 1u
+#define FRONT_GONE    2u
 
 _Static_assert(sizeof(struct head) == 32 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
                    sizeof(struct sums_bytes) == 16 && sizeof(struct like_bytes) == 32 &&
@@ -83,7 +84,7 @@ static bool put_front(struct writer *w, const struct roll_digest_front *front)
                             .members = front->members,
                             .low = front->low,
                             .high = front->high,
-                            .flags = front->differs ? FRONT_DIFFERS : 0};
+                            .flags = (front->differs ? FRONT_DIFFERS : 0) | (front->gone ? FRONT_GONE : 0)};
     return put(w, &b, sizeof(b));
 }
 
@@ -287,7 +288,8 @@ static bool get_parts(struct reader *r, const struct head *head, struct roll_dig
                                                                .members = b.members,
                                                                .low = b.low,
                                                                .high = b.high,
-                                                               .differs = (b.flags & FRONT_DIFFERS) != 0});
+                                                               .differs = (b.flags & FRONT_DIFFERS) != 0,
+                                                               .gone = (b.flags & FRONT_GONE) != 0});
     }
     for (uint32_t i = 0; i < head->sums; i++) {
         struct roll_digest_messages sums;

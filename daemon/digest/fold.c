@@ -31,10 +31,14 @@ struct filled {
     bool known;
 };
 
-struct member {
-    uint64_t key;
+/* Windows of a member: most of its memory. */
+struct filling {
     uint64_t sig[ROLL_DIGEST_WINDOW];  /* of the window that is being filled */
     struct filled filled[WINDOWS_NEW]; /* windows that were filled, by number */
+};
+
+struct member {
+    uint64_t key;
     uint64_t sum[ROLL_DIGEST_CLASSES]; /* of messages */
     uint64_t until_ns;                 /* when the last call on it ended, by the rank's clock */
     uint32_t size, rank, next, told;   /* told: windows below it were told */
@@ -44,6 +48,8 @@ struct member {
     bool open;                          /* the last call is part of a group that has not ended */
     bool here, known;                   /* known: no call of the window that is being filled is missing */
     bool gone, moved, sums_moved, sure; /* gone: destroyed or aborted by the rank */
+    uint64_t gone_ns;                   /* when it was told that it is gone; 0: it was not */
+    struct filling *fill;               /* owned; NULL: given back, because it has been gone for long */
 };
 
 /* Messages of one direction with one peer. */
@@ -80,6 +86,7 @@ struct roll_fold {
     uint64_t call_ticket;   /* + 1: of the newest call */
     uint64_t waited_ticket; /* + 1: of the newest wait that the host is back from */
     bool told_quiet;
+    bool ended;               /* the process has ended, which may be known before its last records are read */
     struct roll_digest hints; /* its hints only */
 };
 
@@ -99,6 +106,9 @@ void roll_fold_destroy(roll_fold_t **pointer)
         return;
     }
     for (size_t i = 0; i < fold->members; i++) {
+        if (fold->member[i]) {
+            free(fold->member[i]->fill);
+        }
         free(fold->member[i]);
     }
     free(fold->member);
@@ -139,7 +149,8 @@ int roll_fold_comm(roll_fold_t *fold, uint32_t id, const struct roll_def_comm *i
         return err;
     }
     struct member *m = calloc(1, sizeof(*m));
-    if (!m) {
+    if (!m || !(m->fill = calloc(1, sizeof(*m->fill)))) {
+        free(m);
         return ROLL_E_NOMEM;
     }
     m->key = info->key;
@@ -164,7 +175,7 @@ static uint64_t hash_of(const struct member *m, uint32_t calls)
 {
     uint64_t hash = 0;
     for (uint32_t i = 0; i < calls; i++) {
-        hash = roll_sequence_hash(hash, m->sig[i]);
+        hash = roll_sequence_hash(hash, m->fill->sig[i]);
     }
     return hash ^ hash >> 31;
 }
@@ -176,7 +187,7 @@ static void fill_up_to(struct member *m, uint32_t seq)
     uint32_t first = m->next > 0 ? (m->next - 1) / ROLL_DIGEST_WINDOW : 0, last = seq / ROLL_DIGEST_WINDOW;
     for (uint32_t w = last - first > WINDOWS_NEW ? last - WINDOWS_NEW : first; w < last; w++) {
         bool known = w == first && m->known && m->next == (w + 1) * ROLL_DIGEST_WINDOW;
-        m->filled[w % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
+        m->fill->filled[w % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
     }
     if (last != first) {
         m->known = true;
@@ -186,9 +197,10 @@ static void fill_up_to(struct member *m, uint32_t seq)
 /* A call with a number that an earlier call has: that one was refused, or was only simulated. */
 static void step_back(struct roll_fold *fold, struct member *m, uint32_t seq)
 {
-    if (seq / ROLL_DIGEST_WINDOW != m->next / ROLL_DIGEST_WINDOW) { /* the window was told with the refused call */
+    if (m->fill &&
+        seq / ROLL_DIGEST_WINDOW != m->next / ROLL_DIGEST_WINDOW) { /* the window was told with the refused call */
         hint(fold, m, ROLL_HINT_REFUSED, seq);
-        memset(m->sig, 0, sizeof(m->sig));
+        memset(m->fill->sig, 0, sizeof(m->fill->sig));
         m->known = false;
     }
     m->next = seq;
@@ -207,6 +219,10 @@ static void take_collective(struct roll_fold *fold, struct member *m, const stru
     if (m->gone) {
         hint(fold, m, ROLL_HINT_LIFE, seq);
     }
+    if (!m->fill) {
+        m->next = seq + 1;
+        return;
+    }
     if (seq < m->next) {
         step_back(fold, m, seq);
     }
@@ -215,7 +231,7 @@ static void take_collective(struct roll_fold *fold, struct member *m, const stru
         m->known = false;
         m->sure = true;
     }
-    m->sig[seq & MASK] = word_of(m, rec);
+    m->fill->sig[seq & MASK] = word_of(m, rec);
     m->next = seq + 1;
     m->moved = true;
 }
@@ -440,7 +456,7 @@ static int take_other(struct roll_fold *fold, const struct roll_record *rec, boo
             m->splits = rec->aux >= m->splits ? rec->aux + 1u : m->splits + 1;
         }
         if (m && (ends || rec->op == ROLL_OP_COMM_DESTROY)) {
-            m->gone = true;
+            m->gone = m->moved = true;
         }
     } else if (class == ROLL_CLASS_MOE && fresh) {
         rc = roll_observed_record(&fold->observed, rec, m ? m->key : 0, m ? m->size : 0, fold->losses == 0);
@@ -548,16 +564,25 @@ static void cut_point(struct member *m, struct roll_digest *out)
     }
 }
 
-static void cut_member(struct member *m, struct roll_digest *out)
+/* Nobody will compare its windows any more. Where the rank came to is kept: an excerpt may reach back so far, and a
+ * rank that seemed to stand at 0 would be blamed. */
+static void give_back_windows(struct roll_fold *fold, uint32_t id)
+{
+    free(fold->member[id]->fill);
+    fold->member[id]->fill = NULL;
+    roll_observed_forget(fold->observed, id);
+}
+
+static void cut_member(struct member *m, bool gone, struct roll_digest *out)
 {
     uint32_t full = m->next / ROLL_DIGEST_WINDOW, calls = m->next & MASK;
     /* The window behind which nothing has come yet is not among `filled`. */
     if (calls == 0 && m->next != 0) {
         bool known = m->known;
-        m->filled[(full - 1) % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
+        m->fill->filled[(full - 1) % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
     }
     for (uint32_t w = full - m->told > WINDOWS_NEW ? full - WINDOWS_NEW : m->told; w < full; w++) {
-        const struct filled *f = &m->filled[w % WINDOWS_NEW];
+        const struct filled *f = &m->fill->filled[w % WINDOWS_NEW];
         if (f->known) {
             roll_digest_add_window(out, &(struct roll_digest_window){.key = m->key, .hash = f->hash, .window = w});
         }
@@ -570,7 +595,8 @@ static void cut_member(struct member *m, struct roll_digest *out)
                                           .size = m->size,
                                           .members = 1,
                                           .low = m->next,
-                                          .high = m->next};
+                                          .high = m->next,
+                                          .gone = gone};
         roll_digest_add_front(out, &front);
         m->moved = false;
     }
@@ -585,8 +611,15 @@ static void cut_member(struct member *m, struct roll_digest *out)
 void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
 {
     for (size_t i = 0; i < fold->members; i++) {
-        if (fold->member[i]) {
-            cut_member(fold->member[i], out);
+        struct member *m = fold->member[i];
+        if (!m || !m->fill) {
+            continue;
+        }
+        bool gone = m->gone || fold->ended;
+        cut_member(m, gone, out);
+        m->gone_ns = gone && m->gone_ns == 0 ? now_ns : m->gone_ns;
+        if (gone && now_ns - m->gone_ns >= ROLL_DIGEST_KEEP_NS) {
+            give_back_windows(fold, (uint32_t)i);
         }
     }
     uint64_t from = fold->likes > LIKES ? fold->likes - LIKES : 0;
@@ -614,11 +647,21 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
     roll_digest_clear(&fold->hints);
 }
 
+void roll_fold_ended(roll_fold_t *fold)
+{
+    for (size_t i = 0; i < fold->members && !fold->ended; i++) {
+        if (fold->member[i]) {
+            fold->member[i]->moved = true;
+        }
+    }
+    fold->ended = true;
+}
+
 void roll_fold_again(roll_fold_t *fold)
 {
     for (size_t i = 0; i < fold->members; i++) {
         struct member *m = fold->member[i];
-        if (m) {
+        if (m && m->fill) {
             uint32_t full = m->next / ROLL_DIGEST_WINDOW;
             m->told = full > WINDOWS_NEW ? full - WINDOWS_NEW : 0;
             m->pointed = 0;

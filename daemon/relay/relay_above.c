@@ -68,6 +68,7 @@ static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
         return;
     }
     if (run->early) { /* in a new conversation, and when the rings have come without which it was told */
+        roll_relay_leave_unknown(r, run, now);
         tell_again(run);
     }
     run->early = run->lacks;
@@ -76,6 +77,9 @@ static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
     }
     roll_digest_clear(&r->up);
     roll_sum_cut(run->sum, now, &r->up);
+    if (run->live) {
+        roll_sum_forget(run->sum, now);
+    }
     roll_digest_keep_hints(&run->said, &r->up, run->again);
     run->again = false;
     struct roll_frame_head head = {.type = ROLL_FRAME_DIGEST, .stream = run->stream, .first = calls};
@@ -284,6 +288,9 @@ static void handle(struct roll_relay *r, const struct roll_frame *frame, uint64_
         break;
     case ROLL_FRAME_EXCERPT:
         to_run(r, frame);
+        break;
+    case ROLL_FRAME_SIGHT: /* it is announced elsewhere */
+        roll_relay_lose_ring(r, frame->head.stream, now);
         break;
     case ROLL_FRAME_CONTROL:
         to_all(r, &frame->head, frame->payload, frame->head.payload);

@@ -64,10 +64,14 @@ bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digeste
 bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hint *hint)
 {
     struct roll_sum_place place;
-    if (roll_sum_place(d->sum, hint->key, &place) && place.members != 0) {
+    bool known = roll_sum_place(d->sum, hint->key, &place);
+    if (known && place.members != 0) {
         return place.low == hint->seq && (place.low < place.high || place.members < place.size);
     }
-    /* All members are below a relay or an agent, which tells no front of it: the records know, while they are here. */
+    if (known && place.low < place.high) { /* all are below a relay or an agent, which tells where they stand apart */
+        return place.low == hint->seq;
+    }
+    /* One of an older release does not: the records know, while they are here. */
     const roll_engine_t *engine = d->fed ? roll_feed_engine(d->feed) : NULL;
     return engine && roll_engine_has_all(engine, hint->key) && roll_engine_done(engine, hint->key) == hint->seq;
 }

@@ -162,14 +162,19 @@ static bool join_root(const struct roll_announcer *a, roll_client_t **client, bo
     char why[512] = "";
     for (bool told = false;; told = true) {
         int err = *client ? 0 : roll_client_new(a->endpoint, NULL, ROLL_CLIENT_TIMEOUT_MS, client, why, sizeof(why));
+        const char *relay = err == 0 ? roll_client_relay(*client) : NULL;
         if (err == 0 && subscribe(a, *client, is_relay)) {
+            if (relay != NULL && !a->quiet) {
+                roll_say("%s is a relay; its root, %s, tells the verdicts", relay, roll_client_endpoint(*client));
+            }
             return true;
         }
         bool hopeless = *is_relay || (err != 0 && err != ROLL_E_UNREACHABLE);
         if (hopeless && err != 0) {
             roll_say("%s; the job runs on, its verdicts are not shown here", why);
         } else if (!hopeless && !told) {
-            roll_say("%s does not answer; the job runs on, its verdicts are shown once it does", a->endpoint);
+            roll_say("the job runs on, its verdicts are shown once the root answers (%s)",
+                     err != 0 ? why : "it does not yet");
         }
         if (hopeless || atomic_load(&a->finish) || atomic_load(&a->give_up)) {
             return false;
