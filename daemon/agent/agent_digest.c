@@ -251,6 +251,9 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
         struct folded *f = d->ring[i];
         if (f->run == at && f->ring->link == ROLL_LINK_LIVE) {
             roll_digest_clear(&d->digest);
+            if (f->ring->gone) {
+                roll_fold_ended(f->fold);
+            }
             roll_fold_cut(f->fold, when, &d->digest);
             f->hinted = f->hinted || d->digest.hints > 0;
             int err = roll_sum_take(run->sum, f->child, &d->digest, now);
@@ -264,6 +267,9 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
     roll_sum_cut(run->sum, now, &d->up);
     if (when != now) {
         roll_sum_cut(run->sum, when, &d->up);
+    }
+    if (when == now) {
+        roll_sum_forget(run->sum, now);
     }
     roll_digest_keep_hints(&run->said, &d->up, run->again);
     run->again = false;

@@ -119,9 +119,7 @@ static int find_begin(struct roll_agent_digests *d, struct folded *f)
             f->lacks = f->lacks || (want[k].comm == p->comm && want[k].low < p->next);
         }
     }
-    for (size_t k = 0; !err && k < f->comms; k++) {
-        f->lacks = f->lacks || roll_fold_observed(f->fold, want[k].step) < f->begin;
-    }
+    f->lacks = f->lacks || (!err && roll_excerpt_observed(&records, f->fold, want, f->comms) < f->begin);
     copy->sent = copy->acked = f->begin;
     free(want);
     return err;

@@ -227,7 +227,9 @@ static void check_root(struct roll_checkup *c)
         return;
     }
     int err = roll_client_new(NULL, NULL, ROLL_CLIENT_TIMEOUT_MS, &client, why, sizeof(why));
-    roll_checkup_say(c, "root", err == 0 ? ROLL_HEALTH_OK : ROLL_HEALTH_FAIL, "%s",
+    const char *relay = err == 0 ? roll_client_relay(client) : NULL;
+    roll_checkup_say(c, "root", err == 0 ? ROLL_HEALTH_OK : ROLL_HEALTH_FAIL, "%s%s%s", relay != NULL ? relay : "",
+                     relay != NULL ? " is a relay; its root answers: " : "",
                      err == 0 ? roll_client_endpoint(client) : why);
     roll_client_destroy(&client);
 }

@@ -26,8 +26,10 @@ struct jobs {
     size_t roots; /* that answered */
 };
 
-/* Adds what one root tells of its jobs, each with the endpoint by which it is asked. */
-static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve)
+/* Adds what one root tells of its jobs, each with the endpoint by which it is asked. known: roots that were asked
+ * before, one of which a relay may name. */
+static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve,
+                     char (*known)[ROLL_CLIENT_ENDPOINT_BYTES], size_t knowns)
 {
     roll_client_t *client = NULL;
     json_t *reply = NULL, *run;
@@ -37,11 +39,17 @@ static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve)
         roll_say("%s", why);
         return;
     }
-    int err = roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply);
+    roll_link_say_relay(client);
+    endpoint = roll_client_endpoint(client);
+    bool again = false;
+    for (size_t k = 0; k < knowns; k++) {
+        again = again || strcmp(known[k], endpoint) == 0;
+    }
+    int err = again ? 0 : roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply);
     if (err != 0) {
         roll_say("%s does not answer", endpoint);
     }
-    jobs->roots += err == 0;
+    jobs->roots += err == 0 && !again;
     json_array_foreach(json_object_get(reply, "runs"), i, run)
     {
         json_object_set_new(run, "source", json_string("daemon"));
@@ -60,10 +68,10 @@ static void ask_roots(struct jobs *jobs, const char *curve)
     bool is_listed = named == NULL || named[0] == '\0';
     for (size_t i = 0; i < known; i++) {
         is_listed = is_listed || strcmp(endpoint[i], named) == 0;
-        ask_root(jobs, endpoint[i], curve);
+        ask_root(jobs, endpoint[i], curve, NULL, 0);
     }
     if (!is_listed) {
-        ask_root(jobs, named, curve);
+        ask_root(jobs, named, curve, endpoint, known);
     }
     if (n > known) {
         roll_say("%zu more daemons of yours run here and were not asked", n - known);

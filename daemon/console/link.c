@@ -121,11 +121,20 @@ static void name_roots(const struct roll_link_options *o)
     }
 }
 
+void roll_link_say_relay(const roll_client_t *client)
+{
+    const char *relay = roll_client_relay(client);
+    if (relay != NULL) {
+        roll_say("%s is a relay, which judges nothing; its root, %s, answers", relay, roll_client_endpoint(client));
+    }
+}
+
 int roll_link_open(const struct roll_link_options *o, roll_client_t **client)
 {
     char why[512] = "";
     int err = roll_client_new(o->daemon, o->curve, ROLL_CLIENT_TIMEOUT_MS, client, why, sizeof(why));
     if (err == 0) {
+        roll_link_say_relay(*client);
         return 0;
     }
     if (err == ROLL_E_LIMIT) {

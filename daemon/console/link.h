@@ -22,6 +22,8 @@ struct roll_link_options {
         "job", 0, ROLL_OPT_TEXT, "JOB", "which job, where the root watches several", &(l).job                          \
     }
 
+/* Says in one line that a relay was asked, and which root answers in its place; nothing where a root was asked. */
+void roll_link_say_relay(const roll_client_t *client);
 /* Connects. 0, or the exit code after one line on standard error. */
 int roll_link_open(const struct roll_link_options *options, roll_client_t **client);
 

@@ -18,23 +18,28 @@
 #include <stdint.h>
 
 #define ROLL_DIGEST_WINDOW  64u /* collectives of a communicator that are hashed together; a power of two */
-#define ROLL_DIGEST_CLASSES 8u  /* sums of messages of a communicator: message n of a pair is in class n / 64 % 8 */
+#define ROLL_DIGEST_KEEP_NS UINT64_C(60000000000) /* so long is known what nobody uses any more */
+#define ROLL_DIGEST_CLASSES 8u /* sums of messages of a communicator: message n of a pair is in class n / 64 % 8 */
 
 /* How far the sender's members of a communicator have come. */
 struct roll_digest_front {
     uint64_t key;
     uint64_t hash;      /* of the calls since the last window's end; of no meaning where low and high differ */
     uint32_t size;      /* members of the communicator */
-    uint32_t members;   /* those of them for whom the sender speaks; 0: the sender judges all by itself from here on */
-    uint32_t low, high; /* the least and the most collectives that one of these has made */
+    uint32_t members;   /* those of them for whom the sender speaks; 0: for none any more, or it judges all by itself */
+    uint32_t low, high; /* the least and the most collectives that one of these has made; where the sender judges all by
+                         * itself, of them all: low < high where they stand apart */
     bool differs;       /* low == high, and yet their calls since the last window's end differ */
+    bool gone;          /* they use it no more: it was destroyed or aborted, or their processes have ended */
 };
 
-/* A window that all members for whom the sender speaks have filled, with calls of one hash. */
+/* A window that all members for whom the sender speaks have filled, with calls of one hash; or a check point: its first
+ * calls, which some member has made (points.h). */
 struct roll_digest_window {
     uint64_t key;
     uint64_t hash;
     uint32_t window; /* number of its first collective / ROLL_DIGEST_WINDOW */
+    uint32_t calls;  /* of a check point; 0: all of the window */
 };
 
 /* The messages of the sender's members on a communicator: what they have sent less what they have received, each
@@ -80,7 +85,8 @@ enum roll_digest_why {
     ROLL_HINT_OBSERVED = 10, /* members have observed what differs, or a rank what is out of the ordinary */
     ROLL_HINT_LAST = ROLL_HINT_OBSERVED,
 };
-#define ROLL_OBSERVED_OUTSIDE 1u /* the step of an observation that was made in no step: see roll_observed_step */
+#define ROLL_OBSERVED_FORGOTTEN (UINT64_MAX - 1) /* a ticket that is not known: where it stands, the records tell */
+#define ROLL_OBSERVED_OUTSIDE   1u /* the step of an observation that was made in no step: see roll_observed_step */
 struct roll_digest_hint {
     uint64_t key; /* 0 = no communicator */
     uint32_t why; /* enum roll_digest_why */

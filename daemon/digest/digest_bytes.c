@@ -19,12 +19,12 @@ struct head {
 };
 struct window_bytes {
     uint64_t key, hash;
-    uint32_t window, reserved;
+    uint32_t window, calls; /* calls: less than a window, of a check point; 0: all of it */
 };
 struct front_bytes {
     uint64_t key, hash;
     uint32_t size, members, low, high;
-    uint32_t flags, reserved; /* FRONT_DIFFERS */
+    uint32_t flags, reserved; /* FRONT_DIFFERS, FRONT_GONE */
 };
 struct sums_bytes {
     uint64_t key;
@@ -44,6 +44,7 @@ struct hint_bytes {
     uint32_t why, seq;
 };
 #define FRONT_DIFFERS 1u
+#define FRONT_GONE    2u
 
 _Static_assert(sizeof(struct head) == 32 && sizeof(struct window_bytes) == 24 && sizeof(struct front_bytes) == 40 &&
                    sizeof(struct sums_bytes) == 16 && sizeof(struct like_bytes) == 32 &&
@@ -70,7 +71,8 @@ static bool put(struct writer *w, const void *bytes, size_t n)
 
 static bool put_window(struct writer *w, const struct roll_digest_window *window)
 {
-    struct window_bytes b = {.key = window->key, .hash = window->hash, .window = window->window};
+    struct window_bytes b = {
+        .key = window->key, .hash = window->hash, .window = window->window, .calls = window->calls};
     return put(w, &b, sizeof(b));
 }
 
@@ -82,7 +84,7 @@ static bool put_front(struct writer *w, const struct roll_digest_front *front)
                             .members = front->members,
                             .low = front->low,
                             .high = front->high,
-                            .flags = front->differs ? FRONT_DIFFERS : 0};
+                            .flags = (front->differs ? FRONT_DIFFERS : 0) | (front->gone ? FRONT_GONE : 0)};
     return put(w, &b, sizeof(b));
 }
 
@@ -128,6 +130,39 @@ static bool put_hint(struct writer *w, const struct roll_digest_hint *hint)
     return put(w, &b, sizeof(b));
 }
 
+/*
+ * How many of the next windows and fronts go into `room`: the windows of a communicator together with its front, which
+ * in a digest stand in one order. A front behind which windows come would say of them that they have been told, and
+ * without it nobody knows whether windows with high numbers are made up. Where there is no room for them together even
+ * in a payload of their own, the front goes first.
+ */
+static void fit_comms(const struct roll_digest *d, const struct roll_digest_cursor *cursor, size_t room,
+                      uint32_t *windows, uint32_t *fronts)
+{
+    size_t w = cursor->windows, f = cursor->fronts;
+    for (bool fits = true; fits && (w < d->windows || f < d->fronts);) {
+        uint64_t key = w < d->windows ? d->window[w].key : 0;
+        size_t run = 0;
+        while (w + run < d->windows && d->window[w + run].key == key) {
+            run++;
+        }
+        bool alone = f < d->fronts && (run == 0 || d->front[f].key != key);
+        run = alone ? 0 : run;
+        size_t front = f < d->fronts, bytes = run * sizeof(struct window_bytes) + front * sizeof(struct front_bytes);
+        fits = bytes <= room;
+        if (!fits) {
+            bool first = w == cursor->windows && f == cursor->fronts;
+            front = first && front * sizeof(struct front_bytes) <= room ? front : 0;
+            run = first ? (room - front * sizeof(struct front_bytes)) / sizeof(struct window_bytes) : 0;
+        }
+        room -= run * sizeof(struct window_bytes) + front * sizeof(struct front_bytes);
+        w += run;
+        f += front;
+    }
+    *windows = (uint32_t)(w - cursor->windows);
+    *fronts = (uint32_t)(f - cursor->fronts);
+}
+
 size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor *cursor, void *out, size_t room)
 {
     struct head head = {.version = ROLL_DIGEST_VERSION, .window = ROLL_DIGEST_WINDOW};
@@ -136,13 +171,14 @@ size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor
         return 0;
     }
     w.left -= sizeof(head);
-    for (; cursor->windows < d->windows && put_window(&w, &d->window[cursor->windows]); cursor->windows++) {
-        head.windows++;
+    fit_comms(d, cursor, w.left, &head.windows, &head.fronts);
+    for (uint32_t i = 0; i < head.windows; i++) {
+        (void)put_window(&w, &d->window[cursor->windows++]);
     }
-    bool goes_on = cursor->windows == d->windows;
-    for (; goes_on && cursor->fronts < d->fronts && put_front(&w, &d->front[cursor->fronts]); cursor->fronts++) {
-        head.fronts++;
+    for (uint32_t i = 0; i < head.fronts; i++) {
+        (void)put_front(&w, &d->front[cursor->fronts++]);
     }
+    bool goes_on = cursor->windows == d->windows && cursor->fronts == d->fronts;
     for (; goes_on && cursor->sums < d->sums && put_sums(&w, &d->messages[cursor->sums]); cursor->sums++) {
         head.sums++;
     }
@@ -235,10 +271,11 @@ static bool get_parts(struct reader *r, const struct head *head, struct roll_dig
 {
     for (uint32_t i = 0; i < head->windows; i++) {
         struct window_bytes b;
-        if (!get(r, &b, sizeof(b))) {
+        if (!get(r, &b, sizeof(b)) || b.calls >= ROLL_DIGEST_WINDOW) {
             return false;
         }
-        roll_digest_add_window(out, &(struct roll_digest_window){.key = b.key, .hash = b.hash, .window = b.window});
+        roll_digest_add_window(
+            out, &(struct roll_digest_window){.key = b.key, .hash = b.hash, .window = b.window, .calls = b.calls});
     }
     for (uint32_t i = 0; i < head->fronts; i++) {
         struct front_bytes b;
@@ -251,7 +288,8 @@ static bool get_parts(struct reader *r, const struct head *head, struct roll_dig
                                                                .members = b.members,
                                                                .low = b.low,
                                                                .high = b.high,
-                                                               .differs = (b.flags & FRONT_DIFFERS) != 0});
+                                                               .differs = (b.flags & FRONT_DIFFERS) != 0,
+                                                               .gone = (b.flags & FRONT_GONE) != 0});
     }
     for (uint32_t i = 0; i < head->sums; i++) {
         struct roll_digest_messages sums;
@@ -282,7 +320,7 @@ int roll_digest_decode(const void *data, size_t bytes, struct roll_digest *out)
     if (!get(&r, &head, sizeof(head))) {
         return ROLL_E_SHORT;
     }
-    if (head.version != ROLL_DIGEST_VERSION || head.window != ROLL_DIGEST_WINDOW) {
+    if (head.version < ROLL_DIGEST_OLDEST || head.version > ROLL_DIGEST_VERSION || head.window != ROLL_DIGEST_WINDOW) {
         return ROLL_E_VERSION;
     }
     out->short_of_memory = false;

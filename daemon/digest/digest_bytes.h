@@ -6,7 +6,8 @@
 
 #include "daemon/digest/digest.h"
 
-#define ROLL_DIGEST_VERSION 1u /* of what is folded and how it is written; another one cannot be compared with ours */
+#define ROLL_DIGEST_VERSION 2u /* of what is folded and how it is written; a newer one cannot be compared with ours */
+#define ROLL_DIGEST_OLDEST  1u /* its windows are the same, and there are no check points in it */
 
 /* How much of a digest has been written; zero-initialised: nothing. */
 struct roll_digest_cursor {
@@ -14,9 +15,10 @@ struct roll_digest_cursor {
 };
 
 /*
- * Writes parts of a digest from the cursor on, as many as `room` bytes hold, and moves the cursor behind them. A window
- * is written before the front that says it is full, also where the two go into different payloads. Returns how many
- * bytes were written; 0: nothing is left, or `room` is too small for one part.
+ * Writes parts of a digest from the cursor on, as many as `room` bytes hold, and moves the cursor behind them. The
+ * windows of a communicator and its front go into one payload, if they fit into one (4 KiB are always enough for what a
+ * level tells); in the digest they stand in the same order of communicators. Returns how many bytes were written; 0:
+ * nothing is left, or `room` is too small for one part.
  */
 size_t roll_digest_encode(const struct roll_digest *d, struct roll_digest_cursor *cursor, void *out, size_t room);
 /*

@@ -42,15 +42,49 @@ static bool is_wanted(const struct roll_record *rec, const struct roll_excerpt_w
     return false;
 }
 
+/* The last observation before the first one of the step, among the records that are there; 0: these begin in the step,
+ * or behind it. */
+static uint64_t find_step(const struct roll_excerpt_records *records, uint32_t step)
+{
+    struct roll_record rec;
+    uint64_t before = 0;
+    for (uint64_t ticket = records->oldest; ticket < records->next; ticket++) {
+        if (!records->record(records->from, ticket, &rec) || roll_op_class(rec.op) != ROLL_CLASS_MOE ||
+            rec.step == ROLL_STEP_NONE) {
+            continue;
+        }
+        if (roll_observed_step(rec.step) >= step) {
+            return before;
+        }
+        before = ticket;
+    }
+    return 0;
+}
+
+uint64_t roll_excerpt_observed(const struct roll_excerpt_records *records, const roll_fold_t *fold,
+                               const struct roll_excerpt_want *want, size_t wants)
+{
+    uint64_t first = UINT64_MAX;
+    uint32_t forgotten = UINT32_MAX; /* the oldest such step: the later ones lie behind it */
+    for (size_t i = 0; i < wants; i++) {
+        uint64_t ticket = roll_fold_observed(fold, want[i].step);
+        if (ticket == ROLL_OBSERVED_FORGOTTEN) {
+            forgotten = want[i].step < forgotten ? want[i].step : forgotten;
+        } else {
+            first = ticket < first ? ticket : first;
+        }
+    }
+    uint64_t found = forgotten != UINT32_MAX ? find_step(records, forgotten) : UINT64_MAX;
+    return found < first ? found : first;
+}
+
 uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const roll_fold_t *fold,
                             const struct roll_excerpt_want *want, size_t wants, uint64_t history)
 {
     uint64_t have = records->next - records->oldest;
     uint64_t begin = have > history ? records->next - history : records->oldest;
-    for (size_t i = 0; i < wants; i++) {
-        uint64_t ticket = roll_fold_observed(fold, want[i].step);
-        begin = ticket < begin ? ticket : begin;
-    }
+    uint64_t observed = roll_excerpt_observed(records, fold, want, wants);
+    begin = observed < begin ? observed : begin;
     begin = begin > records->oldest ? begin : records->oldest;
     struct roll_record rec, before;
     for (uint64_t ticket = records->oldest; ticket < begin; ticket++) {

@@ -24,6 +24,10 @@ struct roll_excerpt_want {
     uint32_t step;    /* what the rank has observed since this step (ROLL_HINT_OBSERVED); 0: nothing of that */
 };
 
+/* The ticket from which on all is there that is wanted of what the rank has observed; 0: that is gone; UINT64_MAX:
+ * nothing is wanted. Borrows all. */
+uint64_t roll_excerpt_observed(const struct roll_excerpt_records *records, const roll_fold_t *fold,
+                               const struct roll_excerpt_want *want, size_t wants);
 /*
  * The ticket from which on the engine has to be fed: at least `history` records, what is wanted besides, every call
  * that the rank is inside, and no part of a group. fold: the rank's. Borrows all.

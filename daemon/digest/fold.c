@@ -10,6 +10,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/map.h"
 #include "daemon/digest/observe.h"
+#include "daemon/digest/points.h"
 #include "trace/op.h"
 #include "trace/signature.h"
 
@@ -30,18 +31,25 @@ struct filled {
     bool known;
 };
 
-struct member {
-    uint64_t key;
+/* Windows of a member: most of its memory. */
+struct filling {
     uint64_t sig[ROLL_DIGEST_WINDOW];  /* of the window that is being filled */
     struct filled filled[WINDOWS_NEW]; /* windows that were filled, by number */
+};
+
+struct member {
+    uint64_t key;
     uint64_t sum[ROLL_DIGEST_CLASSES]; /* of messages */
     uint64_t until_ns;                 /* when the last call on it ended, by the rank's clock */
     uint32_t size, rank, next, told;   /* told: windows below it were told */
+    uint32_t pointed;                  /* how many calls there were when a check point was told */
     uint32_t group, splits;
     uint16_t thread;                    /* that of the last call */
     bool open;                          /* the last call is part of a group that has not ended */
     bool here, known;                   /* known: no call of the window that is being filled is missing */
     bool gone, moved, sums_moved, sure; /* gone: destroyed or aborted by the rank */
+    uint64_t gone_ns;                   /* when it was told that it is gone; 0: it was not */
+    struct filling *fill;               /* owned; NULL: given back, because it has been gone for long */
 };
 
 /* Messages of one direction with one peer. */
@@ -74,9 +82,11 @@ struct roll_fold {
     struct inside inside[THREADS];
     uint32_t threads;
     uint64_t inside_ns, next_ticket;
-    uint64_t last_ns; /* when the newest record came */
-    bool at_work;     /* calls have been made since the host came back from a wait */
+    uint64_t last_ns;       /* when the newest record came */
+    uint64_t call_ticket;   /* + 1: of the newest call */
+    uint64_t waited_ticket; /* + 1: of the newest wait that the host is back from */
     bool told_quiet;
+    bool ended;               /* the process has ended, which may be known before its last records are read */
     struct roll_digest hints; /* its hints only */
 };
 
@@ -96,6 +106,9 @@ void roll_fold_destroy(roll_fold_t **pointer)
         return;
     }
     for (size_t i = 0; i < fold->members; i++) {
+        if (fold->member[i]) {
+            free(fold->member[i]->fill);
+        }
         free(fold->member[i]);
     }
     free(fold->member);
@@ -136,7 +149,8 @@ int roll_fold_comm(roll_fold_t *fold, uint32_t id, const struct roll_def_comm *i
         return err;
     }
     struct member *m = calloc(1, sizeof(*m));
-    if (!m) {
+    if (!m || !(m->fill = calloc(1, sizeof(*m->fill)))) {
+        free(m);
         return ROLL_E_NOMEM;
     }
     m->key = info->key;
@@ -161,7 +175,7 @@ static uint64_t hash_of(const struct member *m, uint32_t calls)
 {
     uint64_t hash = 0;
     for (uint32_t i = 0; i < calls; i++) {
-        hash = roll_sequence_hash(hash, m->sig[i]);
+        hash = roll_sequence_hash(hash, m->fill->sig[i]);
     }
     return hash ^ hash >> 31;
 }
@@ -173,7 +187,7 @@ static void fill_up_to(struct member *m, uint32_t seq)
     uint32_t first = m->next > 0 ? (m->next - 1) / ROLL_DIGEST_WINDOW : 0, last = seq / ROLL_DIGEST_WINDOW;
     for (uint32_t w = last - first > WINDOWS_NEW ? last - WINDOWS_NEW : first; w < last; w++) {
         bool known = w == first && m->known && m->next == (w + 1) * ROLL_DIGEST_WINDOW;
-        m->filled[w % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
+        m->fill->filled[w % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
     }
     if (last != first) {
         m->known = true;
@@ -183,9 +197,10 @@ static void fill_up_to(struct member *m, uint32_t seq)
 /* A call with a number that an earlier call has: that one was refused, or was only simulated. */
 static void step_back(struct roll_fold *fold, struct member *m, uint32_t seq)
 {
-    if (seq / ROLL_DIGEST_WINDOW != m->next / ROLL_DIGEST_WINDOW) { /* the window was told with the refused call */
+    if (m->fill &&
+        seq / ROLL_DIGEST_WINDOW != m->next / ROLL_DIGEST_WINDOW) { /* the window was told with the refused call */
         hint(fold, m, ROLL_HINT_REFUSED, seq);
-        memset(m->sig, 0, sizeof(m->sig));
+        memset(m->fill->sig, 0, sizeof(m->fill->sig));
         m->known = false;
     }
     m->next = seq;
@@ -204,6 +219,10 @@ static void take_collective(struct roll_fold *fold, struct member *m, const stru
     if (m->gone) {
         hint(fold, m, ROLL_HINT_LIFE, seq);
     }
+    if (!m->fill) {
+        m->next = seq + 1;
+        return;
+    }
     if (seq < m->next) {
         step_back(fold, m, seq);
     }
@@ -212,7 +231,7 @@ static void take_collective(struct roll_fold *fold, struct member *m, const stru
         m->known = false;
         m->sure = true;
     }
-    m->sig[seq & MASK] = word_of(m, rec);
+    m->fill->sig[seq & MASK] = word_of(m, rec);
     m->next = seq + 1;
     m->moved = true;
 }
@@ -437,7 +456,7 @@ static int take_other(struct roll_fold *fold, const struct roll_record *rec, boo
             m->splits = rec->aux >= m->splits ? rec->aux + 1u : m->splits + 1;
         }
         if (m && (ends || rec->op == ROLL_OP_COMM_DESTROY)) {
-            m->gone = true;
+            m->gone = m->moved = true;
         }
     } else if (class == ROLL_CLASS_MOE && fresh) {
         rc = roll_observed_record(&fold->observed, rec, m ? m->key : 0, m ? m->size : 0, fold->losses == 0);
@@ -453,6 +472,19 @@ static int take_other(struct roll_fold *fold, const struct roll_record *rec, boo
 static bool has_returned(const struct roll_record *rec)
 {
     return roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+}
+
+/* Calls may still be under way until the host comes back from a wait that it began behind them. The wait's return may
+ * be heard of behind the calls that follow it, so tickets say which was first. */
+static void note_work(struct roll_fold *fold, const struct roll_record *rec, uint64_t ticket)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_RMA;
+    bool waited = class == ROLL_CLASS_SYNC && has_returned(rec);
+    uint64_t *newest = call ? &fold->call_ticket : &fold->waited_ticket;
+    if ((call || waited) && ticket + 1 > *newest) {
+        *newest = ticket + 1;
+    }
 }
 
 int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t now_ns)
@@ -475,8 +507,7 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
     fold->next_ticket = fresh ? ticket + 1 : fold->next_ticket;
     fold->last_ns = now_ns;
     fold->told_quiet = false;
-    fold->at_work =
-        call || class == ROLL_CLASS_RMA || (fold->at_work && !(class == ROLL_CLASS_SYNC && has_returned(rec)));
+    note_work(fold, rec, ticket);
     if (!call) {
         return take_other(fold, rec, fresh);
     }
@@ -520,28 +551,52 @@ void roll_fold_lost(roll_fold_t *fold)
 
 /* cuts */
 
-static void cut_member(struct member *m, struct roll_digest *out)
+/* The roundest number of calls in the window that is being filled, where no call of it is missing. */
+static void cut_point(struct member *m, struct roll_digest *out)
+{
+    uint32_t window = m->next / ROLL_DIGEST_WINDOW, begin = window * ROLL_DIGEST_WINDOW;
+    uint32_t from = m->pointed > begin ? m->pointed : begin;
+    if (m->known && m->next > from) {
+        uint32_t calls = roll_point_roundest(from, m->next) - begin;
+        roll_digest_add_window(out, &(struct roll_digest_window){
+                                        .key = m->key, .hash = hash_of(m, calls), .window = window, .calls = calls});
+        m->pointed = m->next;
+    }
+}
+
+/* Nobody will compare its windows any more. Where the rank came to is kept: an excerpt may reach back so far, and a
+ * rank that seemed to stand at 0 would be blamed. */
+static void give_back_windows(struct roll_fold *fold, uint32_t id)
+{
+    free(fold->member[id]->fill);
+    fold->member[id]->fill = NULL;
+    roll_observed_forget(fold->observed, id);
+}
+
+static void cut_member(struct member *m, bool gone, struct roll_digest *out)
 {
     uint32_t full = m->next / ROLL_DIGEST_WINDOW, calls = m->next & MASK;
     /* The window behind which nothing has come yet is not among `filled`. */
     if (calls == 0 && m->next != 0) {
         bool known = m->known;
-        m->filled[(full - 1) % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
+        m->fill->filled[(full - 1) % WINDOWS_NEW] = (struct filled){known ? hash_of(m, ROLL_DIGEST_WINDOW) : 0, known};
     }
     for (uint32_t w = full - m->told > WINDOWS_NEW ? full - WINDOWS_NEW : m->told; w < full; w++) {
-        const struct filled *f = &m->filled[w % WINDOWS_NEW];
+        const struct filled *f = &m->fill->filled[w % WINDOWS_NEW];
         if (f->known) {
             roll_digest_add_window(out, &(struct roll_digest_window){.key = m->key, .hash = f->hash, .window = w});
         }
     }
     m->told = full;
+    cut_point(m, out);
     if (m->moved) {
         struct roll_digest_front front = {.key = m->key,
                                           .hash = m->known ? hash_of(m, calls) : 0,
                                           .size = m->size,
                                           .members = 1,
                                           .low = m->next,
-                                          .high = m->next};
+                                          .high = m->next,
+                                          .gone = gone};
         roll_digest_add_front(out, &front);
         m->moved = false;
     }
@@ -556,8 +611,15 @@ static void cut_member(struct member *m, struct roll_digest *out)
 void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
 {
     for (size_t i = 0; i < fold->members; i++) {
-        if (fold->member[i]) {
-            cut_member(fold->member[i], out);
+        struct member *m = fold->member[i];
+        if (!m || !m->fill) {
+            continue;
+        }
+        bool gone = m->gone || fold->ended;
+        cut_member(m, gone, out);
+        m->gone_ns = gone && m->gone_ns == 0 ? now_ns : m->gone_ns;
+        if (gone && now_ns - m->gone_ns >= ROLL_DIGEST_KEEP_NS) {
+            give_back_windows(fold, (uint32_t)i);
         }
     }
     uint64_t from = fold->likes > LIKES ? fold->likes - LIKES : 0;
@@ -573,7 +635,8 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
             t->told = true;
         }
     }
-    if (fold->at_work && !fold->told_quiet && now_ns - fold->last_ns >= 2 * fold->inside_ns) {
+    bool at_work = fold->call_ticket > fold->waited_ticket;
+    if (at_work && !fold->told_quiet && now_ns - fold->last_ns >= 2 * fold->inside_ns) {
         hint(fold, NULL, ROLL_HINT_QUIET, 0);
         fold->told_quiet = true;
     }
@@ -584,13 +647,24 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
     roll_digest_clear(&fold->hints);
 }
 
+void roll_fold_ended(roll_fold_t *fold)
+{
+    for (size_t i = 0; i < fold->members && !fold->ended; i++) {
+        if (fold->member[i]) {
+            fold->member[i]->moved = true;
+        }
+    }
+    fold->ended = true;
+}
+
 void roll_fold_again(roll_fold_t *fold)
 {
     for (size_t i = 0; i < fold->members; i++) {
         struct member *m = fold->member[i];
-        if (m) {
+        if (m && m->fill) {
             uint32_t full = m->next / ROLL_DIGEST_WINDOW;
             m->told = full > WINDOWS_NEW ? full - WINDOWS_NEW : 0;
+            m->pointed = 0;
             m->moved = m->sums_moved = true;
         }
     }

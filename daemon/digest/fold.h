@@ -31,11 +31,14 @@ int roll_fold_record(roll_fold_t *fold, const struct roll_record *rec, uint64_t 
 void roll_fold_lost(roll_fold_t *fold);
 /* Appends what is new since the last time: windows that were filled, fronts and sums that have changed, hints. */
 void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out);
-/* Makes the next cut tell everything that is still known: the receiver was started anew. */
+/* The rank's process has ended: it uses no communicator any more. Records that it left may still come. */
+void roll_fold_ended(roll_fold_t *fold);
+/* Makes the next cut tell everything that is still known: the receiver was started anew. Of a communicator that has
+ * been gone for ROLL_DIGEST_KEEP_NS only the rank's place is known. */
 void roll_fold_again(roll_fold_t *fold);
 
 /* The ticket from which on all is there that the rank has observed since a step (roll_observed_step of digest.h);
- * UINT64_MAX: nothing is wanted of it. */
+ * UINT64_MAX: nothing is wanted of it; ROLL_OBSERVED_FORGOTTEN: the records alone can tell. */
 uint64_t roll_fold_observed(const roll_fold_t *fold, uint32_t step);
 
 /* Where the rank stands, for who begins to feed its newest records to an engine (roll_engine_place): the i-th of them,

@@ -37,18 +37,24 @@ static struct roll_observed_line *line_of(struct roll_observed *o, const struct 
     return o->line[rec->comm];
 }
 
+void roll_observed_forget(struct roll_observed *o, uint32_t comm)
+{
+    struct roll_observed_line *l = o && comm < o->lines ? o->line[comm] : NULL;
+    if (l) {
+        roll_map_fini(&l->seen);
+        free(l->count);
+        free(l->like);
+        free(l->share);
+        free(l);
+        o->line[comm] = NULL;
+    }
+}
+
 void roll_observed_destroy(struct roll_observed **pointer)
 {
     struct roll_observed *o = *pointer;
     for (size_t i = 0; o && i < o->lines; i++) {
-        struct roll_observed_line *l = o->line[i];
-        if (l) {
-            roll_map_fini(&l->seen);
-            free(l->count);
-            free(l->like);
-            free(l->share);
-            free(l);
-        }
+        roll_observed_forget(o, (uint32_t)i);
     }
     if (o) {
         roll_map_fini(&o->route_at);
@@ -332,15 +338,19 @@ uint64_t roll_observed_begin(const struct roll_observed *o, uint32_t step)
         return 0;
     }
     uint64_t oldest = o->steps > ROLL_OBSERVED_STEPS ? o->steps - ROLL_OBSERVED_STEPS : 0;
-    bool before = false;
+    bool before = false, since = false; /* later steps are known; and earlier ones, so the rank has left this one out */
     for (uint64_t i = o->steps; i-- > oldest;) {
         uint32_t at = roll_observed_step(o->begin[i % ROLL_OBSERVED_STEPS].step);
         if (at == step) {
             return o->begin[i % ROLL_OBSERVED_STEPS].ticket;
         }
+        since = since || (before && at < step);
         before = before || at > step;
     }
-    return before && o->steps > oldest ? o->begin[oldest % ROLL_OBSERVED_STEPS].ticket : UINT64_MAX;
+    if (before && !since && oldest > 0) {
+        return ROLL_OBSERVED_FORGOTTEN;
+    }
+    return before ? o->begin[oldest % ROLL_OBSERVED_STEPS].ticket : UINT64_MAX;
 }
 
 /* cuts */

@@ -15,7 +15,7 @@ typedef struct roll_sum roll_sum_t;
 
 struct roll_sum_config {
     uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
-    uint32_t most;     /* communicators; 0 = 131,072 (about 300 MiB). More are refused: a child may be hostile */
+    uint32_t most;     /* communicators; 0 = 131,072 (about 520 MiB). More are refused: a child may be hostile */
     bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
 };
 
@@ -28,19 +28,29 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
 /* Appends what the level above has to know, and hints: those from below, and those of communicators that are judged
  * here. */
 void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up);
+/* A hint waits for the next cut that does not say that somebody stands, but that something is wrong already. */
+bool roll_sum_hastes(const roll_sum_t *sum);
+/* Forgets communicators that nobody below uses any more since ROLL_DIGEST_KEEP_NS, and of which all is told. Their keys
+ * are those of new communicators from then on. To be called behind a cut; not of a run that is over, which people may
+ * ask about. */
+void roll_sum_forget(roll_sum_t *sum, uint64_t now_ns);
+/* The child speaks for nobody any more: another one does. What it told is taken out, and the next cut says so. */
+void roll_sum_leave(roll_sum_t *sum, uint32_t child, uint64_t now_ns);
 /* Makes the next cut tell everything that is still known: the level above was started anew. */
 void roll_sum_again(roll_sum_t *sum);
 
 struct roll_sum_figures {
-    uint64_t fronts, windows, hints; /* taken */
+    uint64_t fronts, windows, hints; /* taken; check points are no windows */
     uint64_t done;                   /* windows that were judged here and were alike */
     uint64_t refused;                /* parts of digests that cannot be */
     uint64_t late;         /* windows that came when they had been forgotten, and were compared with nothing */
     uint32_t comms, cells; /* communicators; communicators of each child */
+    uint64_t forgotten;    /* communicators that were */
 };
 void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out);
 
-/* How far the members below this level have come on a communicator; false: nothing is known of it. */
+/* How far the members below this level have come on a communicator; false: nothing is known of it. members 0: a level
+ * below judges it, which tells low and high where they stand apart (low < high), and else nothing. */
 struct roll_sum_place {
     uint32_t low, high, size, members;
 };

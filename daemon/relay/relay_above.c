@@ -22,6 +22,7 @@
 #define HELLO_NS     (3000 * ROLL_MS)
 #define HEARTBEAT_NS (100 * ROLL_MS)
 #define TELL_NS      (100 * ROLL_MS)
+#define HASTE_NS     (20 * ROLL_MS)   /* the same where something is wrong: not for each of many that tell of it */
 #define COUNT_NS     (1000 * ROLL_MS) /* how often the number of calls is told when nothing else is new */
 
 /* out */
@@ -67,6 +68,7 @@ static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
         return;
     }
     if (run->early) { /* in a new conversation, and when the rings have come without which it was told */
+        roll_relay_leave_unknown(r, run, now);
         tell_again(run);
     }
     run->early = run->lacks;
@@ -75,6 +77,9 @@ static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
     }
     roll_digest_clear(&r->up);
     roll_sum_cut(run->sum, now, &r->up);
+    if (run->live) {
+        roll_sum_forget(run->sum, now);
+    }
     roll_digest_keep_hints(&run->said, &r->up, run->again);
     run->again = false;
     struct roll_frame_head head = {.type = ROLL_FRAME_DIGEST, .stream = run->stream, .first = calls};
@@ -106,6 +111,17 @@ static bool drained(const struct roll_relay *r)
     return true;
 }
 
+/* Something is wrong in some run: it does not wait until everything is told. */
+static bool hastes(const struct roll_relay *r)
+{
+    bool any = false;
+    for (size_t i = 0; i < r->runs && !any; i++) {
+        const struct relay_run *run = &r->run[i];
+        any = run->sum && run->stream != 0 && !run->waits && roll_sum_hastes(run->sum);
+    }
+    return any;
+}
+
 void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
 {
     if (!r->welcomed && now - r->hello_ns > HELLO_NS) {
@@ -120,7 +136,8 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
         return;
     }
     bool over = !roll_relay_runs_wait(r, now) && r->drain != 0 && drained(r);
-    if ((over || now - r->tell_ns >= TELL_NS) && roll_relay_has_room(r)) {
+    uint64_t pause = hastes(r) ? HASTE_NS : TELL_NS;
+    if ((over || now - r->tell_ns >= pause) && roll_relay_has_room(r)) {
         r->tell_ns = now;
         for (size_t i = 0; i < r->runs; i++) {
             if (r->run[i].sum) {
@@ -271,6 +288,9 @@ static void handle(struct roll_relay *r, const struct roll_frame *frame, uint64_
         break;
     case ROLL_FRAME_EXCERPT:
         to_run(r, frame);
+        break;
+    case ROLL_FRAME_SIGHT: /* it is announced elsewhere */
+        roll_relay_lose_ring(r, frame->head.stream, now);
         break;
     case ROLL_FRAME_CONTROL:
         to_all(r, &frame->head, frame->payload, frame->head.payload);

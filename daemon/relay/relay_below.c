@@ -12,6 +12,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/digest/digest_bytes.h"
 #include "daemon/feed/clock.h"
@@ -175,7 +176,8 @@ static int take_digest(struct roll_relay *r, const struct relay_child *child, co
         return err;
     }
     run->part[child->place] = (struct relay_part){.calls = frame->head.first, .told = true};
-    if (roll_digest_leave_out(&r->came, roll_relay_rings_in(r, child, ring->run)) > 0) {
+    size_t lies = roll_digest_leave_out(&r->came, roll_relay_rings_in(r, child, ring->run));
+    if (lies > 0 && (child->lost_ns == 0 || now - child->lost_ns > ROLL_RELAY_LOST_NS)) {
         roll_relay_refuse(r, child, "a digest speaks for more ranks than it has: that part is left out");
     }
     return roll_sum_take(run->sum, child->place, &r->came, now);
@@ -298,7 +300,7 @@ static void refer(const struct roll_relay *r, void *socket, const void *id, size
 {
     char text[400];
     snprintf(text, sizeof(text), "this is a relay, which judges nothing: ask the root, %s", r->o.above);
-    json_t *json = json_pack("{s:s}", "error", text);
+    json_t *json = json_pack("{s:s,s:o}", "error", text, "root", roll_text_to_json(r->o.above));
     struct roll_frame_head head = {.type = ROLL_FRAME_REPLY, .seq = seq};
     if (json) {
         (void)roll_net_send_json(socket, id, bytes, &head, json);

@@ -122,6 +122,59 @@ void roll_relay_runs_fini(struct roll_relay *r)
     roll_map_fini(&r->ring_at);
 }
 
+/* who has moved */
+
+/* What the agent of this place told of the run is taken out. */
+static void leave(struct relay_run *run, uint32_t place, uint64_t now)
+{
+    roll_sum_leave(run->sum, place, now);
+    if (place < run->parts) {
+        run->part[place] = (struct relay_part){.told = false};
+    }
+}
+
+static bool has_rings(const struct roll_relay *r, uint32_t run, uint32_t place)
+{
+    for (size_t i = 0; i < r->rings; i++) {
+        if (r->ring[i].run == run && r->ring[i].place == place) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void roll_relay_lose_ring(struct roll_relay *r, uint64_t stream, uint64_t now)
+{
+    uint32_t at = roll_map_get(&r->ring_at, stream);
+    if (at == ROLL_MAP_NONE) {
+        return;
+    }
+    const struct relay_ring ring = r->ring[at];
+    roll_relay_tell_lost(r, ring.child, stream);
+    drop_ring(r, at);
+    r->run[ring.run].early = true; /* what was told under this ring meanwhile was told by nobody */
+    if (!has_rings(r, ring.run, ring.place)) {
+        leave(&r->run[ring.run], ring.place, now);
+    }
+}
+
+void roll_relay_leave_unknown(const struct roll_relay *r, struct relay_run *run, uint64_t now)
+{
+    bool *here = calloc(run->parts + 1, sizeof(*here));
+    for (size_t i = 0; here && i < r->rings; i++) {
+        const struct relay_ring *ring = &r->ring[i];
+        if (ring->here && &r->run[ring->run] == run && ring->place < run->parts) {
+            here[ring->place] = true;
+        }
+    }
+    for (uint32_t i = 0; here && i < run->parts; i++) {
+        if (run->part[i].told && !here[i]) {
+            leave(run, i, now);
+        }
+    }
+    free(here);
+}
+
 /* what is announced */
 
 static size_t count_runs(const struct roll_relay *r, const struct relay_child *child)
@@ -178,6 +231,7 @@ int roll_relay_note_ring(struct roll_relay *r, struct relay_child *child, const 
     uint32_t run = 0;
     int err = run_of(r, child, frame, now, &run);
     struct relay_ring *ring = err ? NULL : roll_relay_ring_of(r, frame->head.stream); /* others may have been dropped */
+    bool new = !ring;
     if (!err && !ring) {
         err = r->rings >= RINGS ? ROLL_E_LIMIT : ROLL_GROW(r->ring, r->ring_room, r->rings + 1);
         err = err ? err : roll_map_add(&r->ring_at, frame->head.stream, (uint32_t)r->rings);
@@ -187,8 +241,16 @@ int roll_relay_note_ring(struct roll_relay *r, struct relay_child *child, const 
         }
     }
     if (!err) {
-        ring->child = child; /* the newest announcement counts: an agent was started anew */
+        const struct relay_ring before = *ring;
+        ring->child = child; /* the newest announcement counts: an agent was started anew, or has moved */
+        ring->place = child->place;
         ring->run = run;
+        if (!new &&before.place != child->place) {
+            roll_relay_tell_lost(r, before.child, ring->stream);
+        }
+        if (!new &&before.place != child->place && !has_rings(r, before.run, before.place)) {
+            leave(&r->run[before.run], before.place, now);
+        }
         r->run[run].heard_ns = now;
     }
     return err;

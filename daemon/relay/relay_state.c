@@ -52,6 +52,19 @@ void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *chi
     }
 }
 
+void roll_relay_tell_lost(struct roll_relay *r, struct relay_child *child, uint64_t stream)
+{
+    struct roll_frame_sight sight = {.heard = 0};
+    struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = stream};
+    if (child) {
+        child->lost_ns = roll_mono_ns();
+    }
+    if (child && child->relay &&
+        roll_net_send(child->socket, child->id, child->id_bytes, &head, &sight, sizeof(sight)) == ROLL_E_BUSY) {
+        roll_relay_refuse(r, child, "it cannot be told that a ring is announced elsewhere");
+    }
+}
+
 void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync)
 {
     json_t *json = json_pack("{s:b}", "resync", (int)resync);

@@ -10,10 +10,12 @@
 #include "daemon/wire/net.h"
 #include "trace/frame.h"
 
-#define ROLL_RELAY_SOCKETS  2             /* plain (ipc, tcp without keys) and CURVE */
-#define ROLL_RELAY_CHILDREN 4096          /* more are refused: a level takes some 64 */
-#define ROLL_RELAY_PAYLOAD  (32u * 1024u) /* of one DIGEST frame */
-#define ROLL_RELAY_ID_BYTES 255u          /* longest routing id of ZeroMQ */
+#define ROLL_RELAY_SOCKETS  2                /* plain (ipc, tcp without keys) and CURVE */
+#define ROLL_RELAY_CHILDREN 4096             /* more are refused: a level takes some 64 */
+#define ROLL_RELAY_PAYLOAD  (32u * 1024u)    /* of one DIGEST frame */
+#define ROLL_RELAY_LOST_NS  (2000 * ROLL_MS) /* so long what a child speaks of may still be about a ring that it lost  \
+                                              */
+#define ROLL_RELAY_ID_BYTES 255u             /* longest routing id of ZeroMQ */
 
 /* A frame that was passed on: its number above, and the number that its sender gave it. */
 struct relay_passed {
@@ -24,13 +26,14 @@ struct relay_child { /* an agent, or another relay */
     void *socket;
     size_t id_bytes;
     uint8_t id[ROLL_RELAY_ID_BYTES];
-    char *host;     /* owned */
-    uint32_t place; /* number of its host and directory: that of its predecessor, too. Its number in sums */
-    bool synced;    /* its frames come without a gap */
-    bool silent;    /* it has said nothing for long, and that was told above */
-    bool relay;     /* by its HELLO; else an agent */
-    bool forgot;    /* rings of it were forgotten: what it says of them makes it announce them anew */
-    bool waits;     /* it has said HELLO, and is welcomed when the level above has welcomed this one */
+    char *host;       /* owned */
+    uint32_t place;   /* number of its host and directory: that of its predecessor, too. Its number in sums */
+    bool synced;      /* its frames come without a gap */
+    bool silent;      /* it has said nothing for long, and that was told above */
+    bool relay;       /* by its HELLO; else an agent */
+    bool forgot;      /* rings of it were forgotten: what it says of them makes it announce them anew */
+    uint64_t lost_ns; /* when it was told that another one has a ring of its; 0: never */
+    bool waits;       /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;
     uint64_t drain_echo;
     uint32_t unheard;            /* live rings below it whose agents it does not hear */
@@ -42,6 +45,7 @@ struct relay_ring {
     uint64_t stream;
     uint32_t run;
     struct relay_child *child; /* borrowed; NULL: its agent has left */
+    uint32_t place;            /* of that agent, also when it has left */
     uint64_t left_ns;          /* when it did */
     bool live;
     bool here; /* it was announced above in this conversation */
@@ -107,6 +111,8 @@ int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const voi
 bool roll_relay_has_room(const struct roll_relay *r);
 /* Says above that the live rings of a child are not heard. */
 void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child);
+/* Tells a child, if it is a relay, that a ring is announced by another one. */
+void roll_relay_tell_lost(struct roll_relay *r, struct relay_child *child, uint64_t stream);
 /* Tells a child to begin again (resync), or that it is welcome. */
 void roll_relay_welcome(struct roll_relay *r, struct relay_child *child, bool resync);
 /* The number that the child gave to the newest of its frames that was read above, where that read up to `above`. */
@@ -122,6 +128,12 @@ uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now);
 /* relay_runs.c: runs, rings, places */
 /* Takes an announcement. 0, NOMEM, LIMIT, or as roll_feed_run_of. */
 int roll_relay_note_ring(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame, uint64_t now);
+/* The level above has heard of a ring elsewhere: its agent has moved. What was told of its ranks is taken out, when it
+ * has no ring of the run here any more. */
+void roll_relay_lose_ring(struct roll_relay *r, uint64_t stream, uint64_t now);
+/* Takes out of a run's sum what was told by agents of which no ring is known above in this conversation: they may speak
+ * for their ranks elsewhere, and who comes here after all tells everything again. */
+void roll_relay_leave_unknown(const struct roll_relay *r, struct relay_run *run, uint64_t now);
 /* The number of a child's host and directory: an agent that was started anew has that of its predecessor, so what it
  * tells takes the place of what that one told. false: no memory, or too many. */
 bool roll_relay_place_of(struct roll_relay *r, const char *host, const char *dir, uint32_t *place);

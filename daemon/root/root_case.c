@@ -21,8 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIM_RINGS 1024u        /* the engine of so many is worth the time that it takes to give its memory back */
-#define STAGE_MOST (512u << 20) /* bytes of frames that are kept until all have sent theirs */
+#define TRIM_RINGS                                                                                                     \
+    1024u /* the frames and the engine of so many are worth the time that it takes to give their memory back */
+#define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
+#define TOLD_NS       (1000 * ROLL_MS)
+#define QUIET_MOST_NS (60000 * ROLL_MS)
+#define QUIET_STEP_NS (100 * ROLL_MS) /* the engine takes each tick for less than a stall */
 
 static void clear_stage(struct roll_digested *d)
 {
@@ -157,11 +161,22 @@ bool roll_case_went_on(struct roll_run *run)
     return all;
 }
 
+/*
+ * For how long nobody had made a call when the records came, which is as good as if the engine had seen them stand for
+ * so long: its patience need not begin anew. Agents tell of calls within a second, which is left out.
+ */
+static uint64_t quiet_of(const struct roll_digested *d, uint64_t now)
+{
+    uint64_t quiet = roll_hints_quiet_ns(d, now);
+    return quiet < TOLD_NS ? 0 : quiet - TOLD_NS < QUIET_MOST_NS ? quiet - TOLD_NS : QUIET_MOST_NS;
+}
+
 void roll_case_feed(struct roll_run *run, uint64_t now)
 {
     struct roll_digested *d = run->digested;
     roll_feed_stamp(d->feed, roll_real_ns());
-    (void)roll_feed_tick(d->feed, run->clock.engine_ns);
+    uint64_t quiet = quiet_of(d, now);
+    (void)roll_feed_tick(d->feed, run->clock.engine_ns - quiet);
     for (size_t i = 0; i < d->rings; i++) {
         const struct digested_ring *r = &d->ring[i];
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, r->header,
@@ -191,6 +206,13 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
         }
     }
     clear_stage(d);
+    if (d->rings >= TRIM_RINGS) {
+        malloc_trim(0);
+    }
+    while (quiet > 0) {
+        quiet -= quiet < QUIET_STEP_NS ? quiet : QUIET_STEP_NS;
+        (void)roll_feed_tick(d->feed, run->clock.engine_ns - quiet);
+    }
     d->fed = true;
     run->judge = d->feed;
     (void)roll_case_went_on(run); /* from here on it is seen who goes on */

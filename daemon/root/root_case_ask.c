@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WANTS        16384u     /* communicators that an EXCERPT names */
-#define CASE_RANKS   1024u      /* as many are asked all of them */
-#define CASE_RECORDS (1u << 21) /* for all rings together, about; as many again may follow */
-#define HISTORY      512u       /* records of each ring that are asked for besides what is wanted, at most */
-#define LEAST        128u       /* the same at least, and of those that follow */
-#define REACH        384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
+#define WANTS         16384u     /* communicators that an EXCERPT names */
+#define CASE_RANKS    1024u      /* as many are asked all of them */
+#define CASE_RECORDS  (1u << 21) /* for all rings together, about; as many again may follow */
+#define HISTORY       512u       /* records of each ring that are asked for besides what is wanted, at most */
+#define HISTORY_LEAST 64u        /* the same at least, */
+#define FOLLOW_LEAST  128u       /* and of those that follow */
+#define REACH         384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {
@@ -63,10 +64,14 @@ bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digeste
 bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hint *hint)
 {
     struct roll_sum_place place;
-    if (roll_sum_place(d->sum, hint->key, &place) && place.members != 0) {
+    bool known = roll_sum_place(d->sum, hint->key, &place);
+    if (known && place.members != 0) {
         return place.low == hint->seq && (place.low < place.high || place.members < place.size);
     }
-    /* All members are below a relay or an agent, which tells no front of it: the records know, while they are here. */
+    if (known && place.low < place.high) { /* all are below a relay or an agent, which tells where they stand apart */
+        return place.low == hint->seq;
+    }
+    /* One of an older release does not: the records know, while they are here. */
     const roll_engine_t *engine = d->fed ? roll_feed_engine(d->feed) : NULL;
     return engine && roll_engine_has_all(engine, hint->key) && roll_engine_done(engine, hint->key) == hint->seq;
 }
@@ -112,9 +117,9 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
         return NULL;
     }
     uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
-    *ask = (struct roll_frame_excerpt){.history = bounded(share / 2, LEAST, HISTORY),
+    *ask = (struct roll_frame_excerpt){.history = bounded(share / 2, HISTORY_LEAST, HISTORY),
                                        .most = bounded(share, REACH, UINT64_MAX),
-                                       .follow = bounded(share, LEAST, UINT64_MAX),
+                                       .follow = bounded(share, FOLLOW_LEAST, UINT64_MAX),
                                        .scope = d->scoped ? ROLL_EXCERPT_CONCERNED : ROLL_EXCERPT_EVERYONE};
     for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */
         add_want(d, ask, &known, d->hints.hint[i].key);

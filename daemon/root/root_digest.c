@@ -17,12 +17,14 @@
 #include <string.h>
 
 #define LOOK_NS   (100 * ROLL_MS)
+#define HASTE_NS  (20 * ROLL_MS) /* the same where something is wrong */
 #define STAND_NS  (250 * ROLL_MS)
 #define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
 #define SOON_NS   (500 * ROLL_MS)   /* the same of a wrong call, which needs no silence to be seen */
 #define NEW_NS    (100 * ROLL_MS)   /* as soon as this after rings were announced: once for all rings of an agent */
 #define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
 #define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
+#define LOST_NS   (2000 * ROLL_MS)  /* so long a peer may speak of rings that another one has announced */
 #define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
 #define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
 #define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
@@ -95,10 +97,11 @@ json_t *roll_digested_json(const struct roll_run *run)
         cut += d->number != 0 && d->ring[i].cut;
         comms = d->ring[i].last.comms > comms ? d->ring[i].last.comms : comms;
     }
-    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
                      (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints",
                      (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
-                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "records",
+                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "forgotten",
+                     (json_int_t)f.forgotten, "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");
@@ -130,6 +133,17 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     d->unasked = true;
 }
 
+void roll_digested_left(struct roll_run *run, const struct roll_peer *peer)
+{
+    struct roll_digested *d = run->digested;
+    if (d && peer->place != UINT32_MAX) {
+        roll_sum_leave(d->sum, peer->place, roll_mono_ns());
+    }
+    if (d && peer->place < d->calls_room) {
+        d->calls[peer->place] = 0;
+    }
+}
+
 static int take_digest(struct roll_digested *d, const struct roll_peer *peer, size_t rings,
                        const struct roll_frame *frame, uint64_t now)
 {
@@ -143,12 +157,18 @@ static int take_digest(struct roll_digested *d, const struct roll_peer *peer, si
     }
     memset(d->calls + before, 0, (d->calls_room - before) * sizeof(*d->calls));
     uint64_t known = d->calls[peer->place]; /* 0: the first word of this agent, which may be about calls of long ago */
-    d->moved_ns = known != 0 && frame->head.first > known ? roll_real_ns() : d->moved_ns;
+    if (known != 0 && frame->head.first > known) {
+        d->moved_ns = roll_real_ns();
+        d->still_since_ns = now;
+    }
     d->calls[peer->place] = frame->head.first;
     d->told_ns = now;
     roll_digest_clear(&d->came);
     err = frame->head.payload ? roll_digest_decode(frame->payload, frame->head.payload, &d->came) : 0;
     size_t lies = roll_digest_leave_out(&d->came, rings);
+    if (peer->lost_ns != 0 && now - peer->lost_ns < LOST_NS) {
+        lies = 0;
+    }
     if (lies > 0 && d->refused == 0) {
         roll_log(ROLL_LOG_WARNING,
                  "root: a digest of the %s on %s speaks for more ranks than it has: that part is refused",
@@ -224,6 +244,9 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last) { /* nobody is left who could move: what stands now stands for good */
         roll_sum_cut(d->sum, now + 2 * STAND_NS, &up);
     }
+    if (roll_run_live(run)) { /* else people may ask of what it was */
+        roll_sum_forget(d->sum, now);
+    }
     roll_hints_note(d, &up, now);
     roll_case_goes_on(d, &up, now);
     roll_case_take_back(root, run, false);
@@ -234,7 +257,7 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (d->wider && d->again < AGAIN && (last || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
         d->again++;
         roll_case_open(root, run, now);
-    } else if (roll_hints_redo(d, now)) {
+    } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
         roll_case_open(root, run, now);
     }
 }
@@ -335,10 +358,11 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         last = last || (!d->over_seen && now - d->over_ns > OVER_NS);
         d->over_seen = d->over_seen || last;
     }
-    if (!d || (!last && now - d->look_ns < LOOK_NS && !roll_digested_waits(run))) {
+    uint64_t pause = d && roll_sum_hastes(d->sum) ? HASTE_NS : LOOK_NS;
+    if (!d || (!last && now - d->look_ns < pause && !roll_digested_waits(run))) {
         return;
     }
-    if (last || now - d->look_ns >= LOOK_NS) {
+    if (last || now - d->look_ns >= pause) {
         roll_fronts_look(run, now);
         hear_digests(root, run, now, last);
     }

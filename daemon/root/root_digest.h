@@ -61,15 +61,16 @@ struct roll_digested {
     uint64_t redo_ns; /* the open case is begun anew because of ranks that were cut so long after it, at the earliest */
     uint64_t refused, opened;
     uint64_t look_ns;
-    uint64_t told_ns;   /* when a digest came last */
-    uint64_t moved_ns;  /* wall clock at which an agent told more calls than before; 0: none has */
-    bool unasked;       /* rings were announced since agents were asked */
-    bool failed;        /* a process has ended, and not in good order, and no case was opened since */
-    uint64_t over_ns;   /* since when no process of the run lives; 0: some do */
-    bool over_seen;     /* what they left was looked at */
-    bool pending;       /* hints wait for a case */
-    bool urgent;        /* one of them is of a wrong call */
-    uint64_t closed_ns; /* when the last case ended */
+    uint64_t told_ns;        /* when a digest came last */
+    uint64_t moved_ns;       /* wall clock at which an agent told more calls than before; 0: none has */
+    uint64_t still_since_ns; /* the same moment, by the root's own clock */
+    bool unasked;            /* rings were announced since agents were asked */
+    bool failed;             /* a process has ended, and not in good order, and no case was opened since */
+    uint64_t over_ns;        /* since when no process of the run lives; 0: some do */
+    bool over_seen;          /* what they left was looked at */
+    bool pending;            /* hints wait for a case */
+    bool urgent;             /* one of them is of a wrong call */
+    uint64_t closed_ns;      /* when the last case ended */
     uint64_t still_key; /* a communicator that stood at collective still_seq when it was looked at since still_ns; 0:
                            none is known */
     uint64_t still_ns;
@@ -137,6 +138,10 @@ bool roll_hint_is_urgent(const struct roll_digest_hint *hint);
 void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now);
 /* A case is to be opened for what waits. */
 bool roll_hints_due(struct roll_digested *d, uint64_t now, bool asks_everybody);
+/* For so long nobody has made a call, as far as agents have told; they tell of calls within a second. */
+uint64_t roll_hints_quiet_ns(const struct roll_digested *d, uint64_t now);
+/* The open case was begun while ranks went on, and was cut there; now nobody does, and all of it can be seen. */
+bool roll_hints_stilled(const struct roll_digested *d, uint64_t now);
 /* The open case is to be begun anew, because it does not see a wrong call; then the hints are those to ask for. */
 bool roll_hints_redo(struct roll_digested *d, uint64_t now);
 /* A case is opened, or closed: what it has not looked at waits for the next one. */

@@ -158,15 +158,15 @@ struct size_row {
     uint32_t size, groups, low, high, apart;
 };
 
-/* Communicators of which members are on several nodes; those of one node are judged there. Returned owned, *n of them.
- */
+/* Communicators of which members are on several nodes; those of one node are judged there, and told of where their
+ * members stand apart. Returned owned, *n of them. */
 static struct front *fronts_of(const struct roll_run *run, size_t *n)
 {
     struct front *list = NULL, one;
     size_t room = 0;
     *n = 0;
     for (size_t i = 0; roll_sum_at(run->digested->sum, i, &one.key, &one.at); i++) {
-        if (one.at.members != 0 && ROLL_GROW(list, room, *n + 1) == 0) {
+        if ((one.at.members != 0 || one.at.low < one.at.high) && ROLL_GROW(list, room, *n + 1) == 0) {
             list[(*n)++] = one;
         }
     }
@@ -265,9 +265,10 @@ json_t *roll_fronts_comms(const struct roll_run *run, size_t rows)
         snprintf(key, sizeof(key), "0x%016llx", (unsigned long long)front[i].key);
         snprintf(name, sizeof(name), "%" PRIu32 " ranks", p->size);
         json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:[],s:[],s:s,s:n,s:I}", "key", key,
-                                              "label", "", "role", "", "size", (int)p->size, "seen", (int)p->members,
-                                              "done", (json_int_t)p->low, "ahead", (json_int_t)p->high, "members",
-                                              "behind", "name", name, "made_at", "family", (json_int_t)family));
+                                              "label", "", "role", "", "size", (int)p->size, "seen",
+                                              (int)(p->members ? p->members : p->size), "done", (json_int_t)p->low,
+                                              "ahead", (json_int_t)p->high, "members", "behind", "name", name,
+                                              "made_at", "family", (json_int_t)family));
     }
     free(front);
     free(row);
@@ -361,7 +362,14 @@ static void why_comm(const struct roll_run *run, uint64_t key, FILE *out)
     if (key == 0) {
         return;
     }
-    if (!roll_sum_place(run->digested->sum, key, &p) || p.members == 0) {
+    bool known = roll_sum_place(run->digested->sum, key, &p);
+    if (known && p.members == 0 && p.low < p.high) {
+        fprintf(out,
+                " All %" PRIu32 " members of its communicator, 0x%016" PRIx64
+                ", are below one agent or relay; they have made %" PRIu32 " to %" PRIu32
+                " calls there, and the last one stands.",
+                p.size, key, p.low, p.high);
+    } else if (!known || p.members == 0) {
         fprintf(out,
                 " All members of its communicator, 0x%016" PRIx64
                 ", are below one agent or relay, which compares their calls and tells what differs.",

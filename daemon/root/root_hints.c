@@ -12,7 +12,10 @@
 #define HINTS    (4 * ROLL_CASE_NAMED) /* that are kept; of so many communicators everybody is asked anyway */
 #define SEEN_NS  (1000 * ROLL_MS)      /* the open case has been sent the records behind a hint by then */
 #define STILL_NS (2000 * ROLL_MS)
-#define TIMES    2u /* a case is begun anew so many times as late as its records took to come, at the earliest */
+#define QUIET_NS (1250 * ROLL_MS) /* a job in which nobody has told of a call for so long makes none */
+#define GOING_NS                                                                                                       \
+    (3000 * ROLL_MS) /* where a job goes on, who waits there has waited for so long before it is looked at */
+#define TIMES 2u     /* a case is begun anew so many times as late as its records took to come, at the earliest */
 
 bool roll_hint_is_urgent(const struct roll_digest_hint *h)
 {
@@ -155,6 +158,17 @@ bool roll_hints_redo(struct roll_digested *d, uint64_t now)
     return true;
 }
 
+uint64_t roll_hints_quiet_ns(const struct roll_digested *d, uint64_t now)
+{
+    return d->still_since_ns != 0 && now > d->still_since_ns ? now - d->still_since_ns : 0;
+}
+
+bool roll_hints_stilled(const struct roll_digested *d, uint64_t now)
+{
+    return d->fed && !d->engine_news && d->opened_ns < d->still_since_ns && roll_hints_quiet_ns(d, now) > QUIET_NS &&
+           any_cut(d);
+}
+
 void roll_hints_open(struct roll_digested *d)
 {
     d->hasty = d->urgent || d->elsewhere || d->unseen;
@@ -219,8 +233,10 @@ static bool still_stands(struct roll_digested *d, uint64_t now)
 
 bool roll_hints_due(struct roll_digested *d, uint64_t now, bool asks_everybody)
 {
-    /* Where a case asks everybody anyway, nothing need be gathered. */
-    bool gathered = now >= d->due_ns || asks_everybody;
+    /* Where a case asks everybody anyway, nothing need be gathered. In a large job records of ranks that go on are cut
+     * before they come to where the others wait: who stands is looked at when they all do. */
+    bool stilled = d->urgent || roll_hints_quiet_ns(d, now) > QUIET_NS || now - d->due_ns > GOING_NS;
+    bool gathered = asks_everybody || (now >= d->due_ns && stilled);
     bool held = now < d->held_until_ns && !(d->urgent && now - d->closed_ns >= ROLL_CASE_HOLD_NS) && !d->fresh;
     return d->pending && ((!held && gathered) || still_stands(d, now));
 }

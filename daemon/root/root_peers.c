@@ -127,16 +127,35 @@ static void lose_peer(roll_root_t *root, struct roll_peer *peer)
     }
 }
 
+/* The peer does not speak for this ring any more. A relay has to know, because it still counts the rank's calls among
+ * those of its other agents. */
+static void lose_ring(struct roll_peer *peer, struct roll_peer_stream *s, const struct roll_peer *to)
+{
+    struct roll_frame_sight sight = {.heard = 0};
+    struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = s->stream};
+    struct roll_run *run = s->run;
+    peer->lost_ns = roll_mono_ns();
+    if (peer->relay && !peer->gone) {
+        (void)roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &sight, sizeof(sight));
+    }
+    roll_streams_drop(peer, s);
+    if (peer->place != to->place && roll_streams_count(peer, run) == 0) {
+        roll_digested_left(run, peer);
+    }
+}
+
 /* Takes a ring from the peers that are gone or not heard, because another agent has announced it. A peer that is not
- * heard would tell later, when it is taken for gone, that nobody hears the ring. */
+ * heard would tell later, when it is taken for gone, that nobody hears the ring. And from relays, or for one: an agent
+ * goes to another relay, and the first one is heard as ever. */
 static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t stream)
 {
     for (size_t i = root->peers_used; i-- > 0;) {
         struct roll_peer *peer = root->peers[i];
-        bool away = peer != by && (peer->gone || by->seen_ns - peer->seen_ns > LATE_NS);
+        bool moved = peer->relay || by->relay;
+        bool away = peer != by && (moved || peer->gone || by->seen_ns - peer->seen_ns > LATE_NS);
         struct roll_peer_stream *s = away ? roll_streams_find(peer, stream) : NULL;
         if (s) {
-            roll_streams_drop(peer, s);
+            lose_ring(peer, s, by);
         }
         if (s && peer->gone) {
             lose_peer(root, peer);

@@ -93,6 +93,7 @@ struct roll_peer { /* an agent, or a relay */
     bool synced; /* the peer's frames come without a gap */
     uint64_t expected; /* number of the peer's next frame */
     uint64_t seen_ns, resync_ns;
+    uint64_t lost_ns; /* when another peer has announced a ring of its; 0: never */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
@@ -231,6 +232,8 @@ int roll_digested_new(struct roll_run *run);
 void roll_digested_destroy(struct roll_digested **digested);
 /* Takes a ring that an agent announces, a frame about a ring of the run, or a word about the process behind one. */
 void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame);
+/* The peer holds no ring of the run any more, because another one has announced them: what it told is taken out. */
+void roll_digested_left(struct roll_run *run, const struct roll_peer *peer);
 int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer,
                         const struct roll_frame *frame, const void *raw, size_t bytes);
 /* Looks at what the digests say, and asks for records where something does not agree. */

@@ -30,7 +30,10 @@ struct roll_client {
     json_t *verdicts; /* verdicts that the root pushed while a reply was waited for */
     size_t taken;
     char endpoint[256];
+    char relay[256]; /* where it asked first, and was sent on; "": it was not */
 };
+
+#define LEVELS_MOST 8 /* relays above a relay */
 
 /* discovery */
 
@@ -213,7 +216,20 @@ int roll_client_next(roll_client_t *client, int timeout_ms, json_t **verdict)
     return wait_frame(client, 0, timeout_ms, verdict);
 }
 
-static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_ms, char *why, size_t why_size)
+static void disconnect(roll_client_t *client)
+{
+    if (client->socket) {
+        zmq_close(client->socket);
+    }
+    if (client->context) {
+        zmq_ctx_term(client->context);
+    }
+    client->socket = client->context = NULL;
+}
+
+/* Connects to its endpoint and asks there. *root: returned owned: who sends it on to another endpoint; NULL: nobody. */
+static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_ms, char **root, char *why,
+                      size_t why_size)
 {
     struct roll_curve_keys keys;
     bool secure = curve_dir && curve_dir[0] && roll_net_takes_keys(client->endpoint);
@@ -239,6 +255,8 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
     }
     json_t *reply = NULL;
     err = roll_client_query(client, json_pack("{s:s}", "op", "status"), timeout_ms, &reply);
+    const char *to = json_string_value(json_object_get(reply, "root"));
+    *root = to ? strdup(to) : NULL;
     json_decref(reply);
     if (err) {
         snprintf(why, why_size, "no answer from %s within %d ms: is rollcalld running there%s?", client->endpoint,
@@ -246,6 +264,34 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
         return ROLL_E_UNREACHABLE;
     }
     return 0;
+}
+
+/* A relay names the level above it, which may be another relay. Nobody has many levels, and two that name each other
+ * are not asked for ever. */
+static int find_root(roll_client_t *client, const char *curve_dir, int timeout_ms, char *why, size_t why_size)
+{
+    char *root = NULL, reason[512];
+    int err = connect_to(client, curve_dir, timeout_ms, &root, why, why_size);
+    for (int level = 0; !err && root; level++) {
+        if (level == 0) {
+            memcpy(client->relay, client->endpoint, sizeof(client->relay));
+        }
+        disconnect(client);
+        snprintf(client->endpoint, sizeof(client->endpoint), "%s", root);
+        free(root);
+        root = NULL;
+        err = level < LEVELS_MOST ? connect_to(client, curve_dir, timeout_ms, &root, reason, sizeof(reason))
+                                  : ROLL_E_UNREACHABLE;
+        if (level == LEVELS_MOST) {
+            snprintf(reason, sizeof(reason), "relays name each other");
+        }
+        if (err) {
+            snprintf(why, why_size, "%s is a relay, which judges nothing, and its root cannot be asked from here: %s",
+                     client->relay, reason);
+        }
+    }
+    free(root);
+    return err;
 }
 
 int roll_client_new(const char *endpoint, const char *curve_dir, int timeout_ms, roll_client_t **out, char *why,
@@ -267,7 +313,7 @@ int roll_client_new(const char *endpoint, const char *curve_dir, int timeout_ms,
         err = roll_client_discover(client->endpoint, sizeof(client->endpoint), why, why_size);
     }
     if (!err) {
-        err = connect_to(client, curve_dir ? curve_dir : getenv("ROLLCALL_CURVE_DIR"), timeout_ms, why, why_size);
+        err = find_root(client, curve_dir ? curve_dir : getenv("ROLLCALL_CURVE_DIR"), timeout_ms, why, why_size);
     }
 out:
     if (err) {
@@ -284,15 +330,15 @@ void roll_client_destroy(roll_client_t **pointer)
     if (!client) {
         return;
     }
-    if (client->socket) {
-        zmq_close(client->socket);
-    }
-    if (client->context) {
-        zmq_ctx_term(client->context);
-    }
+    disconnect(client);
     json_decref(client->verdicts);
     free(client);
     *pointer = NULL;
+}
+
+const char *roll_client_relay(const roll_client_t *client)
+{
+    return client->relay[0] ? client->relay : NULL;
 }
 
 const char *roll_client_endpoint(const roll_client_t *client)

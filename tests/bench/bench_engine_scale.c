@@ -12,6 +12,10 @@
  *
  * A row runs in a process of its own, so that its memory is its own. Records are made beforehand and are shared by all
  * ranks; only processor time counts. A verdict is a failure.
+ *
+ * Then, for each size of job, one rank stands: the others make a few hundred calls more, and then only time passes, 10
+ * ms with each tick. The engine has to tell of it as soon as its patience is over, for little of a processor until then
+ * and afterwards.
  */
 #include "daemon/engine/engine.h"
 #include "tests/bench/bench.h"
@@ -30,6 +34,11 @@
 #define TICK_NS     2000000u
 #define FEW_RECORDS 8000000u /* of small jobs: so many in all */
 #define LEAST_CALLS 1024u    /* of each rank */
+#define STEP_CALLS  82u      /* of one rank in a step, with its wait */
+#define STEPS       12u
+#define AHEAD       300u /* calls of the others when one stands, before their hosts wait */
+#define STAND_TICK  10000000u
+#define STAND_TICKS 1000u
 
 static const uint32_t ranks_of[] = {64, 1024, 4096, 16384};
 static const uint32_t apart_of[] = {0, 64, 1000};
@@ -42,6 +51,8 @@ struct shape {
 
 struct result {
     uint64_t records, spent_ns, opened_ns, peak_bytes;
+    uint64_t told_ns; /* of the job's time, since a rank stands, until that is told */
+    uint64_t most_ns; /* processor time of the dearest tick */
     bool right;
 };
 
@@ -87,7 +98,7 @@ static void add(struct program *p, uint32_t comm, uint8_t op, uint64_t count)
     }
 }
 
-static void add_step(struct program *p)
+static void add_step(struct program *p, bool waits)
 {
     for (uint32_t layer = 0; layer < 16; layer++) {
         add(p, TP, ROLL_OP_ALLREDUCE, 4096 * 1024);
@@ -102,11 +113,14 @@ static void add_step(struct program *p)
         add(p, DP, ROLL_OP_ALLGATHER, 40 * 1024 * 1024);
     }
     add(p, WORLD, ROLL_OP_ALLREDUCE, 1);
-    add(p, HOST, ROLL_OP_STREAM_SYNC, 0);
+    if (waits) {
+        add(p, HOST, ROLL_OP_STREAM_SYNC, 0);
+    }
     p->step++;
 }
 
-static int program_make(struct program *p, uint32_t calls)
+/* waits: steps at the end of which hosts wait */
+static int program_make(struct program *p, uint32_t calls, uint32_t waits)
 {
     *p = (struct program){
         .room = calls, .rec = calloc(calls, sizeof(*p->rec)), .cut = calloc(calls + 1, sizeof(*p->cut))};
@@ -114,7 +128,7 @@ static int program_make(struct program *p, uint32_t calls)
         return -1;
     }
     while (p->calls < p->room) {
-        add_step(p);
+        add_step(p, p->step < waits);
     }
     for (uint32_t at = 0; at < calls; at += batch_of[(p->batches - 1) % KINDS(batch_of)]) {
         p->cut[p->batches++] = at;
@@ -190,7 +204,7 @@ static uint64_t peak_bytes(void)
     return (uint64_t)use.ru_maxrss * 1024;
 }
 
-static struct result measure(const struct shape *shape, const struct program *p)
+static struct result measure_going(const struct shape *shape, const struct program *p)
 {
     struct roll_engine_config config = {.stall_ns = 0};
     struct result out = {0};
@@ -233,8 +247,62 @@ static struct result measure(const struct shape *shape, const struct program *p)
     return out;
 }
 
+/* What is told of a job in which this rank stands: that, and nothing else. */
+static bool is_told(roll_engine_t *e, uint32_t rank, bool *right)
+{
+    bool told = false;
+    for (const struct roll_verdict *v; (v = roll_engine_next(e));) {
+        bool is_rank = v->code == ROLL_VERDICT_RANK_BUSY && roll_rankset_count(&v->culprits) == 1 &&
+                       roll_rankset_has(&v->culprits, rank);
+        told = told || is_rank;
+        if (!is_rank) {
+            fprintf(stderr, "roll_bench: said where rank %u stands: %s\n", rank, v->text);
+        }
+        *right = *right && is_rank;
+    }
+    return told;
+}
+
+static struct result measure_standing(const struct shape *shape, const struct program *p)
+{
+    struct roll_engine_config config = {.stall_ns = 0};
+    struct result out = {.right = true};
+    uint64_t before = peak_bytes(), now = 1000000000u;
+    uint32_t still = shape->ranks / 2 + 3, stops = 0;
+    roll_engine_t *e = roll_engine_new(&config);
+    if (!e || open_ranks(e, shape->ranks) != 0) {
+        return out;
+    }
+    while (p->cut[stops] <= STEPS * STEP_CALLS) {
+        stops++;
+    }
+    for (uint32_t round = 0; round < p->batches; round++) {
+        for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+            out.records += rank != still || round < stops ? feed(e, p, rank, round) : 0;
+        }
+        (void)roll_engine_tick(e, now += TICK_NS);
+    }
+    (void)roll_engine_feed(e, still, &p->rec[p->cut[stops] - 1], 1); /* its host has come back from its last call */
+    uint64_t began = now;
+    for (uint32_t i = 0; i < STAND_TICKS; i++) {
+        uint64_t begin = spent_ns();
+        (void)roll_engine_tick(e, now += STAND_TICK);
+        uint64_t spent = spent_ns() - begin;
+        out.most_ns = spent > out.most_ns ? spent : out.most_ns;
+        out.spent_ns += spent;
+        if (is_told(e, still, &out.right)) {
+            out.told_ns = now - began;
+        }
+    }
+    out.peak_bytes = peak_bytes() - before;
+    out.right = out.right && out.told_ns != 0;
+    roll_engine_destroy(&e);
+    return out;
+}
+
 /* Measures in a process of its own. */
-static int measure_apart(const struct shape *shape, const struct program *p, struct result *out)
+static int measure_apart(const struct shape *shape, const struct program *p, struct result *out,
+                         struct result (*measure)(const struct shape *, const struct program *))
 {
     int pipes[2], status;
     memset(out, 0, sizeof(*out));
@@ -256,6 +324,34 @@ static int measure_apart(const struct shape *shape, const struct program *p, str
     return got == (ssize_t)sizeof(*out) && out->right ? 0 : -1;
 }
 
+static int standing(uint32_t ranks, json_t *figures, FILE *table)
+{
+    struct shape shape = {ranks, 0};
+    struct program p;
+    struct result r;
+    char what[80], measured[96];
+    int rc = program_make(&p, STEPS * STEP_CALLS + AHEAD, STEPS);
+    for (uint32_t i = 0; rc == 0 && i < p.calls; i++) {
+        p.rec[i].stream =
+            WORLD + 2; /* all on one stream: then most ranks stand behind others, which is the dear case */
+    }
+    rc = rc == 0 ? measure_apart(&shape, &p, &r, measure_standing) : rc;
+    program_free(&p);
+    if (rc != 0) {
+        fprintf(stderr, "roll_bench: out of memory, or the engine did not say that a rank stands, or more than that\n");
+        return -1;
+    }
+    double core = (double)r.spent_ns / ((double)STAND_TICK * STAND_TICKS);
+    snprintf(what, sizeof(what), "%u ranks, one stands", ranks);
+    snprintf(measured, sizeof(measured), "told after %.2f s, %.1f %% of a core, a tick %.0f ms at most",
+             (double)r.told_ns / 1e9, core * 100, (double)r.most_ns / 1e6);
+    roll_bench_line(table, what, measured, "5 s + 2 s");
+    fflush(table);
+    return json_array_append_new(figures,
+                                 json_pack("{s:i,s:f,s:f,s:f}", "ranks", (int)ranks, "told_s", (double)r.told_ns / 1e9,
+                                           "core", core, "most_ms", (double)r.most_ns / 1e6));
+}
+
 int roll_bench_engine_scale(json_t *out, FILE *table)
 {
     json_t *figures = json_array();
@@ -272,8 +368,8 @@ int roll_bench_engine_scale(json_t *out, FILE *table)
                 (only_apart && strtoul(only_apart, NULL, 10) != shape.apart)) {
                 continue;
             }
-            int rc = program_make(&p, calls > least ? calls : least);
-            rc = rc == 0 ? measure_apart(&shape, &p, &r) : rc;
+            int rc = program_make(&p, calls > least ? calls : least, UINT32_MAX);
+            rc = rc == 0 ? measure_apart(&shape, &p, &r, measure_going) : rc;
             program_free(&p);
             if (rc != 0) {
                 fprintf(stderr, "roll_bench: out of memory, or the engine found fault with healthy traffic\n");
@@ -291,6 +387,14 @@ int roll_bench_engine_scale(json_t *out, FILE *table)
                                                      "calls_apart", (int)shape.apart, "records", (json_int_t)r.records,
                                                      "records_per_s", rate, "peak_bytes", (json_int_t)r.peak_bytes,
                                                      "open_s", (double)r.opened_ns / 1e9));
+        }
+    }
+    json_t *stands = json_array();
+    json_object_set_new(out, "engine_scale_stands", stands);
+    for (size_t i = 0; i < KINDS(ranks_of); i++) {
+        if ((!only || strtoul(only, NULL, 10) == ranks_of[i]) && standing(ranks_of[i], stands, table) != 0) {
+            json_decref(figures);
+            return -1;
         }
     }
     return json_object_set_new(out, "engine_scale", figures);

@@ -301,8 +301,14 @@ static void test_why_of_many_ranks_is_one_paragraph(void **state)
     }
     assert_int_equal(harness_drained(client, "records"), 127 * CALLS + 126);
     json_t *why = harness_ask(client, "{s:s}", "op", "why");
-    json_t *groups = json_object_get(why, "groups"), *one = json_array_get(groups, 0);
-    assert_int_equal(json_array_size(groups), 1);
+    json_t *groups = json_object_get(why, "groups");
+    size_t n = json_array_size(groups);
+    /* Rank 0 has a paragraph too as soon as the root has looked at its host, which may be by now. */
+    assert_in_range(n, 1, 2);
+    if (n == 2) {
+        assert_string_equal(json_string_value(json_object_get(json_array_get(groups, 0), "ranks_text")), "0");
+    }
+    json_t *one = json_array_get(groups, n - 1);
     assert_string_equal(json_string_value(json_object_get(one, "ranks_text")), "1-126");
     assert_int_equal(json_integer_value(json_object_get(one, "count")), 126);
     assert_non_null(strstr(json_string_value(json_object_get(one, "text")), "for rank 0"));

@@ -4,6 +4,7 @@
  *
  * The ranks are rings of this process, so that all of them are at the same call whatever the machine does.
  */
+#include "daemon/wire/net.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <zmq.h>
 
 #define RANKS 4 /* two on each node */
 #define TURN  32u
@@ -24,6 +26,7 @@ static pid_t relay[LEVELS];
 static const char *patience; /* --suspect-ms of the root */
 static int levels;           /* relays between the agents and the root */
 static bool apart;           /* the second agent goes to the root at once; else a relay judges all by itself */
+static bool beside;          /* the relays stand beside each other, and not above */
 static uint32_t made;        /* calls of each rank */
 
 /* Where agent i connects to. */
@@ -37,7 +40,8 @@ static void start_relay(int i)
     char name[32];
     snprintf(name, sizeof(name), "relay%d.socket", i);
     snprintf(door[i], sizeof(door[i]), "ipc://%s", harness_path(name));
-    relay[i] = DAEMON("relay.err", NULL, "--relay", "--listen", door[i], "--connect", i > 0 ? door[i - 1] : where);
+    relay[i] =
+        DAEMON("relay.err", NULL, "--relay", "--listen", door[i], "--connect", i > 0 && !beside ? door[i - 1] : where);
     assert_true(relay[i] > 0);
 }
 
@@ -347,8 +351,59 @@ static void test_an_agent_behind_a_relay_is_silent(void **state)
     end(agent, root);
 }
 
-/* A console that asks a relay is told whom to ask. */
-static void test_a_relay_answers_no_question(void **state)
+/* Nothing was refused so far. */
+static bool is_calm(const char *log)
+{
+    char line[1024];
+    bool calm = true;
+    FILE *f = fopen(harness_path(log), "r");
+    while (f && fgets(line, sizeof(line), f)) {
+        calm = calm && !strstr(line, "refused");
+    }
+    if (f) {
+        fclose(f);
+    }
+    return calm;
+}
+
+/*
+ * An agent that is started anew elsewhere, while the one before is still counted there: below another relay, below the
+ * one of the other agent, at the root, and back. Its ranks are counted once, windows are compared at the root wherever
+ * the two agents are not below one relay, and a wrong call is told.
+ */
+static void test_an_agent_moves(void **state)
+{
+    (void)state;
+    pid_t agent[2], root;
+    levels = 2;
+    apart = beside = true;
+    begin(agent, &root, "--digest");
+    const char *const to[] = {door[0], where, door[1], door[0]};
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    assert_true(is_compared(client));
+    for (size_t i = 0; i < sizeof(to) / sizeof(*to); i++) {
+        assert_int_equal(harness_end(agent[1], i % 2 ? SIGKILL : SIGTERM), i % 2 ? 128 + SIGKILL : 0);
+        go_on();
+        agent[1] = DAEMON("agent.err", NULL, "--agent", "--dir", node[1], "--connect", to[i]);
+        assert_true(agent[1] > 0);
+        go_on();
+        assert_true(to[i] == door[1] || is_compared(client));
+        nothing_was_found(client);
+    }
+    assert_int_equal(digests_of(client).refused, 0);
+    call_all(999);
+    json_t *found = harness_verdict(client, "count-mismatch");
+    assert_non_null(found);
+    assert_string_equal(json_string_value(json_object_get(found, "culprits_text")), "3");
+    json_decref(found);
+    roll_client_destroy(&client);
+    assert_true(is_calm("root.err") && is_calm("relay.err"));
+    end(agent, root);
+}
+
+/* A console that asks a relay is sent on to its root; one of an older release shows what the relay says. */
+static void test_a_relay_sends_consoles_to_its_root(void **state)
 {
     (void)state;
     pid_t agent[2], root;
@@ -358,16 +413,29 @@ static void test_a_relay_answers_no_question(void **state)
     char why[512] = "";
     assert_true(HARNESS_UNTIL(access(door[0] + strlen("ipc://"), F_OK) == 0));
     int err = roll_client_new(door[0], NULL, 10000, &client, why, sizeof(why));
-    json_t *reply = NULL;
-    if (!err) {
-        err = roll_client_query(client, json_pack("{s:s}", "op", "status"), 10000, &reply);
-    }
     assert_int_equal(err, 0);
+    assert_string_equal(roll_client_relay(client), door[0]);
+    assert_string_equal(roll_client_endpoint(client), where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    roll_client_destroy(&client);
+
+    void *context = zmq_ctx_new(), *old = roll_net_dealer(context, NULL, "", 0);
+    struct roll_frame_head head = {.type = ROLL_FRAME_QUERY, .seq = 1};
+    struct roll_frame frame;
+    zmq_msg_t msg;
+    assert_int_equal(zmq_connect(old, door[0]), 0);
+    assert_int_equal(roll_net_send_json(old, NULL, 0, &head, json_pack("{s:s}", "op", "status")), 0);
+    zmq_msg_init(&msg);
+    assert_true(HARNESS_UNTIL(roll_net_recv(&msg, old) >= 0));
+    assert_int_equal(roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL), 0);
+    json_t *reply = roll_net_json(&frame);
     const char *text = json_string_value(json_object_get(reply, "error"));
     assert_non_null(text);
     assert_non_null(strstr(text, where));
     json_decref(reply);
-    roll_client_destroy(&client);
+    zmq_msg_close(&msg);
+    zmq_close(old);
+    zmq_ctx_term(context);
     end(agent, root);
 }
 
@@ -375,7 +443,7 @@ static int set_up(void **state)
 {
     patience = "5000";
     levels = 0;
-    apart = false;
+    apart = beside = false;
     return harness_set_up(state);
 }
 
@@ -391,7 +459,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_records_are_looked_at_only_as_long_as_needed, set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_records_are_looked_at_through_a_relay, set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_an_agent_behind_a_relay_is_silent, set_up, harness_tear_down),
-        cmocka_unit_test_setup_teardown(test_a_relay_answers_no_question, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_an_agent_moves, set_up, harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_relay_sends_consoles_to_its_root, set_up, harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,12 +60,57 @@ static void case_at(uint64_t now, bool news)
 static void test_a_wrong_call_is_looked_at_at_once_and_who_stands_after_the_others(void **state)
 {
     (void)state;
+    d->still_since_ns = 8 * S;
     hinted(A, ROLL_HINT_QUIET, 10 * S);
     assert_false(roll_hints_due(d, 10 * S + ROLL_CASE_GATHER_NS - 1, false));
     assert_true(roll_hints_due(d, 10 * S + ROLL_CASE_GATHER_NS, false));
     assert_true(roll_hints_due(d, 10 * S, true)); /* nobody is to be gathered where all are asked anyway */
     hinted(A, ROLL_HINT_DIFFERS, 10 * S);
     assert_true(roll_hints_due(d, 10 * S, false));
+}
+
+/* Of a large job, in which records of those who go on are cut before they come to where others stand. */
+static void test_who_stands_in_a_job_that_goes_on_is_looked_at_later(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    d->still_since_ns = now;
+    hinted(A, ROLL_HINT_QUIET, now);
+    assert_false(roll_hints_due(d, now + 1250 * ROLL_MS, false));
+    assert_true(roll_hints_due(d, now + 1250 * ROLL_MS + 1, false));
+    assert_true(roll_hints_due(d, now, true));
+    now += 1000 * ROLL_MS;
+    d->still_since_ns = now; /* somebody has made a call */
+    assert_false(roll_hints_due(d, now + 1250 * ROLL_MS, false));
+    d->still_since_ns = now + 5 * S;
+    assert_false(roll_hints_due(d, 10 * S + ROLL_CASE_GATHER_NS + 3 * S, false));
+    assert_true(roll_hints_due(d, 10 * S + ROLL_CASE_GATHER_NS + 3 * S + 1, false));
+    hinted(B, ROLL_HINT_DIFFERS, 10 * S);
+    assert_true(roll_hints_due(d, 10 * S, false));
+}
+
+/* Ranks that went on were cut: when nobody goes on any more, the case is begun anew, and once. */
+static void test_a_case_in_a_job_that_stands_now_is_begun_anew(void **state)
+{
+    (void)state;
+    d->ring = calloc(2, sizeof(*d->ring));
+    d->rings = 2;
+    d->number = 1;
+    d->fed = true;
+    d->opened_ns = 10 * S;
+    d->still_since_ns = 12 * S;
+    assert_false(roll_hints_stilled(d, 20 * S)); /* all of it is seen */
+    d->ring[1].cut = true;
+    assert_false(roll_hints_stilled(d, 12 * S + 1250 * ROLL_MS));
+    assert_true(roll_hints_stilled(d, 12 * S + 1250 * ROLL_MS + 1));
+    d->engine_news = true; /* it has said what it sees */
+    assert_false(roll_hints_stilled(d, 20 * S));
+    d->engine_news = false;
+    d->opened_ns = 12 * S + 1;
+    assert_false(roll_hints_stilled(d, 20 * S));
+    d->still_since_ns = 0; /* nobody has told of a call yet */
+    d->opened_ns = 0;
+    assert_false(roll_hints_stilled(d, 20 * S));
 }
 
 /* The pause is 1 s behind news, then 2, 4 ... 60 s. */
@@ -178,6 +223,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_wrong_call_is_looked_at_at_once_and_who_stands_after_the_others, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_who_stands_in_a_job_that_goes_on_is_looked_at_later, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_case_in_a_job_that_stands_now_is_begun_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cases_that_find_nothing_new_come_less_and_less_often, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_pause_is_for_what_it_was_about, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_case_that_does_not_see_a_wrong_call_is_begun_anew, set_up, tear_down),

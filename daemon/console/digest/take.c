@@ -207,6 +207,7 @@ static int add_place(struct roll_taken *t, const struct roll_digest_at *at, bool
 static void note_observed(struct taken_ring *r, uint32_t step)
 {
     uint64_t ticket = roll_fold_observed(r->fold, step);
+    ticket = ticket == ROLL_OBSERVED_FORGOTTEN ? 0 : ticket; /* as far back as there are records */
     if (ticket != UINT64_MAX && r->hinted[ROLL_HINT_OBSERVED] == 0) {
         r->hinted[ROLL_HINT_OBSERVED] = ticket + 1;
     }
@@ -244,6 +245,9 @@ static int take_up(struct roll_taken *t)
     int err = t->up.short_of_memory ? ROLL_E_NOMEM : 0;
     for (size_t i = 0; i < t->up.windows && !err; i++) {
         const struct roll_digest_window *w = &t->up.window[i];
+        if (w->calls != 0) {
+            continue; /* a check point: what it shows the whole window shows, too */
+        }
         struct roll_spans *spans = spans_of(t, w->key);
         err = spans ? roll_spans_add(spans, w->window, w->hash) : ROLL_E_NOMEM;
         for (size_t k = 0; k < t->places && !err; k++) {

@@ -12,6 +12,7 @@
 #include "daemon/verdict/verdict_tally.h"
 #include "daemon/verdict/verdict_text.h"
 #include "daemon/wire/client.h"
+#include "trace/err.h"
 #include "trace/ident.h"
 
 #include <pthread.h>
@@ -154,22 +155,41 @@ static bool subscribe(const struct roll_announcer *a, roll_client_t *client, boo
     return is_answered;
 }
 
+/* Connects and subscribes. A root that does not answer may still come, or come again: it is asked until the job is
+ * over, each time for as long as an answer may take. */
+static bool join_root(const struct roll_announcer *a, roll_client_t **client, bool *is_relay)
+{
+    char why[512] = "";
+    for (bool told = false;; told = true) {
+        int err = *client ? 0 : roll_client_new(a->endpoint, NULL, ROLL_CLIENT_TIMEOUT_MS, client, why, sizeof(why));
+        const char *relay = err == 0 ? roll_client_relay(*client) : NULL;
+        if (err == 0 && subscribe(a, *client, is_relay)) {
+            if (relay != NULL && !a->quiet) {
+                roll_say("%s is a relay; its root, %s, tells the verdicts", relay, roll_client_endpoint(*client));
+            }
+            return true;
+        }
+        bool hopeless = *is_relay || (err != 0 && err != ROLL_E_UNREACHABLE);
+        if (hopeless && err != 0) {
+            roll_say("%s; the job runs on, its verdicts are not shown here", why);
+        } else if (!hopeless && !told) {
+            roll_say("the job runs on, its verdicts are shown once the root answers (%s)",
+                     err != 0 ? why : "it does not yet");
+        }
+        if (hopeless || atomic_load(&a->finish) || atomic_load(&a->give_up)) {
+            return false;
+        }
+    }
+}
+
 static void *run(void *arg)
 {
     struct roll_announcer *a = arg;
     roll_client_t *client = NULL;
-    char why[512] = "";
     uint64_t one = 1;
     bool is_relay = false;
 
-    if (roll_client_new(a->endpoint, NULL, ROLL_CLIENT_TIMEOUT_MS, &client, why, sizeof(why)) != 0) {
-        roll_say("%s; the job runs on, its verdicts are not shown here", why);
-        goto out;
-    }
-    if (!subscribe(a, client, &is_relay)) {
-        if (!is_relay) {
-            roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
-        }
+    if (!join_root(a, &client, &is_relay)) {
         goto out;
     }
     for (int looks = 1; !atomic_load(&a->finish) && !atomic_load(&a->give_up); looks++) {

@@ -19,6 +19,10 @@
 /* Circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs. */
 #define CYCLES_MAX 32u
 
+/* An analysis takes about a tenth of the time until the next one, of a large job too. */
+#define WORK_NS       4000u       /* for each rank that the walk has come to; it takes a tenth of that there */
+#define PAUSE_MOST_NS 1000000000u /* in the largest jobs it takes more of the time, for the verdict's sake */
+
 /* The waiter has waited long enough for members that may still come and decide the vote. */
 static bool is_overdue(const struct roll_engine *e, const struct block *b)
 {
@@ -348,9 +352,18 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     }
 }
 
+/* The time between two analyses of a job that stands: each looks at all ranks that wait, and nothing is new for long.
+ */
+static uint64_t pause_of(const struct roll_engine *e)
+{
+    uint64_t least = e->config.stall_ns / 8, pause = e->walk_work * WORK_NS;
+    pause = pause < PAUSE_MOST_NS ? pause : PAUSE_MOST_NS;
+    return pause > least ? pause : least;
+}
+
 void waits_look(struct roll_engine *e)
 {
-    bool is_early = !e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8;
+    bool is_early = !e->finishing && e->clock - e->stall_run_ns < pause_of(e);
     bool due = !is_early && waitgraph_due(e);
     if (e->dirty && due && (e->finishing || e->clock - e->swept_ns >= e->config.stall_ns)) {
         e->swept_ns = e->clock;

@@ -201,7 +201,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
     if (t->unheard && source_alive(t)) { /* t still waits if what it waits for has not come; else nobody knows */
         return source_blocked(walk->e, t) && visit_inside(walk, t, m) ? 0 : BLOCK_UNHEARD;
     }
-    enum block_kind known = source_explained(t) ? BLOCK_KNOWN : 0;
+    enum block_kind known = e->muted_comms > 0 && source_explained(t) ? BLOCK_KNOWN : 0;
     if (rank_thread_blocked(e, m, t)) {
         walk->soft++;
         bool any = visit_inside(walk, t, m);
@@ -238,6 +238,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
 static void absent(struct walk *walk, struct absences *a, const struct member *m, struct source *t, bool creation)
 {
     bool hard;
+    walk->e->walk_work++;
     enum block_kind kind = absence(walk, m, t, creation, &hard);
     if (kind != 0) {
         (void)roll_rankset_add(&a->of[kind].ranks, t->world);
@@ -295,50 +296,80 @@ static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket)
     return walk->creation[at].any;
 }
 
-/* The member has made its call, but other calls stand before it on its stream: follows the head of that queue. */
-static void visit_behind(struct walk *walk, struct member *m, struct comm *c, uint32_t seq, uint64_t p2p_ticket)
+/* The member has made its call, but other calls stand before it on its stream: follows the head of that queue. Returns
+ * whether there is more to follow for whoever comes here on another path: a circle that closes at that head, or a group
+ * that is open. */
+static bool visit_behind(struct walk *walk, struct member *m, struct comm *c, uint32_t seq, uint64_t p2p_ticket)
 {
     if (m->source == NO_SOURCE) {
-        return;
+        return false;
     }
     struct source *t = walk->e->source[m->source];
+    walk->e->walk_work++;
     struct queue *q = queue_held_behind(t, rank_comm_id(t, m), seq, p2p_ticket);
     if (!q) {
-        return;
+        return false;
     }
     const struct entry *head = source_entry(t, q->head - 1);
     if (head && source_group_open(t, &head->rec)) {
         visit_rank(walk, m, c); /* the group of the head has not been ended, so nothing of the group is issued */
-    } else {
-        visit_head(walk, t, q, false);
+        return true;
+    }
+    visit_head(walk, t, q, false);
+    return q->visit != walk->e->visit * 2;
+}
+
+static void visit_missing(struct walk *walk, const struct collective *at)
+{
+    struct absences a = {0};
+    for (uint32_t i = 0; i < at->used; i++) {
+        const struct member *m = &at->comm->member[at->list[i]];
+        if (m->source != NO_SOURCE) { /* of a member that was never seen nothing is known, and nothing is said */
+            absent(walk, &a, m, walk->e->source[m->source], false);
+        }
+    }
+    absences_told(walk, &a, at->comm);
+}
+
+/*
+ * Follows the members that have not made this collective; where all have, those whose call stands behind others. The
+ * walk may come here again, on a longer path, as often as there are members that wait here: what is followed then says
+ * wait_members.c.
+ */
+static void follow_members(struct walk *walk, struct collective *at)
+{
+    if (at->is_missing) {
+        visit_missing(walk, at);
+        return;
+    }
+    for (uint32_t r = 0; walk->depth < PATH_MAX_STEPS && members_next(at, &r); r++) {
+        if (!visit_behind(walk, &at->comm->member[r], at->comm, at->seq, 0)) {
+            members_done(at, r);
+        }
     }
 }
 
-/* Follows the members that have not made this collective; where all have, those whose call stands behind others. */
 static void visit_collective(struct walk *walk, const struct entry *entry, struct comm *c)
 {
     uint32_t seq = entry->rec.seq, mark = walk->e->visit * 2;
     struct slot *slot = comm_slot(c, seq);
-    if (slot->visit == mark) {
-        return;
+    struct collective *again = slot->visit == mark + 1 ? walk->collective : NULL;
+    while (again && (again->comm != c || again->seq != seq)) {
+        again = again->up;
     }
-    slot->visit = mark + 1;
-    bool missing = false;
-    struct absences a = {0};
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct member *m = &c->member[r];
-        if (!comm_member_issued(m, seq)) {
-            missing = true;
-            if (m->source != NO_SOURCE) { /* of a member that was never seen nothing is known, and nothing is said */
-                absent(walk, &a, m, walk->e->source[m->source], false);
-            }
+    if (again) {
+        follow_members(walk, again);
+    } else if (slot->visit != mark) {
+        struct collective first = {.comm = c, .seq = seq, .up = walk->collective};
+        slot->visit = mark + 1;
+        walk->collective = &first;
+        if (members_begin(&first)) {
+            follow_members(walk, &first);
         }
+        walk->collective = first.up;
+        slot->visit = mark;
+        free(first.list);
     }
-    absences_told(walk, &a, c);
-    for (uint32_t r = 0; !missing && r < c->size; r++) {
-        visit_behind(walk, &c->member[r], c, seq, 0);
-    }
-    slot->visit = mark;
 }
 
 /* Follows a Gather or Scatter of a member that is not its root: the member waits for the root alone. Where the root has
@@ -347,7 +378,7 @@ static void visit_leaf(struct walk *walk, const struct entry *entry, struct comm
 {
     uint32_t root = (uint32_t)entry->rec.peer;
     if (root < c->size && comm_member_issued(&c->member[root], entry->rec.seq)) {
-        visit_behind(walk, &c->member[root], c, entry->rec.seq, 0);
+        (void)visit_behind(walk, &c->member[root], c, entry->rec.seq, 0);
     } else {
         visit_collective(walk, entry, c);
     }
@@ -381,7 +412,7 @@ static void visit_call(struct walk *walk, struct source *s, struct entry *entry)
         struct node *n = p2p_node(entry->pair, entry->index);
         struct member *peer = &c->member[entry->pair->end[other]];
         if (n->have & 1u << other) {
-            visit_behind(walk, peer, c, 0, n->ticket[other] + 1);
+            (void)visit_behind(walk, peer, c, 0, n->ticket[other] + 1);
         } else if (p2p_known(entry->pair, other)) { /* else the peer may have made its side, and the record be lost */
             visit_rank(walk, peer, c);
         }
@@ -494,6 +525,7 @@ bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *found
     struct walk walk = {.e = e, .alive = anyone_alive(e)};
     bool any = false;
     e->visit++;
+    e->walk_work = 0;
     uint64_t clock = e->finishing ? UINT64_MAX : e->clock; /* at the end, all are */
     for (uint32_t i = due_next(&e->walk_due, 0, e->sources, clock); i < e->sources;
          i = due_next(&e->walk_due, i + 1, e->sources, clock)) {

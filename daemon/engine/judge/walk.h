@@ -1,6 +1,6 @@
 /*
  * walk.h: one walk through the wait graph: its path, and what it has found. Private to waitgraph.c and to wait_rank.c,
- * wait_path.c, wait_creation.c, wait_polls.c and wait_left.c.
+ * wait_members.c, wait_path.c, wait_creation.c, wait_polls.c and wait_left.c.
  */
 #ifndef ROLL_DAEMON_ENGINE_JUDGE_WALK_H
 #define ROLL_DAEMON_ENGINE_JUDGE_WALK_H
@@ -30,8 +30,20 @@ struct creation {
     uint32_t absentees;
 };
 
+/* A collective whose members the walk follows: in wait_members.c. */
+struct collective {
+    struct comm *comm;
+    uint32_t seq;
+    bool is_missing;     /* the list holds the members that have not made it; else those that may be followed again */
+    uint32_t *list;      /* owned; members, in order */
+    uint32_t used, next; /* next: members from there on have not been followed yet */
+    size_t room;
+    struct collective *up; /* that from which the walk came here */
+};
+
 struct walk {
     struct roll_engine *e;
+    struct collective *collective; /* the innermost */
     struct creation *creation;
     uint32_t creations;
     size_t creation_room;
@@ -57,6 +69,11 @@ bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, cons
 bool rank_seen_over(const struct source *s, uint64_t ticket);
 bool rank_is_short(const struct walk *walk, const struct member *m, const struct source *t);
 uint32_t rank_comm_id(const struct source *s, const struct member *m);
+
+/* wait_members.c: which members of a collective are followed; each function is described there */
+bool members_begin(struct collective *at);
+bool members_next(struct collective *at, uint32_t *r);
+void members_done(struct collective *at, uint32_t r);
 
 /* wait_path.c: the path, and the reasons at which the walk ends */
 

@@ -111,6 +111,7 @@ struct roll_engine {
     uint64_t numbers, findings; /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
     uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
+    uint64_t walk_work;             /* ranks that the walk of that analysis came to, each as often as it did */
     uint64_t swept_ns;              /* patience clock of the last sweep of all ranks before such an analysis */
     struct due walk_due;            /* ranks that a stall analysis may begin with: waitgraph.c */
     uint64_t walk_for;              /* what these times were found by: changes of processes and aborts by then */

@@ -396,6 +396,24 @@ class Job(Case):
         root.terminate()
         root.wait(END_S)
 
+    def test_a_run_hears_a_root_that_comes_later(self):
+        endpoint, go = f"ipc://{self.path('root')}", self.path("go")
+        job = f"until test -e {go}; do sleep 0.1; done; exec {CATALOGUE} skipped sick"
+
+        def root_comes(said):
+            waits = "the job runs on, its verdicts are shown once the root answers" in said
+            if waits and not os.path.exists(go):
+                self.started.append(subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env,
+                                                     stderr=subprocess.DEVNULL))
+                with open(go, "w"):
+                    pass
+            return "call-skipped" in said
+
+        r = self.run_hung("--daemon", endpoint, command=["sh", "-c", job], enough=root_comes)
+        self.assertEqual(r.returncode, TERMINATED, r.stderr)
+        self.assertEqual(r.stderr.count("once the root answers"), 1, r.stderr)
+        self.assertEqual(len(re.findall(r"(?m)^PROVEN +call-skipped", r.stderr)), 1, r.stderr)
+
     def test_two_jobs_on_one_root_hear_of_themselves_only(self):
         endpoint = f"ipc://{self.path('root')}"
         root = subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)

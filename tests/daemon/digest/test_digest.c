@@ -282,9 +282,10 @@ static void a_refused_call_leaves_no_trace_in_the_hash(void **state)
         calls(&r[i], 100);
         roll_fold_cut(r[i].fold, 100 * MS, &d[i]);
     }
-    assert_int_equal(d[0].windows, 1);
-    assert_int_equal(d[1].windows, 1);
+    assert_int_equal(d[0].windows, 2); /* the first one, and a check point in the second */
+    assert_int_equal(d[1].windows, 2);
     assert_true(d[0].window[0].hash == d[1].window[0].hash);
+    assert_true(d[0].window[1].hash == d[1].window[1].hash && d[0].window[1].calls == d[1].window[1].calls);
     assert_true(d[0].front[0].hash == d[1].front[0].hash);
     assert_int_equal(d[0].hints, 0);
     assert_int_equal(d[1].hints, 1);
@@ -306,9 +307,11 @@ static void lost_records_make_no_window(void **state)
     r.seq += 5;
     calls(&r, 125);
     roll_fold_cut(r.fold, 100 * MS, &d);
-    assert_int_equal(d.windows, 2); /* 0 and 2: of window 1 five calls are not known */
+    assert_int_equal(d.windows, 3); /* 0 and 2: of window 1 five calls are not known; and a check point in 3 */
     assert_int_equal(d.window[0].window, 0);
     assert_int_equal(d.window[1].window, 2);
+    assert_int_equal(d.window[2].window, 3);
+    assert_int_equal(d.window[2].calls, 8);
     assert_int_equal(d.front[0].low, 200);
     roll_digest_fini(&d);
     roll_fold_destroy(&r.fold);
@@ -355,9 +358,10 @@ static void fronts_that_cannot_be_are_refused(void **state)
         {.key = KEY, .size = 0, .members = 0},
         {.key = KEY, .size = 4, .members = 5},
         {.key = KEY, .size = 4, .members = 1, .low = 3, .high = 2},
-        {.key = KEY, .size = 5, .members = 1},                      /* another size than was said before */
-        {.key = KEY, .size = 4, .members = 2, .low = 1, .high = 1}, /* with those of child 0, five of four */
+        {.key = KEY, .size = 5, .members = 1}, /* another size than was said before */
     };
+    /* With those of child 0, five of four: these may be of an agent that has moved, and are waited with for a while. */
+    const struct roll_digest_front many = {.key = KEY, .size = 4, .members = 2, .low = 1, .high = 1};
     struct roll_digest d = {0};
     struct roll_sum_figures f;
     roll_sum_t *root = roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND, .is_root = true, .most = 2});
@@ -369,6 +373,16 @@ static void fronts_that_cannot_be_are_refused(void **state)
         roll_digest_add_front(&d, &bad[i]);
         assert_int_equal(roll_sum_take(root, 1, &d, 0), ROLL_E_ARG);
     }
+    roll_digest_clear(&d);
+    roll_digest_add_front(&d, &many);
+    assert_int_equal(roll_sum_take(root, 1, &d, 0), 0);
+    (void)hints(root, 9000 * MS, NULL);
+    roll_sum_figures(root, &f);
+    assert_int_equal(f.refused, sizeof(bad) / sizeof(*bad));
+    (void)hints(root, 11000 * MS, NULL);
+    roll_digest_clear(&d);
+    assert_int_equal(roll_sum_take(root, 1, &d, 0), ROLL_E_ARG);
+    assert_int_equal(roll_sum_take(root, 1, &d, 0), 0);
     /* A front far away costs no more than one nearby. */
     roll_digest_clear(&d);
     roll_digest_add_front(
@@ -382,7 +396,7 @@ static void fronts_that_cannot_be_are_refused(void **state)
         assert_int_equal(roll_sum_take(root, 1, &d, 0), k == 1 ? 0 : ROLL_E_NOMEM);
     }
     roll_sum_figures(root, &f);
-    assert_int_equal(f.refused, sizeof(bad) / sizeof(*bad) + 1);
+    assert_int_equal(f.refused, sizeof(bad) / sizeof(*bad) + 2);
     assert_int_equal(f.comms, 2);
     roll_digest_fini(&d);
     roll_sum_destroy(&root);
@@ -420,7 +434,10 @@ static void fill(struct roll_digest *d)
 {
     for (uint32_t i = 0; i < 9; i++) {
         struct roll_digest_messages sums = {.key = KEY + i, .sum = {i % 3, 0, 1, i}};
-        roll_digest_add_window(d, &(struct roll_digest_window){.key = KEY + i, .hash = i * 77, .window = i});
+        for (uint32_t calls = 0; calls <= i; calls++) {
+            roll_digest_add_window(
+                d, &(struct roll_digest_window){.key = KEY + i, .hash = i * 77, .window = i, .calls = calls});
+        }
         roll_digest_add_front(
             d, &(struct roll_digest_front){
                    .key = KEY + i, .hash = i, .size = 8, .members = 2, .low = i, .high = i + 1, .differs = i % 2 == 1});
@@ -439,6 +456,21 @@ static void fill(struct roll_digest *d)
     }
 }
 
+/* What a communicator has of windows and its front, in a payload of its own. */
+#define LARGEST (32u + 9u * 24u + 40u)
+
+/* Of each communicator all has come, or nothing. */
+static void assert_together(const struct roll_digest *d, const struct roll_digest *back)
+{
+    size_t windows = 0;
+    for (size_t i = 0; i < back->fronts; i++) {
+        for (size_t k = 0; k < d->windows; k++) {
+            windows += d->window[k].key == back->front[i].key;
+        }
+    }
+    assert_int_equal(back->windows, windows);
+}
+
 static void bytes_say_the_same_in_pieces_of_any_size(void **state)
 {
     (void)state;
@@ -451,7 +483,9 @@ static void bytes_say_the_same_in_pieces_of_any_size(void **state)
         for (size_t n; (n = roll_digest_encode(&d, &cursor, bytes, room)) != 0;) {
             assert_true(n <= room);
             assert_int_equal(roll_digest_decode(bytes, n, &back), 0);
-            assert_true(back.fronts == 0 || back.windows == d.windows); /* fronts come behind all windows */
+            if (room >= LARGEST) {
+                assert_together(&d, &back);
+            }
         }
         assert_int_equal(back.windows, d.windows);
         assert_int_equal(back.fronts, d.fronts);
@@ -459,9 +493,11 @@ static void bytes_say_the_same_in_pieces_of_any_size(void **state)
         assert_int_equal(back.likes, d.likes);
         assert_int_equal(back.shares, d.shares);
         assert_int_equal(back.hints, d.hints);
-        for (size_t i = 0; i < d.fronts; i++) {
+        for (size_t i = 0; i < d.windows; i++) {
             assert_true(back.window[i].key == d.window[i].key && back.window[i].hash == d.window[i].hash &&
-                        back.window[i].window == d.window[i].window);
+                        back.window[i].window == d.window[i].window && back.window[i].calls == d.window[i].calls);
+        }
+        for (size_t i = 0; i < d.fronts; i++) {
             assert_true(back.front[i].key == d.front[i].key && back.front[i].hash == d.front[i].hash &&
                         back.front[i].size == d.front[i].size && back.front[i].members == d.front[i].members &&
                         back.front[i].low == d.front[i].low && back.front[i].high == d.front[i].high &&
@@ -507,6 +543,95 @@ static void bytes_that_are_cut_or_lie_are_refused_whole(void **state)
     assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_SIZE);
     roll_digest_fini(&d);
     roll_digest_fini(&back);
+}
+
+/* Digests of the form before check points are windows and fronts as they are now. */
+static void the_form_without_check_points_is_read(void **state)
+{
+    (void)state;
+    struct roll_digest d = {0}, back = {0};
+    struct roll_digest_cursor cursor = {0};
+    unsigned char bytes[256];
+    const uint16_t oldest = 1, before = 0;
+    const uint32_t whole = ROLL_DIGEST_WINDOW;
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 5, .window = 3});
+    size_t n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
+    memcpy(bytes, &oldest, sizeof(oldest));
+    assert_int_equal(roll_digest_decode(bytes, n, &back), 0);
+    assert_int_equal(back.windows, 1);
+    assert_int_equal(back.window[0].window, 3);
+    assert_int_equal(back.window[0].calls, 0);
+    memcpy(bytes, &before, sizeof(before));
+    assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_VERSION);
+    memcpy(bytes, &oldest, sizeof(oldest));
+    memcpy(bytes + n - sizeof(whole), &whole, sizeof(whole)); /* a check point lies within its window */
+    assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_SIZE);
+    roll_digest_fini(&d);
+    roll_digest_fini(&back);
+}
+
+/*
+ * A node that has run for long tells a root that was started anew, in so many payloads that fronts alone fill several.
+ * All of its windows are compared; none is taken for made up, though their numbers are high.
+ */
+static void a_new_receiver_takes_all_of_a_digest_of_many_payloads(void **state)
+{
+    (void)state;
+    enum { COMMS = 2000, LATE = 5000, TOLD = 3, PAYLOAD = 32768 };
+    roll_sum_t *node = sum_new(false), *fresh[2] = {sum_new(true), sum_new(false)};
+    struct roll_digest up = {0}, came = {0};
+    struct roll_sum_figures f;
+    static unsigned char bytes[PAYLOAD];
+    uint32_t payloads = 0;
+    for (uint32_t c = 0; c < COMMS; c++) {
+        struct roll_digest d = {0};
+        uint32_t low = (LATE + TOLD) * ROLL_DIGEST_WINDOW + c % 7;
+        for (uint32_t w = LATE; w < LATE + TOLD; w++) {
+            roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY + c, .hash = c + w, .window = w});
+        }
+        roll_digest_add_front(
+            &d, &(struct roll_digest_front){.key = KEY + c, .size = 2, .members = 1, .low = low, .high = low});
+        assert_int_equal(roll_sum_take(node, 0, &d, 0), 0);
+        roll_digest_fini(&d);
+    }
+    roll_sum_cut(node, 0, &up);
+    roll_digest_clear(&up);
+    roll_sum_again(node);
+    roll_sum_cut(node, 0, &up);
+    assert_int_equal(up.windows, COMMS * TOLD);
+    struct roll_digest_cursor cursor = {0};
+    for (size_t n; (n = roll_digest_encode(&up, &cursor, bytes, sizeof(bytes))) != 0; payloads++) {
+        roll_digest_clear(&came);
+        assert_int_equal(roll_digest_decode(bytes, n, &came), 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(roll_sum_take(fresh[i], 0, &came, 0), 0);
+            /* What a relay tells before the rest has come it does not tell later. */
+            struct roll_digest on = {0};
+            roll_sum_cut(fresh[i], 0, &on);
+            assert_int_equal(on.windows, i == 1 ? came.windows : 0);
+            assert_int_equal(on.fronts, i == 1 ? came.fronts : 0);
+            roll_digest_fini(&on);
+        }
+    }
+    assert_true(payloads > COMMS * sizeof(uint64_t) * 5 / PAYLOAD); /* as many as fronts alone fill, and more */
+    /* The other member of each tells the same, but for one window. */
+    for (size_t i = 0; i < up.windows; i++) {
+        up.window[i].hash ^= i == up.windows - 2;
+    }
+    assert_int_equal(roll_sum_take(fresh[0], 1, &up, 0), 0);
+    roll_digest_clear(&came);
+    roll_sum_cut(fresh[0], 0, &came);
+    assert_int_equal(came.hints, 1);
+    assert_int_equal(came.hint[0].why, ROLL_HINT_DIFFERS);
+    assert_int_equal(came.hint[0].seq, (LATE + 1) * ROLL_DIGEST_WINDOW);
+    roll_sum_figures(fresh[0], &f);
+    assert_int_equal(f.refused + f.late, 0);
+    assert_int_equal(f.windows, 2 * COMMS * TOLD);
+    roll_digest_fini(&up);
+    roll_digest_fini(&came);
+    roll_sum_destroy(&node);
+    roll_sum_destroy(&fresh[0]);
+    roll_sum_destroy(&fresh[1]);
 }
 
 static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
@@ -605,6 +730,19 @@ static void a_quiet_rank_is_told_of_once(void **state)
     feed(&r, (struct roll_record){.op = ROLL_OP_DEVICE_SYNC, .peer = ROLL_PEER_NONE}, ROLL_STATE_RETURNED);
     roll_fold_cut(r.fold, 20 * INSIDE, &d);
     assert_int_equal(d.hints, 1);
+
+    /* A wait that is read while the host is inside is heard of a second time, here behind the call that followed it: it
+     * says nothing about that call. */
+    struct roll_record wait = {.op = ROLL_OP_DEVICE_SYNC, .peer = ROLL_PEER_NONE};
+    feed(&r, wait, ROLL_STATE_ENTERED);
+    uint64_t ticket = r.next - 1;
+    calls(&r, 1);
+    wait = r.rec[ticket % LOGS];
+    wait.seal = roll_seal(ticket, ROLL_STATE_RETURNED);
+    assert_int_equal(roll_fold_record(r.fold, &wait, 21 * INSIDE), 0);
+    roll_fold_cut(r.fold, 40 * INSIDE, &d);
+    assert_int_equal(d.hints, 2);
+    assert_int_equal(d.hint[1].why, ROLL_HINT_QUIET);
     roll_digest_fini(&d);
     roll_fold_destroy(&r.fold);
 }
@@ -624,6 +762,8 @@ int main(void)
         cmocka_unit_test(made_up_windows_blind_nobody),
         cmocka_unit_test(bytes_say_the_same_in_pieces_of_any_size),
         cmocka_unit_test(bytes_that_are_cut_or_lie_are_refused_whole),
+        cmocka_unit_test(the_form_without_check_points_is_read),
+        cmocka_unit_test(a_new_receiver_takes_all_of_a_digest_of_many_payloads),
         cmocka_unit_test(an_excerpt_holds_what_is_asked_for),
         cmocka_unit_test(a_host_that_stays_inside_is_told_of_once),
         cmocka_unit_test(a_quiet_rank_is_told_of_once),

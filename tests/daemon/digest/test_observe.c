@@ -374,10 +374,12 @@ static void only_a_routing_that_contradicts_itself_is_a_hint(void **state)
     job_fini(&j);
 }
 
+/* Of a rank that tells of each step with six records. */
 static bool any_record(void *from, uint64_t ticket, struct roll_record *out)
 {
     (void)from;
-    *out = (struct roll_record){.seal = roll_seal(ticket, ROLL_STATE_RETURNED), .op = ROLL_OP_MOE_STEP};
+    *out = (struct roll_record){
+        .seal = roll_seal(ticket, ROLL_STATE_RETURNED), .op = ROLL_OP_MOE_OBLIGE, .step = (uint32_t)(ticket / 6)};
     return true;
 }
 
@@ -396,8 +398,18 @@ static void an_excerpt_reaches_back_to_the_step(void **state)
     struct roll_excerpt_want want = {.comm = EP, .low = UINT32_MAX, .step = roll_observed_step(90)};
     /* With the observation before it: an engine compares nothing of the step in which it begins. */
     assert_int_equal(roll_excerpt_begin(&records, j.fold[0], &want, 1, 4), first[90] - 1);
-    want.step = roll_observed_step(7); /* longer ago than is known */
-    assert_int_equal(roll_excerpt_begin(&records, j.fold[0], &want, 1, 4), first[36] - 1);
+    want.step = roll_observed_step(7); /* longer ago than is known without the records */
+    assert_int_equal(first[7], 6 * 7);
+    assert_int_equal(roll_excerpt_begin(&records, j.fold[0], &want, 1, 4), first[7] - 1);
+    assert_int_equal(roll_excerpt_observed(&records, j.fold[0], &want, 1), first[7] - 1);
+    records.oldest = first[7] - 1;
+    assert_int_equal(roll_excerpt_observed(&records, j.fold[0], &want, 1), first[7] - 1);
+    for (uint32_t i = 0; i < 30; i++) { /* and they do not begin before it any more: what is wanted is not there */
+        records.oldest = first[7] + i;
+        assert_int_equal(roll_excerpt_begin(&records, j.fold[0], &want, 1, 4), records.oldest);
+        assert_true(roll_excerpt_observed(&records, j.fold[0], &want, 1) < records.oldest);
+    }
+    records.oldest = 0;
     want.step = roll_observed_step(100); /* to come */
     assert_int_equal(roll_excerpt_begin(&records, j.fold[0], &want, 1, 4), j.next[0] - 4);
     want.step = ROLL_OBSERVED_OUTSIDE;
