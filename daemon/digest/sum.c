@@ -66,7 +66,6 @@ struct roll_sum {
     struct roll_likes likes;
     struct roll_shares shares;
     struct roll_digest hints;
-    bool hastes;
     struct roll_sum_figures figures;
 };
 
@@ -148,7 +147,6 @@ static struct cell *cell_of(struct roll_sum *sum, struct level *c, uint32_t chil
 static void hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq)
 {
     roll_digest_add_hint(&sum->hints, key, why, seq);
-    sum->hastes = sum->hastes || (why != ROLL_HINT_STANDS && why != ROLL_HINT_INSIDE && why != ROLL_HINT_QUIET);
 }
 
 /* taking */
@@ -480,12 +478,6 @@ void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
         roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why, h->seq);
     }
     roll_digest_clear(&sum->hints);
-    sum->hastes = false;
-}
-
-bool roll_sum_hastes(const roll_sum_t *sum)
-{
-    return sum->hastes;
 }
 
 void roll_sum_again(roll_sum_t *sum)
