@@ -86,7 +86,6 @@ struct roll_sum {
     struct waiting *waiting; /* owned */
     size_t waitings, waiting_room;
     uint64_t now_ns, forgot_ns;
-    bool hastes;
     struct roll_sum_figures figures;
 };
 
@@ -183,7 +182,6 @@ static struct cell *cell_of(struct roll_sum *sum, struct level *c, uint32_t chil
 static void hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq)
 {
     roll_digest_add_hint(&sum->hints, key, why, seq);
-    sum->hastes = sum->hastes || (why != ROLL_HINT_STANDS && why != ROLL_HINT_INSIDE && why != ROLL_HINT_QUIET);
 }
 
 static void drop_level(struct roll_sum *sum, size_t at)
@@ -683,7 +681,6 @@ void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
         roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why, h->seq);
     }
     roll_digest_clear(&sum->hints);
-    sum->hastes = false;
 }
 
 void roll_sum_forget(roll_sum_t *sum, uint64_t now_ns)
@@ -718,11 +715,6 @@ void roll_sum_leave(roll_sum_t *sum, uint32_t child, uint64_t now_ns)
         c->told_ns = c->sums_since_ns = now_ns;
     }
     forget_waiting(sum, child, 0);
-}
-
-bool roll_sum_hastes(const roll_sum_t *sum)
-{
-    return sum->hastes;
 }
 
 void roll_sum_again(roll_sum_t *sum)

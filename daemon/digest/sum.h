@@ -28,8 +28,6 @@ int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, 
 /* Appends what the level above has to know, and hints: those from below, and those of communicators that are judged
  * here. */
 void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up);
-/* A hint waits for the next cut that does not say that somebody stands, but that something is wrong already. */
-bool roll_sum_hastes(const roll_sum_t *sum);
 /* Forgets communicators that nobody below uses any more since ROLL_DIGEST_KEEP_NS, and of which all is told. Their keys
  * are those of new communicators from then on. To be called behind a cut; not of a run that is over, which people may
  * ask about. */

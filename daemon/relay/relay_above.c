@@ -22,7 +22,6 @@
 #define HELLO_NS     (3000 * ROLL_MS)
 #define HEARTBEAT_NS (100 * ROLL_MS)
 #define TELL_NS      (100 * ROLL_MS)
-#define HASTE_NS     (20 * ROLL_MS)   /* the same where something is wrong: not for each of many that tell of it */
 #define COUNT_NS     (1000 * ROLL_MS) /* how often the number of calls is told when nothing else is new */
 
 /* out */
@@ -111,17 +110,6 @@ static bool drained(const struct roll_relay *r)
     return true;
 }
 
-/* Something is wrong in some run: it does not wait until everything is told. */
-static bool hastes(const struct roll_relay *r)
-{
-    bool any = false;
-    for (size_t i = 0; i < r->runs && !any; i++) {
-        const struct relay_run *run = &r->run[i];
-        any = run->sum && run->stream != 0 && !run->waits && roll_sum_hastes(run->sum);
-    }
-    return any;
-}
-
 void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
 {
     if (!r->welcomed && now - r->hello_ns > HELLO_NS) {
@@ -136,8 +124,7 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
         return;
     }
     bool over = !roll_relay_runs_wait(r, now) && r->drain != 0 && drained(r);
-    uint64_t pause = hastes(r) ? HASTE_NS : TELL_NS;
-    if ((over || now - r->tell_ns >= pause) && roll_relay_has_room(r)) {
+    if ((over || now - r->tell_ns >= TELL_NS) && roll_relay_has_room(r)) {
         r->tell_ns = now;
         for (size_t i = 0; i < r->runs; i++) {
             if (r->run[i].sum) {

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define LOOK_NS   (100 * ROLL_MS)
-#define HASTE_NS  (20 * ROLL_MS) /* the same where something is wrong */
 #define STAND_NS  (250 * ROLL_MS)
 #define STAGE_NS  (5000 * ROLL_MS)  /* rings whose records have not come by then are taken for not heard */
 #define SOON_NS   (500 * ROLL_MS)   /* the same of a wrong call, which needs no silence to be seen */
@@ -358,11 +357,10 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
         last = last || (!d->over_seen && now - d->over_ns > OVER_NS);
         d->over_seen = d->over_seen || last;
     }
-    uint64_t pause = d && roll_sum_hastes(d->sum) ? HASTE_NS : LOOK_NS;
-    if (!d || (!last && now - d->look_ns < pause && !roll_digested_waits(run))) {
+    if (!d || (!last && now - d->look_ns < LOOK_NS && !roll_digested_waits(run))) {
         return;
     }
-    if (last || now - d->look_ns >= pause) {
+    if (last || now - d->look_ns >= LOOK_NS) {
         roll_fronts_look(run, now);
         hear_digests(root, run, now, last);
     }

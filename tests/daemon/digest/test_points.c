@@ -242,7 +242,6 @@ static void a_second_wrong_call_is_heard_of_with_its_window(void **state)
         look(&j);
     }
     assert_in_range(j.hints, 1, 2);
-    assert_false(roll_sum_hastes(j.root));
     uint32_t hints = j.hints;
     j.wrong_rank = 4;
     j.wrong_seq = 60;
@@ -310,34 +309,6 @@ static void made_up_points_blind_nobody(void **state)
     job_fini(&j);
 }
 
-/* A level says that it should be cut soon when it has heard of a wrong call, and not of somebody who stands. */
-static void what_is_wrong_hastes(void **state)
-{
-    (void)state;
-    struct job j;
-    struct roll_digest d = {0};
-    job_init(&j, 1);
-    roll_digest_add_hint(&d, KEY, ROLL_HINT_STANDS, 3);
-    roll_digest_add_hint(&d, 0, ROLL_HINT_QUIET, 0);
-    roll_digest_add_hint(&d, KEY, ROLL_HINT_INSIDE, 0);
-    assert_int_equal(roll_sum_take(j.root, 0, &d, 0), 0);
-    assert_false(roll_sum_hastes(j.root));
-    roll_digest_clear(&d);
-    for (uint32_t child = 0; child < 2; child++) {
-        roll_digest_clear(&d);
-        roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = child, .calls = 4});
-        roll_digest_add_front(&d, &(struct roll_digest_front){
-                                      .key = KEY, .size = RANKS, .members = 1, .low = 4 + child, .high = 4 + child});
-        assert_int_equal(roll_sum_take(j.root, child, &d, 0), 0);
-        assert_int_equal(roll_sum_hastes(j.root), child == 1);
-    }
-    roll_digest_clear(&d);
-    roll_sum_cut(j.root, 0, &d);
-    assert_false(roll_sum_hastes(j.root));
-    roll_digest_fini(&d);
-    job_fini(&j);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,7 +319,6 @@ int main(void)
         cmocka_unit_test(a_second_wrong_call_is_heard_of_with_its_window),
         cmocka_unit_test(equal_calls_give_no_hint),
         cmocka_unit_test(made_up_points_blind_nobody),
-        cmocka_unit_test(what_is_wrong_hastes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
