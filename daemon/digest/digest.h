@@ -85,8 +85,7 @@ enum roll_digest_why {
     ROLL_HINT_OBSERVED = 10, /* members have observed what differs, or a rank what is out of the ordinary */
     ROLL_HINT_LAST = ROLL_HINT_OBSERVED,
 };
-#define ROLL_OBSERVED_FORGOTTEN (UINT64_MAX - 1) /* a ticket that is not known: where it stands, the records tell */
-#define ROLL_OBSERVED_OUTSIDE   1u /* the step of an observation that was made in no step: see roll_observed_step */
+#define ROLL_OBSERVED_OUTSIDE 1u /* the step of an observation that was made in no step: see roll_observed_step */
 struct roll_digest_hint {
     uint64_t key; /* 0 = no communicator */
     uint32_t why; /* enum roll_digest_why */

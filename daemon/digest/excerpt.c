@@ -61,21 +61,28 @@ static uint64_t find_step(const struct roll_excerpt_records *records, uint32_t s
     return 0;
 }
 
-uint64_t roll_excerpt_observed(const struct roll_excerpt_records *records, const roll_fold_t *fold,
-                               const struct roll_excerpt_want *want, size_t wants)
+/* The ticket from which on what was observed is wanted, as far back as can be told. *gone: that is not all of it. */
+static uint64_t observed_since(const struct roll_excerpt_records *records, const roll_fold_t *fold,
+                               const struct roll_excerpt_want *want, size_t wants, bool *gone)
 {
     uint64_t first = UINT64_MAX;
     uint32_t forgotten = UINT32_MAX; /* the oldest such step: the later ones lie behind it */
     for (size_t i = 0; i < wants; i++) {
         uint64_t ticket = roll_fold_observed(fold, want[i].step);
-        if (ticket == ROLL_OBSERVED_FORGOTTEN) {
-            forgotten = want[i].step < forgotten ? want[i].step : forgotten;
-        } else {
-            first = ticket < first ? ticket : first;
-        }
+        first = ticket < first ? ticket : first;
+        forgotten = want[i].step < forgotten && roll_fold_forgot(fold, want[i].step) ? want[i].step : forgotten;
     }
-    uint64_t found = forgotten != UINT32_MAX ? find_step(records, forgotten) : UINT64_MAX;
-    return found < first ? found : first;
+    uint64_t found = forgotten != UINT32_MAX && !records->only_known ? find_step(records, forgotten) : 0;
+    *gone = forgotten != UINT32_MAX && found == 0;
+    return found != 0 && found < first ? found : first;
+}
+
+uint64_t roll_excerpt_observed(const struct roll_excerpt_records *records, const roll_fold_t *fold,
+                               const struct roll_excerpt_want *want, size_t wants)
+{
+    bool gone;
+    uint64_t first = observed_since(records, fold, want, wants, &gone);
+    return gone ? 0 : first;
 }
 
 uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const roll_fold_t *fold,
@@ -83,7 +90,8 @@ uint64_t roll_excerpt_begin(const struct roll_excerpt_records *records, const ro
 {
     uint64_t have = records->next - records->oldest;
     uint64_t begin = have > history ? records->next - history : records->oldest;
-    uint64_t observed = roll_excerpt_observed(records, fold, want, wants);
+    bool gone;
+    uint64_t observed = observed_since(records, fold, want, wants, &gone);
     begin = observed < begin ? observed : begin;
     begin = begin > records->oldest ? begin : records->oldest;
     struct roll_record rec, before;

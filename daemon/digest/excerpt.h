@@ -15,6 +15,7 @@ struct roll_excerpt_records {
     /* Copies the record with this ticket; false: it is not there (any more). */
     bool (*record)(void *from, uint64_t ticket, struct roll_record *out);
     uint64_t oldest, next;
+    bool only_known; /* a step of which the fold has forgotten the beginning is not looked for among them */
 };
 /* What is wanted of one communicator besides the newest records. */
 struct roll_excerpt_want {

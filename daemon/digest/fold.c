@@ -677,6 +677,11 @@ uint64_t roll_fold_observed(const roll_fold_t *fold, uint32_t step)
     return roll_observed_begin(fold->observed, step);
 }
 
+bool roll_fold_forgot(const roll_fold_t *fold, uint32_t step)
+{
+    return roll_observed_forgot(fold->observed, step);
+}
+
 bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *out)
 {
     if (i < fold->members) {

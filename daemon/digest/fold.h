@@ -38,8 +38,10 @@ void roll_fold_ended(roll_fold_t *fold);
 void roll_fold_again(roll_fold_t *fold);
 
 /* The ticket from which on all is there that the rank has observed since a step (roll_observed_step of digest.h);
- * UINT64_MAX: nothing is wanted of it; ROLL_OBSERVED_FORGOTTEN: the records alone can tell. */
+ * UINT64_MAX: nothing is wanted of it. */
 uint64_t roll_fold_observed(const roll_fold_t *fold, uint32_t step);
+/* Of this step that is not known any more: it is that of the oldest step that is. The records may tell. */
+bool roll_fold_forgot(const roll_fold_t *fold, uint32_t step);
 
 /* Where the rank stands, for who begins to feed its newest records to an engine (roll_engine_place): the i-th of them,
  * from 0; false: there is no such. */

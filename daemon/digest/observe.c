@@ -338,19 +338,29 @@ uint64_t roll_observed_begin(const struct roll_observed *o, uint32_t step)
         return 0;
     }
     uint64_t oldest = o->steps > ROLL_OBSERVED_STEPS ? o->steps - ROLL_OBSERVED_STEPS : 0;
-    bool before = false, since = false; /* later steps are known; and earlier ones, so the rank has left this one out */
+    bool before = false;
     for (uint64_t i = o->steps; i-- > oldest;) {
         uint32_t at = roll_observed_step(o->begin[i % ROLL_OBSERVED_STEPS].step);
         if (at == step) {
             return o->begin[i % ROLL_OBSERVED_STEPS].ticket;
         }
-        since = since || (before && at < step);
         before = before || at > step;
     }
-    if (before && !since && oldest > 0) {
-        return ROLL_OBSERVED_FORGOTTEN;
+    return before && o->steps > oldest ? o->begin[oldest % ROLL_OBSERVED_STEPS].ticket : UINT64_MAX;
+}
+
+bool roll_observed_forgot(const struct roll_observed *o, uint32_t step)
+{
+    uint64_t oldest = o && o->steps > ROLL_OBSERVED_STEPS ? o->steps - ROLL_OBSERVED_STEPS : 0;
+    bool before = false; /* a later step is known */
+    for (uint64_t i = o && oldest > 0 && step > ROLL_OBSERVED_OUTSIDE ? o->steps : oldest; i-- > oldest;) {
+        uint32_t at = roll_observed_step(o->begin[i % ROLL_OBSERVED_STEPS].step);
+        if (at == step || (before && at < step)) { /* known, or left out by the rank */
+            return false;
+        }
+        before = before || at > step;
     }
-    return before ? o->begin[oldest % ROLL_OBSERVED_STEPS].ticket : UINT64_MAX;
+    return before;
 }
 
 /* cuts */

@@ -30,10 +30,11 @@ void roll_observed_cut(struct roll_observed *o, struct roll_digest *out);
 void roll_observed_again(struct roll_observed *o);
 /* What was told on a communicator that is gone: the rank's own id of it. o: may be NULL. */
 void roll_observed_forget(struct roll_observed *o, uint32_t comm);
-/* The ticket of a record behind which all of a step stands (roll_observed_step); UINT64_MAX: the rank has not come so
- * far, or has not observed anything; ROLL_OBSERVED_FORGOTTEN: the step is older than those of which that is known (64).
- * It is the last observation of the step before: an engine that is fed from the middle of a step on compares nothing of
- * that step. */
+/* The ticket of a record behind which all of a step stands (roll_observed_step), or of the oldest step that is known
+ * where that is later; UINT64_MAX: the rank has not come so far, or has not observed anything. It is the last
+ * observation of the step before: an engine that is fed from the middle of a step on compares nothing of that step. */
 uint64_t roll_observed_begin(const struct roll_observed *o, uint32_t step);
+/* The step is older than those of which the beginning is known (64). */
+bool roll_observed_forgot(const struct roll_observed *o, uint32_t step);
 
 #endif

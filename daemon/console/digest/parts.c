@@ -23,8 +23,11 @@ static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
 static struct roll_excerpt_records records_of(struct taken_ring *r)
 {
     uint64_t oldest = r->next > r->slots ? r->next - r->slots : 0;
-    return (struct roll_excerpt_records){
-        .from = r, .record = record_of, .oldest = oldest > r->first ? oldest : r->first, .next = r->next};
+    return (struct roll_excerpt_records){.from = r,
+                                         .record = record_of,
+                                         .oldest = oldest > r->first ? oldest : r->first,
+                                         .next = r->next,
+                                         .only_known = true};
 }
 
 /* What is wanted of a communicator at the end: from the first collective that not all members here have made, and what

@@ -206,8 +206,7 @@ static int add_place(struct roll_taken *t, const struct roll_digest_at *at, bool
 
 static void note_observed(struct taken_ring *r, uint32_t step)
 {
-    uint64_t ticket = roll_fold_observed(r->fold, step);
-    ticket = ticket == ROLL_OBSERVED_FORGOTTEN ? 0 : ticket; /* as far back as there are records */
+    uint64_t ticket = roll_fold_forgot(r->fold, step) ? 0 : roll_fold_observed(r->fold, step);
     if (ticket != UINT64_MAX && r->hinted[ROLL_HINT_OBSERVED] == 0) {
         r->hinted[ROLL_HINT_OBSERVED] = ticket + 1;
     }

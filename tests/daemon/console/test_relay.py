@@ -1,4 +1,4 @@
-"""test_relay.py: who asks a relay is answered by its root, and told so; and told why, where the root cannot be asked."""
+"""test_relay.py: who asks a relay is answered by its root, and told so; or why not, where the root cannot be asked."""
 import json
 import os
 import subprocess
@@ -39,8 +39,8 @@ class Relay(Case):
 
     def test_a_run_at_a_relay_tells_the_verdicts_of_the_root(self):
         levels = self.levels()
-        p = self.start("run", "-n", "4", "--hostnccl", "--grace", "1", "--daemon", self.inner, "--", CATALOGUE, "skipped",
-                       "sick")
+        p = self.start("run", "-n", "4", "--hostnccl", "--grace", "1", "--daemon", self.inner, "--", CATALOGUE,
+                       "skipped", "sick")
         self.assertTrue(until(lambda: "call-skipped" in self.rollcall("verdicts", "--daemon", self.root).stdout))
         p.terminate()
         said = p.communicate(timeout=END_S)[1]
@@ -55,8 +55,8 @@ class Relay(Case):
 
     def test_every_face_is_answered_by_the_root(self):
         levels = self.levels()
-        p = self.start("run", "-n", "4", "--hostnccl", "--quiet", "--grace", "1", "--daemon", self.inner, "--", CATALOGUE,
-                       "skipped", "sick")
+        p = self.start("run", "-n", "4", "--hostnccl", "--quiet", "--grace", "1", "--daemon", self.inner, "--",
+                       CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: "call-skipped" in self.rollcall("verdicts", "--daemon", self.root).stdout))
         for relay in (self.inner, self.outer):
             verdicts = self.rollcall("verdicts", "--daemon", relay)
@@ -77,8 +77,8 @@ class Relay(Case):
 
     def test_a_root_that_cannot_be_asked_is_named(self):
         relay = self.relay(self.inner, self.root)
-        said = f"{self.inner} is a relay, which judges nothing, and its root cannot be asked from here: no answer from " \
-               f"{self.root} within"
+        said = f"{self.inner} is a relay, which judges nothing, and its root cannot be asked from here: " \
+               f"no answer from {self.root} within"
         for command in (("top", "--once"), ("why",), ("verdicts",)):
             r = self.rollcall(*command, "--daemon", self.inner)
             self.assertNotEqual(r.returncode, 0)
