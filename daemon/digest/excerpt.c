@@ -131,9 +131,13 @@ int roll_excerpt_places(const struct roll_excerpt_records *records, const roll_f
     if (!list) {
         return ROLL_E_NOMEM;
     }
+    size_t used = 0;
     for (size_t i = 0; i < all && err == 0; i++) {
-        (void)roll_fold_place(fold, i, &list[i]);
-        err = roll_map_add(&at, kind_of(list[i].comm, list[i].op, list[i].peer), (uint32_t)i);
+        struct roll_fold_place *p = &list[used];
+        (void)roll_fold_place(fold, i, p);
+        if (p->comm != 0) {
+            err = roll_map_add(&at, kind_of(p->comm, p->op, p->peer), (uint32_t)used++);
+        }
     }
     if (err != 0) {
         goto out;
@@ -161,7 +165,7 @@ int roll_excerpt_places(const struct roll_excerpt_records *records, const roll_f
         }
     }
     *out = list;
-    *n = all;
+    *n = used;
     list = NULL;
 out:
     roll_map_fini(&at);

@@ -686,8 +686,9 @@ bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *
 {
     if (i < fold->members) {
         const struct member *m = fold->member[i];
-        *out = (struct roll_fold_place){.comm = (uint16_t)i, .op = ROLL_OP_NONE};
+        *out = (struct roll_fold_place){.op = ROLL_OP_NONE}; /* nobody has defined it: no communicator has the id 0 */
         if (m) {
+            out->comm = (uint16_t)i;
             out->next = m->next;
             out->made = m->splits;
             out->sure = m->sure;

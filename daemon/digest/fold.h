@@ -46,7 +46,7 @@ bool roll_fold_forgot(const roll_fold_t *fold, uint32_t step);
 /* Where the rank stands, for who begins to feed its newest records to an engine (roll_engine_place): the i-th of them,
  * from 0; false: there is no such. */
 struct roll_fold_place {
-    uint16_t comm; /* the rank's own id */
+    uint16_t comm; /* the rank's own id; 0: there is nothing at i, because nobody has defined it */
     uint8_t op;    /* ROLL_OP_SEND, ROLL_OP_RECV; ROLL_OP_NONE: collectives */
     uint32_t peer; /* of messages */
     uint32_t next; /* the number that the next call has */
