@@ -165,6 +165,9 @@ enum roll_excerpt_scope {
 #define ROLL_EXCERPT_SHORT                                                                                             \
     8u /* with ALL: of what was wanted something is not in the ring any more, or above `most`                          \
         */
+#define ROLL_EXCERPT_QUIET                                                                                             \
+    8u /* with ALL: from this bit on, for how many tenths of a second the rank has written nothing */
+#define ROLL_EXCERPT_QUIET_MOST 0xffffffu
 struct roll_frame_want {
     uint64_t key;     /* of a communicator */
     uint32_t low;     /* the first collective that is wanted */

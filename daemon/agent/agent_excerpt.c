@@ -6,6 +6,7 @@
  */
 #include "daemon/agent/agent_digest_state.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/digest/excerpt.h"
 #include "trace/err.h"
 #include "trace/op.h"
@@ -198,6 +199,15 @@ static int send_mark(struct roll_agent_digests *d, const struct folded *f, const
     return d->send(d->ctx, head, payload, payload ? ROLL_RING_HEADER_BYTES : 0, &seq);
 }
 
+/* For how long the rank has written nothing, as the flags say it. Records that the fold has not taken yet are news. */
+static uint32_t quiet_flags(const struct folded *f, uint64_t now)
+{
+    uint64_t tenths = roll_fold_quiet_ns(f->fold, now) / (100 * ROLL_MS);
+    bool news = roll_agent_ring_head(f->ring) != f->next;
+    return news ? 0
+                : (uint32_t)(tenths < ROLL_EXCERPT_QUIET_MOST ? tenths : ROLL_EXCERPT_QUIET_MOST) << ROLL_EXCERPT_QUIET;
+}
+
 /* As much as was wanted has been sent: the reader is not needed any more. */
 static int cut(struct roll_agent_digests *d, struct folded *f)
 {
@@ -248,7 +258,7 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
         n = send_place(d, f);
     }
     if (n >= 0 && !f->all && copy->sent >= f->end) {
-        n = send_mark(d, f, NULL, ROLL_EXCERPT_ALL | (f->lacks ? ROLL_EXCERPT_SHORT : 0));
+        n = send_mark(d, f, NULL, ROLL_EXCERPT_ALL | (f->lacks ? ROLL_EXCERPT_SHORT : 0) | quiet_flags(f, now));
         f->all = n == 0;
     }
     if (n >= 0 && f->all && follow != 0 && copy->sent >= f->end + follow && f->ring->sent > copy->sent) {

@@ -682,6 +682,11 @@ bool roll_fold_forgot(const roll_fold_t *fold, uint32_t step)
     return roll_observed_forgot(fold->observed, step);
 }
 
+uint64_t roll_fold_quiet_ns(const roll_fold_t *fold, uint64_t now_ns)
+{
+    return fold->last_ns != 0 && now_ns > fold->last_ns ? now_ns - fold->last_ns : 0;
+}
+
 bool roll_fold_place(const roll_fold_t *fold, size_t i, struct roll_fold_place *out)
 {
     if (i < fold->members) {

@@ -43,6 +43,9 @@ uint64_t roll_fold_observed(const roll_fold_t *fold, uint32_t step);
 /* Of this step that is not known any more: it is that of the oldest step that is. The records may tell. */
 bool roll_fold_forgot(const roll_fold_t *fold, uint32_t step);
 
+/* For how long no record has come. */
+uint64_t roll_fold_quiet_ns(const roll_fold_t *fold, uint64_t now_ns);
+
 /* Where the rank stands, for who begins to feed its newest records to an engine (roll_engine_place): the i-th of them,
  * from 0; false: there is no such. */
 struct roll_fold_place {

@@ -241,6 +241,27 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     return 0;
 }
 
+static uint64_t earlier(uint64_t time, uint64_t now, uint64_t ago)
+{
+    uint64_t then = now > ago ? now - ago : 0;
+    return then < time ? then : time;
+}
+
+int roll_engine_quiet(roll_engine_t *e, uint32_t source, uint64_t quiet_ns)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    s->seen = earlier(s->seen, e->clock, quiet_ns);
+    s->calm = earlier(s->calm, e->calm, quiet_ns);
+    for (uint32_t i = 0; i < s->threads; i++) {
+        s->thread[i].since = earlier(s->thread[i].since, e->clock, quiet_ns);
+        s->thread[i].calm = earlier(s->thread[i].calm, e->calm, quiet_ns);
+    }
+    return 0;
+}
+
 int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engine_sight *sight)
 {
     if (source >= e->sources) {

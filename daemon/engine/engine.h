@@ -115,6 +115,11 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
 /* Sets the clock pair of a source: wall clock = monotonic + offset_ns (which wraps as two's complement). To be called
  * before the source's first record. */
 int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns);
+/*
+ * The newest record of a source that has been fed just now was written so long ago, and nothing since: its silence, and
+ * that its host is inside a call, began then, as far as the engine's clock goes back. Errors: ARG.
+ */
+int roll_engine_quiet(roll_engine_t *e, uint32_t source, uint64_t quiet_ns);
 /* Feeds a definition of a source, before the records that use it. Late definitions are tolerated. */
 int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def *def);
 /*

@@ -101,6 +101,8 @@ bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_fram
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
 /* The records of this ring were not asked for (struct roll_engine_sight), until a frame about it comes. 0, NOTFOUND. */
 int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved);
+/* The rank of this ring had written nothing for so long when its records were fed (roll_engine_quiet). 0, NOTFOUND. */
+int roll_feed_quiet(roll_feed_t *feed, uint64_t stream, uint64_t quiet_ns);
 
 /* The name of a job as a feed knows it and as it may stand in file names: of [A-Za-z0-9._-], never empty. Pure. */
 void roll_feed_clean_job(const char *from, char job[ROLL_NAME_BYTES]);

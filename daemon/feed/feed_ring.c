@@ -116,6 +116,12 @@ int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved)
     return roll_engine_sight(feed->engine, s->view.source, &sight);
 }
 
+int roll_feed_quiet(roll_feed_t *feed, uint64_t stream, uint64_t quiet_ns)
+{
+    struct roll_stream *s = roll_feed_stream_of(feed, stream);
+    return s ? roll_engine_quiet(feed->engine, s->view.source, quiet_ns) : ROLL_E_NOTFOUND;
+}
+
 /* An agent that says anything about a ring is heard. */
 int roll_feed_note_heard(roll_feed_t *feed, struct roll_stream *s)
 {

@@ -24,7 +24,6 @@
 #define TRIM_RINGS                                                                                                     \
     1024u /* the frames and the engine of so many are worth the time that it takes to give their memory back */
 #define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
-#define TOLD_NS       (1000 * ROLL_MS)
 #define QUIET_MOST_NS (60000 * ROLL_MS)
 #define QUIET_STEP_NS (100 * ROLL_MS) /* the engine takes each tick for less than a stall */
 
@@ -161,22 +160,33 @@ bool roll_case_went_on(struct roll_run *run)
     return all;
 }
 
-/*
- * For how long nobody had made a call when the records came, which is as good as if the engine had seen them stand for
- * so long: its patience need not begin anew. Agents tell of calls within a second, which is left out.
- */
-static uint64_t quiet_of(const struct roll_digested *d, uint64_t now)
+/* For how long the rank has written nothing. */
+static uint64_t quiet_of(const struct digested_ring *r, uint64_t now)
 {
-    uint64_t quiet = roll_hints_quiet_ns(d, now);
-    return quiet < TOLD_NS ? 0 : quiet - TOLD_NS < QUIET_MOST_NS ? quiet - TOLD_NS : QUIET_MOST_NS;
+    uint64_t quiet = r->quiet_ns ? r->quiet_ns + (now - r->quiet_at_ns) : 0;
+    return quiet < QUIET_MOST_NS ? quiet : QUIET_MOST_NS;
+}
+
+/* Lets the time pass in which ranks stood before the engine saw them, so that its patience need not begin anew. */
+static void pass_quiet(struct roll_run *run, uint64_t now)
+{
+    const struct roll_digested *d = run->digested;
+    uint64_t quiet = 0;
+    for (size_t i = 0; i < d->rings; i++) {
+        uint64_t one = quiet_of(&d->ring[i], now);
+        quiet = one > quiet ? one : quiet;
+    }
+    for (; quiet > QUIET_STEP_NS; quiet -= QUIET_STEP_NS) {
+        (void)roll_feed_tick(d->feed, run->clock.engine_ns - quiet);
+    }
+    (void)roll_feed_tick(d->feed, run->clock.engine_ns);
 }
 
 void roll_case_feed(struct roll_run *run, uint64_t now)
 {
     struct roll_digested *d = run->digested;
     roll_feed_stamp(d->feed, roll_real_ns());
-    uint64_t quiet = quiet_of(d, now);
-    (void)roll_feed_tick(d->feed, run->clock.engine_ns - quiet);
+    pass_quiet(run, now);
     for (size_t i = 0; i < d->rings; i++) {
         const struct digested_ring *r = &d->ring[i];
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, r->header,
@@ -203,15 +213,14 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
         } else {
             feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight,
                       sizeof(sight));
+            if (sight.heard && sight.starved == 0) { /* who was starved may have been ready to go on */
+                (void)roll_feed_quiet(d->feed, r->stream, quiet_of(r, now));
+            }
         }
     }
     clear_stage(d);
     if (d->rings >= TRIM_RINGS) {
         malloc_trim(0);
-    }
-    while (quiet > 0) {
-        quiet -= quiet < QUIET_STEP_NS ? quiet : QUIET_STEP_NS;
-        (void)roll_feed_tick(d->feed, run->clock.engine_ns - quiet);
     }
     d->fed = true;
     run->judge = d->feed;
@@ -293,7 +302,11 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
     if (r->aside && run->digested->fed) { /* until now the engine took it for one that is not heard */
         leave_aside(run, r);
     }
-    r->all = r->all || (r->begun && (flags & ROLL_EXCERPT_ALL) != 0);
+    if (r->begun && (flags & ROLL_EXCERPT_ALL) != 0) {
+        r->all = true;
+        r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;
+        r->quiet_at_ns = roll_mono_ns();
+    }
     r->lacks = r->lacks || (flags & ROLL_EXCERPT_SHORT) != 0;
     if ((flags & ROLL_EXCERPT_CUT) != 0 && r->begun) {
         cut_ring(run, r);
@@ -313,6 +326,9 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
     }
     if (!r->begun || r->cut) {
         return 0;
+    }
+    if (r->all && is_records(frame->head.type)) {
+        r->quiet_ns = 0;
     }
     return d->fed ? roll_feed_frame(d->feed, frame) : stage(run, r, raw, bytes);
 }

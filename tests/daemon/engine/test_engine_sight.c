@@ -9,6 +9,7 @@
  * not come, and is told when the eyes are good again.
  */
 #include "tests/daemon/engine/sim.h"
+#include "trace/err.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -362,6 +363,56 @@ static void expect(roll_engine_t *e, bool notes, const char *want)
     free(got);
 }
 
+/* Who has stood before the engine saw the records is told of as soon as somebody who was watched: silent for 4 s
+ * before, or not at all; and who goes on after all is not told of. */
+static void test_silence_before_the_records_came_counts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (unsigned kind = 0; kind < 3; kind++) { /* it is said; it is not; it is, and the rank goes on */
+            uint32_t n = sizes[i], source[64];
+            struct sim *sim = sim_new(n);
+            uint32_t w = sim_world(sim);
+            sim_all(sim, w, ROLL_OP_ALLREDUCE, 512);
+            for (uint32_t r = 0; r < n; r++) {
+                sim_sync(sim, r);
+            }
+            for (uint32_t r = 0; r + 1 < n; r++) {
+                sim_call(sim, r, w, ROLL_OP_ALLREDUCE, 512);
+                sim_stuck(sim, r);
+            }
+            roll_engine_t *e = engine_of(sim, source);
+            uint64_t now = 1000 * S_;
+            pass(e, &now, 10 * S_);
+            give_all(sim, e, source);
+            for (uint32_t r = 0; r < n && kind != 1; r++) {
+                assert_int_equal(roll_engine_quiet(e, source[r], 4 * S_), 0);
+            }
+            assert_int_equal(roll_engine_quiet(e, 64 + n, S_), ROLL_E_ARG);
+            pass(e, &now, 500 * MS);
+            expect(e, true, "");
+            if (kind == 2) {
+                sim_call(sim, n - 1, w, ROLL_OP_ALLREDUCE, 512);
+                const struct sim_event *last = &sim->rank[n - 1].event[sim->rank[n - 1].events - 1];
+                assert_int_equal(roll_engine_feed(e, source[n - 1], &last->rec, 1), 0);
+            }
+            pass(e, &now, 1500 * MS);
+            char want[64] = "";
+            if (kind == 0) {
+                snprintf(want, sizeof(want), "suspected rank-busy %u", n - 1);
+            }
+            expect(e, true, want);
+            if (kind == 1) {
+                pass(e, &now, 4 * S_);
+                snprintf(want, sizeof(want), "suspected rank-busy %u", n - 1);
+                expect(e, true, want);
+            }
+            roll_engine_destroy(&e);
+            sim_destroy(&sim);
+        }
+    }
+}
+
 /* The last rank does not come, and its agent is silent: one note; when it is heard again and still does not come, it is
  * suspected. */
 static void test_unheard_rank_is_noted_and_not_accused(void **state)
@@ -505,6 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_healthy_job_is_never_suspected_through_late_eyes),
         cmocka_unit_test(test_absent_rank_is_told_when_the_eyes_are_good),
+        cmocka_unit_test(test_silence_before_the_records_came_counts),
         cmocka_unit_test(test_unheard_rank_is_noted_and_not_accused),
         cmocka_unit_test(test_circle_of_unheard_ranks_is_proven),
         cmocka_unit_test(test_blocked_rank_is_alive_and_everybody_heard),
