@@ -437,7 +437,9 @@ static void test_a_relay_sends_consoles_to_its_root(void **state)
     struct roll_frame frame;
     zmq_msg_t msg;
     assert_int_equal(zmq_connect(old, door[0]), 0);
-    assert_int_equal(roll_net_send_json(old, NULL, 0, &head, json_pack("{s:s}", "op", "status")), 0);
+    json_t *query = json_pack("{s:s}", "op", "status");
+    assert_int_equal(roll_net_send_json(old, NULL, 0, &head, query), 0);
+    json_decref(query);
     zmq_msg_init(&msg);
     assert_true(HARNESS_UNTIL(roll_net_recv(&msg, old) >= 0));
     assert_int_equal(roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL), 0);
