@@ -33,13 +33,12 @@
 #include <zmq.h>
 
 #define BUSY_MS      20               /* between two glances at the rings while much moves */
-#define IDLE_MS      30               /* between two glances at most, when little or nothing moves */
+#define IDLE_MS      50               /* between two glances at most, when little or nothing moves */
 #define FOLD_MS      50               /* likewise, where digests are told with the next beat at the earliest */
 #define MUCH         400              /* records in one look */
 #define HASTE_MS     1                /* between two looks while one cannot take all that is there */
 #define LEAVE_MS     2                /* between two looks when the agent is to end */
-#define RECORDS_A_MS 2048             /* a look comes before a rank that does nothing but call can fill its ring */
-#define FOLDED_A_MS  1024             /* likewise, where a look does not have to send what it finds */
+#define RECORDS_A_MS 1024             /* a look comes before a rank that does nothing but call can fill its ring */
 #define SLEEP_NS     (2 * ROLL_MS)    /* whose lateness is compared with the waiting of a rank that calls */
 #define REST_NS      (10 * ROLL_MS)   /* and of one that makes no calls */
 #define RESCAN_NS    (1000 * ROLL_MS) /* the directory is listed this often, because inotify can overflow */
@@ -235,7 +234,7 @@ static int next_pace(struct roll_agent *a, int pace, int64_t moved)
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_agent_ring *ring = a->rings[i];
         bool fold = only_folds(a, ring);
-        int fills = (int)((ring->map.mask + 1) / (fold ? FOLDED_A_MS : RECORDS_A_MS)), idle = fold ? FOLD_MS : IDLE_MS;
+        int fills = (int)((ring->map.mask + 1) / RECORDS_A_MS), idle = fold ? FOLD_MS : IDLE_MS;
         idle = fills < idle ? fills : idle;
         most = !ring->gone && (a->welcomed || a->trace) && idle < most ? idle : most;
         folds = folds && fold;
