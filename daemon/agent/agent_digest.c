@@ -17,10 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_NS  (1000 * ROLL_MS) /* how often the number of calls is told when nothing else is new */
-#define INSIDE_NS (1000 * ROLL_MS) /* a host inside one call for so long is told of */
-#define STAND_NS  (250 * ROLL_MS)
-#define PAYLOAD   (32u * 1024u) /* of one DIGEST frame */
+#define COUNT_NS      (1000 * ROLL_MS) /* how often the number of calls is told when nothing else is new */
+#define INSIDE_NS     (1000 * ROLL_MS) /* a host inside one call for so long is told of */
+#define STAND_NS      (250 * ROLL_MS)
+#define STOOD_STEP_NS (200 * ROLL_MS) /* digests are told twice as often */
+#define PAYLOAD       (32u * 1024u)   /* of one DIGEST frame */
 
 roll_agent_digests_t *roll_agent_digests_new(roll_agent_send_fn send, void *ctx)
 {
@@ -240,6 +241,18 @@ static void tell_again(struct folded_run *run)
     run->again = true;
 }
 
+/* A time in which we were stopped, or the rank was kept waiting for a processor, is not one in which it stood. */
+static void note_stood(struct folded *f, uint64_t now)
+{
+    uint64_t step = f->stood_at_ns ? now - f->stood_at_ns : 0, quiet = roll_fold_quiet_ns(f->fold, now);
+    f->stood_at_ns = now;
+    if (quiet < step || step == 0) {
+        f->stood_ns = 0;
+    } else if (f->ring->starved == 0) {
+        f->stood_ns += step < STOOD_STEP_NS ? step : STOOD_STEP_NS;
+    }
+}
+
 static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
 {
     struct folded_run *run = &d->run[at];
@@ -256,6 +269,7 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
             }
             roll_fold_cut(f->fold, when, &d->digest);
             f->hinted = f->hinted || d->digest.hints > 0;
+            note_stood(f, now);
             int err = roll_sum_take(run->sum, f->child, &d->digest, now);
             told = told && !d->digest.short_of_memory && err != ROLL_E_NOMEM;
             if (!told) {

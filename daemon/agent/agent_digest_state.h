@@ -28,9 +28,10 @@ struct folded {
     uint64_t begin, end; /* the excerpt's first ticket, and the one behind what was there when it began */
     uint64_t number;     /* of the excerpt that this is; 0: none */
     bool begun, placed, all, cut;
-    bool aside;  /* nothing is wanted of this ring */
-    bool lacks;  /* of what is wanted something is not there any more */
-    bool hinted; /* it has given a hint of its own since it was looked at last */
+    bool aside;                     /* nothing is wanted of this ring */
+    bool lacks;                     /* of what is wanted something is not there any more */
+    bool hinted;                    /* it has given a hint of its own since it was looked at last */
+    uint64_t stood_ns, stood_at_ns; /* for how long its rank could run and wrote nothing, as of stood_at_ns */
 };
 
 struct folded_run {

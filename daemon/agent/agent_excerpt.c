@@ -199,10 +199,11 @@ static int send_mark(struct roll_agent_digests *d, const struct folded *f, const
     return d->send(d->ctx, head, payload, payload ? ROLL_RING_HEADER_BYTES : 0, &seq);
 }
 
-/* For how long the rank has written nothing, as the flags say it. Records that the fold has not taken yet are news. */
+/* For how long the rank has stood, as the flags say it. Records that the fold has not taken yet are news. */
 static uint32_t quiet_flags(const struct folded *f, uint64_t now)
 {
-    uint64_t tenths = roll_fold_quiet_ns(f->fold, now) / (100 * ROLL_MS);
+    uint64_t quiet = roll_fold_quiet_ns(f->fold, now);
+    uint64_t tenths = (quiet < f->stood_ns ? quiet : f->stood_ns) / (100 * ROLL_MS);
     bool news = roll_agent_ring_head(f->ring) != f->next;
     return news ? 0
                 : (uint32_t)(tenths < ROLL_EXCERPT_QUIET_MOST ? tenths : ROLL_EXCERPT_QUIET_MOST) << ROLL_EXCERPT_QUIET;

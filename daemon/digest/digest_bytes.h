@@ -7,7 +7,7 @@
 #include "daemon/digest/digest.h"
 
 #define ROLL_DIGEST_VERSION 2u /* of what is folded and how it is written; a newer one cannot be compared with ours */
-#define ROLL_DIGEST_OLDEST  1u /* its windows are the same, and there are no check points in it */
+#define ROLL_DIGEST_OLDEST  1u /* its windows are the same; no check points, and windows may come before their front */
 
 /* How much of a digest has been written; zero-initialised: nothing. */
 struct roll_digest_cursor {

@@ -618,7 +618,7 @@ void roll_fold_cut(roll_fold_t *fold, uint64_t now_ns, struct roll_digest *out)
         bool gone = m->gone || fold->ended;
         cut_member(m, gone, out);
         m->gone_ns = gone && m->gone_ns == 0 ? now_ns : m->gone_ns;
-        if (gone && now_ns - m->gone_ns >= ROLL_DIGEST_KEEP_NS) {
+        if (gone && now_ns >= m->gone_ns + ROLL_DIGEST_KEEP_NS) {
             give_back_windows(fold, (uint32_t)i);
         }
     }

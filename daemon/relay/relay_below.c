@@ -177,7 +177,7 @@ static int take_digest(struct roll_relay *r, const struct relay_child *child, co
     }
     run->part[child->place] = (struct relay_part){.calls = frame->head.first, .told = true};
     size_t lies = roll_digest_leave_out(&r->came, roll_relay_rings_in(r, child, ring->run));
-    if (lies > 0 && (child->lost_ns == 0 || now - child->lost_ns > ROLL_RELAY_LOST_NS)) {
+    if (lies > 0 && (child->lost_ns == 0 || now > child->lost_ns + ROLL_RELAY_LOST_NS)) {
         roll_relay_refuse(r, child, "a digest speaks for more ranks than it has: that part is left out");
     }
     return roll_sum_take(run->sum, child->place, &r->came, now);

@@ -25,7 +25,7 @@
     1024u /* the frames and the engine of so many are worth the time that it takes to give their memory back */
 #define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
 #define QUIET_MOST_NS (60000 * ROLL_MS)
-#define QUIET_STEP_NS (100 * ROLL_MS) /* the engine takes each tick for less than a stall */
+#define QUIET_STEP_NS (100 * ROLL_MS) /* with each tick the engine lets less than a stall pass */
 
 static void clear_stage(struct roll_digested *d)
 {
@@ -160,20 +160,19 @@ bool roll_case_went_on(struct roll_run *run)
     return all;
 }
 
-/* For how long the rank has written nothing. */
-static uint64_t quiet_of(const struct digested_ring *r, uint64_t now)
+/* For how long the rank has stood. What has passed since its agent said so is not known, and not counted. */
+static uint64_t quiet_of(const struct digested_ring *r)
 {
-    uint64_t quiet = r->quiet_ns ? r->quiet_ns + (now - r->quiet_at_ns) : 0;
-    return quiet < QUIET_MOST_NS ? quiet : QUIET_MOST_NS;
+    return r->quiet_ns < QUIET_MOST_NS ? r->quiet_ns : QUIET_MOST_NS;
 }
 
 /* Lets the time pass in which ranks stood before the engine saw them, so that its patience need not begin anew. */
-static void pass_quiet(struct roll_run *run, uint64_t now)
+static void pass_quiet(struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
     uint64_t quiet = 0;
     for (size_t i = 0; i < d->rings; i++) {
-        uint64_t one = quiet_of(&d->ring[i], now);
+        uint64_t one = quiet_of(&d->ring[i]);
         quiet = one > quiet ? one : quiet;
     }
     for (; quiet > QUIET_STEP_NS; quiet -= QUIET_STEP_NS) {
@@ -186,7 +185,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
 {
     struct roll_digested *d = run->digested;
     roll_feed_stamp(d->feed, roll_real_ns());
-    pass_quiet(run, now);
+    pass_quiet(run);
     for (size_t i = 0; i < d->rings; i++) {
         const struct digested_ring *r = &d->ring[i];
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, r->header,
@@ -214,7 +213,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
             feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight,
                       sizeof(sight));
             if (sight.heard && sight.starved == 0) { /* who was starved may have been ready to go on */
-                (void)roll_feed_quiet(d->feed, r->stream, quiet_of(r, now));
+                (void)roll_feed_quiet(d->feed, r->stream, quiet_of(r));
             }
         }
     }
@@ -305,7 +304,6 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
     if (r->begun && (flags & ROLL_EXCERPT_ALL) != 0) {
         r->all = true;
         r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;
-        r->quiet_at_ns = roll_mono_ns();
     }
     r->lacks = r->lacks || (flags & ROLL_EXCERPT_SHORT) != 0;
     if ((flags & ROLL_EXCERPT_CUT) != 0 && r->begun) {

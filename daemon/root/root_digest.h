@@ -13,16 +13,15 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header;                /* the payload of its RING frame; owned */
-    uint64_t head;                  /* tickets handed out in it, as its agent said last */
-    bool begun, all;                /* of the case that is open: its records come, and all that there were have come */
-    bool aside;                     /* of that case: nothing is wanted of it */
-    bool cut;                       /* of that case: no more of it is sent, or kept */
-    bool lacks;                     /* of that case: its ring does not hold all that was wanted */
-    uint64_t quiet_ns, quiet_at_ns; /* of that case: for how long its rank had written nothing when all had come, at
-                                       quiet_at_ns; 0: that is not known, or it has written since */
-    bool failed;                    /* its process has ended, and not in good order */
-    uint64_t last_ns;            /* of its rank's newest call when it was looked at last; polls show nobody going on */
+    uint8_t *header;   /* the payload of its RING frame; owned */
+    uint64_t head;     /* tickets handed out in it, as its agent said last */
+    bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
+    bool aside;        /* of that case: nothing is wanted of it */
+    bool cut;          /* of that case: no more of it is sent, or kept */
+    bool lacks;        /* of that case: its ring does not hold all that was wanted */
+    uint64_t quiet_ns; /* of that case: for how long its rank had stood when all had come; 0: not known, or no more */
+    bool failed;       /* its process has ended, and not in good order */
+    uint64_t last_ns;  /* of its rank's newest call when it was looked at last; polls show nobody going on */
     struct roll_frame_last last; /* what its agent told last of its calls; */
     uint64_t enter_ns;           /* wall clock of the newest */
 };

@@ -27,7 +27,8 @@
 #define DRAIN_MS    10000
 #define LATE_MS     1000 /* patience for verdicts that the root still sends after its answer */
 #define AGAIN_LOOKS 100  /* empty looks before the root is asked again whether it knows us: 5 s */
-#define LOOK_MS     50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
+#define PAUSE_US    200000
+#define LOOK_MS     50 /* how soon the end of the job is noticed; a verdict wakes the thread at once */
 
 struct roll_announcer {
     pthread_t thread;
@@ -179,6 +180,7 @@ static bool join_root(const struct roll_announcer *a, roll_client_t **client, bo
         if (hopeless || atomic_load(&a->finish) || atomic_load(&a->give_up)) {
             return false;
         }
+        usleep(PAUSE_US); /* who answers at once, and not as a root does, is not asked all the time */
     }
 }
 
