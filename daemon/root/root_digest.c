@@ -39,7 +39,7 @@ int roll_digested_new(struct roll_run *run)
     struct roll_digested *d = calloc(1, sizeof(*d));
     if (d) {
         d->sum = roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND_NS, .is_root = true});
-        d->hold_ns = d->redo_ns = ROLL_CASE_HOLD_NS;
+        d->hold_ns = d->redo_ns = d->stilled_ns = ROLL_CASE_HOLD_NS;
     }
     if (!d || !d->sum) {
         roll_digested_destroy(&d);

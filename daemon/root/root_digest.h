@@ -59,6 +59,7 @@ struct roll_digested {
     bool fresh;               /* a wrong call that waits is on a communicator that none of the last cases was about: */
     struct roll_map past;     /* these communicators' keys */
     uint32_t pasts;
+    uint64_t stilled_ns; /* the open case is begun anew because the job stands now so long after it, at the earliest */
     uint64_t redo_ns; /* the open case is begun anew because of ranks that were cut so long after it, at the earliest */
     uint64_t refused, opened;
     uint64_t look_ns;
@@ -142,8 +143,9 @@ void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint
 bool roll_hints_due(struct roll_digested *d, uint64_t now, bool asks_everybody);
 /* For so long nobody has made a call, as far as agents have told; they tell of calls within a second. */
 uint64_t roll_hints_quiet_ns(const struct roll_digested *d, uint64_t now);
-/* The open case was begun while ranks went on, and was cut there; now nobody does, and all of it can be seen. */
-bool roll_hints_stilled(const struct roll_digested *d, uint64_t now);
+/* The open case is to be begun anew, because it was begun while ranks went on, and these were cut: now nobody goes on,
+ * and all can be seen. Less and less often, because a job may rest between its calls. */
+bool roll_hints_stilled(struct roll_digested *d, uint64_t now);
 /* The open case is to be begun anew, because it does not see a wrong call; then the hints are those to ask for. */
 bool roll_hints_redo(struct roll_digested *d, uint64_t now);
 /* A case is opened, or closed: what it has not looked at waits for the next one. */

@@ -163,10 +163,14 @@ uint64_t roll_hints_quiet_ns(const struct roll_digested *d, uint64_t now)
     return d->still_since_ns != 0 && now > d->still_since_ns ? now - d->still_since_ns : 0;
 }
 
-bool roll_hints_stilled(const struct roll_digested *d, uint64_t now)
+bool roll_hints_stilled(struct roll_digested *d, uint64_t now)
 {
-    return d->fed && !d->engine_news && d->opened_ns < d->still_since_ns && roll_hints_quiet_ns(d, now) > QUIET_NS &&
-           any_cut(d);
+    bool went_on = d->fed && !d->engine_news && d->opened_ns < d->still_since_ns;
+    if (!went_on || roll_hints_quiet_ns(d, now) <= QUIET_NS || now - d->opened_ns <= d->stilled_ns || !any_cut(d)) {
+        return false;
+    }
+    d->stilled_ns = next_pause(d->stilled_ns, false);
+    return true;
 }
 
 void roll_hints_open(struct roll_digested *d)
@@ -186,7 +190,7 @@ void roll_hints_close(struct roll_digested *d, uint64_t now)
     if (d->news) {
         roll_map_fini(&d->past);
         d->pasts = 0;
-        d->redo_ns = ROLL_CASE_HOLD_NS;
+        d->redo_ns = d->stilled_ns = ROLL_CASE_HOLD_NS;
     }
     for (size_t i = 0; i < d->hints.hints; i++) { /* who stands gives no second hint */
         struct roll_digest_hint h = d->hints.hint[i];

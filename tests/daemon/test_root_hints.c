@@ -20,7 +20,7 @@ static int set_up(void **state)
     (void)state;
     d = calloc(1, sizeof(*d));
     up = (struct roll_digest){.hints = 0};
-    d->hold_ns = d->redo_ns = ROLL_CASE_HOLD_NS; /* as a run begins */
+    d->hold_ns = d->redo_ns = d->stilled_ns = ROLL_CASE_HOLD_NS; /* as a run begins */
     d->sum = roll_sum_new(&(struct roll_sum_config){.stand_ns = 250 * ROLL_MS});
     return d->sum ? 0 : -1;
 }
@@ -103,6 +103,24 @@ static void test_a_case_in_a_job_that_stands_now_is_begun_anew(void **state)
     d->ring[1].cut = true;
     assert_false(roll_hints_stilled(d, 12 * S + 1250 * ROLL_MS));
     assert_true(roll_hints_stilled(d, 12 * S + 1250 * ROLL_MS + 1));
+
+    /* A job that rests after each of its calls: the pauses are 1, 2, 4 ... 60 s, and 1 s again behind news. */
+    static const uint64_t pause_s[] = {2, 4, 8, 16, 32, 60, 60};
+    uint64_t now = 100 * S;
+    for (size_t i = 0; i < sizeof(pause_s) / sizeof(pause_s[0]); i++) {
+        d->opened_ns = now;
+        d->still_since_ns = now + 1;
+        assert_false(roll_hints_stilled(d, now + pause_s[i] * S));
+        assert_true(roll_hints_stilled(d, now + pause_s[i] * S + 1));
+        now += 100 * S;
+    }
+    d->opened_ns = now;
+    d->still_since_ns = now + 1;
+    d->news = true;
+    roll_hints_close(d, now);
+    assert_true(roll_hints_stilled(d, now + 2 * S));
+    d->opened_ns = 10 * S;
+    d->still_since_ns = 12 * S;
     d->engine_news = true; /* it has said what it sees */
     assert_false(roll_hints_stilled(d, 20 * S));
     d->engine_news = false;
