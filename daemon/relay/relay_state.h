@@ -13,8 +13,7 @@
 #define ROLL_RELAY_SOCKETS  2                /* plain (ipc, tcp without keys) and CURVE */
 #define ROLL_RELAY_CHILDREN 4096             /* more are refused: a level takes some 64 */
 #define ROLL_RELAY_PAYLOAD  (32u * 1024u)    /* of one DIGEST frame */
-#define ROLL_RELAY_LOST_NS  (2000 * ROLL_MS) /* so long what a child speaks of may still be about a ring that it lost  \
-                                              */
+#define ROLL_RELAY_LOST_NS  (2000 * ROLL_MS) /* a child may speak of a ring that it has lost for so long */
 #define ROLL_RELAY_ID_BYTES 255u             /* longest routing id of ZeroMQ */
 
 /* A frame that was passed on: its number above, and the number that its sender gave it. */
