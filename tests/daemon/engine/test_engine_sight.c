@@ -363,6 +363,22 @@ static void expect(roll_engine_t *e, bool notes, const char *want)
     free(got);
 }
 
+/* All make a call and wait for it; of the next one, on communicator *w, only the last rank makes none. */
+static struct sim *last_does_not_come(uint32_t n, uint32_t *w)
+{
+    struct sim *sim = sim_new(n);
+    *w = sim_world(sim);
+    sim_all(sim, *w, ROLL_OP_ALLREDUCE, 512);
+    for (uint32_t r = 0; r < n; r++) {
+        sim_sync(sim, r);
+    }
+    for (uint32_t r = 0; r + 1 < n; r++) {
+        sim_call(sim, r, *w, ROLL_OP_ALLREDUCE, 512);
+        sim_stuck(sim, r);
+    }
+    return sim;
+}
+
 /* Who has stood before the engine saw the records is told of as soon as somebody who was watched: silent for 4 s
  * before, or not at all; and who goes on after all is not told of. */
 static void test_silence_before_the_records_came_counts(void **state)
@@ -371,16 +387,8 @@ static void test_silence_before_the_records_came_counts(void **state)
     for (size_t i = 0; i < SIZES; i++) {
         for (unsigned kind = 0; kind < 3; kind++) { /* it is said; it is not; it is, and the rank goes on */
             uint32_t n = sizes[i], source[64];
-            struct sim *sim = sim_new(n);
-            uint32_t w = sim_world(sim);
-            sim_all(sim, w, ROLL_OP_ALLREDUCE, 512);
-            for (uint32_t r = 0; r < n; r++) {
-                sim_sync(sim, r);
-            }
-            for (uint32_t r = 0; r + 1 < n; r++) {
-                sim_call(sim, r, w, ROLL_OP_ALLREDUCE, 512);
-                sim_stuck(sim, r);
-            }
+            uint32_t w;
+            struct sim *sim = last_does_not_come(n, &w);
             roll_engine_t *e = engine_of(sim, source);
             uint64_t now = 1000 * S_;
             pass(e, &now, 10 * S_);
@@ -420,16 +428,8 @@ static void test_unheard_rank_is_noted_and_not_accused(void **state)
     (void)state;
     for (size_t i = 0; i < SIZES; i++) {
         uint32_t n = sizes[i], source[64];
-        struct sim *sim = sim_new(n);
-        uint32_t w = sim_world(sim);
-        sim_all(sim, w, ROLL_OP_ALLREDUCE, 512);
-        for (uint32_t r = 0; r < n; r++) {
-            sim_sync(sim, r);
-        }
-        for (uint32_t r = 0; r + 1 < n; r++) {
-            sim_call(sim, r, w, ROLL_OP_ALLREDUCE, 512);
-            sim_stuck(sim, r);
-        }
+        uint32_t w;
+        struct sim *sim = last_does_not_come(n, &w);
         roll_engine_t *e = engine_of(sim, source);
         uint64_t now = 1000 * S_;
         give_all(sim, e, source);
