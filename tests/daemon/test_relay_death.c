@@ -191,6 +191,27 @@ static void is_found(roll_client_t *client)
     json_decref(found);
 }
 
+/* A wrong call is made while there is no relay, and nobody can know of it. */
+static void call_wrongly(roll_client_t *client)
+{
+    go_on(SOME);
+    atomic_store(&wrong, true);
+    assert_true(HARNESS_UNTIL(!atomic_load(&wrong)));
+    go_on(SOME);
+    nothing_is_said(client);
+}
+
+/* It is found when somebody can, and is all that is found. */
+static void end_found(roll_client_t *client)
+{
+    is_found(client);
+    assert_true(is_known(client));
+    stop_calls();
+    is_all(client);
+    roll_client_destroy(&client);
+    end();
+}
+
 /* Kills the relay again and again; while it is dead for the last time the wrong call is made. */
 static void die_again_and_again(const char *mode)
 {
@@ -209,18 +230,9 @@ static void die_again_and_again(const char *mode)
     nothing_is_said(client);
 
     kill_relay();
-    go_on(SOME);
-    atomic_store(&wrong, true);
-    assert_true(HARNESS_UNTIL(!atomic_load(&wrong)));
-    go_on(SOME);
-    nothing_is_said(client); /* nobody can know of it */
+    call_wrongly(client);
     start_relay();
-    is_found(client);
-    assert_true(is_known(client));
-    stop_calls();
-    is_all(client);
-    roll_client_destroy(&client);
-    end();
+    end_found(client);
 }
 
 static void test_digests_survive_a_relay(void **state)
@@ -253,19 +265,10 @@ static void never_comes_back(const char *mode)
     go_on(SOME);
     assert_true(is_known(client));
     kill_relay();
-    go_on(SOME);
-    atomic_store(&wrong, true);
-    assert_true(HARNESS_UNTIL(!atomic_load(&wrong)));
-    go_on(SOME);
-    nothing_is_said(client);
+    call_wrongly(client);
     assert_int_equal(harness_end(agent[0], SIGKILL), 128 + SIGKILL);
     start_agent(0, where);
-    is_found(client);
-    assert_true(is_known(client));
-    stop_calls();
-    is_all(client);
-    roll_client_destroy(&client);
-    end();
+    end_found(client);
 }
 
 static void test_digests_do_without_the_relay(void **state)
