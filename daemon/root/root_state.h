@@ -312,6 +312,8 @@ bool roll_why_place(const struct roll_run *run, const struct roll_view_source *r
  * tells. */
 void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
+/* root_query_why.c: what ranks wait for (docs/DAEMON.md); returns owned. */
+json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 
 /* root_status.c */
 #define ROLL_STATUS_ROWS                                                                                               \
