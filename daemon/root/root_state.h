@@ -226,6 +226,10 @@ static inline roll_feed_t *roll_run_judge(const struct roll_run *run)
 }
 /* Says a verdict, and keeps it. Takes it. */
 void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict);
+/* Takes what the run's feed has found, or what its digests have led to. */
+void roll_run_verdicts(roll_root_t *root, struct roll_run *run);
+/* Highest number of a verdict of this run that the file of --json holds. */
+uint64_t roll_run_said_before(const roll_root_t *root, const struct roll_run *run);
 
 /* root_digest.c: runs whose calls are compared by digests */
 int roll_digested_new(struct roll_run *run);
