@@ -226,6 +226,10 @@ static inline roll_feed_t *roll_run_judge(const struct roll_run *run)
 }
 /* Says a verdict, and keeps it. Takes it. */
 void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict);
+/* Takes what the run's feed has found, or what its digests have led to. */
+void roll_run_verdicts(roll_root_t *root, struct roll_run *run);
+/* Highest number of a verdict of this run that the file of --json holds. */
+uint64_t roll_run_said_before(const roll_root_t *root, const struct roll_run *run);
 
 /* root_digest.c: runs whose calls are compared by digests */
 int roll_digested_new(struct roll_run *run);
@@ -312,6 +316,8 @@ bool roll_why_place(const struct roll_run *run, const struct roll_view_source *r
  * tells. */
 void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
+/* root_query_why.c: what ranks wait for (docs/DAEMON.md); returns owned. */
+json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 
 /* root_status.c */
 #define ROLL_STATUS_ROWS                                                                                               \
