@@ -202,8 +202,8 @@ static uint64_t run_wait_ns(const struct roll_run *run, uint64_t now)
 
 /*
  * How long the loop may sleep if nothing comes: until the first thing that is due by time, within POLL_MS and REST_MS.
- * What comes wakes it at once, so a verdict is said as soon as before. A loop that wakes every POLL_MS took 0.3 to 0.5
- * % of a core beside a job that it had nothing to do for.
+ * What comes wakes it at once, so a verdict is said as soon as before. A loop that wakes every POLL_MS takes five times
+ * as much of a core where nothing happens.
  */
 static long sleep_ms(const roll_root_t *root, uint64_t now, bool stops)
 {
