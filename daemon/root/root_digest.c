@@ -78,6 +78,12 @@ bool roll_digested_waits(const struct roll_run *run)
     return run->digested && run->digested->number != 0 && !run->digested->fed;
 }
 
+uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now)
+{
+    uint64_t passed = now - run->digested->look_ns;
+    return passed < LOOK_NS ? LOOK_NS - passed : 0;
+}
+
 uint32_t roll_digested_flags(const struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
@@ -230,8 +236,8 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
     uint64_t now = roll_mono_ns();
     int err;
     switch (frame->head.type) {
-    case ROLL_FRAME_DIGEST:
-        roll_feed_clock_input(&run->clock, now, true);
+    case ROLL_FRAME_DIGEST: /* while no case is open, the engines have no calls whose patience could end soon */
+        roll_feed_clock_input(&run->clock, now, d->number != 0);
         return take_digest(d, peer, roll_streams_count(peer, run), frame, now);
     case ROLL_FRAME_STATUS:
         err = take_status(root, run, frame);

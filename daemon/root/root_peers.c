@@ -210,6 +210,7 @@ static void note_due(roll_root_t *root, struct roll_peer *peer)
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
 {
     size_t keep = 0;
+    root->acknowledge_ns = UINT64_MAX;
     for (size_t i = 0; i < root->due_used; i++) {
         struct roll_peer *peer = root->due[i];
         struct roll_net_batch batch = {.parts = 0};
@@ -219,7 +220,11 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
             if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
                 send_ack(&batch, peer, s, now);
             }
-            peer->is_due = peer->is_due || s->due;
+            if (s->due) {
+                uint64_t at = s->ack_ns + ACK_NS;
+                peer->is_due = true;
+                root->acknowledge_ns = at < root->acknowledge_ns ? at : root->acknowledge_ns;
+            }
         }
         roll_net_batch_flush(&batch, peer->at.socket);
         if (peer->is_due) {
@@ -227,6 +232,14 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
         }
     }
     root->due_used = keep;
+}
+
+uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now)
+{
+    if (root->due_used == 0) {
+        return UINT64_MAX;
+    }
+    return root->acknowledge_ns > now ? root->acknowledge_ns - now : 0;
 }
 
 /* frames of agents */

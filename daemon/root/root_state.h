@@ -146,6 +146,7 @@ struct roll_root {
     size_t peers_used, peers_room;
     struct roll_peer **due; /* the peers with a stream that is to be acknowledged; there is room for all peers */
     size_t due_used, due_room;
+    uint64_t acknowledge_ns; /* mono: when the first of them has waited for long enough */
     struct roll_peer *peer_chain[ROLL_PEER_CHAINS]; /* the same peers by a hash of their routing ids */
     struct roll_subscriber *subscribers;
     size_t subscribers_used, subscribers_room;
@@ -173,6 +174,8 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
 /* Acknowledges what has been fed and is in the trace by now. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
+/* How long it is, in ns, until an acknowledgement is due by time; UINT64_MAX: none waits. */
+uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
@@ -249,6 +252,8 @@ bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now);
 void roll_digested_tell_left(const struct roll_run *run);
 /* Records have been asked for, and have not all come. */
 bool roll_digested_waits(const struct roll_run *run);
+/* How long it is, in ns, until roll_digested_look has something to do; for a run that has digests. */
+uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now);
 /* Says the verdicts of that engine. */
 void roll_digested_verdicts(roll_root_t *root, struct roll_run *run);
 uint32_t roll_digested_flags(const struct roll_run *run); /* of ACK frames */

@@ -3,10 +3,14 @@
  * call, and of what a run that is over has left, it still asks for the records; of what merely stands it says in its
  * log that nobody has looked at it. It waits for the records that it has asked for, and says what they show.
  *
+ * And a root that has nothing to do sleeps: it wakes for what comes and for what is due, not to look around.
+ *
  * The agent is a socket of the test. It has one rank less than there are, so the root waits for that one, for five
  * seconds at most, before it looks by itself; where a slow machine needs longer to end it, the row is tried again.
  */
 #include "daemon/agent/agent_digest.h"
+#include "daemon/base/file.h"
+#include "daemon/base/proc.h"
 #include "daemon/digest/digest_bytes.h"
 #include "daemon/wire/net.h"
 #include "tests/daemon/harness.h"
@@ -14,6 +18,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zmq.h>
@@ -310,9 +315,39 @@ static void test_a_root_that_ends_waits_for_the_records_that_it_has_asked_for(vo
     assert_true(so);
 }
 
+/* How often the main thread of a process has gone to sleep. */
+static uint64_t sleeps(pid_t pid)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    const char *at =
+        roll_read_text(path, text, sizeof(text)) > 0 ? roll_proc_word(text, "voluntary_ctxt_switches:", "") : NULL;
+    assert_non_null(at);
+    return strtoull(at, NULL, 10);
+}
+
+/* A root that looked around every 10 ms would sleep a hundred times a second. A slow machine only makes it fewer. */
+static void test_a_root_with_nothing_to_do_sleeps(void **state)
+{
+    (void)state;
+    char endpoint[256];
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--digest");
+    assert_true(root > 0);
+    uint64_t least = UINT64_MAX;
+    for (int turn = 0; turn < 3; turn++) { /* its own start may fall into the first one */
+        uint64_t before = sleeps(root), began = synth_mono_ns();
+        usleep(700000);
+        uint64_t seconds = (synth_mono_ns() - began) / 1000000000u + 1, each = (sleeps(root) - before) / seconds;
+        least = each < least ? each : least;
+    }
+    assert_true(least > 0 && least < 25);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_root_with_nothing_to_do_sleeps, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_root_that_ends_looks_once_more, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_root_that_ends_waits_for_the_records_that_it_has_asked_for,
                                         harness_set_up, harness_tear_down),
