@@ -41,7 +41,7 @@ void roll_agent_excerpts_end(struct roll_agent_digests *d, uint32_t run)
 static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
 {
     struct roll_agent_ring *copy = from;
-    return roll_ring_get(&copy->map, ticket, out) == 0;
+    return roll_ring_get(&copy->map, ticket, out) == 0 && roll_record_check(out) == 0;
 }
 
 static int by_key(const void *a, const void *b)

@@ -19,6 +19,15 @@ static void ask_record(struct roll_engine *e, uint32_t source, const struct roll
     }
 }
 
+static void tell_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    for (size_t i = 0; i < DETECTORS; i++) {
+        if (detectors[i]->lost) {
+            detectors[i]->lost(e, source, count);
+        }
+    }
+}
+
 /* A call about a communicator itself: it is asked for its state, aborted, revoked, finalized or destroyed. */
 static void comm_life(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
@@ -311,6 +320,19 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     return 0;
 }
 
+/* A call of a kind that is not known here: it counts as one that was lost, on its own communicator alone. */
+static void unknown_call(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    struct member *m = source_member(s, rec->comm);
+    if (m) {
+        m->unsure = true;
+        m->gaps++;
+        m->lowered_lost = true;
+    }
+    s->gap = true;
+    tell_lost(e, s->number, 0);
+}
+
 /* A record whose ticket is new. 0, NOMEM. */
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
@@ -337,7 +359,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         s->step = rec->step;
         s->phase = rec->phase;
     }
-    if (class != ROLL_CLASS_MOE && class != ROLL_CLASS_ORDER) {
+    if (class != ROLL_CLASS_MOE && class != ROLL_CLASS_ORDER && class != ROLL_CLASS_NONE) {
         note_thread(e, s, rec, ticket, class);
         if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
             note_call(e, s, rec, class);
@@ -391,6 +413,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             stuck_polled(s, ticket);
         }
         waited(e, s, rec);
+        break;
+    case ROLL_CLASS_NONE:
+        unknown_call(e, s, rec);
         break;
     default:
         break;
@@ -472,11 +497,7 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     e->source[source]->lost += count;
     e->lost += count;
-    for (size_t i = 0; i < DETECTORS; i++) {
-        if (detectors[i]->lost) {
-            detectors[i]->lost(e, source, count);
-        }
-    }
+    tell_lost(e, source, count);
 }
 
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
