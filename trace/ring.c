@@ -37,6 +37,12 @@ const char *roll_loss_name(unsigned loss)
     return loss < ROLL_LOSS_LIMIT ? names[loss] : NULL;
 }
 
+bool roll_loss_is_unrecorded(unsigned loss)
+{
+    return loss < ROLL_LOSS_LIMIT && loss != ROLL_LOSS_OVERRUN && loss != ROLL_LOSS_WIRE && loss != ROLL_LOSS_CORRUPT &&
+           loss != ROLL_LOSS_VERDICT;
+}
+
 static uint64_t now_ns(clockid_t clock)
 {
     struct timespec t;

@@ -56,6 +56,8 @@ enum roll_loss {
 
 /* Label of a cause of loss ("overrun", "comm_unknown"); NULL for a number that has none. Any thread. */
 const char *roll_loss_name(unsigned loss);
+/* Whether what is counted by this cause has no ticket, or none that says it: no gap in the tickets tells of it. */
+bool roll_loss_is_unrecorded(unsigned loss);
 
 /* How the completion of work on the device is learnt; roll_ring_header.completion. */
 enum roll_completion {

@@ -130,7 +130,7 @@ int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
 {
     const struct folded_run *run = &d->run[f->run];
     roll_agent_excerpt_end(f);
-    if (!is_concerned(run, f)) {
+    if (!is_concerned(run, f) || f->ring->back_head != 0) { /* a ring that is damaged is no ground to accuse its rank */
         f->number = run->number;
         f->aside = true;
         return 0;

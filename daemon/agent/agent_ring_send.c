@@ -164,8 +164,12 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
         size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
         size_t n = roll_ring_read(&ring->map, ring->sent, recs, most, &next, &lost);
-        if (n == 0 && next == ring->sent) {
-            if (ring->sent >= roll_agent_ring_head(ring) || !given_up(ring, now)) {
+        uint64_t head = roll_agent_ring_head(ring);
+        if (n == 0 && next == ring->sent && ring->second && ring->upto != UINT64_MAX && head <= ring->sent) {
+            /* head has gone back since the first reader was here */
+            next = ring->upto;
+        } else if (n == 0 && next == ring->sent) {
+            if (ring->sent >= head || !given_up(ring, now)) {
                 break;
             }
             next = ring->sent + 1;
@@ -326,7 +330,8 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
         s.losses[i] = atomic_load_explicit(&h->losses[i], memory_order_relaxed);
     }
-    bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status;
+    bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status ||
+                s.head < ring->status.head; /* damage: the root must not take the rank for one that makes no calls */
     /* The root takes a ring's word for being up to date once in a conversation. From then on its records say it. */
     bool moved = !ring->caught_up && s.head != ring->status.head && ring->sent == s.head &&
                  now - ring->status_ns >= STATUS_MIN_NS;

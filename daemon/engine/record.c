@@ -475,8 +475,9 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
 
 /* Records before ticket `upto` will never come: which calls they were is unknown on every communicator of the source.
  */
-static void source_gap(struct source *s, uint64_t upto)
+static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
 {
+    room_for_gap(e, s, upto);
     for (uint32_t i = 0; i < s->members; i++) {
         if (s->member[i]) {
             s->member[i]->unsure = true;
@@ -490,7 +491,7 @@ static void source_gap(struct source *s, uint64_t upto)
     }
     s->gap = true;
     s->gap_ticket = upto;
-    s->next = upto;
+    source_log_gap(s, upto);
 }
 
 static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
@@ -529,7 +530,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         }
         if (ticket > s->next && s->records > 0) {
             uint64_t count = ticket - s->next;
-            source_gap(s, ticket);
+            source_gap(e, s, ticket);
             source_stir(e, source);
             count_lost(e, source, count);
         }
@@ -552,7 +553,7 @@ int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t
     if (count == 0 || first + count <= s->next) {
         return 0;
     }
-    source_gap(s, first + count);
+    source_gap(e, s, first + count);
     source_stir(e, source);
     count_lost(e, source, count);
     return 0;

@@ -154,6 +154,59 @@ static void test_a_wild_byte_costs_one_record_of_digests(void **state)
     check_live("--digest", *state);
 }
 
+/* What a wild byte does to the count of calls: it goes up by far, or beyond all tickets, or back. */
+static const struct jump {
+    int64_t by;
+    bool goes_on;      /* the rank's further calls come */
+    json_int_t lost;   /* at least */
+    const char *cause; /* by which at least one is counted; NULL: nothing is lost */
+} jumps[] = {
+    {INT64_C(1) << 32, true, INT64_C(1) << 32, "overrun"},
+    {INT64_C(1) << 40, true, INT64_C(1) << 40, "overrun"},
+    {INT64_C(1) << 62, true, 0, NULL}, /* seals have no room for that bit */
+    {-100, false, 0, "corrupt"},
+};
+
+/* The rank is seen, what is lost is counted, and nobody is accused. */
+static void check_jump(const char *mode, const struct jump *jump)
+{
+    bool digest = strcmp(mode, "--digest") == 0;
+    open_ranks();
+    call_all(CALLS, 1024);
+    start(mode);
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "calls") == RANKS * CALLS));
+    (void)harness_drained(client, "calls");
+    atomic_fetch_add(&rank[SICK].ring.header->head, (uint64_t)jump->by);
+    call_all(50, 1024); /* fewer than the count went back by */
+    json_int_t come = RANKS * (CALLS + 50) - (jump->goes_on ? 0 : 50);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "calls") == come));
+    assert_true(!jump->cause || HARNESS_UNTIL(losses(client, jump->cause) > 0));
+    assert_true(jump->cause || losses(client, "overrun") + losses(client, "corrupt") == 0);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "lost") >= jump->lost));
+    usleep(1500000); /* much longer than a stall */
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    if (jump->goes_on && !digest) {
+        call_all(1, 999);
+        call_all(100, 1024);
+        json_t *verdict = harness_verdict(client, "count-mismatch");
+        assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "3");
+        json_decref(verdict);
+    }
+    roll_client_destroy(&client);
+    end(jump->goes_on && !digest);
+}
+
+static void test_a_jump_of_the_count(void **state)
+{
+    check_jump("--stream", *state);
+}
+
+static void test_a_jump_of_the_count_under_digests(void **state)
+{
+    check_jump("--digest", *state);
+}
+
 /* The same rings, looked at when nobody is there any more. */
 static void test_a_wild_byte_costs_one_record_after_the_fact(void **state)
 {
@@ -188,19 +241,28 @@ static void test_a_wild_byte_costs_one_record_after_the_fact(void **state)
     }
 }
 
-static struct CMUnitTest row(const char *name, CMUnitTestFunction test, const struct wild *w)
+static struct CMUnitTest row(const char *name, CMUnitTestFunction test, const void *w)
 {
     return (struct CMUnitTest){name, test, harness_set_up, harness_tear_down, (void *)(uintptr_t)w};
 }
 
 int main(void)
 {
-    enum { WILDS = sizeof(wild) / sizeof(wild[0]) };
-    struct CMUnitTest tests[3 * WILDS];
+    enum { WILDS = sizeof(wild) / sizeof(wild[0]), JUMPS = sizeof(jumps) / sizeof(jumps[0]) };
+    struct CMUnitTest tests[3 * WILDS + 2 * JUMPS];
+    size_t n = 0;
     for (size_t i = 0; i < WILDS; i++) {
-        tests[3 * i] = row("records", test_a_wild_byte_costs_one_record, &wild[i]);
-        tests[3 * i + 1] = row("digests", test_a_wild_byte_costs_one_record_of_digests, &wild[i]);
-        tests[3 * i + 2] = row("afterwards", test_a_wild_byte_costs_one_record_after_the_fact, &wild[i]);
+        tests[n++] = row("records", test_a_wild_byte_costs_one_record, &wild[i]);
+        tests[n++] = row("afterwards", test_a_wild_byte_costs_one_record_after_the_fact, &wild[i]);
+        if (i % 2 == 1) { /* what folds and excerpts do about one of these they do about the others */
+            tests[n++] = row("digests", test_a_wild_byte_costs_one_record_of_digests, &wild[i]);
+        }
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < JUMPS; i++) {
+        tests[n++] = row("jump", test_a_jump_of_the_count, &jumps[i]);
+        if (i % 3 == 0) {
+            tests[n++] = row("jump, digests", test_a_jump_of_the_count_under_digests, &jumps[i]);
+        }
+    }
+    return _cmocka_run_group_tests("wild", tests, n, NULL, NULL);
 }

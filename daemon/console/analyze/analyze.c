@@ -579,7 +579,12 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
         .runs = a->runs, .files = a->files, .unreadable = a->unreadable, .unjudged = a->unjudged, .cut = a->cut};
     for (size_t i = 0; i < a->runs; i++) {
         struct roll_engine_summary s;
+        uint64_t losses[ROLL_LOSS_LIMIT];
         roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);
+        s.lost = roll_feed_losses(a->run[i].feed, losses);
+        for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+            out->losses[k] += losses[k];
+        }
         out->missing += a->run[i].missing;
         out->verdicts_lost += roll_feed_verdicts_lost(a->run[i].feed);
         out->engine.calls += s.calls;

@@ -110,6 +110,20 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
     return rc;
 }
 
+void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto)
+{
+    if (s->log && upto - s->next >= (uint64_t)e->config.window * 4) {
+        /* No log is so long. A rank that has made so many calls since has finished those before them. */
+        struct roll_record back = {.seal = roll_seal(s->next, ROLL_STATE_RETURNED), .op = ROLL_OP_DEVICE_SYNC};
+        sweep_waited(e, s, &back);
+        s->safe = s->kept = upto;
+    } else if (s->log &&
+               room_in_log(e, s, upto) != 0) { /* there is no memory, and what is behind the gap is not held any more */
+        log_overflow(e, s);
+        s->safe = upto;
+    }
+}
+
 int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     while (seq - c->base > c->slot_mask) {

@@ -250,17 +250,62 @@ int comm_grow(struct comm *c)
     return 0;
 }
 
+/* Moves the member to this place of comm.late, and the one that was there to its own. */
+static void swap_late(struct comm *c, struct member *m, size_t place)
+{
+    struct member *other = c->late[place];
+    c->late[m->late - 1] = other;
+    other->late = m->late;
+    c->late[place] = m;
+    m->late = (uint32_t)place + 1;
+}
+
+void comm_came_in(struct member *m, uint32_t seq)
+{
+    struct comm *c = m->comm;
+    m->from = seq;
+    if (m->late == 0 && ROLL_GROW(c->late, c->late_room, c->lates + 1) != 0) {
+        return; /* it counts as one that is still to come where it has passed */
+    }
+    if (m->late == 0) {
+        c->late[c->lates++] = m;
+        m->late = (uint32_t)c->lates;
+    }
+    if (m->late > c->ahead) {
+        swap_late(c, m, c->ahead++);
+    }
+}
+
+void comm_begin_at(struct comm *c, uint32_t seq)
+{
+    c->base = c->high = seq;
+    c->ahead = c->lates;
+}
+
+/* Members that have come in later count as arrived at what was before. Each of them is noted where it ends to count,
+ * and the slots are summed up from there: numbers come from outside, and a member may be ahead by all slots that there
+ * are. */
 void comm_open_slots(struct comm *c, uint32_t upto)
 {
+    uint32_t first = c->high, opened = upto - first;
     for (; c->high != upto; c->high++) {
-        struct slot *s = comm_slot(c, c->high);
-        memset(s, 0, sizeof(*s));
-        if (c->high < c->max_from) {
-            for (uint32_t r = 0; r < c->size; r++) {
-                s->arrived += c->member[r].from > c->high;
-            }
-            s->ready = s->arrived;
+        memset(comm_slot(c, c->high), 0, sizeof(struct slot));
+    }
+    bool any = c->ahead > 0;
+    for (size_t i = c->ahead; i-- > 0;) {
+        struct member *m = c->late[i];
+        uint32_t ahead = m->from > first ? m->from - first : 0;
+        if (ahead > 0) {
+            comm_slot(c, first + (ahead < opened ? ahead : opened) - 1)->arrived++;
         }
+        if (ahead <= opened) {
+            swap_late(c, m, --c->ahead);
+        }
+    }
+    for (uint32_t i = opened; any && i-- > 0;) {
+        struct slot *s = comm_slot(c, first + i);
+        s->arrived += i + 1 < opened ? comm_slot(c, first + i + 1)->arrived : 0;
+        s->ready = s->arrived;
     }
 }
 
@@ -294,6 +339,7 @@ void comm_free(struct comm *c)
     free(c->pair);
     free(c->member);
     free(c->seat);
+    free(c->late);
     free(c->slot);
     free(c);
 }

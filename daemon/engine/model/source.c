@@ -65,13 +65,36 @@ static bool is_evidence(const struct source *s, const struct entry *entry)
     return counts && !entry_complete(s, entry);
 }
 
+void source_log_gap(struct source *s, uint64_t upto)
+{
+    uint64_t first = s->next;
+    s->next = upto;
+    if (s->log && upto > first) { /* what the place held is further back than the log is long */
+        s->log[first & s->log_mask] = (struct entry){.rec = {.enter_ns = first, .count = upto - first}};
+        s->brief[first & s->log_mask] = (struct brief){0};
+    }
+}
+
+/* How many tickets from this one on were skipped by one gap. */
+static uint64_t gap_at(const struct source *s, uint64_t ticket)
+{
+    const struct roll_record *rec = &s->log[ticket & s->log_mask].rec;
+    return rec->seal == 0 && rec->enter_ns == ticket ? rec->count : 0;
+}
+
+/* The way is no longer than the log, and leads past gaps in one step: tickets come from outside, and may lie 2^54 from
+ * each other. */
 uint64_t source_log_needed(struct source *s, uint64_t upto)
 {
     const struct entry *entry;
-    while (s->kept < upto && (brief_complete(s, &s->brief[s->kept & s->log_mask]) ||
-                              !(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
-        s->kept++;
+    uint64_t low = source_log_low(s), there = s->next < upto ? s->next : upto;
+    s->kept = s->kept > low ? s->kept : low;
+    while (s->kept < there && (brief_complete(s, &s->brief[s->kept & s->log_mask]) ||
+                               !(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
+        uint64_t gap = gap_at(s, s->kept);
+        s->kept += gap != 0 && gap < there - s->kept ? gap : 1;
     }
+    s->kept = s->kept >= there && s->kept < upto ? upto : s->kept;
     uint64_t oldest = s->kept < upto ? s->kept : upto;
     for (uint32_t i = 0; i < s->queues; i++) {
         if (s->queue[i].head != 0 && s->queue[i].head - 1 < oldest) {
