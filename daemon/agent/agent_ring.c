@@ -138,6 +138,7 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
     }
     struct roll_ring_header *h = ring->map.header;
     uint64_t now = roll_mono_ns();
+    ring->epoch = h->epoch;
     if (!same_boot(h)) {
         found_gone(ring, now);
         *out = ring;

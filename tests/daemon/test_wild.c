@@ -4,6 +4,7 @@
  *
  * The ranks are rings of this process, so that each test damages exactly one byte.
  */
+#include "daemon/base/guard.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 #include "trace/op.h"
@@ -207,6 +208,56 @@ static void test_a_jump_of_the_count_under_digests(void **state)
     check_jump("--digest", *state);
 }
 
+/* Pipes that are named like what is read there, and that nobody writes into: neither the agent nor analyze waits. */
+static void test_pipes_are_not_waited_for(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"d/job.0.0.1.ring", "d/job.0.rtrc", "d/node.rdig", "d/job.0.ctl", "d/dump_0"};
+    open_ranks();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_int_equal(mkfifo(harness_path(names[i]), 0600), 0);
+    }
+    call_all(CALLS, 1024);
+    start("--stream");
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "calls") == RANKS * CALLS));
+    roll_client_destroy(&client);
+    const char *rollcall = getenv("ROLL_TEST_ROLLCALL");
+    assert_int_equal(harness_end(SPAWN("analyze.err", rollcall, "analyze", harness_path("d")), 0), 3);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_int_equal(harness_end(SPAWN("analyze.err", rollcall, "analyze", harness_path(names[i])), 0), 3);
+        assert_true(harness_end(SPAWN("dump.err", rollcall, "dump", harness_path(names[i])), 0) != 0);
+    }
+    end(0);
+}
+
+/* Somebody cuts the file of a ring while the agent looks at it: to nothing, to its header, in the middle of the
+ * records. The rank is accused of nothing, and everybody else's are judged as ever. */
+static void test_a_ring_that_is_cut(void **state)
+{
+    const struct cut {
+        const char *mode;
+        off_t bytes;
+    } *cut = *state;
+    struct stat st;
+    roll_guard(); /* behind cmocka's own handlers */
+    open_ranks();
+    call_all(CALLS, 1024);
+    start(cut->mode);
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "calls") == RANKS * CALLS));
+    (void)harness_drained(client, "calls");
+    assert_int_equal(truncate(rank[SICK].path, cut->bytes), 0);
+    call_all(50, 1024);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "calls") == RANKS * CALLS + (RANKS - 1) * 50));
+    assert_true(harness_logged("agent.err", "the file has been cut"));
+    usleep(1500000); /* much longer than a stall */
+    assert_int_equal(harness_drained(client, "findings"), 0);
+    roll_client_destroy(&client);
+    assert_int_equal(stat(rank[SICK].path, &st), 0); /* it is nobody's but the job's */
+    end(0);
+}
+
 /* The same rings, looked at when nobody is there any more. */
 static void test_a_wild_byte_costs_one_record_after_the_fact(void **state)
 {
@@ -249,7 +300,7 @@ static struct CMUnitTest row(const char *name, CMUnitTestFunction test, const vo
 int main(void)
 {
     enum { WILDS = sizeof(wild) / sizeof(wild[0]), JUMPS = sizeof(jumps) / sizeof(jumps[0]) };
-    struct CMUnitTest tests[3 * WILDS + 2 * JUMPS];
+    struct CMUnitTest tests[3 * WILDS + 2 * JUMPS + 8];
     size_t n = 0;
     for (size_t i = 0; i < WILDS; i++) {
         tests[n++] = row("records", test_a_wild_byte_costs_one_record, &wild[i]);
@@ -263,6 +314,14 @@ int main(void)
         if (i % 3 == 0) {
             tests[n++] = row("jump, digests", test_a_jump_of_the_count_under_digests, &jumps[i]);
         }
+    }
+    tests[n++] = row("pipes", test_pipes_are_not_waited_for, NULL);
+    static const struct {
+        const char *mode;
+        off_t bytes;
+    } cuts[] = {{"--stream", 0}, {"--digest", 0}, {"--stream", ROLL_RING_HEADER_BYTES}};
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        tests[n++] = row("cut", test_a_ring_that_is_cut, &cuts[i]);
     }
     return _cmocka_run_group_tests("wild", tests, n, NULL, NULL);
 }
