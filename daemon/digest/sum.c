@@ -22,6 +22,7 @@
 #define WAITING      1024u      /* fronts that wait for room */
 #define WAITING_NS   UINT64_C(10000000000) /* so long */
 #define FORGET_NS    UINT64_C(1000000000)  /* between two looks for what may be forgotten */
+#define CELLS        (1u << 22)            /* communicators of all children together: 700 MiB; a child may be hostile */
 #define OPEN         128u /* windows of a communicator that are remembered: its members may be 8,192 calls apart */
 
 /* What one child tells of one communicator. */
@@ -170,6 +171,10 @@ static struct cell *cell_of(struct roll_sum *sum, struct level *c, uint32_t chil
     uint64_t hash = cell_key(c->key, child);
     if (known) {
         return known;
+    }
+    if (sum->figures.cells == CELLS) {
+        sum->figures.refused++;
+        return NULL;
     }
     if (ROLL_GROW(c->cell, c->room, c->cells + 1) != 0 || roll_map_add(&sum->cell, hash, (uint32_t)c->cells) != 0) {
         return NULL;

@@ -159,6 +159,8 @@ struct source {
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
     struct thread thread[THREADS_MAX];
 
+    uint64_t held; /* bytes that the engine keeps for it: budget.h */
+
     struct roll_source_info info;
     char host[ROLL_NAME_BYTES], exe[128];
     uint32_t number;     /* its place in the engine's list of sources */
@@ -308,6 +310,7 @@ int source_enlist(struct roll_engine *e, struct source *s, uint32_t index);
 struct source *source_newest(const struct roll_engine *e, uint32_t world);
 /* The number of a source in the engine; NO_SOURCE: it is none of the engine's. */
 uint32_t source_index(const struct roll_engine *e, const struct source *s);
+#define SOURCE_LOG_MIN 256u
 /* Makes the log of a source whose first record has this ticket. 0, NOMEM. */
 int source_log_open(struct source *s, uint64_t ticket);
 /* No record will come of the tickets before this one that have not come. Room for it has been made (room_for_gap). */
