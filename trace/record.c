@@ -15,7 +15,7 @@ int roll_record_check(const struct roll_record *rec)
     if (state < ROLL_STATE_ENTERED || state > ROLL_STATE_COMPLETE) {
         return ROLL_E_CORRUPT;
     }
-    if (roll_op_class(rec->op) == ROLL_CLASS_NONE) {
+    if (rec->op == ROLL_OP_NONE) { /* another unknown one may be of a newer writer */
         return ROLL_E_CORRUPT;
     }
     if (rec->dtype >= ROLL_DTYPE_LIMIT && rec->dtype != ROLL_DTYPE_NONE) {

@@ -114,7 +114,8 @@ static inline enum roll_state roll_seal_state(uint64_t seal)
 }
 
 /*
- * Checks a record that came from outside: known operation, state, datatype, reduction and phase ranges.
+ * Checks a record that came from outside: state, datatype, reduction and phase ranges. An operation that is not known
+ * here passes: its writer may be newer, and what is known of the record is that some call was made.
  * Borrows rec. Returns 0 or ROLL_E_CORRUPT. Any thread.
  */
 int roll_record_check(const struct roll_record *rec);

@@ -32,9 +32,15 @@ const char *roll_loss_name(unsigned loss)
         [ROLL_LOSS_CALLSITE] = "callsite",   [ROLL_LOSS_STREAM] = "stream",
         [ROLL_LOSS_SIGNAL] = "signal",       [ROLL_LOSS_WIRE] = "wire",
         [ROLL_LOSS_GRAPH] = "graph",         [ROLL_LOSS_MOE_KIND] = "moe_kind",
-        [ROLL_LOSS_VERDICT] = "verdict",
+        [ROLL_LOSS_VERDICT] = "verdict",     [ROLL_LOSS_CORRUPT] = "corrupt",
     };
     return loss < ROLL_LOSS_LIMIT ? names[loss] : NULL;
+}
+
+bool roll_loss_is_unrecorded(unsigned loss)
+{
+    return loss < ROLL_LOSS_LIMIT && loss != ROLL_LOSS_OVERRUN && loss != ROLL_LOSS_WIRE && loss != ROLL_LOSS_CORRUPT &&
+           loss != ROLL_LOSS_VERDICT;
 }
 
 static uint64_t now_ns(clockid_t clock)
@@ -392,7 +398,7 @@ size_t roll_ring_read(const struct roll_ring *ring, uint64_t from, struct roll_r
                       uint64_t *lost)
 {
     uint64_t capacity = ring->mask + 1;
-    uint64_t head = atomic_load_explicit(&ring->header->head, memory_order_acquire);
+    uint64_t head = roll_ring_head(ring);
     uint64_t ticket = from;
     size_t n = 0;
     while (n < max && ticket < head) {
@@ -402,7 +408,7 @@ size_t roll_ring_read(const struct roll_ring *ring, uint64_t from, struct roll_r
         }
         enum look seen = look(&ring->records[ticket & ring->mask], ticket, &out[n]);
         if (seen == LOOK_NOT_YET) {
-            uint64_t now = atomic_load_explicit(&ring->header->head, memory_order_acquire);
+            uint64_t now = roll_ring_head(ring);
             if (now - ticket <= capacity || now < head) {
                 break;
             }
@@ -419,7 +425,7 @@ size_t roll_ring_read(const struct roll_ring *ring, uint64_t from, struct roll_r
 
 int roll_ring_get(const struct roll_ring *ring, uint64_t ticket, struct roll_record *out)
 {
-    if (ticket >= atomic_load_explicit(&ring->header->head, memory_order_acquire)) {
+    if (ticket >= roll_ring_head(ring)) {
         return ROLL_E_NOTFOUND;
     }
     return look(&ring->records[ticket & ring->mask], ticket, out) == LOOK_COPIED ? ROLL_OK : ROLL_E_NOTFOUND;

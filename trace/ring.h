@@ -50,11 +50,14 @@ enum roll_loss {
     ROLL_LOSS_GRAPH = 8,        /* graph table full: its launches are not recorded */
     ROLL_LOSS_MOE_KIND = 9,     /* an MoE event of a kind that is not known here: not recorded */
     ROLL_LOSS_VERDICT = 10,     /* a verdict that was not kept, written or shown (counted by the root, in no ring) */
+    ROLL_LOSS_CORRUPT = 11,     /* a record that cannot be one: roll_record_check (counted by the reader) */
     ROLL_LOSS_LIMIT = 16,
 };
 
 /* Label of a cause of loss ("overrun", "comm_unknown"); NULL for a number that has none. Any thread. */
 const char *roll_loss_name(unsigned loss);
+/* Whether what is counted by this cause has no ticket, or none that says it: no gap in the tickets tells of it. */
+bool roll_loss_is_unrecorded(unsigned loss);
 
 /* How the completion of work on the device is learnt; roll_ring_header.completion. */
 enum roll_completion {
@@ -195,6 +198,16 @@ void roll_ring_close(struct roll_ring *ring);
  */
 size_t roll_ring_read(const struct roll_ring *ring, uint64_t from, struct roll_record *out, size_t max, uint64_t *next,
                       uint64_t *lost);
+
+/*
+ * The ticket that the next call gets. Seals have room for 56 bits of a ticket, so what stands above these in `head` is
+ * damage, and is left out: the tickets go on as they were. Borrows ring. Any thread.
+ */
+#define ROLL_TICKET_LIMIT (UINT64_C(1) << 56)
+static inline uint64_t roll_ring_head(const struct roll_ring *ring)
+{
+    return atomic_load_explicit(&ring->header->head, memory_order_acquire) & (ROLL_TICKET_LIMIT - 1);
+}
 
 /* Copies the record with this ticket. 0, or ROLL_E_NOTFOUND when it has been overwritten or is not there yet. */
 int roll_ring_get(const struct roll_ring *ring, uint64_t ticket, struct roll_record *out);

@@ -42,7 +42,7 @@ void roll_agent_excerpts_end(struct roll_agent_digests *d, uint32_t run)
 static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
 {
     struct roll_agent_ring *copy = from;
-    return roll_ring_get(&copy->map, ticket, out) == 0;
+    return roll_ring_get(&copy->map, ticket, out) == 0 && roll_record_check(out) == 0;
 }
 
 static int by_key(const void *a, const void *b)
@@ -131,7 +131,7 @@ int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
 {
     const struct folded_run *run = &d->run[f->run];
     roll_agent_excerpt_end(f);
-    if (!is_concerned(run, f)) {
+    if (!is_concerned(run, f) || f->ring->back_head != 0) { /* a ring that is damaged is no ground to accuse its rank */
         f->number = run->number;
         f->aside = true;
         return 0;

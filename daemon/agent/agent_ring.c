@@ -138,6 +138,7 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
     }
     struct roll_ring_header *h = ring->map.header;
     uint64_t now = roll_mono_ns();
+    ring->epoch = h->epoch;
     if (!same_boot(h)) {
         found_gone(ring, now);
         *out = ring;
@@ -190,7 +191,7 @@ bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns)
  */
 static void begin(struct roll_agent_ring *ring, uint64_t ticket, uint64_t open, uint64_t defs)
 {
-    ring->sent = ring->acked = ticket;
+    ring->sent = ring->acked = ring->told = ticket;
     ring->defs_sent = defs < ring->map.defs_bytes ? defs : 0;
     ring->recheck = open < ticket ? open : ticket;
     ring->recheck_end = ticket;
@@ -237,7 +238,7 @@ bool roll_agent_ring_waits(const struct roll_agent_ring *ring)
 
 bool roll_agent_ring_settled(const struct roll_agent_ring *ring)
 {
-    return ring->link == ROLL_LINK_LIVE && ring->sent == roll_agent_ring_head(ring) && ring->acked == ring->sent &&
+    return ring->link == ROLL_LINK_LIVE && ring->sent >= roll_agent_ring_head(ring) && ring->acked >= ring->told &&
            ring->recheck == ring->recheck_end && ring->status_ns > 0 && ring->acked_seq >= ring->status_seq &&
            ring->status.proc_state == (uint32_t)roll_agent_ring_proc(ring) &&
            ring->status.exit_status == atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);

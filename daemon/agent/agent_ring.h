@@ -27,6 +27,7 @@ struct roll_agent_ring {
     char path[512];
     dev_t dev;
     ino_t ino;
+    uint64_t epoch; /* by the header, as it was when the ring was opened */
     struct roll_ring map;
     enum roll_link link;
     uint64_t announce_seq; /* number of the RING frame: older ACKs do not answer it */
@@ -34,12 +35,16 @@ struct roll_agent_ring {
 
     uint64_t upto;        /* head when all rings of the node were looked at; tickets above wait for the next look */
     uint64_t sent, acked; /* next ticket to send; every ticket below is at the root */
+    uint64_t told;        /* behind the last record that was sent: what lies between it and `sent` is lost */
     uint64_t defs_sent;
     uint64_t recheck,
         recheck_end;   /* tickets that the root may still hold as entered, and that are looked at once more */
     uint64_t *pending; /* tickets sent as entered, ascending */
     size_t pending_used;
     uint64_t stuck_ticket, stuck_ns; /* a ticket that was handed out and not written, and since when we wait for it */
+    uint64_t stuck_head;             /* the tickets below this one had been handed out then */
+    uint64_t given_upto;             /* nobody waits any more for tickets below this one */
+    uint64_t back_head;              /* head, when it was last seen below `sent`, where it cannot be; 0: it never was */
     uint64_t acked_seq;              /* number of the newest of our frames that the root has taken */
 
     int pidfd;                              /* -1 = none */
@@ -117,7 +122,7 @@ bool roll_agent_ring_drained(const struct roll_agent_ring *ring);
 
 static inline uint64_t roll_agent_ring_head(const struct roll_agent_ring *ring)
 {
-    return atomic_load_explicit(&ring->map.header->head, memory_order_acquire);
+    return roll_ring_head(&ring->map);
 }
 
 #endif

@@ -4,10 +4,15 @@
  * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. Records go out before their
  * call returns; the tickets of such records are watched, and the finished record follows as an update. Records are read
  * before the definitions that they may name, and are sent after these.
+ *
+ * The job may write anything anywhere into its ring. What no decoder would let pass is left out here, and counted: a
+ * frame with one such record would be refused as a whole, at each try anew, and with it all rings of the node would
+ * wait.
  */
 #include "daemon/agent/agent_ring.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/log.h"
 #include "trace/def.h"
 #include "trace/err.h"
 
@@ -80,6 +85,30 @@ static void watch(struct roll_agent_ring *ring, const struct roll_record *rec)
     ring->pending[ring->pending_used++] = roll_seal_ticket(rec->seal);
 }
 
+/* Moves the records that can be sent to the front of the row. Returns how many there are. */
+static size_t keep_sound(struct roll_record *recs, size_t n)
+{
+    size_t keep = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (roll_record_check(&recs[i]) == 0) {
+            recs[keep++] = recs[i];
+        }
+    }
+    return keep;
+}
+
+static void count_loss(struct roll_agent_ring *ring, enum roll_loss cause, uint64_t lost)
+{
+    if (lost == 0 || ring->second) {
+        return;
+    }
+    uint64_t before = atomic_fetch_add_explicit(&ring->map.header->losses[cause], lost, memory_order_relaxed);
+    if (cause == ROLL_LOSS_CORRUPT && before == 0) {
+        roll_log(ROLL_LOG_WARNING, "agent: %s: a record before %llu cannot be one; it is left out (said once, counted)",
+                 ring->path, (unsigned long long)roll_agent_ring_head(ring));
+    }
+}
+
 static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *out, enum roll_frame_type type,
                      const struct roll_record *recs, size_t n)
 {
@@ -96,14 +125,30 @@ static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *
  * is (cancelled, longjmp). */
 static bool given_up(struct roll_agent_ring *ring, uint64_t now)
 {
-    if (ring->gone) {
+    if (ring->gone || ring->sent < ring->given_upto) {
         return true;
     }
     if (ring->stuck_ticket != ring->sent || ring->stuck_ns == 0 || ring->stopped) {
         ring->stuck_ticket = ring->sent;
         ring->stuck_ns = now;
+        ring->stuck_head = roll_agent_ring_head(ring);
     }
-    return now - ring->stuck_ns > STUCK_NS;
+    if (now - ring->stuck_ns <= STUCK_NS) {
+        return false;
+    }
+    ring->given_upto = ring->stuck_head; /* these have been waited for as long: a wild head has thousands of them */
+    return true;
+}
+
+/* A head below what has been read is damage. The rank's calls go to nowhere until it has come there again. */
+static void note_way_back(struct roll_agent_ring *ring)
+{
+    uint64_t head = roll_agent_ring_head(ring);
+    if (head < ring->sent && head != ring->back_head) {
+        count_loss(ring, ROLL_LOSS_CORRUPT,
+                   ring->back_head != 0 && head > ring->back_head ? head - ring->back_head : 1);
+        ring->back_head = head;
+    }
 }
 
 /* Sends new records, as far as the window allows. */
@@ -111,34 +156,41 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
     int64_t total = 0;
+    note_way_back(ring);
     /* Only a batch at a time: so the rings catch up side by side after a pause, and no rank seems far behind another.
      */
-    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH && ring->sent < ring->upto) {
+    while ((ring->told <= ring->acked || ring->told - ring->acked < ROLL_AGENT_WINDOW) && total < ROLL_AGENT_BATCH &&
+           ring->sent < ring->upto) {
         uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
         size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
         size_t n = roll_ring_read(&ring->map, ring->sent, recs, most, &next, &lost);
-        if (n == 0 && next == ring->sent) {
-            if (ring->sent >= roll_agent_ring_head(ring) || !given_up(ring, now)) {
+        uint64_t head = roll_agent_ring_head(ring);
+        if (n == 0 && next == ring->sent && ring->second && ring->upto != UINT64_MAX && head <= ring->sent) {
+            /* head has gone back since the first reader was here */
+            next = ring->upto;
+        } else if (n == 0 && next == ring->sent) {
+            if (ring->sent >= head || !given_up(ring, now)) {
                 break;
             }
             next = ring->sent + 1;
             lost = 1;
         }
+        size_t sound = keep_sound(recs, n);
         int err = send_defs(ring, out);
-        if (!err && n > 0) {
-            err = send_recs(ring, out, ROLL_FRAME_RECORDS, recs, n);
+        if (!err && sound > 0) {
+            err = send_recs(ring, out, ROLL_FRAME_RECORDS, recs, sound);
         }
         if (err) {
             return total > 0 ? total : err;
         }
-        if (lost > 0 && !ring->second) {
-            atomic_fetch_add_explicit(&ring->map.header->losses[ROLL_LOSS_OVERRUN], lost, memory_order_relaxed);
-        }
-        for (size_t i = 0; i < n; i++) {
+        count_loss(ring, ROLL_LOSS_OVERRUN, lost);
+        count_loss(ring, ROLL_LOSS_CORRUPT, n - sound);
+        for (size_t i = 0; i < sound; i++) {
             watch(ring, &recs[i]);
+            ring->told = roll_seal_ticket(recs[i].seal) + 1;
         }
         ring->sent = next;
-        total += (int64_t)n + (int64_t)lost;
+        total += (int64_t)n + (lost < ROLL_AGENT_BATCH ? (int64_t)lost : (int64_t)ROLL_AGENT_BATCH);
     }
     return total;
 }
@@ -152,6 +204,10 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
         int err = roll_ring_get(&ring->map, ring->pending[i], &recs[n]);
         if (err) {
             continue; /* the record is overwritten: the call's end will never be known */
+        }
+        if (roll_record_check(&recs[n]) != 0) {
+            count_loss(ring, ROLL_LOSS_CORRUPT, 1);
+            continue;
         }
         if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED) {
             ring->pending[keep++] = ring->pending[i];
@@ -204,7 +260,7 @@ static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_
         if (done <= ring->done[i] || done > ring->sent) {
             continue;
         }
-        bool there = roll_ring_get(&ring->map, done - 1, &recs[n]) == 0;
+        bool there = roll_ring_get(&ring->map, done - 1, &recs[n]) == 0 && roll_record_check(&recs[n]) == 0;
         if (there && roll_seal_state(recs[n].seal) < ROLL_STATE_RETURNED) {
             continue; /* the device was faster than the call's return */
         }
@@ -233,6 +289,7 @@ static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *ou
         uint64_t next = ring->recheck, lost = 0;
         size_t n = roll_ring_read(&ring->map, ring->recheck, recs, ROLL_AGENT_BATCH, &next, &lost);
         size_t use = 0, before = ring->pending_used;
+        n = keep_sound(recs, n); /* what was left out has been counted */
         for (size_t i = 0; i < n && roll_seal_ticket(recs[i].seal) < ring->recheck_end; i++) {
             if (roll_seal_state(recs[i].seal) == ROLL_STATE_ENTERED) {
                 watch(ring, &recs[i]);
@@ -273,7 +330,8 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
         s.losses[i] = atomic_load_explicit(&h->losses[i], memory_order_relaxed);
     }
-    bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status;
+    bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status ||
+                s.head < ring->status.head; /* damage: the root must not take the rank for one that makes no calls */
     /* The root takes a ring's word for being up to date once in a conversation. From then on its records say it. */
     bool moved = !ring->caught_up && s.head != ring->status.head && ring->sent == s.head &&
                  now - ring->status_ns >= STATUS_MIN_NS;

@@ -50,6 +50,7 @@ struct roll_agent {
     uint64_t progress;
     struct roll_agent_ring **rings;
     size_t used, room;
+    uint64_t cuts; /* roll_guard_cuts, when the rings were last looked through for one that was cut */
     struct roll_agent_bad_file *bad;
     size_t bad_used, bad_room;
     struct roll_agent_controls controls;

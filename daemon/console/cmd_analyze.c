@@ -20,6 +20,15 @@
 
 #define STANDING_MOST 16 /* ranks that are listed of a job that was ended from outside; further ones repeat these */
 
+static bool is_any_unrecorded(const struct roll_analysis_summary *s)
+{
+    bool any = false;
+    for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+        any = any || (roll_loss_is_unrecorded(k) && s->losses[k] > 0);
+    }
+    return any;
+}
+
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
 /* Prints one verdict; by: the later one that ended it, or NULL. False when there is no memory for it. */
@@ -88,15 +97,26 @@ static void add_digests(json_t *line, const struct roll_analysis_summary *s, jso
 /* Prints the summary. `standing` and `unreached` (borrowed) become members of the JSON where they say something. */
 static void print_summary(const struct roll_analysis_summary *s, json_t *standing, json_t *unreached, bool json)
 {
-    char text[256];
+    char text[ROLL_SUMMARY_TEXT];
+    struct roll_summary summary = {.ranks = s->engine.sources,
+                                   .of_ranks = s->missing > 0 ? s->engine.sources + s->missing : 0,
+                                   .calls = s->engine.calls,
+                                   .comms = s->engine.comms,
+                                   .findings = s->engine.findings,
+                                   .lost = s->engine.lost,
+                                   .incomplete = s->engine.incomplete};
+    for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+        summary.unrecorded[k] = roll_loss_is_unrecorded(k) ? s->losses[k] : 0;
+    }
     if (json) {
-        json_t *line = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema",
-                                 "rollcall.summary/1", "runs", (json_int_t)s->runs, "ranks",
-                                 (json_int_t)s->engine.sources, "calls", (json_int_t)s->engine.calls, "records",
-                                 (json_int_t)s->engine.records, "comms", (json_int_t)s->engine.comms, "findings",
-                                 (json_int_t)s->engine.findings, "verdicts", (json_int_t)s->engine.verdicts, "lost",
-                                 (json_int_t)s->engine.lost, "incomplete", (json_int_t)s->engine.incomplete, "unjudged",
-                                 (json_int_t)s->unjudged, "missing", (json_int_t)s->missing, "cut", s->cut);
+        json_t *line =
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b}", "schema",
+                      "rollcall.summary/1", "runs", (json_int_t)s->runs, "ranks", (json_int_t)s->engine.sources,
+                      "calls", (json_int_t)s->engine.calls, "records", (json_int_t)s->engine.records, "comms",
+                      (json_int_t)s->engine.comms, "findings", (json_int_t)s->engine.findings, "verdicts",
+                      (json_int_t)s->engine.verdicts, "lost", (json_int_t)s->engine.lost, "unrecorded",
+                      roll_summary_unrecorded_json(&summary), "incomplete", (json_int_t)s->engine.incomplete,
+                      "unjudged", (json_int_t)s->unjudged, "missing", (json_int_t)s->missing, "cut", s->cut);
         if (line != NULL) {
             if (json_array_size(standing) > 0) {
                 json_object_set(line, "standing", standing);
@@ -107,13 +127,6 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
         json_decref(line);
         return;
     }
-    const struct roll_summary summary = {.ranks = s->engine.sources,
-                                         .of_ranks = s->missing > 0 ? s->engine.sources + s->missing : 0,
-                                         .calls = s->engine.calls,
-                                         .comms = s->engine.comms,
-                                         .findings = s->engine.findings,
-                                         .lost = s->engine.lost,
-                                         .incomplete = s->engine.incomplete};
     roll_summary_text(&summary, text, sizeof(text));
     if (s->unjudged > 0 && s->unjudged == s->runs) {
         snprintf(text, sizeof(text), "nothing could be judged: no entry of the dumps is usable");
@@ -208,7 +221,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     }
     /* A trace without a rank ends before anything was recorded. */
     return s.cut || s.unjudged > 0 || s.unreached > 0 || s.missing > 0 || lost > 0 || s.engine.lost > 0 ||
-                   s.engine.sources == 0
+                   is_any_unrecorded(&s) || s.engine.sources == 0
                ? ROLL_EXIT_INCOMPLETE
                : ROLL_EXIT_CLEAN;
 }

@@ -1,4 +1,5 @@
 /* main.c: the program `rollcall`. Everything else is in the library roll_console, so that tests can call it. */
+#include "daemon/base/guard.h"
 #include "daemon/console/console.h"
 
 #include <errno.h>
@@ -7,6 +8,7 @@
 
 int main(int argc, char **argv)
 {
+    roll_guard();
     int code = roll_console_main(argc, argv);
     /* A listing that could not be written was not given: a full disk must not look like success. A reader that has
      * closed the pipe (EPIPE) wanted no more. */

@@ -168,21 +168,58 @@ const char *roll_plural(uint64_t n, const char *one, const char *many, char *out
     return out;
 }
 
+void roll_summary_unrecorded(const json_t *object, struct roll_summary *out)
+{
+    for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
+        int64_t n = roll_json_int(object, roll_loss_name(k), 0);
+        out->unrecorded[k] = n > 0 ? (uint64_t)n : 0;
+    }
+}
+
+json_t *roll_summary_unrecorded_json(const struct roll_summary *s)
+{
+    json_t *by_cause = json_object();
+    for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
+        if (s->unrecorded[k] > 0) {
+            json_object_set_new(by_cause, roll_loss_name(k), json_integer((json_int_t)s->unrecorded[k]));
+        }
+    }
+    return by_cause;
+}
+
+/* "not recorded: 1,317 defs_full and 2 signal", which follows how many records were lost, or stands in its place. */
+static const char *unrecorded_text(const struct roll_summary *s, char *out, size_t size)
+{
+    char count[32];
+    size_t used = 0;
+    out[0] = '\0';
+    for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
+        if (s->unrecorded[k] > 0 && used < size) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s %s", used == 0 ? "not recorded: " : " and ",
+                                     roll_count_text(s->unrecorded[k], count, sizeof(count)), roll_loss_name(k));
+        }
+    }
+    return out;
+}
+
 const char *roll_summary_text(const struct roll_summary *s, char *out, size_t size)
 {
-    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], of[32] = "";
+    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], other[320], of[32] = "";
+    bool unrecorded = unrecorded_text(s, other, sizeof(other))[0] != '\0';
     bool partly = s->of_ranks > s->ranks; /* the calls of the other ranks are in no record, which is a loss as well */
     if (partly) {
         snprintf(of, sizeof(of), "%llu of ", (unsigned long long)s->ranks);
     }
     const char *where = roll_plural(s->comms, "communicator", "communicators", comms, sizeof(comms));
-    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s", of,
+    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s%s%s", of,
              roll_plural(partly ? s->of_ranks : s->ranks, "rank", "ranks", ranks, sizeof(ranks)),
              roll_plural(s->calls, "call", "calls", calls, sizeof(calls)), s->digests ? "compared by digests" : "on ",
              s->digests ? "" : where, roll_plural(s->findings, "finding", "findings", findings, sizeof(findings)),
-             s->lost > 0 ? roll_plural(s->lost, "record lost", "records lost", lost, sizeof(lost))
-             : partly    ? "the other ranks were not recorded"
-                         : "nothing lost",
+             s->lost > 0  ? roll_plural(s->lost, "record lost", "records lost", lost, sizeof(lost))
+             : partly     ? "the other ranks were not recorded"
+             : unrecorded ? other
+                          : "nothing lost",
+             unrecorded && (s->lost > 0 || partly) ? ", " : "", unrecorded && (s->lost > 0 || partly) ? other : "",
              s->incomplete > 0 ? ", " : "",
              s->incomplete > 0 ? roll_plural(s->incomplete, "call that not all its ranks made",
                                              "calls that not all their ranks made", open, sizeof(open))

@@ -4,6 +4,8 @@
 #ifndef ROLL_DAEMON_CONSOLE_TEXT_H
 #define ROLL_DAEMON_CONSOLE_TEXT_H
 
+#include "trace/ring.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,13 +42,19 @@ const char *roll_count_text(uint64_t n, char *out, size_t size);
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
 
 /* The figures of a job for the last line of `run` and `analyze`: "4 ranks, 123 calls on 1 communicator: 1 finding,
- * nothing lost". */
+ * nothing lost"; causes by which something was not recorded follow: "not recorded: 1,317 defs_full and 2 signal". */
 struct roll_summary {
     uint64_t ranks,
         of_ranks; /* of_ranks: how many ranks there are, when that is known and some of them recorded nothing; else 0 */
     uint64_t calls, comms, findings, lost, incomplete;
+    uint64_t unrecorded[ROLL_LOSS_LIMIT]; /* by enum roll_loss: what no record tells of */
     bool digests; /* the calls were compared by digests, and `comms` are those of records that were looked at */
 };
+#define ROLL_SUMMARY_TEXT 640 /* bytes that hold the sentence */
+/* Reads what a root says of this. Borrows object. */
+void roll_summary_unrecorded(const json_t *object, struct roll_summary *out);
+/* The same, for `out` of a root's summary and what analyze prints: causes that are not 0. Returns owned. */
+json_t *roll_summary_unrecorded_json(const struct roll_summary *summary);
 /* The sentence, without a full stop and a new line. Returns out. */
 const char *roll_summary_text(const struct roll_summary *summary, char *out, size_t size);
 /* Says what a run did (daemon/feed/seen.h; NULL: nothing is known), in few lines on standard error. Borrowed. */

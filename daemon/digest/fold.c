@@ -141,6 +141,17 @@ static bool failed(const struct roll_record *rec)
     return rec->result != 0 && rec->result != NCCL_GOING && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
 }
 
+/* A call of a kind that is not known here: it may have taken a number on its communicator, or been an observation. */
+static void take_unknown(struct roll_fold *fold, struct member *m)
+{
+    fold->losses++;
+    roll_observed_lost(fold->observed);
+    if (m) {
+        m->known = m->sure = false;
+        m->group = 0;
+    }
+}
+
 /* What is no collective and no message: some of it is the engine's business at once. Grouped products and one-sided
  * operations are not: nobody's are compared with another's unless somebody waits, and that is heard of otherwise. */
 static int take_other(struct roll_fold *fold, const struct roll_record *rec, bool fresh)
@@ -173,6 +184,8 @@ static int take_other(struct roll_fold *fold, const struct roll_record *rec, boo
         }
     } else if (class == ROLL_CLASS_RMA && failed(rec)) {
         roll_fold_hint(fold, m, ROLL_HINT_REFUSED, 0);
+    } else if (class == ROLL_CLASS_NONE && fresh) {
+        take_unknown(fold, m);
     }
     return rc < 0 ? rc : 0;
 }

@@ -19,6 +19,15 @@ static void ask_record(struct roll_engine *e, uint32_t source, const struct roll
     }
 }
 
+static void tell_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    for (size_t i = 0; i < DETECTORS; i++) {
+        if (detectors[i]->lost) {
+            detectors[i]->lost(e, source, count);
+        }
+    }
+}
+
 /* A call about a communicator itself: it is asked for its state, aborted, revoked, finalized or destroyed. */
 static void comm_life(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
@@ -311,6 +320,19 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     return 0;
 }
 
+/* A call of a kind that is not known here: it counts as one that was lost, on its own communicator alone. */
+static void unknown_call(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    struct member *m = source_member(s, rec->comm);
+    if (m) {
+        m->unsure = true;
+        m->gaps++;
+        m->lowered_lost = true;
+    }
+    s->gap = true;
+    tell_lost(e, s->number, 0);
+}
+
 /* A record whose ticket is new. 0, NOMEM. */
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
@@ -337,7 +359,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         s->step = rec->step;
         s->phase = rec->phase;
     }
-    if (class != ROLL_CLASS_MOE && class != ROLL_CLASS_ORDER) {
+    if (class != ROLL_CLASS_MOE && class != ROLL_CLASS_ORDER && class != ROLL_CLASS_NONE) {
         note_thread(e, s, rec, ticket, class);
         if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
             note_call(e, s, rec, class);
@@ -391,6 +413,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             stuck_polled(s, ticket);
         }
         waited(e, s, rec);
+        break;
+    case ROLL_CLASS_NONE:
+        unknown_call(e, s, rec);
         break;
     default:
         break;
@@ -450,8 +475,9 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
 
 /* Records before ticket `upto` will never come: which calls they were is unknown on every communicator of the source.
  */
-static void source_gap(struct source *s, uint64_t upto)
+static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
 {
+    room_for_gap(e, s, upto);
     for (uint32_t i = 0; i < s->members; i++) {
         if (s->member[i]) {
             s->member[i]->unsure = true;
@@ -465,18 +491,14 @@ static void source_gap(struct source *s, uint64_t upto)
     }
     s->gap = true;
     s->gap_ticket = upto;
-    s->next = upto;
+    source_log_gap(s, upto);
 }
 
 static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     e->source[source]->lost += count;
     e->lost += count;
-    for (size_t i = 0; i < DETECTORS; i++) {
-        if (detectors[i]->lost) {
-            detectors[i]->lost(e, source, count);
-        }
-    }
+    tell_lost(e, source, count);
 }
 
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
@@ -508,7 +530,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         }
         if (ticket > s->next && s->records > 0) {
             uint64_t count = ticket - s->next;
-            source_gap(s, ticket);
+            source_gap(e, s, ticket);
             source_stir(e, source);
             count_lost(e, source, count);
         }
@@ -531,7 +553,7 @@ int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t
     if (count == 0 || first + count <= s->next) {
         return 0;
     }
-    source_gap(s, first + count);
+    source_gap(e, s, first + count);
     source_stir(e, source);
     count_lost(e, source, count);
     return 0;

@@ -240,6 +240,27 @@ bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream
     return true;
 }
 
+/* Counters come from outside: their sum ends where a number of JSON does. */
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    uint64_t most = INT64_MAX, sum = a + b;
+    return sum < a || sum > most ? most : sum;
+}
+
+uint64_t roll_feed_losses(const roll_feed_t *feed, uint64_t sum[ROLL_LOSS_LIMIT])
+{
+    struct roll_engine_summary engine;
+    memset(sum, 0, ROLL_LOSS_LIMIT * sizeof(*sum));
+    for (size_t i = 0; i < feed->used; i++) {
+        for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+            sum[k] = add(sum[k], feed->streams[i].view.losses[k]);
+        }
+    }
+    roll_engine_summary(feed->engine, &engine);
+    uint64_t counted = add(add(sum[ROLL_LOSS_OVERRUN], sum[ROLL_LOSS_WIRE]), sum[ROLL_LOSS_CORRUPT]);
+    return add(counted > engine.lost ? counted : engine.lost, 0);
+}
+
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out)
 {
     const struct roll_stream *s = roll_feed_stream_of(feed, stream);

@@ -95,6 +95,12 @@ uint32_t roll_feed_restart(const roll_feed_t *feed);
 
 /* Ring i, from 0, in the order of their announcement; false when i is out of range. */
 bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream *out);
+/*
+ * What the rings' own counters say, summed over them, by cause. Returns how many records are lost in all, by the
+ * engine's gaps or by the counters, whichever knows of more: of a ring that is folded no gap comes to the engine, and
+ * of a trace that was cut no counter.
+ */
+uint64_t roll_feed_losses(const roll_feed_t *feed, uint64_t sum[ROLL_LOSS_LIMIT]);
 /* The newest STATUS that was fed of this ring; false: none was. */
 bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_frame_status *out);
 /* The ring with this epoch; false when it was never announced. */

@@ -154,6 +154,12 @@ int roll_feed_take_place(roll_feed_t *feed, struct roll_stream *s, const struct 
     return err;
 }
 
+/* The ring's count of calls was damaged. 0: the sender does not tell it. */
+static bool goes_back(const struct roll_frame_status *before, const struct roll_frame_status *now)
+{
+    return now->head != 0 && now->head < before->head;
+}
+
 int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
@@ -163,6 +169,9 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     memcpy(&status, frame->payload, sizeof(status));
     if (status.proc_state < ROLL_PROC_RUNNING || status.proc_state > ROLL_PROC_DEAD) {
         return ROLL_E_CORRUPT;
+    }
+    if (goes_back(&s->status, &status) && status.head < s->view.next_ticket) {
+        lost(feed, s, s->view.next_ticket + 1); /* calls go on, and no record of them will come */
     }
     s->status = status;
     memcpy(s->view.losses, status.losses, sizeof(s->view.losses));
@@ -204,9 +213,9 @@ bool roll_feed_status_is_news(const struct roll_frame_status *before, const stru
 {
     int64_t step = (int64_t)((uint64_t)offset_of(now) - (uint64_t)offset_of(before));
     bool gone = now->proc_state == ROLL_PROC_FINISHED || now->proc_state == ROLL_PROC_DEAD;
-    return gone || now->proc_state != before->proc_state || now->exit_status != before->exit_status ||
-           memcmp(now->losses, before->losses, sizeof(now->losses)) != 0 || step > CLOCK_STEP_NS ||
-           step < -CLOCK_STEP_NS;
+    return gone || goes_back(before, now) || now->proc_state != before->proc_state ||
+           now->exit_status != before->exit_status || memcmp(now->losses, before->losses, sizeof(now->losses)) != 0 ||
+           step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS;
 }
 
 bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)

@@ -23,7 +23,7 @@
 /* Where the merge stands in one ring. */
 struct cursor {
     const struct roll_ring *ring;
-    uint64_t epoch, head, next, lost;
+    uint64_t epoch, head, next, lost, corrupt;
     int64_t offset_ns; /* wall clock - monotonic */
     struct roll_record rec[BATCH];
     size_t at, n; /* rec[at...n-1] are read and not fed */
@@ -51,6 +51,19 @@ static int announce(roll_feed_t *feed, struct cursor *c)
     return err;
 }
 
+/* Records that no agent would have sent are counted, as it counts them. */
+static void leave_out_corrupt(struct cursor *c)
+{
+    size_t keep = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        if (roll_record_check(&c->rec[i]) == 0) {
+            c->rec[keep++] = c->rec[i];
+        }
+    }
+    c->corrupt += c->n - keep;
+    c->n = keep;
+}
+
 /* Reads more records when all that were read have been fed. False at the end of the ring. */
 static bool refill(struct cursor *c)
 {
@@ -59,6 +72,7 @@ static bool refill(struct cursor *c)
         c->at = 0;
         c->n = roll_ring_read(c->ring, c->next, c->rec, BATCH, &next, &c->lost);
         c->next = next > c->next ? next : c->next + 1; /* go past a slot that a killed writer left unfinished */
+        leave_out_corrupt(c);
     }
     return c->at < c->n;
 }
@@ -133,6 +147,9 @@ static int tell_end(roll_feed_t *feed, const struct cursor *c)
     for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
         status.losses[i] = atomic_load(&h->losses[i]);
     }
+    /* An agent may have counted some of them already. */
+    status.losses[ROLL_LOSS_CORRUPT] =
+        c->corrupt > status.losses[ROLL_LOSS_CORRUPT] ? c->corrupt : status.losses[ROLL_LOSS_CORRUPT];
     return give(feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = c->epoch}, &status, sizeof(status));
 }
 
@@ -144,7 +161,7 @@ int roll_merge_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
         struct roll_ring_header *h = ring[i].header;
         cursors[i].ring = &ring[i];
         cursors[i].epoch = h->epoch;
-        cursors[i].head = atomic_load_explicit(&h->head, memory_order_acquire);
+        cursors[i].head = roll_ring_head(&ring[i]);
         cursors[i].offset_ns = (int64_t)(atomic_load(&h->clock_real_ns) - atomic_load(&h->clock_mono_ns));
         err = announce(feed, &cursors[i]);
     }

@@ -6,6 +6,7 @@
  */
 #include "daemon/agent/agent.h"
 #include "daemon/agent/node_facts.h"
+#include "daemon/base/guard.h"
 #include "daemon/base/log.h"
 #include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"
@@ -69,6 +70,7 @@ static void set_up_process(void)
     sigaction(SIGPIPE, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
     sigaction(SIGXFSZ, &sa, NULL); /* a file that reaches its size limit is then an error of write, like a full disk */
+    roll_guard(); /* rings belong to the jobs */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

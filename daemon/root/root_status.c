@@ -20,19 +20,33 @@ static json_t *hex(uint64_t value)
     return json_string(text);
 }
 
+/* What ranks have called and could not record, in a ring whose records have all come. */
+static json_t *unrecorded_json(const uint64_t sum[ROLL_LOSS_LIMIT])
+{
+    json_t *by_cause = json_object();
+    for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
+        if (sum[k] > 0 && roll_loss_is_unrecorded(k)) {
+            json_object_set_new(by_cause, roll_loss_name(k), json_integer((json_int_t)sum[k]));
+        }
+    }
+    return by_cause;
+}
+
 json_t *roll_summary_json(struct roll_run *run)
 {
     struct roll_engine_summary s;
+    uint64_t sum[ROLL_LOSS_LIMIT], lost = roll_feed_losses(run->feed, sum);
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &s);
+    s.lost = lost > s.lost ? lost : s.lost; /* of what was asked for as well */
     s.calls = run->digested ? roll_run_calls(run) : s.calls;
     s.comms = roll_digested_calm(run) ? (uint32_t)roll_fronts_count(run) : s.comms;
     s.verdicts = run->digested ? run->verdicts.used : s.verdicts;
     s.findings = run->digested ? roll_run_findings(run) : s.findings;
-    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "digests", (int)(run->digested != NULL),
+    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:I,s:o,s:o}", "digests", (int)(run->digested != NULL),
                      "ranks", (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "calls",
                      (json_int_t)s.calls, "records", (json_int_t)s.records, "comms", (json_int_t)s.comms, "findings",
                      (json_int_t)s.findings, "verdicts", (json_int_t)s.verdicts, "lost", (json_int_t)s.lost,
-                     "incomplete", (json_int_t)s.incomplete, "step",
+                     "unrecorded", unrecorded_json(sum), "incomplete", (json_int_t)s.incomplete, "step",
                      s.step != ROLL_STEP_NONE ? json_integer(s.step) : json_null(), "step_source",
                      s.step == ROLL_STEP_NONE ? json_null() : json_string(s.step_is_learned ? "learned" : "job"));
 }
@@ -209,13 +223,9 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, 
 
 static json_t *losses_json(const struct roll_run *run)
 {
-    uint64_t sum[ROLL_LOSS_LIMIT] = {[ROLL_LOSS_VERDICT] = roll_run_verdicts_lost(run)};
-    struct roll_feed_stream s;
-    for (size_t i = 0; roll_feed_stream(run->feed, i, &s); i++) {
-        for (size_t k = 0; k < ROLL_LOSS_LIMIT; k++) {
-            sum[k] += s.losses[k];
-        }
-    }
+    uint64_t sum[ROLL_LOSS_LIMIT];
+    (void)roll_feed_losses(run->feed, sum);
+    sum[ROLL_LOSS_VERDICT] = roll_run_verdicts_lost(run);
     json_t *losses = json_object();
     for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
         json_object_set_new(losses, roll_loss_name(k), json_integer((json_int_t)sum[k]));

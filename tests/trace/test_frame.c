@@ -246,8 +246,10 @@ static void contradictions_behind_a_good_checksum_are_refused(void **state)
     assert_int_equal(decode_changed(records, 14, 32, 2), ROLL_E_CORRUPT);
     assert_int_equal(decode_changed(records, 16, 4, 4), ROLL_E_CORRUPT); /* count */
     assert_int_equal(decode_changed(records, 16, 0x40000003, 4), ROLL_E_CORRUPT);
-    assert_int_equal(decode_changed(records, 40, 4, 8), ROLL_E_CORRUPT);        /* first */
-    assert_int_equal(decode_changed(records, 56 + 56, 250, 1), ROLL_E_CORRUPT); /* op of a record */
+    assert_int_equal(decode_changed(records, 40, 4, 8), ROLL_E_CORRUPT);       /* first */
+    assert_int_equal(decode_changed(records, 56 + 56, 250, 1), 0);             /* op of a record: of a newer writer */
+    assert_int_equal(decode_changed(records, 56 + 56, 0, 1), ROLL_E_CORRUPT);  /* none */
+    assert_int_equal(decode_changed(records, 56 + 57, 77, 1), ROLL_E_CORRUPT); /* its datatype */
     assert_int_equal(decode_changed(records, 56 + 64, roll_seal(5, ROLL_STATE_ENTERED), 8), ROLL_E_CORRUPT); /* order */
     assert_int_equal(decode_changed(ROLL_FRAME_UPDATES, 56 + 64, roll_seal(2, ROLL_STATE_ENTERED), 8), 0);
     assert_int_equal(decode_changed(records, 6, ROLL_FRAME_STATUS, 2), ROLL_E_CORRUPT); /* a count where none belongs */

@@ -11,6 +11,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
+#include "daemon/base/guard.h"
 #include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
@@ -576,10 +577,16 @@ json_t *roll_analysis_standing(const roll_analysis_t *a)
 void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summary *out)
 {
     *out = (struct roll_analysis_summary){
-        .runs = a->runs, .files = a->files, .unreadable = a->unreadable, .unjudged = a->unjudged, .cut = a->cut};
+        .runs = a->runs, .files = a->files, .unreadable = a->unreadable, .unjudged = a->unjudged};
+    out->cut = a->cut || roll_guard_cuts() > 0; /* a file may be cut while it is read */
     for (size_t i = 0; i < a->runs; i++) {
         struct roll_engine_summary s;
+        uint64_t losses[ROLL_LOSS_LIMIT];
         roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);
+        s.lost = roll_feed_losses(a->run[i].feed, losses);
+        for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+            out->losses[k] += losses[k];
+        }
         out->missing += a->run[i].missing;
         out->verdicts_lost += roll_feed_verdicts_lost(a->run[i].feed);
         out->engine.calls += s.calls;

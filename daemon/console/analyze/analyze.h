@@ -55,13 +55,14 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *analysis);
 struct roll_analysis_summary {
     struct roll_engine_summary engine; /* summed over the runs */
     size_t runs, files, unreadable;
-    uint64_t missing;       /* ranks of which there is no record, and which others have called with */
-    size_t unjudged;        /* jobs of whose dumps nothing could be judged */
-    bool cut;               /* a trace ended inside a frame, or was damaged */
-    uint64_t verdicts_lost; /* verdicts for which there was no memory */
-    size_t digests;         /* files that `rollcall digest` made */
-    uint64_t digested;      /* calls that they tell of; the engines have seen the newest ones */
-    size_t unreached;       /* places of which they have no records, and that have to be looked at */
+    uint64_t losses[ROLL_LOSS_LIMIT]; /* what the rings counted, by cause */
+    uint64_t missing;                 /* ranks of which there is no record, and which others have called with */
+    size_t unjudged;                  /* jobs of whose dumps nothing could be judged */
+    bool cut;                         /* a trace ended inside a frame, or was damaged */
+    uint64_t verdicts_lost;           /* verdicts for which there was no memory */
+    size_t digests;                   /* files that `rollcall digest` made */
+    uint64_t digested;                /* calls that they tell of; the engines have seen the newest ones */
+    size_t unreached;                 /* places of which they have no records, and that have to be looked at */
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 

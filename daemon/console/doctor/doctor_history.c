@@ -66,7 +66,7 @@ void roll_checkup_history(struct roll_checkup *c)
 /* Of the records that the ring holds: how many a second. 0: too few to say. */
 static double rate_of(const struct roll_ring *ring)
 {
-    uint64_t head = atomic_load_explicit(&ring->header->head, memory_order_acquire), slots = ring->mask + 1;
+    uint64_t head = roll_ring_head(ring), slots = ring->mask + 1;
     uint64_t first = head > slots ? head - slots + slots / 16 : 0; /* the oldest are being written over */
     struct roll_record old, new;
     if (head < first + RATE_MEASURED || roll_ring_get(ring, first, &old) != 0 ||

@@ -50,7 +50,7 @@ static void read_ring(const char *path, uint32_t pid, struct seen *seen)
     if (ring.header->pid == pid) {
         seen->ring = true;
         snprintf(seen->path, sizeof(seen->path), "%s", path);
-        seen->records = atomic_load(&ring.header->head);
+        seen->records = roll_ring_head(&ring);
         uint64_t kept = seen->records < ring.mask + 1 ? seen->records : ring.mask + 1;
         for (uint64_t i = 0; i < kept; i++) {
             seen->by_plugin += (ring.records[i].flags & ROLL_FLAG_PLUGIN) != 0;

@@ -45,7 +45,8 @@ struct roll_dump_field {
         ROLL_DUMP_LOSS(type, "lost_callsite", ROLL_LOSS_CALLSITE),                                                     \
         ROLL_DUMP_LOSS(type, "lost_stream", ROLL_LOSS_STREAM), ROLL_DUMP_LOSS(type, "lost_signal", ROLL_LOSS_SIGNAL),  \
         ROLL_DUMP_LOSS(type, "lost_wire", ROLL_LOSS_WIRE), ROLL_DUMP_LOSS(type, "lost_graph", ROLL_LOSS_GRAPH),        \
-        ROLL_DUMP_LOSS(type, "lost_moe_kind", ROLL_LOSS_MOE_KIND)
+        ROLL_DUMP_LOSS(type, "lost_moe_kind", ROLL_LOSS_MOE_KIND),                                                     \
+        ROLL_DUMP_LOSS(type, "lost_corrupt", ROLL_LOSS_CORRUPT)
 
 /* A dump in progress: where it goes, and how much it shows. */
 struct roll_dump {

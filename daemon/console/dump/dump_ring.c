@@ -305,7 +305,7 @@ int roll_dump_ring(struct roll_dump *d, const void *data, size_t bytes)
     }
     const struct roll_ring_header *h = ring.header;
     uint64_t capacity = ring.mask + 1;
-    uint64_t head = atomic_load_explicit(&((struct roll_ring *)&ring)->header->head, memory_order_acquire);
+    uint64_t head = roll_ring_head(&ring);
     uint64_t used = atomic_load_explicit(&ring.header->defs_used, memory_order_acquire);
     uint64_t first = head > capacity ? head - capacity : 0;
 

@@ -393,7 +393,7 @@ static void say_unrecorded(const struct launcher *r)
 static void print_summary(struct launcher *r)
 {
     const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
-    char text[256];
+    char text[ROLL_SUMMARY_TEXT];
     if (r->o.quiet) {
         return;
     }
@@ -414,6 +414,7 @@ static void print_summary(struct launcher *r)
         .lost = (uint64_t)roll_json_int(s, "lost", 0),
         .incomplete = (uint64_t)roll_json_int(s, "incomplete", 0),
     };
+    roll_summary_unrecorded(json_object_get(s, "unrecorded"), &summary);
     if (summary.ranks == 0) {
         say_unrecorded(r);
         return;

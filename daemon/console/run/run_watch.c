@@ -60,7 +60,7 @@ static bool has_ended(const struct roll_run_job *job, pid_t pid)
 static void add_calls(struct roll_ring *ring, void *data)
 {
     struct progress *p = data;
-    uint64_t next = atomic_load_explicit(&ring->header->head, memory_order_acquire);
+    uint64_t next = roll_ring_head(ring);
     uint64_t oldest = next > ring->mask + 1 ? next - ring->mask - 1 : 0;
     struct roll_record rec;
     while (next > oldest && roll_ring_get(ring, next - 1, &rec) == 0 && roll_op_class(rec.op) == ROLL_CLASS_POLL) {

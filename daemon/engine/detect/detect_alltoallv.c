@@ -167,7 +167,8 @@ static uint32_t read_line(const struct roll_engine *e, const struct odd *odd, un
 {
     const struct source *s = end_source(e, odd->pair, side);
     uint32_t known = 0;
-    for (uint64_t t = odd->ticket[side]; s && t < s->next && known < LINE_MAX; t++) {
+    uint64_t t = s && source_log_low(s) > odd->ticket[side] ? source_log_low(s) : odd->ticket[side];
+    for (; s && t < s->next && known < LINE_MAX; t++) {
         const struct entry *at = source_entry(s, t);
         if (at && at->pair == odd->pair && p2p_side(&at->rec) == side && at->index == odd->index + known) {
             bytes[known++] = p2p_bytes(&at->rec);

@@ -31,6 +31,15 @@ static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     (void)roll_rankset_add(&v->culprits, s->world);
     say_side(v, s, source, &v->culprits, NULL);
     v->event_ns = s->last_ns;
+    if (count == 0) {
+        say_text(
+            e, v,
+            "Rank %u has made calls of a kind that is not known here: its wrapper is newer than this program, or its "
+            "ring is damaged. Calls behind them are matched by their sequence numbers; what these were is not "
+            "judged.",
+            s->world);
+        return;
+    }
     if (s->records == 0) { /* no record of the rank was seen before: the beginning is missing */
         say_text(
             e, v,

@@ -31,7 +31,7 @@ struct detector {
     /* A record of class MOE, EXT or COMM has come; first: for the first time, else in a later state. Collectives and
      * messages are not shown here: their path is hot. */
     void (*record)(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket, bool first);
-    /* `count` records of this source are lost. */
+    /* `count` records of this source are lost. 0: one is there that says no more than that some call was made. */
     void (*lost)(struct roll_engine *e, uint32_t source, uint64_t count);
     /* Time has passed. */
     void (*tick)(struct roll_engine *e);

@@ -12,6 +12,8 @@
 
 /* Each makes room for one more: by a sweep, by growing, or by giving up what is incomplete. 0, NOMEM. */
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket);
+/* The same for a gap up to this ticket, which is excluded. Calls before it that have no room are given up. */
+void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto);
 int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq);
 /* The same. Where the messages of the pair had to be given up, the pair is unsure afterwards. */
 int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index);

@@ -171,7 +171,8 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
 static uint32_t colls_before(const struct source *s, const struct member *m, uint64_t ticket)
 {
     uint32_t after = 0;
-    for (uint64_t t = ticket + 1; t < s->next; t++) {
+    uint64_t t = ticket + 1 > source_log_low(s) ? ticket + 1 : source_log_low(s);
+    for (; t < s->next; t++) {
         const struct entry *at = source_entry(s, t);
         after += at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && !refused_call(s, at) &&
                  source_member(s, at->rec.comm) == m;

@@ -35,6 +35,7 @@ static bool read_past(const struct roll_engine *e, const struct member *m, uint3
 {
     const struct source *s = e->source[m->source];
     uint64_t floor = source_log_low(s);
+    from = m->next - from > s->log_mask + 1 && m->next > from ? m->next - (uint32_t)(s->log_mask + 1) : from;
     uint32_t room = m->next > from ? m->next - from : 0, seq = m->next;
     *out = (struct past){.source = s, .low = m->next, .high = m->next};
     out->rec = room > 0 ? calloc(room, sizeof(struct roll_record *)) : NULL;

@@ -6,6 +6,7 @@
  * peers are not traced would make the engine grow for ever.
  */
 #include "daemon/engine/judge/judge.h"
+#include "daemon/engine/model/budget.h"
 
 static void tell_window(struct roll_engine *e, const struct comm *c)
 {
@@ -89,6 +90,10 @@ static void log_overflow(struct roll_engine *e, struct source *s)
 
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
 {
+    const uint64_t slot_bytes = sizeof(*s->log) + sizeof(*s->brief);
+    if (!s->log && !budget_take(e, s, SOURCE_LOG_MIN * slot_bytes)) {
+        return ROLL_E_LIMIT;
+    }
     int rc = s->log ? 0 : source_log_open(s, ticket);
     if (rc != 0 || source_log_fits(s, ticket)) {
         return rc;
@@ -100,7 +105,7 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
         s->safe = source_log_needed(s, ticket);
     }
     while (rc == 0 && !source_log_fits(s, ticket)) {
-        if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
+        if (s->log_mask + 1 >= (uint64_t)e->config.window * 4 || !budget_take(e, s, (s->log_mask + 1) * slot_bytes)) {
             log_overflow(e, s);
             s->safe = ticket;
         } else {
@@ -110,17 +115,30 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
     return rc;
 }
 
+void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto)
+{
+    if (s->log && upto - s->next >= (uint64_t)e->config.window * 4) {
+        /* No log is so long. A rank that has made so many calls since has finished those before them. */
+        struct roll_record back = {.seal = roll_seal(s->next, ROLL_STATE_RETURNED), .op = ROLL_OP_DEVICE_SYNC};
+        sweep_waited(e, s, &back);
+        s->safe = s->kept = upto;
+    } else if (s->log &&
+               room_in_log(e, s, upto) != 0) { /* there is no memory, and what is behind the gap is not held any more */
+        log_overflow(e, s);
+        s->safe = upto;
+    }
+}
+
 int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     while (seq - c->base > c->slot_mask) {
-        if (c->slot_mask + 1 < e->config.window) {
-            int rc = seq - c->base < e->config.window ? comm_grow(c) : 0;
+        if (c->slot_mask + 1 < e->config.window && seq - c->base < e->config.window &&
+            budget_take(e, NULL, (c->slot_mask + 1) * sizeof(*c->slot))) {
+            int rc = comm_grow(c);
             if (rc != 0) {
                 return rc;
             }
-            if (seq - c->base < e->config.window) {
-                continue;
-            }
+            continue;
         }
         sweep(e);
         if (seq - c->base > c->slot_mask) {
@@ -137,7 +155,7 @@ int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
 int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index)
 {
     while (!pair_fits(p, index)) {
-        if (p->mask + 1 < e->config.window) {
+        if (p->mask + 1 < e->config.window && budget_take(e, NULL, (p->mask + 1) * sizeof(*p->node))) {
             int rc = pair_grow(p, index);
             if (rc != 0) {
                 return rc;

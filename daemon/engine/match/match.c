@@ -29,10 +29,7 @@ static void skip_unknown(struct member *m, uint32_t seq)
         comm_slot(c, i)->ready++;
     }
     comm_stir(c);
-    m->from = seq;
-    if (seq > c->max_from) {
-        c->max_from = seq;
-    }
+    comm_came_in(m, seq);
 }
 
 int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
@@ -77,7 +74,7 @@ void match_place(struct member *m, uint32_t next, bool sure)
     struct comm *c = m->comm;
     if (c->base == c->high &&
         (c->base == 0 || next < c->base)) { /* the window begins where the first member comes in */
-        c->base = c->high = next;
+        comm_begin_at(c, next);
     }
     skip_unknown(m, next);
     m->next = next;

@@ -7,7 +7,7 @@
  * index per record is what makes the matcher fast.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,7 @@
  * communicator may be among what was lost.
  */
 #define LATE_DEFINITION 4096u
+#define COMMS_MOST      (1u << 17) /* four times as many as a job of 16,384 ranks has; what follows them is not judged */
 
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
 {
@@ -24,7 +25,10 @@ struct comm *comm_find(const struct roll_engine *e, uint64_t key)
     return at == ROLL_MAP_NONE ? NULL : e->comm[at];
 }
 
-static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *def)
+/* Of each member: what is freed for the payer when the member comes itself. */
+#define MEMBER_BYTES (sizeof(struct member) + sizeof(struct seat))
+
+static struct comm *comm_new(struct roll_engine *e, const struct source *s, const struct roll_def_comm *def)
 {
     struct comm *c = NULL;
     if (roll_map_reserve(&e->comm_at) != 0 || ROLL_GROW(e->comm, e->comm_room, e->comms + 1u) != 0) {
@@ -56,6 +60,7 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     for (uint32_t r = 0; r < c->room; r++) {
         c->member[r] = (struct member){.comm = c, .source = NO_SOURCE, .rank = (int32_t)r};
     }
+    c->payer = s->number;
     c->id = e->comms;
     e->comm[e->comms++] = c;
     (void)roll_map_add(&e->comm_at, c->key, c->id);
@@ -163,8 +168,13 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         return ROLL_E_CORRUPT;
     }
     struct comm *c = comm_find(e, def->key);
+    uint64_t table = id < s->members ? 0 : (id + 1u - s->members) * (sizeof(*s->member) + sizeof(*s->comm));
+    uint64_t made = c ? 0 : sizeof(*c) + SLOTS_MIN * sizeof(struct slot) + (uint64_t)def->nranks * MEMBER_BYTES;
+    if (table + made > 0 && (e->comms >= COMMS_MOST || !budget_take(e, s, table + made))) {
+        return ROLL_E_LIMIT;
+    }
     if (!c) {
-        c = comm_new(e, def);
+        c = comm_new(e, s, def);
     }
     if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0 || ROLL_GROW_ZERO(s->comm, s->comms, id + 1u) != 0) {
         return ROLL_E_NOMEM;
@@ -182,6 +192,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         m->unsure = s->gap_ticket != 0 && s->next - s->gap_ticket < LATE_DEFINITION;
         c->seen++;
         e->enrolled++;
+        budget_hand_over(e->source[c->payer], s, MEMBER_BYTES);
     } else if (m->source != source) {
         *contradicts = c;
         return 0;
@@ -250,17 +261,62 @@ int comm_grow(struct comm *c)
     return 0;
 }
 
+/* Moves the member to this place of comm.late, and the one that was there to its own. */
+static void swap_late(struct comm *c, struct member *m, size_t place)
+{
+    struct member *other = c->late[place];
+    c->late[m->late - 1] = other;
+    other->late = m->late;
+    c->late[place] = m;
+    m->late = (uint32_t)place + 1;
+}
+
+void comm_came_in(struct member *m, uint32_t seq)
+{
+    struct comm *c = m->comm;
+    m->from = seq;
+    if (m->late == 0 && ROLL_GROW(c->late, c->late_room, c->lates + 1) != 0) {
+        return; /* it counts as one that is still to come where it has passed */
+    }
+    if (m->late == 0) {
+        c->late[c->lates++] = m;
+        m->late = (uint32_t)c->lates;
+    }
+    if (m->late > c->ahead) {
+        swap_late(c, m, c->ahead++);
+    }
+}
+
+void comm_begin_at(struct comm *c, uint32_t seq)
+{
+    c->base = c->high = seq;
+    c->ahead = c->lates;
+}
+
+/* Members that have come in later count as arrived at what was before. Each of them is noted where it ends to count,
+ * and the slots are summed up from there: numbers come from outside, and a member may be ahead by all slots that there
+ * are. */
 void comm_open_slots(struct comm *c, uint32_t upto)
 {
+    uint32_t first = c->high, opened = upto - first;
     for (; c->high != upto; c->high++) {
-        struct slot *s = comm_slot(c, c->high);
-        memset(s, 0, sizeof(*s));
-        if (c->high < c->max_from) {
-            for (uint32_t r = 0; r < c->size; r++) {
-                s->arrived += c->member[r].from > c->high;
-            }
-            s->ready = s->arrived;
+        memset(comm_slot(c, c->high), 0, sizeof(struct slot));
+    }
+    bool any = c->ahead > 0;
+    for (size_t i = c->ahead; i-- > 0;) {
+        struct member *m = c->late[i];
+        uint32_t ahead = m->from > first ? m->from - first : 0;
+        if (ahead > 0) {
+            comm_slot(c, first + (ahead < opened ? ahead : opened) - 1)->arrived++;
         }
+        if (ahead <= opened) {
+            swap_late(c, m, --c->ahead);
+        }
+    }
+    for (uint32_t i = opened; any && i-- > 0;) {
+        struct slot *s = comm_slot(c, first + i);
+        s->arrived += i + 1 < opened ? comm_slot(c, first + i + 1)->arrived : 0;
+        s->ready = s->arrived;
     }
 }
 
@@ -294,6 +350,7 @@ void comm_free(struct comm *c)
     free(c->pair);
     free(c->member);
     free(c->seat);
+    free(c->late);
     free(c->slot);
     free(c);
 }

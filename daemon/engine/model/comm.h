@@ -39,6 +39,7 @@ struct member {
     /* its collectives */
     uint32_t next;           /* the sequence number after its last collective */
     uint32_t from;           /* below this number its collectives are not known, and count as arrived and ready */
+    uint32_t late;           /* 1 + its place in comm.late; 0: it has none */
     uint32_t group;          /* the group that its last collective was made in; 0 = none */
     uint16_t thread;         /* the host thread that made that collective; NO_THREAD: not known */
     struct latest alltoall;  /* its last AlltoAlls: lowered.c */
@@ -131,7 +132,8 @@ struct comm {
     /* what its members have called, for the faces */
     struct roll_view_traffic traffic;
 
-    uint32_t id; /* the number of this communicator in the engine */
+    uint32_t id;    /* the number of this communicator in the engine */
+    uint32_t payer; /* the source for which its members count that have not come: budget.h */
 
     /* what its definition says */
     uint64_t parent_key;
@@ -153,7 +155,8 @@ struct comm {
     struct seat *seat;     /* by rank */
 
     /* its collectives and messages */
-    uint32_t max_from;  /* the highest `from` of a member */
+    struct member **late; /* those that have a `from`: first the `ahead` whose it may be beyond `high`; owned */
+    size_t lates, ahead, late_room;
     struct pair **pair; /* hash table by (source, destination): pair.c */
     uint32_t pairs, pair_mask;
     uint32_t moe;      /* MoE events that named it as their expert-parallel communicator */
@@ -221,6 +224,10 @@ int comm_grow(struct comm *c);
 /* Opens the slots before `upto`, which there is room for. */
 void comm_open_slots(struct comm *c, uint32_t upto);
 /* The member has made the collective with this number. */
+/* The collectives of member m below this number are not known, and count as made. */
+void comm_came_in(struct member *m, uint32_t seq);
+/* The window, in which there is nothing, begins at this number. */
+void comm_begin_at(struct comm *c, uint32_t seq);
 bool comm_member_issued(const struct member *m, uint32_t seq);
 /* Moves the beginning of the window past the collectives that are complete. */
 void comm_advance(struct roll_engine *e, struct comm *c);

@@ -9,12 +9,11 @@
  * what that costs where the logs of thousands of ranks are in no cache.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOG_MIN       256u
 #define THREADS_MIN   2u
 #define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
 #define TURNS_MIN     3u    /* forward, backward, forward, backward: a habit, and no thread that took over for good */
@@ -81,13 +80,36 @@ static bool is_evidence(const struct source *s, const struct entry *entry)
     return counts && !entry_complete(s, entry);
 }
 
+void source_log_gap(struct source *s, uint64_t upto)
+{
+    uint64_t first = s->next;
+    s->next = upto;
+    if (s->log && upto > first) { /* what the place held is further back than the log is long */
+        s->log[first & s->log_mask] = (struct entry){.rec = {.enter_ns = first, .count = upto - first}};
+        s->brief[first & s->log_mask] = (struct brief){0};
+    }
+}
+
+/* How many tickets from this one on were skipped by one gap. */
+static uint64_t gap_at(const struct source *s, uint64_t ticket)
+{
+    const struct roll_record *rec = &s->log[ticket & s->log_mask].rec;
+    return rec->seal == 0 && rec->enter_ns == ticket ? rec->count : 0;
+}
+
+/* The way is no longer than the log, and leads past gaps in one step: tickets come from outside, and may lie 2^54 from
+ * each other. */
 uint64_t source_log_needed(struct source *s, uint64_t upto)
 {
     const struct entry *entry;
-    while (s->kept < upto && (brief_complete(s, &s->brief[s->kept & s->log_mask]) ||
-                              !(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
-        s->kept++;
+    uint64_t low = source_log_low(s), there = s->next < upto ? s->next : upto;
+    s->kept = s->kept > low ? s->kept : low;
+    while (s->kept < there && (brief_complete(s, &s->brief[s->kept & s->log_mask]) ||
+                               !(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
+        uint64_t gap = gap_at(s, s->kept);
+        s->kept += gap != 0 && gap < there - s->kept ? gap : 1;
     }
+    s->kept = s->kept >= there && s->kept < upto ? upto : s->kept;
     uint64_t oldest = s->kept < upto ? s->kept : upto;
     for (uint32_t i = 0; i < s->queues; i++) {
         if (s->queue[i].head != 0 && s->queue[i].head - 1 < oldest) {
@@ -124,8 +146,8 @@ int source_log_grow(struct source *s)
 
 int source_log_open(struct source *s, uint64_t ticket)
 {
-    struct entry *log = calloc(LOG_MIN, sizeof(*log));
-    struct brief *brief = calloc(LOG_MIN, sizeof(*brief));
+    struct entry *log = calloc(SOURCE_LOG_MIN, sizeof(*log));
+    struct brief *brief = calloc(SOURCE_LOG_MIN, sizeof(*brief));
     if (!log || !brief) {
         free(log);
         free(brief);
@@ -133,7 +155,7 @@ int source_log_open(struct source *s, uint64_t ticket)
     }
     s->log = log;
     s->brief = brief;
-    s->log_mask = LOG_MIN - 1;
+    s->log_mask = SOURCE_LOG_MIN - 1;
     s->safe = s->kept = ticket;
     return 0;
 }
@@ -264,7 +286,9 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
             stream = i < t->joins ? t->joined[i].stream : stream;
         }
     }
-    int rc = source_queue_open(s, stream);
+    int rc = stream < s->queues || budget_take(e, s, (stream + 1u - s->queues) * sizeof(*s->queue))
+                 ? source_queue_open(s, stream)
+                 : ROLL_E_LIMIT;
     if (rc != 0) {
         return rc;
     }

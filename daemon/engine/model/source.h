@@ -160,6 +160,8 @@ struct source {
     struct thread *thread;     /* owned; there is room for thread_room of them, THREADS_MAX at most */
     uint32_t thread_room;
 
+    uint64_t held; /* bytes that the engine keeps for it: budget.h */
+
     struct roll_source_info info;
     char host[ROLL_NAME_BYTES], exe[128];
     uint32_t number;     /* its place in the engine's list of sources */
@@ -211,10 +213,12 @@ struct source {
 
 /* What stands on the path of every record is defined here and not in source.c. */
 
-/* The record with a ticket; NULL: the log does not hold it. */
+/* The record with a ticket; NULL: the log does not hold it. What lies further back than the log is long is not held,
+ * also where a gap has left it in its place: so whoever goes on from a record that is held has no longer way than that.
+ */
 static inline struct entry *source_entry(const struct source *s, uint64_t ticket)
 {
-    if (!s->log || ticket >= s->next) {
+    if (!s->log || s->next - 1 - ticket > s->log_mask) { /* a ticket that has not come yet is far above as well */
         return NULL;
     }
     struct entry *entry = &s->log[ticket & s->log_mask];
@@ -307,8 +311,11 @@ int source_enlist(struct roll_engine *e, struct source *s, uint32_t index);
 struct source *source_newest(const struct roll_engine *e, uint32_t world);
 /* The number of a source in the engine; NO_SOURCE: it is none of the engine's. */
 uint32_t source_index(const struct roll_engine *e, const struct source *s);
+#define SOURCE_LOG_MIN 256u
 /* Makes the log of a source whose first record has this ticket. 0, NOMEM. */
 int source_log_open(struct source *s, uint64_t ticket);
+/* No record will come of the tickets before this one that have not come. Room for it has been made (room_for_gap). */
+void source_log_gap(struct source *s, uint64_t upto);
 /* The oldest ticket that is still needed; `upto` where none before it is. */
 uint64_t source_log_needed(struct source *s, uint64_t upto);
 /* Writes a record into the log, which has room for it (source_log_fits), and returns its entry. */

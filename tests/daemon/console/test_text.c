@@ -70,7 +70,7 @@ static void test_numbers_are_written_for_people(void **state)
 static void test_a_summary_says_what_is_missing(void **state)
 {
     (void)state;
-    char out[256];
+    char out[ROLL_SUMMARY_TEXT];
     struct roll_summary s = {.ranks = 4, .of_ranks = 4, .calls = 1234, .comms = 1, .findings = 0};
     assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
                         "4 ranks, 1,234 calls on 1 communicator: 0 findings, nothing lost");
@@ -83,6 +83,14 @@ static void test_a_summary_says_what_is_missing(void **state)
     assert_string_equal(
         roll_summary_text(&s, out, sizeof(out)),
         "1 rank, 1 call on 2 communicators: 1 finding, 3 records lost, 1 call that not all its ranks made");
+    s.unrecorded[ROLL_LOSS_DEFS_FULL] = 1317;
+    s.unrecorded[ROLL_LOSS_SIGNAL] = 2;
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "1 rank, 1 call on 2 communicators: 1 finding, 3 records lost, not recorded: 1,317 defs_full "
+                        "and 2 signal, 1 call that not all its ranks made");
+    s.lost = s.incomplete = 0;
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "1 rank, 1 call on 2 communicators: 1 finding, not recorded: 1,317 defs_full and 2 signal");
 }
 
 int main(void)

@@ -1,0 +1,19 @@
+/*
+ * guard.h: files of others that are mapped: one that is cut meanwhile reads as zeros from there on, and this process
+ * lives.
+ */
+#ifndef ROLL_DAEMON_BASE_GUARD_H
+#define ROLL_DAEMON_BASE_GUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Guards this process, and those that it forks, from now on. Before threads begin. */
+void roll_guard(void);
+/* How often the end of a file was met so far. Any thread. */
+uint64_t roll_guard_cuts(void);
+/* Whether such an end lay in these bytes lately: after roll_guard_cuts has changed. Any thread. */
+bool roll_guard_was_cut(const void *base, size_t bytes);
+
+#endif
