@@ -142,7 +142,7 @@ static bool failed(const struct roll_record *rec)
 }
 
 /* A call of a kind that is not known here: it may have taken a number on its communicator, or been an observation. */
-static void take_unknown(struct roll_fold *fold, struct member *m)
+static void take_unknown(struct roll_fold *fold, struct roll_fold_member *m)
 {
     fold->losses++;
     roll_observed_lost(fold->observed);
