@@ -74,6 +74,7 @@ static int64_t pump(struct roll_agent *a, uint64_t now, bool beat)
     struct roll_agent_out out = {roll_agent_send, a, a->buffer};
     int64_t total = 0;
     bool drained = true;
+    roll_agent_leave_cut(a);
     roll_agent_look(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];

@@ -10,7 +10,6 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/guard.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 #include "trace/pystacks.h"
@@ -180,35 +179,11 @@ static void drop_ring(struct roll_agent *a, size_t i)
     leave_ring(a, i);
 }
 
-/* Of a rank whose ring has been cut nothing more is known: not that it has ended, nor that it is silent. */
-static void tell_cut(struct roll_agent *a, const struct roll_agent_ring *ring)
+void roll_agent_leave_bad(struct roll_agent *a, size_t i)
 {
-    struct roll_frame_status status = ring->status;
-    struct roll_frame_sight sight = {.heard = 0};
-    uint64_t seq;
-    if (status.proc_state != 0) { /* else the root knows nothing of it */
-        status.losses[ROLL_LOSS_CORRUPT]++;
-        (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = ring->epoch}, &status,
-                              sizeof(status), &seq);
-    }
-    (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->epoch}, &sight,
-                          sizeof(sight), &seq);
-}
-
-static void leave_cut_rings(struct roll_agent *a)
-{
-    for (size_t i = a->used; i-- > 0;) {
-        const struct roll_agent_ring *ring = a->rings[i];
-        if (!roll_guard_was_cut(ring->map.header, ring->map.bytes)) {
-            continue;
-        }
-        roll_log(ROLL_LOG_WARNING, "agent: %s: the file has been cut; its rank is not seen any more", ring->path);
-        if (a->welcomed && ring->link == ROLL_LINK_LIVE) {
-            tell_cut(a, ring);
-        }
-        remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino});
-        leave_ring(a, i);
-    }
+    const struct roll_agent_ring *ring = a->rings[i];
+    remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino});
+    leave_ring(a, i);
 }
 
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
@@ -259,11 +234,6 @@ static void look_for_ended(struct roll_agent *a, uint64_t now)
 
 void roll_agent_look(struct roll_agent *a, uint64_t now)
 {
-    uint64_t cuts = roll_guard_cuts();
-    if (cuts != a->cuts) {
-        a->cuts = cuts;
-        leave_cut_rings(a);
-    }
     look_for_ended(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];

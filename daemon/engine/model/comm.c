@@ -17,7 +17,7 @@
  * communicator may be among what was lost.
  */
 #define LATE_DEFINITION 4096u
-#define COMMS_MOST      (1u << 17) /* four times as many as a job of 16,384 ranks has; what follows them is not judged */
+#define COMMS_MOST      (1u << 17) /* four times as many as 16,384 ranks have; what follows them is not judged */
 
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
 {
