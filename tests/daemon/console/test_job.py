@@ -245,6 +245,21 @@ class Job(Case):
         job.terminate()
         self.assertEqual(job.wait(300), 128 + 15)
 
+    def test_tables_of_a_job_that_is_compared_by_digests(self):
+        """Groups, and with JSON each rank of so small a job; records are judged, or there was no verdict."""
+        live = self.path("live.json")
+        job = self.start("run", "-n", "4", "--digest", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE,
+                         "skipped", "sick")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
+        groups = self.rollcall("top", "--once", "-g").stdout
+        self.assertRegex(groups, r"(?m)^0-2 +3 +running +AllReduce")
+        self.assertRegex(groups, r"(?m)^3 +1 +running +AllReduce")
+        status = json.loads(self.rollcall("top", "--json", "-g").stdout)
+        self.assertEqual([(r["rank"], r["last"]["op"]) for r in status["ranks"]], [(n, "AllReduce") for n in range(4)])
+        self.assertEqual(status["digests"]["records"], "judged")
+        job.terminate()
+        self.assertEqual(job.wait(300), 128 + 15)
+
     def test_who_asks_is_told_which_job_answers(self):
         """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks
         it."""
