@@ -108,6 +108,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         struct source *s = e->source[i];
         free(s->log);
         free(s->brief);
+        free(s->touched);
         free(s->member);
         free(s->comm);
         free(s->queue);

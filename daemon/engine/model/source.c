@@ -20,6 +20,36 @@
 #define POLL_GAP_MS   125u  /* between two polls of a loop, on average; a host that asks less often does other things */
 #define POLL_FRESH_NS 600000000u /* three times what passes between two records of a loop (interposer/cuda/poll.c) */
 
+void source_touch(struct source *s, struct member *m)
+{
+    if (ROLL_GROW(s->touched, s->touched_room, s->touches + 1) != 0) {
+        s->touched_all = true;
+        return;
+    }
+    m->touched = true;
+    s->touched[s->touches++] = m;
+}
+
+struct member *source_touched(const struct source *s, size_t *i)
+{
+    if (!s->touched_all) {
+        return *i < s->touches ? s->touched[(*i)++] : NULL;
+    }
+    while (*i < s->members && !s->member[*i]) {
+        ++*i;
+    }
+    return *i < s->members ? s->member[(*i)++] : NULL;
+}
+
+void source_untouch(struct source *s)
+{
+    for (size_t i = 0; i < s->touches; i++) {
+        s->touched[i]->touched = false;
+    }
+    s->touches = 0;
+    s->touched_all = false;
+}
+
 struct thread *source_thread(struct source *s, uint16_t id)
 {
     if (s->threads > 0 && s->thread[s->thread_last].id == id) {
