@@ -109,6 +109,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         free(s->log);
         free(s->thread);
         free(s->brief);
+        free(s->touched);
         free(s->member);
         free(s->comm);
         free(s->queue);

@@ -25,6 +25,9 @@ int roll_engine_place(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t
         return ROLL_E_ARG;
     }
     match_place(m, next, sure);
+    if (!m->touched) {
+        source_touch(e->source[source], m);
+    }
     return 0;
 }
 
@@ -51,6 +54,9 @@ int roll_engine_place_made(roll_engine_t *e, uint32_t source, uint16_t comm, enu
     int err = roll_engine_place_messages(e, source, comm, op, peer, next);
     if (err == 0) {
         struct member *m = source_member(e->source[source], comm);
+        if (!m->touched) {
+            source_touch(e->source[source], m);
+        }
         bool sends = op == ROLL_OP_SEND;
         p2p_place(sends ? p2p_pair(m->comm, (uint32_t)m->rank, peer) : p2p_pair(m->comm, peer, (uint32_t)m->rank),
                   sends ? 0 : 1, made);

@@ -330,7 +330,16 @@ static void unknown_call(struct roll_engine *e, struct source *s, const struct r
         m->lowered_lost = true;
     }
     s->gap = true;
+    struct member **touched = s->touched; /* for the detectors it is that member alone */
+    size_t touches = s->touches;
+    bool all = s->touched_all;
+    s->touched = &m;
+    s->touches = m != NULL;
+    s->touched_all = false;
     tell_lost(e, s->number, 0);
+    s->touched = touched;
+    s->touches = touches;
+    s->touched_all = all;
 }
 
 /* A record whose ticket is new. 0, NOMEM. */
@@ -477,13 +486,12 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
  */
 static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
 {
+    struct member *m;
     room_for_gap(e, s, upto);
-    for (uint32_t i = 0; i < s->members; i++) {
-        if (s->member[i]) {
-            s->member[i]->unsure = true;
-            s->member[i]->gaps++;
-            s->member[i]->lowered_lost = true;
-        }
+    for (size_t i = 0; (m = source_touched(s, &i)) != NULL;) { /* of the others it is known from the loss before */
+        m->unsure = true;
+        m->gaps++;
+        m->lowered_lost = true;
     }
     for (uint32_t i = 0; i < s->threads; i++) {
         s->thread[i].group = 0;
@@ -499,6 +507,7 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     e->source[source]->lost += count;
     e->lost += count;
     tell_lost(e, source, count);
+    source_untouch(e->source[source]);
 }
 
 int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
@@ -524,6 +533,10 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
             continue;
         }
         uint64_t ticket = roll_seal_ticket(recs[i].seal);
+        struct member *m = ticket < s->next ? source_member(s, recs[i].comm) : NULL;
+        if (m && !m->touched) {
+            source_touch(s, m);
+        }
         if (ticket < s->next) {
             grown_record(e, source, &recs[i], ticket);
             continue;
@@ -536,6 +549,10 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         }
         if (e->mute_fresh) {
             silence_settle(e);
+        }
+        m = source_member(s, recs[i].comm); /* behind the gap, which leaves it untouched */
+        if (m && !m->touched) {
+            source_touch(s, m);
         }
         int one = fresh_record(e, source, &recs[i], ticket);
         rc = rc ? rc : one;

@@ -93,6 +93,9 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
     struct roll_record recs[8];
     size_t n = 0, at = 4;
     *ticket += p[2] % 4;
+    if (p[3] >= 240 && *ticket < UINT64_C(1) << 55) { /* a gap, up to 2^54 */
+        *ticket += UINT64_C(1) << p[2] % 55;
+    }
     for (; n < sizeof(recs) / sizeof(*recs) && at + sizeof(*recs) <= left; n++, at += sizeof(*recs)) {
         memcpy(&recs[n], p + at, sizeof(*recs));
         recs[n].seal = roll_seal((*ticket)++, (enum roll_state)(1 + recs[n].seal % 3));
@@ -114,7 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1) {
         return 0;
     }
-    struct roll_engine_config config = {.window = 64};
+    /* Windows as they are in a root, or small ones, which overflow. The budget is small: one input is one source. */
+    struct roll_engine_config config = {.window = data[0] & 2 ? 65536 : 64, .memory = UINT64_C(32) << 20};
     roll_feed_t *f = roll_feed_new(&config, NULL, 0);
     if (data[0] & 1) {
         struct roll_frame frame;

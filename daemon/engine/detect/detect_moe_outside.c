@@ -136,9 +136,10 @@ static void outside_record(struct roll_engine *e, uint32_t source, const struct 
 static void outside_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     const struct source *s = e->source[source];
+    struct member *m;
     (void)count;
-    for (uint32_t i = 0; i < s->members; i++) {
-        struct moe_outside_member *own = s->member[i] ? moe_outside_of_member(s->member[i]) : NULL;
+    for (size_t i = 0; (m = source_touched(s, &i)) != NULL;) {
+        struct moe_outside_member *own = moe_outside_of_member(m);
         if (own) {
             own->in.made = 0;
             own->exchange.lost = own->exchanges;

@@ -258,9 +258,10 @@ void race_returned(struct roll_engine *e, struct source *s, const struct roll_re
 static void race_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     const struct source *s = e->source[source];
+    struct member *m;
     (void)count;
-    for (uint32_t i = 0; i < s->members; i++) {
-        struct race_member *r = s->member[i] ? race_of_member(s->member[i]) : NULL;
+    for (size_t i = 0; (m = source_touched(s, &i)) != NULL;) {
+        struct race_member *r = race_of_member(m);
         if (r) {
             r->lanes = 0;
         }

@@ -334,9 +334,10 @@ static void rehearsed_tick(struct roll_engine *e)
 static void rehearsed_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     const struct source *s = e->source[source];
+    struct member *m;
     (void)count;
-    for (size_t i = 0; e->expected && i < s->members; i++) {
-        struct rehearsed_member *r = s->member[i] ? rehearsed_of_member(s->member[i]) : NULL;
+    for (size_t i = 0; e->expected && (m = source_touched(s, &i)) != NULL;) {
+        struct rehearsed_member *r = rehearsed_of_member(m);
         if (r && r->stand == REHEARSED_IN_STEP) {
             lose_step(r);
             r->since = UINT64_MAX;

@@ -217,9 +217,9 @@ void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     struct source *s = e->source[source];
     (void)count;
     s->failed.op = ROLL_OP_NONE;
-    for (uint32_t i = 0; i < s->members; i++) {
-        struct member *m = s->member[i];
-        struct refused_member *r = m ? refused_of_member(m) : NULL;
+    struct member *m;
+    for (size_t i = 0; (m = source_touched(s, &i)) != NULL;) {
+        struct refused_member *r = refused_of_member(m);
         if (r) {
             m->comm->refusals -= r->coll.open;
             *r = (struct refused_member){.coll = {.open = false}};

@@ -201,6 +201,9 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         line_clean(c->label, sizeof(c->label), label, def->label_bytes);
     }
     s->member[id] = m;
+    if (!m->touched) {
+        source_touch(s, m);
+    }
     s->comm[id] = c;
     source_stir(e, source);
     note_made(e, m, s, def);

@@ -32,6 +32,7 @@ struct member {
     bool many_queues;  /* its calls stand in several queues */
     bool many_callers; /* several host threads have made calls */
     bool unsure;       /* records were lost since its last call, which may have been calls here */
+    bool touched;      /* it is among source.touched */
     bool was_refused;  /* a call was refused: calls that come later are shown to detect_refused.c */
     uint16_t caller;   /* the host thread of its last call; 0 = none yet */
     uint32_t queue;    /* 1 + the queue in which its last call stands */

@@ -36,6 +36,36 @@ static bool has_thread_room(struct source *s)
     return thread != NULL;
 }
 
+void source_touch(struct source *s, struct member *m)
+{
+    if (ROLL_GROW(s->touched, s->touched_room, s->touches + 1) != 0) {
+        s->touched_all = true;
+        return;
+    }
+    m->touched = true;
+    s->touched[s->touches++] = m;
+}
+
+struct member *source_touched(const struct source *s, size_t *i)
+{
+    if (!s->touched_all) {
+        return *i < s->touches ? s->touched[(*i)++] : NULL;
+    }
+    while (*i < s->members && !s->member[*i]) {
+        ++*i;
+    }
+    return *i < s->members ? s->member[(*i)++] : NULL;
+}
+
+void source_untouch(struct source *s)
+{
+    for (size_t i = 0; i < s->touches; i++) {
+        s->touched[i]->touched = false;
+    }
+    s->touches = 0;
+    s->touched_all = false;
+}
+
 struct thread *source_thread(struct source *s, uint16_t id)
 {
     if (s->threads > 0 && s->thread[s->thread_last].id == id) {

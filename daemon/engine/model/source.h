@@ -195,9 +195,12 @@ struct source {
     uint64_t excuse;    /* ticket + 1 of a call in which the rank waits for a reason that has been told; 0 = none */
 
     /* records that are missing */
-    bool snapshot;       /* roll_engine_snapshot: nothing is known but the calls */
-    bool lacking;        /* the same, and not even these */
-    bool in_gap;         /* what the source says about step `gap_step` may not be all that it has said about it */
+    bool snapshot;           /* roll_engine_snapshot: nothing is known but the calls */
+    bool lacking;            /* the same, and not even these */
+    bool in_gap;             /* what the source says about step `gap_step` may not be all that it has said about it */
+    struct member **touched; /* its members of which something has come since the newest loss; owned */
+    size_t touches, touched_room;
+    bool touched_all;    /* there was no memory to note one of them: any may be one */
     uint64_t gap_ticket; /* the first ticket behind the newest loss; 0 = nothing was lost */
     uint32_t gap_step;
 
@@ -254,6 +257,12 @@ static inline struct member *source_member(const struct source *s, uint32_t id)
 {
     return id < s->members ? s->member[id] : NULL;
 }
+
+/* Something has come of a member: the next loss of records changes what is known of it. */
+void source_touch(struct source *s, struct member *m);
+/* The members of which that is so, one after the other: *i begins with 0. NULL: these were all. */
+struct member *source_touched(const struct source *s, size_t *i);
+void source_untouch(struct source *s);
 
 /* The communicator with the source's own id; NULL likewise. */
 static inline struct comm *source_comm(const struct source *s, uint32_t id)
