@@ -208,7 +208,7 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     a->soon = a->soon || items[1].revents || items[3].revents || items[4].revents; /* a look takes who has ended */
-    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent")) {
+    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent", NULL)) {
         roll_agent_hello(a, now);
     }
     if (waits || !listens || items[0].revents) {
@@ -379,7 +379,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     }
     a->socket_fd = roll_net_fd(a->socket);
     a->monitor_fd = roll_net_fd(a->monitor);
-    (void)roll_net_monitor_read(a->monitor, "agent"); /* its descriptor tells of what follows a first look */
+    (void)roll_net_monitor_read(a->monitor, "agent", NULL); /* its descriptor tells of what follows a first look */
     a->start_ns = a->live_ns = roll_mono_ns();
     a->digests = roll_agent_digests_new(roll_agent_send, a);
     a->unseen = roll_unseen_new(o->dir, a->host);

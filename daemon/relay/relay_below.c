@@ -349,8 +349,9 @@ static void handle(struct roll_relay *r, void *socket, const void *id, size_t id
     }
 }
 
-int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now)
+int roll_relay_hear_below(struct roll_relay *r, int which, uint64_t now)
 {
+    void *socket = r->below[which];
     int n = 0;
     for (int messages = 0; messages < MESSAGES && (!r->welcomed || roll_relay_has_room(r)); messages++) {
         uint8_t id[ROLL_RELAY_ID_BYTES];
@@ -372,6 +373,7 @@ int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now)
             }
             more = zmq_msg_more(&msg);
             n++;
+            roll_guard_took(&r->guard[which], &msg);
             if (part < ROLL_NET_PARTS) {
                 handle(r, socket, id, id_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg), now);
             }

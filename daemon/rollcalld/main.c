@@ -11,6 +11,7 @@
 #include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"
 #include "daemon/rollcalld/place.h"
+#include "daemon/rollcalld/supervise.h"
 #include "daemon/root/root.h"
 #include "daemon/stack/helper.h"
 #include "daemon/wire/curve.h"
@@ -43,7 +44,8 @@ struct daemon {
     int agent_lock, root_lock;
     roll_root_t *root;
     roll_relay_t *relay;
-    struct roll_expected *expected; /* of --expect; NULL = none */
+    struct roll_expected *expected;   /* of --expect; NULL = none */
+    struct roll_supervised *together; /* with its predecessors and successors; NULL = not supervised */
     char ipc[4096 + 16];
     pthread_t thread;
     bool threaded;
@@ -54,19 +56,21 @@ struct daemon {
 };
 
 /* The first signal asks for an orderly exit; the second one exits at once. */
-static void on_signal(int number)
+static void on_signal(int number, siginfo_t *info, void *context)
 {
-    if (atomic_exchange(&stop, true)) {
+    (void)context;
+    atomic_store(&stop, true);
+    if (roll_supervise_insists(info->si_code <= 0 ? info->si_pid : 0)) { /* of a terminal: from nobody */
         _exit(128 + number);
     }
 }
 
 static void set_up_process(void)
 {
-    struct sigaction sa = {.sa_handler = on_signal};
+    struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGINT, &sa, NULL);
-    sa.sa_handler = SIG_IGN;
+    sa = (struct sigaction){.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
     sigaction(SIGXFSZ, &sa, NULL); /* a file that reaches its size limit is then an error of write, like a full disk */
@@ -179,6 +183,7 @@ static int make_root(struct daemon *d)
                                   .suspect_ns = o->suspect_ns,
                                   .linger_s = o->linger_s,
                                   .parent = o->parent,
+                                  .deaths = d->together ? d->together->deaths : 0,
                                   .stop = &stop};
     memcpy(r.listen, o->listen, sizeof(r.listen));
     r.listens = o->listens;
@@ -261,6 +266,10 @@ static int announce(struct daemon *d)
         }
         close(d->o.ready_fd);
     }
+    for (unsigned i = 0; i < d->o.listens && d->together && (d->root || d->relay); i++) {
+        const char *bound = d->root ? roll_root_endpoint(d->root, i) : roll_relay_endpoint(d->relay, i);
+        snprintf(d->together->endpoint[i], sizeof(d->together->endpoint[i]), "%s", bound);
+    }
     return 0;
 }
 
@@ -313,6 +322,7 @@ static int run(struct daemon *d)
         return code;
     }
     roll_place_ready(0, o->dir, mode_name(d));
+    roll_supervise_ready(d->together);
     if (d->root) {
         finding = roll_root_run(d->root);
     } else if (d->relay) {
@@ -365,6 +375,30 @@ static bool read_expected(struct daemon *d)
     return true;
 }
 
+/* In the supervisor of a daemon in the background, whose lines go where its worker's go. */
+static void to_log(void *argument)
+{
+    struct daemon *d = argument;
+    if (d->o.detach) {
+        roll_place_to_log(d->o.dir, mode_name(d));
+    }
+}
+
+/* What a worker that is not the first one takes over: the addresses that its predecessor had bound, and that nobody
+ * waits for it any more. */
+static void take_over(struct daemon *d)
+{
+    for (unsigned i = 0; i < d->o.listens; i++) {
+        if (d->together->endpoint[i][0]) {
+            d->o.listen[i] = d->together->endpoint[i];
+        }
+    }
+    if (d->together->ready) {
+        d->o.ready_fd = -1;
+        roll_place_was_ready();
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct daemon d = {.agent_lock = -1, .root_lock = -1};
@@ -391,6 +425,16 @@ int main(int argc, char **argv)
     if (d.o.detach && roll_place_detach(d.o.ready_fd) != 0) {
         fprintf(stderr, "rollcalld: cannot go to the background: %s\n", strerror(errno));
         return EXIT_CANNOT;
+    }
+    if (!d.o.no_supervise && d.o.parent == 0) {
+        code = roll_supervise(mode_name(&d), to_log, &d, &d.together);
+        if (code >= 0) {
+            roll_expected_destroy(&d.expected);
+            return code;
+        }
+        if (d.together && d.together->deaths > 0) {
+            take_over(&d);
+        }
     }
     code = run(&d);
     if (code == EXIT_CANNOT && d.why[0]) {

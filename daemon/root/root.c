@@ -87,7 +87,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
 /* loop */
 
 /* Takes what waits on one socket, until it is BATCH frames or more. Returns how many. */
-static int receive(roll_root_t *root, void *socket)
+static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
 {
     uint64_t now = roll_mono_ns();
     int n = 0;
@@ -112,6 +112,7 @@ static int receive(roll_root_t *root, void *socket)
             }
             more = zmq_msg_more(&body);
             n++;
+            roll_guard_took(guard, &body);
             if (part++ < ROLL_NET_PARTS) {
                 handle(root, &from, zmq_msg_data(&body), zmq_msg_size(&body), now);
             }
@@ -119,6 +120,19 @@ static int receive(roll_root_t *root, void *socket)
         }
     }
     return n;
+}
+
+/* Not while the root is behind: what has come on a connection then may wait in the socket, in whole messages. */
+static void look_for_endless(roll_root_t *root, struct roll_guard *const *guard, int guards, bool behind)
+{
+    for (int i = 0; i < guards && !behind; i++) {
+        unsigned closed = roll_guard_look(guard[i]);
+        root->bad_frames += closed;
+        if (closed > 0) {
+            roll_log(ROLL_LOG_WARNING, "root: %u connection%s closed: a message without end", closed,
+                     closed == 1 ? " is" : "s are");
+        }
+    }
 }
 
 /*
@@ -223,9 +237,11 @@ static long sleep_ms(const roll_root_t *root, uint64_t now, bool stops)
 bool roll_root_run(roll_root_t *root)
 {
     zmq_pollitem_t items[2 * ROLL_ROOT_SOCKETS];
+    struct roll_guard *guard[ROLL_ROOT_SOCKETS];
     int n = 0;
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
         if (root->socket[i]) {
+            guard[n / 2] = &root->guard[i];
             items[n++] = (zmq_pollitem_t){root->socket[i], 0, ZMQ_POLLIN, 0};
             items[n++] = (zmq_pollitem_t){root->monitor[i], 0, ZMQ_POLLIN, 0};
         }
@@ -237,10 +253,10 @@ bool roll_root_run(roll_root_t *root)
         int taken = 0;
         bool behind = false;
         for (int i = 0; i < n; i += 2) {
-            int from = receive(root, items[i].socket);
+            int from = receive(root, items[i].socket, guard[i / 2]);
             taken += from;
             behind = behind || from >= BATCH;
-            roll_net_monitor_read(items[i + 1].socket, "root");
+            roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2]);
         }
         uint64_t now = roll_mono_ns();
         tick(root, now, behind);
@@ -249,6 +265,7 @@ bool roll_root_run(roll_root_t *root)
         roll_push_verdicts(root);
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
+            look_for_endless(root, guard, n / 2, behind);
             roll_peers_look_after(root, now);
             roll_stacks_tick(root, now);
             roll_root_metrics_refresh(root, now);
@@ -375,6 +392,7 @@ void roll_root_destroy(roll_root_t **pointer)
     roll_stacks_destroy(root);
     roll_facts_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
+        roll_guard_fini(&root->guard[i]);
         if (root->socket[i]) {
             zmq_socket_monitor(root->socket[i], NULL, 0);
         }

@@ -14,6 +14,7 @@
 #include "daemon/store/segment.h"
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
+#include "daemon/wire/guard.h"
 #include "trace/control.h"
 
 #include <jansson.h>
@@ -132,6 +133,7 @@ struct roll_drain {
 struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
+    struct roll_guard guard[ROLL_ROOT_SOCKETS];
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
     int json_fd;
     uint64_t token, next_run;

@@ -1,6 +1,6 @@
 /*
- * net.h: ZeroMQ sockets as rollcall uses them: bounded queues, never blocking, heartbeats, keys, log lines about
- * handshakes.
+ * net.h: ZeroMQ sockets as rollcall uses them: bounded queues, never blocking, dead links given up, keys, log lines
+ * about handshakes.
  *
  * A socket belongs to the thread that made it.
  */
@@ -8,6 +8,7 @@
 #define ROLL_DAEMON_WIRE_NET_H
 
 #include "daemon/wire/curve.h"
+#include "daemon/wire/guard.h"
 #include "trace/frame.h"
 
 #include <jansson.h>
@@ -36,9 +37,9 @@ void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const c
 
 /* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_read turns into log lines. NULL on error. */
 void *roll_net_monitor(void *context, void *socket, const char *name);
-/* Reads all waiting events; `who` is the other side in log lines, "root" or "agent". Returns true when a connection was
- * (re)established. */
-bool roll_net_monitor_read(void *monitor, const char *who);
+/* Reads all waiting events; `who` is the other side in log lines, "root" or "agent"; guard (of a ROUTER, else NULL) is
+ * told of connections that come and go. Returns true when a connection was (re)established. */
+bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard);
 
 /*
  * Encodes and sends one frame, never waiting. identity: the routing id to prefix (ROUTER), or NULL (DEALER).
