@@ -69,11 +69,27 @@ void roll_agent_unlock(const char *dir, int *fd)
 
 /* loop */
 
+/* Of a rank whose ring has been cut nothing more is known: not that it has ended, nor that it is silent. */
+static void tell_cut(struct roll_agent *a, const struct roll_agent_ring *ring)
+{
+    struct roll_frame_status status = ring->status;
+    struct roll_frame_sight sight = {.heard = 0};
+    uint64_t seq;
+    if (status.proc_state != 0) { /* else the root knows nothing of it */
+        status.losses[ROLL_LOSS_CORRUPT]++;
+        (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = ring->epoch}, &status,
+                              sizeof(status), &seq);
+    }
+    (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->epoch}, &sight,
+                          sizeof(sight), &seq);
+}
+
 static int64_t pump(struct roll_agent *a, uint64_t now, bool beat)
 {
     struct roll_agent_out out = {roll_agent_send, a, a->buffer};
     int64_t total = 0;
     bool drained = true;
+    roll_agent_leave_cut(a, tell_cut);
     roll_agent_look(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];

@@ -180,23 +180,13 @@ static void drop_ring(struct roll_agent *a, size_t i)
     leave_ring(a, i);
 }
 
-/* Of a rank whose ring has been cut nothing more is known: not that it has ended, nor that it is silent. */
-static void tell_cut(struct roll_agent *a, const struct roll_agent_ring *ring)
+void roll_agent_leave_cut(struct roll_agent *a, void (*tell)(struct roll_agent *, const struct roll_agent_ring *))
 {
-    struct roll_frame_status status = ring->status;
-    struct roll_frame_sight sight = {.heard = 0};
-    uint64_t seq;
-    if (status.proc_state != 0) { /* else the root knows nothing of it */
-        status.losses[ROLL_LOSS_CORRUPT]++;
-        (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = ring->epoch}, &status,
-                              sizeof(status), &seq);
+    uint64_t cuts = roll_guard_cuts();
+    if (cuts == a->cuts) {
+        return;
     }
-    (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->epoch}, &sight,
-                          sizeof(sight), &seq);
-}
-
-static void leave_cut_rings(struct roll_agent *a)
-{
+    a->cuts = cuts;
     for (size_t i = a->used; i-- > 0;) {
         const struct roll_agent_ring *ring = a->rings[i];
         if (!roll_guard_was_cut(ring->map.header, ring->map.bytes)) {
@@ -204,7 +194,7 @@ static void leave_cut_rings(struct roll_agent *a)
         }
         roll_log(ROLL_LOG_WARNING, "agent: %s: the file has been cut; its rank is not seen any more", ring->path);
         if (a->welcomed && ring->link == ROLL_LINK_LIVE) {
-            tell_cut(a, ring);
+            tell(a, ring);
         }
         remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino});
         leave_ring(a, i);
@@ -259,11 +249,6 @@ static void look_for_ended(struct roll_agent *a, uint64_t now)
 
 void roll_agent_look(struct roll_agent *a, uint64_t now)
 {
-    uint64_t cuts = roll_guard_cuts();
-    if (cuts != a->cuts) {
-        a->cuts = cuts;
-        leave_cut_rings(a);
-    }
     look_for_ended(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];
