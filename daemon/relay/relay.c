@@ -76,6 +76,7 @@ void roll_relay_run(roll_relay_t *r)
         roll_relay_tell_above(r, now);
         if (now - looked_ns > 100 * ROLL_MS) {
             looked_ns = now;
+            roll_log_tick(false);
             look_for_endless(r, taken);
             roll_relay_look_after(r, now);
         }

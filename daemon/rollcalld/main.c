@@ -337,6 +337,7 @@ static int run(struct daemon *d)
 
 static void take_down(struct daemon *d)
 {
+    roll_log_tick(true);
     if (d->threaded) {
         atomic_store(&d->agent_stop, true);
         pthread_join(d->thread, NULL);

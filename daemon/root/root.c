@@ -241,6 +241,7 @@ bool roll_root_run(roll_root_t *root)
         roll_push_verdicts(root);
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
+            roll_log_tick(false);
             look_for_endless(root, guard, n / 2, behind);
             roll_peers_look_after(root, now);
             roll_stacks_tick(root, now);
