@@ -118,6 +118,7 @@ void roll_agent_scan(struct roll_agent *a, uint64_t now)
 {
     a->rescan = false;
     a->rescan_ns = now;
+    roll_log_tick(false);
     DIR *d = opendir(a->o->dir);
     if (!d) {
         return;

@@ -76,6 +76,7 @@ void roll_relay_run(roll_relay_t *r)
         roll_relay_tell_above(r, now);
         if (now - looked_ns > 100 * ROLL_MS) {
             looked_ns = now;
+            roll_log_tick(false);
             look_for_endless(r, taken);
             roll_relay_look_after(r, now);
         }
@@ -131,9 +132,12 @@ static int bind_one(struct roll_relay *r, unsigned i, char *why, size_t why_size
         snprintf(why, why_size, "cannot make a socket: %s", zmq_strerror(errno));
         return ROLL_E_IO;
     }
-    if (roll_net_bind(r->below[curve], endpoint) != 0) {
+    if (roll_net_bind(r->below[curve], endpoint, r->o.beyond) != 0) {
         int e = errno;
-        snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
+        snprintf(why, why_size, "cannot listen on %s: %s", endpoint,
+                 e == EPERM ? "it reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR "
+                              "(or --insecure)"
+                            : zmq_strerror(e));
         return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);
     }
     size_t size = sizeof(r->endpoint[i]);

@@ -32,6 +32,8 @@
 
 #define INPROC      "inproc://rollcall-root"
 #define EXIT_CANNOT 3
+#define NEEDS_KEYS                                                                                                     \
+    "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR (or --insecure)"
 
 static _Atomic bool stop;
 
@@ -132,6 +134,7 @@ static int take_locks(struct daemon *d)
     return 0;
 }
 
+/* Every tcp endpoint takes keys: those that were made, or the cookie, where nothing reaches beyond this host. */
 static int load_keys(struct daemon *d)
 {
     const struct roll_options *o = &d->o;
@@ -139,24 +142,18 @@ static int load_keys(struct daemon *d)
     for (unsigned i = 0; i < o->listens; i++) {
         tcp |= roll_net_takes_keys(o->listen[i]);
         if (roll_net_beyond_loopback(o->listen[i]) && !o->curve_dir && !o->insecure) {
-            snprintf(d->why, sizeof(d->why),
-                     "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR "
-                     "(or --insecure)",
-                     o->listen[i]);
+            snprintf(d->why, sizeof(d->why), NEEDS_KEYS, o->listen[i]);
             return EXIT_CANNOT;
         }
     }
-    if (!o->curve_dir) {
-        return 0;
-    }
     int err = 0;
-    if (tcp) {
-        err = roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof(d->why));
+    if (tcp && (o->curve_dir || !o->insecure)) {
+        err = o->curve_dir ? roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof(d->why))
+                           : roll_curve_cookie(&d->server_keys, d->why, sizeof(d->why));
         d->have_server_keys = !err;
     }
-    if (!err && o->connect && roll_net_takes_keys(o->connect)) {
-        err = roll_curve_load(o->curve_dir, false, &d->client_keys, d->why, sizeof(d->why));
-        d->have_client_keys = !err;
+    if (!err && o->connect) {
+        err = roll_curve_for(o->connect, o->curve_dir, &d->client_keys, &d->have_client_keys, d->why, sizeof(d->why));
     }
     return err ? EXIT_CANNOT : 0;
 }
@@ -166,6 +163,7 @@ static int make_root(struct daemon *d)
     const struct roll_options *o = &d->o;
     struct roll_root_options r = {.context = d->context,
                                   .keys = d->have_server_keys ? &d->server_keys : NULL,
+                                  .beyond = o->curve_dir || o->insecure,
                                   .policy_set = o->policy_set,
                                   .policy = o->policy,
                                   .trace_dir = o->trace,
@@ -196,7 +194,7 @@ static int make_root(struct daemon *d)
         r.agent_stop = &d->agent_stop;
         r.agent_done = &d->agent_done;
     }
-    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
+    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->server_keys, &d->zap) != 0) {
         return fail(d, "the authenticator cannot be started");
     }
     return roll_root_new(&r, &d->root, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
@@ -208,11 +206,12 @@ static int make_relay(struct daemon *d)
     struct roll_relay_options r = {.context = d->context,
                                    .listens = o->listens,
                                    .above = o->connect,
+                                   .beyond = o->curve_dir || o->insecure,
                                    .server_keys = d->have_server_keys ? &d->server_keys : NULL,
                                    .client_keys = d->have_client_keys ? &d->client_keys : NULL,
                                    .stop = &stop};
     memcpy(r.listen, o->listen, o->listens * sizeof(r.listen[0]));
-    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
+    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->server_keys, &d->zap) != 0) {
         return fail(d, "the authenticator cannot be started");
     }
     return roll_relay_new(&r, &d->relay, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
@@ -340,6 +339,7 @@ static int run(struct daemon *d)
 
 static void take_down(struct daemon *d)
 {
+    roll_log_tick(true);
     if (d->threaded) {
         atomic_store(&d->agent_stop, true);
         pthread_join(d->thread, NULL);

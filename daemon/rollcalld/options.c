@@ -378,7 +378,7 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
         {"http", 0, ROLL_OPT_ANY, "ADDR:PORT", "serve Prometheus metrics (loopback only)", &out->http},
         {"curve-dir", 0, ROLL_OPT_ANY, "DIR", "keys made by rollcall keygen, for tcp (default: ROLLCALL_CURVE_DIR)",
          &out->curve_dir},
-        {"insecure", 0, ROLL_OPT_FLAG, NULL, "listen beyond loopback without keys", &out->insecure},
+        {"insecure", 0, ROLL_OPT_FLAG, NULL, "no keys for tcp, beyond loopback either", &out->insecure},
         {"detach", 0, ROLL_OPT_FLAG, NULL, "go to the background once ready", &out->detach},
         {"no-supervise", 0, ROLL_OPT_FLAG, NULL, "be one process, which nobody starts again when it dies",
          &out->no_supervise},

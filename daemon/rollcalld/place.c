@@ -132,14 +132,17 @@ void roll_place_remove(const char *dir)
         return;
     }
     struct dirent *entry;
+    bool cookie = false; /* it is the user's, and other daemons may live by it */
     while ((entry = readdir(d)) != NULL) {
         struct stat st;
-        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode)) {
+        if (strcmp(entry->d_name, "cookie") == 0) {
+            cookie = true;
+        } else if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode)) {
             unlinkat(dirfd(d), entry->d_name, 0);
         }
     }
     closedir(d);
-    if (rmdir(dir) != 0 && errno != ENOENT) {
+    if (!cookie && rmdir(dir) != 0 && errno != ENOENT) {
         roll_log(ROLL_LOG_WARNING, "%s is not removed: %s", dir, strerror(errno));
     }
 }

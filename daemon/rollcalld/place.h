@@ -17,7 +17,7 @@ int roll_place_lock_root(const char *dir, int *fd);
 int roll_place_endpoint(const char *dir, const char *endpoint);
 /* Removes endpoint, socket and lock. */
 void roll_place_leave_root(const char *dir, int *fd);
-/* Removes every plain file and socket in DIR, and DIR when it is empty then. */
+/* Removes every plain file and socket in DIR but the cookie (curve.h), and DIR when it is empty then. */
 void roll_place_remove(const char *dir);
 
 /*

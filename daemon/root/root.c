@@ -54,6 +54,10 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
         bad_frame(root, from, err, now);
         return;
     }
+    if (frame.head.type != ROLL_FRAME_QUERY && (from->role.denied & ROLL_DENY_REPORT)) {
+        bad_frame(root, from, ROLL_E_DENIED, now);
+        return;
+    }
     switch (frame.head.type) {
     case ROLL_FRAME_HELLO:
         roll_peers_hello(root, from, &frame, now);
@@ -89,6 +93,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
 /* Takes what waits on one socket, until it is BATCH frames or more. Returns how many. */
 static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
 {
+    bool keyed = socket == root->socket[1]; /* of which libzmq knows who sends */
     uint64_t now = roll_mono_ns();
     int n = 0;
     while (n < BATCH) {
@@ -113,6 +118,9 @@ static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
             more = zmq_msg_more(&body);
             n++;
             roll_guard_took(guard, &body);
+            if (keyed && part == 0) {
+                roll_role_of(&body, &from.role);
+            }
             if (part++ < ROLL_NET_PARTS) {
                 handle(root, &from, zmq_msg_data(&body), zmq_msg_size(&body), now);
             }
@@ -265,6 +273,7 @@ bool roll_root_run(roll_root_t *root)
         roll_push_verdicts(root);
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
+            roll_log_tick(false);
             look_for_endless(root, guard, n / 2, behind);
             roll_peers_look_after(root, now);
             roll_stacks_tick(root, now);
@@ -313,7 +322,7 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
     for (unsigned i = 0; i < root->o.listens; i++) {
         const char *endpoint = root->o.listen[i];
         void *socket = root->socket[root->o.keys && roll_net_takes_keys(endpoint)];
-        if (roll_net_bind(socket, endpoint) != 0) {
+        if (roll_net_bind(socket, endpoint, root->o.beyond) != 0) {
             int e = errno;
             snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
             return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);

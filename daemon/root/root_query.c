@@ -302,6 +302,23 @@ static const struct {
     {"stacks", roll_stacks_query, false},
 };
 
+/* Whether a query changes what the job or the daemon does, or stops a rank for a moment. */
+static bool switches(const char *op, const json_t *query)
+{
+    const char *action = json_string_value(json_object_get(query, "action"));
+    return strcmp(op, "policy") == 0 || (strcmp(op, "remedy") == 0 && !(action && strcmp(action, "list") == 0)) ||
+           (strcmp(op, "stacks") == 0 && !json_object_get(query, "id")) ||
+           (strcmp(op, "drain") == 0 && json_is_true(json_object_get(query, "final")));
+}
+
+static const char *denied(const struct roll_address *from, const char *op, const json_t *query)
+{
+    return from->role.denied & ROLL_DENY_ASK ? "this key may not ask: it needs the role viewer or operator"
+           : from->role.denied & ROLL_DENY_SWITCH && switches(op, query)
+               ? "this key may ask, and not switch: that needs the role operator"
+               : NULL;
+}
+
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
 {
     json_t *query = roll_net_json(frame);
@@ -310,6 +327,8 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
     bool later = false;
     if (!op) {
         answer = error("a query is a JSON object with the member op");
+    } else if (denied(from, op, query)) {
+        answer = error(denied(from, op, query));
     } else if (strcmp(op, "subscribe") == 0) {
         answer = subscribe(root, from, query);
     } else if (strcmp(op, "runs") == 0) {

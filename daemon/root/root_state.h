@@ -15,6 +15,7 @@
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "daemon/wire/guard.h"
+#include "daemon/wire/role.h"
 #include "trace/control.h"
 
 #include <jansson.h>
@@ -30,6 +31,7 @@ struct roll_address {
     void *socket;
     size_t bytes;
     uint8_t id[ROLL_ID_BYTES];
+    struct roll_role role; /* of the key, where there are keys */
 };
 
 /* What was switched on one level of a run: the job, a group or a layer. */
@@ -170,6 +172,8 @@ struct roll_root {
 
 /* root_peers.c */
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now);
+/* Whether the key of a sender may report of this host. */
+bool roll_peers_may_report(const struct roll_address *from, const char *host);
 /* Takes a numbered frame of an agent; raw: its bytes. */
 void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame,
                       const void *raw, size_t bytes, uint64_t now);

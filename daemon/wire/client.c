@@ -232,13 +232,13 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
                       size_t why_size)
 {
     struct roll_curve_keys keys;
-    bool secure = curve_dir && curve_dir[0] && roll_net_takes_keys(client->endpoint);
+    bool secure = false;
     if (!roll_net_endpoint_ok(client->endpoint)) {
         snprintf(why, why_size, "'%s' is not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH",
                  client->endpoint);
         return ROLL_E_ARG;
     }
-    int err = secure ? roll_curve_load(curve_dir, false, &keys, why, why_size) : 0;
+    int err = roll_curve_for(client->endpoint, curve_dir, &keys, &secure, why, why_size);
     if (err) {
         return ROLL_E_DENIED;
     }

@@ -96,7 +96,8 @@ unsigned roll_guard_look(struct roll_guard *guard)
         if (!received(c, &bytes)) {
             drop(guard, c);
         } else if (c->suspect && bytes - c->base > ROLL_GUARD_BYTES) {
-            /* Reset, when libzmq closes it: a peer that is in the middle of sending would not hear of less for minutes. */
+            /* Reset, when libzmq closes it: a peer that is in the middle of sending would not hear of less for minutes.
+             */
             setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
             shutdown(c->fd, SHUT_RDWR);
             drop(guard, c);

@@ -16,6 +16,7 @@
 
 #define QUEUE_FRAMES   512 /* per connection and direction: with frames of at most 64 KiB, 32 MiB at the very worst */
 #define JSON_MAX_BYTES (1u << 20)
+#define HOST_CHARS     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%*"
 #define GIVE_UP_MS     4000 /* less than the 10 s for which patience stands still: a connection is made anew in time */
 
 static bool starts(const char *text, const char *prefix)
@@ -32,7 +33,8 @@ bool roll_net_endpoint_ok(const char *endpoint)
         return false;
     }
     const char *colon = strrchr(endpoint + 6, ':');
-    if (!colon || colon == endpoint + 6 || colon[1] == '\0') {
+    if (!colon || colon == endpoint + 6 || colon[1] == '\0' ||
+        strspn(endpoint + 6, HOST_CHARS) < (size_t)(colon - endpoint - 6)) {
         return false;
     }
     const char *port = colon + 1;
@@ -120,11 +122,21 @@ void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const c
     return socket;
 }
 
-int roll_net_bind(void *socket, const char *endpoint)
+int roll_net_bind(void *socket, const char *endpoint, bool beyond)
 {
+    char bound[256] = "";
+    size_t size = sizeof(bound);
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
-    return zmq_bind(socket, endpoint);
+    if (zmq_bind(socket, endpoint) != 0) {
+        return -1;
+    }
+    if (!beyond && (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) != 0 || roll_net_beyond_loopback(bound))) {
+        zmq_unbind(socket, bound);
+        errno = EPERM;
+        return -1;
+    }
+    return 0;
 }
 
 /* monitor */

@@ -24,13 +24,15 @@ bool roll_net_beyond_loopback(const char *endpoint);
 /* Whether CURVE is used on this endpoint when there are keys: on every tcp endpoint. ipc and inproc stay on this host.
  */
 bool roll_net_takes_keys(const char *endpoint);
-/* Whether this endpoint has a form that we can bind or connect: tcp://HOST:PORT, ipc://PATH, inproc://NAME. */
+/* Whether this endpoint has a form that we can bind or connect: tcp://HOST:PORT, ipc://PATH, inproc://NAME. One
+ * address: no list of several, and no source address before it. */
 bool roll_net_endpoint_ok(const char *endpoint);
 
 /* A ROUTER (root) with all options set, not yet bound; keys (borrowed) may be NULL. NULL on error, errno set. */
 void *roll_net_router(void *context, const struct roll_curve_keys *keys);
-/* zmq_bind, IPv6 where the endpoint asks for it. 0, or -1 and errno. */
-int roll_net_bind(void *socket, const char *endpoint);
+/* zmq_bind, IPv6 where the endpoint asks for it. beyond: whether it may be reached from other hosts, which is judged by
+ * what was bound, whatever the endpoint looks like. 0, or -1 and errno, EPERM where it may not. */
+int roll_net_bind(void *socket, const char *endpoint, bool beyond);
 /* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: how long close waits for
  * frames to be sent. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);

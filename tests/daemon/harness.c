@@ -55,7 +55,7 @@ int harness_set_up(void **state)
     used = 0;
     harness_supervised = false;
     strcpy(dir, "/tmp/rollcall-test-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    return mkdtemp(dir) && setenv("ROLLCALL_COOKIE", harness_path("cookie"), 1) == 0 ? 0 : -1;
 }
 
 int harness_tear_down(void **state)

@@ -55,7 +55,7 @@ static void kill_worker(pid_t supervisor, const char *what)
 static void test_a_root_and_an_agent_that_are_killed_go_on(void **state)
 {
     (void)state;
-    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*");
     pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", endpoint);
     assert_true(root > 0 && agent > 0);
     roll_client_t *client = harness_client(endpoint);
