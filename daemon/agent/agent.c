@@ -69,27 +69,12 @@ void roll_agent_unlock(const char *dir, int *fd)
 
 /* loop */
 
-/* Of a rank whose ring has been cut nothing more is known: not that it has ended, nor that it is silent. */
-static void tell_cut(struct roll_agent *a, const struct roll_agent_ring *ring)
-{
-    struct roll_frame_status status = ring->status;
-    struct roll_frame_sight sight = {.heard = 0};
-    uint64_t seq;
-    if (status.proc_state != 0) { /* else the root knows nothing of it */
-        status.losses[ROLL_LOSS_CORRUPT]++;
-        (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = ring->epoch}, &status,
-                              sizeof(status), &seq);
-    }
-    (void)roll_agent_send(a, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->epoch}, &sight,
-                          sizeof(sight), &seq);
-}
-
 static int64_t pump(struct roll_agent *a, uint64_t now, bool beat)
 {
     struct roll_agent_out out = {roll_agent_send, a, a->buffer};
     int64_t total = 0;
     bool drained = true;
-    roll_agent_leave_cut(a, tell_cut);
+    roll_agent_leave_cut(a);
     roll_agent_look(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];
@@ -223,7 +208,7 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     a->soon = a->soon || items[1].revents || items[3].revents || items[4].revents; /* a look takes who has ended */
-    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent")) {
+    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent", NULL)) {
         roll_agent_hello(a, now);
     }
     if (waits || !listens || items[0].revents) {
@@ -394,7 +379,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     }
     a->socket_fd = roll_net_fd(a->socket);
     a->monitor_fd = roll_net_fd(a->monitor);
-    (void)roll_net_monitor_read(a->monitor, "agent"); /* its descriptor tells of what follows a first look */
+    (void)roll_net_monitor_read(a->monitor, "agent", NULL); /* its descriptor tells of what follows a first look */
     a->start_ns = a->live_ns = roll_mono_ns();
     a->digests = roll_agent_digests_new(roll_agent_send, a);
     a->unseen = roll_unseen_new(o->dir, a->host);

@@ -10,7 +10,6 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/guard.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 #include "trace/pystacks.h"
@@ -119,6 +118,7 @@ void roll_agent_scan(struct roll_agent *a, uint64_t now)
 {
     a->rescan = false;
     a->rescan_ns = now;
+    roll_log_tick(false);
     DIR *d = opendir(a->o->dir);
     if (!d) {
         return;
@@ -180,25 +180,11 @@ static void drop_ring(struct roll_agent *a, size_t i)
     leave_ring(a, i);
 }
 
-void roll_agent_leave_cut(struct roll_agent *a, void (*tell)(struct roll_agent *, const struct roll_agent_ring *))
+void roll_agent_leave_bad(struct roll_agent *a, size_t i)
 {
-    uint64_t cuts = roll_guard_cuts();
-    if (cuts == a->cuts) {
-        return;
-    }
-    a->cuts = cuts;
-    for (size_t i = a->used; i-- > 0;) {
-        const struct roll_agent_ring *ring = a->rings[i];
-        if (!roll_guard_was_cut(ring->map.header, ring->map.bytes)) {
-            continue;
-        }
-        roll_log(ROLL_LOG_WARNING, "agent: %s: the file has been cut; its rank is not seen any more", ring->path);
-        if (a->welcomed && ring->link == ROLL_LINK_LIVE) {
-            tell(a, ring);
-        }
-        remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino});
-        leave_ring(a, i);
-    }
+    const struct roll_agent_ring *ring = a->rings[i];
+    remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino});
+    leave_ring(a, i);
 }
 
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)

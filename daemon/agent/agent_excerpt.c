@@ -17,6 +17,7 @@
 
 #define WANTS 65536u /* that an EXCERPT may have */
 #define TURNS 64     /* batches of an excerpt that one look sends of one ring */
+#define SPARE 8u     /* one part in so many of a ring is written over before its oldest records can be read */
 
 void roll_agent_excerpt_end(struct folded *f)
 {
@@ -101,9 +102,9 @@ static int find_begin(struct roll_agent_digests *d, struct folded *f)
     if (!want) {
         return ROLL_E_NOMEM;
     }
-    uint64_t head = roll_agent_ring_head(copy), slots = copy->map.mask + 1;
+    uint64_t head = roll_agent_ring_head(copy), slots = copy->map.mask + 1, usable = slots - slots / SPARE;
     struct roll_excerpt_records records = {
-        .from = copy, .record = record_of, .next = f->next, .oldest = head > slots ? head - slots : 0};
+        .from = copy, .record = record_of, .next = f->next, .oldest = head > usable ? head - usable : 0};
     if (run->ask.most != 0 && records.next > run->ask.most && records.oldest < records.next - run->ask.most) {
         records.oldest = records.next - run->ask.most;
     }

@@ -9,6 +9,7 @@
 #include "daemon/agent/agent_source.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/proc.h"
+#include "daemon/feed/feed.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -113,6 +114,15 @@ static int open_process(uint32_t pid)
     return fd;
 }
 
+/* A job's name becomes a part of file names here (control page, trace): whoever wrote the ring has cleaned it, as
+ * roll_ident_read does, or is not to be believed. */
+static bool job_is_clean(const char *job)
+{
+    char clean[ROLL_NAME_BYTES];
+    roll_feed_clean_job(job, clean);
+    return strncmp(job, clean, ROLL_NAME_BYTES) == 0;
+}
+
 int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
 {
     struct roll_agent_ring *ring = calloc(1, sizeof(*ring));
@@ -124,6 +134,9 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
     snprintf(ring->path, sizeof(ring->path), "%s", path);
     int err = roll_ring_open(path, true, &ring->map);
     struct stat st;
+    if (!err && !job_is_clean(ring->map.header->job)) {
+        err = ROLL_E_CORRUPT;
+    }
     if (!err) {
         ring->pending = malloc(ROLL_PENDING_MAX * sizeof(*ring->pending));
         err = ring->pending ? 0 : ROLL_E_NOMEM;

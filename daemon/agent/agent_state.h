@@ -75,12 +75,15 @@ void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the r
 
 /* agent_dir.c */
 void roll_agent_scan(struct roll_agent *a, uint64_t now); /* opens the rings that are new in the directory */
-/* Leaves the rings whose files have been cut, and tells of each for which the root waits. */
-void roll_agent_leave_cut(struct roll_agent *a, void (*tell)(struct roll_agent *, const struct roll_agent_ring *));
+/* Ring i is left, its file stays, and is not opened again. */
+void roll_agent_leave_bad(struct roll_agent *a, size_t i);
 /* Looks at all ranks of the node at one moment: which live, and how far each ring has come. */
 void roll_agent_look(struct roll_agent *a, uint64_t now);
 /* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
  * as evidence. leaving: the agent ends, and waits for no launcher. */
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);
+
+/* agent_cut.c */
+void roll_agent_leave_cut(struct roll_agent *a); /* leaves the rings whose files have been cut while they were read */
 
 #endif

@@ -1,9 +1,14 @@
 /*
  * log.c: log lines, each one write(2), so that lines of several threads and processes do not mix. syslog was rejected:
  * the person who starts a job looks at its standard error.
+ *
+ * The whole line is cleaned, and not each name that goes into one: so no caller can forget it.
  */
 #include "daemon/base/log.h"
 
+#include "daemon/base/clock.h"
+
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,8 +16,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LINE_BYTES 1024
+#define KINDS      64 /* that are counted at a time; of more, the one that began first is told and forgotten */
+
 static _Atomic int log_level = ROLL_LOG_INFO;
 static _Atomic unsigned log_troubles;
+
+struct kind {
+    uint64_t key; /* 0 = free */
+    uint64_t begin_ns;
+    uint64_t lines;
+    char last[160]; /* of what was left out */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kind kinds[KINDS];
 
 void roll_log_init(bool quiet)
 {
@@ -25,6 +43,113 @@ unsigned roll_log_troubles(void)
     return atomic_load(&log_troubles);
 }
 
+/* text */
+
+/* How many bytes at `s` are one character that may be shown: 0 = none. C1 controls, which some terminals obey, are
+ * none.
+ */
+static size_t shown(const unsigned char *s)
+{
+    if (s[0] < 0x80) {
+        return s[0] >= 0x20 && s[0] != 0x7f;
+    }
+    size_t n = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool control = n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+    bool overlong = (n == 3 && s[0] == 0xe0 && s[1] < 0xa0) || (n == 4 && s[0] == 0xf0 && s[1] < 0x90);
+    bool turns = n == 3 && s[0] == 0xe2 &&
+                 ((s[1] == 0x80 && s[2] >= 0xa8 && s[2] <= 0xae) ||
+                  (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9)); /* line ends, direction */
+    return control || overlong || turns ? 0 : n;
+}
+
+void roll_log_clean(const char *text, char *out, size_t size)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t used = 0;
+    while (*s && used + 5 < size) {
+        size_t n = shown(s);
+        if (n > 0) {
+            memcpy(out + used, s, n);
+        } else {
+            snprintf(out + used, 5, "\\x%02x", *s);
+        }
+        used += n ? n : 4;
+        s += n ? n : 1;
+    }
+    out[used] = '\0';
+}
+
+static void write_line(const char *text)
+{
+    char line[LINE_BYTES + 16];
+    int n = snprintf(line, sizeof(line), "rollcalld: %s\n", text);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) {
+        return; /* standard error cannot be written, and there is no other place to say so */
+    }
+}
+
+/* kinds */
+
+static uint64_t hash(const void *data, size_t bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const unsigned char *p = data; bytes > 0; bytes--) {
+        h = (h ^ *p++) * 0x100000001b3u;
+    }
+    return h ? h : 1;
+}
+
+/* Tells what was left out of a kind, and frees it. */
+static void finish(struct kind *k)
+{
+    if (k->lines > ROLL_LOG_KIND_LINES) {
+        char text[LINE_BYTES];
+        snprintf(text, sizeof(text), "%llu more like this one: %s",
+                 (unsigned long long)(k->lines - ROLL_LOG_KIND_LINES), k->last);
+        write_line(text);
+    }
+    k->key = 0;
+}
+
+static struct kind *kind_of(uint64_t key, uint64_t now)
+{
+    struct kind *oldest = &kinds[0], *unused = NULL;
+    for (size_t i = 0; i < KINDS; i++) {
+        struct kind *k = &kinds[i];
+        if (k->key && now - k->begin_ns >= ROLL_LOG_KIND_NS) {
+            finish(k);
+        }
+        if (k->key == key) {
+            return k;
+        }
+        unused = k->key == 0 ? k : unused;
+        oldest = k->begin_ns < oldest->begin_ns ? k : oldest;
+    }
+    if (!unused) {
+        finish(oldest);
+        unused = oldest;
+    }
+    *unused = (struct kind){.key = key, .begin_ns = now};
+    return unused;
+}
+
+void roll_log_tick(bool all)
+{
+    uint64_t now = roll_mono_ns();
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < KINDS; i++) {
+        if (kinds[i].key && (all || now - kinds[i].begin_ns >= ROLL_LOG_KIND_NS)) {
+            finish(&kinds[i]);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void roll_log(enum roll_log_level level, const char *format, ...)
 {
     if (level <= ROLL_LOG_WARNING) {
@@ -33,15 +158,20 @@ void roll_log(enum roll_log_level level, const char *format, ...)
     if ((int)level > atomic_load(&log_level)) {
         return;
     }
-    char line[1024];
-    int n = snprintf(line, sizeof(line), "rollcalld: ");
+    char line[LINE_BYTES], text[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    size_t length = strlen(line);
-    line[length++] = '\n';
-    if (write(STDERR_FILENO, line, length) < 0) {
-        return; /* standard error cannot be written, and there is no other place to say so */
+    roll_log_clean(line, text, sizeof(text));
+    bool by_format = level <= ROLL_LOG_WARNING;
+    uint64_t key = by_format ? hash(&format, sizeof(format)) : hash(text, strlen(text));
+    pthread_mutex_lock(&lock);
+    struct kind *k = kind_of(key, roll_mono_ns());
+    if (++k->lines <= ROLL_LOG_KIND_LINES) {
+        write_line(text);
+    } else {
+        snprintf(k->last, sizeof(k->last), "%s", text);
     }
+    pthread_mutex_unlock(&lock);
 }

@@ -7,9 +7,29 @@
 
 int cmd_keygen(const struct roll_command *self, int argc, char **argv);
 
+static int add_client(const char *dir, const char *name, const char *role, const char *host)
+{
+    char why[512] = "";
+    int err = roll_curve_keygen_client(dir, name, role, host, why, sizeof(why));
+    if (err != 0) {
+        roll_say("%s", why[0] != '\0' ? why : roll_strerror(err));
+        return err == ROLL_E_ARG ? ROLL_EXIT_USAGE : ROLL_EXIT_UNREACHABLE;
+    }
+    printf("client %s may be a %s%s%s\n"
+           "  give it the folder %s/%s (mode 0700), as its ROLLCALL_CURVE_DIR; the list is %s/allowed/%s.pub\n",
+           name, role, host != NULL ? " of host " : "", host != NULL ? host : "", dir, name, dir, name);
+    return ROLL_EXIT_CLEAN;
+}
+
 int cmd_keygen(const struct roll_command *self, int argc, char **argv)
 {
-    const struct roll_option options[] = {{0}};
+    const char *role = NULL, *name = NULL, *host = NULL;
+    const struct roll_option options[] = {
+        {"role", 0, ROLL_OPT_TEXT, "ROLES", "add a client: node, viewer, operator, or several with commas", &role},
+        {"name", 0, ROLL_OPT_TEXT, "NAME", "with --role: its name, and that of its folder in DIRECTORY", &name},
+        {"host", 0, ROLL_OPT_TEXT, "HOST", "with --role node: it may report of this host only", &host},
+        {0},
+    };
     char why[512] = "";
     int code;
     int first = roll_options_read(self, options, false, argc, argv, &code);
@@ -19,6 +39,12 @@ int cmd_keygen(const struct roll_command *self, int argc, char **argv)
     if (argc - first != 1) {
         return roll_usage(self, argc == first ? "name the directory for the keys" : "one directory at a time");
     }
+    if ((role == NULL) != (name == NULL) || (host != NULL && role == NULL)) {
+        return roll_usage(self, "--role and --name go together, and --host with them");
+    }
+    if (role != NULL) {
+        return add_client(argv[first], name, role, host);
+    }
     int err = roll_curve_keygen(argv[first], why, sizeof(why));
     if (err != 0) {
         roll_say("%s", why[0] != '\0' ? why : roll_strerror(err));
@@ -27,7 +53,7 @@ int cmd_keygen(const struct roll_command *self, int argc, char **argv)
     printf("keys made in %s\n"
            "  root:   rollcalld --listen tcp://ADDRESS:PORT --curve-dir %s   (needs server.key, server.pub, allowed/)\n"
            "  nodes:  ROLLCALL_CURVE_DIR=...   with a copy of client.key, client.pub and server.pub\n"
-           "  allow another client by putting its public key into allowed/NAME.pub\n",
-           argv[first], argv[first]);
+           "  the client may do everything; one that may less: rollcall keygen --role node --name NAME %s\n",
+           argv[first], argv[first], argv[first]);
     return ROLL_EXIT_CLEAN;
 }

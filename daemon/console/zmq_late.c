@@ -29,10 +29,13 @@
     ROW(void *, NULL, zmq_ctx_new, (void), ())                                                                         \
     ROW(int, -1, zmq_ctx_term, (void *context), (context))                                                             \
     ROW(int, -1, zmq_curve_keypair, (char *public_key, char *secret_key), (public_key, secret_key))                    \
+    ROW(int, -1, zmq_curve_public, (char *public_key, const char *secret_key), (public_key, secret_key))               \
     ROW(int, -1, zmq_getsockopt, (void *s, int option, void *value, size_t *size), (s, option, value, size))           \
     ROW(int, 0, zmq_has, (const char *capability), (capability))                                                       \
     ROW(int, -1, zmq_msg_close, (zmq_msg_t * msg), (msg))                                                              \
     ROW(void *, NULL, zmq_msg_data, (zmq_msg_t * msg), (msg))                                                          \
+    ROW(int, -1, zmq_msg_get, (const zmq_msg_t *msg, int property), (msg, property))                                   \
+    ROW(const char *, NULL, zmq_msg_gets, (const zmq_msg_t *msg, const char *property), (msg, property))               \
     ROW(int, -1, zmq_msg_init, (zmq_msg_t * msg), (msg))                                                               \
     ROW(int, -1, zmq_msg_init_size, (zmq_msg_t * msg, size_t size), (msg, size))                                       \
     ROW(int, 0, zmq_msg_more, (const zmq_msg_t *msg), (msg))                                                           \
@@ -47,6 +50,7 @@
     ROW(void *, NULL, zmq_socket, (void *context, int type), (context, type))                                          \
     ROW(int, -1, zmq_socket_monitor, (void *s, const char *endpoint, int events), (s, endpoint, events))               \
     ROW(const char *, "libzmq is not there", zmq_strerror, (int number), (number))                                     \
+    ROW(int, -1, zmq_unbind, (void *s, const char *endpoint), (s, endpoint))                                           \
     ROW(uint8_t *, NULL, zmq_z85_decode, (uint8_t * to, const char *from), (to, from))                                 \
     ROW(char *, NULL, zmq_z85_encode, (char *to, const uint8_t *from, size_t size), (to, from, size))
 

@@ -107,6 +107,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         free(s->log);
+        free(s->thread);
         free(s->brief);
         free(s->touched);
         free(s->member);

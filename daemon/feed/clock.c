@@ -76,9 +76,12 @@ static uint64_t still_tick(const struct roll_feed_clock *clock)
     return eighth > TICK_STILL_NS ? TICK_STILL_NS : eighth < TICK_QUIET_NS ? TICK_QUIET_NS : eighth;
 }
 
-bool roll_feed_clock_is_due(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live)
+uint64_t roll_feed_clock_wait_ns(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live)
 {
-    uint64_t quiet = mono_ns - clock->input_ns, every = TICK_NS;
+    uint64_t quiet = mono_ns - clock->input_ns, passed = mono_ns - clock->tick_ns, every = TICK_NS;
+    if (clock->stands_still) {
+        return UINT64_MAX;
+    }
     if (clock->dirty) {
         every = TICK_SOON_NS;
     } else if (quiet > OVER_NS && !live) {
@@ -88,7 +91,12 @@ bool roll_feed_clock_is_due(const struct roll_feed_clock *clock, uint64_t mono_n
     } else if (quiet > QUIET_NS) {
         every = TICK_QUIET_NS;
     }
-    return !clock->stands_still && mono_ns - clock->tick_ns >= every;
+    return passed < every ? every - passed : 0;
+}
+
+bool roll_feed_clock_is_due(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live)
+{
+    return roll_feed_clock_wait_ns(clock, mono_ns, live) == 0;
 }
 
 void roll_feed_clock_pass(struct roll_feed_clock *clock, uint64_t mono_ns, uint64_t real_ns,

@@ -107,6 +107,7 @@ static void write_losses(const struct writer *w, const struct family *family)
 static const struct family families[] = {
     {"build_info", "Version of the daemon; always 1.", false, write_build, 0},
     {"start_time_seconds", "Unix time when the daemon started.", false, write_time, MEMBER(start_time_seconds)},
+    {"daemon_deaths", "Processes of this daemon that died and were started again.", true, write_count, MEMBER(deaths)},
     {"verdicts", "Verdicts given, by code and certainty; all but notes are findings.", true, write_verdicts, 0},
     {"findings", "Findings of the runs watched now that stand: not withdrawn, and replaced by none.", false,
      write_count, MEMBER(findings)},

@@ -36,6 +36,7 @@ struct roll_metrics_snapshot {
     uint64_t bytes;                     /* bytes received from agents */
     double engine_seconds;              /* time spent in the engine */
     double start_time_seconds;          /* Unix time when the daemon started */
+    uint64_t deaths;                    /* processes of the daemon that died and were replaced */
 };
 
 /* Adds `n` verdicts of a code and certainty to a snapshot. LIMIT when the list is full. Pure. */

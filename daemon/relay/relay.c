@@ -43,6 +43,18 @@ static void wait_for_work(struct roll_relay *r)
     zmq_poll(items, n, room ? POLL_MS : PAUSE_MS);
 }
 
+/* Only when nothing waits in the sockets (nothing was taken in this turn, which has room above): see guard.h. */
+static void look_for_endless(struct roll_relay *r, int taken)
+{
+    for (int i = 0; i < ROLL_RELAY_SOCKETS && taken == 0 && roll_relay_has_room(r); i++) {
+        unsigned closed = roll_guard_look(&r->guard[i]);
+        if (closed > 0) {
+            roll_log(ROLL_LOG_WARNING, "relay: %u connection%s closed: a message without end", closed,
+                     closed == 1 ? " is" : "s are");
+        }
+    }
+}
+
 void roll_relay_run(roll_relay_t *r)
 {
     uint64_t stop_ns = 0, looked_ns = 0;
@@ -50,20 +62,22 @@ void roll_relay_run(roll_relay_t *r)
     for (;;) {
         wait_for_work(r);
         uint64_t now = roll_mono_ns();
-        if (roll_net_monitor_read(r->above_monitor, "relay")) {
+        if (roll_net_monitor_read(r->above_monitor, "relay", NULL)) {
             roll_relay_hello(r, now);
         }
         roll_relay_hear_above(r, now);
         int taken = 0;
         for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
             if (r->below[i]) {
-                roll_net_monitor_read(r->below_monitor[i], "relay");
-                taken += roll_relay_hear_below(r, r->below[i], now);
+                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i]);
+                taken += roll_relay_hear_below(r, i, now);
             }
         }
         roll_relay_tell_above(r, now);
         if (now - looked_ns > 100 * ROLL_MS) {
             looked_ns = now;
+            roll_log_tick(false);
+            look_for_endless(r, taken);
             roll_relay_look_after(r, now);
         }
         if (atomic_load(r->o.stop) && stop_ns == 0) {
@@ -118,9 +132,12 @@ static int bind_one(struct roll_relay *r, unsigned i, char *why, size_t why_size
         snprintf(why, why_size, "cannot make a socket: %s", zmq_strerror(errno));
         return ROLL_E_IO;
     }
-    if (roll_net_bind(r->below[curve], endpoint) != 0) {
+    if (roll_net_bind(r->below[curve], endpoint, r->o.beyond) != 0) {
         int e = errno;
-        snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
+        snprintf(why, why_size, "cannot listen on %s: %s", endpoint,
+                 e == EPERM ? "it reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR "
+                              "(or --insecure)"
+                            : zmq_strerror(e));
         return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);
     }
     size_t size = sizeof(r->endpoint[i]);
@@ -182,6 +199,7 @@ void roll_relay_destroy(roll_relay_t **relay)
     close_socket(&r->above, &r->above_monitor);
     for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
         close_socket(&r->below[i], &r->below_monitor[i]);
+        roll_guard_fini(&r->guard[i]);
     }
     roll_relay_below_fini(r);
     roll_digest_fini(&r->came);

@@ -17,6 +17,7 @@ struct roll_relay_options {
     const char *listen[ROLL_RELAY_LISTEN_MAX]; /* endpoints for the agents, `listens` of them; borrowed */
     unsigned listens;
     const char *above;                         /* endpoint of the root, or of a relay; borrowed */
+    bool beyond;                               /* endpoints in `listen` may be reached from other hosts */
     const struct roll_curve_keys *server_keys; /* for tcp endpoints in `listen`; borrowed; NULL = none */
     const struct roll_curve_keys *client_keys; /* for `above`; borrowed; NULL = none */
     const _Atomic bool *stop;                  /* set from outside: finish in good order */

@@ -102,10 +102,15 @@ static struct relay_child *add_child(struct roll_relay *r, void *socket, const v
 }
 
 static void hello(struct roll_relay *r, void *socket, const void *id, size_t bytes, const struct roll_frame *frame,
-                  uint64_t now)
+                  const struct roll_role *role, uint64_t now)
 {
     json_t *json = roll_net_json(frame);
     const char *host = json ? json_string_value(json_object_get(json, "host")) : NULL;
+    if (role->host[0] && strcmp(role->host, host ? host : "?") != 0) {
+        roll_relay_refuse(r, child_of(r, socket, id, bytes), "its key is that of another host");
+        json_decref(json);
+        return;
+    }
     const char *dir = json ? json_string_value(json_object_get(json, "dir")) : NULL;
     const char *program = json ? json_string_value(json_object_get(json, "agent")) : NULL;
     struct relay_child *child = child_of(r, socket, id, bytes);
@@ -308,8 +313,16 @@ static void refer(const struct roll_relay *r, void *socket, const void *id, size
     json_decref(json);
 }
 
+/* Whether the key of the sender may send this frame: none of an agent without the role, and none under the name of a
+ * child on another host, which libzmq gives to whoever comes with it last. */
+static bool may_send(const struct roll_role *role, const struct relay_child *child, uint16_t type)
+{
+    bool foreign = child && child->host && role->host[0] && strcmp(role->host, child->host) != 0;
+    return type == ROLL_FRAME_QUERY || (!(role->denied & ROLL_DENY_REPORT) && !foreign);
+}
+
 static void handle(struct roll_relay *r, void *socket, const void *id, size_t id_bytes, const void *raw, size_t bytes,
-                   uint64_t now)
+                   const struct roll_role *role, uint64_t now)
 {
     struct roll_frame frame;
     int err = roll_frame_decode(raw, bytes, &frame, NULL);
@@ -317,9 +330,13 @@ static void handle(struct roll_relay *r, void *socket, const void *id, size_t id
         roll_relay_refuse(r, child_of(r, socket, id, id_bytes), roll_strerror(err));
         return;
     }
+    if (!may_send(role, role->denied || role->host[0] ? child_of(r, socket, id, id_bytes) : NULL, frame.head.type)) {
+        roll_relay_refuse(r, child_of(r, socket, id, id_bytes), "its key has not the role node, or is of another host");
+        return;
+    }
     switch (frame.head.type) {
     case ROLL_FRAME_HELLO:
-        hello(r, socket, id, id_bytes, &frame, now);
+        hello(r, socket, id, id_bytes, &frame, role, now);
         break;
     case ROLL_FRAME_QUERY:
         refer(r, socket, id, id_bytes, frame.head.seq);
@@ -349,8 +366,9 @@ static void handle(struct roll_relay *r, void *socket, const void *id, size_t id
     }
 }
 
-int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now)
+int roll_relay_hear_below(struct roll_relay *r, int which, uint64_t now)
 {
+    void *socket = r->below[which];
     int n = 0;
     for (int messages = 0; messages < MESSAGES && (!r->welcomed || roll_relay_has_room(r)); messages++) {
         uint8_t id[ROLL_RELAY_ID_BYTES];
@@ -363,6 +381,7 @@ int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now)
         size_t id_bytes = zmq_msg_size(&msg) < sizeof(id) ? zmq_msg_size(&msg) : sizeof(id);
         memcpy(id, zmq_msg_data(&msg), id_bytes);
         bool more = zmq_msg_more(&msg);
+        struct roll_role role = {.denied = 0};
         zmq_msg_close(&msg);
         for (unsigned part = 0; more; part++) {
             zmq_msg_init(&msg);
@@ -372,8 +391,12 @@ int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now)
             }
             more = zmq_msg_more(&msg);
             n++;
+            roll_guard_took(&r->guard[which], &msg);
+            if (part == 0 && which == 1) { /* the socket with keys */
+                roll_role_of(&msg, &role);
+            }
             if (part < ROLL_NET_PARTS) {
-                handle(r, socket, id, id_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg), now);
+                handle(r, socket, id, id_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg), &role, now);
             }
             zmq_msg_close(&msg);
         }

@@ -75,6 +75,7 @@ struct relay_run {
 struct roll_relay {
     struct roll_relay_options o;
     void *below[ROLL_RELAY_SOCKETS], *below_monitor[ROLL_RELAY_SOCKETS];
+    struct roll_guard guard[ROLL_RELAY_SOCKETS]; /* of `below` */
     void *above, *above_monitor;
     char endpoint[ROLL_RELAY_LISTEN_MAX][256];
     char host[ROLL_NAME_BYTES];
@@ -153,7 +154,7 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now);
 
 /* relay_below.c: the agents */
 /* Takes what waits on one socket, as far as there is room above. Returns how many frames. */
-int roll_relay_hear_below(struct roll_relay *r, void *socket, uint64_t now);
+int roll_relay_hear_below(struct roll_relay *r, int socket, uint64_t now);
 /* Takes children that say nothing for silent. */
 void roll_relay_look_after(struct roll_relay *r, uint64_t now);
 void roll_relay_below_fini(struct roll_relay *r);

@@ -11,6 +11,7 @@
 #include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"
 #include "daemon/rollcalld/place.h"
+#include "daemon/rollcalld/supervise.h"
 #include "daemon/root/root.h"
 #include "daemon/stack/helper.h"
 #include "daemon/wire/curve.h"
@@ -31,6 +32,8 @@
 
 #define INPROC      "inproc://rollcall-root"
 #define EXIT_CANNOT 3
+#define NEEDS_KEYS                                                                                                     \
+    "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR (or --insecure)"
 
 static _Atomic bool stop;
 
@@ -43,7 +46,8 @@ struct daemon {
     int agent_lock, root_lock;
     roll_root_t *root;
     roll_relay_t *relay;
-    struct roll_expected *expected; /* of --expect; NULL = none */
+    struct roll_expected *expected;   /* of --expect; NULL = none */
+    struct roll_supervised *together; /* with its predecessors and successors; NULL = not supervised */
     char ipc[4096 + 16];
     pthread_t thread;
     bool threaded;
@@ -54,19 +58,21 @@ struct daemon {
 };
 
 /* The first signal asks for an orderly exit; the second one exits at once. */
-static void on_signal(int number)
+static void on_signal(int number, siginfo_t *info, void *context)
 {
-    if (atomic_exchange(&stop, true)) {
+    (void)context;
+    atomic_store(&stop, true);
+    if (roll_supervise_insists(info->si_code <= 0 ? info->si_pid : 0)) { /* of a terminal: from nobody */
         _exit(128 + number);
     }
 }
 
 static void set_up_process(void)
 {
-    struct sigaction sa = {.sa_handler = on_signal};
+    struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGINT, &sa, NULL);
-    sa.sa_handler = SIG_IGN;
+    sa = (struct sigaction){.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
     sigaction(SIGXFSZ, &sa, NULL); /* a file that reaches its size limit is then an error of write, like a full disk */
@@ -128,6 +134,7 @@ static int take_locks(struct daemon *d)
     return 0;
 }
 
+/* Every tcp endpoint takes keys: those that were made, or the cookie, where nothing reaches beyond this host. */
 static int load_keys(struct daemon *d)
 {
     const struct roll_options *o = &d->o;
@@ -135,24 +142,18 @@ static int load_keys(struct daemon *d)
     for (unsigned i = 0; i < o->listens; i++) {
         tcp |= roll_net_takes_keys(o->listen[i]);
         if (roll_net_beyond_loopback(o->listen[i]) && !o->curve_dir && !o->insecure) {
-            snprintf(d->why, sizeof(d->why),
-                     "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR "
-                     "(or --insecure)",
-                     o->listen[i]);
+            snprintf(d->why, sizeof(d->why), NEEDS_KEYS, o->listen[i]);
             return EXIT_CANNOT;
         }
     }
-    if (!o->curve_dir) {
-        return 0;
-    }
     int err = 0;
-    if (tcp) {
-        err = roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof(d->why));
+    if (tcp && (o->curve_dir || !o->insecure)) {
+        err = o->curve_dir ? roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof(d->why))
+                           : roll_curve_cookie(&d->server_keys, d->why, sizeof(d->why));
         d->have_server_keys = !err;
     }
-    if (!err && o->connect && roll_net_takes_keys(o->connect)) {
-        err = roll_curve_load(o->curve_dir, false, &d->client_keys, d->why, sizeof(d->why));
-        d->have_client_keys = !err;
+    if (!err && o->connect) {
+        err = roll_curve_for(o->connect, o->curve_dir, &d->client_keys, &d->have_client_keys, d->why, sizeof(d->why));
     }
     return err ? EXIT_CANNOT : 0;
 }
@@ -162,6 +163,7 @@ static int make_root(struct daemon *d)
     const struct roll_options *o = &d->o;
     struct roll_root_options r = {.context = d->context,
                                   .keys = d->have_server_keys ? &d->server_keys : NULL,
+                                  .beyond = o->curve_dir || o->insecure,
                                   .policy_set = o->policy_set,
                                   .policy = o->policy,
                                   .trace_dir = o->trace,
@@ -179,6 +181,7 @@ static int make_root(struct daemon *d)
                                   .suspect_ns = o->suspect_ns,
                                   .linger_s = o->linger_s,
                                   .parent = o->parent,
+                                  .deaths = d->together ? d->together->deaths : 0,
                                   .stop = &stop};
     memcpy(r.listen, o->listen, sizeof(r.listen));
     r.listens = o->listens;
@@ -191,7 +194,7 @@ static int make_root(struct daemon *d)
         r.agent_stop = &d->agent_stop;
         r.agent_done = &d->agent_done;
     }
-    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
+    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->server_keys, &d->zap) != 0) {
         return fail(d, "the authenticator cannot be started");
     }
     return roll_root_new(&r, &d->root, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
@@ -203,11 +206,12 @@ static int make_relay(struct daemon *d)
     struct roll_relay_options r = {.context = d->context,
                                    .listens = o->listens,
                                    .above = o->connect,
+                                   .beyond = o->curve_dir || o->insecure,
                                    .server_keys = d->have_server_keys ? &d->server_keys : NULL,
                                    .client_keys = d->have_client_keys ? &d->client_keys : NULL,
                                    .stop = &stop};
     memcpy(r.listen, o->listen, o->listens * sizeof(r.listen[0]));
-    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
+    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->server_keys, &d->zap) != 0) {
         return fail(d, "the authenticator cannot be started");
     }
     return roll_relay_new(&r, &d->relay, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
@@ -261,6 +265,10 @@ static int announce(struct daemon *d)
         }
         close(d->o.ready_fd);
     }
+    for (unsigned i = 0; i < d->o.listens && d->together && (d->root || d->relay); i++) {
+        const char *bound = d->root ? roll_root_endpoint(d->root, i) : roll_relay_endpoint(d->relay, i);
+        snprintf(d->together->endpoint[i], sizeof(d->together->endpoint[i]), "%s", bound);
+    }
     return 0;
 }
 
@@ -313,6 +321,7 @@ static int run(struct daemon *d)
         return code;
     }
     roll_place_ready(0, o->dir, mode_name(d));
+    roll_supervise_ready(d->together);
     if (d->root) {
         finding = roll_root_run(d->root);
     } else if (d->relay) {
@@ -330,6 +339,7 @@ static int run(struct daemon *d)
 
 static void take_down(struct daemon *d)
 {
+    roll_log_tick(true);
     if (d->threaded) {
         atomic_store(&d->agent_stop, true);
         pthread_join(d->thread, NULL);
@@ -365,6 +375,30 @@ static bool read_expected(struct daemon *d)
     return true;
 }
 
+/* In the supervisor of a daemon in the background, whose lines go where its worker's go. */
+static void to_log(void *argument)
+{
+    struct daemon *d = argument;
+    if (d->o.detach) {
+        roll_place_to_log(d->o.dir, mode_name(d));
+    }
+}
+
+/* What a worker that is not the first one takes over: the addresses that its predecessor had bound, and that nobody
+ * waits for it any more. */
+static void take_over(struct daemon *d)
+{
+    for (unsigned i = 0; i < d->o.listens; i++) {
+        if (d->together->endpoint[i][0]) {
+            d->o.listen[i] = d->together->endpoint[i];
+        }
+    }
+    if (d->together->ready) {
+        d->o.ready_fd = -1;
+        roll_place_was_ready();
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct daemon d = {.agent_lock = -1, .root_lock = -1};
@@ -391,6 +425,16 @@ int main(int argc, char **argv)
     if (d.o.detach && roll_place_detach(d.o.ready_fd) != 0) {
         fprintf(stderr, "rollcalld: cannot go to the background: %s\n", strerror(errno));
         return EXIT_CANNOT;
+    }
+    if (!d.o.no_supervise && d.o.parent == 0) {
+        code = roll_supervise(mode_name(&d), to_log, &d, &d.together);
+        if (code >= 0) {
+            roll_expected_destroy(&d.expected);
+            return code;
+        }
+        if (d.together && d.together->deaths > 0) {
+            take_over(&d);
+        }
     }
     code = run(&d);
     if (code == EXIT_CANNOT && d.why[0]) {

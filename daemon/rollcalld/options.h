@@ -20,7 +20,7 @@ struct roll_options {
     const char *trace, *json, *http, *curve_dir;
     const char *expect;                                /* a file of `rollcall rehearse --save`; NULL = none */
     uint64_t trace_segment, trace_limit, trace_age_ns; /* 0 = default, none, never */
-    bool insecure, detach, if_none, own_dir;
+    bool insecure, detach, if_none, own_dir, no_supervise;
     unsigned linger_s;
     pid_t parent; /* 0 = none */
     int ready_fd; /* -1 = none */

@@ -4,6 +4,7 @@
  */
 #include "daemon/rollcalld/place.h"
 
+#include "daemon/base/dir.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
@@ -23,25 +24,20 @@ static int ready_pipe = -1;
 
 int roll_place_dir(char *dir, size_t size, char *why, size_t why_size)
 {
-    char real[PATH_MAX];
-    struct stat st;
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
-        snprintf(why, why_size, "directory %s: %s", dir, strerror(errno));
-        return errno == EACCES || errno == EPERM || errno == EROFS ? ROLL_E_DENIED : ROLL_E_IO;
+    char real[PATH_MAX], reason[PATH_MAX + 128];
+    struct stat opened, named;
+    int fd = -1;
+    int err = roll_dir_open(dir, ROLL_DIR_MAKE, &fd, reason, sizeof(reason));
+    if (err) {
+        snprintf(why, why_size, "directory %s", reason);
+        return err;
     }
-    if (!realpath(dir, real) || stat(real, &st) != 0) {
-        snprintf(why, why_size, "directory %s: %s", dir, strerror(errno));
+    bool same = realpath(dir, real) && fstat(fd, &opened) == 0 && stat(real, &named) == 0 &&
+                opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+    close(fd);
+    if (!same) {
+        snprintf(why, why_size, "directory %s: it was moved while it was opened", dir);
         return ROLL_E_IO;
-    }
-    if (!S_ISDIR(st.st_mode)) {
-        snprintf(why, why_size, "%s is not a directory", dir);
-        return ROLL_E_IO;
-    }
-    if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
-        snprintf(why, why_size,
-                 "directory %s must belong to this user and be writable by nobody else; choose another with --dir",
-                 dir);
-        return ROLL_E_DENIED;
     }
     if (strlen(real) >= size) {
         snprintf(why, why_size, "directory %s: the name is too long", dir);
@@ -121,19 +117,32 @@ void roll_place_leave_root(const char *dir, int *fd)
 
 void roll_place_remove(const char *dir)
 {
-    DIR *d = opendir(dir);
+    char why[PATH_MAX + 128];
+    int fd;
+    int err = roll_dir_open(dir, 0, &fd, why, sizeof(why));
+    if (err) {
+        if (err != ROLL_E_NOTFOUND) {
+            roll_log(ROLL_LOG_WARNING, "nothing is removed: %s", why);
+        }
+        return;
+    }
+    DIR *d = fdopendir(fd);
     if (!d) {
+        close(fd);
         return;
     }
     struct dirent *entry;
+    bool cookie = false; /* it is the user's, and other daemons may live by it */
     while ((entry = readdir(d)) != NULL) {
         struct stat st;
-        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode)) {
+        if (strcmp(entry->d_name, "cookie") == 0) {
+            cookie = true;
+        } else if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode)) {
             unlinkat(dirfd(d), entry->d_name, 0);
         }
     }
     closedir(d);
-    if (rmdir(dir) != 0 && errno != ENOENT) {
+    if (!cookie && rmdir(dir) != 0 && errno != ENOENT) {
         roll_log(ROLL_LOG_WARNING, "%s is not removed: %s", dir, strerror(errno));
     }
 }
@@ -187,18 +196,28 @@ int roll_place_detach(int keep_fd)
     return 0;
 }
 
+void roll_place_to_log(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s.log", dir, name);
+    int fd = dir[0] == '\0' ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = fd >= 0 ? fd : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+void roll_place_was_ready(void)
+{
+    ready_pipe = -1;
+}
+
 void roll_place_ready(int code, const char *dir, const char *name)
 {
     if (ready_pipe < 0) {
         return;
     }
     unsigned char byte = (unsigned char)code;
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%s.log", dir, name);
-    int fd = code != 0 || dir[0] == '\0' ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    fd = fd >= 0 ? fd : open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
+    roll_place_to_log(code == 0 ? dir : "", name);
     if (write(ready_pipe, &byte, 1) != 1) {
         roll_log(ROLL_LOG_WARNING, "the process that started this daemon has ended; the daemon goes on");
     }

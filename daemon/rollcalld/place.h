@@ -17,7 +17,7 @@ int roll_place_lock_root(const char *dir, int *fd);
 int roll_place_endpoint(const char *dir, const char *endpoint);
 /* Removes endpoint, socket and lock. */
 void roll_place_leave_root(const char *dir, int *fd);
-/* Removes every plain file and socket in DIR, and DIR when it is empty then. */
+/* Removes every plain file and socket in DIR but the cookie (curve.h), and DIR when it is empty then. */
 void roll_place_remove(const char *dir);
 
 /*
@@ -27,6 +27,10 @@ void roll_place_remove(const char *dir);
 int roll_place_detach(int keep_fd);
 /* Tells the waiting parent the exit code; with 0, standard error goes to DIR/NAME.log from now on. */
 void roll_place_ready(int code, const char *dir, const char *name);
+/* From now on standard error goes to DIR/NAME.log; without a directory, nowhere. */
+void roll_place_to_log(const char *dir, const char *name);
+/* The parent has been told by a process before this one. */
+void roll_place_was_ready(void);
 /* Removes the log file of a detached daemon that had nothing to complain about. */
 void roll_place_log_done(const char *dir, const char *name);
 

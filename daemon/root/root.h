@@ -49,6 +49,8 @@ struct roll_root_options {
     bool stacks_auto;               /* take the stacks of each verdict's culprits */
     unsigned linger_s;              /* end so long after the last live rank; 0 = never */
     pid_t parent;                   /* while this process lives the linger time does not run; 0 = none */
+    bool beyond;                    /* tcp endpoints may be reached from other hosts */
+    uint64_t deaths;                /* processes of this daemon that died before this one was started */
     const _Atomic bool *stop;       /* finish in good order */
     _Atomic bool *agent_stop;       /* standalone: tells the agent thread to finish; NULL = none */
     const _Atomic bool *agent_done; /* standalone: the agent thread has finished */

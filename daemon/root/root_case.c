@@ -111,6 +111,13 @@ static void feed_made(struct roll_run *run, const struct roll_frame_head *head, 
     }
 }
 
+static void feed_ring(struct roll_run *run, const struct digested_ring *r)
+{
+    uint8_t header[ROLL_RING_HEADER_BYTES] = {0};
+    memcpy(header, r->header, r->header_bytes);
+    feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, header, sizeof(header));
+}
+
 /* What has been fed is released at once: the engine keeps it in its own way, and both together are the most that a case
  * costs. */
 static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
@@ -187,9 +194,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
     roll_feed_stamp(d->feed, roll_real_ns());
     pass_quiet(run);
     for (size_t i = 0; i < d->rings; i++) {
-        const struct digested_ring *r = &d->ring[i];
-        feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, r->header,
-                  ROLL_RING_HEADER_BYTES);
+        feed_ring(run, &d->ring[i]);
     }
     feed_staged(run, is_defs);
     feed_staged(run, is_place);
@@ -232,8 +237,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
 void roll_case_ring(struct roll_run *run, const struct digested_ring *ring)
 {
     if (run->digested->fed) { /* a rank that comes while the others are looked at: all of its ring is news */
-        feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = ring->stream}, ring->header,
-                  ROLL_RING_HEADER_BYTES);
+        feed_ring(run, ring);
     }
 }
 

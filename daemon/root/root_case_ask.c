@@ -18,12 +18,24 @@
 #include <string.h>
 
 #define WANTS         16384u     /* communicators that an EXCERPT names */
-#define CASE_RANKS    1024u      /* as many are asked all of them */
-#define CASE_RECORDS  (1u << 21) /* for all rings together, about; as many again may follow */
+#define CASE_RANKS    256u       /* as many are asked all of them */
+#define CASE_RECORDS  (1u << 20) /* that rings reach back for all together, about */
 #define HISTORY       512u       /* records of each ring that are asked for besides what is wanted, at most */
 #define HISTORY_LEAST 64u        /* the same at least, */
-#define FOLLOW_LEAST  128u       /* and of those that follow */
-#define REACH         384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
+#define FOLLOW_LEAST  64u        /* and of those that follow */
+/*
+ * So far back an excerpt may reach at any share: to a wrong call, which is told within some hundred calls; and to where
+ * ranks stand, where hosts run some steps ahead of the last one. Who is further ahead is known by its place. With those
+ * that follow, the latter fill a log of the engine of the smallest size, which of 16,384 ranks is 350 MiB.
+ */
+#define REACH       384u
+#define REACH_STAND 192u
+/*
+ * Of the share of a ring so much is history, and as many records as that may follow. What is wanted is what a verdict
+ * rests on, and what a large case costs beyond it everybody waits for.
+ */
+#define HISTORY_PART 8u
+#define FOLLOW_PART  4u
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {
@@ -117,9 +129,9 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
         return NULL;
     }
     uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
-    *ask = (struct roll_frame_excerpt){.history = bounded(share / 2, HISTORY_LEAST, HISTORY),
-                                       .most = bounded(share, REACH, UINT64_MAX),
-                                       .follow = bounded(share, FOLLOW_LEAST, UINT64_MAX),
+    *ask = (struct roll_frame_excerpt){.history = bounded(share / HISTORY_PART, HISTORY_LEAST, HISTORY),
+                                       .most = bounded(share, d->hasty ? REACH : REACH_STAND, UINT64_MAX),
+                                       .follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, UINT64_MAX),
                                        .scope = d->scoped ? ROLL_EXCERPT_CONCERNED : ROLL_EXCERPT_EVERYONE};
     for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */
         add_want(d, ask, &known, d->hints.hint[i].key);

@@ -78,6 +78,12 @@ bool roll_digested_waits(const struct roll_run *run)
     return run->digested && run->digested->number != 0 && !run->digested->fed;
 }
 
+uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now)
+{
+    uint64_t passed = now - run->digested->look_ns;
+    return passed < LOOK_NS ? LOOK_NS - passed : 0;
+}
+
 uint32_t roll_digested_flags(const struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
@@ -108,6 +114,16 @@ json_t *roll_digested_json(const struct roll_run *run)
 
 /* input */
 
+/* How many bytes of a ring's header say something: most of its page is for what may come, and thousands are kept. */
+static size_t header_bytes(const uint8_t *header)
+{
+    size_t bytes = ROLL_RING_HEADER_BYTES;
+    while (bytes > sizeof(struct roll_ring_header) && header[bytes - 1] == 0) {
+        bytes--;
+    }
+    return bytes;
+}
+
 void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
 {
     struct roll_digested *d = run->digested;
@@ -115,18 +131,24 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
         return;
     }
     struct digested_ring *r = roll_digested_ring_of(d, frame->head.stream);
+    size_t bytes = header_bytes(frame->payload);
+    uint8_t *header = malloc(bytes);
+    if (!header) {
+        return;
+    }
     if (!r) {
-        uint8_t *header = malloc(ROLL_RING_HEADER_BYTES);
-        if (!header || ROLL_GROW(d->ring, d->ring_room, d->rings + 1) != 0 ||
+        if (ROLL_GROW(d->ring, d->ring_room, d->rings + 1) != 0 ||
             roll_map_add(&d->ring_at, frame->head.stream, (uint32_t)d->rings) != 0) {
             free(header);
             return;
         }
         r = &d->ring[d->rings++];
-        *r = (struct digested_ring){.stream = frame->head.stream, .header = header};
+        *r = (struct digested_ring){.stream = frame->head.stream};
         d->first_ns = d->first_ns ? d->first_ns : roll_mono_ns();
     }
-    memcpy(r->header, frame->payload, ROLL_RING_HEADER_BYTES);
+    free(r->header);
+    r->header = memcpy(header, frame->payload, bytes);
+    r->header_bytes = bytes;
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
     d->unasked = true;
@@ -214,8 +236,8 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
     uint64_t now = roll_mono_ns();
     int err;
     switch (frame->head.type) {
-    case ROLL_FRAME_DIGEST:
-        roll_feed_clock_input(&run->clock, now, true);
+    case ROLL_FRAME_DIGEST: /* while no case is open, the engines have no calls whose patience could end soon */
+        roll_feed_clock_input(&run->clock, now, d->number != 0);
         return take_digest(d, peer, roll_streams_count(peer, run), frame, now);
     case ROLL_FRAME_STATUS:
         err = take_status(root, run, frame);

@@ -112,6 +112,7 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     s.bytes = root->bytes;
     s.engine_seconds = (double)root->engine_ns * 1e-9;
     s.start_time_seconds = root->start_time;
+    s.deaths = root->o.deaths;
     for (size_t i = 0; i < root->runs_used; i++) {
         add_counters(&s, root->runs[i]);
         add_gauges(&s, root->runs[i]);

@@ -211,6 +211,7 @@ static void note_due(roll_root_t *root, struct roll_peer *peer)
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
 {
     size_t keep = 0;
+    root->acknowledge_ns = UINT64_MAX;
     for (size_t i = 0; i < root->due_used; i++) {
         struct roll_peer *peer = root->due[i];
         struct roll_net_batch batch = {.parts = 0};
@@ -220,7 +221,11 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
             if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
                 send_ack(&batch, peer, s, now);
             }
-            peer->is_due = peer->is_due || s->due;
+            if (s->due) {
+                uint64_t at = s->ack_ns + ACK_NS;
+                peer->is_due = true;
+                root->acknowledge_ns = at < root->acknowledge_ns ? at : root->acknowledge_ns;
+            }
         }
         roll_net_batch_flush(&batch, peer->at.socket);
         if (peer->is_due) {
@@ -228,6 +233,14 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
         }
     }
     root->due_used = keep;
+}
+
+uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now)
+{
+    if (root->due_used == 0) {
+        return UINT64_MAX;
+    }
+    return root->acknowledge_ns > now ? root->acknowledge_ns - now : 0;
 }
 
 /* frames of agents */
@@ -261,16 +274,29 @@ static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
     return (uint32_t)used;
 }
 
+bool roll_peers_may_report(const struct roll_address *from, const char *host)
+{
+    return from->role.host[0] == '\0' || strcmp(from->role.host, host) == 0;
+}
+
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now)
 {
     json_t *json = roll_net_json(frame);
+    const char *host = json_string_value(json_object_get(json, "host"));
+    if (!roll_peers_may_report(from, host ? host : "?")) {
+        if (root->refused_frames++ == 0) {
+            roll_log(ROLL_LOG_WARNING, "root: an agent of host %s has the key of host %s: refused (said once, counted)",
+                     host ? host : "?", from->role.host);
+        }
+        json_decref(json);
+        return;
+    }
     struct roll_peer *peer = find_peer(root, from);
     bool new = peer == NULL;
     if (!json || (new && !(peer = add_peer(root, from)))) {
         json_decref(json);
         return;
     }
-    const char *host = json_string_value(json_object_get(json, "host"));
     strncpy(peer->host, host ? host : "?", sizeof(peer->host) - 1);
     const char *dir = json_string_value(json_object_get(json, "dir"));
     peer->place = place_of(root, peer->host, dir ? dir : "");
@@ -278,6 +304,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     const char *program = json_string_value(json_object_get(json, "agent"));
     peer->relay = program && strcmp(program, ROLL_NET_RELAY) == 0;
     json_decref(json);
+    peer->at.role = from->role;
     peer->synced = true;
     peer->gone = false;
     peer->expected = frame->head.seq + 1;
@@ -302,6 +329,10 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     int err = roll_feed_run_of(frame, job, &restart);
     if (!err) {
         memcpy(&header, frame->payload, sizeof(header));
+        header.host[sizeof(header.host) - 1] = '\0';
+        err = roll_peers_may_report(&peer->at, header.host) ? 0 : ROLL_E_DENIED;
+    }
+    if (!err) {
         err = roll_run_of(root, job, restart, header.world_size, &run);
     }
     bool known = !err && roll_feed_find(run->feed, frame->head.stream, &view);
@@ -416,6 +447,10 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
                       const void *raw, size_t bytes, uint64_t now)
 {
     struct roll_peer *peer = find_peer(root, from);
+    if (peer && !roll_peers_may_report(from, peer->host)) { /* another agent's name, which libzmq gave away */
+        root->refused_frames++;
+        return;
+    }
     if (!peer || !peer->synced || frame->head.seq != peer->expected) {
         if (!peer) { /* the agent knew a predecessor of this root */
             send_welcome(root, from, 0, true);
@@ -457,7 +492,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
 {
     const struct roll_peer *peer = find_peer(root, from);
-    if (peer) {
+    if (peer && roll_peers_may_report(from, peer->host)) {
         roll_stacks_answer(root, frame);
         roll_facts_answer(root, frame);
         roll_remedy_answer(root, peer, frame);

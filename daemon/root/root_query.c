@@ -8,24 +8,18 @@
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
-#include "daemon/base/json.h"
 #include "daemon/base/log.h"
-#include "daemon/base/map.h"
 #include "daemon/feed/seen.h"
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_WAITING  256 /* most subscribers, and most drains, at a time */
 #define DRAIN_MS     5000
 #define DRAIN_MAX_MS 600000
-#define WHY_BYTES    4096
-#define WHY_RANKS    256 /* entries of single ranks in an answer to why */
-#define WHY_GROUPS   10u /* paragraphs: a screen */
 
 static json_t *error(const char *text)
 {
@@ -46,234 +40,6 @@ static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
         roll_net_send_json(to->socket, to->id, to->bytes, &head, why);
     }
     json_decref(why);
-}
-
-/* why, verdicts */
-
-/* Ranks that stand alike and for which the same verdict is the reason share one paragraph. */
-struct why_group {
-    const struct roll_verdict_copy *verdict;
-    struct roll_rankset ranks;
-};
-
-struct why_answer {
-    struct why_group *group;
-    size_t groups, room;
-    struct roll_map at; /* from what its ranks have in common to a group */
-};
-
-static bool why_wanted(const struct roll_run *run, const json_t *rank, const struct roll_view_source *v)
-{
-    if (v->info.world_rank < 0) {
-        return false;
-    }
-    if (json_is_integer(rank)) {
-        return json_integer_value(rank) == v->info.world_rank;
-    }
-    bool is_inside = v->in_call && !roll_digested_calm(run); /* what was told of it then may be 5 s old */
-    return v->waits_for > 0 || is_inside || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
-}
-
-/* The ranks that are asked for; owned; *n of them. A rank that is named is not looked for among all. */
-static struct roll_view_source *why_ranks(const struct roll_run *run, const json_t *rank, size_t *n)
-{
-    struct roll_view_source v, *list = NULL;
-    size_t room = 0;
-    *n = 0;
-    if (json_is_integer(rank)) {
-        json_int_t r = json_integer_value(rank);
-        bool there = r >= 0 && r <= INT32_MAX && roll_run_rank(run, (uint32_t)r, &v);
-        if (there && ROLL_GROW(list, room, 1) == 0) {
-            list[(*n)++] = v;
-        }
-        return list;
-    }
-    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
-        if (why_wanted(run, rank, &v) && ROLL_GROW(list, room, *n + 1) == 0) {
-            list[(*n)++] = v;
-        }
-    }
-    return list;
-}
-
-static void why_put(struct why_answer *w, uint64_t key, const struct roll_verdict_copy *verdict, uint32_t rank)
-{
-    uint64_t common = (key ^ (verdict ? verdict->said.number : 0) * UINT64_C(0x9e3779b97f4a7c15)) * 31;
-    uint32_t at = roll_map_get(&w->at, common);
-    if (at == ROLL_MAP_NONE) {
-        if (ROLL_GROW(w->group, w->room, w->groups + 1) != 0 ||
-            roll_map_add(&w->at, common, (uint32_t)w->groups) != 0) {
-            return;
-        }
-        at = (uint32_t)w->groups++;
-        w->group[at] = (struct why_group){.verdict = verdict};
-    }
-    (void)roll_rankset_add(&w->group[at].ranks, rank);
-}
-
-static void why_sort(struct why_answer *w, const struct roll_run *run, const json_t *rank)
-{
-    struct roll_why why;
-    size_t n;
-    struct roll_view_source *list = why_ranks(run, rank, &n);
-    uint32_t *number = malloc((n + 1) * sizeof(*number));
-    uint64_t *key = malloc((n + 1) * sizeof(*key));
-    if (number && key && roll_why_begin(run, &why) == 0) {
-        for (size_t i = 0; i < n; i++) {
-            number[i] = (uint32_t)list[i].info.world_rank;
-        }
-        roll_engine_why_keys(roll_feed_engine(roll_run_judge(run)), number, n, key);
-        for (size_t i = 0; i < n; i++) {
-            if (key[i] != 0) {
-                why_put(w, key[i], roll_why_verdict(&why, &list[i]), number[i]);
-            }
-        }
-        roll_why_end(&why);
-    }
-    roll_map_fini(&w->at);
-    free(number);
-    free(key);
-    free(list);
-}
-
-static int by_first(const void *a, const void *b)
-{
-    const struct why_group *one = a, *two = b;
-    uint32_t x = roll_rankset_at(&one->ranks, 0), y = roll_rankset_at(&two->ranks, 0);
-    return x < y ? -1 : x > y;
-}
-
-/* Writes the paragraph of one group into text; -1 when the engine has nothing to say of the group. */
-static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, char *text)
-{
-    struct roll_view_source v;
-    bool calm = roll_digested_calm(run);
-    text[0] = '\0';
-    if (!calm && roll_engine_why_told(roll_feed_engine(roll_run_judge(run)), &g->ranks, text, WHY_BYTES) < 0) {
-        return -1;
-    }
-    size_t used = strlen(text);
-    FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
-    if (tail && calm && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v)) {
-        roll_fronts_why(run, &v, tail);
-    }
-    if (tail && !calm) {
-        roll_why_called(run, &g->ranks, tail);
-    }
-    if (tail && g->verdict) {
-        roll_why_quote(&g->verdict->said, tail);
-    }
-    if (tail) {
-        roll_stacks_why(root, run, &g->ranks, tail);
-        fclose(tail);
-    }
-    return 0;
-}
-
-/* Each rank of a group has an entry of its own, as long as there are few: 16,384 times the same text fits no message.
- */
-static void why_add(json_t *all, json_t *groups, const struct why_group *g, const char *text)
-{
-    size_t n = roll_rankset_count(&g->ranks);
-    json_t *said = roll_text_to_json(text);
-    for (size_t i = 0; i < n && json_array_size(all) < WHY_RANKS; i++) {
-        json_t *one = json_pack("{s:i,s:O}", "rank", (int)roll_rankset_at(&g->ranks, i), "text", said);
-        if (one && g->verdict) {
-            json_object_set_new(one, "verdict", json_integer((json_int_t)g->verdict->said.number));
-        }
-        json_array_append_new(all, one);
-    }
-    char folded[256] = "";
-    (void)roll_rankset_format(&g->ranks, folded, sizeof(folded));
-    json_t *one = json_pack("{s:s,s:i,s:I,s:o}", "ranks_text", folded, "rank",
-                            n > 0 ? (int)roll_rankset_at(&g->ranks, 0) : -1, "count", (json_int_t)n, "text", said);
-    if (one && g->verdict) {
-        json_object_set_new(one, "verdict", json_integer((json_int_t)g->verdict->said.number));
-    }
-    json_array_append_new(groups, one);
-}
-
-/* The ranks that stand elsewhere, beyond the paragraphs that an answer has. */
-static void why_more(const struct why_answer *w, FILE *parts, json_t *groups)
-{
-    struct roll_rankset others = {0};
-    char folded[256] = "", text[512];
-    for (size_t i = WHY_GROUPS; i < w->groups; i++) {
-        (void)roll_rankset_union(&others, &w->group[i].ranks);
-    }
-    if (others.used > 0) {
-        (void)roll_rankset_format(&others, folded, sizeof(folded));
-        snprintf(text, sizeof(text), "Ranks %s wait elsewhere, in %zu other ways: ask for one of them by its number.",
-                 folded, w->groups - WHY_GROUPS);
-        fprintf(parts, "\n\n%s", text);
-        json_array_append_new(groups, json_pack("{s:s,s:i,s:I,s:s}", "ranks_text", folded, "rank",
-                                                (int)roll_rankset_at(&others, 0), "count",
-                                                (json_int_t)roll_rankset_count(&others), "text", text));
-    }
-    roll_rankset_fini(&others);
-}
-
-/* A user who mistypes a rank, or asks the wrong job, is told which ranks there are. */
-static json_t *no_rank(const struct roll_run *run)
-{
-    char text[512];
-    json_t *about = roll_about_json(run);
-    const char *ranks = json_string_value(json_object_get(about, "ranks_text"));
-    snprintf(text, sizeof(text), "no such rank in job %s, whose ranks are %s", run->job, ranks ? ranks : "?");
-    json_decref(about);
-    return error(text);
-}
-
-static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
-{
-    const json_t *rank = json_object_get(query, "rank");
-    struct why_answer w = {.groups = 0};
-    char *text = malloc(WHY_BYTES);
-    json_t *all = json_array(), *groups = json_array();
-    char *joined = NULL;
-    size_t room = 0;
-    FILE *parts = open_memstream(&joined, &room);
-    if (roll_digested_calm(run)) {
-        roll_digested_wanted(run, json_is_integer(rank) ? json_integer_value(rank) : -1);
-    }
-    why_sort(&w, run, rank);
-    if (w.groups > 1) {
-        qsort(w.group, w.groups, sizeof(*w.group), by_first);
-    }
-    for (size_t i = 0; i < w.groups && i < WHY_GROUPS; i++) {
-        if (text && parts && why_text(root, run, &w.group[i], text) == 0) {
-            fprintf(parts, "%s%s", i ? "\n\n" : "", text);
-            why_add(all, groups, &w.group[i], text);
-        }
-    }
-    if (parts) {
-        why_more(&w, parts, groups);
-    }
-    for (size_t i = 0; i < w.groups; i++) {
-        roll_rankset_fini(&w.group[i].ranks);
-    }
-    free(w.group);
-    free(text);
-    if (parts) {
-        fclose(parts);
-    }
-    json_t *answer;
-    if (json_array_size(all) > 0 && joined) {
-        answer = json_pack("{s:o,s:O,s:O}", "text", roll_text_to_json(joined), "ranks", all, "groups", groups);
-    } else if (json_is_integer(rank)) {
-        answer = no_rank(run);
-    } else {
-        answer =
-            json_pack("{s:s,s:[],s:[]}", "text",
-                      roll_digested_calm(run) ? "Nothing stands: no records of this job are here, because its calls "
-                                                "are compared by digests. Ask for a rank by its number."
-                                              : "No rank waits.",
-                      "ranks", "groups");
-    }
-    json_decref(all);
-    json_decref(groups);
-    free(joined);
-    return answer;
 }
 
 static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *query)
@@ -529,12 +295,29 @@ static const struct {
     bool is_signed;
 } table[] = {
     {"status", status, false},
-    {"why", why, true},
+    {"why", roll_why_query, true},
     {"verdicts", verdicts, true},
     {"remedy", roll_remedy_query, false},
     {"policy", roll_policy_query, false},
     {"stacks", roll_stacks_query, false},
 };
+
+/* Whether a query changes what the job or the daemon does, or stops a rank for a moment. */
+static bool switches(const char *op, const json_t *query)
+{
+    const char *action = json_string_value(json_object_get(query, "action"));
+    return strcmp(op, "policy") == 0 || (strcmp(op, "remedy") == 0 && !(action && strcmp(action, "list") == 0)) ||
+           (strcmp(op, "stacks") == 0 && !json_object_get(query, "id")) ||
+           (strcmp(op, "drain") == 0 && json_is_true(json_object_get(query, "final")));
+}
+
+static const char *denied(const struct roll_address *from, const char *op, const json_t *query)
+{
+    return from->role.denied & ROLL_DENY_ASK ? "this key may not ask: it needs the role viewer or operator"
+           : from->role.denied & ROLL_DENY_SWITCH && switches(op, query)
+               ? "this key may ask, and not switch: that needs the role operator"
+               : NULL;
+}
 
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
 {
@@ -544,6 +327,8 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
     bool later = false;
     if (!op) {
         answer = error("a query is a JSON object with the member op");
+    } else if (denied(from, op, query)) {
+        answer = error(denied(from, op, query));
     } else if (strcmp(op, "subscribe") == 0) {
         answer = subscribe(root, from, query);
     } else if (strcmp(op, "runs") == 0) {

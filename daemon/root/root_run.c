@@ -1,5 +1,5 @@
 /*
- * root_run.c: one run at the root: its feed, its trace file, its verdicts.
+ * root_run.c: one run at the root: its feed and its trace file. Its verdicts: root_run_say.c.
  *
  * Everything that reaches the engine is in the trace file first, ticks included, so that analysis of the file repeats
  * the run, and so that a root that is started after a killed one finds the past there: it replays the file, continues
@@ -12,17 +12,12 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/store/trace_file.h"
-#include "daemon/verdict/verdict_json.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MEMORY       (UINT64_C(8) << 30)  /* of the engines of all runs: seven times what the largest job needed */
 #define MEMORY_LEAST (UINT64_C(64) << 20) /* a job of hundreds of ranks */
@@ -57,96 +52,6 @@ void roll_run_destroy(struct roll_run **pointer)
     *pointer = NULL;
 }
 
-/* verdicts out */
-
-static void write_json(roll_root_t *root, struct roll_run *run, const struct roll_verdict_copy *verdict)
-{
-    char *text = roll_verdict_to_text(verdict);
-    if (!text) {
-        roll_run_lose_verdict(run, verdict->said.number, "is not in the file of --json: there is no memory");
-        return;
-    }
-    size_t n = strlen(text);
-    text[n] = '\n'; /* the new line replaces the end of the text, so that the line goes out in one write */
-    bool begun = root->json_torn &&
-                 write(root->json_fd, "\n", 1) == 1; /* a line that a full disk cut must not spoil this one, too */
-    root->json_torn = root->json_torn && !begun;
-    ssize_t wrote = root->json_torn ? -1 : write(root->json_fd, text, n + 1);
-    if (wrote != (ssize_t)n + 1) {
-        int error = errno;
-        root->json_torn = root->json_torn || wrote > 0;
-        roll_run_lose_verdict(run, verdict->said.number, "is not in the file of --json");
-        if (root->json_errors++ == 0) {
-            roll_log(ROLL_LOG_ERROR, "root: %s: %s; verdicts are still kept for consoles", root->o.json_path,
-                     wrote < 0 ? strerror(error) : "cannot be written in full");
-        }
-    }
-    free(text);
-}
-
-/* Highest number of a verdict of this run that the NDJSON file holds. */
-static uint64_t said_before(const roll_root_t *root, const struct roll_run *run)
-{
-    uint64_t said = 0;
-    FILE *f = root->o.json_path ? fopen(root->o.json_path, "re") : NULL;
-    char *line = NULL;
-    size_t room = 0;
-    while (f && getline(&line, &room, f) > 0) {
-        json_t *json = json_loads(line, 0, NULL);
-        const char *job = json_string_value(json_object_get(json, "job"));
-        uint64_t number = (uint64_t)json_integer_value(json_object_get(json, "number"));
-        if (job && strcmp(job, run->job) == 0 &&
-            (uint32_t)json_integer_value(json_object_get(json, "restart")) == run->restart && number > said) {
-            said = number;
-        }
-        json_decref(json);
-    }
-    free(line);
-    if (f) {
-        fclose(f);
-    }
-    return said;
-}
-
-static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *copy)
-{
-    const struct roll_verdict *verdict = &copy->said;
-    roll_tally_add(&root->tally, copy);
-    roll_root_metrics_verdict(root, verdict);
-    roll_remedy_auto(root, run, verdict);
-    if (verdict->number <= run->said) {
-        return;
-    }
-    if (root->json_fd >= 0) {
-        write_json(root, run, copy);
-    }
-    roll_stacks_suspect(root, run, verdict);
-    roll_facts_suspect(root, run, verdict);
-    roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, roll_certainty_name(verdict->certainty),
-             roll_verdict_name(verdict->code), verdict->text);
-}
-
-void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict)
-{
-    uint64_t number = verdict->said.number;
-    say(root, run, verdict);
-    run->trace_urgent = true;
-    if (roll_verdict_list_add(&run->verdicts, verdict) != 0) {
-        roll_run_lose_verdict(run, number, "is not kept for consoles: there is no memory");
-    }
-}
-
-static void take_verdicts(roll_root_t *root, struct roll_run *run)
-{
-    struct roll_verdict_copy *verdict;
-    while (!run->digested && (verdict = roll_feed_next(run->feed)) != NULL) {
-        roll_run_say(root, run, verdict);
-    }
-    if (run->digested) {
-        roll_digested_verdicts(root, run);
-    }
-}
-
 /* trace */
 
 /* Says that the trace has ended. From here on the segments count what would have been in it. */
@@ -174,7 +79,7 @@ static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path
     while ((err = roll_trace_reader_next(reader, &frame)) == 0) {
         roll_segments_note(run->trace, &frame);
         roll_feed_frame(run->feed, &frame);
-        take_verdicts(root, run);
+        roll_run_verdicts(root, run);
         if (frame.head.type == ROLL_FRAME_TICK) {
             roll_feed_clock_replay(&run->clock, frame.head.seq);
             run->since_ns = frame.head.seq < run->since_ns ? frame.head.seq : run->since_ns;
@@ -210,7 +115,7 @@ static void open_trace(roll_root_t *root, struct roll_run *run)
         roll_segments_destroy(&run->trace);
         return;
     }
-    run->said = count > 0 ? said_before(root, run) : 0;
+    run->said = count > 0 ? roll_run_said_before(root, run) : 0;
     bool whole = false;
     run->replaying = true;
     for (size_t i = 0; i < count; i++) { /* behind a gap a segment repeats what is needed to read on */
@@ -447,7 +352,7 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     root->engine_ns += end - begin;
     /* SIGHT says how busy a node is: no rank has moved for that. */
     roll_feed_clock_input(&run->clock, end, frame->head.type != ROLL_FRAME_SIGHT);
-    take_verdicts(root, run);
+    roll_run_verdicts(root, run);
     return err;
 }
 
@@ -519,5 +424,5 @@ void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bo
         roll_feed_finish(asked);
     }
     root->engine_ns += roll_mono_ns() - begin;
-    take_verdicts(root, run);
+    roll_run_verdicts(root, run);
 }

@@ -14,6 +14,8 @@
 #include "daemon/store/segment.h"
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
+#include "daemon/wire/guard.h"
+#include "daemon/wire/role.h"
 #include "trace/control.h"
 
 #include <jansson.h>
@@ -29,6 +31,7 @@ struct roll_address {
     void *socket;
     size_t bytes;
     uint8_t id[ROLL_ID_BYTES];
+    struct roll_role role; /* of the key, where there are keys */
 };
 
 /* What was switched on one level of a run: the job, a group or a layer. */
@@ -132,6 +135,7 @@ struct roll_drain {
 struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
+    struct roll_guard guard[ROLL_ROOT_SOCKETS];
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
     int json_fd;
     uint64_t token, next_run;
@@ -147,6 +151,7 @@ struct roll_root {
     size_t peers_used, peers_room;
     struct roll_peer **due; /* the peers with a stream that is to be acknowledged; there is room for all peers */
     size_t due_used, due_room;
+    uint64_t acknowledge_ns; /* mono: when the first of them has waited for long enough */
     struct roll_peer *peer_chain[ROLL_PEER_CHAINS]; /* the same peers by a hash of their routing ids */
     struct roll_subscriber *subscribers;
     size_t subscribers_used, subscribers_room;
@@ -167,6 +172,8 @@ struct roll_root {
 
 /* root_peers.c */
 void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now);
+/* Whether the key of a sender may report of this host. */
+bool roll_peers_may_report(const struct roll_address *from, const char *host);
 /* Takes a numbered frame of an agent; raw: its bytes. */
 void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame,
                       const void *raw, size_t bytes, uint64_t now);
@@ -174,6 +181,8 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
 /* Acknowledges what has been fed and is in the trace by now. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
+/* How long it is, in ns, until an acknowledgement is due by time; UINT64_MAX: none waits. */
+uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
@@ -227,6 +236,10 @@ static inline roll_feed_t *roll_run_judge(const struct roll_run *run)
 }
 /* Says a verdict, and keeps it. Takes it. */
 void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict);
+/* Takes what the run's feed has found, or what its digests have led to. */
+void roll_run_verdicts(roll_root_t *root, struct roll_run *run);
+/* Highest number of a verdict of this run that the file of --json holds. */
+uint64_t roll_run_said_before(const roll_root_t *root, const struct roll_run *run);
 
 /* root_digest.c: runs whose calls are compared by digests */
 int roll_digested_new(struct roll_run *run);
@@ -246,6 +259,8 @@ bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now);
 void roll_digested_tell_left(const struct roll_run *run);
 /* Records have been asked for, and have not all come. */
 bool roll_digested_waits(const struct roll_run *run);
+/* How long it is, in ns, until roll_digested_look has something to do; for a run that has digests. */
+uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now);
 /* Says the verdicts of that engine. */
 void roll_digested_verdicts(roll_root_t *root, struct roll_run *run);
 uint32_t roll_digested_flags(const struct roll_run *run); /* of ACK frames */
@@ -313,6 +328,8 @@ bool roll_why_place(const struct roll_run *run, const struct roll_view_source *r
  * tells. */
 void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
+/* root_query_why.c: what ranks wait for (docs/DAEMON.md); returns owned. */
+json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 
 /* root_status.c */
 #define ROLL_STATUS_ROWS                                                                                               \

@@ -6,6 +6,7 @@
  * segment's name would hold up the daemon for good).
  */
 #include "daemon/base/array.h"
+#include "daemon/base/dir.h"
 #include "daemon/store/segment.h"
 
 #include "daemon/base/clock.h"
@@ -77,29 +78,16 @@ bool roll_segment_parse(const char *path, char *series, size_t series_bytes, uin
 
 int roll_segment_dir(const char *dir, char *why, size_t why_size)
 {
-    struct stat st;
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
-        snprintf(why, why_size, "%s: %s", dir, strerror(errno));
-        return roll_segment_errno();
+    int fd;
+    int err = roll_dir_open(dir, ROLL_DIR_MAKE | ROLL_DIR_GROUP, &fd, why, why_size);
+    if (!err) {
+        if (faccessat(fd, ".", W_OK | X_OK, 0) != 0) {
+            snprintf(why, why_size, "%s: %s", dir, strerror(errno));
+            err = ROLL_E_DENIED;
+        }
+        close(fd);
     }
-    if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        snprintf(why, why_size, "%s is not a directory", dir);
-        return ROLL_E_ARG;
-    }
-    if (st.st_uid != geteuid()) {
-        snprintf(why, why_size, "%s belongs to another user (uid %u); name a directory of your own", dir,
-                 (unsigned)st.st_uid);
-        return ROLL_E_DENIED;
-    }
-    if ((st.st_mode & S_IWOTH) != 0) {
-        snprintf(why, why_size, "%s can be written by everybody; chmod o-w %s, or name another", dir, dir);
-        return ROLL_E_DENIED;
-    }
-    if (access(dir, W_OK | X_OK) != 0) {
-        snprintf(why, why_size, "%s: %s", dir, strerror(errno));
-        return ROLL_E_DENIED;
-    }
-    return 0;
+    return err;
 }
 
 static int by_number(const void *a, const void *b)

@@ -232,13 +232,13 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
                       size_t why_size)
 {
     struct roll_curve_keys keys;
-    bool secure = curve_dir && curve_dir[0] && roll_net_takes_keys(client->endpoint);
+    bool secure = false;
     if (!roll_net_endpoint_ok(client->endpoint)) {
         snprintf(why, why_size, "'%s' is not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH",
                  client->endpoint);
         return ROLL_E_ARG;
     }
-    int err = secure ? roll_curve_load(curve_dir, false, &keys, why, why_size) : 0;
+    int err = roll_curve_for(client->endpoint, curve_dir, &keys, &secure, why, why_size);
     if (err) {
         return ROLL_E_DENIED;
     }
@@ -266,10 +266,21 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
     return 0;
 }
 
-/* A relay names the level above it, which may be another relay. Nobody has many levels, and two that name each other
- * are not asked for ever. */
+/* What is left of the time until `deadline_ns`. */
+static int left_ms(uint64_t deadline_ns)
+{
+    uint64_t now = roll_mono_ns();
+    return now < deadline_ns ? (int)((deadline_ns - now + ROLL_MS - 1) / ROLL_MS) : 0;
+}
+
+/*
+ * A relay names the level above it, which may be another relay. Nobody has many levels, and two that name each other
+ * are not asked for ever. All levels share one time: each of them may be slow, and a job that has ended waits for the
+ * last one.
+ */
 static int find_root(roll_client_t *client, const char *curve_dir, int timeout_ms, char *why, size_t why_size)
 {
+    uint64_t deadline_ns = roll_mono_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * ROLL_MS;
     char *root = NULL, reason[512];
     int err = connect_to(client, curve_dir, timeout_ms, &root, why, why_size);
     for (int level = 0; !err && root; level++) {
@@ -280,7 +291,7 @@ static int find_root(roll_client_t *client, const char *curve_dir, int timeout_m
         snprintf(client->endpoint, sizeof(client->endpoint), "%s", root);
         free(root);
         root = NULL;
-        err = level < LEVELS_MOST ? connect_to(client, curve_dir, timeout_ms, &root, reason, sizeof(reason))
+        err = level < LEVELS_MOST ? connect_to(client, curve_dir, left_ms(deadline_ns), &root, reason, sizeof(reason))
                                   : ROLL_E_UNREACHABLE;
         if (level == LEVELS_MOST) {
             snprintf(reason, sizeof(reason), "relays name each other");

@@ -31,7 +31,8 @@ int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t
 /*
  * Connects. endpoint = NULL: roll_client_discover. curve_dir = NULL: ROLLCALL_CURVE_DIR, else no encryption; keys are
  * only used on tcp endpoints. Asks the root once, so that an unreachable one is found here; a relay that is asked
- * instead sends the client on to its root (roll_client_relay). On error `why` holds one clear line. Errors:
+ * instead sends the client on to its root (roll_client_relay); timeout_ms is for all who are asked, one after the
+ * other. On error `why` holds one clear line. Errors:
  * UNREACHABLE, LIMIT, ARG (a malformed endpoint), DENIED (keys), NOMEM, IO.
  */
 int roll_client_new(const char *endpoint, const char *curve_dir, int timeout_ms, roll_client_t **out, char *why,

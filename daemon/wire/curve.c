@@ -7,6 +7,7 @@
  */
 #include "daemon/wire/curve.h"
 
+#include "daemon/base/dir.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
@@ -33,26 +34,20 @@ static int complain(int err, char *why, size_t size, const char *what, const cha
     return err;
 }
 
-static int make_dir(const char *path, char *why, size_t size)
-{
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return complain(ROLL_E_IO, why, size, strerror(errno), path, "");
-    }
-    return 0;
-}
-
-static int write_key(const char *dir, const char *name, const char *key, mode_t mode, char *why, size_t size)
+/* Writes a key, and what is said about it (may be ""), into a directory that was opened as `at`. */
+static int write_key(int at, const char *dir, const char *name, const char *key, const char *about, mode_t mode,
+                     char *why, size_t size)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0) {
         return errno == EEXIST
                    ? complain(ROLL_E_BUSY, why, size, "exists already", path, "keys are never overwritten")
                    : complain(errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO, why, size, strerror(errno), path, "");
     }
-    char line[ROLL_CURVE_KEY_BYTES + 1];
-    int n = snprintf(line, sizeof(line), "%s\n", key);
+    char line[ROLL_CURVE_KEY_BYTES + 2 * ROLL_NAME_BYTES];
+    int n = snprintf(line, sizeof(line), "%s\n%s", key, about);
     int err = 0;
     if (write(fd, line, (size_t)n) != n) {
         err = complain(ROLL_E_IO, why, size, "cannot write", path, "");
@@ -61,33 +56,85 @@ static int write_key(const char *dir, const char *name, const char *key, mode_t 
     return err;
 }
 
-int roll_curve_keygen(const char *dir, char *why, size_t why_size)
+static int read_key(const char *dir, const char *name, bool secret, char key[ROLL_CURVE_KEY_BYTES], char *why,
+                    size_t size);
+
+/* Makes a pair and writes it as BASE.key and BASE.pub. */
+static int write_pair(int at, const char *dir, const char *base, char pub[ROLL_CURVE_KEY_BYTES], char *why, size_t size)
 {
+    char sec[ROLL_CURVE_KEY_BYTES], name[32];
+    if (zmq_curve_keypair(pub, sec) != 0) {
+        return complain(ROLL_E_UNSUPPORTED, why, size, "cannot make a key pair", dir, zmq_strerror(errno));
+    }
+    snprintf(name, sizeof(name), "%s.key", base);
+    int err = write_key(at, dir, name, sec, "", 0600, why, size);
+    explicit_bzero(sec, sizeof(sec));
+    snprintf(name, sizeof(name), "%s.pub", base);
+    return err ? err : write_key(at, dir, name, pub, "", 0644, why, size);
+}
+
+/* Opens dir and dir/allowed. */
+static int open_both(const char *dir, unsigned flags, int fd[2], char *why, size_t why_size)
+{
+    char allowed[PATH_MAX];
+    snprintf(allowed, sizeof(allowed), "%s/allowed", dir);
+    fd[0] = fd[1] = -1;
     if (!zmq_has("curve")) {
         return complain(ROLL_E_UNSUPPORTED, why, why_size, "this libzmq has no CURVE", dir, "");
     }
-    char allowed[PATH_MAX];
-    snprintf(allowed, sizeof(allowed), "%s/allowed", dir);
-    int err = make_dir(dir, why, why_size);
-    if (!err) {
-        err = make_dir(allowed, why, why_size);
+    int err = roll_dir_open(dir, flags, &fd[0], why, why_size);
+    return err ? err : roll_dir_open(allowed, flags, &fd[1], why, why_size);
+}
+
+static void close_both(const int fd[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (fd[i] >= 0) {
+            close(fd[i]);
+        }
     }
-    static const struct {
-        const char *secret, *public;
-    } pairs[] = {{"server.key", "server.pub"}, {"client.key", "client.pub"}};
-    for (size_t i = 0; i < 2 && !err; i++) {
-        char pub[ROLL_CURVE_KEY_BYTES], sec[ROLL_CURVE_KEY_BYTES];
-        if (zmq_curve_keypair(pub, sec) != 0) {
-            return complain(ROLL_E_UNSUPPORTED, why, why_size, "cannot make a key pair", dir, zmq_strerror(errno));
-        }
-        err = write_key(dir, pairs[i].secret, sec, 0600, why, why_size);
-        if (!err) {
-            err = write_key(dir, pairs[i].public, pub, 0644, why, why_size);
-        }
-        if (!err && i == 1) {
-            err = write_key(allowed, "client.pub", pub, 0644, why, why_size);
-        }
-        explicit_bzero(sec, sizeof(sec));
+}
+
+int roll_curve_keygen(const char *dir, char *why, size_t why_size)
+{
+    char pub[ROLL_CURVE_KEY_BYTES];
+    int fd[2];
+    int err = open_both(dir, ROLL_DIR_MAKE, fd, why, why_size);
+    err = err ? err : write_pair(fd[0], dir, "server", pub, why, why_size);
+    err = err ? err : write_pair(fd[0], dir, "client", pub, why, why_size);
+    err = err ? err : write_key(fd[1], dir, "client.pub", pub, "", 0644, why, why_size);
+    close_both(fd);
+    return err;
+}
+
+int roll_curve_keygen_client(const char *dir, const char *name, const char *roles, const char *host, char *why,
+                             size_t why_size)
+{
+    char path[PATH_MAX], entry[ROLL_NAME_BYTES + 8], about[2 * ROLL_NAME_BYTES], pub[ROLL_CURVE_KEY_BYTES];
+    struct roll_role role;
+    struct roll_curve_keys server = {.server_key = ""};
+    int fd[2] = {-1, -1}, own = -1;
+    size_t length = strlen(name);
+    if (length == 0 || length >= ROLL_NAME_BYTES || name[0] == '.' || strcmp(name, "allowed") == 0 ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != length) {
+        return complain(ROLL_E_ARG, why, why_size, "no name for a client: letters, digits and ._-", name, "");
+    }
+    if (!roll_role_read(roles, host, &role)) {
+        return complain(ROLL_E_ARG, why, why_size, "roles are node, viewer and operator, and a host is a host's name",
+                        roles, host ? host : "");
+    }
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(entry, sizeof(entry), "%s.pub", name);
+    snprintf(about, sizeof(about), "role %s\n%s%s%s", roles, host ? "host " : "", host ? host : "", host ? "\n" : "");
+    int err = open_both(dir, 0, fd, why, why_size);
+    err = err ? err : read_key(dir, "server.pub", false, server.server_key, why, why_size);
+    err = err ? err : roll_dir_open(path, ROLL_DIR_MAKE, &own, why, why_size);
+    err = err ? err : write_pair(own, path, "client", pub, why, why_size);
+    err = err ? err : write_key(own, path, "server.pub", server.server_key, "", 0644, why, why_size);
+    err = err ? err : write_key(fd[1], dir, entry, pub, about, 0644, why, why_size);
+    close_both(fd);
+    if (own >= 0) {
+        close(own);
     }
     return err;
 }
@@ -127,7 +174,25 @@ static int read_key(const char *dir, const char *name, bool secret, char key[ROL
 
 int roll_curve_load(const char *dir, bool server, struct roll_curve_keys *keys, char *why, size_t why_size)
 {
-    int err = read_key(dir, "server.pub", false, keys->server_key, why, why_size);
+    char allowed[PATH_MAX];
+    int fd = -1;
+    int err = roll_dir_open(dir, 0, &fd, why, why_size);
+    if (err == ROLL_E_NOTFOUND) {
+        return complain(err, why, why_size, "no such key file", dir,
+                        "server.pub and the others are made with: rollcall keygen DIR");
+    }
+    if (!err) {
+        close(fd);
+        snprintf(allowed, sizeof(allowed), "%s/allowed", dir);
+        err = server ? roll_dir_open(allowed, 0, &fd, why, why_size) : ROLL_E_NOTFOUND;
+        if (!err) {
+            close(fd);
+        }
+        err = err == ROLL_E_NOTFOUND ? 0 : err; /* a list that is not there lets nobody in */
+    }
+    if (!err) {
+        err = read_key(dir, "server.pub", false, keys->server_key, why, why_size);
+    }
     if (!err) {
         err = read_key(dir, server ? "server.pub" : "client.pub", false, keys->public_key, why, why_size);
     }
@@ -137,12 +202,36 @@ int roll_curve_load(const char *dir, bool server, struct roll_curve_keys *keys, 
     return err;
 }
 
-bool roll_curve_allowed(const char *dir, const char *public_key)
+/* What an entry of the list says after its key. One that says what is not understood lets nobody in. */
+static bool read_role(int at, const char *name, struct roll_role *role)
+{
+    char text[512] = "", roles[64] = "", host[ROLL_NAME_BYTES] = "";
+    int fd = openat(at, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    memset(role, 0, sizeof(*role));
+    bool good = n > 0;
+    char *save = NULL, *line = strtok_r(text, "\r\n", &save); /* the key */
+    while (good && line && (line = strtok_r(NULL, "\r\n", &save)) != NULL) {
+        good = sscanf(line, "role %63s", roles) == 1 || sscanf(line, "host %63s", host) == 1;
+    }
+    return good &&
+           (!roles[0] && !host[0] ? true : roll_role_read(roles[0] ? roles : "node", host[0] ? host : NULL, role));
+}
+
+bool roll_curve_allowed(const char *dir, const char *public_key, struct roll_role *role)
 {
     char path[PATH_MAX], why[PATH_MAX + 128], key[ROLL_CURVE_KEY_BYTES];
+    int fd;
     snprintf(path, sizeof(path), "%s/allowed", dir);
-    DIR *d = opendir(path);
+    if (roll_dir_open(path, 0, &fd, why, sizeof(why)) != 0) {
+        return false;
+    }
+    DIR *d = fdopendir(fd);
     if (!d) {
+        close(fd);
         return false;
     }
     bool found = false;
@@ -150,7 +239,8 @@ bool roll_curve_allowed(const char *dir, const char *public_key)
     while (!found && (entry = readdir(d)) != NULL) {
         size_t n = strlen(entry->d_name);
         if (n > 4 && strcmp(entry->d_name + n - 4, ".pub") == 0) {
-            found = read_key(path, entry->d_name, false, key, why, sizeof(why)) == 0 && strcmp(key, public_key) == 0;
+            found = read_key(path, entry->d_name, false, key, why, sizeof(why)) == 0 && strcmp(key, public_key) == 0 &&
+                    read_role(dirfd(d), entry->d_name, role);
         }
     }
     closedir(d);
@@ -162,7 +252,8 @@ bool roll_curve_allowed(const char *dir, const char *public_key)
 struct roll_curve_zap {
     void *context, *socket, *stop; /* stop: a PAIR; a message on it ends the thread */
     pthread_t thread;
-    char dir[PATH_MAX];
+    char dir[PATH_MAX]; /* "" = who has the keys of the server */
+    char server_key[ROLL_CURVE_KEY_BYTES];
     char stop_endpoint[64];
 };
 
@@ -170,23 +261,27 @@ struct roll_curve_zap {
 static void answer(roll_curve_zap_t *zap, zmq_msg_t parts[ZAP_PARTS], int used)
 {
     const char *code = "400", *text = "not on the list";
+    char user[ROLL_ROLE_TEXT_BYTES] = "";
+    struct roll_role role = {.denied = 0};
     if (used == 7 && zmq_msg_size(&parts[5]) == 5 && memcmp(zmq_msg_data(&parts[5]), "CURVE", 5) == 0 &&
         zmq_msg_size(&parts[6]) == 32) {
         char key[ROLL_CURVE_KEY_BYTES];
         zmq_z85_encode(key, zmq_msg_data(&parts[6]), 32);
-        if (roll_curve_allowed(zap->dir, key)) {
+        if (zap->dir[0] ? roll_curve_allowed(zap->dir, key, &role) : strcmp(key, zap->server_key) == 0) {
             code = "200";
             text = "OK";
+            roll_role_text(&role, user);
         } else {
-            roll_log(ROLL_LOG_WARNING, "root: key refused: %.*s uses public key %s, which is not in %s/allowed",
-                     (int)zmq_msg_size(&parts[3]), (const char *)zmq_msg_data(&parts[3]), key, zap->dir);
+            roll_log(ROLL_LOG_WARNING, "root: key refused: %.*s uses public key %s, which is not in %s%s",
+                     (int)zmq_msg_size(&parts[3]), (const char *)zmq_msg_data(&parts[3]), key,
+                     zap->dir[0] ? zap->dir : "the cookie", zap->dir[0] ? "/allowed" : "");
         }
     }
     zmq_send(zap->socket, "1.0", 3, ZMQ_SNDMORE);
     zmq_send(zap->socket, used > 1 ? zmq_msg_data(&parts[1]) : "", used > 1 ? zmq_msg_size(&parts[1]) : 0, ZMQ_SNDMORE);
     zmq_send(zap->socket, code, 3, ZMQ_SNDMORE);
     zmq_send(zap->socket, text, strlen(text), ZMQ_SNDMORE);
-    zmq_send(zap->socket, "", 0, ZMQ_SNDMORE);
+    zmq_send(zap->socket, user, strlen(user), ZMQ_SNDMORE);
     zmq_send(zap->socket, "", 0, 0);
 }
 
@@ -229,14 +324,15 @@ static void *zap_main(void *argument)
     return NULL;
 }
 
-int roll_curve_zap_new(void *context, const char *dir, roll_curve_zap_t **out)
+int roll_curve_zap_new(void *context, const char *dir, const struct roll_curve_keys *server, roll_curve_zap_t **out)
 {
     roll_curve_zap_t *zap = calloc(1, sizeof(*zap));
     if (!zap) {
         return ROLL_E_NOMEM;
     }
     zap->context = context;
-    snprintf(zap->dir, sizeof(zap->dir), "%s", dir);
+    snprintf(zap->dir, sizeof(zap->dir), "%s", dir ? dir : "");
+    memcpy(zap->server_key, server->server_key, sizeof(zap->server_key));
     snprintf(zap->stop_endpoint, sizeof(zap->stop_endpoint), "inproc://zap-stop-%p", (void *)zap);
     zap->socket = zmq_socket(context, ZMQ_REP);
     zap->stop = zmq_socket(context, ZMQ_PAIR);

@@ -16,6 +16,8 @@
 
 #define QUEUE_FRAMES   512 /* per connection and direction: with frames of at most 64 KiB, 32 MiB at the very worst */
 #define JSON_MAX_BYTES (1u << 20)
+#define HOST_CHARS     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%*"
+#define GIVE_UP_MS     4000 /* less than the 10 s for which patience stands still: a connection is made anew in time */
 
 static bool starts(const char *text, const char *prefix)
 {
@@ -31,7 +33,8 @@ bool roll_net_endpoint_ok(const char *endpoint)
         return false;
     }
     const char *colon = strrchr(endpoint + 6, ':');
-    if (!colon || colon == endpoint + 6 || colon[1] == '\0') {
+    if (!colon || colon == endpoint + 6 || colon[1] == '\0' ||
+        strspn(endpoint + 6, HOST_CHARS) < (size_t)(colon - endpoint - 6)) {
         return false;
     }
     const char *port = colon + 1;
@@ -59,8 +62,12 @@ static int set_int(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
-/* Sets the options of both kinds of socket. ZeroMQ's heartbeats notice a dead host or a cut link; HEARTBEAT frames
- * watch the process itself. */
+/*
+ * Sets the options of both kinds of socket. HEARTBEAT frames watch the process of the other side; a dead host or a cut
+ * link is noticed by TCP, which gives a connection up whose bytes are not acknowledged. ZeroMQ's own heartbeats are not
+ * used: in libzmq 4.3.4 a heartbeat that is due on a connection that has ended while its receive queue was full ends
+ * the process (epoll.cpp: Bad file descriptor).
+ */
 static void set_common(void *socket, int linger_ms)
 {
     int64_t largest = ROLL_FRAME_MAX_BYTES + ROLL_FRAME_HEAD_BYTES;
@@ -68,9 +75,11 @@ static void set_common(void *socket, int linger_ms)
     set_int(socket, ZMQ_SNDHWM, QUEUE_FRAMES);
     set_int(socket, ZMQ_RCVHWM, QUEUE_FRAMES);
     set_int(socket, ZMQ_LINGER, linger_ms);
-    set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
-    set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 4000);
-    set_int(socket, ZMQ_HEARTBEAT_TTL, 6000);
+    set_int(socket, ZMQ_TCP_MAXRT, GIVE_UP_MS);
+    set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
+    set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 5);
+    set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 2);
+    set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, 3);
     set_int(socket, ZMQ_HANDSHAKE_IVL, 5000);
 }
 
@@ -113,11 +122,21 @@ void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const c
     return socket;
 }
 
-int roll_net_bind(void *socket, const char *endpoint)
+int roll_net_bind(void *socket, const char *endpoint, bool beyond)
 {
+    char bound[256] = "";
+    size_t size = sizeof(bound);
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
-    return zmq_bind(socket, endpoint);
+    if (zmq_bind(socket, endpoint) != 0) {
+        return -1;
+    }
+    if (!beyond && (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) != 0 || roll_net_beyond_loopback(bound))) {
+        zmq_unbind(socket, bound);
+        errno = EPERM;
+        return -1;
+    }
+    return 0;
 }
 
 /* monitor */
@@ -128,6 +147,9 @@ static const struct {
     const char *text;
 } monitor_table[] = {
     {ZMQ_EVENT_CONNECTED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_ACCEPTED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_CLOSED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_DISCONNECTED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_ACCEPT_FAILED, ROLL_LOG_WARNING, "a connection could not be accepted"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, ROLL_LOG_WARNING,
@@ -159,7 +181,7 @@ void *roll_net_monitor(void *context, void *socket, const char *name)
     return pair;
 }
 
-bool roll_net_monitor_read(void *monitor, const char *who)
+bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard)
 {
     bool connected = false;
     for (;;) {
@@ -171,7 +193,12 @@ bool roll_net_monitor_read(void *monitor, const char *who)
         int n = zmq_recv(monitor, address, sizeof(address) - 1, ZMQ_DONTWAIT);
         address[n < 0 ? 0 : (n < (int)sizeof(address) ? n : (int)sizeof(address) - 1)] = '\0';
         uint16_t event;
+        int32_t value;
         memcpy(&event, head, sizeof(event));
+        memcpy(&value, head + sizeof(event), sizeof(value));
+        if (guard) {
+            roll_guard_event(guard, event, value);
+        }
         for (size_t i = 0; i < sizeof(monitor_table) / sizeof(*monitor_table); i++) {
             if (monitor_table[i].event == event && monitor_table[i].text) {
                 roll_log(monitor_table[i].level, "%s: %s: %s", who, address, monitor_table[i].text);

@@ -1,6 +1,6 @@
 /*
- * net.h: ZeroMQ sockets as rollcall uses them: bounded queues, never blocking, heartbeats, keys, log lines about
- * handshakes.
+ * net.h: ZeroMQ sockets as rollcall uses them: bounded queues, never blocking, dead links given up, keys, log lines
+ * about handshakes.
  *
  * A socket belongs to the thread that made it.
  */
@@ -8,6 +8,7 @@
 #define ROLL_DAEMON_WIRE_NET_H
 
 #include "daemon/wire/curve.h"
+#include "daemon/wire/guard.h"
 #include "trace/frame.h"
 
 #include <jansson.h>
@@ -23,22 +24,24 @@ bool roll_net_beyond_loopback(const char *endpoint);
 /* Whether CURVE is used on this endpoint when there are keys: on every tcp endpoint. ipc and inproc stay on this host.
  */
 bool roll_net_takes_keys(const char *endpoint);
-/* Whether this endpoint has a form that we can bind or connect: tcp://HOST:PORT, ipc://PATH, inproc://NAME. */
+/* Whether this endpoint has a form that we can bind or connect: tcp://HOST:PORT, ipc://PATH, inproc://NAME. One
+ * address: no list of several, and no source address before it. */
 bool roll_net_endpoint_ok(const char *endpoint);
 
 /* A ROUTER (root) with all options set, not yet bound; keys (borrowed) may be NULL. NULL on error, errno set. */
 void *roll_net_router(void *context, const struct roll_curve_keys *keys);
-/* zmq_bind, IPv6 where the endpoint asks for it. 0, or -1 and errno. */
-int roll_net_bind(void *socket, const char *endpoint);
+/* zmq_bind, IPv6 where the endpoint asks for it. beyond: whether it may be reached from other hosts, which is judged by
+ * what was bound, whatever the endpoint looks like. 0, or -1 and errno, EPERM where it may not. */
+int roll_net_bind(void *socket, const char *endpoint, bool beyond);
 /* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: how long close waits for
  * frames to be sent. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
 
 /* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_read turns into log lines. NULL on error. */
 void *roll_net_monitor(void *context, void *socket, const char *name);
-/* Reads all waiting events; `who` is the other side in log lines, "root" or "agent". Returns true when a connection was
- * (re)established. */
-bool roll_net_monitor_read(void *monitor, const char *who);
+/* Reads all waiting events; `who` is the other side in log lines, "root" or "agent"; guard (of a ROUTER, else NULL) is
+ * told of connections that come and go. Returns true when a connection was (re)established. */
+bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard);
 
 /*
  * Encodes and sends one frame, never waiting. identity: the routing id to prefix (ROUTER), or NULL (DEALER).

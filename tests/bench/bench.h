@@ -26,6 +26,7 @@ int roll_bench_trace(json_t *out, FILE *table);   /* what a call costs in a trac
 int roll_bench_analyze(json_t *out, FILE *table); /* traces of many nodes, judged with one thread and two */
 int roll_bench_agent(json_t *out, FILE *table);   /* agent + root for 8 ranks at 10,000 calls/s each */
 int roll_bench_job(json_t *out, FILE *table);     /* moe_train with 8 ranks, with and without rollcall, in pairs */
+int roll_bench_job_causes(json_t *out, FILE *table); /* what a job loses to whom, at its start and for each step */
 int roll_bench_stacks(json_t *out, FILE *table);  /* stacks of 8 hung ranks, merged and printed */
 int roll_bench_moe(json_t *out, FILE *table); /* moe_core on the host: rows moved, products, beside memcpy and BLAS */
 

@@ -61,6 +61,7 @@ int roll_bench_launch(pid_t *daemon, const char *const *options, char *endpoint,
         for (; *options; options++) {
             argv[n++] = *options;
         }
+        argv[n++] = "--no-supervise"; /* it is measured by its pid */
         close(ends[0]);
         setenv("ROLLCALL_QUIET", "1", 1);
         execv(path, (char *const *)argv);

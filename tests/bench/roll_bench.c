@@ -32,7 +32,9 @@ static const struct {
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
     {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
     {"analyze", "traces of 64 nodes through rollcall analyze, with one thread and two", roll_bench_analyze},
-    {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 5 minutes)", roll_bench_job},
+    {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 4 minutes)", roll_bench_job},
+    {"job_causes", "what of that is whose: preload, agent, root; at the start and for each step (about 80 s)",
+     roll_bench_job_causes},
     {"stacks", "stacks of 8 hung ranks, merged and printed", roll_bench_stacks},
     {"moe", "moe_core on the host, beside memcpy and BLAS", roll_bench_moe},
 };

@@ -21,6 +21,8 @@
 
 #define MAX_CHILDREN 64
 
+bool harness_supervised;
+
 static char dir[64];
 static pid_t children[MAX_CHILDREN];
 static int used;
@@ -51,8 +53,9 @@ int harness_set_up(void **state)
 {
     (void)state;
     used = 0;
+    harness_supervised = false;
     strcpy(dir, "/tmp/rollcall-test-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    return mkdtemp(dir) && setenv("ROLLCALL_COOKIE", harness_path("cookie"), 1) == 0 ? 0 : -1;
 }
 
 int harness_tear_down(void **state)
@@ -89,13 +92,17 @@ static const char *program(const char *name)
 
 pid_t harness_spawn(const char *log, const char *const *argv)
 {
-    const char *args[40];
+    const char *args[42];
     int n = 0;
     assert_true(used < MAX_CHILDREN);
-    for (; argv[n]; n++) {
-        assert_true(n < 38);
-        bool first_word = n == 0 || strcmp(argv[n], "rollcalld") == 0 || strcmp(argv[n], "synth_rank") == 0;
-        args[n] = first_word ? program(argv[n]) : argv[n];
+    for (int i = 0; argv[i]; i++) {
+        bool daemon = strcmp(argv[i], "rollcalld") == 0;
+        bool first_word = i == 0 || daemon || strcmp(argv[i], "synth_rank") == 0;
+        assert_true(n < 39);
+        args[n++] = first_word ? program(argv[i]) : argv[i];
+        if (daemon && !harness_supervised) {
+            args[n++] = "--no-supervise";
+        }
     }
     args[n] = NULL;
     const char *path = harness_path(log);

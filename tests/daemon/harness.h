@@ -26,6 +26,9 @@ int harness_tear_down(void **state);
 const char *harness_dir(void);
 const char *harness_path(const char *name);
 
+/* Whether daemons get a supervisor from now on. No at first, for tests that know one process of each, by its pid. */
+extern bool harness_supervised;
+
 /* Starts a program (argv[0] = "rollcalld" or "synth_rank": the built one; else through PATH) with standard error to
  * `log` in the directory. Ends in tear-down at the latest. */
 pid_t harness_spawn(const char *log, const char *const *argv);

@@ -39,7 +39,7 @@ class Job:
     def serve(self, *arguments):
         """A rollcalld that is ready: a rank that finds no agent yet starts one of its own, and ours would leave."""
         ready, write = os.pipe()
-        p = subprocess.Popen([self.rollcalld, *arguments, "--ready-fd", str(write)], pass_fds=[write],
+        p = subprocess.Popen([self.rollcalld, *arguments, "--no-supervise", "--ready-fd", str(write)], pass_fds=[write],
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.processes.append(p)
         os.close(write)

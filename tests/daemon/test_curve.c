@@ -2,8 +2,10 @@
  * test_curve.c: key files: made once, secret ones kept secret, the list of clients obeyed.
  */
 #include "daemon/wire/curve.h"
+#include "daemon/wire/net.h"
 #include "trace/err.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,14 +97,131 @@ static void test_only_listed_clients_are_allowed(void **state)
 {
     (void)state;
     struct roll_curve_keys client, root;
+    struct roll_role role;
     char path[128];
     assert_int_equal(roll_curve_load(dir, false, &client, why, sizeof(why)), 0);
     assert_int_equal(roll_curve_load(dir, true, &root, why, sizeof(why)), 0);
-    assert_true(roll_curve_allowed(dir, client.public_key));
-    assert_false(roll_curve_allowed(dir, root.public_key));
+    assert_true(roll_curve_allowed(dir, client.public_key, &role));
+    assert_int_equal(role.denied, 0); /* as the lists say that were made before there were roles */
+    assert_false(roll_curve_allowed(dir, root.public_key, &role));
     in_dir(path, "allowed/client.pub");
     assert_int_equal(unlink(path), 0);
-    assert_false(roll_curve_allowed(dir, client.public_key));
+    assert_false(roll_curve_allowed(dir, client.public_key, &role));
+}
+
+static void test_a_client_has_the_roles_that_its_entry_names(void **state)
+{
+    (void)state;
+    struct roll_curve_keys keys;
+    struct roll_role role;
+    char path[128];
+    assert_int_equal(roll_curve_keygen_client(dir, "n1", "node", "n1", why, sizeof(why)), 0);
+    assert_int_equal(roll_curve_keygen_client(dir, "ops", "operator,node", NULL, why, sizeof(why)), 0);
+    assert_int_equal(roll_curve_keygen_client(dir, "n1", "node", "n1", why, sizeof(why)), ROLL_E_BUSY);
+    static const char *const bad[][2] = {{"../x", "node"}, {"", "node"}, {"allowed", "node"}, {"x", "king"}, {"x", ""}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        assert_int_equal(roll_curve_keygen_client(dir, bad[i][0], bad[i][1], NULL, why, sizeof(why)), ROLL_E_ARG);
+    }
+    in_dir(path, "n1");
+    assert_int_equal(roll_curve_load(path, false, &keys, why, sizeof(why)), 0);
+    assert_true(roll_curve_allowed(dir, keys.public_key, &role));
+    assert_int_equal(role.denied, ROLL_DENY_ASK | ROLL_DENY_SWITCH);
+    assert_string_equal(role.host, "n1");
+    in_dir(path, "allowed/n1.pub");
+    FILE *f = fopen(path, "a");
+    fputs("right to rule\n", f);
+    fclose(f);
+    assert_false(roll_curve_allowed(dir, keys.public_key, &role)); /* what is not understood lets nobody in */
+    in_dir(path, "ops");
+    assert_int_equal(roll_curve_load(path, false, &keys, why, sizeof(why)), 0);
+    assert_true(roll_curve_allowed(dir, keys.public_key, &role));
+    assert_int_equal(role.denied, 0);
+    roll_role_of_text("not a role", &role);
+    assert_int_equal(role.denied, ROLL_DENY_ALL);
+    roll_role_of_text(NULL, &role);
+    assert_int_equal(role.denied, ROLL_DENY_ALL);
+}
+
+static void test_a_folder_that_others_can_write_is_refused(void **state)
+{
+    (void)state;
+    struct roll_curve_keys keys;
+    struct roll_role role;
+    char path[128], link[128];
+    assert_int_equal(roll_curve_load(dir, false, &keys, why, sizeof(why)), 0);
+    in_dir(path, "allowed");
+    assert_int_equal(chmod(path, 0777), 0);
+    assert_false(roll_curve_allowed(dir, keys.public_key, &role));
+    assert_int_equal(roll_curve_load(dir, true, &keys, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(chmod(path, 0700), 0);
+    assert_int_equal(chmod(dir, 0770), 0);
+    assert_int_equal(roll_curve_load(dir, true, &keys, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(roll_curve_load(dir, false, &keys, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(roll_curve_keygen(dir, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(chmod(dir, 0700), 0);
+    snprintf(link, sizeof(link), "%s.link", dir);
+    assert_int_equal(symlink(dir, link), 0);
+    assert_int_equal(roll_curve_load(link, true, &keys, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(roll_curve_keygen(link, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(unlink(link), 0);
+}
+
+static void test_a_cookie_is_made_once_and_is_of_its_user_alone(void **state)
+{
+    (void)state;
+    struct roll_curve_keys one, two;
+    struct stat st;
+    char path[128];
+    in_dir(path, "cookie");
+    assert_int_equal(setenv("ROLLCALL_COOKIE", path, 1), 0);
+    assert_int_equal(roll_curve_cookie(&one, why, sizeof(why)), 0);
+    assert_int_equal(roll_curve_cookie(&two, why, sizeof(why)), 0);
+    assert_string_equal(one.secret_key, two.secret_key);
+    assert_string_equal(one.public_key, two.server_key);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(roll_curve_cookie(&two, why, sizeof(why)), ROLL_E_DENIED);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/etc/hostname", path), 0);
+    assert_int_not_equal(roll_curve_cookie(&two, why, sizeof(why)), 0);
+    unsetenv("ROLLCALL_COOKIE");
+}
+
+static void test_an_endpoint_is_one_address(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"tcp://127.0.0.1:1",  "tcp://*:7777",           "tcp://[::1]:*",
+                                       "tcp://node-1.x_y:2", "tcp://[fe80::1%eth0]:3", "ipc:///tmp/a b",
+                                       "inproc://x"};
+    static const char *const bad[] = {"tcp://127.0.0.1:1;0.0.0.0:2",
+                                      "tcp://127.0.0.1:1,0.0.0.0:2",
+                                      "tcp://a b:1",
+                                      "tcp://127.0.0.1:1 ",
+                                      "tcp://127.0.0.1/x:1",
+                                      "ipc://@x",
+                                      "tcp://:1",
+                                      "pgm://x:1"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+        assert_true(roll_net_endpoint_ok(good[i]));
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        assert_false(roll_net_endpoint_ok(bad[i]));
+    }
+}
+
+static void test_what_was_bound_is_judged_and_not_what_was_asked_for(void **state)
+{
+    (void)state;
+    void *context = zmq_ctx_new(), *socket = roll_net_router(context, NULL);
+    assert_int_equal(roll_net_bind(socket, "tcp://127.0.0.1:*", false), 0);
+    assert_int_equal(roll_net_bind(socket, "tcp://0.0.0.0:*", false), -1);
+    assert_int_equal(errno, EPERM);
+    /* The library itself takes lists, and binds what stands last. */
+    assert_int_equal(roll_net_bind(socket, "tcp://127.0.0.1:1;0.0.0.0:*", false), -1);
+    assert_int_equal(roll_net_bind(socket, "tcp://0.0.0.0:*", true), 0);
+    zmq_close(socket);
+    zmq_ctx_term(context);
 }
 
 int main(void)
@@ -112,6 +231,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keys_are_never_overwritten, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_secret_that_others_can_read_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damaged_and_missing_keys_are_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_client_has_the_roles_that_its_entry_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_folder_that_others_can_write_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_cookie_is_made_once_and_is_of_its_user_alone, set_up, tear_down),
+        cmocka_unit_test(test_an_endpoint_is_one_address),
+        cmocka_unit_test(test_what_was_bound_is_judged_and_not_what_was_asked_for),
         cmocka_unit_test_setup_teardown(test_only_listed_clients_are_allowed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

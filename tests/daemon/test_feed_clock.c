@@ -70,6 +70,8 @@ static void ticks_come_soon_after_input_and_seldom_in_a_still_job(void **state)
         uint64_t now = MONO + cases[i].quiet_ms * MS;
         roll_feed_clock_skip(&clock, now);
         uint64_t wait = 2 * wait_of(&clock, now, cases[i].live) / MS;
+        /* The same asked beforehand, where nothing ends while it waits. */
+        assert_int_equal(roll_feed_clock_wait_ns(&clock, now, cases[i].live), cases[i].wait * MS / 2);
         if (wait != cases[i].wait) {
             fail_msg("case %zu: %d halves of a ms, not %d", i, (int)wait, (int)cases[i].wait);
         }

@@ -100,7 +100,7 @@ static void test_agents_of_one_chain_are_known_each_by_itself(void **state)
     (void)state;
     static struct agent agent[AGENTS];
     char endpoint[256];
-    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*");
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
     void *context = zmq_ctx_new();
     assert_true(root > 0);
     choose_ids(agent);

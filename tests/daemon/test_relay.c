@@ -136,7 +136,7 @@ static void open_stage(struct stage *s)
     snprintf(s->below, sizeof(s->below), "ipc://%s", harness_path("below.socket"));
     s->context = zmq_ctx_new();
     s->root = roll_net_router(s->context, NULL);
-    assert_int_equal(roll_net_bind(s->root, s->above), 0);
+    assert_int_equal(roll_net_bind(s->root, s->above, false), 0);
     s->relay = DAEMON("relay.err", NULL, "--relay", "--listen", s->below, "--connect", s->above);
     assert_true(s->relay > 0);
 }

@@ -184,8 +184,8 @@ class Watched:
         if LAUNCHER == "env":
             ready, write = os.pipe()
             endpoint = f"ipc://{place.dir}/root"
-            self.root = subprocess.Popen([ROLLCALLD, "--root", "--dir", rings, "--listen", endpoint, "--json",
-                                          place.verdicts_path, "--ready-fd", str(write)], pass_fds=[write],
+            self.root = subprocess.Popen([ROLLCALLD, "--no-supervise", "--root", "--dir", rings, "--listen", endpoint,
+                                          "--json", place.verdicts_path, "--ready-fd", str(write)], pass_fds=[write],
                                          stderr=subprocess.PIPE, text=True)
             os.close(write)
             with os.fdopen(ready) as f:

@@ -172,7 +172,7 @@ static void a_record_is_refused_for_each_field_out_of_range(void **state)
     for (size_t i = 0; i < 6; i++) {
         assert_int_equal(roll_record_check(&bad[i]), ROLL_E_CORRUPT);
     }
-    good.op = ROLL_OP_LIMIT - 1; /* a newer writer may have given the id to an operation */
+    good.op = ROLL_OP_LIMIT - 1; /* the last id that will be given to an operation: a newer writer knows it */
     assert_int_equal(roll_record_check(&good), 0);
 }
 

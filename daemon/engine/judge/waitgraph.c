@@ -13,26 +13,15 @@
  *
  * To look for circles alone was rejected: most waits end at a rank that waits for nobody.
  *
- * The questions that need no link are in wait_rank.c; what processes have left behind is looked for in wait_left.c.
+ * Where walks begin stands in wait_begin.c. The questions that need no link are in wait_rank.c; what processes have
+ * left behind is looked for in wait_left.c.
  */
 #include "daemon/engine/judge/walk.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void visit_head(struct walk *walk, struct source *s, struct queue *q, bool soft);
 static void visit_call(struct walk *walk, struct source *s, struct entry *entry);
-static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket);
-
-static bool anyone_alive(const struct roll_engine *e)
-{
-    for (uint32_t i = 0; i < e->sources; i++) {
-        if (source_alive(e->source[i])) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /*
  * Follows a host that is inside an NCCL call, or inside the end of a group: such a host waits for its partners to make
@@ -84,11 +73,11 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
         }
         enum roll_op_class class = roll_op_class(in->rec.op);
         if (class == ROLL_CLASS_COMM) {
-            any = visit_creation(walk, t, t->thread[i].inside - 1) || any;
+            any = walk_creation(walk, t, t->thread[i].inside - 1) || any;
             continue;
         }
         if (in->rec.op == ROLL_OP_COMM_QUERY && t->init != 0 && t->init_polled) {
-            any = visit_creation(walk, t, t->init - 1) || any;
+            any = walk_creation(walk, t, t->init - 1) || any;
             continue;
         }
         bool covered = false;
@@ -108,7 +97,7 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
             }
             if (!here && q->head != 0 && wait_behind(t, q, t->thread[i].inside) != 0) {
                 covered = any = true; /* the stream, or the event, that the host waits for is behind these calls */
-                visit_head(walk, t, q, false);
+                walk_head(walk, t, q, false);
                 continue;
             }
             if (q->head == 0 || q->head > wait.upto || !here || !wait.waits) {
@@ -118,7 +107,7 @@ static bool visit_threads(struct walk *walk, struct source *t, uint16_t caller)
             if ((class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) &&
                 (sure || source_quiet(walk->e, t, walk->e->config.suspect_ns))) {
                 any = true; /* an event whose place is not known may stand before the head of its stream: soft */
-                visit_head(walk, t, q, wait.soft);
+                walk_head(walk, t, q, wait.soft);
             } else if (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) {
                 any = visit_issue(walk, t, t->thread[i].inside - 1, q) || any;
             } else if (class == ROLL_CLASS_GROUP) {
@@ -160,7 +149,7 @@ static bool visit_quiet(struct walk *walk, struct source *t)
         const struct member *m = head ? source_member(t, head->rec.comm) : NULL;
         if (t->queue[k].head != 0 && !(m && source_beside(t, m))) {
             any = true;
-            visit_head(walk, t, &t->queue[k], true);
+            walk_head(walk, t, &t->queue[k], true);
         }
     }
     return any;
@@ -210,7 +199,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
     }
     if (t->init != 0 && !source_blocked(e, t) && source_quiet(e, t, e->config.suspect_ns)) {
         walk->soft++; /* another thread of t may still make the call */
-        bool any = visit_creation(walk, t, t->init - 1);
+        bool any = walk_creation(walk, t, t->init - 1);
         walk->soft--;
         return any ? 0 : known;
     }
@@ -262,7 +251,7 @@ static void visit_rank(struct walk *walk, const struct member *m, struct comm *c
  * communicator itself). Members that are dead or have ended are told by detect_init.c, which also knows those of whom
  * nothing has been seen. False: nothing is known for which the host could wait.
  */
-static bool visit_creation(struct walk *walk, struct source *t, uint64_t ticket)
+bool walk_creation(struct walk *walk, struct source *t, uint64_t ticket)
 {
     struct entry *entry = source_entry(t, ticket);
     struct member *m = entry ? source_member(t, entry->rec.comm) : NULL;
@@ -315,7 +304,7 @@ static bool visit_behind(struct walk *walk, struct member *m, struct comm *c, ui
         visit_rank(walk, m, c); /* the group of the head has not been ended, so nothing of the group is issued */
         return true;
     }
-    visit_head(walk, t, q, false);
+    walk_head(walk, t, q, false);
     return q->visit != walk->e->visit * 2;
 }
 
@@ -419,8 +408,7 @@ static void visit_call(struct walk *walk, struct source *s, struct entry *entry)
     }
 }
 
-/* Follows the head of a queue, with its group. soft: the link that leads here is. */
-static void visit_head(struct walk *walk, struct source *s, struct queue *q, bool soft)
+void walk_head(struct walk *walk, struct source *s, struct queue *q, bool soft)
 {
     soft = soft || walk->soft > 0;
     uint32_t mark = walk->e->visit * 2;
@@ -441,7 +429,7 @@ static void visit_head(struct walk *walk, struct source *s, struct queue *q, boo
          * marked afterwards, because the path may come here again and go on to one of its steps. */
         walk->held++;
         for (uint32_t i = 0; i < held && walk->held <= HELD_MAX; i++) {
-            visit_head(walk, s, before[i], soft);
+            walk_head(walk, s, before[i], soft);
         }
         walk->held--;
         q->visit = mark;
@@ -458,85 +446,4 @@ static void visit_head(struct walk *walk, struct source *s, struct queue *q, boo
     }
     walk->depth = at;
     q->visit = mark;
-}
-
-/*
- * Follows the host of s where it has been inside a creation, or inside a wait that no incomplete call explains, for
- * long enough. False: there is nothing to follow. *due: is made earlier where the host will have been there for long
- * enough at an earlier time.
- */
-static bool visit_host(struct walk *walk, struct source *s, uint64_t *due)
-{
-    const struct roll_engine *e = walk->e;
-    bool any = false, left = left_anything(e);
-    for (uint32_t i = 0; i < s->threads; i++) {
-        const struct thread *t = &s->thread[i];
-        const struct entry *in = t->inside ? source_entry(s, t->inside - 1) : NULL;
-        enum roll_op_class class = in ? roll_op_class(in->rec.op) : ROLL_CLASS_SYNC;
-        /* What others have left behind is asked about later: a call that lacks a partner says more. */
-        uint64_t patience =
-            e->config.stall_ns * (class == ROLL_CLASS_COMM ? 1 : 3) / (class == ROLL_CLASS_COMM ? 1 : 2);
-        if (t->inside == 0 || (class != ROLL_CLASS_COMM && !left)) {
-            continue;
-        }
-        *due = t->since + patience < *due ? t->since + patience : *due;
-        if (!in || (!e->finishing && (e->clock <= t->since || e->clock - t->since <= patience))) {
-            continue;
-        }
-        if (class == ROLL_CLASS_COMM) {
-            any = visit_creation(walk, s, t->inside - 1) || any;
-        } else if (!rank_waits_for_queue(s, &in->rec, t->inside)) {
-            any = left_visit(walk, s, &in->rec, polls_left_upto(e, s, t, &in->rec)) || any;
-        }
-    }
-    return any;
-}
-
-/* Begins with the calls and with the host of s that have waited for too long. *due: the time before which there will be
- * none. */
-static bool visit_source(struct walk *walk, struct source *s, uint64_t *due)
-{
-    const struct roll_engine *e = walk->e;
-    bool any = false;
-    *due = e->clock + e->config.stall_ns; /* what begins to wait from now on has waited for long enough then */
-    for (uint32_t k = 0; k < s->queues && (source_alive(s) || !walk->alive); k++) {
-        struct queue *q = &s->queue[k];
-        *due = q->head != 0 && q->since + e->config.stall_ns < *due ? q->since + e->config.stall_ns : *due;
-        if (waitgraph_old(e, q)) {
-            any = true;
-            visit_head(walk, s, q, false);
-        }
-    }
-    return (source_alive(s) && visit_host(walk, s, due)) || any;
-}
-
-bool waitgraph_due(struct roll_engine *e)
-{
-    uint64_t found_by = e->proc_changes + e->aborts;
-    if (e->walk_for != found_by || e->finishing) {
-        due_anew(&e->walk_due);
-        e->walk_for = found_by;
-    }
-    return e->finishing || due_next(&e->walk_due, 0, e->sources, e->clock) < e->sources;
-}
-
-bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *founds)
-{
-    struct walk walk = {.e = e, .alive = anyone_alive(e)};
-    bool any = false;
-    e->visit++;
-    e->walk_work = 0;
-    uint64_t clock = e->finishing ? UINT64_MAX : e->clock; /* at the end, all are */
-    for (uint32_t i = due_next(&e->walk_due, 0, e->sources, clock); i < e->sources;
-         i = due_next(&e->walk_due, i + 1, e->sources, clock)) {
-        e->looks++;
-        any = visit_source(&walk, e->source[i], &e->walk_due.at[i]) || any;
-    }
-    for (uint32_t i = 0; i < walk.creations; i++) {
-        free(walk.creation[i].absentee);
-    }
-    free(walk.creation);
-    *found = walk.found;
-    *founds = walk.founds;
-    return any;
 }

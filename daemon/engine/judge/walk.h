@@ -1,6 +1,6 @@
 /*
- * walk.h: one walk through the wait graph: its path, and what it has found. Private to waitgraph.c and to wait_rank.c,
- * wait_members.c, wait_path.c, wait_creation.c, wait_polls.c and wait_left.c.
+ * walk.h: one walk through the wait graph: its path, and what it has found. Private to waitgraph.c and to
+ * wait_begin.c, wait_rank.c, wait_members.c, wait_path.c, wait_creation.c, wait_polls.c and wait_left.c.
  */
 #ifndef ROLL_DAEMON_ENGINE_JUDGE_WALK_H
 #define ROLL_DAEMON_ENGINE_JUDGE_WALK_H
@@ -56,6 +56,13 @@ struct walk {
     uint32_t soft; /* while this is not 0, all links are soft */
     uint32_t held; /* how many such heads the walk is inside now */
 };
+
+/* waitgraph.c: the links */
+
+/* Follows the head of a queue, with its group. soft: the link that leads here is. */
+void walk_head(struct walk *walk, struct source *s, struct queue *q, bool soft);
+/* Follows a host that is inside the creation of a communicator; described there. */
+bool walk_creation(struct walk *walk, struct source *t, uint64_t ticket);
 
 /* wait_rank.c: what the records say of one rank, one queue, one call; each function is described there */
 uint64_t queue_group_start(struct source *t, const struct queue *q, const struct roll_record *end);

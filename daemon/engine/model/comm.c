@@ -17,7 +17,7 @@
  * communicator may be among what was lost.
  */
 #define LATE_DEFINITION 4096u
-#define COMMS_MOST      (1u << 17) /* some times as many as the largest job has; further ones are not judged */
+#define COMMS_MOST      (1u << 17) /* four times as many as 16,384 ranks have; what follows them is not judged */
 
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
 {
@@ -170,8 +170,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     struct comm *c = comm_find(e, def->key);
     uint64_t table = id < s->members ? 0 : (id + 1u - s->members) * (sizeof(*s->member) + sizeof(*s->comm));
     uint64_t made = c ? 0 : sizeof(*c) + SLOTS_MIN * sizeof(struct slot) + (uint64_t)def->nranks * MEMBER_BYTES;
-    bool crowded = made > 0 && e->comms >= COMMS_MOST;
-    if (crowded || (table + made > 0 && !budget_take(e, s, table + made))) {
+    if (table + made > 0 && (e->comms >= COMMS_MOST || !budget_take(e, s, table + made))) {
         return ROLL_E_LIMIT;
     }
     if (!c) {

@@ -14,11 +14,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define THREADS_MIN   2u
 #define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
 #define TURNS_MIN     3u    /* forward, backward, forward, backward: a habit, and no thread that took over for good */
 #define POLLS_MIN     4u    /* polls that make a loop */
 #define POLL_GAP_MS   125u  /* between two polls of a loop, on average; a host that asks less often does other things */
 #define POLL_FRESH_NS 600000000u /* three times what passes between two records of a loop (interposer/cuda/poll.c) */
+
+/* There is room for one more thread. Most ranks have two or three, and room for all would be most of a source. */
+static bool has_thread_room(struct source *s)
+{
+    if (s->threads < s->thread_room) {
+        return true;
+    }
+    uint32_t room = s->thread_room ? 2 * s->thread_room : THREADS_MIN;
+    struct thread *thread = realloc(s->thread, room * sizeof(*thread));
+    if (thread) {
+        s->thread = thread;
+        s->thread_room = room;
+    }
+    return thread != NULL;
+}
 
 void source_touch(struct source *s, struct member *m)
 {
@@ -61,7 +77,7 @@ struct thread *source_thread(struct source *s, uint16_t id)
             return &s->thread[i];
         }
     }
-    if (s->threads == THREADS_MAX) {
+    if (s->threads == THREADS_MAX || !has_thread_room(s)) {
         s->many_threads = true;
         return NULL;
     }

@@ -157,7 +157,8 @@ struct source {
     uint64_t init;             /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
     struct roll_record last;   /* the newest call of NCCL */
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
-    struct thread thread[THREADS_MAX];
+    struct thread *thread;     /* owned; there is room for thread_room of them, THREADS_MAX at most */
+    uint32_t thread_room;
 
     uint64_t held; /* bytes that the engine keeps for it: budget.h */
 
@@ -351,7 +352,7 @@ uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32
 
 /* source.c: the host threads of a source, its streams, and what a host waits for */
 
-/* The thread with this id, which is made if it is new; NULL: there are too many. */
+/* The thread with this id, which is made if it is new, and others move then; NULL: there are too many, or no memory. */
 struct thread *source_thread(struct source *s, uint16_t id);
 bool source_thread_known(const struct source *s, uint16_t id);
 /*

@@ -66,7 +66,8 @@ class Case(unittest.TestCase):
         self.tmp = tempfile.mkdtemp(prefix="rollcall-console-")
         name, value = self.mark.split("=")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_", "LD_PRELOAD"))}
-        self.env.update({name: value, "ROLLCALL_DIR": self.rings, "NO_COLOR": "1"})
+        self.env.update({name: value, "ROLLCALL_DIR": self.rings, "NO_COLOR": "1",
+                         "ROLLCALL_COOKIE": os.path.join(self.tmp, "cookie")})
         self.started = []
         self.addCleanup(self.check_and_remove)  # not tearDown: that is left out when a subclass's setUp fails
 

@@ -86,7 +86,7 @@ class Docs(unittest.TestCase):
             return daemon.wait(), daemon.stderr.read()
 
     def test_rollcalld_refuses_every_option_that_its_mode_has_no_use_for(self):
-        everybody = {"curve-dir", "detach", "ready-fd", "version", "help"}
+        everybody = {"curve-dir", "detach", "no-supervise", "ready-fd", "version", "help"}
         own = {"agent": {"dir", "own-dir", "if-none", "linger", "parent", "connect", "policy", "trace",
                          "trace-segment", "trace-limit", "trace-age"},
                "relay": {"listen", "insecure", "connect"}}

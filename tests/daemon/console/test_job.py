@@ -8,6 +8,8 @@ import unittest
 
 from support import Case, CATALOGUE, DAEMON, END_S, ROLLCALL, command_of, marked, summary_of, until
 
+ROOT = (DAEMON, "--no-supervise", "--root")  # one process, which is killed by its pid
+
 TERMINATED = 128 + 15
 
 # What a verdict says of the fault, as opposed to when it was said.
@@ -245,6 +247,21 @@ class Job(Case):
         job.terminate()
         self.assertEqual(job.wait(300), 128 + 15)
 
+    def test_tables_of_a_job_that_is_compared_by_digests(self):
+        """Groups, and with JSON each rank of so small a job; records are judged, or there was no verdict."""
+        live = self.path("live.json")
+        job = self.start("run", "-n", "4", "--digest", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE,
+                         "skipped", "sick")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
+        groups = self.rollcall("top", "--once", "-g").stdout
+        self.assertRegex(groups, r"(?m)^0-2 +3 +running +AllReduce")
+        self.assertRegex(groups, r"(?m)^3 +1 +running +AllReduce")
+        status = json.loads(self.rollcall("top", "--json", "-g").stdout)
+        self.assertEqual([(r["rank"], r["last"]["op"]) for r in status["ranks"]], [(n, "AllReduce") for n in range(4)])
+        self.assertEqual(status["digests"]["records"], "judged")
+        job.terminate()
+        self.assertEqual(job.wait(300), 128 + 15)
+
     def test_who_asks_is_told_which_job_answers(self):
         """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks
         it."""
@@ -303,7 +320,7 @@ class Job(Case):
 
     def test_run_joins_a_root_that_is_named(self):
         endpoint = f"ipc://{self.path('root')}"
-        root = subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
+        root = subprocess.Popen([*ROOT, "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
         self.started.append(root)
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
         kept = self.path("kept")
@@ -336,7 +353,7 @@ class Job(Case):
 
     def test_who_follows_hears_a_root_that_was_killed_and_started_again(self):
         endpoint = f"ipc://{self.path('root')}"
-        command = [DAEMON, "--root", "--listen", endpoint, "--trace", self.path("trace")]
+        command = [*ROOT, "--listen", endpoint, "--trace", self.path("trace")]
         root = subprocess.Popen(command, env=self.env, stderr=subprocess.DEVNULL)
         self.started.append(root)
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
@@ -370,7 +387,7 @@ class Job(Case):
 
     def test_a_run_hears_a_root_that_was_killed_and_started_again(self):
         endpoint = f"ipc://{self.path('root')}"
-        command = [DAEMON, "--root", "--listen", endpoint]
+        command = [*ROOT, "--listen", endpoint]
         root = subprocess.Popen(command, env=self.env, stderr=subprocess.DEVNULL)
         self.started.append(root)
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
@@ -403,7 +420,7 @@ class Job(Case):
         def root_comes(said):
             waits = "the job runs on, its verdicts are shown once the root answers" in said
             if waits and not os.path.exists(go):
-                self.started.append(subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env,
+                self.started.append(subprocess.Popen([*ROOT, "--listen", endpoint], env=self.env,
                                                      stderr=subprocess.DEVNULL))
                 with open(go, "w"):
                     pass
@@ -416,7 +433,7 @@ class Job(Case):
 
     def test_two_jobs_on_one_root_hear_of_themselves_only(self):
         endpoint = f"ipc://{self.path('root')}"
-        root = subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
+        root = subprocess.Popen([*ROOT, "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
         self.started.append(root)
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
         sick = self.run_sick("--daemon", endpoint)

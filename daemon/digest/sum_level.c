@@ -1,0 +1,98 @@
+/*
+ * sum_level.c: the communicators of a sum and what each child has told of them: found by key, made, dropped.
+ *
+ * What a child tells of a communicator is found by a map of both numbers, and not in the list of the communicator: a
+ * root has thousands of children, each of which may tell of the world.
+ */
+#include "daemon/digest/sum_state.h"
+
+#include "daemon/base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CELLS (1u << 22) /* communicators of all children together: 700 MiB; a child may be hostile */
+
+struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint64_t key)
+{
+    uint32_t at = roll_map_get(&sum->at, key);
+    if (at != ROLL_MAP_NONE) {
+        sum->level[at].told_ns = sum->now_ns;
+        return &sum->level[at];
+    }
+    if (sum->levels == sum->config.most) {
+        sum->figures.refused++;
+        return NULL;
+    }
+    if (ROLL_GROW(sum->level, sum->room, sum->levels + 1) != 0 ||
+        roll_map_add(&sum->at, key, (uint32_t)sum->levels) != 0) {
+        return NULL;
+    }
+    struct roll_sum_level *c = &sum->level[sum->levels++];
+    memset(c, 0, sizeof(*c));
+    c->key = key;
+    c->told_ns = sum->now_ns;
+    c->past = true;
+    sum->figures.comms++;
+    return c;
+}
+
+static uint64_t cell_key(uint64_t key, uint32_t child)
+{
+    uint64_t x = (key ^ ((uint64_t)child + 1) * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
+    return x ^ x >> 32;
+}
+
+struct roll_sum_cell *roll_sum_cell_known(const struct roll_sum *sum, const struct roll_sum_level *c, uint32_t child)
+{
+    uint64_t hash = cell_key(c->key, child);
+    size_t step = 0;
+    for (uint32_t i; (i = roll_map_each(&sum->cell, hash, &step)) != ROLL_MAP_NONE;) {
+        if (i < c->cells && c->cell[i].child == child) {
+            return &c->cell[i];
+        }
+    }
+    return NULL;
+}
+
+struct roll_sum_cell *roll_sum_cell_of(struct roll_sum *sum, struct roll_sum_level *c, uint32_t child)
+{
+    struct roll_sum_cell *known = roll_sum_cell_known(sum, c, child);
+    uint64_t hash = cell_key(c->key, child);
+    if (known) {
+        return known;
+    }
+    if (sum->figures.cells == CELLS) {
+        sum->figures.refused++;
+        return NULL;
+    }
+    if (ROLL_GROW(c->cell, c->room, c->cells + 1) != 0 || roll_map_add(&sum->cell, hash, (uint32_t)c->cells) != 0) {
+        return NULL;
+    }
+    c->cell[c->cells] = (struct roll_sum_cell){.child = child};
+    sum->figures.cells++;
+    return &c->cell[c->cells++];
+}
+
+void roll_sum_hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq)
+{
+    roll_digest_add_hint(&sum->hints, key, why, seq);
+}
+
+void roll_sum_level_drop(struct roll_sum *sum, size_t at)
+{
+    struct roll_sum_level *c = &sum->level[at];
+    size_t last = --sum->levels;
+    for (size_t i = 0; i < c->cells; i++) {
+        roll_map_remove(&sum->cell, cell_key(c->key, c->cell[i].child), (uint32_t)i);
+    }
+    sum->figures.cells -= (uint32_t)c->cells;
+    sum->figures.comms--;
+    sum->figures.forgotten++;
+    free(c->cell);
+    roll_map_remove(&sum->at, c->key, (uint32_t)at);
+    if (at != last) {
+        roll_map_renumber(&sum->at, sum->level[last].key, (uint32_t)last, (uint32_t)at);
+        *c = sum->level[last];
+    }
+}
