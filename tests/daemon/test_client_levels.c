@@ -79,7 +79,7 @@ static void levels_begin(struct levels *l, int late_ms)
     for (int i = 0; i < LEVELS; i++) {
         snprintf(l->endpoint[i], sizeof(l->endpoint[i]), "ipc://%s/%d", l->dir, i);
         assert_non_null(l->socket[i] = roll_net_router(l->context, NULL));
-        assert_int_equal(roll_net_bind(l->socket[i], l->endpoint[i]), 0);
+        assert_int_equal(roll_net_bind(l->socket[i], l->endpoint[i], false), 0);
     }
     assert_int_equal(pthread_create(&l->thread, NULL, serve, l), 0);
 }
