@@ -250,8 +250,8 @@ class Job(Case):
     def test_tables_of_a_job_that_is_compared_by_digests(self):
         """Groups, and with JSON each rank of so small a job; records are judged, or there was no verdict."""
         live = self.path("live.json")
-        job = self.start("run", "-n", "4", "--digest", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE,
-                         "skipped", "sick")
+        job = self.start("run", "-n", "4", "--digest", "--hostnccl", "--timeout", "300", "--json", live, "--",
+                         CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         groups = self.rollcall("top", "--once", "-g").stdout
         self.assertRegex(groups, r"(?m)^0-2 +3 +running +AllReduce")
