@@ -27,7 +27,7 @@ struct roll_option {
     const char *help; /* one line */
     void *value;      /* where the argument is stored; unchanged when the option is not given */
 };
-#define ROLL_OPTIONS_MAX 32
+#define ROLL_OPTIONS_MAX 40
 
 #define ROLL_OPTION_GO_ON (-1) /* of a function for an option: it is taken */
 #define ROLL_OPTION_BAD   (-2) /* of a function for an option: its argument is not what it wants */
