@@ -1,11 +1,13 @@
 /*
  * metrics.c: serves the exposition with libmicrohttpd, from one thread of its own.
  *
- * Scrapes are rare and small, so one polling thread that answers one request at a time is enough; a thread per
- * connection was rejected: a port scanner could make as many as it likes.
+ * Who sends or reads slowly gives its place to who comes after (seats.h). Scrapes are rare and small, so one polling
+ * thread that answers one request at a time is enough; a thread per connection was rejected: a port scanner could make
+ * as many as it likes.
  */
 #include "daemon/http/metrics.h"
 #include "daemon/http/listen.h"
+#include "daemon/http/seats.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -19,6 +21,7 @@ struct roll_metrics {
     struct MHD_Daemon *daemon;
     roll_metrics_fill *fill;
     void *arg;
+    struct roll_seats seats;
 };
 
 static const char plain_text[] = "text/plain; charset=utf-8";
@@ -68,10 +71,29 @@ static enum MHD_Result answer_metrics(struct roll_metrics *metrics, struct MHD_C
     return answer(connection, MHD_HTTP_OK, openmetrics ? openmetrics_text : metrics_text, body, bytes);
 }
 
+static int descriptor_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info != NULL ? info->connect_fd : -1;
+}
+
+/* A connection comes or goes. */
+static void note_connection(void *arg, struct MHD_Connection *connection, void **context,
+                            enum MHD_ConnectionNotificationCode code)
+{
+    struct roll_metrics *metrics = arg;
+    int fd = descriptor_of(connection);
+    (void)context;
+    if (fd >= 0) {
+        (code == MHD_CONNECTION_NOTIFY_STARTED ? roll_seats_take : roll_seats_leave)(&metrics->seats, fd);
+    }
+}
+
 static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *upload, size_t *upload_bytes, void **state)
 {
     static int seen;
+    struct roll_metrics *metrics = arg;
     (void)version, (void)upload;
     if (*state == NULL) { /* the first call for a request has the headers only */
         *state = &seen;
@@ -81,13 +103,14 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
         *upload_bytes = 0;
         return MHD_YES;
     }
+    roll_seats_answered(&metrics->seats, descriptor_of(connection));
     if (!roll_listen_host_is_loopback(MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST))) {
         return answer_line(connection, MHD_HTTP_FORBIDDEN,
                            "forbidden: the Host header must name the loopback address\n");
     }
     bool reads = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (reads && strcmp(url, "/metrics") == 0) {
-        return answer_metrics(arg, connection);
+        return answer_metrics(metrics, connection);
     }
     if (reads && strcmp(url, "/healthz") == 0) {
         return answer_line(connection, MHD_HTTP_OK, "ok\n");
@@ -105,9 +128,10 @@ static struct MHD_Daemon *start(struct roll_metrics *metrics, const struct socka
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     errno = 0;
-    struct MHD_Daemon *daemon = MHD_start_daemon(flags, 0, NULL, NULL, handle, metrics, MHD_OPTION_SOCK_ADDR, address,
-                                                 MHD_OPTION_CONNECTION_LIMIT, 32u, MHD_OPTION_CONNECTION_TIMEOUT, 10u,
-                                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768, MHD_OPTION_END);
+    struct MHD_Daemon *daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, handle, metrics, MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_CONNECTION_LIMIT,
+        ROLL_SEATS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, 5u, MHD_OPTION_NOTIFY_CONNECTION, note_connection, metrics,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768, MHD_OPTION_END);
     int number = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     errno = number;
@@ -128,6 +152,7 @@ int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, rol
     }
     metrics->fill = fill;
     metrics->arg = arg;
+    roll_seats_init(&metrics->seats);
     metrics->daemon = start(metrics, &address);
     if (metrics->daemon == NULL) {
         err = errno == EADDRINUSE ? ROLL_E_BUSY : errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO;

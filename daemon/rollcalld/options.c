@@ -412,7 +412,7 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
         {"help", 0, ROLL_OPT_HELP, NULL, "print this", NULL},
         {0},
     };
-    _Static_assert(sizeof(table) / sizeof(table[0]) <= ROLL_OPTIONS_MAX, "the last ones would not be known");
+    _Static_assert(sizeof(table) / sizeof(table[0]) <= ROLL_OPTIONS_MAX + 1, "rows beyond the most would not count");
     memset(out, 0, sizeof(*out));
     out->ready_fd = -1;
     bool given[sizeof(table) / sizeof(table[0])] = {false};

@@ -23,13 +23,7 @@
 #define HISTORY       512u       /* records of each ring that are asked for besides what is wanted, at most */
 #define HISTORY_LEAST 64u        /* the same at least, */
 #define FOLLOW_LEAST  64u        /* and of those that follow */
-/*
- * So far back an excerpt may reach at any share: to a wrong call, which is told within some hundred calls; and to where
- * ranks stand, where hosts run some steps ahead of the last one. Who is further ahead is known by its place. With those
- * that follow, the latter fill a log of the engine of the smallest size, which of 16,384 ranks is 350 MiB.
- */
-#define REACH       384u
-#define REACH_STAND 192u
+#define REACH         384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
 /*
  * Of the share of a ring so much is history, and as many records as that may follow. What is wanted is what a verdict
  * rests on, and what a large case costs beyond it everybody waits for.
@@ -130,7 +124,7 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
     }
     uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
     *ask = (struct roll_frame_excerpt){.history = bounded(share / HISTORY_PART, HISTORY_LEAST, HISTORY),
-                                       .most = bounded(share, d->hasty ? REACH : REACH_STAND, UINT64_MAX),
+                                       .most = bounded(share, REACH, UINT64_MAX),
                                        .follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, UINT64_MAX),
                                        .scope = d->scoped ? ROLL_EXCERPT_CONCERNED : ROLL_EXCERPT_EVERYONE};
     for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */

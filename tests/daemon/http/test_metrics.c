@@ -9,10 +9,13 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_uint fills;
@@ -34,18 +37,24 @@ static roll_metrics_t *serve(void)
     return metrics;
 }
 
-/* Sends a request as it stands and returns everything that comes back until the server closes. */
-static const char *ask(roll_metrics_t *metrics, const char *request)
+static int connect_to(roll_metrics_t *metrics)
 {
-    static char reply[65536];
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)roll_metrics_port(metrics)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval patience = {.tv_sec = 5};
+    struct timeval patience = {.tv_sec = 60};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* Sends a request as it stands and returns everything that comes back until the server closes. */
+static const char *ask(roll_metrics_t *metrics, const char *request)
+{
+    static char reply[65536];
+    int fd = connect_to(metrics);
     assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
     size_t used = 0;
     ssize_t n = 1;
@@ -160,6 +169,61 @@ static void garbage_is_survived(void **state)
     roll_metrics_destroy(&metrics);
 }
 
+#define SLOW 40 /* connections at a time that never end their request, and come back at once when they are shut out */
+#define ASKS 3
+
+struct slow {
+    roll_metrics_t *metrics;
+    atomic_bool stop;
+    atomic_uint rounds;
+};
+
+static void *drip(void *arg)
+{
+    struct slow *slow = arg;
+    int fd[SLOW];
+    for (int i = 0; i < SLOW; i++) {
+        fd[i] = connect_to(slow->metrics);
+    }
+    while (!atomic_load(&slow->stop)) {
+        for (int i = 0; i < SLOW; i++) {
+            if (send(fd[i], "G", 1, MSG_NOSIGNAL) < 0) {
+                close(fd[i]);
+                fd[i] = connect_to(slow->metrics);
+            }
+        }
+        atomic_fetch_add(&slow->rounds, 1);
+        usleep(100000);
+    }
+    for (int i = 0; i < SLOW; i++) {
+        close(fd[i]);
+    }
+    return NULL;
+}
+
+static void slow_connections_shut_nobody_out(void **state)
+{
+    (void)state;
+    struct slow slow = {.metrics = serve()};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, drip, &slow), 0);
+    for (unsigned i = 0; i < ASKS; i++) {
+        while (atomic_load(&slow.rounds) <= i) {
+            usleep(1000);
+        }
+        struct timespec begin, end;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        bool served = has(ask(slow.metrics, GET("/metrics", "")), "HTTP/1.1 200 OK\r\n");
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        printf("a scraper beside %d slow connections: %.1f ms\n", SLOW,
+               (double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) * 1e-6);
+        assert_true(served);
+    }
+    atomic_store(&slow.stop, true);
+    pthread_join(thread, NULL);
+    roll_metrics_destroy(&slow.metrics);
+}
+
 static void only_loopback_is_listened_on(void **state)
 {
     (void)state;
@@ -236,6 +300,7 @@ int main(void)
         cmocka_unit_test(everything_else_is_not_found),
         cmocka_unit_test(another_host_name_is_forbidden),
         cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(slow_connections_shut_nobody_out),
         cmocka_unit_test(only_loopback_is_listened_on),
         cmocka_unit_test(a_port_in_use_is_said_so),
         cmocka_unit_test(verdicts_are_counted_by_code_and_certainty),
