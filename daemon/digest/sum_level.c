@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELLS (1u << 22) /* communicators of all children together: 700 MiB; a child may be hostile */
-
 struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint64_t key)
 {
     uint32_t at = roll_map_get(&sum->at, key);
@@ -61,10 +59,6 @@ struct roll_sum_cell *roll_sum_cell_of(struct roll_sum *sum, struct roll_sum_lev
     uint64_t hash = cell_key(c->key, child);
     if (known) {
         return known;
-    }
-    if (sum->figures.cells == CELLS) {
-        sum->figures.refused++;
-        return NULL;
     }
     if (ROLL_GROW(c->cell, c->room, c->cells + 1) != 0 || roll_map_add(&sum->cell, hash, (uint32_t)c->cells) != 0) {
         return NULL;

@@ -28,10 +28,9 @@ typedef struct roll_engine roll_engine_t;
 struct roll_expected;
 
 struct roll_engine_config {
-    uint64_t stall_ns;   /* after this time an incomplete operation is looked into; 0 = 500 ms */
-    uint64_t suspect_ns; /* after this time without news a rank may be suspected; 0 = 5 s */
-    uint32_t window;     /* operations kept per communicator; 0 = 4096 */
-    uint64_t memory; /* bytes that are kept for what sources ask for, at most; one has a sixteenth of it; 0 = 4 GiB */
+    uint64_t stall_ns;       /* after this time an incomplete operation is looked into; 0 = 500 ms */
+    uint64_t suspect_ns;     /* after this time without news a rank may be suspected; 0 = 5 s */
+    uint32_t window;         /* operations kept per communicator; 0 = 4096 */
     enum roll_policy policy; /* ADVISE and AUTO add the command of the remedy to a text */
 };
 

@@ -25,7 +25,6 @@
 #define LATE_NS       (500 * ROLL_MS) /* an agent lets five heartbeats go by: another one may have taken its place */
 #define FRESH_RECORDS 2048            /* a ring is up to date when at most so many of its records are on their way */
 #define MAX_PEERS     65536
-#define PLACE_BYTES   4400u /* a path, and a host's name */
 
 /* peers */
 
@@ -251,7 +250,7 @@ uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now)
 static uint32_t place_of(roll_root_t *root, const char *host, const char *dir)
 {
     size_t bytes = strlen(host) + strlen(dir) + 2, step = 0, used = root->places_used;
-    char *name = bytes <= PLACE_BYTES ? malloc(bytes) : NULL; /* they are kept for good */
+    char *name = malloc(bytes);
     if (!name) {
         return UINT32_MAX;
     }

@@ -19,9 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY       (UINT64_C(8) << 30)  /* of the engines of all runs: seven times what the largest job needed */
-#define MEMORY_LEAST (UINT64_C(64) << 20) /* a job of hundreds of ranks */
-#define MAX_RUNS     64                   /* runs that are kept; beyond, the oldest run without a live rank goes */
+#define MAX_RUNS 64 /* runs that are kept; beyond, the oldest run without a live rank goes */
 
 bool roll_run_live(const struct roll_run *run)
 {
@@ -217,16 +215,6 @@ static void look_at_size(struct roll_run *run)
     }
 }
 
-/* What the engine of a new run may keep: half of what the others leave, so that no run can take all of it. */
-static uint64_t allot(const roll_root_t *root)
-{
-    uint64_t left = MEMORY;
-    for (size_t i = 0; i < root->runs_used; i++) {
-        left -= root->runs[i]->memory < left ? root->runs[i]->memory : left;
-    }
-    return left / 2 > MEMORY_LEAST ? left / 2 : MEMORY_LEAST;
-}
-
 int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out)
 {
     *out = find_run(root, job, restart);
@@ -249,8 +237,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t wo
         return ROLL_E_NOMEM;
     }
     struct roll_engine_config config = {
-        .stall_ns = root->o.stall_ns, .suspect_ns = root->o.suspect_ns, .policy = root->policy, .memory = allot(root)};
-    run->memory = config.memory;
+        .stall_ns = root->o.stall_ns, .suspect_ns = root->o.suspect_ns, .policy = root->policy};
     run->id = ++root->next_run;
     snprintf(run->job, sizeof(run->job), "%s", job);
     run->restart = restart;

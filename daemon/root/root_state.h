@@ -64,7 +64,6 @@ struct roll_run {
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
-    uint64_t memory;        /* what its engine may keep */
     uint64_t verdicts_lost; /* by the root; roll_run_verdicts_lost adds those that the feed lost */
     uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };

@@ -6,7 +6,6 @@
  * peers are not traced would make the engine grow for ever.
  */
 #include "daemon/engine/judge/judge.h"
-#include "daemon/engine/model/budget.h"
 
 static void tell_window(struct roll_engine *e, const struct comm *c)
 {
@@ -90,10 +89,6 @@ static void log_overflow(struct roll_engine *e, struct source *s)
 
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
 {
-    const uint64_t slot_bytes = sizeof(*s->log) + sizeof(*s->brief);
-    if (!s->log && !budget_take(e, s, SOURCE_LOG_MIN * slot_bytes)) {
-        return ROLL_E_LIMIT;
-    }
     int rc = s->log ? 0 : source_log_open(s, ticket);
     if (rc != 0 || source_log_fits(s, ticket)) {
         return rc;
@@ -105,7 +100,7 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
         s->safe = source_log_needed(s, ticket);
     }
     while (rc == 0 && !source_log_fits(s, ticket)) {
-        if (s->log_mask + 1 >= (uint64_t)e->config.window * 4 || !budget_take(e, s, (s->log_mask + 1) * slot_bytes)) {
+        if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
             log_overflow(e, s);
             s->safe = ticket;
         } else {
@@ -132,13 +127,14 @@ void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto)
 int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     while (seq - c->base > c->slot_mask) {
-        if (c->slot_mask + 1 < e->config.window && seq - c->base < e->config.window &&
-            budget_take(e, NULL, (c->slot_mask + 1) * sizeof(*c->slot))) {
-            int rc = comm_grow(c);
+        if (c->slot_mask + 1 < e->config.window) {
+            int rc = seq - c->base < e->config.window ? comm_grow(c) : 0;
             if (rc != 0) {
                 return rc;
             }
-            continue;
+            if (seq - c->base < e->config.window) {
+                continue;
+            }
         }
         sweep(e);
         if (seq - c->base > c->slot_mask) {
@@ -155,7 +151,7 @@ int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
 int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index)
 {
     while (!pair_fits(p, index)) {
-        if (p->mask + 1 < e->config.window && budget_take(e, NULL, (p->mask + 1) * sizeof(*p->node))) {
+        if (p->mask + 1 < e->config.window) {
             int rc = pair_grow(p, index);
             if (rc != 0) {
                 return rc;

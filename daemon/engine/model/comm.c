@@ -7,7 +7,7 @@
  * index per record is what makes the matcher fast.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/budget.h"
+#include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,6 @@
  * communicator may be among what was lost.
  */
 #define LATE_DEFINITION 4096u
-#define COMMS_MOST      (1u << 17) /* four times as many as 16,384 ranks have; what follows them is not judged */
 
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
 {
@@ -25,10 +24,7 @@ struct comm *comm_find(const struct roll_engine *e, uint64_t key)
     return at == ROLL_MAP_NONE ? NULL : e->comm[at];
 }
 
-/* Of each member: what is freed for the payer when the member comes itself. */
-#define MEMBER_BYTES (sizeof(struct member) + sizeof(struct seat))
-
-static struct comm *comm_new(struct roll_engine *e, const struct source *s, const struct roll_def_comm *def)
+static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *def)
 {
     struct comm *c = NULL;
     if (roll_map_reserve(&e->comm_at) != 0 || ROLL_GROW(e->comm, e->comm_room, e->comms + 1u) != 0) {
@@ -60,7 +56,6 @@ static struct comm *comm_new(struct roll_engine *e, const struct source *s, cons
     for (uint32_t r = 0; r < c->room; r++) {
         c->member[r] = (struct member){.comm = c, .source = NO_SOURCE, .rank = (int32_t)r};
     }
-    c->payer = s->number;
     c->id = e->comms;
     e->comm[e->comms++] = c;
     (void)roll_map_add(&e->comm_at, c->key, c->id);
@@ -168,13 +163,8 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         return ROLL_E_CORRUPT;
     }
     struct comm *c = comm_find(e, def->key);
-    uint64_t table = id < s->members ? 0 : (id + 1u - s->members) * (sizeof(*s->member) + sizeof(*s->comm));
-    uint64_t made = c ? 0 : sizeof(*c) + SLOTS_MIN * sizeof(struct slot) + (uint64_t)def->nranks * MEMBER_BYTES;
-    if (table + made > 0 && (e->comms >= COMMS_MOST || !budget_take(e, s, table + made))) {
-        return ROLL_E_LIMIT;
-    }
     if (!c) {
-        c = comm_new(e, s, def);
+        c = comm_new(e, def);
     }
     if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0 || ROLL_GROW_ZERO(s->comm, s->comms, id + 1u) != 0) {
         return ROLL_E_NOMEM;
@@ -192,7 +182,6 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         m->unsure = s->gap_ticket != 0 && s->next - s->gap_ticket < LATE_DEFINITION;
         c->seen++;
         e->enrolled++;
-        budget_hand_over(e->source[c->payer], s, MEMBER_BYTES);
     } else if (m->source != source) {
         *contradicts = c;
         return 0;

@@ -133,8 +133,7 @@ struct comm {
     /* what its members have called, for the faces */
     struct roll_view_traffic traffic;
 
-    uint32_t id;    /* the number of this communicator in the engine */
-    uint32_t payer; /* the source for which its members count that have not come: budget.h */
+    uint32_t id; /* the number of this communicator in the engine */
 
     /* what its definition says */
     uint64_t parent_key;

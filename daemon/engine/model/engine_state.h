@@ -110,7 +110,6 @@ struct roll_engine {
     uint32_t numbered;          /* size of the communicator that has numbered the ranks; 0: they have ranks, or came */
     uint64_t numbers, findings; /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
-    uint64_t held, refusals;        /* bytes by budget.h, and how often there was no room */
     uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
     uint64_t walk_work;             /* ranks that the walk of that analysis came to, each as often as it did */
     uint64_t swept_ns;              /* patience clock of the last sweep of all ranks before such an analysis */

@@ -10,7 +10,7 @@
  * call.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/budget.h"
+#include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,22 +138,6 @@ static int add_module(struct site_table *t, const struct roll_def *def)
     return 0;
 }
 
-/* What the tables, which are found by ids of the source's own, grow by. */
-static uint64_t table_bytes(const struct site_table *t, const struct roll_def *def)
-{
-    uint64_t ids = (uint64_t)def->id + 1;
-    switch (def->type) {
-    case ROLL_DEF_SOURCE:
-        return ids > t->sources ? (ids - t->sources) * sizeof(*t->source) : 0;
-    case ROLL_DEF_LINE:
-        return ids > t->lines ? (ids - t->lines) * sizeof(*t->line) : 0;
-    case ROLL_DEF_CALLSITE:
-        return ids > t->stacks ? (ids - t->stacks) * sizeof(*t->stack) : 0;
-    default:
-        return 0;
-    }
-}
-
 int site_define(struct roll_engine *e, struct source *s, const struct roll_def *def)
 {
     if (!s->sites) {
@@ -161,10 +145,6 @@ int site_define(struct roll_engine *e, struct source *s, const struct roll_def *
         if (!s->sites) {
             return ROLL_E_NOMEM;
         }
-    }
-    uint64_t bytes = def->id <= SITES_MAX ? table_bytes(s->sites, def) : 0;
-    if (bytes > 0 && !budget_take(e, s, bytes)) {
-        return ROLL_E_LIMIT;
     }
     s->sites->is_reckoned = false;
     switch (def->type) {

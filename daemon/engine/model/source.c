@@ -9,12 +9,13 @@
  * what that costs where the logs of thousands of ranks are in no cache.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/budget.h"
+#include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define THREADS_MIN   2u
+#define LOG_MIN       256u
 #define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
 #define TURNS_MIN     3u    /* forward, backward, forward, backward: a habit, and no thread that took over for good */
 #define POLLS_MIN     4u    /* polls that make a loop */
@@ -176,8 +177,8 @@ int source_log_grow(struct source *s)
 
 int source_log_open(struct source *s, uint64_t ticket)
 {
-    struct entry *log = calloc(SOURCE_LOG_MIN, sizeof(*log));
-    struct brief *brief = calloc(SOURCE_LOG_MIN, sizeof(*brief));
+    struct entry *log = calloc(LOG_MIN, sizeof(*log));
+    struct brief *brief = calloc(LOG_MIN, sizeof(*brief));
     if (!log || !brief) {
         free(log);
         free(brief);
@@ -185,7 +186,7 @@ int source_log_open(struct source *s, uint64_t ticket)
     }
     s->log = log;
     s->brief = brief;
-    s->log_mask = SOURCE_LOG_MIN - 1;
+    s->log_mask = LOG_MIN - 1;
     s->safe = s->kept = ticket;
     return 0;
 }
@@ -316,9 +317,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
             stream = i < t->joins ? t->joined[i].stream : stream;
         }
     }
-    int rc = stream < s->queues || budget_take(e, s, (stream + 1u - s->queues) * sizeof(*s->queue))
-                 ? source_queue_open(s, stream)
-                 : ROLL_E_LIMIT;
+    int rc = source_queue_open(s, stream);
     if (rc != 0) {
         return rc;
     }

@@ -160,8 +160,6 @@ struct source {
     struct thread *thread;     /* owned; there is room for thread_room of them, THREADS_MAX at most */
     uint32_t thread_room;
 
-    uint64_t held; /* bytes that the engine keeps for it: budget.h */
-
     struct roll_source_info info;
     char host[ROLL_NAME_BYTES], exe[128];
     uint32_t number;     /* its place in the engine's list of sources */
@@ -320,7 +318,6 @@ int source_enlist(struct roll_engine *e, struct source *s, uint32_t index);
 struct source *source_newest(const struct roll_engine *e, uint32_t world);
 /* The number of a source in the engine; NO_SOURCE: it is none of the engine's. */
 uint32_t source_index(const struct roll_engine *e, const struct source *s);
-#define SOURCE_LOG_MIN 256u
 /* Makes the log of a source whose first record has this ticket. 0, NOMEM. */
 int source_log_open(struct source *s, uint64_t ticket);
 /* No record will come of the tickets before this one that have not come. Room for it has been made (room_for_gap). */
