@@ -208,43 +208,6 @@ static void test_a_jump_of_the_count_under_digests(void **state)
     check_jump("--digest", *state);
 }
 
-/* MiB of memory that the root has had at most. */
-static long root_peak(void)
-{
-    char line[256];
-    long kib = -1;
-    snprintf(line, sizeof(line), "/proc/%d/status", (int)root);
-    FILE *f = fopen(line, "r");
-    while (f && fgets(line, sizeof(line), f)) {
-        (void)sscanf(line, "VmHWM: %ld", &kib);
-    }
-    fclose(f);
-    return kib / 1024;
-}
-
-/* A rank says that it is a member of 3,000 communicators of 2^24 ranks each. */
-static void test_a_rank_that_asks_for_the_root_s_memory(void **state)
-{
-    (void)state;
-    open_ranks();
-    for (uint64_t i = 0; i < 3000; i++) {
-        (void)synth_comm_of(&rank[SICK], 0x100000 + i, (int32_t)i, 1 << 24);
-    }
-    call_all(CALLS, 1024);
-    start("--stream");
-    roll_client_t *client = harness_client(where);
-    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == RANKS * CALLS));
-    assert_true(harness_logged("root.err", "is refused"));
-    assert_true(root_peak() < 512); /* one of them alone would be gibibytes */
-    call_all(1, 999);
-    call_all(100, 1024);
-    json_t *verdict = harness_verdict(client, "count-mismatch");
-    assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "3");
-    json_decref(verdict);
-    roll_client_destroy(&client);
-    end(1);
-}
-
 /* Pipes that are named like what is read there, and that nobody writes into: neither the agent nor analyze waits. */
 static void test_pipes_are_not_waited_for(void **state)
 {
@@ -352,7 +315,6 @@ int main(void)
             tests[n++] = row("jump, digests", test_a_jump_of_the_count_under_digests, &jumps[i]);
         }
     }
-    tests[n++] = row("memory", test_a_rank_that_asks_for_the_root_s_memory, NULL);
     tests[n++] = row("pipes", test_pipes_are_not_waited_for, NULL);
     static const struct {
         const char *mode;
