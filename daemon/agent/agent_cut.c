@@ -32,7 +32,7 @@ void roll_agent_leave_cut(struct roll_agent *a)
     a->cuts = cuts;
     for (size_t i = a->used; i-- > 0;) {
         const struct roll_agent_ring *ring = a->rings[i];
-        if (!roll_guard_was_cut(ring->map.header, ring->map.bytes)) {
+        if (!roll_guard_was_cut(ring->map.header, ring->map.bytes, ring->cuts)) {
             continue;
         }
         roll_log(ROLL_LOG_WARNING, "agent: %s: the file has been cut; its rank is not seen any more", ring->path);

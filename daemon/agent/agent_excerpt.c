@@ -102,9 +102,11 @@ static int find_begin(struct roll_agent_digests *d, struct folded *f)
     if (!want) {
         return ROLL_E_NOMEM;
     }
-    uint64_t head = roll_agent_ring_head(copy), slots = copy->map.mask + 1, usable = slots - slots / SPARE;
+    uint64_t head = roll_agent_ring_head(copy), slots = copy->map.mask + 1;
+    bool lives = roll_agent_ring_proc(f->ring) == ROLL_PROC_RUNNING;
+    uint64_t kept = lives ? slots - slots / SPARE : slots;
     struct roll_excerpt_records records = {
-        .from = copy, .record = record_of, .next = f->next, .oldest = head > usable ? head - usable : 0};
+        .from = copy, .record = record_of, .next = f->next, .oldest = head > slots ? head - kept : 0};
     if (run->ask.most != 0 && records.next > run->ask.most && records.oldest < records.next - run->ask.most) {
         records.oldest = records.next - run->ask.most;
     }

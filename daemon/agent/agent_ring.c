@@ -8,6 +8,7 @@
 
 #include "daemon/agent/agent_source.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/guard.h"
 #include "daemon/base/proc.h"
 #include "daemon/feed/feed.h"
 #include "trace/err.h"
@@ -131,6 +132,7 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
     }
     ring->pidfd = -1;
     ring->upto = UINT64_MAX;
+    ring->cuts = roll_guard_cuts();
     snprintf(ring->path, sizeof(ring->path), "%s", path);
     int err = roll_ring_open(path, true, &ring->map);
     struct stat st;

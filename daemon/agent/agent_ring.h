@@ -28,6 +28,7 @@ struct roll_agent_ring {
     dev_t dev;
     ino_t ino;
     uint64_t epoch; /* by the header, as it was when the ring was opened */
+    uint64_t cuts;  /* roll_guard_cuts, when it was */
     struct roll_ring map;
     enum roll_link link;
     uint64_t announce_seq; /* number of the RING frame: older ACKs do not answer it */

@@ -310,6 +310,9 @@ static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *ou
 static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
     struct roll_ring_header *h = ring->map.header;
+    if (h->epoch != ring->epoch) { /* the file has been cut: what is read is zeros, and the ring is about to be left */
+        return 0;
+    }
     struct roll_frame_status s = {.head = roll_agent_ring_head(ring),
                                   .defs_used = atomic_load_explicit(&h->defs_used, memory_order_relaxed),
                                   .finish_ns = 0,

@@ -17,6 +17,8 @@
 
 #define KEPT 1024u /* places that are remembered: who was cut is asked soon, and lets the mapping go */
 
+static _Atomic uint64_t
+    taken;                    /* places that are, or are about to be, written: two threads may meet such ends at once */
 static _Atomic uint64_t cuts; /* partner: roll_guard_cuts; behind the place, so that a reader who sees it sees that */
 static _Atomic uintptr_t place[KEPT]; /* by number of the cut */
 static size_t page = 4096;
@@ -32,7 +34,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         signal(number, SIG_DFL);
         return;
     }
-    uint64_t n = atomic_load_explicit(&cuts, memory_order_relaxed);
+    uint64_t n = atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
     atomic_store_explicit(&place[n % KEPT], at, memory_order_relaxed);
     atomic_fetch_add_explicit(&cuts, 1, memory_order_release);
 }
@@ -50,10 +52,10 @@ uint64_t roll_guard_cuts(void)
     return atomic_load_explicit(&cuts, memory_order_acquire);
 }
 
-bool roll_guard_was_cut(const void *base, size_t bytes)
+bool roll_guard_was_cut(const void *base, size_t bytes, uint64_t since)
 {
-    uint64_t n = roll_guard_cuts();
-    for (uint64_t i = n > KEPT ? n - KEPT : 0; i < n; i++) {
+    uint64_t n = roll_guard_cuts(), kept = n > KEPT ? n - KEPT : 0;
+    for (uint64_t i = kept > since ? kept : since; i < n; i++) {
         uintptr_t at = atomic_load_explicit(&place[i % KEPT], memory_order_relaxed);
         if (at - ((uintptr_t)base & ~(uintptr_t)(page - 1)) < bytes) {
             return true;

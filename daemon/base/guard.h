@@ -13,7 +13,10 @@
 void roll_guard(void);
 /* How often the end of a file was met so far. Any thread. */
 uint64_t roll_guard_cuts(void);
-/* Whether such an end lay in these bytes lately: after roll_guard_cuts has changed. Any thread. */
-bool roll_guard_was_cut(const void *base, size_t bytes);
+/*
+ * Whether such an end lay in these bytes: after roll_guard_cuts has changed. since: roll_guard_cuts before they were
+ * mapped; another file may have been cut there earlier. Any thread.
+ */
+bool roll_guard_was_cut(const void *base, size_t bytes, uint64_t since);
 
 #endif

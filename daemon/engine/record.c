@@ -320,7 +320,8 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     return 0;
 }
 
-/* A call of a kind that is not known here: it counts as one that was lost, on its own communicator alone. */
+/* A call of a kind that is not known here: it counts as one that was lost, on its own communicator alone. While the
+ * rank may be inside it, it is not known whether its host waits there, nor of whom. */
 static void unknown_call(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     struct member *m = source_member(s, rec->comm);
@@ -330,6 +331,7 @@ static void unknown_call(struct roll_engine *e, struct source *s, const struct r
         m->lowered_lost = true;
     }
     s->gap = true;
+    s->many_threads = s->many_threads || roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
     struct member **touched = s->touched; /* for the detectors it is that member alone */
     size_t touches = s->touches;
     bool all = s->touched_all;

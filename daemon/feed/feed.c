@@ -249,16 +249,18 @@ static uint64_t add(uint64_t a, uint64_t b)
 
 uint64_t roll_feed_losses(const roll_feed_t *feed, uint64_t sum[ROLL_LOSS_LIMIT])
 {
-    struct roll_engine_summary engine;
+    uint64_t lost = 0;
     memset(sum, 0, ROLL_LOSS_LIMIT * sizeof(*sum));
     for (size_t i = 0; i < feed->used; i++) {
+        const struct roll_feed_stream *v = &feed->streams[i].view;
+        uint64_t counted =
+            add(add(v->losses[ROLL_LOSS_OVERRUN], v->losses[ROLL_LOSS_WIRE]), v->losses[ROLL_LOSS_CORRUPT]);
         for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
-            sum[k] = add(sum[k], feed->streams[i].view.losses[k]);
+            sum[k] = add(sum[k], v->losses[k]);
         }
+        lost = add(lost, counted > v->lost ? counted : v->lost); /* what a ring has counted leaves gaps as well */
     }
-    roll_engine_summary(feed->engine, &engine);
-    uint64_t counted = add(add(sum[ROLL_LOSS_OVERRUN], sum[ROLL_LOSS_WIRE]), sum[ROLL_LOSS_CORRUPT]);
-    return add(counted > engine.lost ? counted : engine.lost, 0);
+    return lost;
 }
 
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out)

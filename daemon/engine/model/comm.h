@@ -223,11 +223,11 @@ void comm_split_made(struct roll_engine *e, const struct source *s, const struct
 int comm_grow(struct comm *c);
 /* Opens the slots before `upto`, which there is room for. */
 void comm_open_slots(struct comm *c, uint32_t upto);
-/* The member has made the collective with this number. */
 /* The collectives of member m below this number are not known, and count as made. */
 void comm_came_in(struct member *m, uint32_t seq);
 /* The window, in which there is nothing, begins at this number. */
 void comm_begin_at(struct comm *c, uint32_t seq);
+/* The member has made the collective with this number. */
 bool comm_member_issued(const struct member *m, uint32_t seq);
 /* Moves the beginning of the window past the collectives that are complete. */
 void comm_advance(struct roll_engine *e, struct comm *c);

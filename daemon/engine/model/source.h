@@ -134,7 +134,7 @@ struct source {
     bool crosses;      /* the calls of one communicator stand in several queues, or calls stand behind those of other
                           streams by events, so that one queue waits for another */
     bool completes;    /* the rank learns which calls its device has completed */
-    bool many_threads; /* there are more threads than THREADS_MAX */
+    bool many_threads; /* there are more threads than THREADS_MAX, or one was inside a call that is not known here */
     bool overlaps;     /* two threads have been inside calls at once: source_hands_over */
     bool late;         /* the first records of the process are not known */
     bool gap;          /* records have been lost since source_certain was asked last */

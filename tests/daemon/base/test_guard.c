@@ -39,10 +39,12 @@ static void test_a_file_that_is_cut_reads_as_zeros(void **state)
     map[BYTES - 1] = 9; /* who writes there is not disturbed, and disturbs nobody */
     assert_int_equal(map[BYTES - 1], 9);
     assert_int_equal(roll_guard_cuts(), 2);
-    assert_true(roll_guard_was_cut(map, BYTES));
-    assert_false(roll_guard_was_cut(map, BYTES / 3));
+    assert_true(roll_guard_was_cut(map, BYTES, 0));
+    assert_false(roll_guard_was_cut(map, BYTES / 3, 0));
+    assert_true(roll_guard_was_cut(map, BYTES, 1));
+    assert_false(roll_guard_was_cut(map, BYTES, 2)); /* one that was mapped there afterwards */
     assert_int_equal(whole[BYTES - 1], 7);
-    assert_false(roll_guard_was_cut(whole, BYTES));
+    assert_false(roll_guard_was_cut(whole, BYTES, 0));
     munmap(map, BYTES);
     munmap(whole, BYTES);
     close(fd);
