@@ -16,8 +16,9 @@
 /* What may be denied. */
 #define ROLL_DENY_REPORT (1u << 0) /* to send frames of an agent */
 #define ROLL_DENY_ASK    (1u << 1) /* queries that change nothing */
-#define ROLL_DENY_SWITCH (1u << 2) /* queries that change something: remedies, policy, stacks, the last word on a job  \
-                                    */
+#define ROLL_DENY_SWITCH                                                                                               \
+    (1u << 2) /* queries that change something: remedies, policy, stacks, the last word on a job                       \
+               */
 #define ROLL_DENY_ALL 7u
 
 /* All zero: may do everything, as everybody who needs no key. */

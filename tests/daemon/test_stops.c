@@ -4,7 +4,7 @@
  *
  *   test_daemon_stops                             two stops, as ctest runs it
  *   test_daemon_stops STOPS SETS LEAST_S MOST_S   STOPS stops in all, of LEAST_S to MOST_S seconds, in SETS jobs side
- * by side: `test_daemon_stops 200 20 4 60` takes about six minutes
+ * by side: `test_daemon_stops 200 25 4 60` takes about seven minutes
  *
  * libzmq 4.3.4 aborts where a heartbeat of its own is due on a connection that has ended behind a full queue: so there
  * are no such heartbeats, and flooders that end while the root stands still are what shows it.
