@@ -48,6 +48,7 @@ struct daemon {
     roll_relay_t *relay;
     struct roll_expected *expected;   /* of --expect; NULL = none */
     struct roll_supervised *together; /* with its predecessors and successors; NULL = not supervised */
+    bool stood;                       /* it has been up, and announced itself */
     char ipc[4096 + 16];
     pthread_t thread;
     bool threaded;
@@ -76,7 +77,7 @@ static void set_up_process(void)
     sigaction(SIGPIPE, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
     sigaction(SIGXFSZ, &sa, NULL); /* a file that reaches its size limit is then an error of write, like a full disk */
-    roll_guard(); /* rings belong to the jobs */
+    roll_guard();                  /* rings belong to the jobs */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -322,6 +323,7 @@ static int run(struct daemon *d)
     }
     roll_place_ready(0, o->dir, mode_name(d));
     roll_supervise_ready(d->together);
+    d->stood = true;
     if (d->root) {
         finding = roll_root_run(d->root);
     } else if (d->relay) {
@@ -359,7 +361,7 @@ static void take_down(struct daemon *d)
     if (d->o.detach && ours) {
         roll_place_log_done(d->o.dir, mode_name(d));
     }
-    if (d->o.own_dir && ours) {
+    if (d->o.own_dir && ours && d->stood) { /* else whoever started this goes on without, and removes what it made */
         roll_place_remove(d->o.dir);
     }
 }

@@ -77,7 +77,7 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &summary);
     s->comms += roll_digested_calm(run) ? roll_fronts_count(run) : summary.comms;
     s->findings += run->digested ? roll_run_findings(run) : summary.findings;
-    s->incomplete += summary.incomplete;
+    s->incomplete += roll_digested_sees_part(run) ? 0 : summary.incomplete;
     /* A rank whose last operation is incomplete has waited at least since it issued it. */
     uint64_t now = roll_real_ns();
     struct roll_view_source source;

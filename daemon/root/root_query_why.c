@@ -193,6 +193,28 @@ static json_t *no_rank(const struct roll_run *run)
     return json_pack("{s:s}", "error", text);
 }
 
+/* Calls that differ may hang a job in which every rank has made its call, so that nobody waits for another's. */
+static void nobody_waits(struct roll_run *run, char *text, size_t room)
+{
+    uint64_t findings = run->digested ? roll_run_findings(run) : 0;
+    if (!run->digested) {
+        struct roll_engine_summary s;
+        roll_engine_summary(roll_feed_engine(run->feed), &s);
+        findings = s.findings;
+    }
+    const char *nobody = roll_digested_calm(run)
+                             ? "Nothing stands: no records of this job are here, because its calls are compared by "
+                               "digests. Ask for a rank by its number."
+                             : "No rank waits for a call that another one has not made.";
+    if (findings == 0) {
+        snprintf(text, room, "%s", nobody);
+        return;
+    }
+    snprintf(text, room,
+             "%s What was found may be why the job stands: %llu finding%s, which `rollcall verdicts` lists.", nobody,
+             (unsigned long long)findings, findings == 1 ? "" : "s");
+}
+
 json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     const json_t *rank = json_object_get(query, "rank");
@@ -232,12 +254,9 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
     } else if (json_is_integer(rank)) {
         answer = no_rank(run);
     } else {
-        answer =
-            json_pack("{s:s,s:[],s:[]}", "text",
-                      roll_digested_calm(run) ? "Nothing stands: no records of this job are here, because its calls "
-                                                "are compared by digests. Ask for a rank by its number."
-                                              : "No rank waits.",
-                      "ranks", "groups");
+        char nobody[256];
+        nobody_waits(run, nobody, sizeof(nobody));
+        answer = json_pack("{s:s,s:[],s:[]}", "text", nobody, "ranks", "groups");
     }
     json_decref(all);
     json_decref(groups);

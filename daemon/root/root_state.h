@@ -258,6 +258,8 @@ bool roll_digested_leave(roll_root_t *root, struct roll_run *run, uint64_t now);
 void roll_digested_tell_left(const struct roll_run *run);
 /* Records have been asked for, and have not all come. */
 bool roll_digested_waits(const struct roll_run *run);
+/* The engine of the open case has not seen all that ranks have called: what is incomplete there may not be so. */
+bool roll_digested_sees_part(const struct roll_run *run);
 /* How long it is, in ns, until roll_digested_look has something to do; for a run that has digests. */
 uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now);
 /* Says the verdicts of that engine. */

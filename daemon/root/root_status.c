@@ -38,6 +38,7 @@ json_t *roll_summary_json(struct roll_run *run)
     uint64_t sum[ROLL_LOSS_LIMIT], lost = roll_feed_losses(run->feed, sum);
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &s);
     s.lost = lost > s.lost ? lost : s.lost; /* of what was asked for as well */
+    s.incomplete = roll_digested_sees_part(run) ? 0 : s.incomplete;
     s.calls = run->digested ? roll_run_calls(run) : s.calls;
     s.comms = roll_digested_calm(run) ? (uint32_t)roll_fronts_count(run) : s.comms;
     s.verdicts = run->digested ? run->verdicts.used : s.verdicts;

@@ -247,6 +247,16 @@ class Job(Case):
         job.terminate()
         self.assertEqual(job.wait(300), 128 + 15)
 
+    def test_why_names_what_was_found_where_nobody_waits(self):
+        live = self.path("live.json")
+        job = self.start("run", "-n", "2", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE,
+                         "wrong-count", "sick")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
+        why = self.rollcall("why").stdout
+        self.assertRegex(why, r"1\s+finding\b|Verdict 1 \(", why)
+        job.terminate()
+        self.assertEqual(job.wait(300), 128 + 15)
+
     def test_tables_of_a_job_that_is_compared_by_digests(self):
         """Groups, and with JSON each rank of so small a job; records are judged, or there was no verdict."""
         live = self.path("live.json")

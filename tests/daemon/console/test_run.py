@@ -250,6 +250,16 @@ class Ends(Case):
             ends[mode, False].terminate()
             self.assertIsNotNone(ends[mode, False].wait(300))
 
+    def test_job_runs_on_when_the_daemon_cannot_start(self):
+        """What the job itself needs of the run's directory stays there: here where the stand-ins of NCCL meet."""
+        self.need_nccl()
+        file = self.path("file")
+        open(file, "w").close()
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--trace", os.path.join(file, "x"), "--", CATALOGUE,
+                          "wrong-count", "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("the job runs unwatched", r.stderr)
+
     def test_job_runs_on_when_the_daemon_is_killed(self):
         done, begun, told = self.path("done"), self.path("begun"), self.path("told")
         p = self.start("run", "--", "sh", "-c",
