@@ -78,16 +78,6 @@ bool roll_digested_waits(const struct roll_run *run)
     return run->digested && run->digested->number != 0 && !run->digested->fed;
 }
 
-bool roll_digested_sees_part(const struct roll_run *run)
-{
-    const struct roll_digested *d = run->digested;
-    bool part = false;
-    for (size_t i = 0; d && d->fed && i < d->rings && !part; i++) {
-        part = d->ring[i].cut || d->ring[i].aside || d->ring[i].lacks;
-    }
-    return part;
-}
-
 uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now)
 {
     uint64_t passed = now - run->digested->look_ns;

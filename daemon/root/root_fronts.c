@@ -79,6 +79,16 @@ uint64_t roll_run_findings(const struct roll_run *run)
     return findings;
 }
 
+bool roll_digested_sees_part(const struct roll_run *run)
+{
+    const struct roll_digested *d = run->digested;
+    bool part = false;
+    for (size_t i = 0; d && d->fed && i < d->rings && !part; i++) {
+        part = d->ring[i].cut || d->ring[i].aside || d->ring[i].lacks;
+    }
+    return part;
+}
+
 bool roll_digested_calm(const struct roll_run *run)
 {
     return run->digested && !run->judge;
