@@ -171,7 +171,7 @@ void roll_log(enum roll_log_level level, const char *format, ...)
     if (++k->lines <= ROLL_LOG_KIND_LINES) {
         write_line(text);
     } else {
-        snprintf(k->last, sizeof(k->last), "%s", text);
+        snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
     }
     pthread_mutex_unlock(&lock);
 }

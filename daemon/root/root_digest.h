@@ -13,7 +13,7 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header;   /* the payload of its RING frame without the zeros behind; owned */
+    uint8_t *header; /* the payload of its RING frame without the zeros behind; owned */
     size_t header_bytes;
     uint64_t head;     /* tickets handed out in it, as its agent said last */
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */

@@ -150,7 +150,7 @@ struct roll_root {
     size_t peers_used, peers_room;
     struct roll_peer **due; /* the peers with a stream that is to be acknowledged; there is room for all peers */
     size_t due_used, due_room;
-    uint64_t acknowledge_ns; /* mono: when the first of them has waited for long enough */
+    uint64_t acknowledge_ns;                        /* mono: when the first of them has waited for long enough */
     struct roll_peer *peer_chain[ROLL_PEER_CHAINS]; /* the same peers by a hash of their routing ids */
     struct roll_subscriber *subscribers;
     size_t subscribers_used, subscribers_room;

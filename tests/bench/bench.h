@@ -18,16 +18,16 @@ int roll_bench_graph(json_t *out, FILE *table);   /* launches of graphs, complet
 int roll_bench_engine(json_t *out, FILE *table);  /* records in to verdict state, one core */
 int roll_bench_engine_scale(json_t *out, FILE *table); /* the same for 64 to 16,384 ranks, in step and apart */
 int roll_bench_scale(json_t *out, FILE *table);
-int roll_bench_faces(json_t *out, FILE *table);   /* how long a root takes to answer consoles */
-int roll_bench_digest(json_t *out, FILE *table);  /* calls compared by digests: folds, nodes, relays, root */
-int roll_bench_verdict(json_t *out, FILE *table); /* wrong call to printed verdict, 16 ranks */
-int roll_bench_symbol(json_t *out, FILE *table);  /* names of the first verdict */
-int roll_bench_trace(json_t *out, FILE *table);   /* what a call costs in a trace */
-int roll_bench_analyze(json_t *out, FILE *table); /* traces of many nodes, judged with one thread and two */
-int roll_bench_agent(json_t *out, FILE *table);   /* agent + root for 8 ranks at 10,000 calls/s each */
-int roll_bench_job(json_t *out, FILE *table);     /* moe_train with 8 ranks, with and without rollcall, in pairs */
+int roll_bench_faces(json_t *out, FILE *table);      /* how long a root takes to answer consoles */
+int roll_bench_digest(json_t *out, FILE *table);     /* calls compared by digests: folds, nodes, relays, root */
+int roll_bench_verdict(json_t *out, FILE *table);    /* wrong call to printed verdict, 16 ranks */
+int roll_bench_symbol(json_t *out, FILE *table);     /* names of the first verdict */
+int roll_bench_trace(json_t *out, FILE *table);      /* what a call costs in a trace */
+int roll_bench_analyze(json_t *out, FILE *table);    /* traces of many nodes, judged with one thread and two */
+int roll_bench_agent(json_t *out, FILE *table);      /* agent + root for 8 ranks at 10,000 calls/s each */
+int roll_bench_job(json_t *out, FILE *table);        /* moe_train with 8 ranks, with and without rollcall, in pairs */
 int roll_bench_job_causes(json_t *out, FILE *table); /* what a job loses to whom, at its start and for each step */
-int roll_bench_stacks(json_t *out, FILE *table);  /* stacks of 8 hung ranks, merged and printed */
+int roll_bench_stacks(json_t *out, FILE *table);     /* stacks of 8 hung ranks, merged and printed */
 int roll_bench_moe(json_t *out, FILE *table); /* moe_core on the host: rows moved, products, beside memcpy and BLAS */
 
 int roll_bench_moe_remedies(json_t *out, FILE *table); /* of moe: what remedies cost that are off, idle, on */
