@@ -90,8 +90,7 @@ bool roll_run_has_processes(const char *dir)
 
 bool roll_group_signal(int fd, pid_t group, int sig, const char *dir)
 {
-    const char *old = getenv("ROLLCALL_TEST_OLD_KERNEL"); /* tests of the way for Linux before 6.9 */
-    if (fd >= 0 && old == NULL) {
+    if (fd >= 0) {
         if (syscall(SYS_pidfd_send_signal, fd, sig, NULL, TO_GROUP) == 0) {
             return true;
         }

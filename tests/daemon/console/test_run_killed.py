@@ -5,9 +5,12 @@ A run that was killed has been cleaned up when its warden has ended, however lon
 is waited for, and then nothing may be left. ROLL_KILLS says how many runs are killed; docs/CONSOLE.md has the long form.
 ROLL_SEED repeats the instants, as far as a machine repeats itself.
 """
+import ctypes
+import errno
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -18,9 +21,24 @@ from support import Case, END_S, ROLLCALL, command_of, marked, until
 KILLS = int(os.environ.get("ROLL_KILLS", "24"))
 SEED = int(os.environ.get("ROLL_SEED", str(random.SystemRandom().randrange(1 << 32))))
 FIRST_S = 0.1  # the part of a run's life in which it sets up what must not stay
-SPACE = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+SPACE = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
 if os.geteuid() == 0:
     SPACE = SPACE[2:]
+PASSING = ("rollcall-warden", "ld-linux", "ld-musl")
+
+
+def be_older():
+    """Makes the kernel answer like one before 6.9, which refuses flags of pidfd_send_signal, to this process and what
+    it starts (seccomp)."""
+    load, equal, end, number, flags = 0x20, 0x15, 0x06, 0, 16 + 3 * 8
+    program = b"".join(struct.pack("=HBBI", *line) for line in (
+        (load, 0, 0, number), (equal, 0, 3, 424), (load, 0, 0, flags), (equal, 1, 0, 0),
+        (end, 0, 0, 0x00050000 | errno.EINVAL), (end, 0, 0, 0x7FFF0000)))
+    text = ctypes.create_string_buffer(program, len(program))
+    libc = ctypes.CDLL(None, use_errno=True)
+    whole = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(text)))
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, whole, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
 
 
 def name_of(pid):
@@ -36,9 +54,9 @@ class Killed(Case):
         """Processes of this test, those of these names."""
         return [pid for pid in marked(self.mark) if not names or name_of(pid) in names]
 
-    def launch(self, *command, n=2):
+    def launch(self, *command, n=2, before=None):
         return subprocess.Popen([ROLLCALL, "run", "-q", "--hostnccl", "-n", str(n), "--", *command], env=self.env,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=before)
 
     def said(self, pid, name):
         """A number of /proc/PID/status; 0 when the process has ended."""
@@ -49,8 +67,11 @@ class Killed(Case):
             return 0
 
     def settle(self):
-        """Waits until neither a run nor a warden is left, which have the names of the program."""
-        self.assertTrue(until(lambda: not self.pids("rollcall", "rollcall-warden"), 0.005), "a warden stays")
+        """Waits until neither a run nor a warden is left, which have the names of the program, nor a loader that lists
+        the libraries of the command for the run, as ldd does: it ends by itself."""
+        self.assertTrue(until(lambda: not [pid for pid in self.pids() if name_of(pid) == "rollcall" or
+                                       name_of(pid).startswith(PASSING)], 0.005),
+                        "a warden stays")
 
     def left(self):
         return [command_of(pid) for pid in self.pids()], os.listdir(self.rings)
@@ -104,6 +125,18 @@ class Killed(Case):
         self.settle()
         self.assertEqual(self.left(), ([], []))
 
+    def test_an_older_kernel_knows_no_groups_by_pidfd(self):
+        # What a rank leaves in its group when its leader has been reaped: at the end of the run, and when it is killed.
+        for is_killed in (False, True):
+            script = 'if [ "$RANK" = 0 ]; then sleep 600 & else ' + ("exec sleep 601; fi" if is_killed else "exit 0; fi")
+            run = self.launch("/bin/sh", "-c", script, before=be_older)
+            if is_killed:
+                self.assertTrue(until(lambda: len(self.pids("sleep")) == 2 and not self.pids("sh")))
+                run.kill()
+            run.wait()
+            self.settle()
+            self.assertEqual(self.left(), ([], []))
+
     def test_the_number_of_a_rank_that_has_ended_is_anothers(self):
         # The world of this test is a pid namespace, where numbers can be chosen.
         if subprocess.run(["unshare", *SPACE, "sh", "-c", "echo 99 > /proc/sys/kernel/ns_last_pid"],
@@ -115,14 +148,18 @@ class Killed(Case):
             self.assertEqual((r.returncode, r.stdout), (0, "untouched\n"), f"{how}: {r.stderr}")
 
 
+def names():
+    """The names of the processes of this namespace, zombies excluded, which nobody reaps here."""
+    return {name_of(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if command_of(pid) not in ("", "?")}
+
+
 def reuse(how):
     """Takes the number of a rank that has ended, then ends its run; says whether that has touched the new owner."""
     script = 'if [ "$RANK" = 0 ]; then echo $$; else exec sleep 600; fi'
     run = subprocess.Popen([ROLLCALL, "run", "-q", "-n", "2", "--", "/bin/sh", "-c", script], stdout=subprocess.PIPE,
                            stderr=subprocess.DEVNULL, text=True)
     number = int(run.stdout.readline())
-    until(lambda: not os.path.exists(f"/proc/{number}") and "sleep" in [name_of(p) for p in map(int, filter(
-        str.isdigit, os.listdir("/proc")))])
+    until(lambda: not os.path.exists(f"/proc/{number}") and "sleep" in names())
     pid = 0
     while pid != number:
         with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as f:
@@ -137,8 +174,7 @@ def reuse(how):
     until(lambda: os.getpgid(number) == number)
     run.send_signal(signal.Signals[how])
     run.wait()
-    ended = until(lambda: not [p for p in map(int, filter(str.isdigit, os.listdir("/proc")))
-                               if name_of(p) in ("rollcall", "rollcall-warden", "sleep")])
+    ended = until(lambda: not names() & {"rollcall", "rollcall-warden", "sleep"})
     print("untouched" if ended and os.waitpid(number, os.WNOHANG) == (0, 0) else "signalled")
     os.kill(number, signal.SIGKILL)
     os.waitpid(number, 0)
