@@ -1,8 +1,9 @@
-"""test_run_killed.py: `rollcall run` killed with SIGKILL while it starts, at instants that are picked at random, and with
-its warden: no process and no directory stays, and nothing that is not the run's own is touched.
+"""test_run_killed.py: `rollcall run` killed with SIGKILL while it starts, at instants that are picked at random, and
+with its warden: no process and no directory stays, and nothing that is not the run's own is touched.
 
-A run that was killed has been cleaned up when its warden has ended, however long that takes: this is the condition that
-is waited for, and then nothing may be left. ROLL_KILLS says how many runs are killed; docs/CONSOLE.md has the long form.
+A run that was killed has been cleaned up when its warden has ended, however long that takes: this is the condition
+that is waited for, and then nothing may be left. ROLL_KILLS says how many runs are killed; docs/CONSOLE.md has the
+long form.
 ROLL_SEED repeats the instants, as far as a machine repeats itself.
 """
 import ctypes
@@ -128,7 +129,8 @@ class Killed(Case):
     def test_an_older_kernel_knows_no_groups_by_pidfd(self):
         # What a rank leaves in its group when its leader has been reaped: at the end of the run, and when it is killed.
         for is_killed in (False, True):
-            script = 'if [ "$RANK" = 0 ]; then sleep 600 & else ' + ("exec sleep 601; fi" if is_killed else "exit 0; fi")
+            other = "exec sleep 601" if is_killed else "exit 0"
+            script = f'if [ "$RANK" = 0 ]; then sleep 600 & else {other}; fi'
             run = self.launch("/bin/sh", "-c", script, before=be_older)
             if is_killed:
                 self.assertTrue(until(lambda: len(self.pids("sleep")) == 2 and not self.pids("sh")))
@@ -150,7 +152,8 @@ class Killed(Case):
 
 def names():
     """The names of the processes of this namespace, zombies excluded, which nobody reaps here."""
-    return {name_of(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if command_of(pid) not in ("", "?")}
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return {name_of(pid) for pid in pids if command_of(pid) not in ("", "?")}
 
 
 def reuse(how):
