@@ -88,7 +88,7 @@ static void close_rest(void)
 
 /* Waits for the end of the worker, and passes on signals. Returns how it ended; *asked: the last signal that was passed
  * on. */
-static int wait_for(pid_t worker, const sigset_t *set, int *asked)
+static int wait_for(pid_t worker, const sigset_t *set, int *asked, void (*to_log)(void *arg), void *arg)
 {
     int status = 0;
     for (;;) {
@@ -98,6 +98,7 @@ static int wait_for(pid_t worker, const sigset_t *set, int *asked)
             *asked = number;
             kill(worker, number);
         } else if (number == SIGUSR1) {
+            to_log(arg);
             close_rest();
         }
         if (waitpid(worker, &status, WNOHANG) == worker) {
@@ -128,7 +129,7 @@ static void say(const char *name, pid_t worker, int status, unsigned deaths)
     }
 }
 
-int roll_supervise(const char *name, void (*died)(void *arg), void *arg, struct roll_supervised **out)
+int roll_supervise(const char *name, void (*to_log)(void *arg), void *arg, struct roll_supervised **out)
 {
     sigset_t set, ends;
     pid_t self = getpid();
@@ -159,7 +160,7 @@ int roll_supervise(const char *name, void (*died)(void *arg), void *arg, struct 
             sigprocmask(SIG_UNBLOCK, &set, NULL);
             return -1;
         }
-        int status = worker < 0 ? GIVEN_UP << 8 : wait_for(worker, &set, &asked);
+        int status = worker < 0 ? GIVEN_UP << 8 : wait_for(worker, &set, &asked, to_log, arg);
         if (!is_death(status, first)) {
             return WEXITSTATUS(status);
         }
@@ -169,7 +170,7 @@ int roll_supervise(const char *name, void (*died)(void *arg), void *arg, struct 
         uint64_t now = roll_mono_ns();
         unsigned so_many = note(&deaths, now);
         shared->deaths++;
-        died(arg);
+        to_log(arg);
         say(name, worker, status, so_many);
         if (so_many > ROLL_SUPERVISE_DEATHS) {
             return GIVEN_UP;

@@ -27,11 +27,12 @@ struct roll_supervised {
 /*
  * Returns -1 in the worker, each time that one is started, with *out (of all of them); in the supervisor, when all is
  * over, the exit code: the worker's, or 3 where it is given up. The worker dies with its supervisor.
- * name: "root", "agent", "relay", for lines. died: called in the supervisor when a worker has died, before the line
- * about it (a daemon in the background has its log elsewhere then). Nothing of the process but main's thread may run
- * yet.
+ * name: "root", "agent", "relay", for lines. to_log: called in the supervisor when a worker is ready, and when one has
+ * died, before the line about it: a daemon in the background has its log elsewhere then, and whoever reads from what it
+ * began with (srun, a shell's pipe) waits until nobody holds that any more. Nothing of the process but main's thread may
+ * run yet.
  */
-int roll_supervise(const char *name, void (*died)(void *arg), void *arg, struct roll_supervised **out);
+int roll_supervise(const char *name, void (*to_log)(void *arg), void *arg, struct roll_supervised **out);
 
 /* In the worker: it can be reached now; the supervisor closes what it holds open for whoever waits for that. */
 void roll_supervise_ready(struct roll_supervised *s);

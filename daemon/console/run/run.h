@@ -60,8 +60,14 @@ int roll_run_launch(const struct roll_run_options *options, const struct roll_pl
 
 /* private directory (run_dir.c) */
 
-/* Makes BASE/run-<pid>, mode 0700, after checks that BASE is ours alone. 0, or an error with one clear line in why. */
-int roll_run_dir_new(char *out, size_t size, char *why, size_t why_size);
+struct roll_warden;
+/*
+ * Makes BASE/run-<pid> (`run-<pid>.<n>` where that belongs to a run that lives), mode 0700, after checks that BASE is
+ * ours alone, and removes what runs that have died have left below BASE. The warden is told before the directory is
+ * made. *lock (returns owned) is for as long as the directory is in use: closing it lets others remove the directory.
+ * 0, or an error with one clear line in why.
+ */
+int roll_run_dir_new(struct roll_warden *warden, char *out, size_t size, int *lock, char *why, size_t why_size);
 /* The job is over: removes what the job itself has put there (HOSTNCCL_DIR), so that the daemon can remove the rest. */
 void roll_run_dir_clear(const char *dir);
 /* Removes the directory, and the default directory above it when nothing else is in it. */
@@ -71,20 +77,44 @@ void roll_run_dir_remove(const char *dir);
 
 /*
  * A process that outlives this one by a moment: when `rollcall run` is killed with SIGKILL, the warden ends the ranks'
- * process groups and the daemon and removes the directory. `run` tells the warden through a pipe what to guard; end of
- * file on that pipe means that `run` is gone.
+ * process groups and the daemon and removes the directory. `run` tells the warden through a socket what to guard; end
+ * of file on that socket means that `run` is gone.
  */
 struct roll_warden {
     pid_t pid;
     int fd;
 };
-/* Starts the warden, before any thread is started. The names are copied; `scratch` (NULL = none) is removed whole. 0 or
- * ROLL_E_IO. */
-int roll_warden_start(struct roll_warden *warden, const char *dir, const char *scratch);
+/* Starts the warden, before any thread is started and before anything is made that it guards. `scratch` (NULL = none)
+ * is copied, and removed whole. 0 or ROLL_E_IO. */
+int roll_warden_start(struct roll_warden *warden, const char *scratch);
+/* The directory that goes when `run` is killed; "" = none. In place of the one that was named before. */
+void roll_warden_guard_dir(struct roll_warden *warden, const char *dir);
+/* The process group that this process leads or will lead, or the process alone. It has not been reaped yet. */
 void roll_warden_guard_group(struct roll_warden *warden, pid_t group);
 void roll_warden_guard_daemon(struct roll_warden *warden, pid_t pid);
+/* That process was reaped and its group is empty: the number may be another's from now on. */
+void roll_warden_forget(struct roll_warden *warden, pid_t pid);
 /* Called when everything has ended in good order: the warden ends without doing anything. */
 void roll_warden_dismiss(struct roll_warden *warden);
+
+/* processes by more than a number (run_group.c) */
+
+/* A descriptor (returns owned) of a process that has not been reaped; -1 = the kernel gives none. */
+int roll_pidfd(pid_t pid);
+/* kill(2) for it. */
+int roll_pidfd_signal(int fd, int signal);
+/*
+ * Sends a signal (0 = none) to the process group whose leader `fd` is (-1 = no descriptor), which may have been reaped.
+ * Whoever has its number by now gets nothing. dir: of the run, by which an older kernel is asked for the members of a
+ * group without a leader. Returns whether somebody was there.
+ */
+bool roll_group_signal(int fd, pid_t group, int signal, const char *dir);
+/* Whether that process has not ended; a zombie has. */
+bool roll_pidfd_lives(int fd);
+/* Whether such a group has a member that has not ended. */
+bool roll_group_lives(int fd, pid_t group, const char *dir);
+/* Whether a process lives whose program began with this ROLLCALL_DIR. */
+bool roll_run_has_processes(const char *dir);
 
 /* the daemon (run_daemon.c) */
 
@@ -94,7 +124,8 @@ struct roll_run_daemon {
 };
 /* Starts rollcalld and waits until it is ready. 0, or an error after one line on standard error. */
 int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_options *options,
-                          const struct roll_place *place, const char *dir, const sigset_t *mask);
+                          const struct roll_place *place, const char *dir, const sigset_t *mask,
+                          struct roll_warden *warden);
 /* Ends the daemon: SIGTERM, after a moment SIGKILL; reaps it. */
 void roll_run_daemon_stop(struct roll_run_daemon *daemon);
 
@@ -117,9 +148,11 @@ struct roll_run_output {
     char line[8192]; /* an unfinished line, with --prefix */
 };
 struct roll_run_rank {
-    uint32_t number; /* RANK */
-    pid_t pid;       /* also its process group; 0 = not started */
-    bool alive;
+    uint32_t number;   /* RANK */
+    pid_t pid;         /* also its process group; 0 = not started */
+    bool alive;        /* it has not been reaped: until then its number is its own */
+    int group;         /* once it is not alive: pidfd of the leader of the group, where processes were left in it; -1 */
+    bool has_left;     /* once it is not alive: its group was not empty then */
     int status;        /* wait status, valid once the rank is not alive */
     uint64_t ended_ms; /* CLOCK_MONOTONIC, when that status was learnt; 0 = not yet */
     struct roll_run_output out[2];
@@ -136,14 +169,15 @@ struct roll_run_job {
  */
 int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *options, const struct roll_place *place,
                        const char *dir, const sigset_t *mask, struct roll_warden *warden);
-/* Notes the end of a child. Returns its rank, or -1 when the child is no rank. */
-int roll_run_job_reaped(struct roll_run_job *job, pid_t pid, int status);
+/* Notes the end of a child that was just reaped. group: a pidfd of it (takes; -1 = none). Returns its rank, or -1 when
+ * the child is no rank. */
+int roll_run_job_reaped(struct roll_run_job *job, pid_t pid, int status, int group, struct roll_warden *warden);
 /* Sends a signal to the process group of every rank that lives. */
 void roll_run_job_signal(struct roll_run_job *job, int signal);
 /* Copies the output that a rank has printed. Returns false at the end of that output. */
 bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which);
 /* Ends the processes that are left in the ranks' process groups (only with -n, where we are the launcher). */
-void roll_run_job_sweep(struct roll_run_job *job);
+void roll_run_job_sweep(struct roll_run_job *job, const char *dir);
 void roll_run_job_fini(struct roll_run_job *job);
 /* Puts `first` in front of a list with colons in our environment. */
 void roll_env_prepend(const char *name, const char *first);
@@ -177,7 +211,7 @@ void roll_zygotes_start(struct roll_zygotes *all, const struct roll_run_options 
 int roll_zygote_fork(struct roll_zygotes *all, uint32_t rank, const char *variables, const int out[2],
                      struct roll_warden *warden, pid_t *pid);
 /* Ends the zygotes and reaps them. Their ranks become children of this process. */
-void roll_zygotes_end(struct roll_zygotes *all);
+void roll_zygotes_end(struct roll_zygotes *all, struct roll_warden *warden);
 
 /* rings (run_watch.c) */
 

@@ -23,13 +23,14 @@
 #define STOP_MS  5000
 
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
-                  const sigset_t *mask, pid_t run)
+                  const sigset_t *mask, pid_t run, struct roll_warden *warden)
 {
     const char *argv[40];
     size_t n = 0;
     char ready[16], parent[16];
     int null = open("/dev/null", O_RDWR);
 
+    roll_warden_guard_daemon(warden, getpid()); /* before it is the daemon, because `run` may be killed meanwhile */
     setsid();
     sigprocmask(SIG_SETMASK, mask, NULL);
     signal(SIGPIPE, SIG_DFL);
@@ -126,7 +127,7 @@ static int wait_ready(int fd, char *out, size_t size)
 }
 
 int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
-                          const char *dir, const sigset_t *mask)
+                          const char *dir, const sigset_t *mask, struct roll_warden *warden)
 {
     int pipe_fd[2] = {-1, -1};
     pid_t run = getpid();
@@ -142,7 +143,7 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
         goto out;
     }
     if (d->pid == 0) {
-        child(o, place, dir, pipe_fd[1], mask, run);
+        child(o, place, dir, pipe_fd[1], mask, run, warden);
     }
     close(pipe_fd[1]);
     pipe_fd[1] = -1;
@@ -150,7 +151,9 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
     if (err != 0) {
         roll_say("the daemon %s; the job runs unwatched",
                  err == ROLL_E_TIMEOUT ? "was not ready in time" : "ended before it was ready");
+        pid_t pid = d->pid;
         roll_run_daemon_stop(d);
+        roll_warden_forget(warden, pid);
         goto out;
     }
     if (o->daemon != NULL) {

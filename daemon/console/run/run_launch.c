@@ -43,6 +43,7 @@ struct launcher {
     struct roll_place place;
     struct roll_bind bind;
     char dir[PATH_MAX];
+    int dir_lock; /* held while the directory is in use; -1 = there is none */
     struct roll_warden warden;
     struct roll_run_daemon daemon;
     struct roll_run_job job;
@@ -108,14 +109,40 @@ static void note_peak(struct launcher *r, int rank, const struct rusage *usage)
     }
 }
 
+static void give_up(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* The next child that has ended, or with `stops` has stopped; 0 = none. It is not reaped yet, so that the pidfd (*fd,
+ * returned owned; -1 = none) is of that child for certain. */
+static pid_t next_child(int stops, int *fd)
+{
+    siginfo_t info = {.si_pid = 0};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | stops) != 0 || info.si_pid <= 0) {
+        return 0;
+    }
+    *fd = roll_pidfd(info.si_pid);
+    return info.si_pid;
+}
+
 static void reap(struct launcher *r)
 {
     struct rusage usage;
-    int status, rank;
-    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG | (r->job.terminal ? WUNTRACED : 0), &usage)) > 0;) {
+    int status, rank, group, stops = r->job.terminal ? WUNTRACED : 0;
+    for (pid_t pid; (pid = next_child(stops, &group)) > 0;) {
+        if (wait4(pid, &status, WNOHANG | stops, &usage) != pid) {
+            give_up(group);
+            return;
+        }
         if (WIFSTOPPED(status)) {
+            give_up(group);
             stopped(r);
         } else if (pid == r->daemon.pid) {
+            give_up(group);
+            roll_warden_forget(&r->warden, pid);
             r->daemon.pid = 0;
             r->daemon_died = true;
             if (r->announcer != NULL) {
@@ -125,8 +152,9 @@ static void reap(struct launcher *r)
                      WIFSIGNALED(status) ? "signal" : "exit code",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         } else if (pid == r->warden.pid) {
+            give_up(group);
             r->warden.pid = 0;
-        } else if ((rank = roll_run_job_reaped(&r->job, pid, status)) >= 0) {
+        } else if ((rank = roll_run_job_reaped(&r->job, pid, status, group, &r->warden)) >= 0) {
             note_peak(r, rank, &usage);
             if (r->o.status != NULL && r->asked == 0) {
                 r->o.status[r->job.rank[rank].number] = status;
@@ -350,7 +378,7 @@ static void wait_for_job(struct launcher *r)
         turn(r, fds, -1, 50);
     }
     if (r->o.ranks > 0 || r->asked > 0) {
-        roll_run_job_sweep(&r->job);
+        roll_run_job_sweep(&r->job, r->dir);
     }
     if (r->announcer != NULL) {
         int done_fd = roll_announcer_finish(r->announcer);
@@ -492,7 +520,9 @@ static void prepare(struct launcher *r)
         r->place.preload[0] = '\0';
         return;
     }
-    if (roll_run_dir_new(r->dir, sizeof(r->dir), why, sizeof(why)) != 0) {
+    bool guarded = roll_warden_start(&r->warden, r->o.scratch) == 0;
+    int error = errno;
+    if (roll_run_dir_new(&r->warden, r->dir, sizeof(r->dir), &r->dir_lock, why, sizeof(why)) != 0) {
         roll_say("%s; the job runs unwatched", why);
         r->place.preload[0] = '\0';
         r->dir[0] = '\0';
@@ -510,13 +540,12 @@ static void prepare(struct launcher *r)
         roll_say("--nvtx: NVTX_INJECTION64_PATH names %s, which keeps its place: steps are not read from marks", tool);
     }
     say_lacking(r);
-    if (roll_warden_start(&r->warden, r->dir, r->o.scratch) != 0) {
-        roll_say("cannot start a helper process: %s; if `rollcall run` is killed with SIGKILL, %s stays",
-                 strerror(errno), r->dir);
+    if (!guarded) {
+        roll_say("cannot start a helper process: %s; if `rollcall run` is killed with SIGKILL, %s stays until the next "
+                 "run, and the ranks run on",
+                 strerror(error), r->dir);
     }
-    if (roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask) == 0) {
-        roll_warden_guard_daemon(&r->warden, r->daemon.pid);
-    }
+    roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask, &r->warden);
 }
 
 static int conclude(struct launcher *r, int start_error)
@@ -539,7 +568,8 @@ int roll_run_launch(const struct roll_run_options *options, const struct roll_pl
                     uint64_t *peak_bytes)
 {
     static struct launcher r; /* large */
-    r = (struct launcher){.o = *options, .place = *place, .json = json, .peak_bytes = peak_bytes, .signal_fd = -1};
+    r = (struct launcher){
+        .o = *options, .place = *place, .json = json, .peak_bytes = peak_bytes, .signal_fd = -1, .dir_lock = -1};
     block_signals(&r);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* we, not init, reap the processes that a dying rank leaves behind */
     prepare(&r);
@@ -567,6 +597,7 @@ int roll_run_launch(const struct roll_run_options *options, const struct roll_pl
     if (r.dir[0] != '\0') {
         roll_run_dir_remove(r.dir);
     }
+    give_up(r.dir_lock);
     roll_warden_dismiss(&r.warden);
     close(r.signal_fd);
     sigprocmask(SIG_SETMASK, &r.old_mask, NULL);

@@ -101,6 +101,7 @@ static int exec_rank(struct roll_run_rank *r, const struct roll_run_options *o, 
     close(error_fd[0]);
     if (pid > 0 && code != 0) {
         waitpid(pid, NULL, 0);
+        roll_warden_forget(warden, pid);
     }
     r->pid = code == 0 ? pid : 0;
     return code;
@@ -167,6 +168,7 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
         return ROLL_E_NOMEM;
     }
     for (uint32_t i = 0; i < job->count; i++) {
+        job->rank[i].group = -1;
         job->rank[i].number = o->run != NULL ? roll_rankset_at(o->run, i) : i;
         job->rank[i].out[0] = (struct roll_run_output){.fd = -1, .to = STDOUT_FILENO};
         job->rank[i].out[1] = (struct roll_run_output){.fd = -1, .to = STDERR_FILENO};
@@ -179,7 +181,7 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
     for (uint32_t i = 0; i < job->count && err == 0; i++) {
         err = start_rank(job, i, o, place, dir, mask, port, &zygotes, warden);
     }
-    roll_zygotes_end(&zygotes);
+    roll_zygotes_end(&zygotes, warden);
     if (err != 0) {
         return err;
     }
@@ -192,12 +194,29 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
     return 0;
 }
 
-int roll_run_job_reaped(struct roll_run_job *job, pid_t pid, int status)
+static void close_one(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
+int roll_run_job_reaped(struct roll_run_job *job, pid_t pid, int status, int group, struct roll_warden *warden)
 {
     for (uint32_t i = 0; i < job->count; i++) {
         struct roll_run_rank *r = &job->rank[i];
         if (r->alive && r->pid == pid) {
             r->alive = false;
+            /* What is left in the group keeps its number; an empty group is never asked for again. */
+            r->has_left = kill(-pid, 0) == 0;
+            if (r->has_left) {
+                r->group = group;
+                group = -1;
+            } else {
+                roll_warden_forget(warden, pid);
+            }
+            close_one(&group);
             r->status = status;
             job->alive--;
             int code = roll_run_code(status);
@@ -211,6 +230,7 @@ int roll_run_job_reaped(struct roll_run_job *job, pid_t pid, int status)
             return (int)i;
         }
     }
+    close_one(&group);
     return -1;
 }
 
@@ -281,18 +301,20 @@ bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which)
     return true;
 }
 
-void roll_run_job_sweep(struct roll_run_job *job)
+void roll_run_job_sweep(struct roll_run_job *job, const char *dir)
 {
     for (int round = 0; round < 100; round++) {
         bool left = false;
         for (uint32_t i = 0; i < job->count; i++) {
-            pid_t group = job->rank[i].pid;
-            while (group > 0 && waitpid(-group, NULL, WNOHANG) >
-                                    0) { /* orphans become our children: see PR_SET_CHILD_SUBREAPER in run_launch.c */
+            struct roll_run_rank *r = &job->rank[i];
+            if (!r->has_left) {
+                continue;
             }
-            if (group > 0 && kill(-group, round == 0 ? SIGTERM : round == 99 ? SIGKILL : 0) == 0) {
-                left = true;
+            while (waitpid(-r->pid, NULL, WNOHANG) > 0) {
+                /* orphans become our children: see PR_SET_CHILD_SUBREAPER in run_launch.c */
             }
+            r->has_left = roll_group_signal(r->group, r->pid, round == 0 ? SIGTERM : round == 99 ? SIGKILL : 0, dir);
+            left = left || r->has_left;
         }
         if (!left) {
             return;
@@ -305,6 +327,7 @@ void roll_run_job_sweep(struct roll_run_job *job)
 void roll_run_job_fini(struct roll_run_job *job)
 {
     for (uint32_t i = 0; i < job->count && job->rank != NULL; i++) {
+        close_one(&job->rank[i].group);
         for (int k = 0; k < 2; k++) {
             if (job->rank[i].out[k].fd >= 0) {
                 close(job->rank[i].out[k].fd);

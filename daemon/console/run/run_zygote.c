@@ -176,7 +176,7 @@ static int start_one(struct roll_zygote *z, const struct roll_run_options *o, co
     return 0;
 }
 
-void roll_zygotes_end(struct roll_zygotes *all)
+void roll_zygotes_end(struct roll_zygotes *all, struct roll_warden *warden)
 {
     for (unsigned i = 0; i < all->count; i++) {
         if (all->is_bad) {
@@ -184,6 +184,9 @@ void roll_zygotes_end(struct roll_zygotes *all)
         }
         close(all->zygote[i].fd);
         while (waitpid(all->zygote[i].pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+        if (kill(-all->zygote[i].pid, 0) != 0) {
+            roll_warden_forget(warden, all->zygote[i].pid);
         }
     }
     all->count = 0;
@@ -223,7 +226,7 @@ void roll_zygotes_start(struct roll_zygotes *all, const struct roll_run_options 
     err = err == 0 ? wait_until_ready(all, why, sizeof(why)) : err;
     if (err != 0) {
         all->is_bad = true;
-        roll_zygotes_end(all);
+        roll_zygotes_end(all, warden);
     }
     if (err != 0 && err != ROLL_E_INCOMPLETE) {
         roll_say("each rank gets an interpreter of its own: %s", why);
