@@ -29,8 +29,8 @@ struct roll_supervised {
  * over, the exit code: the worker's, or 3 where it is given up. The worker dies with its supervisor.
  * name: "root", "agent", "relay", for lines. to_log: called in the supervisor when a worker is ready, and when one has
  * died, before the line about it: a daemon in the background has its log elsewhere then, and whoever reads from what it
- * began with (srun, a shell's pipe) waits until nobody holds that any more. Nothing of the process but main's thread may
- * run yet.
+ * began with (srun, a shell's pipe) waits until nobody holds that any more. Nothing of the process but main's thread
+ * may run yet.
  */
 int roll_supervise(const char *name, void (*to_log)(void *arg), void *arg, struct roll_supervised **out);
 

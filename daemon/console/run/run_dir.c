@@ -172,28 +172,3 @@ int roll_run_dir_new(struct roll_warden *warden, char *out, size_t size, int *lo
     }
     return err;
 }
-
-void roll_run_dir_clear(const char *dir)
-{
-    char inner[PATH_MAX];
-    if (snprintf(inner, sizeof(inner), "%s/hostnccl", dir) < (int)sizeof(inner)) {
-        roll_directory_remove(inner);
-    }
-}
-
-void roll_run_dir_remove(const char *dir)
-{
-    char base[PATH_MAX];
-    roll_directory_remove(dir);
-    snprintf(base, sizeof(base), "%s", dir);
-    char *slash = strrchr(base, '/');
-    if (slash == NULL) {
-        return;
-    }
-    *slash = '\0';
-    /* A directory that the user named stays; our default one goes when it is empty (rmdir refuses otherwise). */
-    const char *named = getenv("ROLLCALL_DIR");
-    if (named == NULL || named[0] == '\0') {
-        rmdir(base);
-    }
-}
