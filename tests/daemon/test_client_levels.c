@@ -73,11 +73,13 @@ static void *serve(void *arg)
 
 static void levels_begin(struct levels *l, int late_ms)
 {
-    *l = (struct levels){.dir = "/tmp/roll-levels-XXXXXX", .late_ms = late_ms};
-    assert_non_null(mkdtemp(l->dir));
+    char dir[] = "/tmp/roll-levels-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    *l = (struct levels){.late_ms = late_ms};
+    memcpy(l->dir, dir, sizeof(dir));
     assert_non_null(l->context = zmq_ctx_new());
     for (int i = 0; i < LEVELS; i++) {
-        snprintf(l->endpoint[i], sizeof(l->endpoint[i]), "ipc://%s/%d", l->dir, i);
+        snprintf(l->endpoint[i], sizeof(l->endpoint[i]), "ipc://%s/%d", dir, i);
         assert_non_null(l->socket[i] = roll_net_router(l->context, NULL));
         assert_int_equal(roll_net_bind(l->socket[i], l->endpoint[i], false), 0);
     }
