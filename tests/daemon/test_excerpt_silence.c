@@ -1,6 +1,7 @@
 /*
  * test_excerpt_silence.c: for how long a rank has been silent, as its agent says it with an excerpt: counted in steps
- * of the agent's own looks, and only while the rank could run. The clock is a number here.
+ * of the agent's own looks, and only while the rank could run. And how far back an excerpt reaches that is asked for
+ * all there is. The clock is a number here.
  *
  * The ring is a real one, and what is read of it is sent to the test.
  */
@@ -14,6 +15,7 @@
 #include "trace/err.h"
 
 #define BEAT_NS (100 * ROLL_MS)
+#define SLOTS   1024u /* of the ring */
 
 struct node {
     char dir[64];
@@ -24,6 +26,8 @@ struct node {
     uint64_t now, seq, number;
     bool all;        /* the mark behind the excerpt has come, */
     uint32_t tenths; /* and says this */
+    uint64_t first;  /* where the excerpt begins, as its places say */
+    uint64_t history;
 };
 
 static int take(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
@@ -35,6 +39,7 @@ static int take(void *ctx, struct roll_frame_head head, const void *payload, siz
         n->all = true;
         n->tenths = head.flags >> ROLL_EXCERPT_QUIET;
     }
+    n->first = head.type == ROLL_FRAME_PLACE ? head.first : n->first;
     *seq = ++n->seq;
     return 0;
 }
@@ -63,9 +68,9 @@ static void beats(struct node *n, int count)
 /* A rank has made a call, which its agent has seen. */
 static void begin(struct node *n)
 {
-    *n = (struct node){.now = 1000 * 1000 * ROLL_MS};
+    *n = (struct node){.now = 1000 * 1000 * ROLL_MS, .history = 64};
     scratch_make(n->dir);
-    assert_int_equal(synth_open(&n->rank, n->dir, "silence", 0, 2, 1024), 0);
+    assert_int_equal(synth_open(&n->rank, n->dir, "silence", 0, 2, SLOTS), 0);
     n->comm = synth_comm(&n->rank, 7);
     assert_int_equal(roll_agent_ring_new(n->rank.path, &n->ring), 0);
     n->ring->link = ROLL_LINK_LIVE;
@@ -87,7 +92,7 @@ static void end(struct node *n)
 static uint32_t said(struct node *n)
 {
     uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(struct roll_frame_excerpt)];
-    struct roll_frame_excerpt ask = {.history = 64, .scope = ROLL_EXCERPT_EVERYONE};
+    struct roll_frame_excerpt ask = {.history = n->history, .scope = ROLL_EXCERPT_EVERYONE};
     struct roll_frame_head head = {
         .type = ROLL_FRAME_EXCERPT, .stream = n->ring->map.header->epoch, .first = ++n->number};
     struct roll_frame frame;
@@ -97,6 +102,39 @@ static uint32_t said(struct node *n)
     look(n);
     assert_true(n->all);
     return n->tenths;
+}
+
+static void calls(struct node *n, int count)
+{
+    for (int i = 0; i < count; i++) {
+        call(n);
+        if (i % 100 == 99) {
+            beats(n, 1);
+        }
+    }
+    beats(n, 1);
+}
+
+/* A live rank would write over the oldest records while they are read, once its ring has gone round. */
+static void an_excerpt_reaches_as_far_back_as_records_stay(void **state)
+{
+    (void)state;
+    struct node n;
+    begin(&n);
+    n.history = 8 * SLOTS;
+    calls(&n, 900);
+    (void)said(&n);
+    assert_int_equal(n.first, 0);
+    calls(&n, 900);
+    (void)said(&n);
+    uint64_t head = roll_agent_ring_head(n.ring);
+    assert_true(head > SLOTS);
+    assert_int_equal(n.first, head - (SLOTS - SLOTS / 8));
+    n.ring->gone = true;
+    n.ring->gone_ns = 1;
+    (void)said(&n);
+    assert_int_equal(n.first, head - SLOTS);
+    end(&n);
 }
 
 static void a_rank_that_stands_is_said_to_have_stood(void **state)
@@ -172,6 +210,7 @@ static void a_rank_that_waits_for_a_processor_does_not_stand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_excerpt_reaches_as_far_back_as_records_stay),
         cmocka_unit_test(a_rank_that_stands_is_said_to_have_stood),
         cmocka_unit_test(a_call_ends_the_silence),
         cmocka_unit_test(a_call_that_nobody_has_looked_at_ends_the_silence),
