@@ -1,11 +1,11 @@
 /*
  * agent_cut.c: rings whose files have been cut while the agent reads them: what was there reads as zeros
- * (daemon/base/guard.h), so the agent leaves such a ring, and the root hears that its rank is not seen any more. To
+ * (daemon/base/bus_guard.h), so the agent leaves such a ring, and the root hears that its rank is not seen any more. To
  * look at the size of each file before each look was rejected: it is cut a moment later.
  */
 #include "daemon/agent/agent_state.h"
 
-#include "daemon/base/guard.h"
+#include "daemon/base/bus_guard.h"
 #include "daemon/base/log.h"
 
 /* Of a rank whose ring has been cut nothing more is known: not that it has ended, nor that it is silent. */

@@ -7,8 +7,8 @@
 #include "daemon/agent/agent_ring.h"
 
 #include "daemon/agent/agent_source.h"
+#include "daemon/base/bus_guard.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/guard.h"
 #include "daemon/base/proc.h"
 #include "daemon/feed/feed.h"
 #include "trace/err.h"

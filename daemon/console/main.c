@@ -1,5 +1,5 @@
 /* main.c: the program `rollcall`. Everything else is in the library roll_console, so that tests can call it. */
-#include "daemon/base/guard.h"
+#include "daemon/base/bus_guard.h"
 #include "daemon/console/console.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  */
 #include "daemon/agent/agent.h"
 #include "daemon/agent/node_facts.h"
-#include "daemon/base/guard.h"
+#include "daemon/base/bus_guard.h"
 #include "daemon/base/log.h"
 #include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"

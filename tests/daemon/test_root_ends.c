@@ -129,25 +129,36 @@ static json_int_t digests(roll_client_t *client, const char *member)
     return n;
 }
 
-/* False: it does not end as the row says. *late: it took so long that the root may have looked by itself. */
-static bool ends_so(const struct row *row, int number, bool *late)
+/* A root, an agent that is connected to it, and who asks it; log, dir: names of this turn, for its lines and rings. */
+static pid_t root_begins(const char *name, int number, char *log, size_t log_size, char *dir, size_t dir_size,
+                         struct agent *a, roll_client_t **client)
 {
-    char where[320], log[32], dir[300];
-    struct agent a = {.seq = 0};
-    struct synth rank;
-    snprintf(log, sizeof(log), "root%d.err", number);
-    snprintf(dir, sizeof(dir), "d%d", number);
-    snprintf(dir, sizeof(dir), "%s", harness_path(dir));
+    char where[320], turn[32];
+    snprintf(log, log_size, "%s%d.err", name, number);
+    snprintf(turn, sizeof(turn), "%s%d", name, number);
+    snprintf(dir, dir_size, "%s", harness_path(turn));
     snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
     assert_int_equal(mkdir(dir, 0700), 0);
     pid_t root = DAEMON(log, NULL, "--root", "--digest", "--listen", where);
     assert_true(root > 0);
+    *a = (struct agent){.seq = 0};
+    a->context = zmq_ctx_new();
+    a->socket = roll_net_dealer(a->context, NULL, "one/1", 0);
+    assert_int_equal(zmq_connect(a->socket, where), 0);
+    *client = harness_client(where);
+    return root;
+}
+
+/* False: it does not end as the row says. *late: it took so long that the root may have looked by itself. */
+static bool ends_so(const struct row *row, int number, bool *late)
+{
+    char log[32], dir[300];
+    struct agent a;
+    struct synth rank;
+    roll_client_t *client;
+    pid_t root = root_begins("root", number, log, sizeof(log), dir, sizeof(dir), &a, &client);
     assert_int_equal(synth_open(&rank, dir, "job", 0, 2, 0), 0);
     a.stream = rank.ring.header->epoch;
-    a.context = zmq_ctx_new();
-    a.socket = roll_net_dealer(a.context, NULL, "one/1", 0);
-    assert_int_equal(zmq_connect(a.socket, where), 0);
-    roll_client_t *client = harness_client(where);
     uint64_t since = synth_mono_ns();
     say_who_is_here(&a, row, &rank);
     assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == 1));
@@ -267,20 +278,11 @@ static bool hears_question(struct agent *a, struct ranks *r)
 /* False: the root did not say what the records show. */
 static bool judges(int number, bool *late)
 {
-    char where[320], log[32], dir[300];
-    struct agent a = {.seq = 0};
+    char log[32], dir[300];
+    struct agent a;
     struct ranks ranks;
-    snprintf(log, sizeof(log), "judge%d.err", number);
-    snprintf(dir, sizeof(dir), "j%d", number);
-    snprintf(dir, sizeof(dir), "%s", harness_path(dir));
-    snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
-    assert_int_equal(mkdir(dir, 0700), 0);
-    pid_t root = DAEMON(log, NULL, "--root", "--digest", "--listen", where);
-    assert_true(root > 0);
-    a.context = zmq_ctx_new();
-    a.socket = roll_net_dealer(a.context, NULL, "one/1", 0);
-    assert_int_equal(zmq_connect(a.socket, where), 0);
-    roll_client_t *client = harness_client(where);
+    roll_client_t *client;
+    pid_t root = root_begins("judge", number, log, sizeof(log), dir, sizeof(dir), &a, &client);
     uint64_t since = synth_mono_ns();
     ranks_begin(&ranks, &a, dir);
     assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == HERE));

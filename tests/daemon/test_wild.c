@@ -4,7 +4,7 @@
  *
  * The ranks are rings of this process, so that each test damages exactly one byte.
  */
-#include "daemon/base/guard.h"
+#include "daemon/base/bus_guard.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 #include "trace/op.h"

@@ -10,8 +10,8 @@
 #include "daemon/console/analyze/digests.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/bus_guard.h"
 #include "daemon/base/file.h"
-#include "daemon/base/guard.h"
 #include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"

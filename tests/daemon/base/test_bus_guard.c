@@ -1,7 +1,7 @@
 /*
- * test_guard.c: a mapped file that is cut reads as zeros from there on, and it is known whose end was met.
+ * test_bus_guard.c: a mapped file that is cut reads as zeros from there on, and it is known whose end was met.
  */
-#include "daemon/base/guard.h"
+#include "daemon/base/bus_guard.h"
 #include "tests/trace/cmocka_all.h"
 
 #include <stdio.h>

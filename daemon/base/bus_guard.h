@@ -1,9 +1,9 @@
 /*
- * guard.h: files of others that are mapped: one that is cut meanwhile reads as zeros from there on, and this process
- * lives.
+ * bus_guard.h: files of others that are mapped: one that is cut meanwhile reads as zeros from there on, and this
+ * process lives.
  */
-#ifndef ROLL_DAEMON_BASE_GUARD_H
-#define ROLL_DAEMON_BASE_GUARD_H
+#ifndef ROLL_DAEMON_BASE_BUS_GUARD_H
+#define ROLL_DAEMON_BASE_BUS_GUARD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /*
- * guard.c: see guard.h.
+ * bus_guard.c: see bus_guard.h.
  *
  * Whoever may write a ring may cut it, at any moment between a look at its size and the next look into it, and the
  * kernel answers the reader with SIGBUS. The handler puts a page of zeros into that place, and the instruction is tried
@@ -8,7 +8,7 @@
  * rejected, too: the kernel says BUS_ADRERR of mapped files alone, and a handler that looks into a list needs one that
  * is never half changed.
  */
-#include "daemon/base/guard.h"
+#include "daemon/base/bus_guard.h"
 
 #include <signal.h>
 #include <stdatomic.h>
