@@ -141,6 +141,7 @@ static void housekeep(struct roll_agent *a, uint64_t now, bool beat)
     if (!a->welcomed && now - a->hello_ns > HELLO_NS) {
         if (!a->said_unreachable) {
             a->said_unreachable = true;
+            a->lost_ns = now;
             roll_log(ROLL_LOG_WARNING,
                      "agent: %s cannot be reached; the ranks go on recording, and the agent goes on trying",
                      a->o->endpoint);
@@ -208,7 +209,11 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     a->soon = a->soon || items[1].revents || items[3].revents || items[4].revents; /* a look takes who has ended */
-    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent", NULL)) {
+    unsigned happened = items[2].revents ? roll_net_monitor_read(a->monitor, "agent", NULL) : 0;
+    if (happened & ROLL_NET_LOST) {
+        roll_agent_lost(a, now);
+    }
+    if (happened & ROLL_NET_CONNECTED) {
         roll_agent_hello(a, now);
     }
     if (waits || !listens || items[0].revents) {

@@ -41,6 +41,7 @@ struct roll_agent {
     bool welcomed;
     uint64_t hello_seq, hello_ns, rescan_ns, live_ns, start_ns;
     uint64_t beat_ns; /* the last heartbeat, with which all goes that is due as often */
+    uint64_t lost_ns; /* when it was said that nobody answers */
     bool said_unreachable, said_connected, said_short;
     bool rescan;
     bool moves;     /* the last look found something new */
@@ -70,6 +71,7 @@ struct roll_agent {
 int roll_agent_send(void *agent, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq);
 void roll_agent_flush(struct roll_agent *a);               /* before anything else is sent through the socket */
 void roll_agent_hello(struct roll_agent *a, uint64_t now); /* begins a conversation with the root */
+void roll_agent_lost(struct roll_agent *a, uint64_t now); /* the connection to it is gone; told once until it is back */
 void roll_agent_heartbeat(struct roll_agent *a, uint64_t token);
 void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the root has sent */
 

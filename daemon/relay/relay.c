@@ -62,7 +62,11 @@ void roll_relay_run(roll_relay_t *r)
     for (;;) {
         wait_for_work(r);
         uint64_t now = roll_mono_ns();
-        if (roll_net_monitor_read(r->above_monitor, "relay", NULL)) {
+        unsigned happened = roll_net_monitor_read(r->above_monitor, "relay", NULL);
+        if (happened & ROLL_NET_LOST) {
+            roll_relay_lost(r, now);
+        }
+        if (happened & ROLL_NET_CONNECTED) {
             roll_relay_hello(r, now);
         }
         roll_relay_hear_above(r, now);

@@ -82,7 +82,8 @@ struct roll_relay {
     struct roll_net_batch batch; /* frames for above that the socket does not have yet */
     uint64_t seq;                /* number of the newest frame above */
     bool welcomed, said_connected, said_unreachable;
-    char policy[16]; /* "": none was told */
+    uint64_t lost_ns; /* when it was said that nobody above answers */
+    char policy[16];  /* "": none was told */
     uint64_t hello_seq, hello_ns, heartbeat_ns, tell_ns;
     uint64_t begun_ns; /* when this conversation began */
     uint64_t drain;    /* number of the drain that the level above waits for; 0 = none */
@@ -147,6 +148,7 @@ void roll_relay_runs_fini(struct roll_relay *r);
 
 /* relay_above.c: the conversation with the level above */
 void roll_relay_hello(struct roll_relay *r, uint64_t now);
+void roll_relay_lost(struct roll_relay *r, uint64_t now); /* the connection above is gone; told once until it is back */
 /* Takes what has come from above. */
 void roll_relay_hear_above(struct roll_relay *r, uint64_t now);
 /* What is due: HELLO, HEARTBEAT, digests. */

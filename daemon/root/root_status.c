@@ -326,6 +326,33 @@ static void add_digests(const roll_root_t *root, const struct roll_run *run, jso
     }
 }
 
+/* Ranks of the job of which no ring has come: they have not begun, or the agent of their node does not reach this root,
+ * which nobody else would say. Null: there is none, or nobody knows how many ranks there are. */
+static json_t *unseen_json(const struct roll_run *run)
+{
+    struct roll_rankset here = {0}, unseen = {0};
+    struct roll_view_source v;
+    char text[256] = "";
+    int32_t world = 0;
+    int err = 0;
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
+        err = err || v.info.world_rank < 0 ? err : roll_rankset_add(&here, (uint32_t)v.info.world_rank);
+        world = v.info.world_size > world ? v.info.world_size : world;
+    }
+    uint32_t next = 0, all = (uint32_t)world;
+    for (size_t i = 0; i <= here.used && !err && next < all; i++) {
+        uint32_t end = i < here.used && here.range[i].first < all ? here.range[i].first : all;
+        err = end > next ? roll_rankset_add_range(&unseen, next, end - 1) : 0;
+        next = i < here.used ? here.range[i].last + 1 : all;
+    }
+    size_t n = err ? 0 : roll_rankset_count(&unseen);
+    (void)roll_rankset_format(&unseen, text, sizeof(text));
+    roll_rankset_fini(&here);
+    roll_rankset_fini(&unseen);
+    return n == 0 ? json_null()
+                  : json_pack("{s:I,s:i,s:s}", "count", (json_int_t)n, "of", (int)world, "ranks_text", text);
+}
+
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
 {
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
@@ -343,6 +370,7 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
                                losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status) {
         json_object_set_new(status, "states", states_json(run));
+        json_object_set_new(status, "unseen", unseen_json(run));
     }
     if (status && folds) {
         json_object_set_new(status, "groups", roll_rows_json(run, &families));

@@ -181,14 +181,14 @@ void *roll_net_monitor(void *context, void *socket, const char *name)
     return pair;
 }
 
-bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard)
+unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard)
 {
-    bool connected = false;
+    unsigned happened = 0;
     for (;;) {
         uint8_t head[6] = {0};
         char address[256] = "";
         if (zmq_recv(monitor, head, sizeof(head), ZMQ_DONTWAIT) < 0) {
-            return connected;
+            return happened;
         }
         int n = zmq_recv(monitor, address, sizeof(address) - 1, ZMQ_DONTWAIT);
         address[n < 0 ? 0 : (n < (int)sizeof(address) ? n : (int)sizeof(address) - 1)] = '\0';
@@ -204,7 +204,8 @@ bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *gu
                 roll_log(monitor_table[i].level, "%s: %s: %s", who, address, monitor_table[i].text);
             }
         }
-        connected |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        happened |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED ? ROLL_NET_CONNECTED : 0;
+        happened |= event == ZMQ_EVENT_DISCONNECTED ? ROLL_NET_LOST : 0;
     }
 }
 

@@ -40,8 +40,12 @@ void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const c
 /* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_read turns into log lines. NULL on error. */
 void *roll_net_monitor(void *context, void *socket, const char *name);
 /* Reads all waiting events; `who` is the other side in log lines, "root" or "agent"; guard (of a ROUTER, else NULL) is
- * told of connections that come and go. Returns true when a connection was (re)established. */
-bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard);
+ * told of connections that come and go. Returns which of these happened to any connection. */
+enum {
+    ROLL_NET_CONNECTED = 1, /* one was (re)established */
+    ROLL_NET_LOST = 2,      /* one that had been established, or was about to be, is gone */
+};
+unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard);
 
 /*
  * Encodes and sends one frame, never waiting. identity: the routing id to prefix (ROUTER), or NULL (DEALER).
