@@ -129,7 +129,8 @@ static void hello(struct roll_relay *r, void *socket, const void *id, size_t byt
         child->expected = frame->head.seq + 1;
         child->seen_ns = now;
         child->closed_ns = r->closed_ns;
-        child->beat = (struct roll_frame_heartbeat){.unheard = 0};
+        child->beat.unheard = 0;
+        child->beat.look_ns = 0;
         child->drain_echo = 0;
         child->passed_at = child->passed_used = 0;
         child->waits = !r->welcomed;

@@ -185,6 +185,7 @@ void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_
     json_object_set_new(agent, "silent_ns", json_integer((json_int_t)roll_peer_silence_ns(root, peer, now)));
     json_object_set_new(agent, "tells_late", json_boolean(e->beat.made_ns != 0));
     json_object_set_new(agent, "late_ns", json_integer((json_int_t)roll_late_lately(&e->own, now)));
+    json_object_set_new(agent, "late_total_ns", json_integer((json_int_t)e->own.total_ns));
     json_object_set_new(agent, "waited_ns", json_integer((json_int_t)roll_late_lately(&e->waited, now)));
     json_object_set_new(agent, "link_late_ns", json_integer((json_int_t)roll_late_lately(&e->way, now)));
     json_object_set_new(agent, "below_late_ns", json_integer((json_int_t)roll_late_lately(&e->below, now)));

@@ -82,7 +82,9 @@ void roll_peer_late_heard(roll_root_t *root, struct roll_peer *peer, uint64_t no
 
 void roll_peer_late_begin(const roll_root_t *root, struct roll_peer *peer)
 {
-    peer->eye.beat = (struct roll_frame_heartbeat){.unheard = 0};
+    /* It is the process that it was, whose numbers go on: what it was late by meanwhile is in the next ones. */
+    peer->eye.beat.unheard = 0;
+    peer->eye.beat.look_ns = 0;
     peer->eye.gap_ns = 0;
     peer->eye.closed_ns = root->eye.closed_ns;
 }
