@@ -9,6 +9,7 @@
 #include "daemon/agent/agent_control.h"
 #include "daemon/agent/agent_digest.h"
 #include "daemon/agent/agent_facts.h"
+#include "daemon/agent/agent_late.h"
 #include "daemon/agent/agent_ring.h"
 #include "daemon/agent/agent_sight.h"
 #include "daemon/agent/agent_source.h"
@@ -61,6 +62,7 @@ struct roll_agent {
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */
     roll_agent_sight_t *sight;     /* NULL without memory */
+    struct roll_agent_late late;
     roll_agent_sources_t *sources; /* likewise */
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];

@@ -16,6 +16,9 @@
 
 #define ROLL_METRICS_VERDICTS 64 /* rows of verdict.def and room for more */
 
+/* Who looks at the ranks, and may be late. */
+enum roll_eye { ROLL_EYE_ROOT, ROLL_EYE_AGENT, ROLL_EYE_LINK, ROLL_EYE_RING, ROLL_EYE_BELOW, ROLL_EYES };
+
 /* The values of one moment. All totals count from the start of the daemon. Zero-initialised is valid. */
 struct roll_metrics_snapshot {
     struct {
@@ -36,6 +39,9 @@ struct roll_metrics_snapshot {
     uint64_t bytes;                     /* bytes received from agents */
     double engine_seconds;              /* time spent in the engine */
     double start_time_seconds;          /* Unix time when the daemon started */
+    double late_seconds[ROLL_EYES];     /* how late the worst of a kind was lately */
+    double root_late_seconds;           /* how late the root was, in all */
+    double missed_seconds;              /* left out of the patience, because it was not seen */
     uint64_t deaths;                    /* processes of the daemon that died and were replaced */
 };
 

@@ -62,6 +62,7 @@ void roll_relay_run(roll_relay_t *r)
     for (;;) {
         wait_for_work(r);
         uint64_t now = roll_mono_ns();
+        roll_relay_late_turn(r, now);
         unsigned happened = roll_net_monitor_read(r->above_monitor, "relay", NULL);
         if (happened & ROLL_NET_LOST) {
             roll_relay_lost(r, now);

@@ -55,9 +55,10 @@ void roll_relay_lost(struct roll_relay *r, uint64_t now)
 
 static void heartbeat(struct roll_relay *r, uint64_t token, uint64_t now)
 {
-    struct roll_frame_heartbeat beat = {.unheard = roll_relay_unheard(r, now), .agents = (uint32_t)r->children};
+    struct roll_frame_heartbeat beat;
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token};
     uint64_t seq;
+    roll_relay_late_tell(r, &beat, now);
     (void)roll_relay_send(r, head, &beat, sizeof(beat), &seq);
 }
 

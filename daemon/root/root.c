@@ -24,7 +24,6 @@
 #define BATCH    512 /* frames taken before time is looked at again */
 #define POLL_MS  10  /* a verdict waits longer than that anyway, for calls that could say more */
 #define REST_MS  100 /* how long the loop sleeps at most: then peers, stacks and the figures are looked at */
-#define HEARD_NS (250 * ROLL_MS)  /* an agent that has not been heard for so long may have news that the root lacks */
 #define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
 #define SEEN_NS  (10 * ROLL_MS)   /* how often it is looked whether all are heard: that takes a look at every rank */
 
@@ -152,7 +151,7 @@ static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t
     size_t seen = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
-        size_t here = now - peer->seen_ns < HEARD_NS ? roll_streams_fresh(peer, run) : 0;
+        size_t here = roll_peer_is_heard(peer, now) ? roll_streams_fresh(peer, run) : 0;
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
     return seen >= live;
@@ -170,6 +169,8 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
         }
         roll_feed_clock_see(&run->clock, now, run->seen && !roll_digested_waits(run));
         if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {
+            /* Behind for so long that the clock goes on: no faster than while time is owed. */
+            roll_feed_clock_owe(&run->clock, behind ? now - run->clock.tick_ns : 0);
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);
@@ -267,6 +268,7 @@ bool roll_root_run(roll_root_t *root)
             roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2]);
         }
         uint64_t now = roll_mono_ns();
+        roll_root_late_turn(root, now, behind);
         tick(root, now, behind);
         roll_peers_acknowledge(root, now);
         roll_serve_drains(root, now);

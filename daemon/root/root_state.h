@@ -9,6 +9,7 @@
 #include "daemon/feed/clock.h"
 #include "daemon/feed/families.h"
 #include "daemon/feed/feed.h"
+#include "daemon/feed/late.h"
 #include "daemon/http/metrics.h"
 #include "daemon/root/root.h"
 #include "daemon/store/segment.h"
@@ -59,6 +60,7 @@ struct roll_run {
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;   /* when time passes for its engine */
+    struct roll_late_missed missed; /* what of that time was not seen, as was known afterwards */
     uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
     bool seen;                      /* and whether they were */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
@@ -84,6 +86,23 @@ struct roll_peer_run { /* of a peer's rings those of one run */
     size_t rings, fresh; /* all; those whose processes live, and of which all that was there has come */
 };
 
+struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
+    struct roll_frame_heartbeat beat; /* the newest; what an older peer does not say is 0 */
+    struct roll_late_link link;
+    struct roll_late own, waited, below, way; /* late: the peer, for want of a CPU; those below it; the link to it */
+    uint64_t gap_ns;                          /* of what came since the last heartbeat, how late */
+    uint64_t closed_ns;                       /* of the root, when the peer was last heard */
+};
+
+struct roll_root_eye {     /* the same of the root */
+    uint64_t turn_ns;      /* when its loop last came round */
+    uint64_t closed_ns;    /* for how long it did not read, in all */
+    uint64_t late_ns;      /* for how long it has not read all that there is; 0: it is not late */
+    uint64_t missed_ns;    /* what was left out of the patience of all runs, in all */
+    struct roll_late late; /* how late it was */
+    bool behind;           /* there is more than it has read */
+};
+
 struct roll_peer { /* an agent, or a relay */
     struct roll_address at;
     struct roll_peer *next; /* the next peer in the same chain of peer_chain */
@@ -100,8 +119,9 @@ struct roll_peer { /* an agent, or a relay */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
-    struct roll_map stream_at;  /* stream -> index of `streams` */
-    uint32_t unheard;           /* of a relay: live rings whose agents it does not hear at the moment */
+    struct roll_map stream_at; /* stream -> index of `streams` */
+    struct roll_peer_eye eye;
+    uint32_t unheard;           /* live rings of which something is missing at the moment, as the peer says */
     uint32_t agents;            /* of a relay: those that it serves; 0: this is an agent */
     struct roll_peer_run *runs; /* of which it has rings; owned */
     size_t runs_used, runs_room;
@@ -164,7 +184,8 @@ struct roll_root {
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
-    struct roll_map place_at;        /* a hash of such a name -> its number */
+    struct roll_map place_at; /* a hash of such a name -> its number */
+    struct roll_root_eye eye;
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
@@ -185,6 +206,31 @@ uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
+
+/* root_late.c: which eyes are closed */
+/* The loop has come round and read what there is; behind: there is more. */
+void roll_root_late_turn(roll_root_t *root, uint64_t now, bool behind);
+/* How late the root was lately, or is. */
+uint64_t roll_root_lately(const roll_root_t *root, uint64_t now);
+/* A peer that is known is heard: sets seen_ns. */
+void roll_peer_late_heard(roll_root_t *root, struct roll_peer *peer, uint64_t now);
+/* Its heartbeat. */
+void roll_peer_late_beat(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, uint64_t now);
+/* It begins a conversation. */
+void roll_peer_late_begin(const roll_root_t *root, struct roll_peer *peer);
+/* How long the peer has said nothing while the root listened. */
+uint64_t roll_peer_silence_ns(const roll_root_t *root, const struct roll_peer *peer, uint64_t now);
+/* What the peer had to tell a moment ago is here. */
+bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now);
+
+/* root_eyes.c: the words for it */
+/* The eyes of this run that are closed, or were lately, the worst first; returned owned. */
+json_t *roll_eyes_json(const roll_root_t *root, const struct roll_run *run);
+/* What a status says of one agent besides; adds to `agent`. */
+void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_t *agent);
+/* How the ring of a rank is seen: "not heard since 12.0 s (agent silent)", "seen late (agent late: 3.1 s)"; "": well.
+ * Returns out. */
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, uint64_t stream, char *out, size_t size);
 
 /* root_streams.c */
 /* What people call the peer. */
