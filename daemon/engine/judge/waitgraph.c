@@ -187,7 +187,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return BLOCK_PASSED;
     }
     *hard = false;
-    if (t->unheard && source_alive(t)) { /* t still waits if what it waits for has not come; else nobody knows */
+    if (source_is_dark(t)) { /* t still waits if what it waits for has not come; else nobody knows */
         return source_blocked(walk->e, t) && visit_inside(walk, t, m) ? 0 : BLOCK_UNHEARD;
     }
     enum block_kind known = e->muted_comms > 0 && source_explained(t) ? BLOCK_KNOWN : 0;
@@ -207,7 +207,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return known; /* t may only be late: detect_init.c waits for it */
     }
     if (source_blocked(walk->e, t)) {
-        bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
+        bool quiet = source_alive(t) && e->unheard == 0 && e->no_rooms == 0 && source_quiet(e, t, e->config.suspect_ns);
         if (visit_inside(walk, t, m)) {
             return 0;
         }
