@@ -55,7 +55,7 @@ roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
     e->ask = &detectors_ask;
     roll_engine_set(e, config);
     e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
-    e->config.memory = config->memory ? config->memory : BUDGET_DEFAULT;
+    e->config.memory = e->room = config->memory ? config->memory : BUDGET_DEFAULT;
     if (detectors_open(e) != 0) {
         roll_engine_destroy(&e);
     }

@@ -164,6 +164,10 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
 {
     const struct roll_engine *e = walk->e;
     *hard = true;
+    if (t->no_room) { /* t may have made the call, and there was no room for it: nothing of t explains why others wait
+                       */
+        return BLOCK_UNHEARD;
+    }
     if (t->proc == ROLL_PROC_DEAD && walk->alive) {
         return BLOCK_DEAD;
     }
@@ -187,7 +191,7 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return BLOCK_PASSED;
     }
     *hard = false;
-    if (source_is_dark(t)) { /* t still waits if what it waits for has not come; else nobody knows */
+    if (t->unheard && source_alive(t)) { /* t still waits if what it waits for has not come; else nobody knows */
         return source_blocked(walk->e, t) && visit_inside(walk, t, m) ? 0 : BLOCK_UNHEARD;
     }
     enum block_kind known = e->muted_comms > 0 && source_explained(t) ? BLOCK_KNOWN : 0;

@@ -3,30 +3,33 @@
  */
 #include "daemon/engine/model/budget.h"
 
-#define GIVEN        (UINT64_C(256) << 10) /* bytes that a source has by itself: three times what ranks of large jobs need */
-#define OF_RECORD    512u /* bytes more with each record: its place in the log, twice, in its window, and in its pair */
-#define OF_RANK      16384u /* bytes more with each rank of the job: its place in 40 communicators of all ranks */
+/* Parts of roll_engine_config.memory as it was when the engine was made; in brackets with 512 MiB. */
+#define OF_ONE  2u     /* a source has at most this part of it (256 MiB), and more in large jobs */
+#define OF_OWN  2048u  /* so much a source has by itself (256 KiB): three times what ranks of large jobs need */
+#define OF_RANK 32768u /* and so much more there is for each rank of the job (16 KiB): its place in 40 communicators   \
+                        */
+#define A_RECORD     512u /* bytes more with each record: its place in the log, twice, in its window, and in its pair */
 #define RANKS_MOST   65536u
 #define RANKS_FACTOR 16u /* what one source says of the size of the job is believed up to so many for each that came   \
                           */
 
-/* Ranks of the job, as far as that is believed. */
-static uint64_t ranks(const struct roll_engine *e)
+/* Bytes for the size of the job, as far as what is said of that is believed. */
+static uint64_t of_ranks(const struct roll_engine *e)
 {
     uint64_t shown = (uint64_t)e->sources * RANKS_FACTOR, told = e->world_told;
-    uint64_t most = told < shown ? told : shown;
-    return most < RANKS_MOST ? most : RANKS_MOST;
+    uint64_t ranks = told < shown ? told : shown;
+    return (ranks < RANKS_MOST ? ranks : RANKS_MOST) * (e->room / OF_RANK);
 }
 
 uint64_t budget_most(const struct roll_engine *e)
 {
-    return e->config.memory / 2 + ranks(e) * OF_RANK;
+    return e->room / OF_ONE + of_ranks(e);
 }
 
 /* How many of so many bytes are not the source's own. */
-static uint64_t beyond_own(const struct source *s, uint64_t bytes)
+static uint64_t beyond_own(const struct roll_engine *e, const struct source *s, uint64_t bytes)
 {
-    uint64_t own = GIVEN + (s->records < UINT32_MAX ? s->records : UINT32_MAX) * OF_RECORD;
+    uint64_t own = e->room / OF_OWN + (s->records < UINT32_MAX ? s->records : UINT32_MAX) * A_RECORD;
     return bytes > own ? bytes - own : 0;
 }
 
@@ -35,17 +38,17 @@ static void set_held(struct roll_engine *e, struct source *s, uint64_t bytes)
 {
     e->shared -= s->shared;
     s->held = bytes;
-    s->shared = beyond_own(s, bytes);
+    s->shared = beyond_own(e, s, bytes);
     e->shared += s->shared;
 }
 
 bool budget_has(const struct roll_engine *e, const struct source *s, uint64_t bytes)
 {
-    uint64_t most = budget_most(e), shared = e->config.memory + ranks(e) * OF_RANK;
+    uint64_t most = budget_most(e), shared = e->config.memory + of_ranks(e);
     if (bytes > most || s->held > most - bytes) {
         return false;
     }
-    uint64_t beyond = beyond_own(s, s->held + bytes);
+    uint64_t beyond = beyond_own(e, s, s->held + bytes);
     return beyond <= s->shared || e->shared + (beyond - s->shared) <= shared;
 }
 
