@@ -404,8 +404,9 @@ static bool is_first_look(struct roll_engine *e, const struct source *s, const s
 /* Something else says why the absent ranks do not come, or may still say it. */
 static bool has_other_reason(const struct roll_engine *e, const struct source *s, const struct absent *a)
 {
-    /* The wait graph has so long to find a reason; after that, absence is told as the reason. */
-    bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2;
+    /* The wait graph has so long to find a reason; after that, absence is told as the reason. Where
+     * a rank was set aside, the reason may be that rank, which the wait graph does not tell. */
+    bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2 || e->no_rooms > 0;
     bool open = !is_over(a) && ((soon && waits_elsewhere(e, &a->ranks)) || is_told(e, s, a) || are_more(e, a));
     return open || is_dead(e, a) || is_end_named(e, a);
 }
