@@ -34,6 +34,10 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
         words_add(w, ")");
     } else if (s->proc == ROLL_PROC_STOPPED) {
         words_add(w, who->many ? ": their processes are stopped" : "'s process is stopped");
+    } else if (s->no_room) {
+        words_add(w, who->many
+                         ? " are set aside: they asked for more room than there is, so what they do is known in part"
+                         : " is set aside: it asked for more room than there is, so what it does is known in part");
     } else if (s->unheard) {
         words_add(w,
                   who->many ? " are not heard: the agent on host %s is silent"
@@ -163,8 +167,9 @@ static uint64_t state_key(const struct source *s)
 {
     uint64_t inside = view_inside(s);
     const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
-    return say_key(s->proc, s->proc == ROLL_PROC_RUNNING ? s->unheard : (uint64_t)(uint32_t)s->exit_status,
-                   entry ? call_key(s, &entry->rec) : 0, 1);
+    return say_key(
+        s->proc, s->proc == ROLL_PROC_RUNNING ? (uint64_t)s->unheard + s->no_room : (uint64_t)(uint32_t)s->exit_status,
+        entry ? call_key(s, &entry->rec) : 0, 1);
 }
 
 #define KINDS_SHOWN 3u /* of the ranks that are waited for, so many groups that stand alike are told */

@@ -225,9 +225,10 @@ uint32_t roll_feed_restart(const roll_feed_t *feed)
     return feed->restart;
 }
 
-static void view_of(const struct roll_stream *s, struct roll_feed_stream *out)
+static void view_of(const roll_feed_t *feed, const struct roll_stream *s, struct roll_feed_stream *out)
 {
     *out = s->view;
+    (void)roll_engine_refused(feed->engine, s->view.source, &out->losses[ROLL_LOSS_NO_ROOM]);
     out->open_ticket = s->open_used ? s->open[0] : s->view.next_ticket;
 }
 
@@ -236,7 +237,7 @@ bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream
     if (i >= feed->used) {
         return false;
     }
-    view_of(&feed->streams[i], out);
+    view_of(feed, &feed->streams[i], out);
     return true;
 }
 
@@ -260,6 +261,7 @@ uint64_t roll_feed_losses(const roll_feed_t *feed, uint64_t sum[ROLL_LOSS_LIMIT]
         }
         lost = add(lost, counted > v->lost ? counted : v->lost); /* what a ring has counted leaves gaps as well */
     }
+    sum[ROLL_LOSS_NO_ROOM] = add(0, roll_engine_refusals(feed->engine));
     return lost;
 }
 
@@ -269,6 +271,6 @@ bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_s
     if (!s) {
         return false;
     }
-    view_of(s, out);
+    view_of(feed, s, out);
     return true;
 }

@@ -148,7 +148,7 @@ int roll_feed_take_place(roll_feed_t *feed, struct roll_stream *s, const struct 
             one = roll_engine_place(feed->engine, s->view.source, p.comm, p.next, p.sure != 0);
             one = one ? one : roll_engine_place_splits(feed->engine, s->view.source, p.comm, p.made);
         }
-        err = err ? err : one;
+        err = err || one == ROLL_E_LIMIT ? err : one; /* a refusal is counted, and told by a note */
     }
     s->view.next_ticket = frame->head.first;
     return err;

@@ -21,8 +21,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define BATCH    512 /* frames taken before time is looked at again */
-#define POLL_MS  10  /* a verdict waits longer than that anyway, for calls that could say more */
+#define BATCH    512             /* frames taken before time is looked at again */
+#define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
+#define SHARE_NS (200 * ROLL_MS) /* between two looks at how much room each run has */
 #define REST_MS  100 /* how long the loop sleeps at most: then peers, stacks and the figures are looked at */
 #define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
 #define SEEN_NS  (10 * ROLL_MS)   /* how often it is looked whether all are heard: that takes a look at every rank */
@@ -159,6 +160,10 @@ static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t
 
 static void tick(roll_root_t *root, uint64_t now, bool behind)
 {
+    if (now - root->shared_ns >= SHARE_NS) {
+        root->shared_ns = now;
+        roll_room_share(root);
+    }
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
         size_t live = roll_engine_live(roll_feed_engine(run->feed));

@@ -57,10 +57,11 @@ static void add_counters(struct roll_metrics_snapshot *s, const struct roll_run 
     s->calls += run->digested ? roll_run_calls(run) : summary.calls;
     s->records += summary.records;
     s->lost[ROLL_LOSS_VERDICT] += roll_run_verdicts_lost(run);
+    s->lost[ROLL_LOSS_NO_ROOM] += roll_run_no_room(run);
     struct roll_feed_stream stream;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
         for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
-            s->lost[k] += stream.losses[k];
+            s->lost[k] += k == ROLL_LOSS_NO_ROOM ? 0 : stream.losses[k];
         }
     }
 }

@@ -66,6 +66,8 @@ struct roll_run {
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
+    uint64_t no_room;       /* what engines of cases that are over had no room for; see roll_run_no_room */
+    bool no_room_told;      /* the log says that there was no room */
     uint64_t verdicts_lost; /* by the root; roll_run_verdicts_lost adds those that the feed lost */
     uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };
@@ -181,6 +183,7 @@ struct roll_root {
     struct roll_metrics_snapshot snapshot;
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
     uint64_t snapshot_ns, snapshot_every_ns, batches, bytes, engine_ns;
+    uint64_t shared_ns; /* when room was shared out last: root_room.c */
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
@@ -268,6 +271,14 @@ void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
+void roll_run_forget(roll_root_t *root,
+                     size_t i); /* the run at this place in root->runs: nobody looks at it any more */
+/* root_room.c */
+/* Shares out among the runs what their ranks may ask for; runs that have ended are forgotten where that needs it. */
+void roll_room_share(roll_root_t *root);
+/* How often there was no room for what a rank or an agent of the run asked for; and says so in the log, once. */
+uint64_t roll_run_no_room(const struct roll_run *run);
+void roll_room_look(struct roll_run *run);
 /* root_loss.c */
 /* Counts a verdict that could not be kept, written or shown; the first of a run is logged. what: "is not ..." */
 void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what);

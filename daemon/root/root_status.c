@@ -36,6 +36,7 @@ json_t *roll_summary_json(struct roll_run *run)
 {
     struct roll_engine_summary s;
     uint64_t sum[ROLL_LOSS_LIMIT], lost = roll_feed_losses(run->feed, sum);
+    sum[ROLL_LOSS_NO_ROOM] = roll_run_no_room(run);
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &s);
     s.lost = lost > s.lost ? lost : s.lost; /* of what was asked for as well */
     s.incomplete = roll_digested_sees_part(run) ? 0 : s.incomplete;
@@ -235,6 +236,7 @@ static json_t *losses_json(const struct roll_run *run)
     uint64_t sum[ROLL_LOSS_LIMIT];
     (void)roll_feed_losses(run->feed, sum);
     sum[ROLL_LOSS_VERDICT] = roll_run_verdicts_lost(run);
+    sum[ROLL_LOSS_NO_ROOM] = roll_run_no_room(run);
     json_t *losses = json_object();
     for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
         json_object_set_new(losses, roll_loss_name(k), json_integer((json_int_t)sum[k]));
