@@ -149,9 +149,7 @@ static int bind_one(struct roll_relay *r, unsigned i, char *why, size_t why_size
     if (zmq_getsockopt(r->below[curve], ZMQ_LAST_ENDPOINT, r->endpoint[i], &size) != 0) {
         snprintf(r->endpoint[i], sizeof(r->endpoint[i]), "%s", endpoint);
     }
-    if (strncmp(r->endpoint[i], "ipc://", 6) == 0) {
-        chmod(r->endpoint[i] + 6, 0600);
-    }
+    r->socket_file[i] = roll_net_own_file(r->endpoint[i]);
     return 0;
 }
 
@@ -205,6 +203,9 @@ void roll_relay_destroy(roll_relay_t **relay)
     for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
         close_socket(&r->below[i], &r->below_monitor[i]);
         roll_guard_fini(&r->guard[i]);
+    }
+    for (unsigned i = 0; i < r->o.listens; i++) {
+        roll_net_leave_file(r->endpoint[i], r->socket_file[i]);
     }
     roll_relay_below_fini(r);
     roll_digest_fini(&r->came);

@@ -81,6 +81,7 @@ struct roll_relay {
     struct roll_guard guard[ROLL_RELAY_SOCKETS]; /* of `below` */
     void *above, *above_monitor;
     char endpoint[ROLL_RELAY_LISTEN_MAX][256];
+    uint64_t socket_file[ROLL_RELAY_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     char host[ROLL_NAME_BYTES];
     struct roll_net_batch batch; /* frames for above that the socket does not have yet */
     uint64_t seq;                /* number of the newest frame above */

@@ -338,9 +338,7 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
         if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, root->endpoint[i], &size) != 0) {
             snprintf(root->endpoint[i], sizeof(root->endpoint[i]), "%s", endpoint);
         }
-        if (strncmp(root->endpoint[i], "ipc://", 6) == 0) {
-            chmod(root->endpoint[i] + 6, 0600);
-        }
+        root->socket_file[i] = roll_net_own_file(root->endpoint[i]);
     }
     return 0;
 }
@@ -418,6 +416,9 @@ void roll_root_destroy(roll_root_t **pointer)
         if (root->socket[i]) {
             zmq_close(root->socket[i]);
         }
+    }
+    for (unsigned i = 0; i < root->o.listens; i++) {
+        roll_net_leave_file(root->endpoint[i], root->socket_file[i]);
     }
     roll_tally_fini(&root->tally);
     roll_peers_fini(root);

@@ -158,6 +158,7 @@ struct roll_root {
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
     struct roll_guard guard[ROLL_ROOT_SOCKETS];
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
+    uint64_t socket_file[ROLL_ROOT_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     int json_fd;
     uint64_t token, next_run;
     enum roll_policy policy; /* policy of new runs */

@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define QUEUE_FRAMES   512 /* per connection and direction: with frames of at most 64 KiB, 32 MiB at the very worst */
 #define JSON_MAX_BYTES (1u << 20)
@@ -137,6 +139,23 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
         return -1;
     }
     return 0;
+}
+
+uint64_t roll_net_own_file(const char *endpoint)
+{
+    struct stat st;
+    if (!starts(endpoint, "ipc://") || chmod(endpoint + 6, 0600) != 0 || lstat(endpoint + 6, &st) != 0) {
+        return 0;
+    }
+    return st.st_ino;
+}
+
+void roll_net_leave_file(const char *endpoint, uint64_t file)
+{
+    struct stat st;
+    if (file != 0 && lstat(endpoint + 6, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == file) {
+        unlink(endpoint + 6);
+    }
 }
 
 /* monitor */

@@ -33,6 +33,11 @@ void *roll_net_router(void *context, const struct roll_curve_keys *keys);
 /* zmq_bind, IPv6 where the endpoint asks for it. beyond: whether it may be reached from other hosts, which is judged by
  * what was bound, whatever the endpoint looks like. 0, or -1 and errno, EPERM where it may not. */
 int roll_net_bind(void *socket, const char *endpoint, bool beyond);
+/* The socket file of an ipc endpoint that was bound here: from now on only its user may connect. Returns its inode, by
+ * which it is known again; 0 where the endpoint is no file. */
+uint64_t roll_net_own_file(const char *endpoint);
+/* Removes that file, which libzmq leaves, unless somebody has bound its name again meanwhile. */
+void roll_net_leave_file(const char *endpoint, uint64_t file);
 /* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: how long close waits for
  * frames to be sent. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
