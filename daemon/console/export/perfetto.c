@@ -166,8 +166,8 @@ static struct process *process_of(struct writer *w, struct roll_job *job, uint32
     return p;
 }
 
-/* Whether a call stands on its communicator's track. What makes and ends communicators stands on the host's: such a call
- * may be the first word of a communicator of which no other member is known yet, and so no name. */
+/* Whether a call stands on its communicator's track. What makes and ends communicators stands on the host's: such a
+ * call may be the first word of a communicator of which no other member is known yet, and so no name. */
 static bool is_on_comm(const struct roll_job_call *call)
 {
     return call->rec->comm != 0 && roll_op_class(call->rec->op) != ROLL_CLASS_COMM;
