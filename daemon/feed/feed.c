@@ -116,6 +116,11 @@ int roll_feed_finish(roll_feed_t *feed)
     return err ? err : last;
 }
 
+void roll_feed_watch(roll_feed_t *feed, const struct roll_feed_watch *watch)
+{
+    feed->watch = watch;
+}
+
 void roll_feed_fix_policy(roll_feed_t *feed)
 {
     feed->policy_fixed = true;

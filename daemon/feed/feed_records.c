@@ -71,6 +71,14 @@ static int flush(roll_feed_t *feed, struct roll_stream *s, size_t *n)
     return err;
 }
 
+static void tell(roll_feed_t *feed, const struct roll_stream *s, const struct roll_record *rec,
+                 enum roll_feed_news news)
+{
+    if (feed->watch) {
+        feed->watch->record(feed->watch->ctx, feed, &s->view, rec, rec->enter_ns + (uint64_t)s->clock_offset, news);
+    }
+}
+
 /* Takes RECORDS and UPDATES alike: a ticket that was fed before counts as an update in both; a new ticket counts in
  * RECORDS only. */
 int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
@@ -93,10 +101,12 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
             /* The completion of a call on the device is news after the call's return, too, and does no harm when it
              * comes twice. */
             bool complete = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
-            if (entered || (!open_take(s, ticket) && !complete)) {
+            bool was_open = !entered && open_take(s, ticket);
+            if (!was_open && (entered || !complete)) {
                 s->view.duplicates++;
                 continue;
             }
+            tell(feed, s, rec, was_open ? ROLL_FEED_RETURNED : ROLL_FEED_COMPLETED);
         } else if (updates) {
             continue; /* this updates a record that was lost on the way here */
         } else {
@@ -104,12 +114,14 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
                 err = flush(feed, s, &n);
                 feed->batch[0] = *rec;
                 lost(feed, s, ticket);
+                rec = &feed->batch[0];
             }
             s->view.next_ticket = ticket + 1;
             s->view.fed++;
             if (entered && !err) {
                 err = open_add(s, ticket);
             }
+            tell(feed, s, rec, ROLL_FEED_FIRST);
         }
         if (!err && ++n == ROLL_FEED_BATCH) {
             err = flush(feed, s, &n);

@@ -74,7 +74,9 @@ struct roll_analysis {
     roll_reports_t *reports;    /* owned; of NCCL's own tools; NULL = none */
     roll_digests_t *digests;    /* owned; NULL = none */
     bool cut;
-    unsigned threads; /* that read traces */
+    unsigned threads;                    /* that read traces */
+    const struct roll_feed_watch *watch; /* borrowed; NULL = none */
+    const bool *stop;                    /* borrowed; NULL = none */
 };
 
 int roll_read_options(const struct roll_command *cmd, const struct roll_option *options, int argc, char **argv,
@@ -112,6 +114,17 @@ void roll_analysis_say_none(const roll_analysis_t *a)
 void roll_analysis_expect(roll_analysis_t *a, const struct roll_expected *expected)
 {
     a->expected = expected;
+}
+
+void roll_analysis_watch(roll_analysis_t *a, const struct roll_feed_watch *watch, const bool *stop)
+{
+    a->watch = watch;
+    a->stop = stop;
+}
+
+roll_feed_t *roll_analysis_feed(const roll_analysis_t *a, size_t i)
+{
+    return i < a->runs ? a->run[i].feed : NULL;
 }
 
 unsigned roll_analysis_thread_count(unsigned threads)
@@ -162,6 +175,7 @@ static bool begin_feed(const roll_analysis_t *a, struct analyzed_run *r)
         roll_feed_fix_policy(r->feed);
     }
     roll_engine_expect(roll_feed_engine(r->feed), a->expected);
+    roll_feed_watch(r->feed, a->watch);
     return true;
 }
 
@@ -360,6 +374,10 @@ static int add_file(roll_analysis_t *a, const char *path)
     bool report = is_report(head); /* before dumps: JSON of both begins alike */
     bool ring = head->n >= 8 && memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0;
     bool digest = head->n >= 8 && memcmp(head->bytes, ROLL_RDIG_MAGIC, 8) == 0;
+    if (a->watch && (report || digest || (!ring && roll_dump_is_likely(head->bytes, head->n)))) {
+        roll_say("%s: left out: only traces (*.rtrc) and rings hold all calls", path);
+        return 0;
+    }
     int err = report                                      ? add_report(a, path)
               : ring                                      ? add_ring(a, path)
               : digest                                    ? add_digest(a, path, why, sizeof(why))
@@ -546,7 +564,7 @@ static int feed_of_digests(void *ctx, const char *job, uint32_t restart, bool an
 int roll_analysis_finish(roll_analysis_t *a)
 {
     int err = roll_analyze_leave_out_copies(a->trace, &a->traces);
-    err = err != 0 ? err : roll_analyze_traces(a->trace, a->traces, a->threads, feed_of_frame, a, &a->cut);
+    err = err != 0 ? err : roll_analyze_traces(a->trace, a->traces, a->threads, a->stop, feed_of_frame, a, &a->cut);
     err = err != 0 ? err : feed_dumps(a);
     if (err == 0 && a->digests != NULL) {
         err = roll_digests_judge(a->digests, feed_of_digests, a, &a->cut);

@@ -41,6 +41,15 @@ unsigned roll_analysis_thread_count(unsigned threads);
 void roll_analysis_destroy(roll_analysis_t **analysis);
 
 /*
+ * Somebody watches all that is fed (borrowed for the life of the analysis); before the first roll_analysis_add. Dumps,
+ * reports and digests, which hold no calls as they were made, are then left out with one line each. Nothing more is
+ * read once *stop is true.
+ */
+void roll_analysis_watch(roll_analysis_t *analysis, const struct roll_feed_watch *watch, const bool *stop);
+/* The feed of run i, from 0 (borrowed); NULL behind the last. */
+roll_feed_t *roll_analysis_feed(const roll_analysis_t *analysis, size_t i);
+
+/*
  * Adds a file, or all *.rtrc and *.ring files of a directory and of its direct subdirectories. Each file that cannot be
  * read is counted, and one line on standard error names it. roll_analysis_finish feeds everything. 0, or the error of
  * the path itself.
@@ -108,9 +117,9 @@ int roll_analyze_leave_out_copies(struct roll_analyze_file *file, size_t *n);
 /* The feed of the run that a RING or NOTE frame is about, into *out (borrowed). 0; NOTFOUND: that run is not meant;
  * CORRUPT, NOMEM: there is none to be had. */
 typedef int roll_analyze_feed_of(void *ctx, const struct roll_frame *frame, roll_feed_t **out);
-/* analyze_trace.c: feeds these traces (sorted in place), read by so many threads. *cut: set when one was cut short or
- * damaged. 0 or NOMEM. */
-int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, roll_analyze_feed_of *feed_of,
-                        void *ctx, bool *cut);
+/* analyze_trace.c: feeds these traces (sorted in place), read by so many threads, until *stop (NULL: to their end).
+ * *cut: set when one was cut short or damaged. 0 or NOMEM. */
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, const bool *stop,
+                        roll_analyze_feed_of *feed_of, void *ctx, bool *cut);
 
 #endif

@@ -132,8 +132,8 @@ static int feed_all(struct series *all, size_t used, struct feeding *feeding)
     return err;
 }
 
-int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, roll_analyze_feed_of *feed_of,
-                        void *ctx, bool *cut)
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, const bool *stop,
+                        roll_analyze_feed_of *feed_of, void *ctx, bool *cut)
 {
     struct feeding feeding = {.feed_of = feed_of, .ctx = ctx, .cut = cut};
     struct roll_reading reading;
@@ -145,6 +145,7 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threa
         return err;
     }
     roll_reading_begin(&reading, file, n, true);
+    reading.stop = stop;
     roll_ahead_t *ahead = roll_ahead_new(threads, used);
     all = calloc(used + 1, sizeof(*all));
     err = ahead && all ? 0 : ROLL_E_NOMEM;
