@@ -389,7 +389,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     a->socket_fd = roll_net_fd(a->socket);
     a->monitor_fd = roll_net_fd(a->monitor);
     (void)roll_net_monitor_read(a->monitor, "agent", NULL); /* its descriptor tells of what follows a first look */
-    a->start_ns = a->live_ns = roll_mono_ns();
+    a->start_ns = a->live_ns = a->old_ns = roll_mono_ns();
     a->digests = roll_agent_digests_new(roll_agent_send, a);
     a->unseen = roll_unseen_new(o->dir, a->host);
     roll_agent_late_init(&a->late, "/proc");

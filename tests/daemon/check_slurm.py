@@ -4,7 +4,7 @@
 usage: check_slurm.py ROLLCALLD ROLLCALL LIBRARY CATALOGUE PAGE
 
 `srun`, `scontrol` and `hostname` are stand-ins (slurm_standin.py): both nodes are this machine. `train.py` is a program
-of the catalogue whose last rank makes one wrong call. Ports and the place of the library are other ones than the page's.
+of the catalogue whose last rank makes one wrong call. Ports and the library's place are other ones than the page's.
 """
 import json
 import os
@@ -37,7 +37,8 @@ def check(top, environment):
     keys, job, look = blocks(page)
     need("keygen --role node" in keys and "--relay" in job and "train.py" in job and "rollcall why" in look, "the page")
     root, relay = map(str, free_ports(2))
-    for a, b in (("7777", root), ("7778", relay), ("/usr/local/lib/librollcall.so", library), ("FIRST-NODE", "127.0.0.1")):
+    for a, b in (("7777", root), ("7778", relay), ("/usr/local/lib/librollcall.so", library),
+                 ("FIRST-NODE", "127.0.0.1")):
         need(a in job + look, "the page has", a)
         job, look = job.replace(a, b), look.replace(a, b)
     got = shell(top, f"set -e\n{keys}", environment)
@@ -52,11 +53,11 @@ def check(top, environment):
     def looked():
         for command in commands:
             seen[command] = shell(top, f"{settings}\n{command}", environment)
-        return "PROVEN    count-mismatch  rank 3" in seen["rollcall verdicts"][1]
+        return ("PROVEN    count-mismatch  rank 3" in seen["rollcall verdicts"][1] and
+                "ranks 4 (4 live)" in seen["rollcall top --once"][1] and "ank 3" in seen["rollcall why 3"][1])
 
     need(until(looked), "a verdict", seen)
-    need(seen["rollcall verdicts"][0] == 1 and "rank 3" in seen["rollcall why 3"][1].lower(), "what is said", seen)
-    need("ranks 4 (4 live)" in seen["rollcall top --once"][1], "top", seen)
+    need([seen[c][0] for c in commands] == [0, 0, 1], "exit codes", seen)
     refused = shell(top, f"{settings}\nrollcall remedy on fill", environment)
     need(refused[0] != 0, "a viewer switches nothing", refused)
     for pid in ranks_of(top):
@@ -82,8 +83,8 @@ def end_all(top):
 
 def main():
     with tempfile.TemporaryDirectory() as top:
-        environment = furnish(top, {"srun": SRUN, "hostname": HOSTNAME, "scontrol": SCONTROL,
-                                    "python": python(catalogue, "sick")}, {"rollcalld": rollcalld, "rollcall": rollcall})
+        scripts = {"srun": SRUN, "hostname": HOSTNAME, "scontrol": SCONTROL, "python": python(catalogue, "sick")}
+        environment = furnish(top, scripts, {"rollcalld": rollcalld, "rollcall": rollcall})
         try:
             check(top, environment)
         finally:
