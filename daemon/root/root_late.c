@@ -14,8 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TURN_NS (100 * ROLL_MS) /* the loop comes round as often at least */
-#define BEAT_NS (100 * ROLL_MS) /* heartbeats of agents */
+#define TURN_NS (100 * ROLL_MS)          /* the loop comes round as often at least */
+#define BEAT_NS (100 * ROLL_MS)          /* heartbeats of agents */
+#define MOST_NS (86400 * 1000 * ROLL_MS) /* of what a peer says that it was late by at a time: it may say anything */
 
 /* the root */
 
@@ -100,11 +101,15 @@ static void apportion(roll_root_t *root, struct roll_peer *peer, const struct ro
     }
     uint64_t own = beat->late_ns - old->late_ns, waited = beat->waited_ns - old->waited_ns;
     uint64_t unseen = beat->missed_ns - old->missed_ns;
-    uint64_t way = eye->link.late_ns > roll_root_lately(root, now) ? eye->link.late_ns : 0; /* else it waited here */
+    uint64_t here = roll_root_lately(root, now) + ROLL_LATE_BEAT_NS; /* what is late by less has waited here */
+    uint64_t way = eye->link.late_ns > here ? eye->link.late_ns : 0, below = beat->below_ns - old->below_ns;
     way = way > eye->gap_ns ? way : eye->gap_ns;
+    own = own < MOST_NS ? own : MOST_NS;
+    below = below < MOST_NS ? below : MOST_NS;
+    way = way < MOST_NS ? way : MOST_NS;
     roll_late_note(&eye->own, own, now);
     roll_late_note(&eye->waited, waited < own ? waited : own, now);
-    roll_late_note(&eye->below, beat->below_ns - old->below_ns, now);
+    roll_late_note(&eye->below, below, now);
     roll_late_note(&eye->way, way > own ? way - own : 0, now);
     unseen = unseen < ROLL_LATE_HEARD_NS ? unseen : ROLL_LATE_HEARD_NS;
     if (unseen > 0) {
@@ -117,6 +122,7 @@ void roll_peer_late_beat(roll_root_t *root, struct roll_peer *peer, const struct
     struct roll_frame_heartbeat beat = {.unheard = 0};
     struct roll_peer_eye *eye = &peer->eye;
     memcpy(&beat, frame->payload, frame->head.payload < sizeof(beat) ? frame->head.payload : sizeof(beat));
+    beat.look_ns = beat.look_ns < MOST_NS ? beat.look_ns : MOST_NS;
     if (beat.made_ns != 0) {
         (void)roll_late_link_took(&eye->link, beat.made_ns, now);
     }

@@ -9,6 +9,7 @@
  *   wait    waits for SIGTERM, and then ends in good order
  *   hang    hangs inside a call
  *   wrong   makes a call with a wrong count, and then hangs
+ *   pause   waits for SIGUSR1, is inside a call until SIGUSR2, and then goes on at the same rate until SIGTERM
  */
 #include "tests/daemon/synth.h"
 
@@ -20,12 +21,40 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t ended;
+static volatile sig_atomic_t ended, entered, left;
 
 static void on_term(int number)
 {
     (void)number;
     ended = 1;
+}
+
+static void on_user(int number)
+{
+    entered = entered || number == SIGUSR1;
+    left = left || number == SIGUSR2;
+}
+
+static void idle_until(volatile sig_atomic_t *flag)
+{
+    while (!ended && !*flag) {
+        usleep(5000);
+    }
+}
+
+/* A call that lasts as long as its peers are told to let it last. */
+static void pause_inside(struct synth *s, struct synth_call call, uint64_t rate)
+{
+    idle_until(&entered);
+    call.hang = true;
+    uint64_t ticket = synth_allreduce(s, &call);
+    idle_until(&left);
+    synth_return(s, ticket);
+    call.hang = false;
+    while (!ended) {
+        usleep((useconds_t)(1000000 / rate));
+        synth_allreduce(s, &call);
+    }
 }
 
 static void idle(void)
@@ -47,6 +76,9 @@ int main(int argc, char **argv)
     static struct synth s;
     struct sigaction sa = {.sa_handler = on_term};
     sigaction(SIGTERM, &sa, NULL);
+    sa.sa_handler = on_user;
+    sigaction(SIGUSR1, &sa, NULL);
+    sigaction(SIGUSR2, &sa, NULL);
     int err = synth_open(&s, argv[1], argv[2], rank, size, (uint32_t)strtoul(argv[7], NULL, 10));
     if (err) {
         fprintf(stderr, "synth_rank: %s\n", roll_strerror(err));
@@ -68,6 +100,9 @@ int main(int argc, char **argv)
         call.hang = true;
         synth_allreduce(&s, &call);
         idle();
+    }
+    if (strcmp(end, "pause") == 0) {
+        pause_inside(&s, call, rate ? rate : 1000);
     }
     if (strcmp(end, "wait") == 0) {
         idle();

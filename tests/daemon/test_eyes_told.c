@@ -38,6 +38,7 @@ static struct stage {
     struct synth rank[2];
     struct agent agent[2];
     uint64_t beat_ns;
+    bool silent; /* the second agent */
 } stage;
 
 static void send_frame(struct agent *a, struct roll_frame_head head, const void *payload, size_t bytes)
@@ -112,7 +113,7 @@ static void beats(void)
         return;
     }
     stage.beat_ns = now;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (stage.silent ? 1 : 2); i++) {
         struct agent *a = &stage.agent[i];
         (void)take(a);
         a->held_ns += a->held_ns ? MS : 0; /* they were made one after the other */
@@ -229,6 +230,22 @@ static void test_a_ring_that_is_not_read_is_no_evidence(void **state)
     tear_down_stage();
 }
 
+/* An agent that says nothing for longer than the patience: what its rank did meanwhile it tells when it is back. */
+static void test_silence_is_no_evidence(void **state)
+{
+    (void)state;
+    set_up_stage(false, sizeof(struct roll_frame_heartbeat));
+    stage.silent = true;
+    tell_rings();
+    assert_true(BEAT_UNTIL(harness_has(stage.client, NULL, "ranks") == 2));
+    beat_for(THRICE_NS);
+    assert_int_equal(findings(), 0);
+    assert_true(BEAT_UNTIL(strncmp(eye("silent"), "agent of n2: not heard since ", 29) == 0));
+    stage.silent = false;
+    the_absent_rank_is_told();
+    tear_down_stage();
+}
+
 static void test_what_comes_late_is_no_evidence(void **state)
 {
     (void)state;
@@ -318,11 +335,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_a_ring_that_is_not_read_is_no_evidence),
-        TEST(test_what_comes_late_is_no_evidence),
-        TEST(test_lateness_is_shown_with_its_cause),
-        TEST(test_a_relay_tells_of_those_behind_it),
-        TEST(test_older_peers_are_understood),
+        TEST(test_a_ring_that_is_not_read_is_no_evidence), TEST(test_silence_is_no_evidence),
+        TEST(test_what_comes_late_is_no_evidence),         TEST(test_lateness_is_shown_with_its_cause),
+        TEST(test_a_relay_tells_of_those_behind_it),       TEST(test_older_peers_are_understood),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
