@@ -63,7 +63,6 @@ struct found {
 struct said {
     struct roll_verdict verdict;
     char *text;
-    bool doubted; /* it would be proven, had no rank been set aside for want of room */
     struct said *next;
 };
 

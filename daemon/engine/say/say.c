@@ -201,7 +201,6 @@ struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enu
     }
     if (e->no_rooms > 0 && certainty == ROLL_PROVEN) { /* the records of a rank that was set aside are not all known */
         certainty = ROLL_SUSPECTED;
-        said->doubted = true;
     }
     struct roll_verdict *v = &said->verdict;
     v->number = ++e->numbers;
@@ -360,9 +359,9 @@ static bool spare_those_aside(struct roll_engine *e, struct roll_verdict *v)
 
 /* Adds why a verdict beside a rank that was set aside says less than it would have said. The text is taken, and that
  * which is returned is owned. */
-static char *words_aside(struct roll_engine *e, struct roll_verdict *v, bool doubted, char *text)
+static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *text)
 {
-    bool spared = spare_those_aside(e, v);
+    bool spared = spare_those_aside(e, v), doubted = v->certainty != ROLL_NOTE;
     struct roll_rankset ranks = {0};
     struct words w = {.used = 0};
     char *longer = NULL;
@@ -391,7 +390,7 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
     char *text = NULL;
     if (said && &said->verdict == v && vasprintf(&text, format, args) >= 0) {
         if (e->no_rooms > 0) {
-            text = words_aside(e, v, said->doubted, text);
+            text = words_aside(e, v, text);
         }
         capitals(text);
         if (!said->text && may_hang(v)) {
