@@ -43,14 +43,14 @@ static void wait_for_work(struct roll_relay *r)
     zmq_poll(items, n, room ? POLL_MS : PAUSE_MS);
 }
 
-/* Only when nothing waits in the sockets (nothing was taken in this turn, which has room above): see guard.h. */
-static void look_for_endless(struct roll_relay *r, int taken)
+/* Behind is a relay when something may wait in its sockets: it took something in this turn, or had no room above. */
+static void look_at_connections(struct roll_relay *r, int taken)
 {
-    for (int i = 0; i < ROLL_RELAY_SOCKETS && taken == 0 && roll_relay_has_room(r); i++) {
-        unsigned closed = roll_guard_look(&r->guard[i]);
+    for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
+        unsigned closed = roll_guard_look(&r->guard[i], taken > 0 || !roll_relay_has_room(r));
         if (closed > 0) {
-            roll_log(ROLL_LOG_WARNING, "relay: %u connection%s closed: a message without end", closed,
-                     closed == 1 ? " is" : "s are");
+            roll_log(ROLL_LOG_WARNING, "relay: %u connection%s closed: a message without end, or more than can be read",
+                     closed, closed == 1 ? " is" : "s are");
         }
     }
 }
@@ -82,7 +82,7 @@ void roll_relay_run(roll_relay_t *r)
         if (now - looked_ns > 100 * ROLL_MS) {
             looked_ns = now;
             roll_log_tick(false);
-            look_for_endless(r, taken);
+            look_at_connections(r, taken);
             roll_relay_look_after(r, now);
         }
         if (atomic_load(r->o.stop) && stop_ns == 0) {
@@ -157,6 +157,9 @@ int roll_relay_new(const struct roll_relay_options *options, roll_relay_t **out,
 {
     struct roll_relay *r = calloc(1, sizeof(*r));
     int err = r && (r->payload = malloc(ROLL_RELAY_PAYLOAD)) ? 0 : ROLL_E_NOMEM;
+    for (int i = 0; r && i < ROLL_RELAY_SOCKETS; i++) {
+        roll_guard_init(&r->guard[i], i == 1); /* the socket with keys */
+    }
     if (err) {
         snprintf(why, why_size, "%s", roll_strerror(err));
     } else {

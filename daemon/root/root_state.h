@@ -157,6 +157,7 @@ struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
     struct roll_guard guard[ROLL_ROOT_SOCKETS];
+    struct roll_guard_watch watch;
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
     uint64_t socket_file[ROLL_ROOT_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     int json_fd;

@@ -2,8 +2,8 @@
  * net.c: see net.h. Bare libzmq is used: czmq would bring signal handlers, and a linger of zero that loses the last
  * messages.
  *
- * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and no call ever waits for the other side:
- * the ring is the queue (agent.c), the trace file is the memory (root.c).
+ * Every queue is bounded, by messages (ZMQ_SNDHWM, ZMQ_RCVHWM) or by the guard (guard.h), and every message by size;
+ * and no call ever waits for the other side: the ring is the queue (agent.c), the trace file is the memory (root.c).
  */
 #include "daemon/wire/net.h"
 
@@ -130,6 +130,9 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
     size_t size = sizeof(bound);
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
+    if (roll_net_takes_keys(endpoint)) {
+        set_int(socket, ZMQ_RCVHWM, 0); /* the guard bounds it: see guard.h */
+    }
     if (zmq_bind(socket, endpoint) != 0) {
         return -1;
     }

@@ -194,7 +194,7 @@ class Cluster:
         found += [f"in {self.rings}: {n}" for n in os.listdir(self.rings) if n != "node"]
         found += [f"in {self.heart}: {n}" for n in os.listdir(self.heart)]
         ours = (os.path.basename(self.tmp), os.path.basename(self.rings))
-        known = (".out", ".err", "cookie", "root", "meet", "verdicts.json")
+        known = (".out", ".err", "cookie", "root", "meet", "verdicts.json", "trace")
         found += [f"in {self.tmp}: {n}" for n in os.listdir(self.tmp) if not n.endswith(known)]
         found += [f"in {d}: {n}" for d in OWN for n in os.listdir(d) if n not in ours]
         for table in ("tcp", "tcp6"):
