@@ -493,9 +493,9 @@ int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *
     begin(&w);
     err = error_of(&w);
     err = err != 0 ? err : roll_job_read(path, paths, threads, &writer, summary);
-    if (w.err != SQLITE_OK) {
-        roll_say("%s: %s", out, w.db != NULL ? sqlite3_errmsg(w.db) : sqlite3_errstr(w.err));
-    } else if (err != 0 && err != ROLL_E_NOTFOUND) {
+    if (w.err != SQLITE_OK && w.db != NULL) { /* without one the library could not be loaded, which was said */
+        roll_say("%s: %s", out, sqlite3_errmsg(w.db));
+    } else if (w.err == SQLITE_OK && err != 0 && err != ROLL_E_NOTFOUND) {
         roll_say("%s: %s", out, roll_strerror(err));
     }
     close_all(&w);
