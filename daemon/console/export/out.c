@@ -110,6 +110,13 @@ const char *roll_out_part(void)
     return part;
 }
 
+void roll_out_progress(const char *words)
+{
+    if (isatty(STDERR_FILENO) == 1) {
+        fprintf(stderr, "\r\033[K%s%s", words != NULL ? "rollcall: " : "", words != NULL ? words : "");
+    }
+}
+
 int roll_out_end(bool whole)
 {
     int number = whole && fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS ? errno : 0;

@@ -476,8 +476,10 @@ static int end(void *ctx, struct roll_job *job)
     for (size_t i = 0; i < job->verdicts.used; i++) {
         write_verdict(w, job, i);
     }
+    roll_out_progress("all calls are written; indexes are made");
     execute(w, roll_sqlite_views);
     execute(w, "COMMIT");
+    roll_out_progress(NULL);
     return error_of(w);
 }
 

@@ -369,6 +369,43 @@ def memory(form, folder):
     assert large - small < (8 if form == "perfetto" else 80) * 1024, (small, large)
 
 
+def jobs(folder):
+    """Real jobs on hostnccl: graphs, threads, refused calls, messages; the verdicts are those of analyze in both forms."""
+    program = os.environ.get("ROLL_CATALOGUE")
+    if not program:
+        print("SKIPPED: ROLL_CATALOGUE names no program: hostnccl is not built")
+        sys.exit(SKIPPED)
+    for name, twin in (("unmatched", "sick"), ("replay-less", "sick"), ("two-threads", "sick"), ("refused", "sick"),
+                       ("skip-then-split", "sick"), ("p2p-graph", "healthy")):
+        trace, out = os.path.join(folder, name), os.path.join(folder, name + ".out")
+        subprocess.run([ROLLCALL, "run", "-n", "4", "--hostnccl", "--quiet", "--timeout", "3", "--grace", "1", "--trace",
+                        trace, "--", program, name, twin], capture_output=True, timeout=300)
+        verdicts, standing = analyzed(trace)
+        assert bool(standing) == (twin == "sick"), (name, verdicts)
+        export("sqlite", out, trace)
+        assert [json.loads(j) for j, in ask(out, "SELECT json FROM verdicts ORDER BY verdict")] == verdicts
+        counted = ask(out, "SELECT SUM(calls), COUNT(*) FROM ranks")[0]
+        assert ask(out, "SELECT COUNT(*) FROM call_list WHERE class NOT IN ('wait', 'poll', 'moe', 'compute', "
+                   "'stream order', 'group')")[0][0] <= counted[0] and counted[1] == 4, counted
+        rows = ask(out, "SELECT COUNT(*) FROM calls JOIN ops USING (op) WHERE class <> 'moe'")[0][0]
+        export("perfetto", out, trace)
+        t = perfetto_reader.Trace(out)
+        assert len(t.slices) == rows, (name, len(t.slices), rows)
+        marks = [e["args"]["text"] for e in t.events if t.tracks[e["track"]].get("name") == "findings"]
+        assert marks == [v["text"] for v in verdicts], (name, marks)
+        for s in t.slices:  # slices of one track lie in each other or beside each other
+            assert s["end"] is None or s["end"] >= s["time"], s
+        flows = {}
+        for s in t.slices:
+            for flow in s["flows"]:
+                flows.setdefault(flow, []).append(s)
+        assert all(len({s["name"] for s in ends} - {"Send", "Recv"}) <= 1 for ends in flows.values()
+                   if twin == "healthy"), name
+        whole = [len(ends) for ends in flows.values() if ends[0]["name"] == "AllReduce"]
+        assert max(whole, default=4) == 4, (name, whole)
+        print(f"{name} {twin}: {rows} slices, {len(flows)} flows, {len(verdicts)} verdicts")
+
+
 def absent(folder):
     """A form that this build lacks is one line, and so is a command without one form; other inputs are left out."""
     trace = made(folder, calls=40)
