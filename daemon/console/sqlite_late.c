@@ -18,7 +18,6 @@ typedef void roll_sqlite_free(void *);
         (sqlite3_stmt * s, int i, const char *text, int bytes, roll_sqlite_free *end), (s, i, text, bytes, end))       \
     ROW(int, SQLITE_ERROR, sqlite3_close, (sqlite3 * db), (db))                                                        \
     ROW(const char *, "libsqlite3 is not there", sqlite3_errmsg, (sqlite3 * db), (db))                                 \
-    ROW(const char *, "libsqlite3 is not there", sqlite3_errstr, (int number), (number))                               \
     ROW(int, SQLITE_ERROR, sqlite3_exec,                                                                               \
         (sqlite3 * db, const char *sql, roll_sqlite_exec *row, void *ctx, char **words), (db, sql, row, ctx, words))   \
     ROW(int, SQLITE_ERROR, sqlite3_finalize, (sqlite3_stmt * s), (s))                                                  \

@@ -22,6 +22,7 @@ static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
 static char name[PATH_MAX], part[PATH_MAX]; /* written before the signals are waited for, and behind them */
 static int descriptor = -1;
 static bool is_taken[ENDS];
+static void (*before_large)(int); /* what SIGXFSZ did */
 
 /* Only what may be called from a signal. */
 static void take_away(int number)
@@ -43,6 +44,7 @@ static void watch_signals(void)
         is_taken[i] = sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL; /* not who ignores it */
         is_taken[i] = is_taken[i] && sigaction(ends[i], &action, NULL) == 0;
     }
+    before_large = signal(SIGXFSZ, SIG_IGN); /* a file that may grow no larger is an error of writing */
 }
 
 static void leave_signals(void)
@@ -52,6 +54,7 @@ static void leave_signals(void)
             (void)signal(ends[i], SIG_DFL);
         }
     }
+    (void)signal(SIGXFSZ, before_large);
 }
 
 int roll_out_error(int number)
@@ -59,6 +62,7 @@ int roll_out_error(int number)
     switch (number) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return ROLL_E_SPACE;
     case EACCES:
     case EPERM:
@@ -104,6 +108,13 @@ int roll_out_begin(const char *path)
 const char *roll_out_part(void)
 {
     return part;
+}
+
+void roll_out_progress(const char *words)
+{
+    if (isatty(STDERR_FILENO) == 1) {
+        fprintf(stderr, "\r\033[K%s%s", words != NULL ? "rollcall: " : "", words != NULL ? words : "");
+    }
 }
 
 int roll_out_end(bool whole)

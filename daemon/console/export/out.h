@@ -12,6 +12,8 @@
 int roll_out_begin(const char *path);
 /* Where it is written until then. Borrowed. */
 const char *roll_out_part(void);
+/* Says on a terminal what takes so long; NULL takes the line away. */
+void roll_out_progress(const char *words);
 /* Ends it. whole: it gets its name once it is on the disk; else it is taken away. 0, or an error of which one line was
  * said. */
 int roll_out_end(bool whole);

@@ -503,10 +503,12 @@ int roll_export_perfetto(char **path, size_t paths, unsigned threads, const char
     if (err == 0) {
         struct roll_job_writer writer = {.ctx = w, .call = take_call, .end = end};
         begin(w);
-        err = roll_job_read(path, paths, threads, &writer, summary);
+        err = roll_pf_error(w->pf);
+        err = err != 0 ? err : roll_job_read(path, paths, threads, &writer, summary);
         last = roll_pf_end(&w->pf);
     }
-    if (err != ROLL_E_NOTFOUND && (err != 0 || last != 0)) {
+    bool said = err == ROLL_E_NOTFOUND || err == ROLL_E_UNSUPPORTED; /* already */
+    if (!said && (err != 0 || last != 0)) {
         roll_say("%s: %s", out, roll_strerror(err != 0 ? err : last));
     }
     err = err != 0 ? err : last;

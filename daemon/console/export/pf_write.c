@@ -94,6 +94,7 @@ static void put(roll_pf_t *pf, Roll__Pf__Packet *packet)
     packet->trusted_packet_sequence_id = SEQUENCE;
     packet->sequence_flags = pf->begun ? STATE_NEEDED : STATE_CLEARED;
     size_t bytes = pf->err == 0 ? protobuf_c_message_get_packed_size(&packet->base) : 0;
+    pf->err = pf->err == 0 && bytes == 0 ? ROLL_E_UNSUPPORTED : pf->err; /* the library could not be loaded */
     pf->err = pf->err != 0 ? pf->err : ROLL_GROW(pf->packed, pf->room, bytes);
     if (pf->err != 0) {
         return;

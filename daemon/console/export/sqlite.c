@@ -476,8 +476,10 @@ static int end(void *ctx, struct roll_job *job)
     for (size_t i = 0; i < job->verdicts.used; i++) {
         write_verdict(w, job, i);
     }
+    roll_out_progress("all calls are written; indexes are made");
     execute(w, roll_sqlite_views);
     execute(w, "COMMIT");
+    roll_out_progress(NULL);
     return error_of(w);
 }
 
@@ -493,9 +495,9 @@ int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *
     begin(&w);
     err = error_of(&w);
     err = err != 0 ? err : roll_job_read(path, paths, threads, &writer, summary);
-    if (w.err != SQLITE_OK) {
-        roll_say("%s: %s", out, w.db != NULL ? sqlite3_errmsg(w.db) : sqlite3_errstr(w.err));
-    } else if (err != 0 && err != ROLL_E_NOTFOUND) {
+    if (w.err != SQLITE_OK && w.db != NULL) { /* without one the library could not be loaded, which was said */
+        roll_say("%s: %s", out, sqlite3_errmsg(w.db));
+    } else if (w.err == SQLITE_OK && err != 0 && err != ROLL_E_NOTFOUND) {
         roll_say("%s: %s", out, roll_strerror(err));
     }
     close_all(&w);

@@ -6,7 +6,8 @@
  *
  * Each rank makes CALLS calls, of four kinds by turns: an AllReduce of all, an AllGather of its node, a message between
  * neighbours of the node, and a wait of its host. The first calls come once more when they are complete. sick: in the
- * last AllReduce the last rank has another count, and rank 0 is still inside its last call. hostile: every name has
+ * last AllReduce the last rank has another count, which is the last that it calls, and rank 0 is still inside its last
+ * call. hostile: every name has
  * quotes, SQL, a terminal's sequences and bytes that are no UTF-8.
  */
 #include "daemon/store/segment.h"
@@ -40,6 +41,11 @@ struct node {
     uint64_t seq, now;
     uint8_t bytes[BYTES];
 };
+
+static uint64_t calls_of(uint32_t rank)
+{
+    return job.sick && rank + 1 == job.ranks ? job.calls - 3 : job.calls;
+}
 
 static const char *named(const char *plain)
 {
@@ -159,17 +165,18 @@ static int put_records(struct node *n, uint32_t rank, uint64_t first, uint64_t u
 {
     struct roll_record rec[BATCH];
     uint32_t count = 0;
-    for (uint64_t t = first; t < upto; t++) {
+    for (uint64_t t = first; t < upto && t < calls_of(rank); t++) {
         bool inside = !updates && t + 1 == job.calls;
         rec[count++] = record_of(rank, t, inside ? ROLL_STATE_ENTERED : state);
     }
-    return put(n,
-               (struct roll_frame_head){.type = updates ? ROLL_FRAME_UPDATES : ROLL_FRAME_RECORDS,
-                                        .stream = rank + 1,
-                                        .first = first,
-                                        .rec_size = ROLL_RECORD_BYTES,
-                                        .count = count},
-               rec, count * sizeof(rec[0]));
+    return count == 0 ? 0
+                      : put(n,
+                            (struct roll_frame_head){.type = updates ? ROLL_FRAME_UPDATES : ROLL_FRAME_RECORDS,
+                                                     .stream = rank + 1,
+                                                     .first = first,
+                                                     .rec_size = ROLL_RECORD_BYTES,
+                                                     .count = count},
+                            rec, count * sizeof(rec[0]));
 }
 
 static int put_tick(struct node *n, uint64_t tick)
@@ -183,9 +190,9 @@ static int put_tick(struct node *n, uint64_t tick)
 /* The last call comes back, except rank 0's of a sick job; its process goes on. */
 static int put_end(struct node *n, uint32_t rank)
 {
-    bool inside = job.sick && rank == 0;
+    bool inside = job.sick && (rank == 0 || rank + 1 == job.ranks);
     uint64_t end = BEGIN_NS + job.calls * STEP_NS;
-    struct roll_frame_status status = {.head = job.calls,
+    struct roll_frame_status status = {.head = calls_of(rank),
                                        .clock_mono_ns = end,
                                        .clock_real_ns = end,
                                        .finish_ns = inside ? 0 : end,
