@@ -45,7 +45,9 @@ void play(const struct plan *plan, const struct script *script, const struct scr
           struct played *out);
 
 /* told.c */
-/* Reads what was said of a job, from byte `from` of the root's file on. */
-void told_read(const char *path, long from, const char *job, struct findings *out);
+struct roll_verdict_list;
+/* What a root has said of a job; of a file, between two places in it (to 0: until its end). */
+void told_take(const struct roll_verdict_list *list, struct findings *out);
+void told_read(const char *path, long from, long to, const char *job, struct findings *out);
 
 #endif

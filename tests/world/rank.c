@@ -346,6 +346,7 @@ bool rank_written(uint32_t i, struct rank_written *out)
                                  .rank = rank[i].number,
                                  .epoch = rank[i].epoch,
                                  .records = rank[i].tickets,
+                                 .there = access(rank[i].path, F_OK) == 0,
                                  .hostile = rank[i].hostile};
     return true;
 }

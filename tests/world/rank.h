@@ -34,6 +34,7 @@ struct rank_written {
     const char *job;
     uint32_t rank;
     uint64_t epoch, records;
+    bool there;   /* the file is */
     bool hostile; /* somebody else has written into it */
 };
 /* Rank number i of all jobs; false: there is none. */
