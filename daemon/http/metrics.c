@@ -17,9 +17,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-
-#define NONCES 256u /* that the page has given out and remembers; who has an older one is given a new one */
 
 struct roll_metrics {
     struct MHD_Daemon *daemon;
@@ -156,21 +153,17 @@ static struct MHD_Daemon *start(struct roll_metrics *metrics, const struct socka
 {
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO | MHD_ALLOW_SUSPEND_RESUME;
     flags |= address->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0;
-    char noise[32] = ""; /* of what the page's nonces are made */
-    if (metrics->page != NULL && getrandom(noise, sizeof(noise), 0) != (ssize_t)sizeof(noise)) {
-        return NULL;
-    }
     /* Signals are blocked here: the daemon's own threads take them. */
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     errno = 0;
-    struct MHD_Daemon *daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, handle, metrics, MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_CONNECTION_LIMIT,
-        ROLL_SEATS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, 5u, MHD_OPTION_NOTIFY_CONNECTION, note_connection, metrics,
-        MHD_OPTION_NOTIFY_COMPLETED, note_end, metrics, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768,
-        MHD_OPTION_DIGEST_AUTH_RANDOM, sizeof(noise), noise, MHD_OPTION_NONCE_NC_SIZE, NONCES, MHD_OPTION_END);
+    struct MHD_Daemon *daemon =
+        MHD_start_daemon(flags, 0, NULL, NULL, handle, metrics, MHD_OPTION_SOCK_ADDR, address,
+                         MHD_OPTION_CONNECTION_LIMIT, ROLL_SEATS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, 5u,
+                         MHD_OPTION_NOTIFY_CONNECTION, note_connection, metrics, MHD_OPTION_NOTIFY_COMPLETED, note_end,
+                         metrics, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768, MHD_OPTION_END);
     int number = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     errno = number;

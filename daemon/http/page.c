@@ -24,7 +24,10 @@ int roll_page_new(const char *viewer, const char *operator_, roll_page_t **out)
         return ROLL_E_NOMEM;
     }
     page->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (page->fd < 0) {
+    if (page->fd < 0 || roll_auth_init(&page->nonces) < 0) {
+        if (page->fd >= 0) {
+            close(page->fd);
+        }
         free(page);
         return ROLL_E_IO;
     }
@@ -87,9 +90,9 @@ enum MHD_Result roll_page_handle(roll_page_t *page, struct MHD_Connection *conne
     if (*state != NULL) { /* an answer has come, of a question that was let in */
         return roll_page_ask(page, connection, "", posts, state);
     }
-    enum roll_page_who who = roll_page_login(page, connection, &stale);
+    enum roll_page_who who = roll_page_login(page, connection, method, url, &stale);
     if (who == ROLL_PAGE_NOBODY) {
-        return roll_page_send_login(connection, stale);
+        return roll_page_send_login(page, connection, stale);
     }
     bool asks = strncmp(url, ask_url, sizeof(ask_url) - 1) == 0;
     if (posts && (!asks || who != ROLL_PAGE_OPERATOR || !is_of_the_page(connection))) {

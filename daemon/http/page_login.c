@@ -7,43 +7,63 @@
  */
 #include "daemon/http/page_state.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-
-#define NONCE_SECONDS 300u
+#include <time.h>
 
 static const char realm[] = "rollcall";
 
-enum roll_page_who roll_page_login(const roll_page_t *page, struct MHD_Connection *connection, bool *stale)
+static uint64_t now_s(void)
 {
-    char *name = MHD_digest_auth_get_username(connection);
-    enum roll_page_who who = name == NULL                    ? ROLL_PAGE_NOBODY
-                             : strcmp(name, "viewer") == 0   ? ROLL_PAGE_VIEWER
-                             : strcmp(name, "operator") == 0 ? ROLL_PAGE_OPERATOR
-                                                             : ROLL_PAGE_NOBODY;
-    int checked = MHD_NO;
-    if (who != ROLL_PAGE_NOBODY) {
-        checked =
-            MHD_digest_auth_check2(connection, realm, name, who == ROLL_PAGE_VIEWER ? page->viewer : page->operator_,
-                                   NONCE_SECONDS, MHD_DIGEST_ALG_SHA256);
-    }
-    free(name);
-    *stale = checked == MHD_INVALID_NONCE;
-    return checked == MHD_YES ? who : ROLL_PAGE_NOBODY;
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec;
 }
 
-enum MHD_Result roll_page_send_login(struct MHD_Connection *connection, bool stale)
+static const char *password_of(const roll_page_t *page, const char *user, enum roll_page_who *who)
+{
+    *who = strcmp(user, "viewer") == 0     ? ROLL_PAGE_VIEWER
+           : strcmp(user, "operator") == 0 ? ROLL_PAGE_OPERATOR
+                                           : ROLL_PAGE_NOBODY;
+    return *who == ROLL_PAGE_VIEWER ? page->viewer : page->operator_;
+}
+
+/* The answer is for this address; what stands behind a question mark is not compared. */
+static bool is_for(const struct roll_auth *auth, const char *url)
+{
+    size_t n = strlen(url);
+    return strncmp(auth->uri, url, n) == 0 && (auth->uri[n] == '\0' || auth->uri[n] == '?');
+}
+
+enum roll_page_who roll_page_login(const roll_page_t *page, struct MHD_Connection *connection, const char *method,
+                                   const char *url, bool *stale)
+{
+    const char *header = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    struct roll_auth auth;
+    enum roll_page_who who;
+    *stale = false;
+    if (header == NULL || !roll_auth_read(header, &auth) || strcmp(auth.realm, realm) != 0 || !is_for(&auth, url)) {
+        return ROLL_PAGE_NOBODY;
+    }
+    const char *password = password_of(page, auth.username, &who);
+    if (who == ROLL_PAGE_NOBODY || !roll_auth_matches(&auth, method, password)) {
+        return ROLL_PAGE_NOBODY;
+    }
+    *stale = !roll_auth_nonce_is_ours(&page->nonces, now_s(), auth.nonce);
+    return *stale ? ROLL_PAGE_NOBODY : who;
+}
+
+/* stale: the password was right, and the nonce is too old or of another process: the browser asks nobody again. */
+enum MHD_Result roll_page_send_login(const roll_page_t *page, struct MHD_Connection *connection, bool stale)
 {
     static char text[] = "rollcall page prints the user and the password of this page\n";
+    char nonce[ROLL_AUTH_NONCE_BYTES], challenge[256];
+    roll_auth_nonce(&page->nonces, now_s(), nonce);
+    snprintf(challenge, sizeof(challenge), "Digest realm=\"%s\", qop=\"auth\", algorithm=SHA-256, nonce=\"%s\"%s",
+             realm, nonce, stale ? ", stale=true" : "");
     struct MHD_Response *response = MHD_create_response_from_buffer(sizeof(text) - 1, text, MHD_RESPMEM_PERSISTENT);
-    if (response == NULL) {
-        return MHD_NO;
+    if (response != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, challenge);
     }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    enum MHD_Result result = MHD_queue_auth_fail_response2(connection, realm, "rollcall", response,
-                                                           stale ? MHD_YES : MHD_NO, MHD_DIGEST_ALG_SHA256);
-    MHD_destroy_response(response);
-    return result;
+    return roll_page_send(connection, MHD_HTTP_UNAUTHORIZED, "text/plain; charset=utf-8", response);
 }

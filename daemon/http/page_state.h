@@ -5,6 +5,7 @@
 #ifndef ROLL_DAEMON_HTTP_PAGE_STATE_H
 #define ROLL_DAEMON_HTTP_PAGE_STATE_H
 
+#include "daemon/http/auth_digest.h"
 #include "daemon/http/page.h"
 
 #include <microhttpd.h>
@@ -42,6 +43,7 @@ struct roll_page {
     int fd;                         /* of an eventfd */
     bool ends;                      /* the server is about to end: nobody is suspended any more */
     const char *viewer, *operator_; /* immutable */
+    struct roll_auth_nonces nonces; /* immutable */
     uint64_t asked, topics;         /* how many there have been */
     struct roll_page_wait wait[ROLL_PAGE_ASKS];
     struct roll_page_listener listener[ROLL_PAGE_LISTENERS];
@@ -73,8 +75,9 @@ enum MHD_Result roll_page_send_asset(struct MHD_Connection *connection, const ch
 
 /* page_login.c: who asks. */
 enum roll_page_who { ROLL_PAGE_NOBODY, ROLL_PAGE_VIEWER, ROLL_PAGE_OPERATOR };
-enum roll_page_who roll_page_login(const roll_page_t *page, struct MHD_Connection *connection, bool *stale);
-enum MHD_Result roll_page_send_login(struct MHD_Connection *connection, bool stale);
+enum roll_page_who roll_page_login(const roll_page_t *page, struct MHD_Connection *connection, const char *method,
+                                   const char *url, bool *stale);
+enum MHD_Result roll_page_send_login(const roll_page_t *page, struct MHD_Connection *connection, bool stale);
 
 /* page_ask.c: a question begins, and is answered. *state is NULL, or what the first call has put there. */
 enum MHD_Result roll_page_ask(roll_page_t *page, struct MHD_Connection *connection, const char *op, bool operates,

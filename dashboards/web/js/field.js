@@ -13,7 +13,8 @@ export class Field {
         this.rank = [];
         this.hosts = [];
         this.at = -1; // the place that the keyboard has come to
-        this.watch = new ResizeObserver(() => this.draw());
+        this.width = 0; // for which it was drawn
+        this.watch = new ResizeObserver(() => canvas.parentElement.clientWidth !== this.width && this.draw());
         this.watch.observe(canvas.parentElement);
         this.scheme = matchMedia("(prefers-color-scheme: dark)");
         this.redraw = () => this.draw();
@@ -65,10 +66,11 @@ export class Field {
     }
 
     draw() {
-        const width = Math.floor(this.canvas.parentElement.clientWidth), scale = devicePixelRatio || 1;
+        const width = this.canvas.parentElement.clientWidth, scale = devicePixelRatio || 1;
         if (width <= 0 || this.states.length === 0) {
             return;
         }
+        this.width = width;
         this.plan = layout(this.hosts, width, HEIGHT);
         this.block = new Uint32Array(this.rank.length);
         this.plan.blocks.forEach((b, i) => this.block.fill(i, b.begin, b.end));
