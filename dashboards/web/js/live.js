@@ -7,10 +7,13 @@
 const PARTS = ["status", "places", "field", "findings", "waits"];
 const SOON_MS = 500, LATE_MS = 10000, FULL_MS = 10000, QUIET_MS = 25000;
 
+// Addresses begin with location.origin: a page that was opened with the password in its link has it in the address that
+// relative ones are completed with, and browsers refuse to fetch those.
+
 // Asks the daemon: ask("verdicts", {job, restart, number}). Throws an Error with the daemon's own words.
 export async function ask(op, members = {}, post = false) {
     const query = new URLSearchParams(Object.entries(members).filter(([, value]) => value !== undefined));
-    const answer = await fetch(`/api/ask/${op}?${query}`, {method: post ? "POST" : "GET", cache: "no-store"});
+    const answer = await fetch(`${location.origin}/api/ask/${op}?${query}`, {method: post ? "POST" : "GET", cache: "no-store"});
     const json = await answer.json().catch(() => ({error: `the daemon answered ${answer.status}`}));
     if (json.error !== undefined) {
         throw new Error(json.error);
@@ -51,7 +54,7 @@ export class Live {
             return;
         }
         const query = new URLSearchParams(this.run ? {job: this.run.job, restart: this.run.restart} : {});
-        const source = new EventSource(`/api/listen?${query}`);
+        const source = new EventSource(`${location.origin}/api/listen?${query}`);
         this.source = source;
         this.begun = Date.now();
         for (const part of PARTS) {
