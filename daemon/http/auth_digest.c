@@ -16,7 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define HEX_BYTES (2 * crypto_hash_sha256_BYTES + 1)
+#define HEX_BYTES ROLL_AUTH_RESPONSE_BYTES /* of a hash */
 
 static const struct field {
     const char *name;
@@ -102,14 +102,22 @@ static void hash_of(char out[HEX_BYTES], size_t n, const char *const *part)
     sodium_bin2hex(out, HEX_BYTES, hash, sizeof(hash));
 }
 
-bool roll_auth_matches(const struct roll_auth *auth, const char *method, const char *password)
+void roll_auth_response(const struct roll_auth *auth, const char *method, const char *password,
+                        char out[ROLL_AUTH_RESPONSE_BYTES])
 {
-    char who[HEX_BYTES], what[HEX_BYTES], wanted[HEX_BYTES];
+    char who[HEX_BYTES], what[HEX_BYTES];
     hash_of(who, 3, (const char *const[]){auth->username, auth->realm, password});
     hash_of(what, 2, (const char *const[]){method, auth->uri});
-    hash_of(wanted, 6, (const char *const[]){who, auth->nonce, auth->nc, auth->cnonce, auth->qop, what});
+    hash_of(out, 6, (const char *const[]){who, auth->nonce, auth->nc, auth->cnonce, auth->qop, what});
+}
+
+bool roll_auth_matches(const struct roll_auth *auth, const char *method, const char *password)
+{
+    char wanted[ROLL_AUTH_RESPONSE_BYTES];
+    roll_auth_response(auth, method, password, wanted);
     return strcasecmp(auth->algorithm, "SHA-256") == 0 && strcasecmp(auth->qop, "auth") == 0 &&
-           strlen(auth->response) == HEX_BYTES - 1 && sodium_memcmp(wanted, auth->response, HEX_BYTES - 1) == 0;
+           strlen(auth->response) == sizeof(wanted) - 1 &&
+           sodium_memcmp(wanted, auth->response, sizeof(wanted) - 1) == 0;
 }
 
 int roll_auth_init(struct roll_auth_nonces *nonces)

@@ -24,6 +24,11 @@ bool roll_auth_read(const char *header, struct roll_auth *out);
 /* Whether the response was made with this password, for this method. Pure. */
 bool roll_auth_matches(const struct roll_auth *auth, const char *method, const char *password);
 
+/* The response that this password makes: the member `response` is not looked at. Pure. */
+#define ROLL_AUTH_RESPONSE_BYTES 65u /* its end included */
+void roll_auth_response(const struct roll_auth *auth, const char *method, const char *password,
+                        char out[ROLL_AUTH_RESPONSE_BYTES]);
+
 /* The secret of the nonces of one server. */
 struct roll_auth_nonces {
     uint8_t secret[32];

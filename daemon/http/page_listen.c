@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LET_GO_S   20u
+#define LET_GO_S   10u
 #define BLOCK      8192u
 #define SEND_BYTES (64 * 1024) /* of the kernel's buffer, which counts as read by nobody */
 

@@ -25,13 +25,14 @@ struct place {
 };
 
 /* What the letters mean stands in docs/WEB.md, and once more in dashboards/web/js/ranks.js. */
-static char letter(const struct roll_view_source *v)
+static char letter(const struct roll_view_source *v, const struct roll_rankset *waiting)
 {
+    bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, (uint32_t)v->info.world_rank));
     return v->proc == ROLL_PROC_DEAD       ? 'd'
            : v->proc == ROLL_PROC_FINISHED ? 'f'
            : !v->heard                     ? 'n'
            : v->proc == ROLL_PROC_STOPPED  ? 's'
-           : v->waits_for > 0              ? 'w'
+           : waits                         ? 'w'
            : v->in_call                    ? 'c'
                                            : 'r';
 }
@@ -46,19 +47,33 @@ static int by_place(const void *a, const void *b)
                                 : (x->source > y->source) - (x->source < y->source);
 }
 
+/* Those of whom a finding that stands says that they wait: they may all have arrived at a call that cannot complete. */
+static void waiting_of(const struct roll_run *run, struct roll_rankset *waiting)
+{
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        if (roll_verdict_stands(run->verdicts.at[i])) {
+            (void)roll_rankset_union(waiting, &run->verdicts.at[i]->said.waiting);
+        }
+    }
+}
+
 static struct place *places_of(const struct roll_run *run, size_t *n)
 {
     struct roll_view_source v;
+    struct roll_rankset waiting = {0};
     struct place *list = NULL;
     size_t room = 0, used = 0;
+    waiting_of(run, &waiting);
     for (uint32_t i = 0; roll_run_source_brief(run, i, &v) && ROLL_GROW(list, room, used + 1) == 0; i++) {
         if (v.info.world_rank >= 0) {
-            list[used++] = (struct place){v.info.host ? v.info.host : "", (int32_t)v.info.world_rank, i, letter(&v)};
+            list[used++] =
+                (struct place){v.info.host ? v.info.host : "", (int32_t)v.info.world_rank, i, letter(&v, &waiting)};
         }
     }
     if (used > 1) {
         qsort(list, used, sizeof(*list), by_place);
     }
+    roll_rankset_fini(&waiting);
     *n = 0;
     for (size_t i = 0; i < used; i++) { /* a rank that was started again on its host has one place there */
         bool again = *n > 0 && list[*n - 1].rank == list[i].rank && strcmp(list[*n - 1].host, list[i].host) == 0;
