@@ -1,4 +1,4 @@
-# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, ncursesw, a BLAS.
+# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium, ncursesw, a BLAS.
 # Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
 # Each thing left out is named in the summary.
 find_package(Threads REQUIRED)
@@ -11,6 +11,7 @@ if(NOT ROLL_RANK_ONLY)
   pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
   pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
   pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+  pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
   pkg_check_modules(NCURSESW REQUIRED IMPORTED_TARGET ncursesw)
   pkg_check_modules(DW REQUIRED IMPORTED_TARGET libdw)
   pkg_check_modules(UNWIND REQUIRED IMPORTED_TARGET libunwind-ptrace)

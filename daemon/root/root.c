@@ -262,7 +262,7 @@ static long sleep_ms(const roll_root_t *root, uint64_t now, bool stops)
 
 bool roll_root_run(roll_root_t *root)
 {
-    zmq_pollitem_t items[2 * ROLL_ROOT_SOCKETS];
+    zmq_pollitem_t items[2 * ROLL_ROOT_SOCKETS + 1];
     struct roll_guard *guard[ROLL_ROOT_SOCKETS];
     int n = 0;
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
@@ -272,11 +272,13 @@ bool roll_root_run(roll_root_t *root)
             items[n++] = (zmq_pollitem_t){root->monitor[i], 0, ZMQ_POLLIN, 0};
         }
     }
+    int page = roll_root_page_fd(root), polled = n + (page >= 0); /* the page stands behind the sockets */
+    items[n] = (zmq_pollitem_t){NULL, page, ZMQ_POLLIN, 0};
     uint64_t minute_ns = 0, looked_ns = 0, stop_ns = 0;
     root->live_ns = roll_mono_ns();
     watch_connections(root);
     for (;;) {
-        zmq_poll(items, n, sleep_ms(root, roll_mono_ns(), stop_ns != 0 || atomic_load(root->o.stop)));
+        zmq_poll(items, polled, sleep_ms(root, roll_mono_ns(), stop_ns != 0 || atomic_load(root->o.stop)));
         int taken = 0;
         bool behind = false;
         roll_guard_turn(&root->watch);
@@ -296,6 +298,7 @@ bool roll_root_run(roll_root_t *root)
             looked_ns = now;
             look_at_connections(root, true);
         }
+        roll_root_page_answer(root);
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
             roll_log_tick(false);
@@ -303,6 +306,7 @@ bool roll_root_run(roll_root_t *root)
             roll_peers_look_after(root, now);
             roll_stacks_tick(root, now);
             roll_root_metrics_refresh(root, now);
+            roll_root_page_tell(root, now);
             bool kept = any_live(root) || (root->o.parent != 0 && getppid() == root->o.parent);
             root->live_ns = kept ? now : root->live_ns;
         }
@@ -425,6 +429,7 @@ void roll_root_destroy(roll_root_t **pointer)
         return;
     }
     roll_metrics_destroy(&root->metrics);
+    roll_page_destroy(&root->page);
     roll_stacks_destroy(root);
     roll_facts_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {

@@ -16,6 +16,7 @@
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "daemon/wire/guard.h"
+#include "daemon/wire/page_words.h"
 #include "daemon/wire/role.h"
 #include "trace/control.h"
 
@@ -181,6 +182,9 @@ struct roll_root {
     struct roll_drain *drains;
     size_t drains_used, drains_room;
     roll_metrics_t *metrics;
+    struct roll_page_words page_words;
+    roll_page_t *page;               /* NULL = none */
+    uint64_t page_ns, page_every_ns; /* when its listeners were told last, and how often they are */
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
@@ -360,6 +364,9 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
+/* What a query is answered, but for those that are answered later; of one that this role does not allow, an error.
+ * Borrows the query; returns owned; NULL: there is no memory. */
+json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const json_t *query);
 void roll_push_verdicts(roll_root_t *root);
 void roll_subscriber_fini(struct roll_subscriber *subscriber);
 void roll_serve_drains(roll_root_t *root, uint64_t now);
@@ -442,6 +449,18 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
                         const struct roll_verdict *verdict);               /* a verdict was said */
 void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
 void roll_facts_destroy(roll_root_t *root);
+
+/* root_page.c */
+int roll_root_page_open(roll_root_t *root);     /* 0; NOMEM. Without a cookie there is no page, and a line says so. */
+int roll_root_page_fd(const roll_root_t *root); /* becomes readable when the page has a question; -1: there is none */
+void roll_root_page_answer(roll_root_t *root);
+void roll_root_page_tell(roll_root_t *root, uint64_t now);
+json_t *roll_page_query(const roll_root_t *root); /* where the page is; returned owned */
+
+/* root_page_view.c: all returned owned */
+void roll_page_field(const struct roll_run *run, json_t **places, json_t **field);
+json_t *roll_page_findings(const struct roll_run *run);
+json_t *roll_page_waits(roll_root_t *root, struct roll_run *run);
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);
