@@ -157,16 +157,20 @@ static void watch_connections(roll_root_t *root)
 
 /*
  * Are all live ranks of the run (live: how many) seen, and has everything that they sent been read? Not while the root
- * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same.
+ * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same. *late: all
+ * agents are heard, and what they say is old, or not all that they have.
  */
-static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now)
+static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now, bool *late)
 {
-    size_t seen = 0;
+    size_t seen = 0, heard = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
-        size_t here = roll_peer_is_heard(peer, now) ? roll_streams_fresh(peer, run) : 0;
+        size_t here = now - peer->seen_ns < ROLL_LATE_HEARD_NS ? roll_streams_fresh(peer, run) : 0;
+        heard += here;
+        here = roll_peer_is_heard(peer, now) ? here : 0;
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
+    *late = seen < live && heard >= live;
     return seen >= live;
 }
 
@@ -182,12 +186,13 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
         roll_digested_look(root, run, now, false);
         if (behind || now - run->seen_ns >= SEEN_NS) {
             run->seen_ns = behind ? 0 : now;
-            run->seen = !behind && (live == 0 || all_seen(root, run, live, now));
+            run->late = false;
+            run->seen = !behind && (live == 0 || all_seen(root, run, live, now, &run->late));
         }
         roll_feed_clock_see(&run->clock, now, run->seen && !roll_digested_waits(run));
         if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {
-            /* Behind for so long that the clock goes on: no faster than while time is owed. */
-            roll_feed_clock_owe(&run->clock, behind ? now - run->clock.tick_ns : 0);
+            /* Behind, or late, for so long that the clock goes on: no faster than while time is owed. */
+            roll_feed_clock_owe(&run->clock, behind || run->late ? now - run->clock.tick_ns : 0);
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);

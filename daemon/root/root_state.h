@@ -63,7 +63,8 @@ struct roll_run {
     struct roll_feed_clock clock;   /* when time passes for its engine */
     struct roll_late_missed missed; /* what of that time was not seen, as was known afterwards */
     uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
-    bool seen;                      /* and whether they were */
+    bool seen;                      /* and whether they were; */
+    bool late;                      /* or all are heard, and what is heard is old, or not all */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */

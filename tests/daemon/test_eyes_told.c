@@ -3,6 +3,9 @@
  * read, frames that come late and agents behind a relay that are late are no evidence against a rank that stays away;
  * when they are in time again the rank is told of. Older peers, which tell nothing, are understood.
  *
+ *   test_daemon_eyes_told        as ctest runs it
+ *   test_daemon_eyes_told slow   an agent that is late for ever: 15 s
+ *
  * The root is real; the agents are sockets of the test, so that each can be late by as much as is wanted. Of two ranks
  * the first waits in a call that the second has not made.
  */
@@ -230,6 +233,23 @@ static void test_a_ring_that_is_not_read_is_no_evidence(void **state)
     tear_down_stage();
 }
 
+/* Late for ever: an eighth of the time passes from the tenth second on. The rank is not found by then, and is found. */
+static void test_late_for_ever_is_an_eighth_of_the_time(void **state)
+{
+    (void)state;
+    set_up_stage(false, sizeof(struct roll_frame_heartbeat));
+    stage.agent[1].beat.unheard = 1;
+    stage.agent[1].beat.look_ns = 3000 * MS;
+    beat_for(2 * BEAT_NS);
+    uint64_t begin = synth_mono_ns();
+    tell_rings();
+    the_absent_rank_is_told();
+    uint64_t after = synth_mono_ns() - begin;
+    printf("found after %.1f s\n", (double)after * 1e-9);
+    assert_true(after > 13000 * MS); /* 10 s, and 8 times half a second; without the eighth 10.5 s */
+    tear_down_stage();
+}
+
 /* An agent that says nothing for longer than the patience: what its rank did meanwhile it tells when it is back. */
 static void test_silence_is_no_evidence(void **state)
 {
@@ -331,13 +351,15 @@ static void test_older_peers_are_understood(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
 #define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_a_ring_that_is_not_read_is_no_evidence), TEST(test_silence_is_no_evidence),
         TEST(test_what_comes_late_is_no_evidence),         TEST(test_lateness_is_shown_with_its_cause),
         TEST(test_a_relay_tells_of_those_behind_it),       TEST(test_older_peers_are_understood),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest slow[] = {TEST(test_late_for_ever_is_an_eighth_of_the_time)};
+    return argc > 1 ? cmocka_run_group_tests(slow, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
 }
