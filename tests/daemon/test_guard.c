@@ -129,7 +129,7 @@ static void honest(const struct roll_curve_keys *keys, size_t size)
     open_door(&d, keys);
     void *dealer = roll_net_dealer(d.context, keys, "", 0);
     assert_int_equal(zmq_connect(dealer, d.endpoint), 0);
-    while (taken < goal && roll_mono_ns() < end) {
+    while (taken < goal && d.closed == 0 && roll_mono_ns() < end) {
         while (sent < goal && zmq_send(dealer, part, size, ZMQ_DONTWAIT) >= 0) {
             sent++;
         }
