@@ -26,6 +26,13 @@ static json_t *error(const char *text)
     return json_pack("{s:s}", "error", text);
 }
 
+/* What was asked is in order, and there is nothing here that could answer it: not now, not here, or not for this key.
+ */
+static json_t *unavailable(const char *text)
+{
+    return json_pack("{s:s,s:b}", "error", text, "unavailable", 1);
+}
+
 /* An answer that no message can hold is replaced by a word about it: the one who asked would wait for it in vain. */
 static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
 {
@@ -106,7 +113,7 @@ static json_t *subscribe(roll_root_t *root, const struct roll_address *from, con
 {
     if (root->subscribers_used >= MAX_WAITING ||
         ROLL_GROW(root->subscribers, root->subscribers_room, root->subscribers_used + 1) != 0) {
-        return error("too many subscribers");
+        return unavailable("too many subscribers");
     }
     for (size_t i = 0; i < root->subscribers_used; i++) {
         const struct roll_address *at = &root->subscribers[i].at;
@@ -205,7 +212,7 @@ void roll_push_verdicts(roll_root_t *root)
 static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
 {
     if (root->drains_used >= MAX_WAITING || ROLL_GROW(root->drains, root->drains_room, root->drains_used + 1) != 0) {
-        return error("too many drains at a time");
+        return unavailable("too many drains at a time");
     }
     const json_t *timeout = json_object_get(query, "timeout_ms");
     json_int_t ms = json_is_integer(timeout) ? json_integer_value(timeout) : DRAIN_MS;
@@ -328,7 +335,7 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
     if (!op) {
         answer = error("a query is a JSON object with the member op");
     } else if (denied(from, op, query)) {
-        answer = error(denied(from, op, query));
+        answer = unavailable(denied(from, op, query));
     } else if (strcmp(op, "subscribe") == 0) {
         answer = subscribe(root, from, query);
     } else if (strcmp(op, "runs") == 0) {
@@ -341,8 +348,8 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
         for (size_t i = 0; i < sizeof(table) / sizeof(*table) && !answer; i++) {
             if (strcmp(op, table[i].op) == 0) {
                 answer = run ? table[i].answer(root, run, query)
-                             : error(json_object_get(query, "job") ? "no such job here"
-                                                                   : "no run yet: no rank has been seen");
+                             : unavailable(json_object_get(query, "job") ? "no such job here"
+                                                                         : "no run yet: no rank has been seen");
                 answer = run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
             }
         }
