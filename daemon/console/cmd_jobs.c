@@ -25,6 +25,7 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv);
 struct jobs {
     json_t *list; /* owned: members of `runs` and what rings tell, each with `source` */
     size_t roots; /* that answered */
+    size_t unreached;
 };
 
 /* Adds what one root tells of its jobs, each with the endpoint by which it is asked. known: roots that were asked
@@ -38,6 +39,7 @@ static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve,
     size_t i;
     if (roll_client_new(endpoint, curve, ROOT_WAIT_MS, &client, why, sizeof(why)) != 0) {
         roll_say("%s", why);
+        jobs->unreached++;
         return;
     }
     roll_link_say_relay(client);
@@ -49,6 +51,7 @@ static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve,
     int err = again ? 0 : roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply);
     if (err != 0) {
         roll_say("%s does not answer", endpoint);
+        jobs->unreached++;
     }
     jobs->roots += err == 0 && !again;
     json_array_foreach(json_object_get(reply, "runs"), i, run)
@@ -286,5 +289,5 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv)
         }
     }
     json_decref(jobs.list);
-    return code;
+    return first >= 0 && jobs.unreached > 0 ? ROLL_EXIT_UNREACHABLE : code;
 }

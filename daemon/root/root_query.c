@@ -26,6 +26,13 @@ static json_t *error(const char *text)
     return json_pack("{s:s}", "error", text);
 }
 
+/* What was asked is in order, and there is nothing here that could answer it: not now, not here, or not for this key.
+ */
+static json_t *unavailable(const char *text)
+{
+    return json_pack("{s:s,s:b}", "error", text, "unavailable", 1);
+}
+
 /* An answer that no message can hold is replaced by a word about it: the one who asked would wait for it in vain. */
 static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
 {
@@ -109,7 +116,7 @@ static json_t *subscribe(roll_root_t *root, const struct roll_address *from, con
 {
     if (root->subscribers_used >= MAX_WAITING ||
         ROLL_GROW(root->subscribers, root->subscribers_room, root->subscribers_used + 1) != 0) {
-        return error("too many subscribers");
+        return unavailable("too many subscribers");
     }
     for (size_t i = 0; i < root->subscribers_used; i++) {
         const struct roll_address *at = &root->subscribers[i].at;
@@ -208,7 +215,7 @@ void roll_push_verdicts(roll_root_t *root)
 static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
 {
     if (root->drains_used >= MAX_WAITING || ROLL_GROW(root->drains, root->drains_room, root->drains_used + 1) != 0) {
-        return error("too many drains at a time");
+        return unavailable("too many drains at a time");
     }
     const json_t *timeout = json_object_get(query, "timeout_ms");
     json_int_t ms = json_is_integer(timeout) ? json_integer_value(timeout) : DRAIN_MS;
@@ -329,7 +336,7 @@ json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const
         return error("a query is a JSON object with the member op");
     }
     if (denied(role, op, query)) {
-        return error(denied(role, op, query));
+        return unavailable(denied(role, op, query));
     }
     if (strcmp(op, "runs") == 0) {
         return json_pack("{s:o}", "runs", runs(root, json_string_value(json_object_get(query, "job"))));
@@ -340,9 +347,9 @@ json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const
     struct roll_run *run = roll_run_select(root, query);
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
         if (strcmp(op, table[i].op) == 0) {
-            json_t *answer =
-                run ? table[i].answer(root, run, query)
-                    : error(json_object_get(query, "job") ? "no such job here" : "no run yet: no rank has been seen");
+            json_t *answer = run ? table[i].answer(root, run, query)
+                                 : unavailable(json_object_get(query, "job") ? "no such job here"
+                                                                             : "no run yet: no rank has been seen");
             return run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
         }
     }
