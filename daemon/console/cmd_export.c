@@ -53,7 +53,8 @@ static int export_form(const struct roll_command *self, const struct form *form,
 {
     struct roll_analysis_summary s = {.runs = 0};
     if (form->write == NULL) {
-        roll_say("%s: this rollcall was built without it: %s were not there", form->option, form->package);
+        roll_say("%s: this rollcall was built without it; to build it with it, install %s", form->option,
+                 form->package);
         return ROLL_EXIT_UNREACHABLE;
     }
     output = output != NULL ? output : form->output;
