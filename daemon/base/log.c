@@ -7,6 +7,8 @@
 #include "daemon/base/log.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/memory.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -88,9 +90,7 @@ static void write_line(const char *text)
 {
     char line[LINE_BYTES + 16];
     int n = snprintf(line, sizeof(line), "rollcalld: %s\n", text);
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) {
-        return; /* standard error cannot be written, and there is no other place to say so */
-    }
+    (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
 }
 
 /* kinds */
@@ -138,9 +138,21 @@ static struct kind *kind_of(uint64_t key, uint64_t now)
     return unused;
 }
 
+/* What has no memory says less, or nothing, and goes on: that this has happened must not stay unsaid. */
+static void say_memory(void)
+{
+    static _Atomic uint64_t told;
+    uint64_t failures = roll_memory_failures();
+    if (atomic_exchange(&told, failures) != failures) {
+        roll_log(ROLL_LOG_WARNING, "there was no memory (%llu times so far): something may be missing in what is told",
+                 (unsigned long long)failures);
+    }
+}
+
 void roll_log_tick(bool all)
 {
     uint64_t now = roll_mono_ns();
+    say_memory();
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < KINDS; i++) {
         if (kinds[i].key && (all || now - kinds[i].begin_ns >= ROLL_LOG_KIND_NS)) {
