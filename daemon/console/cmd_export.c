@@ -31,9 +31,10 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
         return roll_usage(self, "name a trace: a directory of --trace, or files");
     }
     size_t ranks;
-    if (roll_export(argv + first, (size_t)(argc - first), folder, ROLL_EXPORT_ENTRIES, &ranks) != 0) {
+    bool cut;
+    if (roll_export(argv + first, (size_t)(argc - first), folder, ROLL_EXPORT_ENTRIES, &ranks, &cut) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
     printf("%zu dump%s in %s\n", ranks, ranks == 1 ? "" : "s", folder);
-    return ROLL_EXIT_CLEAN;
+    return cut ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
 }
