@@ -8,6 +8,7 @@
 #include "daemon/wire/curve.h"
 
 #include "daemon/base/dir.h"
+#include "daemon/base/file.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
@@ -48,12 +49,15 @@ static int write_key(int at, const char *dir, const char *name, const char *key,
     }
     char line[ROLL_CURVE_KEY_BYTES + 2 * ROLL_NAME_BYTES];
     int n = snprintf(line, sizeof(line), "%s\n%s", key, about);
-    int err = 0;
-    if (write(fd, line, (size_t)n) != n) {
-        err = complain(ROLL_E_IO, why, size, "cannot write", path, "");
+    int number = roll_write_all(fd, line, (size_t)n) == (size_t)n ? 0 : errno;
+    number = close(fd) != 0 && number == 0 ? errno : number;
+    explicit_bzero(line, sizeof(line));
+    if (number != 0) {
+        /* Half an entry of the list would be a key without its role, which may do everything. */
+        unlinkat(at, name, 0);
+        return complain(ROLL_E_IO, why, size, strerror(number), path, "");
     }
-    close(fd);
-    return err;
+    return 0;
 }
 
 static int read_key(const char *dir, const char *name, bool secret, char key[ROLL_CURVE_KEY_BYTES], char *why,
@@ -69,8 +73,27 @@ static int write_pair(int at, const char *dir, const char *base, char pub[ROLL_C
     snprintf(name, sizeof(name), "%s.key", base);
     int err = write_key(at, dir, name, sec, "", 0600, why, size);
     explicit_bzero(sec, sizeof(sec));
+    if (err) {
+        return err;
+    }
+    char secret[32];
+    memcpy(secret, name, sizeof(secret));
     snprintf(name, sizeof(name), "%s.pub", base);
-    return err ? err : write_key(at, dir, name, pub, "", 0644, why, size);
+    err = write_key(at, dir, name, pub, "", 0644, why, size);
+    if (err) {
+        unlinkat(at, secret, 0); /* keys are never overwritten: a second try must not meet the first one's */
+    }
+    return err;
+}
+
+static void take_back(int at, const char *base)
+{
+    static const char *const ends[] = {"key", "pub"};
+    char name[32];
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(name, sizeof(name), "%s.%s", base, ends[i]);
+        unlinkat(at, name, 0);
+    }
 }
 
 /* Opens dir and dir/allowed. */
@@ -101,8 +124,17 @@ int roll_curve_keygen(const char *dir, char *why, size_t why_size)
     int fd[2];
     int err = open_both(dir, ROLL_DIR_MAKE, fd, why, why_size);
     err = err ? err : write_pair(fd[0], dir, "server", pub, why, why_size);
-    err = err ? err : write_pair(fd[0], dir, "client", pub, why, why_size);
-    err = err ? err : write_key(fd[1], dir, "client.pub", pub, "", 0644, why, why_size);
+    if (!err) {
+        err = write_pair(fd[0], dir, "client", pub, why, why_size);
+        int of_list = err ? 0 : write_key(fd[1], dir, "client.pub", pub, "", 0644, why, why_size);
+        if (of_list) {
+            take_back(fd[0], "client");
+        }
+        err = err ? err : of_list;
+        if (err) {
+            take_back(fd[0], "server");
+        }
+    }
     close_both(fd);
     return err;
 }
@@ -130,8 +162,17 @@ int roll_curve_keygen_client(const char *dir, const char *name, const char *role
     err = err ? err : read_key(dir, "server.pub", false, server.server_key, why, why_size);
     err = err ? err : roll_dir_open(path, ROLL_DIR_MAKE, &own, why, why_size);
     err = err ? err : write_pair(own, path, "client", pub, why, why_size);
-    err = err ? err : write_key(own, path, "server.pub", server.server_key, "", 0644, why, why_size);
-    err = err ? err : write_key(fd[1], dir, entry, pub, about, 0644, why, why_size);
+    if (!err) {
+        err = write_key(own, path, "server.pub", server.server_key, "", 0644, why, why_size);
+        int of_list = err ? 0 : write_key(fd[1], dir, entry, pub, about, 0644, why, why_size);
+        if (of_list) {
+            unlinkat(own, "server.pub", 0);
+        }
+        err = err ? err : of_list;
+        if (err) {
+            take_back(own, "client");
+        }
+    }
     close_both(fd);
     if (own >= 0) {
         close(own);
