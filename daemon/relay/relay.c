@@ -62,14 +62,14 @@ void roll_relay_run(roll_relay_t *r)
     for (;;) {
         wait_for_work(r);
         uint64_t now = roll_mono_ns();
-        if (roll_net_monitor_read(r->above_monitor, "relay", NULL)) {
+        if (roll_net_monitor_read(r->above_monitor, "relay", NULL, &r->dial)) {
             roll_relay_hello(r, now);
         }
         roll_relay_hear_above(r, now);
         int taken = 0;
         for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
             if (r->below[i]) {
-                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i]);
+                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i], NULL);
                 taken += roll_relay_hear_below(r, i, now);
             }
         }

@@ -77,6 +77,7 @@ struct roll_relay {
     void *below[ROLL_RELAY_SOCKETS], *below_monitor[ROLL_RELAY_SOCKETS];
     struct roll_guard guard[ROLL_RELAY_SOCKETS]; /* of `below` */
     void *above, *above_monitor;
+    struct roll_net_dial dial; /* of `above` */
     char endpoint[ROLL_RELAY_LISTEN_MAX][256];
     char host[ROLL_NAME_BYTES];
     struct roll_net_batch batch; /* frames for above that the socket does not have yet */
