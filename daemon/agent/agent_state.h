@@ -34,6 +34,7 @@ struct roll_agent_bad_file { /* a ring that could not be read, which is logged o
 struct roll_agent {
     const struct roll_agent_options *o;
     void *socket, *monitor;
+    struct roll_net_dial dial;
     int socket_fd, monitor_fd; /* to poll them by */
     int inotify;
     int processes; /* an epoll descriptor: readable when a process has ended; by it the pidfds of all rings are polled

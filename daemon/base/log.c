@@ -10,6 +10,8 @@
 #include "daemon/base/log.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/memory.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -98,9 +100,7 @@ static void write_line(const char *text)
         strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
     }
     int n = snprintf(line, sizeof(line), "rollcalld: %s.%03uZ %s\n", date, (unsigned)(now / 1000000u % 1000u), text);
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) {
-        return; /* standard error cannot be written, and there is no other place to say so */
-    }
+    (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
 }
 
 /* kinds */
@@ -148,9 +148,21 @@ static struct kind *kind_of(uint64_t key, uint64_t now)
     return unused;
 }
 
+/* What has no memory says less, or nothing, and goes on: that this has happened must not stay unsaid. */
+static void say_memory(void)
+{
+    static _Atomic uint64_t told;
+    uint64_t failures = roll_memory_failures();
+    if (atomic_exchange(&told, failures) != failures) {
+        roll_log(ROLL_LOG_WARNING, "there was no memory (%llu times so far): something may be missing in what is told",
+                 (unsigned long long)failures);
+    }
+}
+
 void roll_log_tick(bool all)
 {
     uint64_t now = roll_mono_ns();
+    say_memory();
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < KINDS; i++) {
         if (kinds[i].key && (all || now - kinds[i].begin_ns >= ROLL_LOG_KIND_NS)) {

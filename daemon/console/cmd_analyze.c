@@ -8,6 +8,7 @@
  * something was cut, lost or not usable, so that nobody can say "clean"; 0 otherwise.
  */
 #include "daemon/base/json.h"
+#include "daemon/base/memory.h"
 #include "daemon/base/text.h"
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/jobs.h"
@@ -288,8 +289,9 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {
         err = roll_analysis_add(a, argv[i]);
     }
-    if (err == ROLL_E_NOMEM || roll_analysis_finish(a) == ROLL_E_NOMEM) {
-        roll_say("%s", roll_strerror(ROLL_E_NOMEM));
+    /* A judgement that lacked memory anywhere may be a wrong one, which is worse than none. */
+    if (err == ROLL_E_NOMEM || roll_analysis_finish(a) == ROLL_E_NOMEM || roll_memory_failures() > 0) {
+        roll_say("%s: nothing is judged", roll_strerror(ROLL_E_NOMEM));
         roll_analysis_destroy(&a);
         roll_expected_destroy(&expected);
         return ROLL_EXIT_UNREACHABLE;

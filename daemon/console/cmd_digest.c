@@ -243,6 +243,9 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     uint64_t lost = lost_of(&out);
+    if (cut) {
+        roll_say("not all could be read: the digest is incomplete");
+    }
     cut = tell_unknown(&asked, &out) > 0 || cut;
     int number = write_out(&out, output);
     if (number != 0) {

@@ -18,11 +18,12 @@ int cmd_export(const struct roll_command *self, int argc, char **argv);
 static int export_recorder(char **path, size_t paths, const char *folder)
 {
     size_t ranks;
-    if (roll_export(path, paths, folder, ROLL_EXPORT_ENTRIES, &ranks) != 0) {
+    bool cut;
+    if (roll_export(path, paths, folder, ROLL_EXPORT_ENTRIES, &ranks, &cut) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
     printf("%zu dump%s in %s\n", ranks, ranks == 1 ? "" : "s", folder);
-    return ROLL_EXIT_CLEAN;
+    return cut ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
 }
 
 /* The forms in which all of a job goes into one file. */

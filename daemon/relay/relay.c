@@ -63,7 +63,7 @@ void roll_relay_run(roll_relay_t *r)
         wait_for_work(r);
         uint64_t now = roll_mono_ns();
         roll_relay_late_turn(r, now);
-        unsigned happened = roll_net_monitor_read(r->above_monitor, "relay", NULL);
+        unsigned happened = roll_net_monitor_read(r->above_monitor, "relay", NULL, &r->dial);
         if (happened & ROLL_NET_LOST) {
             roll_relay_lost(r, now);
         }
@@ -74,7 +74,7 @@ void roll_relay_run(roll_relay_t *r)
         int taken = 0;
         for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
             if (r->below[i]) {
-                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i]);
+                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i], NULL);
                 taken += roll_relay_hear_below(r, i, now);
             }
         }

@@ -123,6 +123,7 @@ static bool drained(const struct roll_relay *r)
 
 void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
 {
+    roll_net_dial_again(&r->dial, r->above, r->o.above);
     if (!r->welcomed && now - r->hello_ns > HELLO_NS) {
         if (!r->said_unreachable) {
             r->said_unreachable = true;

@@ -80,6 +80,7 @@ struct roll_relay {
     void *below[ROLL_RELAY_SOCKETS], *below_monitor[ROLL_RELAY_SOCKETS];
     struct roll_guard guard[ROLL_RELAY_SOCKETS]; /* of `below` */
     void *above, *above_monitor;
+    struct roll_net_dial dial; /* of `above` */
     char endpoint[ROLL_RELAY_LISTEN_MAX][256];
     uint64_t socket_file[ROLL_RELAY_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     char host[ROLL_NAME_BYTES];

@@ -8,6 +8,7 @@
 #include "daemon/agent/node_facts.h"
 #include "daemon/base/bus_guard.h"
 #include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"
 #include "daemon/rollcalld/place.h"
@@ -343,7 +344,7 @@ static int run(struct daemon *d)
     } else {
         char why[256] = "";
         d->agent_err = roll_agent_run(&d->agent, why, sizeof(why));
-        snprintf(d->why, sizeof(d->why), "%s", why);
+        snprintf(d->why, sizeof(d->why), "%s", why[0] || !d->agent_err ? why : roll_strerror(d->agent_err));
     }
     if (d->agent_err) {
         return EXIT_CANNOT;
@@ -424,6 +425,7 @@ int main(int argc, char **argv)
         strcmp(argv[1], "--facts") == 0) { /* not for people: an agent starts this to ask what its node knows */
         return roll_facts_helper(argv[2]);
     }
+    roll_memory_begin();
     int code = roll_options_parse(argc, argv, &d.o);
     if (code >= 0) {
         return code;
@@ -453,8 +455,8 @@ int main(int argc, char **argv)
         }
     }
     code = run(&d);
-    if (code == EXIT_CANNOT && d.why[0]) {
-        complain(&d, d.why);
+    if (code == EXIT_CANNOT) {
+        complain(&d, d.why[0] ? d.why : roll_memory_failures() > 0 ? "there is no memory" : "it cannot go on");
     }
     if (d.o.detach) {
         roll_place_ready(code, d.o.dir,

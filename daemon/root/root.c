@@ -291,7 +291,7 @@ bool roll_root_run(roll_root_t *root)
             int from = receive(root, items[i].socket, guard[i / 2]);
             taken += from;
             behind = behind || from >= BATCH;
-            roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2]);
+            roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2], NULL);
         }
         uint64_t now = roll_mono_ns();
         roll_root_late_turn(root, now, behind);

@@ -8,6 +8,7 @@
 #include "daemon/wire/curve.h"
 
 #include "daemon/base/dir.h"
+#include "daemon/base/file.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
@@ -53,8 +54,7 @@ static void unmake(const struct made *made)
 /* Writes all of it, and has it on the disk. 0 or errno. */
 static int put(int fd, const char *line, size_t n)
 {
-    ssize_t wrote = write(fd, line, n);
-    return wrote < 0 ? errno : (size_t)wrote < n ? ENOSPC : fsync(fd) != 0 ? errno : 0;
+    return roll_write_all(fd, line, n) != n ? errno : fsync(fd) != 0 ? errno : 0;
 }
 
 /* Writes one file, beside its place first: on a full disk nobody finds a key of no bytes that is never overwritten. The

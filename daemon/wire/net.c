@@ -7,7 +7,9 @@
  */
 #include "daemon/wire/net.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -19,6 +21,7 @@
 #define QUEUE_FRAMES   512 /* per connection and direction: with frames of at most 64 KiB, 32 MiB at the very worst */
 #define JSON_MAX_BYTES (1u << 20)
 #define HOST_CHARS     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%*"
+#define DIAL_AGAIN_NS  (3000 * ROLL_MS) /* with its own tries libzmq waits at most 5 s between two */
 #define GIVE_UP_MS     4000 /* less than the 10 s for which patience stands still: a connection is made anew in time */
 
 static bool starts(const char *text, const char *prefix)
@@ -169,6 +172,8 @@ static const struct {
     const char *text;
 } monitor_table[] = {
     {ZMQ_EVENT_CONNECTED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_CONNECT_DELAYED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_CONNECT_RETRIED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_ACCEPTED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_CLOSED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_DISCONNECTED, ROLL_LOG_INFO, NULL},
@@ -203,7 +208,37 @@ void *roll_net_monitor(void *context, void *socket, const char *name)
     return pair;
 }
 
-unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard)
+/* With the end of a connection libzmq tells at once when it will try again; or nothing more. */
+static void note_dial(struct roll_net_dial *dial, uint16_t event)
+{
+    switch (event) {
+    case ZMQ_EVENT_DISCONNECTED:
+    case ZMQ_EVENT_CLOSED:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+        dial->lost_ns = roll_mono_ns();
+        break;
+    default:
+        dial->lost_ns = 0;
+        break;
+    }
+}
+
+void roll_net_dial_again(struct roll_net_dial *dial, void *socket, const char *endpoint)
+{
+    if (dial->lost_ns == 0 || roll_mono_ns() - dial->lost_ns < DIAL_AGAIN_NS) {
+        return;
+    }
+    roll_log(ROLL_LOG_WARNING, "%s: the connection is over, and libzmq does not try again; we do", endpoint);
+    dial->lost_ns = roll_mono_ns();         /* should this fail */
+    (void)zmq_disconnect(socket, endpoint); /* of which nothing may be left */
+    if (zmq_connect(socket, endpoint) != 0) {
+        roll_log(ROLL_LOG_WARNING, "%s: %s", endpoint, zmq_strerror(errno));
+    }
+}
+
+unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard, struct roll_net_dial *dial)
 {
     unsigned happened = 0;
     for (;;) {
@@ -220,6 +255,9 @@ unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard
         memcpy(&value, head + sizeof(event), sizeof(value));
         if (guard) {
             roll_guard_event(guard, event, value);
+        }
+        if (dial) {
+            note_dial(dial, event);
         }
         for (size_t i = 0; i < sizeof(monitor_table) / sizeof(*monitor_table); i++) {
             if (monitor_table[i].event == event && monitor_table[i].text) {
@@ -379,8 +417,10 @@ int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *i
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                        const json_t *payload)
 {
+    uint64_t before = roll_memory_failures();
     char *text = json_dumps(payload, JSON_COMPACT);
-    if (!text) {
+    if (!text || roll_memory_failures() != before) { /* jansson may give what it had until then */
+        free(text);
         return ROLL_E_NOMEM;
     }
     int err = roll_net_send(socket, identity, identity_bytes, head, text, strlen(text));

@@ -58,7 +58,7 @@ static unsigned turn(struct door *d)
     unsigned parts = 0;
     bool first = true;
     roll_guard_turn(&d->watch);
-    roll_net_monitor_read(d->monitor, "door", &d->guard);
+    roll_net_monitor_read(d->monitor, "door", &d->guard, NULL);
     for (zmq_msg_t msg;;) {
         zmq_msg_init(&msg);
         if (roll_net_recv(&msg, d->router) < 0) {
