@@ -304,9 +304,6 @@ static void test_a_hundred_jobs_share_one_root(void **state)
             assert_int_equal(harness_has(client, job_name(i), "findings"), i == RUNS - 1);
         }
     }
-    json_t *verdict = harness_verdict(client, "count-mismatch");
-    assert_false(is_text_of(verdict, "set aside"));
-    json_decref(verdict);
     roll_client_destroy(&client);
     for (int i = 0; i < RUNS; i += 10) {
         (void)harness_end(pid[i], SIGKILL);
