@@ -287,6 +287,38 @@ static void test_pairs_count_for_who_asks_for_them(void **state)
     roll_engine_destroy(&j.e);
 }
 
+/* A rank that was set aside makes a call for which there is no place, and then one with everybody on the same stream:
+ * that one counts as ready only when its host has come back from a wait behind the first. */
+static void test_calls_behind_one_without_a_place_are_not_ready(void **state)
+{
+    (void)state;
+    static char text[8192];
+    struct job j;
+    job_open(&j, 2, 32 * MIB);
+    for (uint32_t r = 0; r < 2; r++) {
+        define_at(&j, j.source[r], 1, 0x1000, r, 2);
+    }
+    call_all(&j, 2, 0);
+    define_at(&j, j.source[1], 2, 0x2000, 0, 1 << 24);
+    call(&j, 1, 2, 0, 64);
+    call_all(&j, 2, 0);
+    call_all(&j, 2, 0);
+    pass(&j, S_);
+    assert_int_equal(j.e->comm[0]->base, 1);
+    struct roll_record wait = {.seal = roll_seal(j.ticket[1]++, ROLL_STATE_RETURNED),
+                               .enter_ns = j.now,
+                               .stream = 1,
+                               .thread = 1,
+                               .step = ROLL_STEP_NONE,
+                               .op = ROLL_OP_STREAM_SYNC};
+    assert_int_equal(roll_engine_feed(j.e, j.source[1], &wait, 1), 0);
+    call_all(&j, 2, 0);
+    pass(&j, S_);
+    assert_int_equal(j.e->comm[0]->base, 4);
+    assert_int_equal(said(&j, text, sizeof(text)), 0);
+    roll_engine_destroy(&j.e);
+}
+
 /* A table of call sites is found by numbers of the rank's own: one too many costs words, and the rank is judged on. */
 static void test_a_table_for_words_sets_nobody_aside(void **state)
 {
@@ -317,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_honest_jobs_are_refused_nothing),
         cmocka_unit_test(test_windows_count_for_who_asks_for_them),
         cmocka_unit_test(test_pairs_count_for_who_asks_for_them),
+        cmocka_unit_test(test_calls_behind_one_without_a_place_are_not_ready),
         cmocka_unit_test(test_a_table_for_words_sets_nobody_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
