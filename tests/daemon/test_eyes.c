@@ -361,7 +361,7 @@ static void a_rank_that_stays_away_is_found(int i)
     const char *culprit = "";
     json_t *verdict = NULL, *found = NULL;
     for (int r = 0; r < 4; r++) {
-        char number_of[8];
+        char number_of[16];
         snprintf(number_of, sizeof(number_of), "%d", r);
         rank[r] = SPAWN("twin.err", "synth_rank", s->dir[r % 2], "twin", number_of, "4", "1000", TWIN, "1024",
                         r == 3 ? "wait" : "hang");
