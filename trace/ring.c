@@ -33,6 +33,7 @@ const char *roll_loss_name(unsigned loss)
         [ROLL_LOSS_SIGNAL] = "signal",       [ROLL_LOSS_WIRE] = "wire",
         [ROLL_LOSS_GRAPH] = "graph",         [ROLL_LOSS_MOE_KIND] = "moe_kind",
         [ROLL_LOSS_VERDICT] = "verdict",     [ROLL_LOSS_CORRUPT] = "corrupt",
+        [ROLL_LOSS_NO_ROOM] = "no_room",
     };
     return loss < ROLL_LOSS_LIMIT ? names[loss] : NULL;
 }

@@ -51,6 +51,7 @@ enum roll_loss {
     ROLL_LOSS_MOE_KIND = 9,     /* an MoE event of a kind that is not known here: not recorded */
     ROLL_LOSS_VERDICT = 10,     /* a verdict that was not kept, written or shown (counted by the root, in no ring) */
     ROLL_LOSS_CORRUPT = 11,     /* a record that cannot be one: roll_record_check (counted by the reader) */
+    ROLL_LOSS_NO_ROOM = 12, /* the judge had no room for what a rank asked for (counted by the reader, in no ring) */
     ROLL_LOSS_LIMIT = 16,
 };
 

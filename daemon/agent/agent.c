@@ -139,9 +139,11 @@ static void housekeep(struct roll_agent *a, uint64_t now, bool beat)
     if (beat) {
         roll_agent_controls_seen(&a->controls, now);
     }
+    roll_net_dial_again(&a->dial, a->socket, a->o->endpoint);
     if (!a->welcomed && now - a->hello_ns > HELLO_NS) {
         if (!a->said_unreachable) {
             a->said_unreachable = true;
+            a->lost_ns = now;
             roll_log(ROLL_LOG_WARNING,
                      "agent: %s cannot be reached; the ranks go on recording, and the agent goes on trying",
                      a->o->endpoint);
@@ -206,7 +208,11 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     a->soon = a->soon || items[1].revents || items[3].revents || items[4].revents; /* a look takes who has ended */
-    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent", NULL)) {
+    unsigned happened = items[2].revents ? roll_net_monitor_read(a->monitor, "agent", NULL, &a->dial) : 0;
+    if (happened & ROLL_NET_LOST) {
+        roll_agent_lost(a, now);
+    }
+    if (happened & ROLL_NET_CONNECTED) {
         roll_agent_hello(a, now);
     }
     if (waits || !listens || items[0].revents) {
@@ -383,8 +389,9 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     }
     a->socket_fd = roll_net_fd(a->socket);
     a->monitor_fd = roll_net_fd(a->monitor);
-    (void)roll_net_monitor_read(a->monitor, "agent", NULL); /* its descriptor tells of what follows a first look */
-    a->start_ns = a->live_ns = roll_mono_ns();
+    /* Its descriptor tells of what follows a first look. */
+    (void)roll_net_monitor_read(a->monitor, "agent", NULL, &a->dial);
+    a->start_ns = a->live_ns = a->old_ns = roll_mono_ns();
     a->digests = roll_agent_digests_new(roll_agent_send, a);
     a->unseen = roll_unseen_new(o->dir, a->host);
     roll_agent_late_init(&a->late, "/proc");

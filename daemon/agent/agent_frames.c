@@ -50,6 +50,16 @@ void roll_agent_hello(struct roll_agent *a, uint64_t now)
     json_decref(hello);
 }
 
+void roll_agent_lost(struct roll_agent *a, uint64_t now)
+{
+    if (a->welcomed && !a->said_unreachable) {
+        a->said_unreachable = true;
+        a->lost_ns = now;
+        roll_log(ROLL_LOG_WARNING, "agent: %s has gone away; the ranks go on recording, and the agent goes on trying",
+                 a->o->endpoint);
+    }
+}
+
 void roll_agent_heartbeat(struct roll_agent *a, uint64_t token)
 {
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token, .count = 0};
@@ -79,7 +89,10 @@ static void welcome(struct roll_agent *a, const struct roll_frame *frame, uint64
         return;
     }
     a->welcomed = true;
-    if (!a->said_connected || a->said_unreachable) {
+    if (a->said_unreachable) { /* as loud as what it answers, so that a log of warnings alone does not end with that */
+        roll_log(ROLL_LOG_WARNING, "agent: connected to %s, after %.1f s", a->o->endpoint,
+                 (double)(now - a->lost_ns) / 1e9);
+    } else if (!a->said_connected) {
         roll_log(ROLL_LOG_INFO, "agent: connected to %s", a->o->endpoint);
     }
     a->said_connected = true;

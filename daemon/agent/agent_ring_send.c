@@ -315,7 +315,8 @@ static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *ou
             ring->pending_used = before; /* the next turn begins at the same ticket */
             return err;
         }
-        ring->recheck = next > ring->recheck ? next : ring->recheck + 1;
+        next = next > ring->recheck ? next : ring->recheck + 1;
+        ring->recheck = next < ring->recheck_end ? next : ring->recheck_end; /* what lies behind is sent as ever */
     }
     return 0;
 }

@@ -33,6 +33,7 @@ void roll_sum_destroy(roll_sum_t **pointer)
     roll_shares_fini(&sum->shares);
     roll_digest_fini(&sum->hints);
     free(sum->waiting);
+    free(sum->of_child);
     free(sum);
     *pointer = NULL;
 }

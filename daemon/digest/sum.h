@@ -15,7 +15,8 @@ typedef struct roll_sum roll_sum_t;
 
 struct roll_sum_config {
     uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
-    uint32_t most;     /* communicators; 0 = 131,072 (about 520 MiB). More are refused: a child may be hostile */
+    uint32_t most;     /* communicators; 0 = 131,072 (about 520 MiB). More are refused: a child may be hostile,
+                       and has room for half of them; all children together have room for 16 times as many (350 MiB) */
     bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
 };
 
@@ -41,6 +42,7 @@ struct roll_sum_figures {
     uint64_t fronts, windows, hints; /* taken; check points are no windows */
     uint64_t done;                   /* windows that were judged here and were alike */
     uint64_t refused;                /* parts of digests that cannot be */
+    uint64_t no_room;                /* parts for which there was no room */
     uint64_t late;         /* windows that came when they had been forgotten, and were compared with nothing */
     uint32_t comms, cells; /* communicators; communicators of each child */
     uint64_t forgotten;    /* communicators that were */

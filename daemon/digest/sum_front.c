@@ -32,7 +32,7 @@ static int take_front(struct roll_sum *sum, uint32_t child, const struct roll_di
         sum->figures.refused++;
         return ROLL_E_ARG;
     }
-    struct roll_sum_level *c = roll_sum_level_of(sum, f->key);
+    struct roll_sum_level *c = roll_sum_level_of(sum, child, f->key);
     struct roll_sum_cell *cell = c ? roll_sum_cell_of(sum, c, child) : NULL;
     if (!cell) {
         return ROLL_E_NOMEM;

@@ -11,15 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint64_t key)
+#define CELLS_MOST    (1u << 21) /* communicators of all children together, 16 for each that a level may have: 350 MiB */
+#define CHILDREN_MOST (1u << 20)
+
+/* A child may tell of half of the communicators that a level may have: no child takes all of the room. */
+static bool has_room(struct roll_sum *sum, uint32_t child)
+{
+    uint32_t told = child < sum->children ? sum->of_child[child] : 0;
+    uint64_t cells = (uint64_t)sum->config.most * 16 < CELLS_MOST ? (uint64_t)sum->config.most * 16 : CELLS_MOST;
+    if (child >= CHILDREN_MOST || told >= (sum->config.most + 1) / 2 || sum->figures.cells >= cells) {
+        sum->figures.no_room++;
+        return false;
+    }
+    return true;
+}
+
+struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint32_t child, uint64_t key)
 {
     uint32_t at = roll_map_get(&sum->at, key);
     if (at != ROLL_MAP_NONE) {
         sum->level[at].told_ns = sum->now_ns;
         return &sum->level[at];
     }
+    if (!has_room(sum, child)) {
+        return NULL;
+    }
     if (sum->levels == sum->config.most) {
-        sum->figures.refused++;
+        sum->figures.no_room++;
         return NULL;
     }
     if (ROLL_GROW(sum->level, sum->room, sum->levels + 1) != 0 ||
@@ -60,11 +78,15 @@ struct roll_sum_cell *roll_sum_cell_of(struct roll_sum *sum, struct roll_sum_lev
     if (known) {
         return known;
     }
+    if (!has_room(sum, child) || ROLL_GROW_ZERO(sum->of_child, sum->children, child + 1u) != 0) {
+        return NULL;
+    }
     if (ROLL_GROW(c->cell, c->room, c->cells + 1) != 0 || roll_map_add(&sum->cell, hash, (uint32_t)c->cells) != 0) {
         return NULL;
     }
     c->cell[c->cells] = (struct roll_sum_cell){.child = child};
     sum->figures.cells++;
+    sum->of_child[child]++;
     return &c->cell[c->cells++];
 }
 
@@ -79,6 +101,7 @@ void roll_sum_level_drop(struct roll_sum *sum, size_t at)
     size_t last = --sum->levels;
     for (size_t i = 0; i < c->cells; i++) {
         roll_map_remove(&sum->cell, cell_key(c->key, c->cell[i].child), (uint32_t)i);
+        sum->of_child[c->cell[i].child]--;
     }
     sum->figures.cells -= (uint32_t)c->cells;
     sum->figures.comms--;

@@ -74,18 +74,21 @@ struct roll_sum {
     struct roll_digest hints;
     struct roll_sum_waiting *waiting; /* owned */
     size_t waitings, waiting_room;
+    uint32_t *of_child; /* by child: the communicators of which it tells; owned */
+    size_t children;
     uint64_t now_ns, forgot_ns;
     struct roll_sum_figures figures;
 };
 
 /* sum_level.c */
 
-/* The communicator with this key, which is made if it is new; NULL: no memory, or there are too many. */
-struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint64_t key);
+/* The communicator with this key, of which the child tells, made if it is new; NULL: no memory, or there are too many.
+ */
+struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint32_t child, uint64_t key);
 void roll_sum_level_drop(struct roll_sum *sum, size_t at);
 /* What the child has told of the communicator; NULL: nothing. */
 struct roll_sum_cell *roll_sum_cell_known(const struct roll_sum *sum, const struct roll_sum_level *c, uint32_t child);
-/* The same, made if there is nothing; NULL: no memory. */
+/* The same, made if there is nothing; NULL: no memory, or the child tells of too many. */
 struct roll_sum_cell *roll_sum_cell_of(struct roll_sum *sum, struct roll_sum_level *c, uint32_t child);
 /* The next cut passes it on. */
 void roll_sum_hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq);

@@ -47,7 +47,7 @@ static void begin_anew(struct roll_sum *sum, const struct roll_digest_front *f)
 /* How far the child says that its first member is, before its windows are taken. */
 static void note_ahead(struct roll_sum *sum, uint32_t child, const struct roll_digest_front *f)
 {
-    struct roll_sum_level *c = roll_sum_level_of(sum, f->key);
+    struct roll_sum_level *c = roll_sum_level_of(sum, child, f->key);
     struct roll_sum_cell *cell = c ? roll_sum_cell_of(sum, c, child) : NULL;
     if (cell) {
         cell->ahead = f->high;

@@ -7,6 +7,7 @@
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,7 @@ roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
     e->ask = &detectors_ask;
     roll_engine_set(e, config);
     e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
+    e->config.memory = e->room = config->memory ? config->memory : BUDGET_DEFAULT;
     if (detectors_open(e) != 0) {
         roll_engine_destroy(&e);
     }
@@ -173,9 +175,31 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
         return rc;
     }
     e->source[e->sources] = s;
+    e->world_told = info->world_size > (int64_t)e->world_told ? (uint32_t)info->world_size : e->world_told;
     e->live++;
     *source = e->sources++;
     return 0;
+}
+
+bool roll_engine_refused(const roll_engine_t *e, uint32_t source, uint64_t *count)
+{
+    *count = source < e->sources ? e->source[source]->refusals : 0;
+    return source < e->sources;
+}
+
+uint64_t roll_engine_refusals(const roll_engine_t *e)
+{
+    return e->refusals;
+}
+
+uint64_t roll_engine_shared(const roll_engine_t *e)
+{
+    return e->shared;
+}
+
+void roll_engine_room(roll_engine_t *e, uint64_t memory)
+{
+    e->config.memory = memory;
 }
 
 int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns)
@@ -211,6 +235,7 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
     }
     struct comm *contradicts;
     int rc = comm_define(e, source, def->id, &def->comm.info, def->comm.label, &contradicts);
+    room_tell(e);
     return contradicts ? claim_add(e, contradicts, source, &def->comm.info) : rc;
 }
 
@@ -270,12 +295,13 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
         return ROLL_E_ARG;
     }
     struct source *s = e->source[source];
-    if (s->aside != (!sight->heard && sight->aside)) {
+    bool heard = sight->heard && !s->no_room; /* whom there was no room for stays aside */
+    if (!s->no_room && s->aside != (!sight->heard && sight->aside)) {
         s->aside = !s->aside;
         e->sight_changed = true;
     }
-    if (s->unheard == sight->heard) { /* what the rank did meanwhile comes now or later: its silence begins anew */
-        s->unheard = !sight->heard;
+    if (s->unheard == heard) { /* what the rank did meanwhile comes now or later: its silence begins anew */
+        s->unheard = !heard;
         e->silences += s->unheard;
         source_news(e, s);
         s->init_calm = e->calm;

@@ -31,6 +31,7 @@ struct roll_engine_config {
     uint64_t stall_ns;       /* after this time an incomplete operation is looked into; 0 = 500 ms */
     uint64_t suspect_ns;     /* after this time without news a rank may be suspected; 0 = 5 s */
     uint32_t window;         /* operations kept per communicator; 0 = 4096 */
+    uint64_t memory;         /* bytes that its sources share for what they ask for beyond what they send; 0 = 512 MiB */
     enum roll_policy policy; /* ADVISE and AUTO add the command of the remedy to a text */
 };
 
@@ -137,7 +138,7 @@ int roll_engine_snapshot(roll_engine_t *e, uint32_t source, bool there);
  */
 int roll_engine_place(roll_engine_t *e, uint32_t source, uint16_t comm, uint32_t next, bool sure);
 /* The same of one direction between two members: the source's next send to `peer` (op SEND), or its next receive from
- * it (op RECV), has number `next`; those before are of no interest. Errors: ARG, NOMEM. */
+ * it (op RECV), has number `next`; those before are of no interest. Errors: ARG, NOMEM; LIMIT: refused, as below. */
 int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm, enum roll_op op, uint32_t peer,
                                uint32_t next);
 /* The same where how many of its messages are no captured ones, `made`, is known as well: then messages of the two
@@ -226,6 +227,19 @@ int roll_engine_finish(roll_engine_t *e);
 
 /* The next verdict, or NULL. Borrowed until the next call of any engine function. */
 const struct roll_verdict *roll_engine_next(roll_engine_t *e);
+
+/*
+ * A source may ask for more than it sends: members, windows, tables. What there was no room for (config.memory, of
+ * which a source gets half) is refused and counted, the source is set aside, and a note says so once: it is never a
+ * culprit, and nothing is proven from there on. How often that happened to one source; false: there is no such source.
+ */
+bool roll_engine_refused(const roll_engine_t *e, uint32_t source, uint64_t *count);
+/* The same of all sources. */
+uint64_t roll_engine_refusals(const roll_engine_t *e);
+/* Bytes that the sources have beyond their own. */
+uint64_t roll_engine_shared(const roll_engine_t *e);
+/* Sets config.memory anew: what is there stays. */
+void roll_engine_room(roll_engine_t *e, uint64_t memory);
 
 struct roll_engine_summary {
     uint64_t calls; /* NCCL calls recorded, MOE and SYNC records not counted */

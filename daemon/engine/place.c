@@ -6,6 +6,7 @@
  * rejected: nobody knows what those calls were, and they would be compared.
  */
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/model/budget.h"
 
 int roll_engine_snapshot(roll_engine_t *e, uint32_t source, bool there)
 {
@@ -40,7 +41,13 @@ int roll_engine_place_messages(roll_engine_t *e, uint32_t source, uint16_t comm,
     }
     uint32_t me = (uint32_t)m->rank;
     bool sends = op == ROLL_OP_SEND;
-    struct pair *p = sends ? pair_get(m->comm, me, peer) : pair_get(m->comm, peer, me);
+    uint32_t src = sends ? me : peer, dst = sends ? peer : me;
+    if (!p2p_pair(m->comm, src, dst) && !budget_take(e, e->source[source], PAIR_BYTES)) {
+        budget_refuse(e, e->source[source]);
+        room_tell(e);
+        return ROLL_E_LIMIT;
+    }
+    struct pair *p = pair_get(m->comm, src, dst);
     if (!p) {
         return ROLL_E_NOMEM;
     }
@@ -58,7 +65,8 @@ int roll_engine_place_made(roll_engine_t *e, uint32_t source, uint16_t comm, enu
             source_touch(e->source[source], m);
         }
         bool sends = op == ROLL_OP_SEND;
-        p2p_place(sends ? p2p_pair(m->comm, (uint32_t)m->rank, peer) : p2p_pair(m->comm, peer, (uint32_t)m->rank),
+        p2p_place(e, e->source[source],
+                  sends ? p2p_pair(m->comm, (uint32_t)m->rank, peer) : p2p_pair(m->comm, peer, (uint32_t)m->rank),
                   sends ? 0 : 1, made);
     }
     return err;

@@ -8,6 +8,7 @@
 #include "daemon/engine/ahead.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/moe.h"
+#include "daemon/engine/model/budget.h"
 
 static void ask_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                        bool first)
@@ -104,7 +105,12 @@ static int meet_collective(struct roll_engine *e, struct member *m, struct entry
     if (seq < c->base) {
         return 0;
     }
-    int rc = seq < c->high ? 0 : room_for_collective(e, c, seq);
+    int rc = seq < c->high ? 0 : room_for_collective(e, m, seq);
+    if (rc == ROLL_E_LIMIT) { /* it was made, and is compared with nothing */
+        comm_came_in(m, seq + 1);
+        m->unsure = true;
+        m->lowered_lost = true;
+    }
     if (rc != 0) {
         return rc;
     }
@@ -138,7 +144,7 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
         return 0; /* a captured message has its number, and moves its bytes when its graph is launched */
     }
     if (!pair_fits(p, index)) { /* asked before the call, which for each message cost a tenth of its time */
-        rc = room_for_message(e, p, index);
+        rc = room_for_message(e, m, p, index);
         if (rc != 0 || p->unsure) {
             return rc;
         }
@@ -263,12 +269,22 @@ static inline void note_traffic(struct comm *c, const struct roll_record *rec)
     }
 }
 
-/* Takes a collective that is new. 0, NOMEM. */
+/* A call of a rank that was set aside has no place: what stands behind it may have to wait for it. */
+static void not_matched(struct source *s, const struct roll_record *rec, uint64_t ticket)
+{
+    bool enqueued = rec->count != 0 && !call_failed(rec) && (rec->flags & ROLL_FLAG_CAPTURED) == 0;
+    if (s->no_room && enqueued) {
+        budget_fog(s, rec, ticket);
+    }
+}
+
+/* Takes a collective that is new. 0, NOMEM; LIMIT: there is no room for it. */
 static int take_collective(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     const struct roll_record *rec = &entry->rec;
     struct member *m = source_member(s, rec->comm);
     if (!m) {
+        not_matched(s, rec, ticket);
         return 0;
     }
     m->comm->coll++;
@@ -288,6 +304,9 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
     if (captured) {
         graph_note_call(s, rec, ticket);
     }
+    if (rc == ROLL_E_LIMIT) {
+        not_matched(s, rec, ticket);
+    }
     if (rc != 0 || rec->count == 0) {
         return rc;
     }
@@ -299,7 +318,7 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
     return source_queue_push(e, s, entry, ticket);
 }
 
-/* Takes a message that is new. 0, NOMEM. */
+/* Takes a message that is new. 0, NOMEM; LIMIT: there is no room for it. */
 static int take_message(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     const struct roll_record *rec = &entry->rec;
@@ -311,11 +330,16 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
             rehearsed_call(e, s, m, rec, ticket);
         }
         int rc = meet_message(e, m, entry, ticket);
+        if (rc == ROLL_E_LIMIT) {
+            not_matched(s, rec, ticket);
+        }
         return rc == 0 && entry->pair ? source_queue_push(e, s, entry, ticket) : rc;
     }
     if (m) {
         p2p_repeat(e, m, rec);
         refused_fresh(e, m, entry);
+    } else {
+        not_matched(s, rec, ticket);
     }
     return 0;
 }
@@ -344,7 +368,7 @@ static void unknown_call(struct roll_engine *e, struct source *s, const struct r
     s->touched_all = all;
 }
 
-/* A record whose ticket is new. 0, NOMEM. */
+/* A record whose ticket is new. 0, NOMEM; LIMIT: there is no room for it, which has been counted. */
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
@@ -557,8 +581,9 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
             source_touch(s, m);
         }
         int one = fresh_record(e, source, &recs[i], ticket);
-        rc = rc ? rc : one;
+        rc = rc || one == ROLL_E_LIMIT ? rc : one; /* a refusal is counted, and told below */
     }
+    room_tell(e);
     e->dirty = true;
     return rc;
 }

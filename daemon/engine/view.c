@@ -79,7 +79,7 @@ static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struc
                                      .last_comm_key = s->last_key,
                                      .state = view_state(s, &s->last),
                                      .in_call = view_inside(s) != 0,
-                                     .heard = !s->unheard,
+                                     .heard = !s->unheard || s->no_room,
                                      .waits_for = pending(s, most),
                                      .step = s->step,
                                      .first_step = s->first_step};

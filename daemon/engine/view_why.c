@@ -34,6 +34,10 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
         words_add(w, ")");
     } else if (s->proc == ROLL_PROC_STOPPED) {
         words_add(w, who->many ? ": their processes are stopped" : "'s process is stopped");
+    } else if (s->no_room) {
+        words_add(w, who->many
+                         ? " are set aside: they asked for more room than there is, so what they do is known in part"
+                         : " is set aside: it asked for more room than there is, so what it does is known in part");
     } else if (s->unheard) {
         words_add(w,
                   who->many ? " are not heard: the agent on host %s is silent"
@@ -163,8 +167,9 @@ static uint64_t state_key(const struct source *s)
 {
     uint64_t inside = view_inside(s);
     const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
-    return say_key(s->proc, s->proc == ROLL_PROC_RUNNING ? s->unheard : (uint64_t)(uint32_t)s->exit_status,
-                   entry ? call_key(s, &entry->rec) : 0, 1);
+    return say_key(
+        s->proc, s->proc == ROLL_PROC_RUNNING ? (uint64_t)s->unheard + s->no_room : (uint64_t)(uint32_t)s->exit_status,
+        entry ? call_key(s, &entry->rec) : 0, 1);
 }
 
 #define KINDS_SHOWN 3u /* of the ranks that are waited for, so many groups that stand alike are told */
@@ -199,19 +204,37 @@ static void why_missing(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
-/* In which call these ranks wait, and for whom. */
+/* Whether this is the call that was told as their last one. Messages of ranks that stand alike are each rank's own. */
+static bool is_last(const struct subject *who, const struct roll_record *rec)
+{
+    const struct roll_record *last = &who->s->last;
+    bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    return last->op == rec->op && last->comm == rec->comm && last->seq == rec->seq && !(message && who->many);
+}
+
+/* In which call these ranks wait, and for whom. A rank that is in no call of its own has issued this one to its stream,
+ * where it waits; the host is elsewhere. */
 static void why_wait(struct words *w, struct roll_engine *e, const struct subject *who, const struct entry *entry,
                      const struct roll_rankset *missing, uint32_t unknown)
 {
     const struct source *s = who->s;
-    const char *tense = source_alive(s) ? (who->many ? "wait" : "waits") : "waited";
-    words_add(w, who->many ? " They %s in " : " It %s in ", tense);
+    if (!source_alive(s)) {
+        words_add(w, who->many ? " They waited in " : " It waited in ");
+    } else if (source_group_open(s, &entry->rec)) {
+        words_add(w, who->many ? " They will wait in " : " It will wait in ");
+    } else if (view_inside(s) != 0) {
+        words_add(w, who->many ? " They wait in " : " It waits in ");
+    } else {
+        words_add(w, who->many ? " Their streams wait in " : " Its stream waits in ");
+    }
     if (who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
         words_add(w, "messages, each for its own peers; rank %u in ", s->world);
     }
-    words_call(w, &entry->rec);
-    words_add(w, ", #%u on ", entry->rec.seq);
-    words_comm(w, source_member(s, entry->rec.comm)->comm);
+    if (is_last(who, &entry->rec)) {
+        words_add(w, "that call");
+    } else {
+        words_call_at(w, s, &entry->rec);
+    }
     if (roll_rankset_count(missing) > 0) {
         words_add(w, ", for ");
         words_ranks(w, missing);
@@ -220,8 +243,8 @@ static void why_wait(struct words *w, struct roll_engine *e, const struct subjec
     } else if (unknown > 0) {
         words_add(w, ", for %u members that have never been seen", unknown);
     } else {
-        words_add(w, "; every member has made this call, but some of them have earlier ones on the same stream to "
-                     "finish first");
+        words_add(w, "; every member has issued it, but the streams of some of them have not come to it, because an "
+                     "earlier call is not done");
     }
     words_add(w, ".");
 }
@@ -296,8 +319,8 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct subje
     }
     const struct comm *trouble = any ? NULL : trouble_of(s);
     if (trouble) {
-        words_add(w, " Every peer has come to the calls that %s issued; why it goes no further on ",
-                  who->many ? "they have" : "it has");
+        words_add(w, " To each call that %s issued every peer has made one with the same number; why %s no further on ",
+                  who->many ? "they have" : "it has", who->many ? "they go" : "it goes");
         words_comm(w, trouble);
         uint64_t number = finding_on(e, trouble);
         if (number != 0) {
@@ -404,6 +427,9 @@ int roll_engine_why_told(roll_engine_t *e, const struct roll_rankset *ranks, cha
         }
         words_call(&w, last);
         view_words_state(&w, e, who.s, last);
+        if (!messages) {
+            words_number(&w, who.s, last);
+        }
         words_add(&w, ".");
     }
     why_comms(&w, &who);

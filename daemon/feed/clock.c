@@ -22,6 +22,7 @@
 #define QUIET_NS      (1000 * ROLL_MS)
 #define STILL_NS      (10000 * ROLL_MS) /* a finding that the engine says soon after a call is said by then */
 #define OVER_NS       (10000 * ROLL_MS)
+#define REST_NS       (600000 * ROLL_MS) /* no tick when no rank lives and there was no input for this long */
 
 #define TICK_RECORDS_NS (100 * ROLL_MS) /* recorded time between two ticks: about as often as at a live root */
 
@@ -90,6 +91,8 @@ uint64_t roll_feed_clock_wait_ns(const struct roll_feed_clock *clock, uint64_t m
     }
     if (clock->dirty) {
         every = TICK_SOON_NS;
+    } else if (quiet > REST_NS && !live) {
+        return UINT64_MAX; /* everything is judged: a trace of a job that is over does not grow for ever */
     } else if (quiet > OVER_NS && !live) {
         every = TICK_OVER_NS;
     } else if (quiet > STILL_NS) {

@@ -70,7 +70,8 @@ void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool
 bool roll_feed_clock_is_due(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live);
 /*
  * How long it is, in ns, until it will be time for a tick if no input comes; 0: it is time now. UINT64_MAX: the clock
- * stands still, so nothing but roll_feed_clock_see can make it time.
+ * stands still, so nothing but roll_feed_clock_see can make it time, or the run has been over for so long that nothing
+ * but input can.
  */
 uint64_t roll_feed_clock_wait_ns(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live);
 /*

@@ -1,11 +1,12 @@
 /*
- * metrics.h: the Prometheus endpoint of rollcalld: GET /metrics and GET /healthz.
+ * metrics.h: the HTTP server of rollcalld: GET /metrics (Prometheus), GET /healthz, and the page (page.h).
  *
  * The daemon fills a plain snapshot at each scrape; this part has the names (docs/METRICS.md), types and formats.
  */
 #ifndef ROLL_DAEMON_HTTP_METRICS_H
 #define ROLL_DAEMON_HTTP_METRICS_H
 
+#include "daemon/http/page.h"
 #include "trace/frame.h"
 #include "trace/ring.h"
 #include "trace/verdict.h"
@@ -56,10 +57,10 @@ typedef struct roll_metrics roll_metrics_t;
 
 /*
  * Listens on `listen` ("127.0.0.1:9400", "[::1]:0", ":9400" or "9400" = loopback; port 0 = any) and serves from a
- * thread of its own. Only loopback addresses are accepted: DENIED for others. Borrows listen; fill and arg must live
- * until roll_metrics_destroy returns. 0, ARG, DENIED, BUSY (port in use), NOMEM, IO.
+ * thread of its own. Only loopback addresses are accepted: DENIED for others. Borrows listen; fill, arg and the page
+ * (NULL: none is shown) must live until roll_metrics_destroy returns. 0, ARG, DENIED, BUSY (port in use), NOMEM, IO.
  */
-int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_metrics_t **out);
+int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_page_t *page, roll_metrics_t **out);
 /* Stops listening and waits for the thread. */
 void roll_metrics_destroy(roll_metrics_t **metrics);
 /* The port on which the endpoint listens. */

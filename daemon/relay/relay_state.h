@@ -80,12 +80,15 @@ struct roll_relay {
     void *below[ROLL_RELAY_SOCKETS], *below_monitor[ROLL_RELAY_SOCKETS];
     struct roll_guard guard[ROLL_RELAY_SOCKETS]; /* of `below` */
     void *above, *above_monitor;
+    struct roll_net_dial dial; /* of `above` */
     char endpoint[ROLL_RELAY_LISTEN_MAX][256];
+    uint64_t socket_file[ROLL_RELAY_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     char host[ROLL_NAME_BYTES];
     struct roll_net_batch batch; /* frames for above that the socket does not have yet */
     uint64_t seq;                /* number of the newest frame above */
     bool welcomed, said_connected, said_unreachable;
-    char policy[16]; /* "": none was told */
+    uint64_t lost_ns; /* when it was said that nobody above answers */
+    char policy[16];  /* "": none was told */
     uint64_t hello_seq, hello_ns, heartbeat_ns, tell_ns;
     uint64_t begun_ns;               /* when this conversation began */
     uint64_t turn_ns;                /* when the loop last came round */
@@ -165,6 +168,7 @@ void roll_relay_runs_fini(struct roll_relay *r);
 
 /* relay_above.c: the conversation with the level above */
 void roll_relay_hello(struct roll_relay *r, uint64_t now);
+void roll_relay_lost(struct roll_relay *r, uint64_t now); /* the connection above is gone; told once until it is back */
 /* Takes what has come from above. */
 void roll_relay_hear_above(struct roll_relay *r, uint64_t now);
 /* What is due: HELLO, HEARTBEAT, digests. */

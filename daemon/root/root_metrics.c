@@ -29,12 +29,14 @@ int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size)
         return 0;
     }
     roll_root_metrics_refresh(root, roll_mono_ns());
-    int err = roll_metrics_new(root->o.http, fill, root, &root->metrics);
+    int err = roll_root_page_open(root);
+    err = err ? err : roll_metrics_new(root->o.http, fill, root, root->page, &root->metrics);
     if (err) {
         snprintf(why, why_size, "--http %s: %s%s", root->o.http, roll_strerror(err),
                  err == ROLL_E_DENIED ? ": only loopback addresses are served" : "");
     } else {
-        roll_log(ROLL_LOG_INFO, "root: metrics on port %u", roll_metrics_port(root->metrics));
+        roll_log(ROLL_LOG_INFO, "root: metrics on port %u%s", roll_metrics_port(root->metrics),
+                 root->page ? ", and the page: rollcall page" : "");
     }
     return err;
 }
@@ -57,10 +59,11 @@ static void add_counters(struct roll_metrics_snapshot *s, const struct roll_run 
     s->calls += run->digested ? roll_run_calls(run) : summary.calls;
     s->records += summary.records;
     s->lost[ROLL_LOSS_VERDICT] += roll_run_verdicts_lost(run);
+    s->lost[ROLL_LOSS_NO_ROOM] += roll_run_no_room(run);
     struct roll_feed_stream stream;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
         for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
-            s->lost[k] += stream.losses[k];
+            s->lost[k] += k == ROLL_LOSS_NO_ROOM ? 0 : stream.losses[k];
         }
     }
 }

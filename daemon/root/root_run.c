@@ -140,19 +140,23 @@ void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once)
 
 /* life */
 
+void roll_run_forget(roll_root_t *root, size_t i)
+{
+    roll_streams_forget(root, root->runs[i]);
+    roll_root_metrics_forget(root, root->runs[i]);
+    roll_run_destroy(&root->runs[i]);
+    memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
+    root->runs_used--;
+}
+
 static void forget_oldest(roll_root_t *root)
 {
-    for (size_t i = 0; i < root->runs_used; i++) {
-        struct roll_run *run = root->runs[i];
-        if (roll_run_live(run)) {
-            continue;
-        }
-        roll_streams_forget(root, run);
-        roll_root_metrics_forget(root, run);
-        roll_run_destroy(&root->runs[i]);
-        memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
-        root->runs_used--;
-        return;
+    size_t i = 0;
+    while (i < root->runs_used && roll_run_live(root->runs[i])) {
+        i++;
+    }
+    if (i < root->runs_used) {
+        roll_run_forget(root, i);
     }
 }
 
@@ -412,4 +416,5 @@ void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bo
     }
     root->engine_ns += roll_mono_ns() - begin;
     roll_run_verdicts(root, run);
+    roll_room_look(run);
 }

@@ -16,6 +16,7 @@
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "daemon/wire/guard.h"
+#include "daemon/wire/page_words.h"
 #include "daemon/wire/role.h"
 #include "trace/control.h"
 
@@ -67,6 +68,8 @@ struct roll_run {
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
+    uint64_t no_room;       /* what engines of cases that are over had no room for; see roll_run_no_room */
+    bool no_room_told;      /* the log says that there was no room */
     uint64_t verdicts_lost; /* by the root; roll_run_verdicts_lost adds those that the feed lost */
     uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };
@@ -156,7 +159,9 @@ struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
     struct roll_guard guard[ROLL_ROOT_SOCKETS];
+    struct roll_guard_watch watch;
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
+    uint64_t socket_file[ROLL_ROOT_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     int json_fd;
     uint64_t token, next_run;
     enum roll_policy policy; /* policy of new runs */
@@ -178,10 +183,14 @@ struct roll_root {
     struct roll_drain *drains;
     size_t drains_used, drains_room;
     roll_metrics_t *metrics;
+    struct roll_page_words page_words;
+    roll_page_t *page;               /* NULL = none */
+    uint64_t page_ns, page_every_ns; /* when its listeners were told last, and how often they are */
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
     uint64_t snapshot_ns, snapshot_every_ns, batches, bytes, engine_ns;
+    uint64_t shared_ns; /* when room was shared out last: root_room.c */
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
@@ -269,6 +278,14 @@ void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
+void roll_run_forget(roll_root_t *root,
+                     size_t i); /* the run at this place in root->runs: nobody looks at it any more */
+/* root_room.c */
+/* Shares out among the runs what their ranks may ask for; runs that have ended are forgotten where that needs it. */
+void roll_room_share(roll_root_t *root);
+/* How often there was no room for what a rank or an agent of the run asked for; and says so in the log, once. */
+uint64_t roll_run_no_room(const struct roll_run *run);
+void roll_room_look(struct roll_run *run);
 /* root_loss.c */
 /* Counts a verdict that could not be kept, written or shown; the first of a run is logged. what: "is not ..." */
 void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what);
@@ -348,6 +365,9 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
+/* What a query is answered, but for those that are answered later; of one that this role does not allow, an error.
+ * Borrows the query; returns owned; NULL: there is no memory. */
+json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const json_t *query);
 void roll_push_verdicts(roll_root_t *root);
 void roll_subscriber_fini(struct roll_subscriber *subscriber);
 void roll_serve_drains(roll_root_t *root, uint64_t now);
@@ -430,6 +450,18 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
                         const struct roll_verdict *verdict);               /* a verdict was said */
 void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
 void roll_facts_destroy(roll_root_t *root);
+
+/* root_page.c */
+int roll_root_page_open(roll_root_t *root);     /* 0; NOMEM. Without a cookie there is no page, and a line says so. */
+int roll_root_page_fd(const roll_root_t *root); /* becomes readable when the page has a question; -1: there is none */
+void roll_root_page_answer(roll_root_t *root);
+void roll_root_page_tell(roll_root_t *root, uint64_t now);
+json_t *roll_page_query(const roll_root_t *root); /* where the page is; returned owned */
+
+/* root_page_view.c: all returned owned */
+void roll_page_field(const struct roll_run *run, json_t **places, json_t **field);
+json_t *roll_page_findings(const struct roll_run *run);
+json_t *roll_page_waits(roll_root_t *root, struct roll_run *run);
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);

@@ -36,6 +36,7 @@ json_t *roll_summary_json(struct roll_run *run)
 {
     struct roll_engine_summary s;
     uint64_t sum[ROLL_LOSS_LIMIT], lost = roll_feed_losses(run->feed, sum);
+    sum[ROLL_LOSS_NO_ROOM] = roll_run_no_room(run);
     roll_engine_summary(roll_feed_engine(roll_run_judge(run)), &s);
     s.lost = lost > s.lost ? lost : s.lost; /* of what was asked for as well */
     s.incomplete = roll_digested_sees_part(run) ? 0 : s.incomplete;
@@ -235,6 +236,7 @@ static json_t *losses_json(const struct roll_run *run)
     uint64_t sum[ROLL_LOSS_LIMIT];
     (void)roll_feed_losses(run->feed, sum);
     sum[ROLL_LOSS_VERDICT] = roll_run_verdicts_lost(run);
+    sum[ROLL_LOSS_NO_ROOM] = roll_run_no_room(run);
     json_t *losses = json_object();
     for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
         json_object_set_new(losses, roll_loss_name(k), json_integer((json_int_t)sum[k]));
@@ -334,6 +336,33 @@ static void add_digests(const roll_root_t *root, const struct roll_run *run, jso
     }
 }
 
+/* Ranks of the job of which no ring has come: they have not begun, or the agent of their node does not reach this root,
+ * which nobody else would say. Null: there is none, or nobody knows how many ranks there are. */
+static json_t *unseen_json(const struct roll_run *run)
+{
+    struct roll_rankset here = {0}, unseen = {0};
+    struct roll_view_source v;
+    char text[256] = "";
+    int32_t world = 0;
+    int err = 0;
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
+        err = err || v.info.world_rank < 0 ? err : roll_rankset_add(&here, (uint32_t)v.info.world_rank);
+        world = v.info.world_size > world ? v.info.world_size : world;
+    }
+    uint32_t next = 0, all = (uint32_t)world;
+    for (size_t i = 0; i <= here.used && !err && next < all; i++) {
+        uint32_t end = i < here.used && here.range[i].first < all ? here.range[i].first : all;
+        err = end > next ? roll_rankset_add_range(&unseen, next, end - 1) : 0;
+        next = i < here.used ? here.range[i].last + 1 : all;
+    }
+    size_t n = err ? 0 : roll_rankset_count(&unseen);
+    (void)roll_rankset_format(&unseen, text, sizeof(text));
+    roll_rankset_fini(&here);
+    roll_rankset_fini(&unseen);
+    return n == 0 ? json_null()
+                  : json_pack("{s:I,s:i,s:s}", "count", (json_int_t)n, "of", (int)world, "ranks_text", text);
+}
+
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
 {
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
@@ -351,6 +380,7 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
                                losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status) {
         json_object_set_new(status, "states", states_json(run));
+        json_object_set_new(status, "unseen", unseen_json(run));
     }
     if (status) {
         uint64_t now = roll_mono_ns();

@@ -537,7 +537,7 @@ static void lose(struct feeder *f)
 static int begin(struct feeder *f)
 {
     const struct program *p = f->p;
-    struct roll_engine_config config = {0};
+    struct roll_engine_config config = {.memory = f->options.room};
     uint32_t per_node = 1 + rng_below(&f->rng, 8);
     if (f->options.levels != 0) {
         f->nodes = nodes_new(&(struct nodes_how){.ranks = p->ranks,
@@ -547,7 +547,8 @@ static int begin(struct feeder *f)
                                                  .period_ns = 100 * MS_,
                                                  .seed = f->rng.state,
                                                  .faults = f->options.faults,
-                                                 .scoped = f->options.scoped});
+                                                 .scoped = f->options.scoped,
+                                                 .room = f->options.room});
     } else {
         f->e = roll_engine_new(&config);
     }

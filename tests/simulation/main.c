@@ -31,6 +31,7 @@ static const char help[] =
     "  --history N      so many records of each rank are fed then for the sake of what came before; 512\n"
     "  --faults         digests are lost, and agents, relays and the root are started anew\n"
     "  --scoped         records of those ranks only that the hints concern, as of a job of many ranks\n"
+    "  --room BYTES     the engine has so little room for what the ranks define that it sets some aside\n"
     "\n"
     "what is said of them:\n"
     "  --failures N     at most N failures as they come; 20 when not given\n"
@@ -80,11 +81,12 @@ int main(int argc, char **argv)
         {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},   {"limits", 1, NULL, 'l'},
         {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'},
         {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},  {"faults", 0, NULL, 'F'},  {"scoped", 0, NULL, 'S'},
-        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {NULL, 0, NULL, 0}};
+        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {"room", 1, NULL, 'R'},
+        {NULL, 0, NULL, 0}};
     uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (strchr("oftagkpdy", c) && (!number(optarg, &n) || (n > UINT32_MAX && strchr("ofta", c)))) {
+        if (strchr("oftagkpdyR", c) && (!number(optarg, &n) || (n > UINT32_MAX && strchr("ofta", c)))) {
             return refuse("number", optarg);
         }
         switch (c) {
@@ -127,6 +129,9 @@ int main(int argc, char **argv)
             break;
         case 'S':
             run_scoped = true;
+            break;
+        case 'R':
+            run_room = n;
             break;
         case 'y':
             run_history = (uint32_t)n;

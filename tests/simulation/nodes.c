@@ -331,7 +331,7 @@ static bool lacks(struct nodes *n)
 /* Everybody's newest records go to an engine, and from here on all that comes. */
 static void open_engine(struct nodes *n, uint64_t now)
 {
-    struct roll_engine_config config = {0};
+    struct roll_engine_config config = {.memory = n->how.room};
     roll_engine_destroy(&n->e);
     n->opened++;
     n->wider = n->said = false;

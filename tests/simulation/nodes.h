@@ -17,6 +17,7 @@ struct nodes_how {
     uint64_t period_ns; /* between two digests of a node */
     uint64_t seed;      /* when in its period each node tells */
     bool faults;        /* digests are lost, and agents, relays and the root are started anew */
+    uint64_t room;      /* roll_engine_config.memory; 0: as in a root */
     bool scoped;        /* as of a job of many ranks: the engine sees the records of those that are concerned */
 };
 

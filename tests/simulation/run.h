@@ -20,6 +20,7 @@ struct options {
 /* Digests before the engine (nodes.h); levels 0: none. */
 extern uint32_t run_levels, run_history;
 extern bool run_faults, run_scoped;
+extern uint64_t run_room;
 extern struct program run_base, run_sick;
 extern struct story run_story;
 

@@ -602,6 +602,21 @@ const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, siz
     return out;
 }
 
+const char *roll_top_unseen(const json_t *status, char *out, size_t size)
+{
+    const json_t *unseen = json_object_get(status, "unseen");
+    int64_t n = roll_json_int(unseen, "count", 0);
+    out[0] = '\0';
+    if (n > 0) {
+        snprintf(out, size,
+                 "no record of rank%s %.100s (%" PRId64 " of %" PRId64
+                 "): not begun, or the agent there does not reach "
+                 "this root (`rollcall doctor` on that node)",
+                 n == 1 ? "" : "s", roll_json_text(unseen, "ranks_text", "?"), n, roll_json_int(unseen, "of", 0));
+    }
+    return out;
+}
+
 int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns, bool fold, size_t width, FILE *out)
 {
     char first[256], second[256], stale[256];
@@ -611,6 +626,10 @@ int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns
     roll_text_fit(second, sizeof(second), width);
     fprintf(out, "%s\n%s\n", first, second);
     if (roll_top_stale(status, now_ns, stale, sizeof(stale))[0] != '\0') {
+        fprintf(out, "%s\n", stale);
+    }
+    if (roll_top_unseen(status, stale, sizeof(stale))[0] != '\0') {
+        roll_text_fit(stale, sizeof(stale), width);
         fprintf(out, "%s\n", stale);
     }
     int err = roll_top_ranks(status, now_ns, fold, &table[ROLL_TOP_RANKS]);

@@ -123,7 +123,7 @@ static bool is_over(const struct absent *a)
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
                        const struct member *m, struct absent *a)
 {
-    if (o->unheard && source_alive(o) && !(m && (m->gone || m->ended != 0))) {
+    if (source_is_dark(o) && !(m && (m->gone || m->ended != 0))) {
         a->unsure = true; /* it may have joined since */
         return;
     }
@@ -192,7 +192,7 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
     /* Of a member that nobody knows it is not known either whether it is one of those that are not heard. */
     for (uint32_t i = 0; a->unseen > 0 && !a->unsure && i < e->sources; i++) {
         const struct source *o = e->source[i];
-        a->unsure = o->unheard && source_alive(o) && !roll_rankset_has(&a->inside, o->world);
+        a->unsure = source_is_dark(o) && !roll_rankset_has(&a->inside, o->world);
     }
     a->unseen = a->unsure ? 0 : a->unseen;
 }
@@ -404,8 +404,9 @@ static bool is_first_look(struct roll_engine *e, const struct source *s, const s
 /* Something else says why the absent ranks do not come, or may still say it. */
 static bool has_other_reason(const struct roll_engine *e, const struct source *s, const struct absent *a)
 {
-    /* The wait graph has so long to find a reason; after that, absence is told as the reason. */
-    bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2;
+    /* The wait graph has so long to find a reason; after that, absence is told as the reason. Where
+     * a rank was set aside, the reason may be that rank, which the wait graph does not tell. */
+    bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2 || e->no_rooms > 0;
     bool open = !is_over(a) && ((soon && waits_elsewhere(e, &a->ranks)) || is_told(e, s, a) || are_more(e, a));
     return open || is_dead(e, a) || is_end_named(e, a);
 }

@@ -305,7 +305,7 @@ static void straggler_tick(struct roll_engine *e)
 {
     struct straggler_engine *own = straggler_of_engine(e);
     /* Where CPUs are short, or an agent is silent, who arrives last may be only a matter of that. */
-    if (e->finishing || e->comms == 0 || e->starved >= STARVED || e->unheard > 0 ||
+    if (e->finishing || e->comms == 0 || e->starved >= STARVED || e->unheard > 0 || e->no_rooms > 0 ||
         e->clock - own->run_ns < e->config.stall_ns / 5) {
         return;
     }

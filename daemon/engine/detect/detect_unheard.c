@@ -27,10 +27,44 @@ static void add_unheard(const struct roll_engine *e, const struct source *first,
     roll_rankset_fini(&ranks);
 }
 
+/* Ranks wait for one that was set aside for want of room: a note says so once. */
+static bool no_room_block(struct roll_engine *e, const struct block *b)
+{
+    const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    if (!waits || !b->comm || !say_once(e, say_key(ROLL_VERDICT_DATA_INCOMPLETE, b->rank->number, 2, 0))) {
+        return true;
+    }
+    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
+    if (!v) {
+        return true;
+    }
+    struct words w = {.used = 0};
+    struct roll_rankset waiter = {0};
+    say_beside(e, b->waiter, waits, &waiter);
+    say_side(v, b->waiter, source_index(e, b->waiter), &waiter, &waits->rec);
+    say_comm(v, b->comm, waits->rec.seq);
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    words_wait(&w, b->waiting);
+    words_add(&w, " in ");
+    words_call(&w, &waits->rec);
+    words_add(&w, ", #%u on ", waits->rec.seq);
+    words_comm(&w, b->comm);
+    words_add(&w,
+              ", for rank %u, which was set aside because there was no room for what it defines. What it does is known "
+              "in part only, so nobody is named.",
+              b->rank->world);
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&waiter);
+    return true;
+}
+
 static bool unheard_block(struct roll_engine *e, const struct block *b)
 {
     if (b->kind != BLOCK_UNHEARD) {
         return false;
+    }
+    if (b->rank->no_room) {
+        return no_room_block(e, b);
     }
     if (b->rank->aside) { /* its agent is not silent; whoever left it aside may look at it next */
         return true;

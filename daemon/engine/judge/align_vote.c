@@ -127,7 +127,7 @@ bool vote_rest_is_stuck(const struct judge *j)
         const struct member *m = &j->c->member[r];
         bool away = !voted(j->c, r, j->seq);
         const struct source *s = away && m->source != NO_SOURCE ? j->e->source[m->source] : NULL;
-        if (away && (!s || m->next > j->seq || (s->unheard && source_alive(s)) || !source_blocked(j->e, s))) {
+        if (away && (!s || m->next > j->seq || source_is_dark(s) || !source_blocked(j->e, s))) {
             return false;
         }
     }

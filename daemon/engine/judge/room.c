@@ -6,6 +6,9 @@
  * peers are not traced would make the engine grow for ever.
  */
 #include "daemon/engine/judge/judge.h"
+#include "daemon/engine/model/budget.h"
+
+#include <inttypes.h>
 
 static void tell_window(struct roll_engine *e, const struct comm *c)
 {
@@ -87,6 +90,12 @@ static void log_overflow(struct roll_engine *e, struct source *s)
     }
 }
 
+/* Bytes of the log when it is doubled beyond what it has. */
+static uint64_t log_bytes(const struct source *s)
+{
+    return (s->log_mask + 1) * (sizeof(*s->log) + sizeof(*s->brief));
+}
+
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
 {
     int rc = s->log ? 0 : source_log_open(s, ticket);
@@ -104,16 +113,29 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
             log_overflow(e, s);
             s->safe = ticket;
         } else {
+            budget_charge(e, s, log_bytes(s)); /* the log has a bound of its own, and is full of what was sent */
             rc = source_log_grow(s);
         }
     }
     return rc;
 }
 
+/* The log would have to hold everything from its oldest call that is needed to this ticket, and there is no room. */
+static bool is_gap_too_wide(struct roll_engine *e, struct source *s, uint64_t upto)
+{
+    uint64_t room = s->log_mask + 1, most = (uint64_t)e->config.window * 4;
+    s->safe = source_log_needed(s, upto);
+    while (room < most && upto >= room && upto - (room - 1) > s->safe) {
+        room *= 2;
+    }
+    uint64_t bytes = (room - s->log_mask - 1) * (sizeof(*s->log) + sizeof(*s->brief));
+    return bytes > 0 && !budget_has(e, s, bytes);
+}
+
 void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto)
 {
-    if (s->log && upto - s->next >= (uint64_t)e->config.window * 4) {
-        /* No log is so long. A rank that has made so many calls since has finished those before them. */
+    if (s->log && (upto - s->next >= (uint64_t)e->config.window * 4 || is_gap_too_wide(e, s, upto))) {
+        /* No log is so long, or may be. A rank that has made so many calls since has finished those before them. */
         struct roll_record back = {.seal = roll_seal(s->next, ROLL_STATE_RETURNED), .op = ROLL_OP_DEVICE_SYNC};
         sweep_waited(e, s, &back);
         s->safe = s->kept = upto;
@@ -124,17 +146,27 @@ void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto)
     }
 }
 
-int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
+/* There is no room for what a source asks for. LIMIT. */
+static int refuse(struct roll_engine *e, struct source *s)
 {
+    budget_refuse(e, s);
+    return ROLL_E_LIMIT;
+}
+
+int room_for_collective(struct roll_engine *e, const struct member *m, uint32_t seq)
+{
+    struct comm *c = m->comm;
+    struct source *s = e->source[m->source];
     while (seq - c->base > c->slot_mask) {
-        if (c->slot_mask + 1 < e->config.window) {
-            int rc = seq - c->base < e->config.window ? comm_grow(c) : 0;
+        if (c->slot_mask + 1 < e->config.window && seq - c->base < e->config.window) {
+            if (!budget_take(e, s, (c->slot_mask + 1) * sizeof(*c->slot))) {
+                return refuse(e, s);
+            }
+            int rc = comm_grow(c);
             if (rc != 0) {
                 return rc;
             }
-            if (seq - c->base < e->config.window) {
-                continue;
-            }
+            continue;
         }
         sweep(e);
         if (seq - c->base > c->slot_mask) {
@@ -148,10 +180,16 @@ int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
     return 0;
 }
 
-int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index)
+int room_for_message(struct roll_engine *e, const struct member *m, struct pair *p, uint32_t index)
 {
+    struct source *s = e->source[m->source];
     while (!pair_fits(p, index)) {
         if (p->mask + 1 < e->config.window) {
+            if (!budget_take(e, s, (p->mask + 1) * sizeof(*p->node))) {
+                p->unsure = true;
+                comm_stir(p->comm);
+                return refuse(e, s);
+            }
             int rc = pair_grow(p, index);
             if (rc != 0) {
                 return rc;
@@ -167,4 +205,39 @@ int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index)
         }
     }
     return 0;
+}
+
+/* The first source that was set aside. */
+static const struct source *first_without(const struct roll_engine *e)
+{
+    uint32_t i = 0;
+    while (i < e->sources && !e->source[i]->no_room) {
+        i++;
+    }
+    return i < e->sources ? e->source[i] : NULL;
+}
+
+void room_tell(struct roll_engine *e)
+{
+    const struct source *s = e->no_rooms > 0 && !e->room_told ? first_without(e) : NULL;
+    if (!s) {
+        return;
+    }
+    e->room_told = true;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
+    if (!v) {
+        return;
+    }
+    struct roll_rankset rank = {0};
+    (void)roll_rankset_add(&rank, s->world);
+    say_side(v, s, s->number, &rank, NULL);
+    roll_rankset_fini(&rank);
+    v->event_ns = s->last_ns;
+    say_text(
+        e, v,
+        "Rank %u asks for more room than there is: of all that a run's ranks define beyond what they send, %" PRIu64
+        " MiB are kept here, and %" PRIu64 " MiB for one rank. What does not fit is refused and counted (no_room), "
+        "and the rank is set aside: nobody is named for waiting for it, and what is found from here on is not "
+        "proven. Further ranks of which that is so are counted, and not told.",
+        s->world, e->config.memory >> 20, budget_most(e) >> 20);
 }

@@ -47,7 +47,7 @@ bool comm_is_heard(const struct roll_engine *e, const struct comm *c)
 {
     for (uint32_t r = 0; r < c->size; r++) {
         const struct source *s = c->member[r].source == NO_SOURCE ? NULL : e->source[c->member[r].source];
-        if (s && s->unheard && source_alive(s)) {
+        if (s ? source_is_dark(s) : e->no_rooms > 0) { /* a member that nobody knows may be one that was set aside */
             return false;
         }
     }

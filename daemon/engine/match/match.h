@@ -55,8 +55,8 @@ void match_ready(const struct comm *c, uint32_t seq);
 
 /* p2p.c: messages on their nodes */
 
-/* The call takes its number in its pair, which is *out; NULL: there is none, because the peer is no member. 0, NOMEM.
- */
+/* The call takes its number in its pair, which is *out; NULL: there is none, because the peer is no member. 0, NOMEM;
+ * LIMIT: there is no room for the pair, which has been counted. */
 int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry, struct pair **out);
 /* What a message has met on its node. */
 enum p2p_met {
@@ -69,7 +69,7 @@ unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pa
 /* The bytes of one message of this call. */
 uint64_t p2p_bytes(const struct roll_record *rec);
 /* This side comes in behind its first `made` messages: they have been made, and only how many there were is known. */
-void p2p_place(struct pair *p, unsigned side, uint32_t made);
+void p2p_place(struct roll_engine *e, struct source *s, struct pair *p, unsigned side, uint32_t made);
 /* The node of this message counts its side as ready. */
 void p2p_ready(struct entry *entry);
 /* The call was refused: it gives its number and its node back. */

@@ -11,6 +11,7 @@
  * two calls is judged only when neither can be refused any more (detect_p2p.c).
  */
 #include "daemon/engine/match/match.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,12 @@ int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry
     if (peer >= c->size) {
         return 0;
     }
+    struct source *s = e->source[m->source];
+    bool known = side == 0 ? p2p_pair(c, me, peer) != NULL : p2p_pair(c, peer, me) != NULL;
+    if (!known && !budget_take(e, s, PAIR_BYTES)) {
+        budget_refuse(e, s);
+        return ROLL_E_LIMIT;
+    }
     struct pair *p = side == 0 ? pair_get(c, me, peer) : pair_get(c, peer, me);
     if (!p) {
         return ROLL_E_NOMEM;
@@ -151,7 +158,7 @@ unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pa
 
 #define PAST_MOST 65536u /* messages by which the two sides may come in apart */
 
-void p2p_place(struct pair *p, unsigned side, uint32_t made)
+void p2p_place(struct roll_engine *e, struct source *s, struct pair *p, unsigned side, uint32_t made)
 {
     unsigned ahead = side;
     uint32_t from = p->base, to = made;
@@ -173,7 +180,11 @@ void p2p_place(struct pair *p, unsigned side, uint32_t made)
     }
     p->unsure = p->unsure || to - from > PAST_MOST;
     for (uint32_t i = from; i != to && !p->unsure; i++) {
-        if (!pair_fits(p, i) && pair_grow(p, i) != 0) {
+        bool has = pair_fits(p, i) || budget_take(e, s, (p->mask + 1) * sizeof(*p->node));
+        if (!has) {
+            budget_refuse(e, s);
+        }
+        if (!has || (!pair_fits(p, i) && pair_grow(p, i) != 0)) {
             p->unsure = true;
             return;
         }

@@ -7,7 +7,7 @@
  * index per record is what makes the matcher fast.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +18,17 @@
  */
 #define LATE_DEFINITION 4096u
 
+/* What a communicator needs with its first window, and each of its members. */
+#define COMM_BYTES   (sizeof(struct comm) + SLOTS_MIN * sizeof(struct slot))
+#define MEMBER_BYTES (sizeof(struct member) + sizeof(struct seat))
+
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
 {
     uint32_t at = key == 0 ? ROLL_MAP_NONE : roll_map_get(&e->comm_at, key);
     return at == ROLL_MAP_NONE ? NULL : e->comm[at];
 }
 
-static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *def)
+static struct comm *comm_new(struct roll_engine *e, uint32_t source, const struct roll_def_comm *def)
 {
     struct comm *c = NULL;
     if (roll_map_reserve(&e->comm_at) != 0 || ROLL_GROW(e->comm, e->comm_room, e->comms + 1u) != 0) {
@@ -56,6 +60,7 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     for (uint32_t r = 0; r < c->room; r++) {
         c->member[r] = (struct member){.comm = c, .source = NO_SOURCE, .rank = (int32_t)r};
     }
+    c->payer = source;
     c->id = e->comms;
     e->comm[e->comms++] = c;
     (void)roll_map_add(&e->comm_at, c->key, c->id);
@@ -163,8 +168,16 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         return ROLL_E_CORRUPT;
     }
     struct comm *c = comm_find(e, def->key);
+    uint64_t bytes = COMM_BYTES + (uint64_t)def->nranks * MEMBER_BYTES;
+    if (!c && !budget_take(e, s, bytes)) {
+        budget_refuse(e, s);
+        return 0;
+    }
     if (!c) {
-        c = comm_new(e, def);
+        c = comm_new(e, source, def);
+    }
+    if (id >= s->members) {
+        budget_charge(e, s, (id + 1u - s->members) * (sizeof(*s->member) + sizeof(*s->comm)));
     }
     if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0 || ROLL_GROW_ZERO(s->comm, s->comms, id + 1u) != 0) {
         return ROLL_E_NOMEM;
@@ -182,6 +195,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         m->unsure = s->gap_ticket != 0 && s->next - s->gap_ticket < LATE_DEFINITION;
         c->seen++;
         e->enrolled++;
+        budget_hand_over(e, e->source[c->payer], s, MEMBER_BYTES + COMM_BYTES / c->room);
     } else if (m->source != source) {
         *contradicts = c;
         return 0;

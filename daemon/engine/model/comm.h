@@ -133,7 +133,8 @@ struct comm {
     /* what its members have called, for the faces */
     struct roll_view_traffic traffic;
 
-    uint32_t id; /* the number of this communicator in the engine */
+    uint32_t id;    /* the number of this communicator in the engine */
+    uint32_t payer; /* the source for which those of its members count that have not come: budget.h */
 
     /* what its definition says */
     uint64_t parent_key;

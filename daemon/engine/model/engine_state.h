@@ -110,12 +110,18 @@ struct roll_engine {
     uint32_t numbered;          /* size of the communicator that has numbered the ranks; 0: they have ranks, or came */
     uint64_t numbers, findings; /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
-    uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
-    uint64_t walk_work;             /* ranks that the walk of that analysis came to, each as often as it did */
-    uint64_t swept_ns;              /* patience clock of the last sweep of all ranks before such an analysis */
-    struct due walk_due;            /* ranks that a stall analysis may begin with: waitgraph.c */
-    uint64_t walk_for;              /* what these times were found by: changes of processes and aborts by then */
-    uint64_t proc_changes;          /* how often the state of a process has changed */
+    uint64_t room;         /* config.memory as it was when the engine was made: parts of it are what a source has */
+    uint64_t shared;       /* bytes that the sources have and that are not their own: budget.h */
+    uint64_t refusals;     /* how often there was no room for what a source asked for */
+    uint32_t no_rooms;     /* sources that are set aside for that */
+    bool room_told;        /* a note has said so */
+    uint32_t world_told;   /* the largest size of the job that a source has told */
+    uint64_t stall_run_ns; /* patience clock of the last stall analysis */
+    uint64_t walk_work;    /* ranks that the walk of that analysis came to, each as often as it did */
+    uint64_t swept_ns;     /* patience clock of the last sweep of all ranks before such an analysis */
+    struct due walk_due;   /* ranks that a stall analysis may begin with: waitgraph.c */
+    uint64_t walk_for;     /* what these times were found by: changes of processes and aborts by then */
+    uint64_t proc_changes; /* how often the state of a process has changed */
     struct found found[FOUND_KEPT]; /* the newest findings for which ranks may wait; a ring */
     uint32_t founds;
     uint64_t trouble_ns;   /* patience clock at which the newest trouble that ranks are stuck in became known */

@@ -53,7 +53,7 @@ struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst)
         return p;
     }
     p = calloc(1, sizeof(*p));
-    struct node *node = calloc(4, sizeof(*node));
+    struct node *node = calloc(PAIR_NODES, sizeof(*node));
     if (!p || !node) {
         free(p);
         free(node);
@@ -63,7 +63,7 @@ struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst)
     p->end[0] = src;
     p->end[1] = dst;
     p->node = node;
-    p->mask = 3;
+    p->mask = PAIR_NODES - 1;
     c->pair[place(c, src, dst)] = p;
     c->pairs++;
     return p;

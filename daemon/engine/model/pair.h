@@ -30,6 +30,10 @@ struct pair {
     bool said;          /* a send and a receive differ, and that is being judged */
 };
 
+/* What a pair needs with its first window, and its places in the table. */
+#define PAIR_NODES 4u
+#define PAIR_BYTES (sizeof(struct pair) + PAIR_NODES * sizeof(struct node) + 4 * sizeof(struct pair *))
+
 /* There is room for the node with this index, or it is there. */
 static inline bool pair_fits(const struct pair *p, uint32_t index)
 {

@@ -10,7 +10,7 @@
  * call.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +138,22 @@ static int add_module(struct site_table *t, const struct roll_def *def)
     return 0;
 }
 
+/* What the tables, which are found by ids of the source's own, grow by. */
+static uint64_t table_bytes(const struct site_table *t, const struct roll_def *def)
+{
+    uint64_t ids = (uint64_t)def->id + 1;
+    switch (def->id <= SITES_MAX ? def->type : 0) {
+    case ROLL_DEF_SOURCE:
+        return ids > t->sources ? (ids - t->sources) * sizeof(*t->source) : 0;
+    case ROLL_DEF_LINE:
+        return ids > t->lines ? (ids - t->lines) * sizeof(*t->line) : 0;
+    case ROLL_DEF_CALLSITE:
+        return ids > t->stacks ? (ids - t->stacks) * sizeof(*t->stack) : 0;
+    default:
+        return 0;
+    }
+}
+
 int site_define(struct roll_engine *e, struct source *s, const struct roll_def *def)
 {
     if (!s->sites) {
@@ -145,6 +161,11 @@ int site_define(struct roll_engine *e, struct source *s, const struct roll_def *
         if (!s->sites) {
             return ROLL_E_NOMEM;
         }
+    }
+    uint64_t bytes = table_bytes(s->sites, def);
+    if (bytes > 0 && !budget_take(e, s, bytes)) {
+        budget_refuse_words(e, s); /* its calls are judged without their places */
+        return 0;
     }
     s->sites->is_reckoned = false;
     switch (def->type) {

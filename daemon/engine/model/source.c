@@ -9,7 +9,7 @@
  * what that costs where the logs of thousands of ranks are in no cache.
  */
 #include "daemon/base/array.h"
-#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/model/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -287,7 +287,7 @@ static void join_tail(struct source *s, const struct member *m, uint64_t tail, u
         s->log[tail & s->log_mask].next = (uint32_t)(ticket - tail);
     }
     if (m && !m->many_queues && brief->comm != 0 && brief->comm == before->comm && brief->seq == before->seq + 1 &&
-        brief->seq >= m->comm->base && brief->seq < m->comm->high) {
+        brief->seq >= m->comm->base && brief->seq < m->comm->high && s->fog_last <= tail) {
         brief->state = COLL_CHAINED;
         comm_slot(m->comm, brief->seq)->chained++;
     }
@@ -316,6 +316,9 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
             }
             stream = i < t->joins ? t->joined[i].stream : stream;
         }
+    }
+    if (stream >= s->queues) {
+        budget_charge(e, s, (stream + 1u - s->queues) * sizeof(*s->queue));
     }
     int rc = source_queue_open(s, stream);
     if (rc != 0) {

@@ -160,6 +160,14 @@ struct source {
     struct thread *thread;     /* owned; there is room for thread_room of them, THREADS_MAX at most */
     uint32_t thread_room;
 
+    /* what the engine keeps for it: budget.h */
+    uint64_t held, shared; /* bytes; those of them that are not its own */
+    uint64_t refusals;     /* how often there was no room for what it asked for */
+    bool no_room;          /* it is set aside for that */
+    uint64_t fog;        /* ticket + 1 of the oldest of its calls that were not matched and may not be over; 0 = none */
+    uint64_t fog_last;   /* of the newest one */
+    uint32_t fog_stream; /* their stream; ALL_QUEUES: they have several, or it is not known */
+
     struct roll_source_info info;
     char host[ROLL_NAME_BYTES], exe[128];
     uint32_t number;     /* its place in the engine's list of sources */
@@ -308,6 +316,12 @@ static inline bool source_failed(const struct source *s)
 static inline bool source_alive(const struct source *s)
 {
     return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
+}
+
+/* It is not known what the rank does, or what it has done: its agent is silent, or there was no room for it. */
+static inline bool source_is_dark(const struct source *s)
+{
+    return s->unheard && (s->no_room || source_alive(s));
 }
 
 /* source.c: a source and its log */

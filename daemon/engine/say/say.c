@@ -199,6 +199,9 @@ struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enu
     if (!said) {
         return NULL;
     }
+    if (e->no_rooms > 0 && certainty == ROLL_PROVEN) { /* the records of a rank that was set aside are not all known */
+        certainty = ROLL_SUSPECTED;
+    }
     struct roll_verdict *v = &said->verdict;
     v->number = ++e->numbers;
     v->code = code;
@@ -331,6 +334,54 @@ static void found_add(struct roll_engine *e, const struct roll_verdict *v)
     }
 }
 
+/* Takes ranks that were set aside for want of room out of those that are named; where nobody is left, the finding is a
+ * note. True: there were such ranks among them. */
+static bool spare_those_aside(struct roll_engine *e, struct roll_verdict *v)
+{
+    struct roll_rankset left = {0};
+    size_t named = roll_rankset_count(&v->culprits);
+    for (size_t i = 0; i < named; i++) {
+        uint32_t rank = roll_rankset_at(&v->culprits, i);
+        const struct source *s = source_newest(e, rank);
+        if (!s || !s->no_room) {
+            (void)roll_rankset_add(&left, rank);
+        }
+    }
+    size_t lefts = roll_rankset_count(&left);
+    roll_rankset_fini(&v->culprits);
+    v->culprits = left;
+    if (lefts == 0 && named > 0 && v->certainty != ROLL_NOTE) {
+        (void)retire(e, v->number);
+        v->certainty = ROLL_NOTE;
+    }
+    return lefts < named;
+}
+
+/* Adds why a verdict beside a rank that was set aside says less than it would have said. The text is taken, and that
+ * which is returned is owned. */
+static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *text)
+{
+    bool spared = spare_those_aside(e, v), doubted = v->certainty != ROLL_NOTE;
+    struct roll_rankset ranks = {0};
+    struct words w = {.used = 0};
+    char *longer = NULL;
+    for (uint32_t i = 0; (spared || doubted) && i < e->sources; i++) {
+        if (e->source[i]->no_room && source_newest(e, e->source[i]->world) == e->source[i]) {
+            (void)roll_rankset_add(&ranks, e->source[i]->world);
+        }
+    }
+    bool one = roll_rankset_count(&ranks) == 1;
+    words_ranks(&w, &ranks);
+    roll_rankset_fini(&ranks);
+    if ((spared || doubted) &&
+        asprintf(&longer, "%s %s %s set aside for want of room, so %s.", text, w.text, one ? "was" : "were",
+                 spared ? "nobody is named for what it lacks" : "this is not proven") >= 0) {
+        free(text);
+        return longer;
+    }
+    return text;
+}
+
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
 {
     struct said *said = e->out_last;
@@ -338,6 +389,9 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
     va_start(args, format);
     char *text = NULL;
     if (said && &said->verdict == v && vasprintf(&text, format, args) >= 0) {
+        if (e->no_rooms > 0) {
+            text = words_aside(e, v, text);
+        }
         capitals(text);
         if (!said->text && may_hang(v)) {
             found_add(e, v);

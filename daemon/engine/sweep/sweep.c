@@ -22,6 +22,7 @@
  * because the records of its peers may merely be late.
  */
 #include "daemon/engine/sweep/sweep.h"
+#include "daemon/engine/model/budget.h"
 
 #define TURN_LOOK 64u /* calls of another stream that are looked at for one on the same communicator */
 
@@ -147,7 +148,7 @@ static bool brief_ready(struct roll_engine *e, struct comm *c, struct queue *q, 
  */
 static bool queue_skip(struct roll_engine *e, const struct source *s, struct queue *q, uint64_t over, bool *moved)
 {
-    if (s->crosses || e->aborts > 0 || !source_alive(s)) {
+    if (s->crosses || e->aborts > 0 || s->fog != 0 || !source_alive(s)) {
         return true;
     }
     while (q->head != 0) {
@@ -185,7 +186,7 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
             q->head = q->tail = 0;
             break;
         }
-        if (source_group_open(s, &head->rec)) {
+        if (source_group_open(s, &head->rec) || (s->fog != 0 && q->head > s->fog && q->head - 1 >= over)) {
             break;
         }
         if (s->queues > 1 && q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {
@@ -217,6 +218,7 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait)
 {
     uint64_t over = roll_seal_ticket(wait->seal);
+    budget_fog_lifts(s, wait->op == ROLL_OP_DEVICE_SYNC ? ALL_QUEUES : wait->stream, over);
     for (uint32_t k = 0; k < s->queues; k++) {
         if (wait->op == ROLL_OP_DEVICE_SYNC || k == wait->stream) {
             (void)queue_advance(e, s, &s->queue[k], over);
@@ -240,6 +242,7 @@ void sweep_done(struct roll_engine *e, struct source *s, const struct roll_recor
 {
     uint64_t upto = roll_seal_ticket(rec->seal) + 1;
     s->completes = true;
+    budget_fog_lifts(s, rec->stream, upto);
     /* A stream may have no queue yet: its calls never wait there, like those of no elements. */
     if (source_queue_open(s, rec->stream) == 0) {
         struct queue *q = &s->queue[rec->stream];
