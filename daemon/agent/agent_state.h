@@ -84,6 +84,7 @@ void roll_agent_look(struct roll_agent *a, uint64_t now);
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);
 
 /* agent_cut.c */
-void roll_agent_leave_cut(struct roll_agent *a); /* leaves the rings whose files have been cut while they were read */
+/* Leaves the rings and control pages whose files have been cut while they were used. */
+void roll_agent_leave_cut(struct roll_agent *a);
 
 #endif
