@@ -96,8 +96,14 @@ static int take_comm(struct roll_job *job, struct roll_job_ring *ring, const str
         err = ROLL_GROW(job->comm, job->comm_room, job->comms + 1);
         err = err != 0 ? err : roll_map_add(&run->comm_at, info->key, at);
         if (err == 0) {
-            job->comm[job->comms++] = (struct roll_job_comm){
-                .run = ring->run, .order = run->comms++, .key = info->key, .size = (uint32_t)info->nranks};
+            job->comm[job->comms++] = (struct roll_job_comm){.run = ring->run,
+                                                             .order = run->comms++,
+                                                             .key = info->key,
+                                                             .size = (uint32_t)info->nranks,
+                                                             .parent_key = info->parent_key,
+                                                             .color = info->color,
+                                                             .child = info->child,
+                                                             .origin = info->origin};
         }
     }
     if (err == 0) {

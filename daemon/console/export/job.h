@@ -38,6 +38,9 @@ struct roll_job_comm {
     uint32_t order; /* its number in the run */
     uint64_t key;
     uint32_t size;
+    uint64_t parent_key; /* this and what follows: as struct roll_def_comm */
+    int32_t color;
+    uint32_t child, origin;
     char label[ROLL_NAME_BYTES]; /* plain UTF-8; "" = none */
 };
 
