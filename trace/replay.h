@@ -15,8 +15,9 @@
 
 /* What a rank does behind its last call. */
 enum roll_replay_fate {
-    ROLL_REPLAY_EXITS = 1,  /* with `code` */
+    ROLL_REPLAY_EXITS = 1,  /* with `code`, by exit() */
     ROLL_REPLAY_KILLED = 2, /* by signal `code` */
+    ROLL_REPLAY_LEAVES = 4, /* with `code`, and says nothing: _exit() */
     ROLL_REPLAY_STAYS = 3,  /* it runs on and makes no call: it did so when the trace ended, or was ended for it */
 };
 

@@ -12,6 +12,7 @@
 #include "trace/op.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GAP_NS    UINT64_C(20000000)
-#define BEHIND    8u /* calls behind which one may stand: trace/record.h */
-#define LEAST     (64u << 10)
-#define SECOND_NS UINT64_C(1000000000)
+#define BEHIND 8u /* calls behind which one may stand: trace/record.h */
+#define LEAST  (64u << 10)
 
 void stop(const char *what, const char *why)
 {
@@ -41,13 +40,16 @@ void cuda(cudaError_t error, const char *what)
 
 cudaStream_t stream_of(struct rank *r, uint16_t id)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     if (id <= 1) { /* none, and the legacy default stream */
         return NULL;
     }
+    pthread_mutex_lock(&lock);
     if (!r->has_stream[id]) {
         cuda(cudaStreamCreateWithFlags(&r->stream[id], cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         r->has_stream[id] = true;
     }
+    pthread_mutex_unlock(&lock);
     return r->stream[id];
 }
 
@@ -173,21 +175,23 @@ static void host_waits(struct rank *r, uint64_t ticket)
     }
 }
 
-/* A loop that asks until it is ready: it ended then, or it has not. */
+/* A loop that asks until it is ready; one that came back without goes on without. */
 static void host_polls(struct rank *r, const struct roll_record *rec)
 {
-    bool ends = roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
+    bool leaves = roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result != 0;
     const struct timespec pause = {.tv_nsec = 1000000};
-    while (rec->op != ROLL_OP_COMM_QUERY && cudaStreamQuery(stream_of(r, rec->stream)) == cudaErrorNotReady && ends) {
+    while (rec->op != ROLL_OP_COMM_QUERY && cudaStreamQuery(stream_of(r, rec->stream)) == cudaErrorNotReady &&
+           !leaves) {
         nanosleep(&pause, NULL);
     }
 }
 
-static void end_group(struct rank *r, const struct roll_record *rec, uint64_t ticket)
+static void end_group(struct actor *a, const struct roll_record *rec, uint64_t ticket)
 {
-    if (r->group == 0) {
+    struct rank *r = a->rank;
+    if (a->group == 0) {
         (void)ncclGroupStart(); /* a group of no calls */
-        r->group_first = ticket;
+        a->group_first = ticket;
     }
     if (rec->count == 1) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
@@ -197,30 +201,33 @@ static void end_group(struct rank *r, const struct roll_record *rec, uint64_t ti
     } else {
         (void)ncclGroupEnd();
     }
-    for (uint64_t t = r->group_first; t < ticket; t++) {
-        note_issued(r, t);
+    for (uint64_t t = a->group_first; t < ticket; t++) {
+        if (r->rec[t].thread == a->thread) {
+            note_issued(r, t);
+        }
     }
-    r->group = 0;
+    a->group = 0;
 }
 
-static void make(struct rank *r, uint64_t ticket)
+static void make(struct actor *a, uint64_t ticket)
 {
+    struct rank *r = a->rank;
     const struct roll_record *rec = &r->rec[ticket];
     switch (roll_op_class(rec->op)) {
     case ROLL_CLASS_GROUP:
-        end_group(r, rec, ticket);
+        end_group(a, rec, ticket);
         break;
     case ROLL_CLASS_COLL:
     case ROLL_CLASS_P2P:
     case ROLL_CLASS_COMM:
-        if (rec->group != 0 && (rec->flags & ROLL_FLAG_IN_GROUP) != 0 && r->group == 0) {
+        if (rec->group != 0 && (rec->flags & ROLL_FLAG_IN_GROUP) != 0 && a->group == 0) {
             (void)ncclGroupStart();
-            r->group = rec->group;
-            r->group_first = ticket;
+            a->group = rec->group;
+            a->group_first = ticket;
         }
         stand_behind(r, ticket);
         make_call(r, rec);
-        if (r->group == 0) {
+        if (a->group == 0) {
             note_issued(r, ticket);
         }
         break;
@@ -235,33 +242,20 @@ static void make(struct rank *r, uint64_t ticket)
     }
 }
 
-/* time */
-
-static uint64_t gap(const struct rank *r, uint64_t before_ns, const struct roll_record *rec, bool paced)
+/* How the process ended. */
+static void end_as_recorded(const struct rank *r)
 {
-    uint64_t from = before_ns != 0 ? before_ns : r->head.begin_ns;
-    uint64_t ns = rec->enter_ns > from ? rec->enter_ns - from : 0;
-    return ns > GAP_NS && !paced ? GAP_NS : ns;
-}
-
-static void make_all(struct rank *r)
-{
-    const char *set = getenv("ROLL_REPLAY_PACED");
-    bool paced = set != NULL && strcmp(set, "1") == 0;
-    uint64_t before_ns = 0;
-    for (uint64_t t = 0; t < r->head.calls; t++) {
-        const struct roll_record *rec = &r->rec[t];
-        if (rec->seal == 0) {
-            continue;
-        }
-        uint64_t ns = r->group == 0 ? gap(r, before_ns, rec, paced) : 0;
-        const struct timespec pause = {.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
-        if (ns > 100000) {
-            nanosleep(&pause, NULL);
-        }
-        make(r, t);
-        before_ns = rec->enter_ns + rec->call_ns;
+    if (r->head.fate == ROLL_REPLAY_KILLED) {
+        (void)signal(r->head.code, SIG_DFL);
+        (void)kill(getpid(), r->head.code);
     }
+    if (r->head.fate == ROLL_REPLAY_LEAVES) {
+        _exit(r->head.code);
+    }
+    while (r->head.fate != ROLL_REPLAY_EXITS) {
+        pause();
+    }
+    exit(r->head.code); /* threads may be inside calls, as they were then */
 }
 
 int main(int argc, char **argv)
@@ -281,13 +275,7 @@ int main(int argc, char **argv)
     r.bytes = r.bytes > LEAST ? r.bytes : LEAST;
     cuda(cudaMalloc(&r.send, r.bytes), "cudaMalloc");
     cuda(cudaMalloc(&r.recv, r.bytes), "cudaMalloc");
-    make_all(&r);
-    if (r.head.fate == ROLL_REPLAY_KILLED) {
-        (void)signal(r.head.code, SIG_DFL);
-        (void)kill(getpid(), r.head.code);
-    }
-    while (r.head.fate != ROLL_REPLAY_EXITS) {
-        pause();
-    }
-    return r.head.code;
+    make_all(&r, make);
+    end_as_recorded(&r);
+    return 0;
 }

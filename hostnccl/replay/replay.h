@@ -1,5 +1,6 @@
 /*
- * replay.h: a rank that makes its recorded calls again: what its files share. One thread.
+ * replay.h: a rank that makes its recorded calls again: what its files share. What the threads of a rank share is
+ * written before a call is over, and read by calls that began behind it.
  */
 #ifndef ROLL_HOSTNCCL_REPLAY_REPLAY_H
 #define ROLL_HOSTNCCL_REPLAY_REPLAY_H
@@ -28,9 +29,22 @@ struct rank {
     uint32_t split[UINT16_MAX + 1];    /* children that were asked of it so far */
     void *send, *recv;
     size_t bytes; /* of each of the two */
-    uint32_t group;
-    uint64_t group_first; /* the group that is open, 0 = none, and its first ticket */
 };
+
+/* A host thread of the rank. */
+struct actor {
+    struct rank *rank;
+    uint16_t thread;      /* as its records name it */
+    uint32_t group;       /* that is open; 0 = none */
+    uint64_t group_first; /* its first ticket */
+    bool inside;          /* a call; these say how it was recorded: */
+    bool returns;
+    uint64_t until_ns;
+};
+
+/* replay_turn.c */
+/* Makes all calls, each when it is its turn, and comes back when all that came back have. */
+void make_all(struct rank *r, void (*make)(struct actor *, uint64_t ticket));
 
 void stop(const char *what, const char *why) __attribute__((noreturn));
 void cuda(cudaError_t error, const char *what);

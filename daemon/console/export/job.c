@@ -107,7 +107,7 @@ static int take_comm(struct roll_job *job, struct roll_job_ring *ring, const str
         }
     }
     if (err == 0) {
-        ring->member[def->id] = (struct roll_job_member){at + 1, info->rank};
+        ring->member[def->id] = (struct roll_job_member){at + 1, info->rank, (uint32_t)info->nranks};
         if (job->comm[at].label[0] == '\0') {
             size_t n = info->label_bytes < ROLL_NAME_BYTES ? info->label_bytes : ROLL_NAME_BYTES - 1;
             memcpy(job->comm[at].label, def->comm.label, n);

@@ -34,8 +34,6 @@ struct file {
     uint64_t slots;
     uint64_t offset; /* wall clock minus the clock of its records */
     bool open;
-    uint16_t thread; /* the first that called NCCL; 0 = none yet */
-    bool threads;    /* there is another */
     struct use {
         bool used, made;   /* calls were made on it; its CommInit is there */
         uint32_t children; /* splits of it that are there */
@@ -99,10 +97,6 @@ static int note_use(struct file *f, const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
     bool calls = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
-    if (calls || class == ROLL_CLASS_COMM) {
-        f->threads = f->threads || (f->thread != 0 && f->thread != rec->thread);
-        f->thread = rec->thread;
-    }
     int err = ROLL_GROW_ZERO(f->use, f->uses, (size_t)rec->comm + 1);
     if (err == 0) {
         struct use *u = &f->use[rec->comm];
@@ -117,7 +111,7 @@ static int take_call(void *ctx, struct roll_job *job, const struct roll_job_call
 {
     struct planner *p = ctx;
     const char *why = odd(call->rec);
-    uint64_t ticket = roll_seal_ticket(call->rec->seal), wide = call->bytes;
+    uint64_t ticket = roll_seal_ticket(call->rec->seal), wide;
     if (why != NULL) {
         return refuse("%s: a replay cannot make them yet", why);
     }
@@ -132,7 +126,11 @@ static int take_call(void *ctx, struct roll_job *job, const struct roll_job_call
     }
     f->slots = ticket + 1 > f->slots ? ticket + 1 : f->slots;
     p->first_ns = call->real_ns < p->first_ns ? call->real_ns : p->first_ns;
-    wide *= call->comm != ROLL_JOB_NONE ? job->comm[call->comm].size : 1; /* what gathers has as much of each member */
+    /* What gathers has as much of each member. What cannot be counted is made small. */
+    uint64_t members = call->comm != ROLL_JOB_NONE ? job->comm[call->comm].size : 1;
+    bool beyond = __builtin_mul_overflow(call->rec->count, (uint64_t)roll_dtype_bytes(call->rec->dtype), &wide) ||
+                  __builtin_mul_overflow(wide, members, &wide);
+    wide = beyond ? UINT64_MAX : wide;
     p->most_bytes = wide > p->most_bytes ? wide : p->most_bytes;
     ssize_t n = pwrite(f->fd, call->rec, ROLL_RECORD_BYTES, (off_t)(ticket * ROLL_RECORD_BYTES));
     return n == ROLL_RECORD_BYTES ? 0 : complain(p);
@@ -148,7 +146,7 @@ static void fate_of(const struct roll_feed_stream *view, struct roll_replay_head
         head->fate = ROLL_REPLAY_EXITS;
         head->code = known && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     } else if (view->proc == ROLL_PROC_DEAD && !asked) {
-        head->fate = known && WIFEXITED(status) ? ROLL_REPLAY_EXITS : ROLL_REPLAY_KILLED;
+        head->fate = known && WIFEXITED(status) ? ROLL_REPLAY_LEAVES : ROLL_REPLAY_KILLED;
         head->code = !known ? SIGKILL : WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
     }
 }
@@ -179,7 +177,7 @@ static int write_plan(struct planner *p, const struct roll_job *job, uint32_t ri
             struct roll_replay_comm one = {.key = c->key,
                                            .parent_key = c->parent_key,
                                            .rank = r->member[i].rank,
-                                           .nranks = (int32_t)c->size,
+                                           .nranks = (int32_t)r->member[i].size,
                                            .color = c->color,
                                            .child = c->child,
                                            .origin = c->origin,
@@ -222,10 +220,6 @@ static int check_ring(const struct planner *p, const struct roll_job *job, uint3
             return refuse("%s calls on a communicator whose making is not in the trace: give it from its beginning",
                           text);
         }
-    }
-    if (f != NULL && f->threads) {
-        roll_say("%s called NCCL with several threads; here one makes all these calls, in the order of their records",
-                 text);
     }
     return 0;
 }
