@@ -34,3 +34,18 @@ export function named(text) {
 export function link(page, run, ...rest) {
     return "#/" + [page, run.job, run.restart, ...rest].map(encodeURIComponent).join("/");
 }
+
+// A list of ranks, folded.
+export function fold(ranks) {
+    const list = [];
+    for (const rank of ranks ?? []) {
+        const last = list.at(-1);
+        if (last && last[1] === rank - 1) {
+            last[1] = rank;
+        } else {
+            list.push([rank, rank]);
+        }
+    }
+    const text = list.slice(0, 20).map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
+    return list.length > 20 ? `${text},\u2026` : text || null;
+}
