@@ -6,7 +6,7 @@ import {el, replace, say} from "./dom.js";
 import {ask} from "./live.js";
 import {item} from "./overview.js";
 import {expand, has, pairs, STATE_OF, tally} from "./ranks.js";
-import {count, fold, link, named, span} from "./words.js";
+import {count, fold, link, named, some, span} from "./words.js";
 
 const AGAIN_MS = 5000, ROWS = 1024;
 
@@ -69,7 +69,7 @@ export class Communicators extends Asked {
 
     show({comms, families, summary}) {
         const apart = [...comms].sort((a, b) => (b.ahead - b.done) - (a.ahead - a.done));
-        say(this.line, `${count(summary.comms)} communicators${comms.length < summary.comms
+        say(this.line, `${some(summary.comms, "communicator")}${comms.length < summary.comms
             ? `, of which ${comms.length} are listed` : ""}; those that are furthest apart first`);
         replace(this.body, comms.length > 0 ? table(
             ["name", "role", "size", "seen", "all have done", "furthest", "behind", "made at"],
@@ -100,7 +100,7 @@ export class Nodes extends Asked {
     show({agents, agents_more: more, losses, time_ns: now}) {
         const hosts = this.states(), of = new Map(agents.map((agent) => [agent.host, agent]));
         const lost = Object.entries(losses).filter(([, n]) => n > 0);
-        say(this.line, `${count(hosts.size)} nodes; ${count(agents.length + (more?.agents ?? 0))} agents and relays` +
+        say(this.line, `${some(hosts.size, "node")}; agents and relays: ${count(agents.length + (more?.agents ?? 0))}` +
             (more ? `, of which the silent ones are listed` : ""));
         const names = [...new Set([...hosts.keys(), ...of.keys()])];
         replace(this.body, table(["node", "ranks", "they are", "agent", "heard", "rings"], names.slice(0, ROWS).map((name) => {

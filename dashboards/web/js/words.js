@@ -21,8 +21,9 @@ export function count(n) {
     return n === null || n === undefined ? "-" : Math.round(n).toLocaleString("en-US");
 }
 
-export function ranksWord(n) {
-    return n === 1 ? "1 rank" : `${count(n)} ranks`;
+// "1 rank", "2,048 nodes".
+export function some(n, noun) {
+    return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
 
 // "rank 3", "ranks 0-2".

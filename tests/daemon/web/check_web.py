@@ -183,7 +183,7 @@ def pages(b):
         job.ranks(4, "hang", "hang", "hang", "wrong", label="ring")
         job.many("other", 32, 8, "node")
         b.open(job.url("operator") + "#/comms/job/0")
-        b.wait_for("the communicator", lambda: "ring" in b.text("table") and "1 communicators" in b.text())
+        b.wait_for("the communicator", lambda: "ring" in b.text("table") and "1 communicator;" in b.text())
         look(b, "communicators")
         key(b, "n")
         b.wait_for("the node", lambda: re.search(r"4 \(0.3\)\s+\d \w+", b.text("table")))
