@@ -1,12 +1,7 @@
-<<<<<<< HEAD
-# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium, ncursesw, a BLAS.
-# Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
-# Each thing left out is named in the summary.
-=======
 # Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium,
 # ncursesw, a BLAS.
-# Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST. Each thing left out is named in the summary.
->>>>>>> h-web
+# Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
+# Each thing left out is named in the summary.
 find_package(Threads REQUIRED)
 
 # What runs inside a rank, and the GPU checks: for a machine that has CUDA and NCCL, and none of the daemon's libraries.
