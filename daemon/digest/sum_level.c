@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELLS_MOST    (1u << 21) /* communicators of all children together, 16 for each that a level may have: 350 MiB */
+#define CELLS_MOST    (1u << 21) /* communicators of all children together: 350 MiB */
 #define CHILDREN_MOST (1u << 20)
 
 /* A child may tell of half of the communicators that a level may have: no child takes all of the room. */

@@ -1,13 +1,12 @@
 /*
  * root_room.c: how the runs of a root share the room for what ranks ask for beyond what they send
- * (daemon/engine/model/budget.h), and how often there was none.
+ * (daemon/engine/model/budget.h).
  *
  * What runs have is looked at, and not what they may have: a hundred honest runs need nothing of it, and share nothing
  * out. Runs that have ended go when there is little left, the oldest first. To give each new run a part of what the
  * others had been promised was rejected: from the fifth on honest runs had no room. The trace does not hold how much
  * room a run had: where a root had none left, `rollcall analyze` may say more than it did.
  */
-#include "daemon/root/root_digest.h"
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/log.h"
@@ -54,28 +53,5 @@ void roll_room_share(roll_root_t *root)
         if (run->judge) {
             roll_engine_room(roll_feed_engine(run->judge), room);
         }
-    }
-}
-
-uint64_t roll_run_no_room(const struct roll_run *run)
-{
-    uint64_t n = run->no_room + roll_engine_refusals(roll_feed_engine(run->feed));
-    if (run->digested) {
-        struct roll_sum_figures f;
-        roll_sum_figures(run->digested->sum, &f);
-        n += f.no_room;
-    }
-    return run->judge && run->judge != run->feed ? n + roll_engine_refusals(roll_feed_engine(run->judge)) : n;
-}
-
-void roll_room_look(struct roll_run *run)
-{
-    uint64_t n = run->no_room_told ? 0 : roll_run_no_room(run);
-    if (n > 0) {
-        run->no_room_told = true;
-        roll_log(ROLL_LOG_WARNING,
-                 "root: %s.%u: a rank asks for more room than there is: what does not fit is refused and counted "
-                 "(no_room), and the rank is set aside (said once)",
-                 run->job, run->restart);
     }
 }

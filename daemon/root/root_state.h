@@ -283,10 +283,10 @@ void roll_run_forget(roll_root_t *root,
 /* root_room.c */
 /* Shares out among the runs what their ranks may ask for; runs that have ended are forgotten where that needs it. */
 void roll_room_share(roll_root_t *root);
+/* root_loss.c */
 /* How often there was no room for what a rank or an agent of the run asked for; and says so in the log, once. */
 uint64_t roll_run_no_room(const struct roll_run *run);
 void roll_room_look(struct roll_run *run);
-/* root_loss.c */
 /* Counts a verdict that could not be kept, written or shown; the first of a run is logged. what: "is not ..." */
 void roll_run_lose_verdict(struct roll_run *run, uint64_t number, const char *what);
 /* How many verdicts of the run were lost, wherever that happened. */

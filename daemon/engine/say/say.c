@@ -357,6 +357,20 @@ static bool spare_those_aside(struct roll_engine *e, struct roll_verdict *v)
     return lefts < named;
 }
 
+/* A text that is returned owned; NULL: no memory. */
+static char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static char *text_of(const char *format, ...)
+{
+    va_list args;
+    char *text = NULL;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0) {
+        text = NULL;
+    }
+    va_end(args);
+    return text;
+}
+
 /* Adds why a verdict beside a rank that was set aside says less than it would have said. The text is taken, and that
  * which is returned is owned. */
 static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *text)
@@ -364,7 +378,6 @@ static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *te
     bool spared = spare_those_aside(e, v), doubted = v->certainty != ROLL_NOTE;
     struct roll_rankset ranks = {0};
     struct words w = {.used = 0};
-    char *longer = NULL;
     for (uint32_t i = 0; (spared || doubted) && i < e->sources; i++) {
         if (e->source[i]->no_room && source_newest(e, e->source[i]->world) == e->source[i]) {
             (void)roll_rankset_add(&ranks, e->source[i]->world);
@@ -373,13 +386,14 @@ static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *te
     bool one = roll_rankset_count(&ranks) == 1;
     words_ranks(&w, &ranks);
     roll_rankset_fini(&ranks);
-    if ((spared || doubted) &&
-        asprintf(&longer, "%s %s %s set aside for want of room, so %s.", text, w.text, one ? "was" : "were",
-                 spared ? "nobody is named for what it lacks" : "this is not proven") >= 0) {
+    char *longer = !spared && !doubted
+                       ? NULL
+                       : text_of("%s %s %s set aside for want of room, so %s.", text, w.text, one ? "was" : "were",
+                                 spared ? "nobody is named for what it lacks" : "this is not proven");
+    if (longer) {
         free(text);
-        return longer;
     }
-    return text;
+    return longer ? longer : text;
 }
 
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)

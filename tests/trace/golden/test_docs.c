@@ -312,6 +312,7 @@ static const struct constant constants[] = {
     C(roll_loss, ROLL_LOSS_, MOE_KIND),
     C(roll_loss, ROLL_LOSS_, VERDICT),
     C(roll_loss, ROLL_LOSS_, CORRUPT),
+    C(roll_loss, ROLL_LOSS_, NO_ROOM),
     C(roll_completion, ROLL_COMPLETION_, OFF),
     C(roll_completion, ROLL_COMPLETION_, WRITE),
     C(roll_completion, ROLL_COMPLETION_, COUNTER),
