@@ -52,14 +52,20 @@ def sick_ranks(programs, there):
 
 
 def found(verdicts):
-    """{(code, culprits)} of the findings in a file of verdicts. A line that was cut, which the log tells, is none."""
+    """{(code, culprits): verdict} of the findings in a file. A line that was cut, which the log tells, is none."""
     lines = []
     for line in verdicts.splitlines():
         try:
             lines.append(json.loads(line))
         except ValueError:
             continue
-    return {(v["code"], v["culprits_text"]) for v in lines if v["certainty"] != "note"}
+    return {(v["code"], v["culprits_text"]): v for v in lines if v["certainty"] != "note"}
+
+
+def members(value, at=""):
+    """The paths of all members inside of a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {at}.union(*(members(inner, "%s.%s" % (at, name)) for name, inner in inside))
 
 
 def read(path):
@@ -154,7 +160,7 @@ def judge(clean, outcome):
     new = [line for line in outcome.err.splitlines()
            if trial.plain(line) not in {trial.plain(known) for known in clean.err.splitlines()}]
     if clean.code == 1:
-        return judge_sick(outcome, new)
+        return judge_sick(clean, outcome, new)
     if outcome.code not in (0, 3):
         return "ended by %s: %r" % (outcome.code, outcome.err[-500:])
     if outcome.code == 3 and not new:
@@ -176,7 +182,7 @@ def judge(clean, outcome):
     return None
 
 
-def judge_sick(outcome, new):
+def judge_sick(clean, outcome, new):
     """The wrong call is found, and nothing else; or it is said that something was wrong with the daemon."""
     if outcome.code not in (0, 1, 3):
         return "ended by %s: %r" % (outcome.code, outcome.err[-500:])
@@ -185,4 +191,9 @@ def judge_sick(outcome, new):
     odd = [one for one in got if one not in {("count-mismatch", "1"), ("count-mismatch", "")}]
     if odd:
         return "finds %s" % odd
+    whole = found(clean.files["verdicts"])
+    for one, verdict in got.items():
+        holes = members(whole.get(one)) - members(verdict) if one in whole else None
+        if holes:
+            return "a finding has holes: %s" % sorted(holes)
     return None if got or new else "finds nothing, and does not say why: %d %r" % (outcome.code, outcome.err[-300:])
