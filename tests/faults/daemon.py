@@ -10,7 +10,7 @@ import time
 
 import trial
 
-ROLES = ("standalone", "agent", "root")
+ROLES = ("standalone", "agent", "root", "sick")
 WAIT_S = 60    # only a hang reaches it
 AFTER_S = 1.0  # how long a daemon that has complained is given to go on
 
@@ -45,10 +45,54 @@ def until(done, process):
     return time.monotonic() < end
 
 
+def sick_ranks(programs, there):
+    """Three ranks that live, of which the second has made a wrong call."""
+    return [subprocess.Popen([programs.synth_rank, there, "job", str(rank), "3", "0", "300", "1024",
+                              "wrong" if rank == 1 else "hang"], stdin=subprocess.DEVNULL) for rank in range(3)]
+
+
+def found(verdicts):
+    """{(code, culprits): verdict} of the findings in a file. A line that was cut, which the log tells, is none."""
+    lines = []
+    for line in verdicts.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return {(v["code"], v["culprits_text"]): v for v in lines if v["certainty"] != "note"}
+
+
+def members(value, at=""):
+    """The paths of all members inside of a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {at}.union(*(members(inner, "%s.%s" % (at, name)) for name, inner in inside))
+
+
+def read(path):
+    if not os.path.exists(path):
+        return b""
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def run(programs, role, fault, place, rings, clean=None):
+    started = []  # of which none stays, whatever happens
+    try:
+        return run_with(programs, role, fault, place, rings, clean, started)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def run_with(programs, role, fault, place, rings, clean, started):
     work, state = trial.fresh(place, "work"), trial.settings(place, fault)
     there, trace = os.path.join(work, "d"), os.path.join(work, "t")
-    shutil.copytree(rings, there)
+    if role == "sick":
+        os.mkdir(there, 0o700)
+        started.extend(sick_ranks(programs, there))
+    else:
+        shutil.copytree(rings, there)
     os.chmod(there, 0o700)
     log, other_log, verdicts = (os.path.join(work, name) for name in ("log", "other.log", "verdicts"))
     endpoint, other = "ipc://" + os.path.join(work, "socket"), None
@@ -56,19 +100,23 @@ def run(programs, role, fault, place, rings, clean=None):
     root = ["--root", "--listen", endpoint, "--trace", trace, "--json", verdicts]
     if role == "agent":
         other = start(programs, root, other_log)
+        started.append(other)
         argv = [*agent, "--trace", os.path.join(work, "t2")]
     elif role == "root":
         argv, other = root, None
     else:
         argv = ["--dir", there, "--trace", trace, "--json", verdicts]
+        argv += ["--stall-ms", "100", "--suspect-ms", "100", "--stacks", "auto"] if role == "sick" else []
     process = start(programs, argv, log, programs.library, state)
+    started.append(process)
     if role == "root":
         other = start(programs, agent, other_log)
+        started.append(other)
     usual = {trial.plain(line) for line in clean.err.splitlines()} if clean else set()
     complained = []
 
     def done():
-        if not glob.glob(os.path.join(there, "*.ring")):
+        if found(read(verdicts)) if role == "sick" else not glob.glob(os.path.join(there, "*.ring")):
             return True
         if not complained and any(trial.plain(line) not in usual for line in lines_of(log)):
             complained.append(time.monotonic())
@@ -108,8 +156,11 @@ def summary(out):
 
 
 def judge(clean, outcome):
+    """None, or what is wrong."""
     new = [line for line in outcome.err.splitlines()
            if trial.plain(line) not in {trial.plain(known) for known in clean.err.splitlines()}]
+    if clean.code == 1:
+        return judge_sick(clean, outcome, new)
     if outcome.code not in (0, 3):
         return "ended by %s: %r" % (outcome.code, outcome.err[-500:])
     if outcome.code == 3 and not new:
@@ -129,3 +180,20 @@ def judge(clean, outcome):
     if kept and kept["findings"]:
         return "its trace holds a finding: %s" % outcome.out[-300:]
     return None
+
+
+def judge_sick(clean, outcome, new):
+    """The wrong call is found, and nothing else; or it is said that something was wrong with the daemon."""
+    if outcome.code not in (0, 1, 3):
+        return "ended by %s: %r" % (outcome.code, outcome.err[-500:])
+    got = found(outcome.files.get("verdicts", b""))
+    # Where not all that there is has been seen, two that differ are told, and nobody is named.
+    odd = [one for one in got if one not in {("count-mismatch", "1"), ("count-mismatch", "")}]
+    if odd:
+        return "finds %s" % odd
+    whole = found(clean.files["verdicts"])
+    for one, verdict in got.items():
+        holes = members(whole.get(one)) - members(verdict) if one in whole else None
+        if holes:
+            return "a finding has holes: %s" % sorted(holes)
+    return None if got or new else "finds nothing, and does not say why: %d %r" % (outcome.code, outcome.err[-300:])
