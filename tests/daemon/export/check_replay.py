@@ -16,7 +16,7 @@ import tempfile
 ROLLCALL, MAKE, CATALOGUE = (os.path.abspath(a) for a in sys.argv[1:4])
 SCALED_AT = 48  # trace/replay.h
 SICK = ("skipped", "wrong-count", "wrong-root", "unmatched", "opposite-stream", "opposite-events", "killed", "finished",
-        "skip-then-split", "ring-of-pairs", "refused", "two-threads", "null-buffer", "sizes-differ")
+        "skip-then-split", "ring-of-pairs", "refused", "two-threads", "sizes-differ")
 HEALTHY = ("overlap", "group-order", "half-communicator", "premul", "thread-each", "poll-either")
 
 
