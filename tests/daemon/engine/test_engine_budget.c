@@ -319,6 +319,44 @@ static void test_calls_behind_one_without_a_place_are_not_ready(void **state)
     roll_engine_destroy(&j.e);
 }
 
+static void enter(struct job *j, uint32_t rank, enum roll_op op, uint32_t comm)
+{
+    struct roll_record rec = {.seal = roll_seal(j->ticket[rank]++, ROLL_STATE_ENTERED),
+                              .enter_ns = j->now,
+                              .comm = (uint16_t)comm,
+                              .stream = op == ROLL_OP_STREAM_SYNC,
+                              .thread = 1,
+                              .peer = ROLL_PEER_NONE,
+                              .step = ROLL_STEP_NONE,
+                              .layer = ROLL_LAYER_NONE,
+                              .op = (uint8_t)op};
+    assert_int_equal(roll_engine_feed(j->e, j->source[rank], &rec, 1), 0);
+}
+
+/* Two ranks split the world, a third one waits for a rank that was set aside: it is not missed in the split. */
+static void test_who_waits_for_a_rank_without_room_is_not_missed_in_a_creation(void **state)
+{
+    (void)state;
+    static char text[8192];
+    struct job j;
+    job_open(&j, 4, 32 * MIB);
+    for (uint32_t r = 0; r < 4; r++) {
+        define_at(&j, j.source[r], 1, 0x1000, r, 4);
+    }
+    define_at(&j, j.source[2], 2, 0x2000, 0, 2);
+    define_at(&j, j.source[3], 2, 0x2000, 1, 2);
+    call_all(&j, 4, 0);
+    define_at(&j, j.source[3], 3, 0x3000, 0, 1 << 24);
+    call(&j, 2, 2, 0, 64);
+    enter(&j, 2, ROLL_OP_STREAM_SYNC, 0);
+    enter(&j, 0, ROLL_OP_COMM_SPLIT, 1);
+    enter(&j, 1, ROLL_OP_COMM_SPLIT, 1);
+    pass(&j, 60 * S_);
+    assert_int_equal(said(&j, text, sizeof(text)), 0);
+    assert_int_equal(times(text, "for rank 3, which was set aside"), 1);
+    roll_engine_destroy(&j.e);
+}
+
 /* A table of call sites is found by numbers of the rank's own: one too many costs words, and the rank is judged on. */
 static void test_a_table_for_words_sets_nobody_aside(void **state)
 {
@@ -350,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_windows_count_for_who_asks_for_them),
         cmocka_unit_test(test_pairs_count_for_who_asks_for_them),
         cmocka_unit_test(test_calls_behind_one_without_a_place_are_not_ready),
+        cmocka_unit_test(test_who_waits_for_a_rank_without_room_is_not_missed_in_a_creation),
         cmocka_unit_test(test_a_table_for_words_sets_nobody_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
