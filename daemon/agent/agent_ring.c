@@ -60,12 +60,13 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
     if (ring->foreign || now - ring->look_ns < pause) {
         return;
     }
+    bool first = ring->look_ns == 0; /* or somebody asks for a look at the process itself */
     ring->look_ns = now;
     /* Whoever has made a call since then was not stopped, and the pidfd tells when the process ends. */
     uint64_t head = roll_agent_ring_head(ring), before = ring->look_head;
     ring->look_head = head;
     ring->moved_ns = head != before ? now : ring->moved_ns;
-    if (ring->pidfd >= 0 && head != before && !ring->stopped && ring->traced_ns == 0) {
+    if (ring->pidfd >= 0 && head != before && !first && !ring->stopped && ring->traced_ns == 0) {
         return;
     }
     struct roll_proc_stat stat;
