@@ -160,6 +160,18 @@ static bool goes_back(const struct roll_frame_status *before, const struct roll_
     return now->head != 0 && now->head < before->head;
 }
 
+/*
+ * The clock of a node was set: do its records follow? Where that brings them nearer to the wall clock of who feeds. A
+ * node whose clock was set wrong keeps its old one: nobody calls in the time to come, and what the engine holds for over
+ * would be so only there.
+ */
+static bool follows(const roll_feed_t *feed, const struct roll_frame_status *status, int64_t before, int64_t after)
+{
+    uint64_t now = feed->stamp_ns, was = status->clock_mono_ns + (uint64_t)before,
+             is = status->clock_mono_ns + (uint64_t)after;
+    return now == 0 || (is > now ? is - now : now - is) < (was > now ? was - now : now - was);
+}
+
 int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
@@ -177,7 +189,7 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     memcpy(s->view.losses, status.losses, sizeof(s->view.losses));
     int64_t offset = (int64_t)(status.clock_real_ns - status.clock_mono_ns);
     int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
-    if (step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) {
+    if ((step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) && follows(feed, &status, s->clock_offset, offset)) {
         s->clock_offset = offset;
         roll_engine_clock(feed->engine, s->view.source, offset);
     }
