@@ -139,13 +139,14 @@ void roll_agent_scan(struct roll_agent *a, uint64_t now)
     closedir(d);
 }
 
-/* Whether another ring of this (job, restart) exists besides number `but`. */
-static bool job_in_use(const struct roll_agent *a, size_t but)
+/* Whether another ring of this (job, restart) exists besides number `but`; with live, one whose process lives. */
+static bool job_in_use(const struct roll_agent *a, size_t but, bool live)
 {
     const struct roll_ring_header *h = a->rings[but]->map.header;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_ring_header *other = a->rings[i]->map.header;
-        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0) {
+        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0 &&
+            !(live && a->rings[i]->gone)) {
             return true;
         }
     }
@@ -167,7 +168,7 @@ static void leave_ring(struct roll_agent *a, size_t i)
         roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
     }
     roll_agent_digests_drop(a->digests, ring);
-    if (!job_in_use(a, i)) {
+    if (!job_in_use(a, i, false)) {
         roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
     }
     roll_agent_ring_destroy(&a->rings[i]);
@@ -197,7 +198,9 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
         }
         bool is_known = (ring->status.exit_status & ~ROLL_EXIT_ASKED) != ROLL_EXIT_UNKNOWN;
         bool patient = !leaving && !is_known && now - ring->gone_ns < KEEP_NS;
-        if (ring->gone && !patient && (!ring->keep || leaving) && ring->status.proc_state == ROLL_PROC_FINISHED &&
+        /* The next agent is asked for what was kept as this one would be, as long as somebody goes on here. */
+        bool kept = ring->keep && (!leaving || job_in_use(a, i, true));
+        if (ring->gone && !patient && !kept && ring->status.proc_state == ROLL_PROC_FINISHED &&
             roll_agent_ring_settled(ring)) {
             drop_ring(a, i);
         }

@@ -162,8 +162,8 @@ static bool goes_back(const struct roll_frame_status *before, const struct roll_
 
 /*
  * The clock of a node was set: do its records follow? Where that brings them nearer to the wall clock of who feeds. A
- * node whose clock was set wrong keeps its old one: nobody calls in the time to come, and what the engine holds for over
- * would be so only there.
+ * node whose clock was set wrong keeps its old one: nobody calls in the time to come, and what the engine holds for
+ * over would be so only there.
  */
 static bool follows(const roll_feed_t *feed, const struct roll_frame_status *status, int64_t before, int64_t after)
 {

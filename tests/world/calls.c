@@ -119,21 +119,24 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
     if (!host || (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME)) {
         return __real_clock_gettime(clock, out);
     }
-    uint64_t ns = clock == CLOCK_MONOTONIC ? world.now_ns + host->mono_ns
-                                           : REAL_NS + world.now_ns + (uint64_t)host->real_ns;
+    uint64_t ns =
+        clock == CLOCK_MONOTONIC ? world.now_ns + host->mono_ns : REAL_NS + world.now_ns + (uint64_t)host->real_ns;
     *out = (struct timespec){.tv_sec = (time_t)(ns / S_), .tv_nsec = (long)(ns % S_)};
     return 0;
 }
 
+/* Real descriptors change only where the world has touched something on the host, and stay ready until they are read.
+ */
 static int look(struct pollfd *fds, nfds_t n)
 {
-    struct pollfd real[16];
+    struct pollfd real[16] = {0};
     int ready = 0;
+    bool touched = process_now->touched;
     for (nfds_t i = 0; i < n && i < 16; i++) {
-        real[i] = fds[i];
+        real[i] = (struct pollfd){.fd = fds[i].fd, .events = fds[i].events};
         real[i].fd = socket_is_fd(fds[i].fd) ? -1 : fds[i].fd;
     }
-    (void)__real_poll(real, n, 0);
+    process_now->touched = touched && __real_poll(real, n, 0) > 0;
     for (nfds_t i = 0; i < n && i < 16; i++) {
         bool simulated = socket_is_fd(fds[i].fd);
         fds[i].revents = simulated ? (socket_fd_ready(fds[i].fd) ? POLLIN : 0) : real[i].revents;
@@ -237,6 +240,9 @@ int __wrap_roll_proc_stat(pid_t pid, pid_t tid, struct roll_proc_stat *out)
 
 static int own(int fd)
 {
+    if (process_now) {
+        process_now->touched = true;
+    }
     if (fd >= 0 && fd < FDS) {
         fd_owner[fd] = process_now;
     }
@@ -367,6 +373,7 @@ void calls_touch(const struct host *host)
     for (uint32_t i = 0; i < WORLD_PROCESSES; i++) {
         struct process *p = process_at(i);
         if (p && p->host == host) {
+            p->touched = true;
             process_wake(p, world.now_ns);
         }
     }

@@ -13,14 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
-#define HANGS_S 120 /* of real time for one plan: only an endless loop takes so long */
+#define HANGS_S 120 /* of processor time for one plan: only an endless loop takes so long */
 
 static const char help[] =
     "usage: roll_world [--seeds A-B] [OPTION...]   plans from seeds: a cluster with faults, and what must hold in it\n"
     "       roll_world --plan 'TEXT'               one plan, as a failure prints it\n"
+    "       roll_world --plans FILE                plans of a file, one a line (regressions.txt)\n"
     "\n"
     "  --seeds A-B    these seeds; 1-100 when not given\n"
     "  --long N       N seeds behind those that the tests run\n"
@@ -74,9 +76,11 @@ static bool try_one(struct plan *plan, bool shrinks)
     static struct played calm, run;
     char why[512], text[PLAN_BYTES];
     plan_text(plan, playing);
-    alarm(HANGS_S);
+    struct itimerval timer = {.it_value.tv_sec = HANGS_S};
+    setitimer(ITIMER_PROF, &timer, NULL);
     enum verdict_of_plan verdict = plan_try(plan, why, &calm, &run);
-    alarm(0);
+    timer.it_value.tv_sec = 0;
+    setitimer(ITIMER_PROF, &timer, NULL);
     sum.unusable += verdict == PLAN_UNUSABLE;
     sum.plans += verdict != PLAN_UNUSABLE;
     add(&calm);
@@ -102,7 +106,8 @@ static void show(double seconds)
            (unsigned long long)sum.plans, (unsigned long long)sum.bad, (unsigned long long)sum.unusable,
            (unsigned long long)sum.deaths, (unsigned long long)sum.lossy, (unsigned long long)sum.lost,
            (unsigned long long)sum.written);
-    printf("%.1f hours of cluster (%.1f of hosts, %.1f of ranks) in %.1f s: %.0f hours a minute (%.0f, %.0f)\n",
+    printf("%.1f hours of cluster (%.1f of hosts, %.1f of ranks) in %.1f s of a processor: %.0f hours a minute (%.0f, "
+           "%.0f)\n",
            sum.world_s / 3600, sum.host_s / 3600, sum.rank_s / 3600, seconds, sum.world_s / 60 / seconds,
            sum.host_s / 60 / seconds, sum.rank_s / 60 / seconds);
     printf("memory at most: an agent %.1f MiB, the root %.1f MiB, a relay %.1f MiB\n",
@@ -122,15 +127,39 @@ static bool range(const char *text, uint64_t *from, uint64_t *to)
     return true;
 }
 
+/* Plays the lines of a file that are no comments. 0; 2: one of them is no plan, or there is no such file. */
+static int try_file(const char *path)
+{
+    char line[PLAN_BYTES];
+    struct plan plan;
+    FILE *file = fopen(path, "re");
+    int rc = file ? 0 : 2;
+    while (rc == 0 && fgets(line, sizeof(line), file)) {
+        if (line[0] == '#' || line[0] == '\n') {
+            continue;
+        }
+        rc = plan_parse(&plan, line) ? 0 : 2;
+        if (rc == 0 && try_one(&plan, false) && sum.unusable > 0) {
+            printf("a plan that says nothing any more: %s", line);
+            rc = 2;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option names[] = {{"seeds", 1, NULL, 's'},  {"long", 1, NULL, 'g'},      {"plan", 1, NULL, 'p'},
-                                          {"calm", 0, NULL, 'c'},   {"healthy", 0, NULL, 'h'},   {"sick", 0, NULL, 'i'},
-                                          {"stream", 0, NULL, 't'}, {"failures", 1, NULL, 'f'},  {"no-shrink", 0, NULL, 'n'},
-                                          {"loud", 0, NULL, 'l'},   {"help", 0, NULL, 'H'},      {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"seeds", 1, NULL, 's'},    {"long", 1, NULL, 'g'},      {"plan", 1, NULL, 'p'}, {"plans", 1, NULL, 'P'},
+        {"calm", 0, NULL, 'c'},     {"healthy", 0, NULL, 'h'},   {"sick", 0, NULL, 'i'}, {"stream", 0, NULL, 't'},
+        {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'}, {"help", 0, NULL, 'H'},
+        {NULL, 0, NULL, 0}};
     uint64_t from = 1, to = 100, failures = 5;
     bool calm = false, healthy = false, sick = false, stream = false, shrinks = true;
-    const char *text = NULL;
+    const char *text = NULL, *plans = NULL;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         switch (c) {
@@ -146,6 +175,9 @@ int main(int argc, char **argv)
             break;
         case 'p':
             text = optarg;
+            break;
+        case 'P':
+            plans = optarg;
             break;
         case 'f':
             failures = strtoull(optarg, NULL, 10);
@@ -176,18 +208,23 @@ int main(int argc, char **argv)
         }
     }
     world_init();
-    signal(SIGALRM, on_hang);
+    signal(SIGPROF, on_hang);
     roll_guard();
     struct plan plan;
     struct timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    if (text) {
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    if (plans) {
+        int rc = try_file(plans);
+        if (rc != 0) {
+            return rc;
+        }
+    } else if (text) {
         if (!plan_parse(&plan, text)) {
             return 2;
         }
         (void)try_one(&plan, false);
     }
-    for (uint64_t seed = from; !text && seed <= to && sum.bad < failures; seed++) {
+    for (uint64_t seed = from; !text && !plans && seed <= to && sum.bad < failures; seed++) {
         plan_make(&plan, seed);
         plan.faults = calm ? 0 : plan.faults;
         plan.relays = stream ? 0 : plan.relays;
@@ -195,7 +232,7 @@ int main(int argc, char **argv)
         plan.sick = sick || (plan.sick && !healthy);
         (void)try_one(&plan, shrinks);
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     show((double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9);
     return sum.bad > 0;
 }

@@ -116,8 +116,8 @@ const char *plan_text(const struct plan *plan, char out[PLAN_BYTES])
                                 plan->trace, plan->records, plan->statuses, plan->second);
     for (uint32_t i = 0; i < plan->faults && n < PLAN_BYTES; i++) {
         const struct fault *f = &plan->fault[i];
-        n += (size_t)snprintf(out + n, PLAN_BYTES - n, " %s:%u@%u,%u,%u", fault_word(f->kind), f->target, f->at_ms, f->a,
-                              f->b);
+        n += (size_t)snprintf(out + n, PLAN_BYTES - n, " %s:%u@%u,%u,%u", fault_word(f->kind), f->target, f->at_ms,
+                              f->a, f->b);
     }
     for (uint32_t i = 0; i < plan->drops && n < PLAN_BYTES; i++) {
         const struct drop *d = &plan->drop[i];
@@ -166,9 +166,8 @@ static bool parse_word(struct plan *plan, const char *word)
     }
     if ((strcmp(name, "rank") == 0 || strcmp(name, "units") == 0) && plan->drops < DROPS_MAX) {
         const char *plus = strchr(word, '+');
-        plan->drop[plan->drops++] = (struct drop){.rank = name[0] == 'r',
-                                                  .first = (uint16_t)n,
-                                                  .count = (uint16_t)(plus ? strtoul(plus + 1, NULL, 10) : 1)};
+        plan->drop[plan->drops++] = (struct drop){
+            .rank = name[0] == 'r', .first = (uint16_t)n, .count = (uint16_t)(plus ? strtoul(plus + 1, NULL, 10) : 1)};
         return true;
     }
     plan->seed = strcmp(name, "seed") == 0 ? n : plan->seed;

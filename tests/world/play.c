@@ -160,7 +160,8 @@ static void take_leave(struct role *role)
     size_t blocks, bytes = heap_left(p, &blocks);
     int left = calls_left(p);
     if (p->state == PROCESS_OVER && (blocks > 0 || left > 0)) {
-        world_fail("%s leaves %zu bytes in %zu blocks and %d descriptors and mappings", role->name, bytes, blocks, left);
+        world_fail("%s leaves %zu bytes in %zu blocks and %d descriptors and mappings", role->name, bytes, blocks,
+                   left);
     }
     if (p->state == PROCESS_DEAD) {
         stage.deaths++;
@@ -367,10 +368,9 @@ static void hit(const struct fault *f)
         break;
     default:
         for (uint32_t i = 0; stage.jobs > 1 && i < (f->kind == FAULT_WILD ? f->a : 1); i++) {
-            rank_harm(first + f->target % stage.job[1].program->ranks,
-                      f->kind == FAULT_WILD   ? RANK_WILD
-                      : f->kind == FAULT_JUMP ? RANK_JUMP
-                                              : RANK_CUT);
+            rank_harm(first + f->target % stage.job[1].program->ranks, f->kind == FAULT_WILD   ? RANK_WILD
+                                                                       : f->kind == FAULT_JUMP ? RANK_JUMP
+                                                                                               : RANK_CUT);
         }
         break;
     }
@@ -460,7 +460,7 @@ static uint64_t end_of(const struct plan *plan, const struct script *script, boo
     uint64_t end = script->story.still_ns > START_NS ? script->story.still_ns : START_NS;
     for (uint32_t i = 0; with_faults && i < plan->faults; i++) {
         const struct fault *f = &plan->fault[i];
-        uint64_t lasts = f->kind == FAULT_SLOW || f->kind == FAULT_DELAY                         ? f->b
+        uint64_t lasts = f->kind == FAULT_SLOW || f->kind == FAULT_DELAY                               ? f->b
                          : fault_whom(f->kind) == 'P' || f->kind == FAULT_CUT || f->kind == FAULT_FULL ? f->a
                                                                                                        : 0;
         uint64_t over = fault_ns(f) + lasts * MS_ + 10 * S_; /* an agent that was not heard is waited for */

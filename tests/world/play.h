@@ -10,16 +10,16 @@
 
 /* What a run left. */
 struct played {
-    enum outcome outcome;   /* of the first job */
-    struct findings found;  /* what was said of it and counts */
-    uint64_t lost;          /* records that the root counts as lost, of the first job */
-    uint64_t written;       /* and those that its ranks wrote */
-    uint64_t world_ns;      /* how much time passed in the world */
-    uint64_t host_ns;       /* the same, times hosts */
-    uint64_t rank_ns;       /* and times ranks */
+    enum outcome outcome;                     /* of the first job */
+    struct findings found;                    /* what was said of it and counts */
+    uint64_t lost;                            /* records that the root counts as lost, of the first job */
+    uint64_t written;                         /* and those that its ranks wrote */
+    uint64_t world_ns;                        /* how much time passed in the world */
+    uint64_t host_ns;                         /* the same, times hosts */
+    uint64_t rank_ns;                         /* and times ranks */
     size_t agent_most, root_most, relay_most; /* bytes of memory */
     uint64_t deaths;
-    char trouble[512];      /* what went against an invariant; "" = nothing */
+    char trouble[512]; /* what went against an invariant; "" = nothing */
 };
 
 enum verdict_of_plan { PLAN_GOOD, PLAN_BAD, PLAN_UNUSABLE /* there is no such program, or the engine itself errs */ };

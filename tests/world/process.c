@@ -6,6 +6,7 @@
  */
 #include "tests/world/world.h"
 
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@
 
 struct inside {
     ucontext_t context;
+    jmp_buf at;
+    bool begun;
     uint8_t *stack;
     void *fake; /* of the address sanitizer */
 };
@@ -31,6 +34,7 @@ struct process *process_now;
 static struct process table[WORLD_PROCESSES];
 static struct inside insides[WORLD_PROCESSES];
 static ucontext_t outside;
+static jmp_buf outside_at;
 static pid_t next_pid;
 #ifdef __SANITIZE_ADDRESS__
 static const void *outside_stack;
@@ -48,20 +52,46 @@ bool process_lives(const struct process *p)
     return p && (p->state == PROCESS_WAITS || p->state == PROCESS_RUNS);
 }
 
+/* From one stack to another: swapcontext makes two system calls each time, for a signal mask that is always the same.
+ * The sanitizer is told of swapcontext only. */
+#ifdef __SANITIZE_ADDRESS__
 static void leave(struct process *p, bool for_good)
 {
     struct inside *in = p->inside;
     process_now = NULL;
-#ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(for_good ? NULL : &in->fake, outside_stack, outside_bytes);
-#else
-    (void)for_good;
-#endif
     swapcontext(&in->context, &outside);
-#ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(in->fake, &outside_stack, &outside_bytes);
-#endif
 }
+
+static void go_inside(struct inside *in)
+{
+    __sanitizer_start_switch_fiber(&outside_fake, in->stack + GUARD_BYTES, STACK_BYTES);
+    swapcontext(&outside, &in->context);
+    __sanitizer_finish_switch_fiber(outside_fake, NULL, NULL);
+}
+#else
+static void leave(struct process *p, bool for_good)
+{
+    struct inside *in = p->inside;
+    process_now = NULL;
+    if (for_good || _setjmp(in->at) == 0) {
+        _longjmp(outside_at, 1);
+    }
+}
+
+static void go_inside(struct inside *in)
+{
+    if (_setjmp(outside_at) != 0) {
+        return;
+    }
+    if (in->begun) {
+        _longjmp(in->at, 1);
+    }
+    in->begun = true;
+    swapcontext(&outside, &in->context);
+}
+#endif
 
 static void enter(void)
 {
@@ -79,6 +109,7 @@ static void prepare(struct inside *in)
 {
     getcontext(&in->context);
     in->fake = NULL;
+    in->begun = false;
     in->context.uc_stack.ss_sp = in->stack + GUARD_BYTES;
     in->context.uc_stack.ss_size = STACK_BYTES;
     in->context.uc_link = NULL;
@@ -143,14 +174,7 @@ void process_run(struct process *p)
     }
     p->state = PROCESS_RUNS;
     process_now = p;
-#ifdef __SANITIZE_ADDRESS__
-    struct inside *in = p->inside;
-    __sanitizer_start_switch_fiber(&outside_fake, in->stack + GUARD_BYTES, STACK_BYTES);
-#endif
-    swapcontext(&outside, &((struct inside *)p->inside)->context);
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(outside_fake, NULL, NULL);
-#endif
+    go_inside(p->inside);
     process_now = NULL;
     if (p->state == PROCESS_RUNS) {
         p->state = PROCESS_WAITS;

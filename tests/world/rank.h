@@ -1,5 +1,6 @@
 /*
- * rank.h: the ranks of the simulated jobs: they write rings, with the writer's half of the ring that the interposer has.
+ * rank.h: the ranks of the simulated jobs: they write rings, with the writer's half of the ring that the interposer
+ * has.
  */
 #ifndef ROLL_TESTS_WORLD_RANK_H
 #define ROLL_TESTS_WORLD_RANK_H

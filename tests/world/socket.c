@@ -17,14 +17,14 @@
 
 #define SOCKETS    64u
 #define LINKS      32u
-#define QUEUE      512u       /* messages that a side keeps, as the high-water marks of net.c say */
-#define PARTS      64u        /* of a message */
-#define FIRST_FD   (1 << 20)  /* of ZMQ_FD: no file has such a number */
-#define LATENCY_US 80u        /* of a link, with up to three times as much by chance */
+#define QUEUE      512u      /* messages that a side keeps, as the high-water marks of net.c say */
+#define PARTS      64u       /* of a message */
+#define FIRST_FD   (1 << 20) /* of ZMQ_FD: no file has such a number */
+#define LATENCY_US 80u       /* of a link, with up to three times as much by chance */
 #define RETRY_NS   (100 * MS_)
 #define RETRY_MOST (5 * S_)
-#define GIVE_UP_NS (4 * S_)   /* after which TCP gives a connection up that acknowledges nothing (net.c) */
-#define IO_NS      (1 * MS_)  /* what was sent so shortly before a kill may not have been written */
+#define GIVE_UP_NS (4 * S_)  /* after which TCP gives a connection up that acknowledges nothing (net.c) */
+#define IO_NS      (1 * MS_) /* what was sent so shortly before a kill may not have been written */
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
@@ -60,16 +60,16 @@ struct sock {
     char name[256]; /* routing id of a DEALER; what a ROUTER is bound to; of the monitor */
     size_t name_bytes;
     struct sock *monitor, *monitored;
-    uint32_t events;              /* of a monitor: connections that were made */
-    bool half;                    /* of a monitor: the address of one comes next */
-    bool asleep, signalled;       /* ZMQ_FD */
-    struct message *out;          /* is being built */
-    struct link *out_link;        /* of a ROUTER: to whom; NULL: nobody any more */
+    uint32_t events;        /* of a monitor: connections that were made */
+    bool half;              /* of a monitor: the address of one comes next */
+    bool asleep, signalled; /* ZMQ_FD */
+    struct message *out;    /* is being built */
+    struct link *out_link;  /* of a ROUTER: to whom; NULL: nobody any more */
     bool out_begun;
-    struct message *in;           /* is being read */
-    uint32_t in_part;             /* of which this part comes next */
-    struct piece *in_name;        /* of a ROUTER: the name comes first */
-    uint32_t turn;                /* of a ROUTER: the link that is read next */
+    struct message *in;    /* is being read */
+    uint32_t in_part;      /* of which this part comes next */
+    struct piece *in_name; /* of a ROUTER: the name comes first */
+    uint32_t turn;         /* of a ROUTER: the link that is read next */
 };
 
 struct link {
@@ -77,11 +77,15 @@ struct link {
     struct sock *dealer, *router; /* dealer NULL: closed, what is on its way still comes */
     char target[256], name[256];
     size_t name_bytes;
-    uint64_t timer_ns, retry_ns;  /* the next try to connect */
+    uint64_t timer_ns, retry_ns; /* the next try to connect */
     uint64_t cut_ns, break_ns;
     uint32_t slow_us;
-    struct queue rise, fall;      /* to the ROUTER, to the DEALER */
-    struct { bool set; enum link_harm harm; uint32_t n; } harm[2];
+    struct queue rise, fall; /* to the ROUTER, to the DEALER */
+    struct {
+        bool set;
+        enum link_harm harm;
+        uint32_t n;
+    } harm[2];
 };
 
 static struct sock sockets[SOCKETS];
@@ -898,7 +902,8 @@ int zmq_recv(void *socket, void *out, size_t bytes, int flags)
 
 int zmq_poll(zmq_pollitem_t *items, int n, long timeout_ms)
 {
-    uint64_t until = timeout_ms < 0 ? WORLD_NEVER : world.now_ns + (uint64_t)(timeout_ms ? timeout_ms * 1000 : 10) * US_;
+    uint64_t until =
+        timeout_ms < 0 ? WORLD_NEVER : world.now_ns + (uint64_t)(timeout_ms ? timeout_ms * 1000 : 10) * US_;
     for (;;) {
         int ready = 0;
         if (process_call()) {

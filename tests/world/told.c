@@ -74,11 +74,13 @@ static void take(struct findings *out, const json_t *json)
     end_earlier(out, number_of(json, "supersedes"), false);
     end_earlier(out, number_of(json, "confirms"), false);
     end_earlier(out, number_of(json, "withdraws"), true);
-    json_array_foreach (json_object_get(json, "culprits"), i, value) {
+    json_array_foreach(json_object_get(json, "culprits"), i, value)
+    {
         json_int_t rank = json_integer_value(value);
         one.culprits = (mask_t)(one.culprits | (rank >= 0 && rank < (json_int_t)RANKS_MAX ? BIT(rank) : 0));
     }
-    json_array_foreach (json_object_get(json, "may_be"), i, value) {
+    json_array_foreach(json_object_get(json, "may_be"), i, value)
+    {
         if (one.may_bes < 4 && json_is_string(value)) {
             one.may_be[one.may_bes++] = roll_verdict_by_name(json_string_value(value));
         }

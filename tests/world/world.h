@@ -75,6 +75,7 @@ struct process {
     _Atomic bool stop;   /* what a daemon is told by a signal */
     int code;            /* what its main function returned */
     int index;
+    bool touched; /* its descriptors have to be looked at */
     /* what it has used */
     size_t heap_bytes, heap_most;
     uint64_t turns, second_ns, second_turns, polled_ns;
@@ -105,7 +106,7 @@ bool process_call(void);
 void process_die(void) __attribute__((noreturn));
 
 /* heap.c: what belongs to a process and goes with it */
-void heap_free(struct process *p);  /* all that it has */
+void heap_free(struct process *p); /* all that it has */
 size_t heap_left(const struct process *p, size_t *blocks);
 
 /* calls.c: what libc is asked */
