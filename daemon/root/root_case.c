@@ -317,8 +317,11 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
         leave_aside(run, r);
     }
     if (r->begun && (flags & ROLL_EXCERPT_ALL) != 0) {
+        /* An engine that has been fed takes records that come late, but not where they come in: what is open is looked
+         * at once more, by an engine that sees all at once. */
         if (!r->all && run->digested->fed) {
             feed_process(run, r);
+            run->digested->wider = true;
         }
         r->all = true;
         r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;

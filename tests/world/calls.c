@@ -384,7 +384,8 @@ void calls_touch(const struct host *host)
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     void *got = __real_mmap(at, bytes, protection, flags, fd, offset);
-    for (uint32_t i = 0; process_now && got != MAP_FAILED && i < MAPS; i++) {
+    bool inside = (flags & MAP_FIXED) != 0; /* of another one, and goes with it */
+    for (uint32_t i = 0; process_now && got != MAP_FAILED && !inside && i < MAPS; i++) {
         if (!map[i].owner) {
             map[i].at = got;
             map[i].bytes = bytes;

@@ -560,39 +560,40 @@ static bool is_short(const struct plan *plan, const struct script *script)
     return plan->digest && most > plan->records;
 }
 
-/* What the last root said counts; what was ever said accused nobody who did nothing. */
+/*
+ * What the last root said counts; what was ever said accused nobody who did nothing. A root that remembers nothing of
+ * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts.
+ */
 static void judge_told(const struct script *script, struct played *out)
 {
+    const struct program *p = &script->program;
     struct latency latency;
-    bool lossy = out->lost > 0 || is_short(stage.plan, script);
     struct findings last = stage.told;
+    bool told = false;
     stage.told = (struct findings){0};
     out->outcome = OUTCOME_RIGHT;
     for (uint32_t i = 0; i <= stage.lives; i++) {
         struct findings said;
         told_read(stage.said, stage.from[i], i < stage.lives ? stage.from[i + 1] : 0, "first", &said);
+        told = told || judge(p, &script->mutation, &script->story, &said, &latency) == OUTCOME_RIGHT;
         said.lossy = true; /* it may have had no time for more */
-        enum outcome outcome = judge(&script->program, &script->mutation, &script->story, &said, &latency);
+        enum outcome outcome = judge(p, &script->mutation, &script->story, &said, &latency);
         if (outcome != OUTCOME_RIGHT && out->outcome == OUTCOME_RIGHT) {
             out->outcome = outcome;
-            findings_fini(&out->found);
             out->found = said;
-            continue;
+        } else {
+            findings_fini(&said);
         }
-        if (!stage.known && said.founds > 0) { /* the last root began when all was over */
-            findings_fini(&last);
-            last = said;
-            continue;
-        }
-        findings_fini(&said);
     }
     if (out->outcome != OUTCOME_RIGHT) {
         findings_fini(&last);
         return;
     }
-    last.lossy = lossy;
+    last.lossy = out->lost > 0 || is_short(stage.plan, script);
     out->found = last;
-    out->outcome = judge(&script->program, &script->mutation, &script->story, &out->found, &latency);
+    out->outcome = judge(p, &script->mutation, &script->story, &out->found, &latency);
+    bool late = !stage.known || stage.lives > 0;
+    out->outcome = out->outcome == OUTCOME_MISSED && told && late ? OUTCOME_RIGHT : out->outcome;
 }
 
 void play(const struct plan *plan, const struct script *script, const struct script *second, bool with_faults,
