@@ -54,6 +54,7 @@ static struct stage {
     uint32_t lives, roots;
     struct findings told; /* what the last root said when it ended */
     bool known;           /* it knew of the job */
+    bool gone;            /* rings of the job are gone, because a root had all of them */
     uint64_t end_ns;
     uint64_t deaths;
     bool ends;
@@ -483,6 +484,7 @@ static void check_accounts(struct played *out)
     for (uint32_t i = 0; role->root && rank_written(i, &w); i++) {
         bool first = strcmp(w.job, "first") == 0, found = false;
         out->written += first ? w.records : 0;
+        stage.gone = stage.gone || (first && !w.there);
         for (size_t k = 0; k < role->root->runs_used; k++) {
             struct roll_run *run = role->root->runs[k];
             struct roll_feed_stream s;
@@ -562,7 +564,8 @@ static bool is_short(const struct plan *plan, const struct script *script)
 
 /*
  * What the last root said counts; what was ever said accused nobody who did nothing. A root that remembers nothing of
- * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts.
+ * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts, and
+ * if it had no time to, the trace that the root has not kept is missed.
  */
 static void judge_told(const struct script *script, struct played *out)
 {
@@ -593,7 +596,7 @@ static void judge_told(const struct script *script, struct played *out)
     out->found = last;
     out->outcome = judge(p, &script->mutation, &script->story, &out->found, &latency);
     bool late = !stage.known || stage.lives > 0;
-    out->outcome = out->outcome == OUTCOME_MISSED && told && late ? OUTCOME_RIGHT : out->outcome;
+    out->outcome = out->outcome == OUTCOME_MISSED && (told || stage.gone) && late ? OUTCOME_RIGHT : out->outcome;
 }
 
 void play(const struct plan *plan, const struct script *script, const struct script *second, bool with_faults,
