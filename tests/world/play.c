@@ -564,8 +564,8 @@ static bool is_short(const struct plan *plan, const struct script *script)
 
 /*
  * What the last root said counts; what was ever said accused nobody who did nothing. A root that remembers nothing of
- * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts, and
- * if it had no time to, the trace that the root has not kept is missed.
+ * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts,
+ * and if it had no time to, the trace that the root has not kept is missed.
  */
 static void judge_told(const struct script *script, struct played *out)
 {
@@ -592,11 +592,11 @@ static void judge_told(const struct script *script, struct played *out)
         findings_fini(&last);
         return;
     }
-    last.lossy = out->lost > 0 || is_short(stage.plan, script);
+    bool late = !stage.known || stage.lives > 0;
+    last.lossy = out->lost > 0 || is_short(stage.plan, script) || (late && stage.gone);
     out->found = last;
     out->outcome = judge(p, &script->mutation, &script->story, &out->found, &latency);
-    bool late = !stage.known || stage.lives > 0;
-    out->outcome = out->outcome == OUTCOME_MISSED && (told || stage.gone) && late ? OUTCOME_RIGHT : out->outcome;
+    out->outcome = out->outcome == OUTCOME_MISSED && told && late ? OUTCOME_RIGHT : out->outcome;
 }
 
 void play(const struct plan *plan, const struct script *script, const struct script *second, bool with_faults,
