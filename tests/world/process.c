@@ -34,12 +34,13 @@ struct process *process_now;
 static struct process table[WORLD_PROCESSES];
 static struct inside insides[WORLD_PROCESSES];
 static ucontext_t outside;
-static jmp_buf outside_at;
 static pid_t next_pid;
 #ifdef __SANITIZE_ADDRESS__
 static const void *outside_stack;
 static size_t outside_bytes;
 static void *outside_fake;
+#else
+static jmp_buf outside_at;
 #endif
 
 struct process *process_at(uint32_t i)
