@@ -1,4 +1,5 @@
-# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium, ncursesw, a BLAS.
+# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium,
+# ncursesw, a BLAS.
 # Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
 # Each thing left out is named in the summary.
 find_package(Threads REQUIRED)

@@ -144,6 +144,7 @@ static void housekeep(struct roll_agent *a, uint64_t now, bool beat)
         if (!a->said_unreachable) {
             a->said_unreachable = true;
             a->lost_ns = now;
+            a->lost_level = ROLL_LOG_WARNING;
             roll_log(ROLL_LOG_WARNING,
                      "agent: %s cannot be reached; the ranks go on recording, and the agent goes on trying",
                      a->o->endpoint);

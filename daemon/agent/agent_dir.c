@@ -215,7 +215,7 @@ static void clean_old(struct roll_agent *a)
 
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
 {
-    if (now - a->old_ns > LOOK_OLD_NS) {
+    if (now > a->old_ns + LOOK_OLD_NS) {
         a->old_ns = now;
         clean_old(a);
     }
@@ -232,7 +232,8 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
         if (ring->gone && !patient && !kept && ring->status.proc_state == ROLL_PROC_FINISHED &&
             roll_agent_ring_settled(ring)) {
             drop_ring(a, i);
-        } else if (ring->gone && now - ring->gone_ns > OLD_RING_NS) { /* evidence for a day, whatever came of it */
+        } else if (ring->gone && now > ring->gone_ns + OLD_RING_NS) {
+            /* Evidence for a day, whatever came of it. A sum, because an end may be noticed after this look began. */
             drop_ring(a, i);
         }
     }

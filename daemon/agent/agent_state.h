@@ -16,6 +16,7 @@
 #include "daemon/agent/agent_stack.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
+#include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 
 #include <stdbool.h>
@@ -43,9 +44,10 @@ struct roll_agent {
     uint64_t seq;
     bool welcomed;
     uint64_t hello_seq, hello_ns, rescan_ns, live_ns, start_ns;
-    uint64_t beat_ns; /* the last heartbeat, with which all goes that is due as often */
-    uint64_t old_ns;  /* when rings of older jobs were looked at last */
-    uint64_t lost_ns; /* when it was said that nobody answers */
+    uint64_t beat_ns;               /* the last heartbeat, with which all goes that is due as often */
+    uint64_t old_ns;                /* when rings of older jobs were looked at last */
+    uint64_t lost_ns;               /* when it was said that nobody answers */
+    enum roll_log_level lost_level; /* of that line, and of the one that answers it */
     bool said_unreachable, said_connected, said_short;
     bool rescan;
     bool moves;     /* the last look found something new */

@@ -299,7 +299,7 @@ static bool is_over(const struct roll_agent_trace *t, size_t run, uint64_t now)
 {
     for (size_t i = 0; i < t->used; i++) {
         const struct roll_agent_ring *ring = t->kept[i].ring;
-        if (t->kept[i].run == run && (!ring->gone || now - ring->gone_ns <= OVER_NS)) {
+        if (t->kept[i].run == run && (!ring->gone || now <= ring->gone_ns + OVER_NS)) {
             return false;
         }
     }

@@ -22,13 +22,13 @@
 
 static const struct {
     const char *words;
-    bool trouble;
+    bool trouble, cause; /* cause: it says more than that nobody answers, and is shown in place of that */
 } telling[] = {
-    {" connected to ", false},     {": cannot start: ", true},
-    {" cannot be reached", true},  {" has gone away", true},
-    {"handshake failed", true},    {"key refused", true},
-    {"was ended by signal", true}, {"error while loading shared libraries", true},
-    {"rollcalld --help", true}, /* an option that it does not take */
+    {" connected to ", false, false},     {": cannot start: ", true, true},
+    {" cannot be reached", true, false},  {" has gone away", true, false},
+    {"handshake failed", true, true},     {"key refused", true, true},
+    {"was ended by signal", true, false}, {"error while loading shared libraries", true, true},
+    {"rollcalld --help", true, true}, /* an option that it does not take */
 };
 
 /* The end of the file. Returns its bytes, which are no string. */
@@ -49,7 +49,7 @@ static size_t read_tail(const char *path, char *out, size_t size)
 bool roll_agent_log_look(const char *dir, char line[ROLL_AGENT_LINE_BYTES])
 {
     char path[PATH_MAX + 16], tail[TAIL_BYTES];
-    bool trouble = false;
+    bool trouble = false, cause = false;
     line[0] = '\0';
     snprintf(path, sizeof(path), "%s/agent.log", dir);
     size_t n = read_tail(path, tail, sizeof(tail));
@@ -59,11 +59,15 @@ bool roll_agent_log_look(const char *dir, char line[ROLL_AGENT_LINE_BYTES])
         end = stop != NULL ? (size_t)(stop - tail) : n;
         snprintf(one, sizeof(one), "%.*s", (int)(end - at), tail + at);
         for (size_t i = 0; i < sizeof(telling) / sizeof(telling[0]); i++) {
-            if (strstr(one, telling[i].words) != NULL) {
-                trouble = telling[i].trouble;
-                memcpy(line, one, sizeof(one));
-                break;
+            if (strstr(one, telling[i].words) == NULL) {
+                continue;
             }
+            if (!telling[i].trouble || telling[i].cause || !cause) {
+                memcpy(line, one, sizeof(one));
+                trouble = telling[i].trouble;
+                cause = telling[i].cause;
+            }
+            break;
         }
     }
     roll_text_plain(line, strlen(line)); /* the file may have been written by anything of this user's */

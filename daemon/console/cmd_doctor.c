@@ -8,6 +8,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/place.h"
+#include "daemon/console/rings_here.h"
 #include "daemon/console/run/program.h"
 #include "daemon/console/text.h"
 #include "daemon/wire/client.h"
@@ -235,7 +236,22 @@ static void check_root(struct roll_checkup *c)
     roll_client_destroy(&client);
 }
 
-/* The agent that ranks have started here, and what it says of its root. Nothing where none has been. */
+static bool any_rank_lives(void)
+{
+    struct roll_rings_here *rings = NULL;
+    size_t count = 0;
+    char base[PATH_MAX];
+    bool lives = false;
+    (void)roll_rings_here(&rings, &count, base, sizeof(base));
+    for (size_t i = 0; i < count; i++) {
+        lives = lives || rings[i].live > 0;
+    }
+    roll_rings_here_free(rings, count);
+    return lives;
+}
+
+/* The agent that ranks have started here, and what it says of its root. Nothing where none has been; what an earlier
+ * one said is no failure while no rank runs that would need it. */
 static void check_agent(struct roll_checkup *c)
 {
     char dir[PATH_MAX], line[ROLL_AGENT_LINE_BYTES];
@@ -244,8 +260,8 @@ static void check_agent(struct roll_checkup *c)
     }
     bool trouble = roll_agent_log_look(dir, line), runs = roll_agent_log_runs(dir);
     if (trouble) {
-        roll_checkup_say(c, "agent", ROLL_HEALTH_FAIL, "%s%s/agent.log: %s", runs ? "" : "none runs any more; ", dir,
-                         line);
+        roll_checkup_say(c, "agent", runs || any_rank_lives() ? ROLL_HEALTH_FAIL : ROLL_HEALTH_INFO,
+                         "%s%s/agent.log: %s", runs ? "" : "none runs any more; ", dir, line);
     } else if (runs) {
         roll_checkup_say(c, "agent", ROLL_HEALTH_OK, "one serves %s%s%s", dir, line[0] != '\0' ? ": " : "", line);
     }

@@ -22,7 +22,7 @@ static void print_elsewhere(const char *host, int64_t port)
            (long long)port, host, (long long)port, (long long)port, host);
 }
 
-static int print_here(int64_t port, bool operates)
+static int print_here(const char *address, int64_t port, bool operates)
 {
     struct roll_page_words words;
     char why[512] = "";
@@ -30,10 +30,10 @@ static int print_here(int64_t port, bool operates)
         roll_say("%s", why);
         return ROLL_EXIT_UNREACHABLE;
     }
-    printf("page      http://127.0.0.1:%lld/\n"
+    printf("page      http://%s:%lld/\n"
            "user      %s\n"
            "password  %s\n",
-           (long long)port, operates ? "operator" : "viewer", operates ? words.operator_ : words.viewer);
+           address, (long long)port, operates ? "operator" : "viewer", operates ? words.operator_ : words.viewer);
     explicit_bzero(&words, sizeof(words));
     return ROLL_EXIT_CLEAN;
 }
@@ -67,7 +67,7 @@ int cmd_page(const struct roll_command *self, int argc, char **argv)
         if (strcmp(host, here) != 0) {
             print_elsewhere(host, port);
         } else {
-            code = print_here(port, operates);
+            code = print_here(roll_json_text(reply, "address", "127.0.0.1"), port, operates);
         }
     }
     json_decref(reply);

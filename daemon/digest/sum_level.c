@@ -21,6 +21,7 @@ static bool has_room(struct roll_sum *sum, uint32_t child)
     uint64_t cells = (uint64_t)sum->config.most * 16 < CELLS_MOST ? (uint64_t)sum->config.most * 16 : CELLS_MOST;
     if (child >= CHILDREN_MOST || told >= (sum->config.most + 1) / 2 || sum->figures.cells >= cells) {
         sum->figures.no_room++;
+        sum->figures.refused++;
         return false;
     }
     return true;
@@ -38,6 +39,7 @@ struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint32_t child, u
     }
     if (sum->levels == sum->config.most) {
         sum->figures.no_room++;
+        sum->figures.refused++;
         return NULL;
     }
     if (ROLL_GROW(sum->level, sum->room, sum->levels + 1) != 0 ||

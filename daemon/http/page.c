@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static const char ask_url[] = "/api/ask/";
+static const char who_url[] = "/api/ask/who";
 static const char listen_url[] = "/api/listen";
 
 int roll_page_new(const char *viewer, const char *operator_, roll_page_t **out)
@@ -63,12 +64,6 @@ int roll_page_fd(const roll_page_t *page)
     return page->fd;
 }
 
-void roll_page_wake(roll_page_t *page)
-{
-    uint64_t one = 1;
-    (void)!write(page->fd, &one, sizeof(one)); /* a counter that is full wakes as well */
-}
-
 bool roll_page_has(const char *url)
 {
     return roll_page_has_asset(url) || strncmp(url, ask_url, sizeof(ask_url) - 1) == 0 || strcmp(url, listen_url) == 0;
@@ -96,9 +91,13 @@ enum MHD_Result roll_page_handle(roll_page_t *page, struct MHD_Connection *conne
     }
     bool asks = strncmp(url, ask_url, sizeof(ask_url) - 1) == 0;
     if (posts && (!asks || who != ROLL_PAGE_OPERATOR || !is_of_the_page(connection))) {
-        return roll_page_send_error(connection, MHD_HTTP_FORBIDDEN,
-                                    "{\"error\":\"only the operator switches, on the page itself: come as the user "
-                                    "operator, with the password of rollcall page --operator\"}");
+        return roll_page_send_json(connection, MHD_HTTP_FORBIDDEN,
+                                   "{\"error\":\"only the operator switches, on the page itself: come as the user "
+                                   "operator, with the password of rollcall page --operator\"}");
+    }
+    if (strcmp(url, who_url) == 0) {
+        return roll_page_send_json(connection, MHD_HTTP_OK,
+                                   who == ROLL_PAGE_OPERATOR ? "{\"user\":\"operator\"}" : "{\"user\":\"viewer\"}");
     }
     if (asks) {
         return roll_page_ask(page, connection, url + sizeof(ask_url) - 1, posts, state);

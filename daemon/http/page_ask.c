@@ -48,8 +48,8 @@ static enum MHD_Result begin(roll_page_t *page, struct MHD_Connection *connectio
     }
     pthread_mutex_unlock(&page->lock);
     if (w == NULL) {
-        return roll_page_send_error(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                    "{\"error\":\"too many questions at a time: ask again\"}");
+        return roll_page_send_json(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                   "{\"error\":\"too many questions at a time: ask again\"}");
     }
     roll_page_wake(page);
     return MHD_YES;
@@ -63,7 +63,7 @@ static enum MHD_Result finish(roll_page_t *page, struct MHD_Connection *connecti
     w->text = NULL;
     pthread_mutex_unlock(&page->lock);
     if (text == NULL) {
-        return roll_page_send_error(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "{\"error\":\"there is no answer\"}");
+        return roll_page_send_json(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "{\"error\":\"there is no answer\"}");
     }
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
     if (response == NULL) {
@@ -81,8 +81,8 @@ enum MHD_Result roll_page_ask(roll_page_t *page, struct MHD_Connection *connecti
     struct roll_page_ask ask = {.operates = operates};
     MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, add_argument, &ask);
     if (ask.args > ROLL_PAGE_ARGS || strlen(op) >= sizeof(ask.op)) {
-        return roll_page_send_error(connection, MHD_HTTP_BAD_REQUEST,
-                                    "{\"error\":\"too many arguments, or one that is too long\"}");
+        return roll_page_send_json(connection, MHD_HTTP_BAD_REQUEST,
+                                   "{\"error\":\"too many arguments, or one that is too long\"}");
     }
     snprintf(ask.op, sizeof(ask.op), "%s", op);
     return begin(page, connection, &ask, state);

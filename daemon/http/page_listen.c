@@ -133,15 +133,15 @@ enum MHD_Result roll_page_listen(roll_page_t *page, struct MHD_Connection *conne
     const char *job = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "job");
     const char *restart = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "restart");
     if (job != NULL && strlen(job) >= ROLL_NAME_BYTES) {
-        return roll_page_send_error(connection, MHD_HTTP_BAD_REQUEST, "{\"error\":\"no job has so long a name\"}");
+        return roll_page_send_json(connection, MHD_HTTP_BAD_REQUEST, "{\"error\":\"no job has so long a name\"}");
     }
     pthread_mutex_lock(&page->lock);
     struct roll_page_listener *l =
         take_place(page, connection, job ? job : "", restart ? strtoll(restart, NULL, 10) : ROLL_PAGE_NEWEST);
     pthread_mutex_unlock(&page->lock);
     if (l == NULL) {
-        return roll_page_send_error(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                    "{\"error\":\"too many pages listen: ask now and then instead\"}");
+        return roll_page_send_json(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                   "{\"error\":\"too many pages listen: ask now and then instead\"}");
     }
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     int bytes = SEND_BYTES;

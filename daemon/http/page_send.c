@@ -33,7 +33,7 @@ enum MHD_Result roll_page_send(struct MHD_Connection *connection, unsigned statu
     return result;
 }
 
-enum MHD_Result roll_page_send_error(struct MHD_Connection *connection, unsigned status, const char *json)
+enum MHD_Result roll_page_send_json(struct MHD_Connection *connection, unsigned status, const char *json)
 {
     union {
         const char *constant;

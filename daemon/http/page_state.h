@@ -11,6 +11,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* A text that several listeners are being sent. */
 struct roll_page_text {
@@ -64,10 +65,17 @@ static inline void roll_page_drop(struct roll_page_text *text)
     }
 }
 
+/* Wakes the thread that answers. */
+static inline void roll_page_wake(const roll_page_t *page)
+{
+    uint64_t one = 1;
+    (void)!write(page->fd, &one, sizeof(one)); /* a counter that is full wakes as well */
+}
+
 /* page_send.c: answers. All return what the handler of a request returns. */
 enum MHD_Result roll_page_send(struct MHD_Connection *connection, unsigned status, const char *type,
                                struct MHD_Response *response); /* takes the response, which may be NULL */
-enum MHD_Result roll_page_send_error(struct MHD_Connection *connection, unsigned status, const char *json);
+enum MHD_Result roll_page_send_json(struct MHD_Connection *connection, unsigned status, const char *json);
 
 /* page_asset.c: whether there is such a file; and it. */
 bool roll_page_has_asset(const char *url);
@@ -87,9 +95,6 @@ void roll_page_ask_over(roll_page_t *page, struct roll_page_wait *wait);
 
 /* page_listen.c: a listener begins. */
 enum MHD_Result roll_page_listen(roll_page_t *page, struct MHD_Connection *connection);
-
-/* page.c: wakes the thread that answers. */
-void roll_page_wake(roll_page_t *page);
 
 /* What the server in metrics.c calls. */
 

@@ -412,6 +412,9 @@ int roll_root_new(const struct roll_root_options *options, roll_root_t **out, ch
         err = open_sockets(root, why, why_size);
     }
     if (!err) {
+        err = roll_root_page_open(root, why, why_size);
+    }
+    if (!err) {
         err = roll_root_metrics_open(root, why, why_size);
     }
     if (err) {

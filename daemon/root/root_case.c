@@ -80,6 +80,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     for (size_t i = 0; i < d->rings; i++) {
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
+        d->ring[i].judged = false;
     }
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s)", run->job, run->restart, why,
@@ -212,8 +213,9 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
     feed_staged(run, is_place);
     feed_staged(run, is_records);
     for (size_t i = 0; i < d->rings; i++) {
-        const struct digested_ring *r = &d->ring[i];
+        struct digested_ring *r = &d->ring[i];
         struct roll_feed_stream view;
+        r->judged = r->all;
         if (!roll_feed_find(run->feed, r->stream, &view)) {
             continue;
         }
@@ -322,7 +324,8 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
          * at once more, by an engine that sees all at once. */
         if (!r->all && run->digested->fed) {
             feed_process(run, r);
-            run->digested->wider = true;
+            run->digested->wider = run->digested->wider || !r->judged;
+            r->judged = true;
         }
         r->all = true;
         r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;

@@ -29,8 +29,7 @@ int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size)
         return 0;
     }
     roll_root_metrics_refresh(root, roll_mono_ns());
-    int err = roll_root_page_open(root);
-    err = err ? err : roll_metrics_new(root->o.http, fill, root, root->page, &root->metrics);
+    int err = roll_metrics_new(root->o.http, fill, root, root->page, &root->metrics);
     if (err) {
         snprintf(why, why_size, "--http %s: %s%s", root->o.http, roll_strerror(err),
                  err == ROLL_E_DENIED ? ": only loopback addresses are served" : "");

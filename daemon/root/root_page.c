@@ -12,39 +12,37 @@
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define EVERY_NS      (1000 * ROLL_MS)
 #define EVERY_MOST_NS (10000 * ROLL_MS)
 #define COST_SHARE    100u /* what is told may take so small a part of the time */
+#define FRESH_PART    10u  /* who has been told nothing waits for this part of the time between */
 #define ASKS          8u   /* questions that are answered in one turn of the loop */
 
-int roll_root_page_open(roll_root_t *root)
+int roll_root_page_open(roll_root_t *root, char *why, size_t why_size)
 {
-    char why[512] = "";
-    int err = roll_page_words(&root->page_words, why, sizeof(why));
+    if (!root->o.http) {
+        return 0;
+    }
+    why[0] = '\0';
+    int err = roll_page_words(&root->page_words, why, why_size);
     err = err ? err : roll_page_new(root->page_words.viewer, root->page_words.operator_, &root->page);
+    if (err == ROLL_E_NOMEM) {
+        snprintf(why, why_size, "%s", roll_strerror(err));
+        return err;
+    }
     if (err) { /* the metrics, which need no password, are served all the same */
         roll_log(ROLL_LOG_WARNING, "root: no page: %s", why[0] != '\0' ? why : roll_strerror(err));
     }
-    return err == ROLL_E_NOMEM ? err : 0;
+    return 0;
 }
 
 int roll_root_page_fd(const roll_root_t *root)
 {
     return root->page ? roll_page_fd(root->page) : -1;
-}
-
-json_t *roll_page_query(const roll_root_t *root)
-{
-    if (!root->metrics || !root->page) {
-        return json_pack("{s:s}", "error", "this root has no page: start it with --http");
-    }
-    char host[ROLL_NAME_BYTES] = "";
-    (void)gethostname(host, sizeof(host) - 1);
-    return json_pack("{s:i,s:o}", "port", (int)roll_metrics_port(root->metrics), "host", roll_text_to_json(host));
 }
 
 /* Members of queries that are numbers; all others are texts. */
@@ -129,10 +127,12 @@ void roll_root_page_tell(roll_root_t *root, uint64_t now)
 {
     struct roll_page_topic topic;
     bool due = now - root->page_ns >= root->page_every_ns;
+    bool soon = now - root->page_fresh_ns >= root->page_every_ns / FRESH_PART;
     uint64_t begin = roll_mono_ns();
     for (unsigned i = 0; root->page && i < ROLL_PAGE_TOPICS; i++) {
-        if (roll_page_topic(root->page, i, &topic) && (due || topic.fresh)) {
+        if (roll_page_topic(root->page, i, &topic) && (due || (topic.fresh && soon))) {
             tell(root, &topic);
+            root->page_fresh_ns = now;
         }
     }
     if (due) {

@@ -1,6 +1,6 @@
 /*
  * root_page_view.c: what the page is told besides the status: how each rank stands, the findings in short, and who
- * waits for whom.
+ * waits for whom; and where the page is.
  *
  * One letter a rank, in an order that is told once: 16,384 ranks are 16 KiB. An object for each rank, as in the status,
  * was rejected: that is 6 MiB a second.
@@ -10,8 +10,10 @@
 #include "daemon/base/array.h"
 #include "daemon/base/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FINDINGS_MOST 200u /* that are told; the page says how many there are */
 #define EDGES_MOST    100u
@@ -194,4 +196,20 @@ json_t *roll_page_waits(roll_root_t *root, struct roll_run *run)
         json_decref(none);
     }
     return json_pack("{s:o,s:o}", "edges", edges, "groups", why ? why : json_array());
+}
+
+json_t *roll_page_query(const roll_root_t *root)
+{
+    if (!root->metrics || !root->page) {
+        return json_pack("{s:s}", "error", "this root has no page: start it with --http");
+    }
+    char host[ROLL_NAME_BYTES] = "";
+    (void)gethostname(host, sizeof(host) - 1);
+    /* What was asked to be listened on, but for its port: numbers, or else the loopback interface. */
+    char address[64] = "";
+    const char *colon = strrchr(root->o.http, ':');
+    snprintf(address, sizeof(address), "%.*s", colon ? (int)(colon - root->o.http) : 0, root->o.http);
+    bool numbers = address[0] == '[' || (address[0] >= '0' && address[0] <= '9');
+    return json_pack("{s:s,s:i,s:o}", "address", numbers ? address : "127.0.0.1", "port",
+                     (int)roll_metrics_port(root->metrics), "host", roll_text_to_json(host));
 }

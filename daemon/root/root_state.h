@@ -184,8 +184,8 @@ struct roll_root {
     size_t drains_used, drains_room;
     roll_metrics_t *metrics;
     struct roll_page_words page_words;
-    roll_page_t *page;               /* NULL = none */
-    uint64_t page_ns, page_every_ns; /* when its listeners were told last, and how often they are */
+    roll_page_t *page;                              /* NULL = none */
+    uint64_t page_ns, page_fresh_ns, page_every_ns; /* when its listeners were told last, and how often they are */
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
@@ -452,16 +452,17 @@ void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of
 void roll_facts_destroy(roll_root_t *root);
 
 /* root_page.c */
-int roll_root_page_open(roll_root_t *root);     /* 0; NOMEM. Without a cookie there is no page, and a line says so. */
+int roll_root_page_open(roll_root_t *root, char *why,
+                        size_t why_size);       /* 0; NOMEM. Without a cookie there is no page, and a line says so. */
 int roll_root_page_fd(const roll_root_t *root); /* becomes readable when the page has a question; -1: there is none */
 void roll_root_page_answer(roll_root_t *root);
 void roll_root_page_tell(roll_root_t *root, uint64_t now);
-json_t *roll_page_query(const roll_root_t *root); /* where the page is; returned owned */
 
 /* root_page_view.c: all returned owned */
 void roll_page_field(const struct roll_run *run, json_t **places, json_t **field);
 json_t *roll_page_findings(const struct roll_run *run);
 json_t *roll_page_waits(roll_root_t *root, struct roll_run *run);
+json_t *roll_page_query(const roll_root_t *root); /* where the page is */
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);

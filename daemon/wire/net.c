@@ -180,7 +180,7 @@ static const struct {
     {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_ACCEPT_FAILED, ROLL_LOG_WARNING, "a connection could not be accepted"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, ROLL_LOG_WARNING,
-     "handshake failed: the peer went away or speaks no ZeroMQ"},
+     "handshake failed: the peer went away, speaks no ZeroMQ, or has other keys"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, ROLL_LOG_WARNING,
      "handshake failed: the peer has no CURVE keys, or the wrong server.pub"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_AUTH, ROLL_LOG_WARNING, "key refused: the client's public key is not in allowed/"},

@@ -12,9 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A definition of some bytes names millions of members. */
-extern const bool roll_fuzz_unbounded;
-const bool roll_fuzz_unbounded = true;
+#define ROOM (UINT64_C(24) << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -121,7 +119,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1) {
         return 0;
     }
-    struct roll_engine_config config = {.window = data[0] & 2 ? 65536 : 64}; /* as in a root, or one that overflows */
+    /* Windows as they are in a root, or small ones, which overflow. Room is small: one input is a few sources. */
+    struct roll_engine_config config = {.window = data[0] & 2 ? 65536 : 64, .memory = ROOM};
     roll_feed_t *f = roll_feed_new(&config, NULL, 0);
     if (data[0] & 1) {
         struct roll_frame frame;

@@ -137,6 +137,8 @@ static void test_the_ring_of_a_dead_process_stays_for_a_day(void **state)
     a.rings[0]->gone = true;
     a.rings[0]->gone_ns = now;
     a.rings[0]->status.proc_state = ROLL_PROC_DEAD;
+    roll_agent_clean(&a, now - SECOND_NS, false); /* a look that began before the end was noticed */
+    assert_int_equal(a.used, 1);
     roll_agent_clean(&a, now + 23 * HOUR_NS, false);
     assert_int_equal(a.used, 1);
     assert_int_equal(access(p.rank.path, F_OK), 0);

@@ -38,6 +38,10 @@ static void open_door(struct door *d, const struct roll_curve_keys *keys)
     assert_non_null(d->monitor = roll_net_monitor(d->context, d->router, "door"));
     assert_int_equal(roll_net_bind(d->router, "tcp://127.0.0.1:*", false), 0);
     assert_int_equal(zmq_getsockopt(d->router, ZMQ_LAST_ENDPOINT, d->endpoint, &size), 0);
+    int most = -1;
+    size = sizeof(most);
+    assert_int_equal(zmq_getsockopt(d->router, ZMQ_RCVHWM, &most, &size), 0);
+    assert_int_equal(most, 0); /* a queue that could become full is what a PING is a danger behind */
     roll_guard_init(&d->guard, keys != NULL);
     assert_int_equal(roll_guard_watch(&d->watch, &d->guard, 1), 0);
 }

@@ -96,14 +96,15 @@ static bool another_mechanism(int fd)
     return zmtp_send(fd, greeting, sizeof(greeting));
 }
 
-/* shut: the root ends the connection by itself, at the latest when a handshake has taken too long. */
+/* shut: the root ends the connection by itself, at the latest when a handshake has taken too long. A browser looks like
+ * a peer of ZMTP 1.0, which has no handshake: libzmq 4.3.5 waits for the rest of what it takes for a frame. */
 static const struct client {
     bool (*act)(int fd);
     bool shut;
 } clients[] = {
     {says_nothing, true},     {half_a_greeting, true},   {greets_and_waits, true},     {half_a_ready, true},
     {silent, false},          {half_a_frame, false},     {a_part_of_a_message, false}, {a_frame_of_2_to_the_60, true},
-    {a_negative_frame, true}, {unknown_commands, false}, {web_browser, true},          {noise, true},
+    {a_negative_frame, true}, {unknown_commands, false}, {web_browser, false},         {noise, true},
     {another_mechanism, true}};
 enum { CLIENTS = sizeof(clients) / sizeof(*clients) };
 

@@ -31,9 +31,10 @@ def inside():
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", path], check=True)
         return
     space = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), *SPACE]
-    if subprocess.run([*space, "mount", "-t", "tmpfs", "tmpfs", "/tmp"], check=False).returncode != 0:
-        print("SKIPPED: no namespaces here (unshare --mount --pid --net): what is left behind could not be told from "
-              "what others have made", file=sys.stderr)
+    probe = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up"
+    if subprocess.run([*space, "sh", "-c", probe], check=False).returncode != 0:
+        print("SKIPPED: no namespaces here (unshare --mount --pid --net; mount; ip): what is left behind could not be "
+              "told from what others have made", file=sys.stderr)
         sys.exit(SKIPPED)
     words = [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
     sys.exit(subprocess.run([*space, "sh", "-c", '"$@"; exit $?', "sh", *words],

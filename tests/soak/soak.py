@@ -150,7 +150,8 @@ def main():
         for p in busy:
             p.kill()
             p.wait()
-        # Standing still, so that what was written can be compared with what is known.
+        failed += [f"{v['certainty']} {v['code']} {v['culprits_text']}: {v['text']}" for v in c.findings()]
+        # Standing still, so that what was written can be compared with what is known. That they do is told, in time.
         for p in ranks:
             cluster.kill(p.pid, signal.SIGSTOP)
         heads.update(written(c))
@@ -163,7 +164,6 @@ def main():
         print(f"records: {total} written, {known.get('records')} known, {known.get('lost')} counted as lost")
         if known.get("records", 0) + known.get("lost", 0) != total:
             failed.append("records are missing, and were not counted")
-        failed += [f"{v['certainty']} {v['code']} {v['culprits_text']}: {v['text']}" for v in c.findings()]
         for p in ranks:
             cluster.kill(p.pid, signal.SIGKILL)
             p.wait()

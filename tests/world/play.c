@@ -54,6 +54,7 @@ static struct stage {
     uint32_t lives, roots;
     struct findings told; /* what the last root said when it ended */
     bool known;           /* it knew of the job */
+    bool gone;            /* rings of the job are gone, because a root had all of them */
     uint64_t end_ns;
     uint64_t deaths;
     bool ends;
@@ -472,44 +473,63 @@ static uint64_t end_of(const struct plan *plan, const struct script *script, boo
 
 /* accounts */
 
-/* Of each ring: what its ranks wrote is what the root took and what it counts as lost. */
+/* What its rank wrote is what the root took and what it counts as lost, by some cause. */
+static void check_ring(const struct roll_run *run, const struct rank_written *w, const struct roll_feed_stream *s)
+{
+    uint64_t counted = 0;
+    for (unsigned c = 0; c < ROLL_LOSS_LIMIT; c++) {
+        counted += c == ROLL_LOSS_LAPPED ? 0 : s->losses[c];
+    }
+    if (run->digested) { /* the root has none of them until it asks */
+        return;
+    }
+    if (s->next_ticket != w->records || s->lost > w->records) {
+        world_fail("rank %u of %s wrote %llu records; the root has come to %llu, of which %llu are lost", w->rank,
+                   w->job, (unsigned long long)w->records, (unsigned long long)s->next_ticket,
+                   (unsigned long long)s->lost);
+    }
+    if (s->lost > counted) {
+        world_fail("of rank %u of %s %llu records are lost, and %llu have a cause", w->rank, w->job,
+                   (unsigned long long)s->lost, (unsigned long long)counted);
+    }
+}
+
+static bool turns_bits(const struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->faults; i++) {
+        if (plan->fault[i].kind == FAULT_FLIP) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Each ring, but for those into which somebody else has written, and those behind a link that turned bits. */
 static void check_accounts(struct played *out)
 {
-    struct role *role = &stage.role[0];
+    const roll_root_t *root = stage.role[0].root;
     struct rank_written w;
-    if (!role->root) {
+    if (!root) {
         world_fail("there is no root at the end");
     }
-    for (uint32_t i = 0; role->root && rank_written(i, &w); i++) {
-        bool first = strcmp(w.job, "first") == 0, found = false;
+    for (uint32_t i = 0; root && rank_written(i, &w); i++) {
+        bool first = strcmp(w.job, "first") == 0, counts = first || (!w.hostile && !turns_bits(stage.plan));
+        bool found = false;
         out->written += first ? w.records : 0;
-        for (size_t k = 0; k < role->root->runs_used; k++) {
-            struct roll_run *run = role->root->runs[k];
+        stage.gone = stage.gone || (first && !w.there);
+        for (size_t k = 0; k < root->runs_used; k++) {
+            const struct roll_run *run = root->runs[k];
             struct roll_feed_stream s;
-            if (strcmp(run->job, w.job) != 0) {
-                continue;
-            }
-            found = true;
-            if (!first || !roll_feed_find(run->feed, w.epoch, &s)) {
-                found = !first || run->digested;
-                continue;
-            }
-            uint64_t counted = 0;
-            for (unsigned c = 0; c < ROLL_LOSS_LIMIT; c++) {
-                counted += c == ROLL_LOSS_LAPPED ? 0 : s.losses[c];
-            }
-            out->lost += s.lost + s.losses[ROLL_LOSS_LAPPED];
-            if (!run->digested && (s.next_ticket != w.records || s.lost > w.records)) {
-                world_fail("rank %u wrote %llu records; the root has come to %llu, of which %llu are lost", w.rank,
-                           (unsigned long long)w.records, (unsigned long long)s.next_ticket,
-                           (unsigned long long)s.lost);
-            }
-            if (!run->digested && s.lost > counted) {
-                world_fail("of rank %u %llu records are lost, and %llu have a cause", w.rank,
-                           (unsigned long long)s.lost, (unsigned long long)counted);
+            if (strcmp(run->job, w.job) == 0 && roll_feed_find(run->feed, w.epoch, &s)) {
+                found = true;
+                out->lost += first ? s.lost + s.losses[ROLL_LOSS_LAPPED] : 0;
+                if (counts) {
+                    check_ring(run, &w, &s);
+                }
             }
         }
-        if (!found && (w.there || stage.roots == 1)) { /* another one may have begun when the job was over */
+        /* Another root may have begun when the ring was gone. */
+        if (!found && counts && (w.there || stage.roots == 1)) {
             world_fail("the root has never heard of rank %u of %s", w.rank, w.job);
         }
     }
@@ -562,7 +582,8 @@ static bool is_short(const struct plan *plan, const struct script *script)
 
 /*
  * What the last root said counts; what was ever said accused nobody who did nothing. A root that remembers nothing of
- * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts.
+ * its predecessor may come too late: rings of ranks that have ended are gone. Then what the predecessor said counts,
+ * and if it had no time to, the trace that the root has not kept is missed.
  */
 static void judge_told(const struct script *script, struct played *out)
 {
@@ -589,10 +610,10 @@ static void judge_told(const struct script *script, struct played *out)
         findings_fini(&last);
         return;
     }
-    last.lossy = out->lost > 0 || is_short(stage.plan, script);
+    bool late = !stage.known || stage.lives > 0;
+    last.lossy = out->lost > 0 || is_short(stage.plan, script) || (late && stage.gone);
     out->found = last;
     out->outcome = judge(p, &script->mutation, &script->story, &out->found, &latency);
-    bool late = !stage.known || stage.lives > 0;
     out->outcome = out->outcome == OUTCOME_MISSED && told && late ? OUTCOME_RIGHT : out->outcome;
 }
 

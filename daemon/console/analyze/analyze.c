@@ -576,7 +576,8 @@ int roll_analysis_finish(roll_analysis_t *a)
         if (err == 0) {
             err = roll_feed_finish(a->run[i].feed);
         }
-        if (err == 0 && !a->run[i].dumped) {
+        bool stopped = a->stop && *a->stop; /* who is not there may only not have been read */
+        if (err == 0 && !a->run[i].dumped && !stopped) {
             err = roll_analyze_missing(roll_feed_engine(a->run[i].feed), a->run[i].job, &a->run[i].missing);
         }
     }

@@ -96,12 +96,18 @@ static int take_comm(struct roll_job *job, struct roll_job_ring *ring, const str
         err = ROLL_GROW(job->comm, job->comm_room, job->comms + 1);
         err = err != 0 ? err : roll_map_add(&run->comm_at, info->key, at);
         if (err == 0) {
-            job->comm[job->comms++] = (struct roll_job_comm){
-                .run = ring->run, .order = run->comms++, .key = info->key, .size = (uint32_t)info->nranks};
+            job->comm[job->comms++] = (struct roll_job_comm){.run = ring->run,
+                                                             .order = run->comms++,
+                                                             .key = info->key,
+                                                             .size = (uint32_t)info->nranks,
+                                                             .parent_key = info->parent_key,
+                                                             .color = info->color,
+                                                             .child = info->child,
+                                                             .origin = info->origin};
         }
     }
     if (err == 0) {
-        ring->member[def->id] = (struct roll_job_member){at + 1, info->rank};
+        ring->member[def->id] = (struct roll_job_member){at + 1, info->rank, (uint32_t)info->nranks};
         if (job->comm[at].label[0] == '\0') {
             size_t n = info->label_bytes < ROLL_NAME_BYTES ? info->label_bytes : ROLL_NAME_BYTES - 1;
             memcpy(job->comm[at].label, def->comm.label, n);

@@ -38,6 +38,9 @@ struct roll_job_comm {
     uint32_t order; /* its number in the run */
     uint64_t key;
     uint32_t size;
+    uint64_t parent_key; /* this and what follows: as struct roll_def_comm */
+    int32_t color;
+    uint32_t child, origin;
     char label[ROLL_NAME_BYTES]; /* plain UTF-8; "" = none */
 };
 
@@ -48,6 +51,7 @@ struct roll_job_ring {
     struct roll_job_member {
         uint32_t comm; /* 1 + number among all communicators; 0 = none */
         int32_t rank;  /* its own number on it */
+        uint32_t size; /* as it gave it itself: they may differ, which is a mistake of the job */
     } * member;        /* owned; by the process's own id of the communicator */
     size_t members;
     uint32_t callsites; /* 1 + the highest id of a call site */

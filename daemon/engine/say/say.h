@@ -75,13 +75,9 @@ struct words {
     size_t used;
 };
 void words_add(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void words_call(struct words *w, const struct roll_record *rec); /* "AllReduce of 1024 float32 (sum)" */
-/* The same with its place, by which it is told from calls like it: ", #16 on communicator world (4 ranks)" behind it.
- * Without, where the communicator is not known. */
-void words_call_at(struct words *w, const struct source *s, const struct roll_record *rec);
-void words_number(struct words *w, const struct source *s, const struct roll_record *rec); /* that alone */
-void words_ranks(struct words *w, const struct roll_rankset *set);                         /* "rank 3", "ranks 0-2,5" */
-void words_wait(struct words *w, const struct roll_rankset *set); /* "rank 3 waits", "ranks 0-2 wait" */
+void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
+void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
+void words_wait(struct words *w, const struct roll_rankset *set);  /* "rank 3 waits", "ranks 0-2 wait" */
 void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
 /* " The calls known so far fit call-skipped and op-mismatch as well." Adds nothing where the class is certain. */
@@ -108,5 +104,10 @@ bool comm_is_named(const struct comm *c);
 void words_comm_made(struct words *w, const struct comm *c);
 /* The job's line that made it: "train.py:91 main"; nothing where that is not known. */
 void words_comm_place(struct words *w, const struct comm *c);
+/* A call with its place, by which it is told from calls like it: ", #16 on communicator world (4 ranks)" behind it.
+ * Without, where the communicator is not known. */
+void words_call_at(struct words *w, const struct source *s, const struct roll_record *rec);
+/* The place alone. */
+void words_number(struct words *w, const struct source *s, const struct roll_record *rec);
 
 #endif

@@ -98,7 +98,8 @@ export class Finding {
             verdict.remedy ? el("div", {id: "remedy"}, el("h2", {}, "Remedy"),
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
                     verdict.remedied ? " It has been applied." : ""),
-                el("pre", {}, verdict.remedy.command)) : null,
+                el("pre", {}, verdict.remedy.command),
+                el("a", {href: link("remedies", verdict)}, "switch it")) : null,
             others.map(([name, value]) => el("details", {}, el("summary", {}, name),
                 el("pre", {}, JSON.stringify(value, null, 2)))));
         this.verdict = verdict;

@@ -1,20 +1,30 @@
 // main.js: which page is shown: what stands behind the # in the address says it, so every page can be sent to others.
 //
 //   #/                               the newest run       #/overview/JOB/RESTART
+//   #/comms/JOB/RESTART, nodes, stacks, remedies      #/search/JOB/RESTART/TEXT
 //   #/finding/JOB/RESTART/NUMBER     one finding          #/rank/JOB/RESTART/RANK
 import {el, replace, say} from "./dom.js";
 import {Finding, Rank} from "./finding.js";
 import {Live, ask} from "./live.js";
 import {Overview} from "./overview.js";
+import {Remedies} from "./remedies.js";
+import {Stacks} from "./stacks.js";
+import {Communicators, Nodes, Search} from "./tables.js";
 import {link, timeOfDay} from "./words.js";
 
 const PAGES = {
     overview: {title: "Overview", make: (context) => new Overview(context)},
+    comms: {title: "Communicators", make: (context) => new Communicators(context)},
+    nodes: {title: "Nodes", make: (context) => new Nodes(context)},
+    stacks: {title: "Stacks", make: (context) => new Stacks(context)},
+    remedies: {title: "Remedies", make: (context) => new Remedies(context)},
+    search: {make: (context, text) => new Search(context, text)},
     finding: {make: (context, number) => new Finding(context, number)},
     rank: {make: (context, rank) => new Rank(context, rank)},
 };
 
 const place = document.getElementById("page"), heard = document.getElementById("heard");
+const search = document.getElementById("search");
 const jobs = document.getElementById("job"), pages = document.getElementById("pages");
 let page = null, run = null, known = {};
 
@@ -101,6 +111,32 @@ function choose() {
     }
     jobs.value = wanted;
 }
+
+// The run that is shown, or the newest, by its name: what is searched for is searched for there.
+search.addEventListener("submit", (event) => {
+    const text = search.elements.text.value.trim();
+    event.preventDefault();
+    if (text) {
+        context.go(/^\d+$/.test(text) ? link("rank", context.run(), text) : link("search", context.run(), text));
+        search.elements.text.blur();
+    }
+});
+
+// Keys: / searches, Escape leaves, and the first letter of a page goes there.
+addEventListener("keydown", (event) => {
+    const typing = event.target.matches("input, textarea, select");
+    const to = Object.entries(PAGES).find(([, {title}]) => title && title[0].toLowerCase() === event.key);
+    if (event.key === "Escape" && typing) {
+        event.target.blur();
+    } else if (typing || event.ctrlKey || event.metaKey || event.altKey) {
+        return;
+    } else if (event.key === "/") {
+        search.elements.text.focus();
+        event.preventDefault();
+    } else if (to) {
+        context.go(run ? link(to[0], run) : `#/${to[0]}`);
+    }
+});
 
 jobs.addEventListener("change", () => context.go(jobs.value));
 jobs.addEventListener("focus", fill);

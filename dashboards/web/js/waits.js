@@ -1,6 +1,6 @@
 // waits.js: who waits for whom, as a small graph: those who wait on the left, those that they wait for on the right.
 import {svg} from "./dom.js";
-import {named, ranksWord} from "./words.js";
+import {named, some} from "./words.js";
 
 const ROW = 34, WIDE = 260, SPACE = 260, MOST = 12;
 
@@ -14,7 +14,7 @@ function column(names) {
 
 function box(name, n, x, row, kind) {
     return svg("g", {class: kind, transform: `translate(${x},${row * ROW + 4})`},
-        svg("title", {}, `${named(name)} (${ranksWord(n)})`),
+        svg("title", {}, `${named(name)} (${some(n, "rank")})`),
         svg("rect", {width: WIDE, height: ROW - 10, rx: 4}),
         svg("text", {x: 8, y: 16}, short(`${named(name)}${n > 1 ? ` (${n})` : ""}`, 40)));
 }

@@ -21,8 +21,9 @@ export function count(n) {
     return n === null || n === undefined ? "-" : Math.round(n).toLocaleString("en-US");
 }
 
-export function ranksWord(n) {
-    return n === 1 ? "1 rank" : `${count(n)} ranks`;
+// "1 rank", "2,048 nodes".
+export function some(n, noun) {
+    return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
 
 // "rank 3", "ranks 0-2".
@@ -33,4 +34,19 @@ export function named(text) {
 // The address of a page of this run: link("finding", run, 3). Job names may hold any character.
 export function link(page, run, ...rest) {
     return "#/" + [page, run.job, run.restart, ...rest].map(encodeURIComponent).join("/");
+}
+
+// A list of ranks, folded.
+export function fold(ranks) {
+    const list = [];
+    for (const rank of ranks ?? []) {
+        const last = list.at(-1);
+        if (last && last[1] === rank - 1) {
+            last[1] = rank;
+        } else {
+            list.push([rank, rank]);
+        }
+    }
+    const text = list.slice(0, 20).map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
+    return list.length > 20 ? `${text},\u2026` : text || null;
 }

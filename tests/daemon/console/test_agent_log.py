@@ -76,11 +76,25 @@ class Started(Case):
     def test_keys_that_are_not_there(self):
         self.ranks("tcp://127.0.0.1:1", self.path("none"))
         self.seen_where_one_looks("agent: cannot start: ")
+        for p in self.started:
+            p.kill()
+            p.wait()
+        doctor = self.rollcall("doctor")  # what was, is no failure of what comes
+        self.assertRegex(doctor.stdout, "(?m)^-- +agent .*none runs any more; .*agent: cannot start: ")
+        self.assertEqual(doctor.returncode, 0)
 
     def test_keys_of_another_root(self):
         self.rollcall("keygen", self.path("other"))
         self.ranks(self.root(), self.path("other"))
         self.seen_where_one_looks("cannot be reached")
+        self.assertRegex(self.rollcall("doctor").stdout, "(?m)^FAIL +agent .*handshake failed: .*or has other keys$")
+
+    def test_a_key_that_is_not_on_the_list(self):
+        self.rollcall("keygen", "--role", "node", "--name", "n1", self.keys)
+        os.remove(self.keys + "/allowed/n1.pub")
+        self.ranks(self.root(), self.keys + "/n1")
+        self.seen_where_one_looks("cannot be reached")
+        self.assertRegex(self.rollcall("doctor").stdout, "(?m)^FAIL +agent .*key refused: the client's public key is ")
 
     def test_nobody_at_the_endpoint(self):
         self.ranks("tcp://127.0.0.1:1", self.keys)

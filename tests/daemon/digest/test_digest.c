@@ -229,7 +229,7 @@ static void fronts_that_cannot_be_are_refused(void **state)
     const struct roll_digest_front many = {.key = FOLDED_KEY, .size = 4, .members = 2, .low = 1, .high = 1};
     struct roll_digest d = {0};
     struct roll_sum_figures f;
-    roll_sum_t *root = roll_sum_new(&(struct roll_sum_config){.stand_ns = FOLDED_STAND, .is_root = true, .most = 2});
+    roll_sum_t *root = roll_sum_new(&(struct roll_sum_config){.stand_ns = FOLDED_STAND, .is_root = true, .most = 4});
     assert_non_null(root);
     roll_digest_add_front(&d,
                           &(struct roll_digest_front){.key = FOLDED_KEY, .size = 4, .members = 3, .low = 9, .high = 9});
@@ -255,7 +255,7 @@ static void fronts_that_cannot_be_are_refused(void **state)
                                   .key = FOLDED_KEY, .size = 4, .members = 1, .low = UINT32_MAX, .high = UINT32_MAX});
     assert_int_equal(roll_sum_take(root, 1, &d, 0), 0);
     (void)hints(root, 0, NULL);
-    /* The second communicator is taken, the third is one too many. */
+    /* The second communicator of this child is taken, the third is one too many for it. */
     for (uint64_t k = 1; k <= 2; k++) {
         roll_digest_clear(&d);
         roll_digest_add_front(&d, &(struct roll_digest_front){.key = FOLDED_KEY + k, .size = 1, .members = 1});

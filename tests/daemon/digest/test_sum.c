@@ -454,6 +454,57 @@ static void who_stands_below_is_known_above(void **state)
     }
 }
 
+/* Fronts of `count` communicators from `first` on, by one child; gone: it uses them no more. */
+static void tell_many(roll_sum_t *sum, uint32_t child, uint64_t first, uint32_t count, bool gone, uint64_t now)
+{
+    struct roll_digest d = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        roll_digest_add_front(
+            &d, &(struct roll_digest_front){.key = first + i, .size = 1000, .members = 1, .high = 1, .gone = gone});
+    }
+    (void)roll_sum_take(sum, child, &d, now);
+    roll_digest_clear(&d);
+    roll_sum_cut(sum, now, &d);
+    roll_digest_fini(&d);
+}
+
+/* A child that tells of communicators without end has room for half of them, and its neighbours for theirs. What it
+ * gives up it may use again. */
+static void a_child_has_room_for_half(void **state)
+{
+    (void)state;
+    enum { MOST = 64 };
+    struct roll_sum_figures f;
+    roll_sum_t *sum = roll_sum_new(&(struct roll_sum_config){.stand_ns = STAND, .is_root = true, .most = MOST});
+    tell_many(sum, 0, 1000, 1000, false, S);
+    roll_sum_figures(sum, &f);
+    assert_int_equal(f.comms, MOST / 2);
+    assert_int_equal(f.cells, MOST / 2);
+    assert_int_equal(f.no_room, 1000 - MOST / 2);
+    tell_many(sum, 1, 5000, MOST / 2, false, S);
+    roll_sum_figures(sum, &f);
+    assert_int_equal(f.comms, MOST);
+    assert_int_equal(f.no_room, 1000 - MOST / 2);
+    for (uint32_t child = 2; child < 2 * MOST; child++) { /* of communicators that there are already */
+        tell_many(sum, child, 1000, MOST / 2, false, S);
+    }
+    roll_sum_figures(sum, &f);
+    assert_int_equal(f.cells, 16 * MOST);
+    tell_many(sum, 0, 1000, MOST / 2, true, S);
+    for (uint32_t child = 2; child < 2 * MOST; child++) {
+        tell_many(sum, child, 1000, MOST / 2, true, S);
+    }
+    roll_sum_forget(sum, S + 2 * ROLL_DIGEST_KEEP_NS);
+    roll_sum_figures(sum, &f);
+    assert_int_equal(f.comms, MOST / 2);
+    uint64_t before = f.no_room;
+    tell_many(sum, 0, 9000, MOST / 2, false, S + 2 * ROLL_DIGEST_KEEP_NS);
+    roll_sum_figures(sum, &f);
+    assert_int_equal(f.comms, MOST);
+    assert_int_equal(f.no_room, before);
+    roll_sum_destroy(&sum);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_front_without_room_waits_for_it),
         cmocka_unit_test(who_speaks_of_others_communicators_is_refused),
         cmocka_unit_test(who_stands_below_is_known_above),
+        cmocka_unit_test(a_child_has_room_for_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 
-LIMIT_S = 15  # so late that only what never comes reaches it
+LIMIT_S = 120  # so late that only what never comes reaches it
 
 
 class Missing(Exception):

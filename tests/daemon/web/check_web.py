@@ -60,14 +60,19 @@ class Job:
         os.close(write)
         expect(os.read(ready, 1), f"the root was never ready: {open(f'{self.tmp}/root.err').read()}")
         os.close(ready)
-        said = subprocess.run([rollcall, "page", "--daemon", self.endpoint], env=self.env, capture_output=True,
-                              text=True, check=True).stdout
-        self.port = int(re.search(r"^page +http://127\.0\.0\.1:(\d+)/$", said, re.M)[1])
-        self.word = re.search(r"^password +([0-9a-f]{32})$", said, re.M)[1]
+        self.port, self.word = self.page()
+        self.operator = self.page("--operator")[1]
         return p
 
+    def page(self, *options):
+        """The port and the password, as the console tells them."""
+        said = subprocess.run([rollcall, "page", "--daemon", self.endpoint, *options], env=self.env,
+                              capture_output=True, text=True, check=True).stdout
+        return (int(re.search(r"^page +http://127\.0\.0\.1:(\d+)/$", said, re.M)[1]),
+                re.search(r"^password +([0-9a-f]{32})$", said, re.M)[1])
+
     def url(self, user="viewer"):
-        return f"http://{user}:{self.word}@127.0.0.1:{self.port}/"
+        return f"http://{user}:{self.word if user == 'viewer' else self.operator}@127.0.0.1:{self.port}/"
 
     def ranks(self, n, *ends, label=""):
         """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator."""
@@ -92,6 +97,16 @@ def letters(b):
     return b.run("return Object.fromEntries([...document.querySelectorAll('.legend b')].map("
                  "(b) => [b.parentElement.children[1].textContent, Number(b.textContent.replaceAll(',', ''))])"
                  ".filter(([, n]) => n > 0))")
+
+
+def key(b, name):
+    b.run("document.activeElement.blur(); "
+          "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))", name)
+
+
+def search(b, text):
+    b.run("const form = document.querySelector('#search'); form.elements.text.value = arguments[0]; "
+          "form.requestSubmit()", text)
 
 
 def figures(b):
@@ -121,6 +136,10 @@ def looks(b):
         expect("Nothing was found." in b.text() and "No finding says that anybody waits." in b.text(), b.text())
         expect(b.text("#heard").startswith("heard at "), b.text("#heard"))
         look(b, "healthy")
+        b.run("location.hash = '#/remedies'")
+        b.wait_for("the remedies", lambda: "rollcall remedy on" in b.text() and "policy:" in b.text())
+        enabled = "return document.querySelectorAll('main button:not(:disabled)').length"
+        expect(b.run(enabled) == 0, "a viewer has switches")
         no_complaint(b)
 
 
@@ -154,6 +173,49 @@ def hang(b):
         b.wait_for("the lack of it", lambda: "There is no verdict 77" in b.text())
         b.open(link.replace("/finding/", "/rank/").rsplit("/", 1)[0] + "/3")
         b.wait_for("the rank", lambda: "Rank 3" in b.text("h1") and "count-mismatch" in b.text(".findings"))
+        no_complaint(b)
+
+
+def pages(b):
+    """The other pages, and what the operator switches on one of them; all of it by keys and addresses."""
+    with Job() as job:
+        job.serve("--standalone", "--suspect-ms", "500")
+        job.ranks(4, "hang", "hang", "hang", "wrong", label="ring")
+        job.many("other", 32, 8, "node")
+        b.open(job.url("operator") + "#/comms/job/0")
+        b.wait_for("the communicator", lambda: "ring" in b.text("table") and "1 communicator;" in b.text())
+        look(b, "communicators")
+        key(b, "n")
+        b.wait_for("the node", lambda: re.search(r"4 \(0.3\)\s+\d \w+", b.text("table")))
+        look(b, "nodes")
+        key(b, "/")
+        expect(b.run("return document.activeElement.name") == "text", "the search box")
+        search(b, "count-mis")
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        expect(b.run("return location.hash") == "#/search/job/0/count-mis", b.run("return location.hash"))
+        search(b, "3")
+        b.wait_for("the rank", lambda: b.run("return location.hash") == "#/rank/job/0/3" and "Rank 3" in b.text("h1"))
+        b.run("location.hash = '#/search/other/0/node1'")
+        b.wait_for("the node's ranks", lambda: "Nodes" in b.text() and re.search(r"node1\s+8 9 10", b.text("table")))
+        b.run("location.hash = '#/overview/job/0'")
+        key(b, "r")
+        b.wait_for("the switch", lambda: b.run("return document.querySelector('#on-fill') !== null"))
+        b.click("#on-fill")
+        b.wait_for("that it is on", lambda: re.search(r"^fill\b.*\bthe job", b.text("main table"), re.M))
+        b.click("#policy-auto")
+        b.wait_for("the policy", lambda: b.run(
+            "return document.querySelector('#policy-auto').getAttribute('aria-pressed')") == "true")
+        look(b, "remedies")
+        key(b, "s")
+        b.wait_for("the button", lambda: b.run("return document.querySelector('#take')?.disabled") is False)
+        b.click("#take")
+        b.wait_for("the stacks", lambda: re.search(r"of 4 ranks were looked at", b.text()))
+        if "0 of 4" not in b.text():  # where the kernel lets nobody look, that is what the page says
+            expect("idle" in b.text(".icicle") and "stuck" in b.text(".icicle"), b.text())
+        look(b, "stacks")
+        asked = subprocess.run([rollcall, "remedy", "list", "--daemon", job.endpoint, "--job", "job"], env=job.env,
+                               capture_output=True, text=True, check=True).stdout
+        expect(re.search(r"^fill +on ", asked, re.M), f"the daemon knows of no switch: {asked}")
         no_complaint(b)
 
 
@@ -261,9 +323,7 @@ def strangers(b):
         expect(ask(site + "/metrics")[0] == 200, "the metrics need no password")
         b.wait_for("the job", lambda: ask(f"{site}/api/ask/status", "viewer", job.word)[0] == 200)
         switch = f"{site}/api/ask/policy?policy=auto"
-        operator = subprocess.run([rollcall, "page", "--operator", "--daemon", job.endpoint], env=job.env,
-                                  capture_output=True, text=True, check=True).stdout
-        operator = re.search(r"^password +(\S+)$", operator, re.M)[1]
+        operator = job.operator
         expect(ask(switch, "viewer", job.word)[0] == 400, "a viewer switches")
         expect(ask(switch, "operator", operator)[0] == 400, "a question by GET switches")
         expect(ask(switch, "viewer", job.word, "POST", Origin=site)[0] == 403, "a viewer switches")
@@ -277,7 +337,8 @@ def strangers(b):
                      for i in range(24)]
         refused = b.wait_for("eight that are refused", lambda: (
             lambda over: len(over) >= 8 and over)([p for p in listeners if p.poll() is not None]))
-        expect(len(refused) == 8 and all(p.stdout.read().endswith("503") for p in refused), f"{len(refused)} are refused")
+        expect(len(refused) == 8 and all(p.stdout.read().endswith("503") for p in refused),
+               f"{len(refused)} are refused")
         expect(ask(f"{site}/api/ask/status", "viewer", job.word)[0] == 200, "questions are answered")
         b.open(job.url())
         b.wait_for("the line that too many listen", lambda: "too many pages listen" in b.text("#heard"))

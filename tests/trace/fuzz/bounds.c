@@ -21,9 +21,6 @@
 #define SHORT      4096u /* bytes of an input that the first bound is for */
 #define TRIES      5
 
-/* A target whose input may ask for more than it brings, which nothing bounds yet, defines it anew. */
-__attribute__((weak)) const bool roll_fuzz_unbounded = false;
-
 int __real_LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int __wrap_LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -59,18 +56,18 @@ int __wrap_LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         hooked = true;
         PROMISE(__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free) != 0);
     }
-    for (int i = 0; i < TRIES && best > bound && !(i > 0 && roll_fuzz_unbounded); i++) {
+    for (int i = 0; i < TRIES && best > bound; i++) {
         held = most = 0;
         uint64_t begin = now_ns();
         result = __real_LLVMFuzzerTestOneInput(data, bytes);
         uint64_t took = now_ns() - begin;
         best = took < best ? took : best;
-        if (most > (int64_t)MOST_BYTES && !roll_fuzz_unbounded) {
+        if (most > (int64_t)MOST_BYTES) {
             fprintf(stderr, "an input of %zu bytes took %" PRIi64 " KiB of memory\n", bytes, most / 1024);
             abort();
         }
     }
-    if (best > bound && !roll_fuzz_unbounded) {
+    if (best > bound) {
         fprintf(stderr, "an input of %zu bytes took %" PRIu64 " ms of processor time\n", bytes, best / 1000000);
         abort();
     }
