@@ -80,7 +80,6 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     for (size_t i = 0; i < d->rings; i++) {
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
-        d->ring[i].judged = false;
     }
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s)", run->job, run->restart, why,
@@ -206,6 +205,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
     struct roll_digested *d = run->digested;
     roll_feed_stamp(d->feed, roll_real_ns());
     pass_quiet(run);
+    d->blind = true;
     for (size_t i = 0; i < d->rings; i++) {
         feed_ring(run, &d->ring[i]);
     }
@@ -213,9 +213,9 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
     feed_staged(run, is_place);
     feed_staged(run, is_records);
     for (size_t i = 0; i < d->rings; i++) {
-        struct digested_ring *r = &d->ring[i];
+        const struct digested_ring *r = &d->ring[i];
         struct roll_feed_stream view;
-        r->judged = r->all;
+        d->blind = d->blind && !r->all;
         if (!roll_feed_find(run->feed, r->stream, &view)) {
             continue;
         }
@@ -320,12 +320,9 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
         leave_aside(run, r);
     }
     if (r->begun && (flags & ROLL_EXCERPT_ALL) != 0) {
-        /* An engine that has been fed takes records that come late, but not where they come in: what is open is looked
-         * at once more, by an engine that sees all at once. */
         if (!r->all && run->digested->fed) {
             feed_process(run, r);
-            run->digested->wider = run->digested->wider || !r->judged;
-            r->judged = true;
+            run->digested->wider = run->digested->wider || run->digested->blind;
         }
         r->all = true;
         r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;

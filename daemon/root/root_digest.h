@@ -17,7 +17,6 @@ struct digested_ring {
     size_t header_bytes;
     uint64_t head;     /* tickets handed out in it, as its agent said last */
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
-    bool judged;       /* of that case: its engine has been fed them */
     bool aside;        /* of that case: nothing is wanted of it */
     bool cut;          /* of that case: no more of it is sent, or kept */
     bool lacks;        /* of that case: its ring does not hold all that was wanted */
@@ -87,6 +86,7 @@ struct roll_digested {
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
     bool scoped;          /* only the rings that are concerned are asked */
+    bool blind;           /* its engine was fed when nobody had sent records: it cannot know where those come in */
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
     bool stood;           /* it was looked whether the ranks that were asked stand, and nothing is said */
     bool unjudged;        /* it was said what could not be judged */
