@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define REST_NS (5000 * ROLL_MS)         /* what is no collective goes on, where it is hinted at so often */
+#define NEXT_NS (1000 * ROLL_MS)         /* another process of the rank has made its last call so much later at least */
 #define APART   (2 * ROLL_DIGEST_WINDOW) /* the same of a collective: the calls of a window between have agreed */
 
 static uint64_t number_of(const struct roll_digested *d, uint64_t number)
@@ -131,6 +132,15 @@ static bool is_same_thing(const struct roll_digested *d, const struct digested_f
     return !f->awaits && (v->comm_key == 0 || roll_mono_ns() - f->seen_ns <= REST_NS);
 }
 
+/* Both tell of the end of one process: that is one thing, whatever communicator shows that others wait for it. Not so
+ * of what may come again, a stop or a pause; nor of the rank's next process, whose last call is a later one. */
+static bool is_same_end(const struct roll_verdict *c, const struct roll_verdict *v)
+{
+    bool end = v->code == ROLL_VERDICT_RANK_DEAD || v->code == ROLL_VERDICT_RANK_FINISHED;
+    return end && c->code == v->code && c->certainty >= v->certainty && roll_rankset_count(&v->culprits) > 0 &&
+           roll_rankset_equal(&c->culprits, &v->culprits) && v->event_ns <= c->event_ns + NEXT_NS;
+}
+
 /* A verdict like this one that stands, or one that says more of the same place: a case that is opened for the same
  * thing finds it again. */
 static struct digested_finding *said_before(struct roll_digested *d, const struct roll_verdict *v)
@@ -142,9 +152,7 @@ static struct digested_finding *said_before(struct roll_digested *d, const struc
         bool less = f->engine != d->number && c->seq == v->seq &&
                     (ranks ? v->certainty < c->certainty
                            : roll_rankset_count(&v->culprits) == 0 && v->certainty <= c->certainty);
-        /* What has become of a process is one thing, whatever communicator shows that others wait for it. */
-        bool process = roll_verdict_family(v->code) == ROLL_FAMILY_PROCESS && ranks && f->engine != d->number;
-        if (c->code == v->code && process && c->certainty >= v->certainty) {
+        if (is_same_end(c, v) && f->engine != d->number) {
             return f;
         }
         if (c->code == v->code && c->comm_key == v->comm_key &&

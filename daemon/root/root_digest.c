@@ -342,7 +342,7 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
         roll_case_tell_unjudged(run);
         roll_digested_verdicts(root, run);
     }
-    if (d->fed && !last && now - d->rest_ns > REST_NS) {
+    if (d->fed && !last && now > d->rest_ns && now - d->rest_ns > REST_NS) { /* it may have spoken since `now` */
         d->rest_ns = now;
         if (is_over(run, now)) {
             roll_case_close(root, run, now);

@@ -133,9 +133,8 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
     size_t size = sizeof(bound);
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
-    if (roll_net_takes_keys(endpoint)) {
-        set_int(socket, ZMQ_RCVHWM, 0); /* the guard bounds it: see guard.h */
-    }
+    /* Over TCP the guard bounds it (guard.h). What is set holds for the addresses that are bound from then on. */
+    set_int(socket, ZMQ_RCVHWM, roll_net_takes_keys(endpoint) ? 0 : QUEUE_FRAMES);
     if (zmq_bind(socket, endpoint) != 0) {
         return -1;
     }

@@ -145,7 +145,8 @@ static int become_agent(void *arg)
     for (int fd = 0; fd < 3 && null >= 0; fd++) {
         dup2(null, fd);
     }
-    int log = open(launch->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+    /* Should a pipe stand there, nobody may wait for its reader: the application stands still meanwhile. */
+    int log = open(launch->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (log >= 0) {
         dup2(log, 2);
     }

@@ -1,0 +1,123 @@
+/*
+ * test_case_say.c: what the engines of cases find is said once as long as it stands: the end of a process, whatever
+ * communicator shows it; and what comes again is said again. The engines' verdicts are the test's own (the linker's
+ * --wrap).
+ */
+#include "tests/trace/cmocka_all.h"
+
+#include "daemon/root/root_digest.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define S UINT64_C(1000000000)
+
+static struct roll_verdict next; /* what the engine of the open case finds; no code: nothing */
+static uint64_t numbers;
+
+struct roll_verdict_copy *__wrap_roll_feed_next(roll_feed_t *feed);
+
+static struct here {
+    void *context;
+    roll_root_t *root;
+    struct roll_run *run;
+} here;
+
+struct roll_verdict_copy *__wrap_roll_feed_next(roll_feed_t *feed)
+{
+    if (next.code == 0 || feed != here.run->digested->feed) {
+        return NULL;
+    }
+    next.number = ++numbers;
+    struct roll_verdict_copy *copy = roll_verdict_copy_new(&next, NULL, NULL, "job", 0);
+    assert_non_null(copy);
+    next.code = 0;
+    return copy;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    char why[256] = "";
+    here.context = zmq_ctx_new();
+    struct roll_root_options o = {.context = here.context,
+                                  .listen = {"inproc://root"},
+                                  .listens = 1,
+                                  .linger_s = 1,
+                                  .policy = ROLL_POLICY_OBSERVE};
+    assert_int_equal(roll_root_new(&o, &here.root, why, sizeof(why)), 0);
+    assert_int_equal(roll_run_of(here.root, "job", 0, ROLL_WORLD_UNASKED, &here.run), 0);
+    assert_int_equal(roll_digested_new(here.run), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    roll_root_destroy(&here.root);
+    zmq_ctx_destroy(here.context);
+    return 0;
+}
+
+/* A case is opened, and its engine finds this. Was it said? */
+static bool is_said(enum roll_verdict_code code, int culprit, uint64_t comm, uint64_t seq, uint64_t event_ns)
+{
+    struct roll_digested *d = here.run->digested;
+    uint64_t before = d->numbers;
+    struct roll_rankset ranks = {0};
+    if (culprit >= 0) {
+        assert_int_equal(roll_rankset_add(&ranks, (uint32_t)culprit), 0);
+    }
+    roll_case_open(here.root, here.run, roll_mono_ns());
+    d->fed = true;
+    numbers = 0;
+    next = (struct roll_verdict){.code = code,
+                                 .certainty = ROLL_PROVEN,
+                                 .culprits = ranks,
+                                 .comm_key = comm,
+                                 .seq = seq,
+                                 .event_ns = event_ns,
+                                 .field = "",
+                                 .text = "It is so.",
+                                 .step = ROLL_STEP_NONE,
+                                 .layer = ROLL_LAYER_NONE};
+    roll_digested_verdicts(here.root, here.run);
+    assert_int_equal(next.code, 0);
+    roll_rankset_fini(&ranks);
+    return d->numbers > before;
+}
+
+static void test_the_end_of_a_process_is_said_once(void **state)
+{
+    (void)state;
+    assert_true(is_said(ROLL_VERDICT_RANK_DEAD, 3, 10, 7, 100 * S));
+    assert_false(is_said(ROLL_VERDICT_RANK_DEAD, 3, 10, 7, 100 * S));
+    assert_false(is_said(ROLL_VERDICT_RANK_DEAD, 3, 11, 99, 100 * S + S / 10)); /* others wait for it elsewhere */
+    assert_true(is_said(ROLL_VERDICT_RANK_DEAD, 4, 11, 99, 100 * S));
+    assert_true(is_said(ROLL_VERDICT_RANK_DEAD, 3, 11, 9, 500 * S)); /* its next process */
+    assert_true(is_said(ROLL_VERDICT_RANK_FINISHED, 5, 10, 7, 100 * S));
+    assert_false(is_said(ROLL_VERDICT_RANK_FINISHED, 5, 12, 70, 100 * S));
+}
+
+static void test_what_comes_again_is_said_again(void **state)
+{
+    (void)state;
+    assert_true(is_said(ROLL_VERDICT_RANK_STOPPED, 3, 10, 7, 100 * S));
+    assert_true(is_said(ROLL_VERDICT_RANK_STOPPED, 3, 11, 700, 900 * S));
+    assert_true(is_said(ROLL_VERDICT_COLLECTIVE_STUCK, -1, 10, 7, 100 * S));
+    assert_true(is_said(ROLL_VERDICT_COLLECTIVE_STUCK, -1, 11, 9, 100 * S)); /* on another communicator */
+    assert_false(is_said(ROLL_VERDICT_COLLECTIVE_STUCK, -1, 10, 7, 100 * S));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_the_end_of_a_process_is_said_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
