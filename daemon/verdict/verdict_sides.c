@@ -238,7 +238,8 @@ static void describe_side(const json_t *verdict, size_t index, const char *field
         roll_line_add(text, strcmp(roll_member_text(side, "phase"), "recompute") == 0 ? "recomputed: " : "first: ");
     }
     if (!has_call(verdict)) { /* beside others a side without a call has left one out; alone it has not */
-        roll_line_add(text, "nothing of its calls is known");
+        bool several = strpbrk(roll_member_text(side, "ranks_text"), "-,") != NULL;
+        roll_line_add(text, several ? "no call that all of them made last" : "nothing of its calls is known");
         mark[0] = mark[1] = text->used;
         return;
     }

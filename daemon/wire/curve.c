@@ -58,7 +58,7 @@ static int put(int fd, const char *line, size_t n)
 }
 
 /* Writes one file, beside its place first: on a full disk nobody finds a key of no bytes that is never overwritten. The
- * name is linked and not renamed, because a link does not replace what is there. */
+ * name that it gets then replaces nothing that is there. */
 static int write_key(struct made *made, int at, const char *dir, const char *name, const char *key, const char *about,
                      mode_t mode, char *why, size_t size)
 {
@@ -72,11 +72,13 @@ static int write_key(struct made *made, int at, const char *dir, const char *nam
     explicit_bzero(line, sizeof(line));
     if (fd >= 0) {
         number = close(fd) != 0 && number == 0 ? errno : number;
-        number = number == 0 && linkat(at, beside, at, name, 0) != 0 ? errno : number;
-        if (number == EPERM || number == EOPNOTSUPP) { /* a file system without links */
-            number = renameat2(at, beside, at, name, RENAME_NOREPLACE) != 0 ? errno : 0;
+        number = number == 0 && renameat2(at, beside, at, name, RENAME_NOREPLACE) != 0 ? errno : number;
+        if (number == EINVAL) { /* a file system that cannot rename so: a link does not replace what is there either */
+            number = linkat(at, beside, at, name, 0) != 0 ? errno : 0;
+            unlinkat(at, beside, 0);
+        } else if (number != 0) {
+            unlinkat(at, beside, 0);
         }
-        unlinkat(at, beside, 0);
     }
     if (number == 0 && made->used < sizeof(made->file) / sizeof(made->file[0])) {
         made->file[made->used].at = at;

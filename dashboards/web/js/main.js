@@ -39,9 +39,12 @@ const context = {
 };
 
 function told(part, data) {
-    const begin = performance.now();
+    const begin = performance.now(), others = part === "status" && !known.status ? Object.entries(known) : [];
     known[part] = data;
     page?.update(part, data);
+    for (const [other, earlier] of others) { // what came before it was known which run is told of: its links name no job
+        page?.update(other, earlier);
+    }
     if (part === "status" && figures.painted_ms === 0) {
         requestAnimationFrame(() => { figures.painted_ms = performance.now(); });
     }
