@@ -64,9 +64,33 @@ void roll_feed_clock_see(struct roll_feed_clock *clock, uint64_t mono_ns, bool a
     }
 }
 
+void roll_feed_clock_await(struct roll_feed_clock *clock, uint64_t mono_ns, bool awaited)
+{
+    uint64_t since = clock->awaited_ns != 0 ? clock->awaited_ns : mono_ns;
+    clock->awaited_ns = awaited ? since : 0;
+    if (awaited && mono_ns - since < ROLL_FEED_AWAITED_NS) {
+        clock->stands_still = true;
+        roll_feed_clock_skip(clock, mono_ns);
+    }
+}
+
 void roll_feed_clock_owe(struct roll_feed_clock *clock, uint64_t missed_ns)
 {
-    clock->owed_ns += missed_ns;
+    uint64_t room = ROLL_FEED_OWED_NS - clock->owed_ns;
+    clock->owed_ns += missed_ns < room ? missed_ns : room;
+}
+
+/* What a tick at this time lets pass, before anything is left out. */
+static uint64_t passed_ns(const struct roll_feed_clock *clock, uint64_t mono_ns)
+{
+    uint64_t most = (clock->stall_ns ? clock->stall_ns : STALL_NS) / 4, passed = mono_ns - clock->tick_ns;
+    return passed < most ? passed : most;
+}
+
+void roll_feed_clock_owe_tick(struct roll_feed_clock *clock, uint64_t mono_ns)
+{
+    uint64_t passed = passed_ns(clock, mono_ns);
+    roll_feed_clock_owe(clock, passed - passed / OWED_PART);
 }
 
 void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool moved)
@@ -111,8 +135,7 @@ bool roll_feed_clock_is_due(const struct roll_feed_clock *clock, uint64_t mono_n
 void roll_feed_clock_pass(struct roll_feed_clock *clock, uint64_t mono_ns, uint64_t real_ns,
                           struct roll_feed_time *time)
 {
-    uint64_t most = (clock->stall_ns ? clock->stall_ns : STALL_NS) / 4, passed = mono_ns - clock->tick_ns;
-    passed = passed < most ? passed : most;
+    uint64_t passed = passed_ns(clock, mono_ns);
     uint64_t left_out = passed - passed / OWED_PART;
     left_out = clock->owed_ns < left_out ? clock->owed_ns : left_out;
     clock->owed_ns -= left_out;

@@ -26,7 +26,9 @@ struct roll_feed_time roll_feed_time_on_grid(uint64_t engine_ns, uint64_t real_n
 
 /* the root: a run that is watched */
 
-#define ROLL_FEED_UNSEEN_NS UINT64_C(10000000000) /* a clock stands still for an unseen rank no longer than this */
+#define ROLL_FEED_UNSEEN_NS  UINT64_C(10000000000) /* a clock stands still for an unseen rank no longer than this */
+#define ROLL_FEED_AWAITED_NS UINT64_C(60000000000) /* and for an agent that is about to be given up */
+#define ROLL_FEED_OWED_NS    UINT64_C(10000000000) /* most that is owed: twice the patience with suspects */
 
 /*
  * The engine's time begins as the wall clock and goes on as the monotonic one, without the time in which the clock
@@ -38,6 +40,7 @@ struct roll_feed_clock {
     uint64_t wall_ns;           /* the wall clock that the feed was given last, rounded */
     uint64_t input_ns, tick_ns; /* mono: of the last input, and of the last tick */
     uint64_t unseen_ns;         /* mono: when some rank was first not seen; 0 = all are seen */
+    uint64_t awaited_ns;        /* mono: since when an agent is awaited that is about to be given up; 0 = none */
     uint64_t owed_ns;           /* time that has passed for the engine and was not seen: as much is left out */
     bool dirty;                 /* input since the last tick */
     bool stands_still;          /* at this moment no time passes for the engine */
@@ -56,11 +59,20 @@ void roll_feed_clock_replay(struct roll_feed_clock *clock, uint64_t engine_ns);
  */
 void roll_feed_clock_see(struct roll_feed_clock *clock, uint64_t mono_ns, bool all_seen);
 /*
+ * Notes behind each such look whether some agent has been silent for ROLL_FEED_UNSEEN_NS and is not taken for gone yet.
+ * As long as that the clock stands still, up to ROLL_FEED_AWAITED_NS: an agent's silence may be counted by another
+ * measure, and the engine must have been told which ranks are not heard before time passes for it.
+ */
+void roll_feed_clock_await(struct roll_feed_clock *clock, uint64_t mono_ns, bool awaited);
+/*
  * Notes that so much of the time that has passed for the engine was seen by nobody, as is known only now (late.h).
  * While such time is owed, an eighth of what passes does so for the engine: patience is longer by what was missed, and
- * whoever hangs is told all the same, also where eyes are late all the time.
+ * whoever hangs is told all the same, also where eyes are late all the time. No more than ROLL_FEED_OWED_NS is owed.
  */
 void roll_feed_clock_owe(struct roll_feed_clock *clock, uint64_t missed_ns);
+/* The same of what a tick at this time lets pass, as is known at once: as much as it can leave out, so no debt grows.
+ */
+void roll_feed_clock_owe_tick(struct roll_feed_clock *clock, uint64_t mono_ns);
 /* Notes that input has been fed. moved: the input may mean that a rank has moved. */
 void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool moved);
 /*

@@ -16,6 +16,9 @@
 #define ROLL_LATE_BEAT_NS UINT64_C(150000000)
 /* Who has not been heard for so long may have news that is missing, so no time passes. */
 #define ROLL_LATE_HEARD_NS UINT64_C(250000000)
+/* Who has not been heard while somebody who listens badly went round for so long is gone: silence is counted while one
+ * listens, which may be never. */
+#define ROLL_LATE_LOST_NS UINT64_C(30000000000)
 /* Of what is shown as lately: the last so long, to twice as long. */
 #define ROLL_LATE_WINDOW_NS UINT64_C(10000000000)
 

@@ -129,6 +129,7 @@ static void hello(struct roll_relay *r, void *socket, const void *id, size_t byt
         child->expected = frame->head.seq + 1;
         child->seen_ns = now;
         child->closed_ns = r->closed_ns;
+        child->went_ns = r->went_ns;
         child->beat.unheard = 0;
         child->beat.look_ns = 0;
         child->drain_echo = 0;
@@ -425,9 +426,9 @@ void roll_relay_look_after(struct roll_relay *r, uint64_t now)
             drop_child(r, child);
             continue;
         }
-        if (!child->silent && roll_relay_silence_ns(r, child, now) > ROLL_FEED_UNSEEN_NS) {
-            roll_log(ROLL_LOG_WARNING, "relay: %s on %s has been silent for 10 s; its ranks are not seen any more",
-                     noun(child), child->host ? child->host : "?");
+        if (!child->silent && roll_relay_is_lost(r, child, now)) {
+            roll_log(ROLL_LOG_WARNING, "relay: %s on %s has been silent for %.0f s; its ranks are not seen any more",
+                     noun(child), child->host ? child->host : "?", (double)(now - child->seen_ns) * 1e-9);
             roll_relay_tell_unheard(r, child);
             child->silent = true;
             child->synced = false;

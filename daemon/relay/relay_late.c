@@ -8,16 +8,19 @@
 #include "daemon/relay/relay_state.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/feed/clock.h"
 
 #include <string.h>
 
-#define TURN_NS (20 * ROLL_MS)  /* the loop comes round as often at least */
-#define BEAT_NS (100 * ROLL_MS) /* heartbeats of those below */
+#define TURN_NS (20 * ROLL_MS)   /* the loop comes round as often at least */
+#define BEAT_NS (100 * ROLL_MS)  /* heartbeats of those below */
+#define WENT_NS (1000 * ROLL_MS) /* of a turn no more counts as going round: it was stopped */
 
 void roll_relay_late_turn(struct roll_relay *r, uint64_t now)
 {
     uint64_t gap = r->turn_ns ? now - r->turn_ns : 0;
     r->turn_ns = now;
+    r->went_ns += gap < WENT_NS ? gap : WENT_NS;
     if (gap >= ROLL_LATE_BEAT_NS) {
         r->late_ns += gap - TURN_NS;
         r->closed_ns += gap;
@@ -28,6 +31,13 @@ uint64_t roll_relay_silence_ns(const struct roll_relay *r, const struct relay_ch
 {
     uint64_t silent = now - child->seen_ns, closed = r->closed_ns - child->closed_ns;
     return silent > closed ? silent - closed : 0;
+}
+
+/* As at the root (root_late.c): closed eyes must not excuse a dead child for ever. */
+bool roll_relay_is_lost(const struct roll_relay *r, const struct relay_child *child, uint64_t now)
+{
+    return roll_relay_silence_ns(r, child, now) > ROLL_FEED_UNSEEN_NS ||
+           r->went_ns - child->went_ns > ROLL_LATE_LOST_NS;
 }
 
 static void note_below(struct roll_relay *r, uint64_t late_ns)
@@ -46,6 +56,7 @@ void roll_relay_late_heard(struct roll_relay *r, struct relay_child *child, uint
     }
     child->seen_ns = now;
     child->closed_ns = r->closed_ns;
+    child->went_ns = r->went_ns;
 }
 
 void roll_relay_late_beat(struct roll_relay *r, struct relay_child *child, const struct roll_frame_heartbeat *beat,

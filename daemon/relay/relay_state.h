@@ -36,7 +36,7 @@ struct relay_child { /* an agent, or another relay */
     bool waits;       /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;
     uint64_t drain_echo;
-    uint64_t closed_ns;               /* of the relay, when the child was last heard */
+    uint64_t closed_ns, went_ns;      /* of the relay, when the child was last heard */
     struct roll_late_link link;       /* how late its heartbeats come */
     struct roll_frame_heartbeat beat; /* the newest; what an older child does not say is 0 */
     struct relay_passed *passed;      /* owned; in order, from `passed_at` on */
@@ -94,6 +94,7 @@ struct roll_relay {
     uint64_t turn_ns;                /* when the loop last came round */
     uint64_t late_ns;                /* how late it was then, in all */
     uint64_t closed_ns;              /* how long nothing was read from below for that, in all */
+    uint64_t went_ns;                /* for how long the loop went round, slow or not; of a stop little counts */
     uint64_t below_ns, below_now_ns; /* how late those below were, in all; and what is not in it yet */
     struct roll_late_missed missed;  /* when some of those below were not heard */
     uint64_t drain;                  /* number of the drain that the level above waits for; 0 = none */
@@ -143,6 +144,8 @@ void roll_relay_late_beat(struct roll_relay *r, struct relay_child *child, const
                           uint64_t now);
 /* How long the child has said nothing while the relay listened. */
 uint64_t roll_relay_silence_ns(const struct roll_relay *r, const struct relay_child *child, uint64_t now);
+/* The child has been silent for so long that the level above must know. */
+bool roll_relay_is_lost(const struct roll_relay *r, const struct relay_child *child, uint64_t now);
 /* What a heartbeat says above; *beat is set. */
 void roll_relay_late_tell(struct roll_relay *r, struct roll_frame_heartbeat *beat, uint64_t now);
 

@@ -27,7 +27,6 @@
 #define SHARE_NS (200 * ROLL_MS) /* between two looks at how much room each run has */
 #define REST_MS  100 /* how long the loop sleeps at most: then peers, stacks and the figures are looked at */
 #define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
-#define SEEN_NS  (10 * ROLL_MS)   /* how often it is looked whether all are heard: that takes a look at every rank */
 
 /* A bad frame is counted, answered and logged, at most once a second. */
 static void bad_frame(roll_root_t *root, const struct roll_address *from, int err, uint64_t now)
@@ -155,26 +154,7 @@ static void watch_connections(roll_root_t *root)
     }
 }
 
-/*
- * Are all live ranks of the run (live: how many) seen, and has everything that they sent been read? Not while the root
- * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same. *late: all
- * agents are heard, and what they say is old, or not all that they have.
- */
-static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now, bool *late)
-{
-    size_t seen = 0, heard = 0;
-    for (size_t i = 0; i < root->peers_used; i++) {
-        struct roll_peer *peer = root->peers[i];
-        size_t here = now - peer->seen_ns < ROLL_LATE_HEARD_NS ? roll_streams_fresh(peer, run) : 0;
-        heard += here;
-        here = roll_peer_is_heard(peer, now) ? here : 0;
-        seen += here > peer->unheard ? here - peer->unheard : 0;
-    }
-    *late = seen < live && heard >= live;
-    return seen >= live;
-}
-
-static void tick(roll_root_t *root, uint64_t now, bool behind)
+static void tick(roll_root_t *root, uint64_t now)
 {
     if (now - root->shared_ns >= SHARE_NS) {
         root->shared_ns = now;
@@ -184,15 +164,7 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
         struct roll_run *run = root->runs[i];
         size_t live = roll_engine_live(roll_feed_engine(run->feed));
         roll_digested_look(root, run, now, false);
-        if (behind || now - run->seen_ns >= SEEN_NS) {
-            run->seen_ns = behind ? 0 : now;
-            run->late = false;
-            run->seen = !behind && (live == 0 || all_seen(root, run, live, now, &run->late));
-        }
-        roll_feed_clock_see(&run->clock, now, run->seen && !roll_digested_waits(run));
-        if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {
-            /* Behind, or late, for so long that the clock goes on: no faster than while time is owed. */
-            roll_feed_clock_owe(&run->clock, behind || run->late ? now - run->clock.tick_ns : 0);
+        if (roll_root_late_is_due(root, run, live, roll_digested_waits(run), now)) {
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);
@@ -287,6 +259,7 @@ bool roll_root_run(roll_root_t *root)
         int taken = 0;
         bool behind = false;
         roll_guard_turn(&root->watch);
+        roll_root_late_turn(root, roll_mono_ns());
         for (int i = 0; i < n; i += 2) {
             int from = receive(root, items[i].socket, guard[i / 2]);
             taken += from;
@@ -294,8 +267,8 @@ bool roll_root_run(roll_root_t *root)
             roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2], NULL);
         }
         uint64_t now = roll_mono_ns();
-        roll_root_late_turn(root, now, behind);
-        tick(root, now, behind);
+        roll_root_late_read(root, now, behind);
+        tick(root, now);
         roll_peers_acknowledge(root, now);
         roll_serve_drains(root, now);
         roll_push_verdicts(root);

@@ -52,15 +52,6 @@ static void add(struct eyes *eyes, struct eye eye)
     eyes->at[i] = eye;
 }
 
-static unsigned live_rings(const struct roll_peer *peer, const struct roll_run *run)
-{
-    unsigned n = 0;
-    for (size_t s = 0; s < peer->used; s++) {
-        n += peer->streams[s].run == run && peer->streams[s].live;
-    }
-    return n;
-}
-
 /* How a peer is seen that has live ranks of the run. */
 static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, const struct roll_run *run,
                          uint64_t now, struct eyes *eyes)
@@ -73,7 +64,7 @@ static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, 
     if (!is_silent && own < SAY_NS && way < SAY_NS && below < SAY_NS && e->beat.look_ns < SAY_NS) {
         return;
     }
-    eye.ranks = live_rings(peer, run);
+    eye.ranks = (unsigned)roll_streams_live(peer, run);
     if (eye.ranks == 0) {
         return;
     }
@@ -193,16 +184,42 @@ void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_
     json_object_set_new(agent, "unread_ns", json_integer((json_int_t)e->beat.look_ns));
 }
 
-const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, uint64_t stream, char *out, size_t size)
+/* Without memory the map says less, and ranks are shown without their eyes. */
+static void enter_peers(const roll_root_t *root, const struct roll_run *run, struct roll_map *at)
+{
+    for (size_t i = 0; i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        for (size_t s = roll_streams_count(peer, run) > 0 ? peer->used : 0; s-- > 0;) {
+            uint64_t stream = peer->streams[s].stream;
+            if (peer->streams[s].run == run && roll_map_get(at, stream) == ROLL_MAP_NONE) {
+                (void)roll_map_add(at, stream, (uint32_t)i);
+            }
+        }
+    }
+}
+
+const struct roll_peer *roll_eyes_peer(const roll_root_t *root, const struct roll_run *run, uint64_t stream,
+                                       struct roll_eyes_at *at)
+{
+    if (!at->is_made) {
+        at->is_made = true;
+        enter_peers(root, run, &at->peer);
+    }
+    uint32_t i = roll_map_get(&at->peer, stream);
+    return i != ROLL_MAP_NONE ? root->peers[i] : NULL;
+}
+
+void roll_eyes_at_fini(struct roll_eyes_at *at)
+{
+    roll_map_fini(&at->peer);
+}
+
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer, char *out,
+                         size_t size)
 {
     uint64_t now = roll_mono_ns(), root_ns = roll_root_lately(root, now);
-    const struct roll_peer *peer = NULL;
     struct eyes eyes = {.used = 0};
     out[0] = '\0';
-    for (size_t i = 0; i < root->peers_used && !peer; i++) {
-        bool has = roll_streams_find(root->peers[i], stream) != NULL;
-        peer = has ? root->peers[i] : NULL;
-    }
     if (peer) {
         look_at_peer(root, peer, run, now, &eyes);
     }

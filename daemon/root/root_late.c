@@ -16,19 +16,30 @@
 
 #define TURN_NS (100 * ROLL_MS)          /* the loop comes round as often at least */
 #define BEAT_NS (100 * ROLL_MS)          /* heartbeats of agents */
+#define SEEN_NS (10 * ROLL_MS)           /* how often it is looked whether all are heard: that takes a look at all */
+#define WENT_NS (1000 * ROLL_MS)         /* of a turn no more counts as going round: it was stopped */
 #define MOST_NS (86400 * 1000 * ROLL_MS) /* of what a peer says that it was late by at a time: it may say anything */
 
 /* the root */
 
-void roll_root_late_turn(roll_root_t *root, uint64_t now, bool behind)
+void roll_root_late_turn(roll_root_t *root, uint64_t now)
 {
     struct roll_root_eye *eye = &root->eye;
     uint64_t gap = eye->turn_ns ? now - eye->turn_ns : 0;
     uint64_t late = gap >= ROLL_LATE_BEAT_NS ? gap - TURN_NS : 0;
+    late = eye->behind ? gap : late;
     eye->turn_ns = now;
-    late = behind ? gap : late;
     eye->closed_ns += late;
     eye->late_ns += late;
+    eye->went_ns += gap < WENT_NS ? gap : WENT_NS;
+}
+
+void roll_root_late_read(roll_root_t *root, uint64_t now, bool behind)
+{
+    struct roll_root_eye *eye = &root->eye;
+    if (now - eye->turn_ns >= ROLL_LATE_BEAT_NS) { /* it was stopped while it read */
+        roll_root_late_turn(root, now);
+    }
     eye->behind = behind;
     if (!behind && eye->late_ns > 0) { /* while it is behind, its eye is closed */
         roll_late_note(&eye->late, eye->late_ns, now);
@@ -50,19 +61,77 @@ uint64_t roll_peer_silence_ns(const roll_root_t *root, const struct roll_peer *p
     return silent > closed ? silent - closed : 0;
 }
 
+/*
+ * While the root is slow or behind all the time, its closed eyes must not excuse a dead agent for ever: what it went
+ * round for counts as well, with more patience. Until then the runs of the peer's ranks wait (roll_root_late_see), so
+ * no engine suspects ranks of which only nobody has told it that they are not heard.
+ */
+bool roll_peer_is_lost(const roll_root_t *root, const struct roll_peer *peer, uint64_t now)
+{
+    return roll_peer_silence_ns(root, peer, now) > ROLL_FEED_UNSEEN_NS ||
+           root->eye.went_ns - peer->eye.went_ns > ROLL_LATE_LOST_NS;
+}
+
 bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now)
 {
     return now - peer->seen_ns + peer->eye.link.late_ns < ROLL_LATE_HEARD_NS;
 }
 
-/* From `from` to `to` the peer's ranks were not seen: their runs have so much less patience behind them. */
+/* runs */
+
+/* Not all is seen while the root itself is behind: then news waits in its sockets. What records prove by themselves is
+ * said all the same. */
+void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t live, uint64_t now)
+{
+    size_t seen = 0;
+    bool late = root->eye.behind;
+    run->waits = false;
+    for (size_t i = 0; live > 0 && i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        size_t fresh = peer->gone ? 0 : roll_streams_fresh(peer, run);
+        if (fresh > 0) {
+            size_t unread = roll_streams_unread(peer, run);
+            size_t here = roll_peer_is_heard(peer, now) && fresh > unread ? fresh - unread : 0;
+            seen += here;
+            late = late || here < fresh;
+            run->waits = run->waits || now - peer->seen_ns >= ROLL_FEED_UNSEEN_NS;
+        }
+    }
+    run->seen = !root->eye.behind && seen >= live;
+    uint64_t since = run->late_ns != 0 ? run->late_ns : now;
+    run->late_ns = late && !run->seen ? since : 0;
+}
+
+bool roll_root_late_is_due(const roll_root_t *root, struct roll_run *run, size_t live, bool asked, uint64_t now)
+{
+    bool behind = root->eye.behind;
+    if (behind || now - run->seen_ns >= SEEN_NS) {
+        run->seen_ns = behind ? 0 : now;
+        roll_root_late_see(root, run, live, now);
+    }
+    roll_feed_clock_see(&run->clock, now, run->seen && !asked);
+    roll_feed_clock_await(&run->clock, now, run->waits);
+    bool due = roll_feed_clock_is_due(&run->clock, now, live > 0);
+    if (due && run->late_ns != 0) { /* for so long that the clock goes on: no faster than while time is owed */
+        roll_feed_clock_owe_tick(&run->clock, now);
+    }
+    return due;
+}
+
+/*
+ * From `from` to `to` the peer's ranks were not seen: their runs have so much less patience behind them. Since a run is
+ * late its clock stands still, or owes all that it can, so only what was before is owed here. gap: the peer itself was
+ * not heard; else it tells what it missed, when it sees again: that was before the run was late, too.
+ */
 static void miss(roll_root_t *root, const struct roll_peer *peer, uint64_t from, uint64_t to, bool gap)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
-        if (roll_streams_fresh(peer, run) > 0) {
+        uint64_t end = run->late_ns != 0 && run->late_ns < to ? run->late_ns : to;
+        uint64_t begin = gap ? from : from - (to - end);
+        if (end > begin && roll_streams_fresh(peer, run) > 0) {
             uint64_t unseen =
-                gap ? roll_late_missed_gap(&run->missed, from, to) : roll_late_missed_add(&run->missed, from, to);
+                gap ? roll_late_missed_gap(&run->missed, begin, end) : roll_late_missed_add(&run->missed, begin, end);
             roll_feed_clock_owe(&run->clock, unseen);
             root->eye.missed_ns += unseen;
         }
@@ -78,6 +147,7 @@ void roll_peer_late_heard(roll_root_t *root, struct roll_peer *peer, uint64_t no
     }
     eye->gap_ns += silent >= ROLL_LATE_BEAT_NS ? silent - BEAT_NS : 0;
     eye->closed_ns = root->eye.closed_ns;
+    eye->went_ns = root->eye.went_ns;
     peer->seen_ns = now;
 }
 
@@ -88,6 +158,7 @@ void roll_peer_late_begin(const roll_root_t *root, struct roll_peer *peer)
     peer->eye.beat.look_ns = 0;
     peer->eye.gap_ns = 0;
     peer->eye.closed_ns = root->eye.closed_ns;
+    peer->eye.went_ns = root->eye.went_ns;
 }
 
 /* Of what the root missed, what the peer does not account for was the link. */

@@ -21,7 +21,6 @@
 #define ACK_RECORDS   1024 /* an ACK goes out after so many records as well: an eighth of an agent's window */
 #define AGAIN_NS      (1000 * ROLL_MS) /* as seldom, where only digests come */
 #define RESYNC_NS     (200 * ROLL_MS)
-#define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
 #define LATE_NS       (500 * ROLL_MS) /* an agent lets five heartbeats go by: another one may have taken its place */
 #define FRESH_RECORDS 2048            /* a ring is up to date when at most so many of its records are on their way */
 #define MAX_PEERS     65536
@@ -501,10 +500,10 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now)
 {
     for (size_t i = root->peers_used; i-- > 0;) {
         struct roll_peer *peer = root->peers[i];
-        if (!peer->gone && roll_peer_silence_ns(root, peer, now) > SILENT_NS) {
+        if (!peer->gone && roll_peer_is_lost(root, peer, now)) {
             roll_log(ROLL_LOG_WARNING,
-                     "root: %s on %s (pid %u) has been silent for 10 s; its ranks are not seen any more",
-                     roll_peer_noun(peer), peer->host, peer->pid);
+                     "root: %s on %s (pid %u) has been silent for %.0f s; its ranks are not seen any more",
+                     roll_peer_noun(peer), peer->host, peer->pid, (double)(now - peer->seen_ns) * 1e-9);
             lose_peer(root, peer);
         }
     }

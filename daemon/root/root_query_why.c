@@ -114,7 +114,8 @@ static int by_first(const void *a, const void *b)
 }
 
 /* Writes the paragraph of one group into text; -1 when the engine has nothing to say of the group. */
-static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, char *text)
+static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, struct roll_eyes_at *at,
+                    char *text)
 {
     struct roll_view_source v;
     bool calm = roll_digested_calm(run);
@@ -135,7 +136,7 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     }
     char seen[160];
     if (tail && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v) &&
-        roll_eyes_of(root, run, v.info.stream, seen, sizeof(seen))[0] != '\0') {
+        roll_eyes_of(root, run, roll_eyes_peer(root, run, v.info.stream, at), seen, sizeof(seen))[0] != '\0') {
         fprintf(tail, " %c%s.", toupper((unsigned char)seen[0]), seen + 1);
     }
     if (tail) {
@@ -238,6 +239,7 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
 {
     const json_t *rank = json_object_get(query, "rank");
     struct why_answer w = {.groups = 0};
+    struct roll_eyes_at at = {.is_made = false};
     char *text = malloc(WHY_BYTES);
     json_t *all = json_array(), *groups = json_array();
     char *joined = NULL;
@@ -251,7 +253,7 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
         qsort(w.group, w.groups, sizeof(*w.group), by_first);
     }
     for (size_t i = 0; i < w.groups && i < WHY_GROUPS; i++) {
-        if (text && parts && why_text(root, run, &w.group[i], text) == 0) {
+        if (text && parts && why_text(root, run, &w.group[i], &at, text) == 0) {
             fprintf(parts, "%s%s", i ? "\n\n" : "", text);
             why_add(all, groups, &w.group[i], text);
         }
@@ -266,6 +268,7 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
     }
     free(w.group);
     free(text);
+    roll_eyes_at_fini(&at);
     if (parts) {
         fclose(parts);
     }

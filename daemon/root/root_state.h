@@ -64,7 +64,9 @@ struct roll_run {
     struct roll_late_missed missed; /* what of that time was not seen, as was known afterwards */
     uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
     bool seen;                      /* and whether they were; */
-    bool late;                      /* or all are heard, and what is heard is old, or not all */
+    bool waits;                     /* an agent of its has been silent for long, and is not taken for gone yet */
+    uint64_t late_ns; /* since when agents of its that are not taken for gone are not heard, or tell what is old, or not
+                         all that they have; or since when the root is behind; 0: not so */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
@@ -87,7 +89,8 @@ struct roll_peer_stream {
 
 struct roll_peer_run { /* of a peer's rings those of one run */
     const struct roll_run *run;
-    size_t rings, fresh; /* all; those whose processes live, and of which all that was there has come */
+    size_t rings, live,
+        fresh; /* all; those whose processes live; of these those of which all that was there has come */
 };
 
 struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
@@ -95,12 +98,13 @@ struct roll_peer_eye {                /* how well a peer sees, and how late it i
     struct roll_late_link link;
     struct roll_late own, waited, below, way; /* late: the peer, for want of a CPU; those below it; the link to it */
     uint64_t gap_ns;                          /* of what came since the last heartbeat, how late */
-    uint64_t closed_ns;                       /* of the root, when the peer was last heard */
+    uint64_t closed_ns, went_ns;              /* of the root, when the peer was last heard */
 };
 
 struct roll_root_eye {     /* the same of the root */
     uint64_t turn_ns;      /* when its loop last came round */
     uint64_t closed_ns;    /* for how long it did not read, in all */
+    uint64_t went_ns;      /* for how long it went round, slow or not; of a stop little counts */
     uint64_t late_ns;      /* for how long it has not read all that there is; 0: it is not late */
     uint64_t missed_ns;    /* what was left out of the patience of all runs, in all */
     struct roll_late late; /* how late it was */
@@ -218,8 +222,11 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
 
 /* root_late.c: which eyes are closed */
-/* The loop has come round and read what there is; behind: there is more. */
-void roll_root_late_turn(roll_root_t *root, uint64_t now, bool behind);
+/* The loop has come round and is about to read: what it did not read meanwhile must not be counted against those whose
+ * frames come now. */
+void roll_root_late_turn(roll_root_t *root, uint64_t now);
+/* It has read; behind: there is more. */
+void roll_root_late_read(roll_root_t *root, uint64_t now, bool behind);
 /* How late the root was lately, or is. */
 uint64_t roll_root_lately(const roll_root_t *root, uint64_t now);
 /* A peer that is known is heard: sets seen_ns. */
@@ -232,15 +239,34 @@ void roll_peer_late_begin(const roll_root_t *root, struct roll_peer *peer);
 uint64_t roll_peer_silence_ns(const roll_root_t *root, const struct roll_peer *peer, uint64_t now);
 /* What the peer had to tell a moment ago is here. */
 bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now);
+/* The peer has been silent for so long that it is to be taken for gone. */
+bool roll_peer_is_lost(const roll_root_t *root, const struct roll_peer *peer, uint64_t now);
+/* Looks whether all live ranks of the run are seen (live: how many), and if not, why: sets seen, waits and late_ns of
+ * the run. */
+void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t live, uint64_t now);
+/* Looks so now and then, tells the run's clock, and returns whether it is time for a tick. asked: records that agents
+ * were asked for are on their way. */
+bool roll_root_late_is_due(const roll_root_t *root, struct roll_run *run, size_t live, bool asked, uint64_t now);
 
 /* root_eyes.c: the words for it */
 /* The eyes of this run that are closed, or were lately, the worst first; returned owned. */
 json_t *roll_eyes_json(const roll_root_t *root, const struct roll_run *run);
 /* What a status says of one agent besides; adds to `agent`. */
 void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_t *agent);
-/* How the ring of a rank is seen: "not heard since 12.0 s (agent silent)", "seen late (agent late: 3.1 s)"; "": well.
- * Returns out. */
-const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, uint64_t stream, char *out, size_t size);
+/* Which peer has which ring of a run, for one answer. To look through all peers for each rank was rejected: where many
+ * ranks are not heard, 2,048 agents would be asked for each of 16,384. Zero-initialised is valid. */
+struct roll_eyes_at {
+    bool is_made;
+    struct roll_map peer; /* stream -> index of the root's `peers` */
+};
+/* The peer that has this ring of the run; borrowed; NULL: nobody. Until roll_eyes_at_fini no peer may come or go. */
+const struct roll_peer *roll_eyes_peer(const roll_root_t *root, const struct roll_run *run, uint64_t stream,
+                                       struct roll_eyes_at *at);
+void roll_eyes_at_fini(struct roll_eyes_at *at);
+/* How this peer's ranks of the run are seen (peer: may be NULL): "not heard since 12.0 s (agent silent)", "seen late
+ * (agent late: 3.1 s)"; "": well. Returns out. */
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer, char *out,
+                         size_t size);
 
 /* root_streams.c */
 /* What people call the peer. */
@@ -259,6 +285,10 @@ void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool l
  */
 size_t roll_streams_count(const struct roll_peer *peer, const struct roll_run *run);
 size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *run);
+/* How many whose processes live. */
+size_t roll_streams_live(const struct roll_peer *peer, const struct roll_run *run);
+/* In how many of these something is missing, by what the peer says of all its rings: at least so many. */
+size_t roll_streams_unread(const struct roll_peer *peer, const struct roll_run *run);
 /* The run is about to be destroyed: no agent's ring is one of it any more. */
 void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 

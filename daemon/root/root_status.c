@@ -156,11 +156,13 @@ static json_t *exit_json(const struct roll_view_source *v)
     return v->exit_status == ROLL_EXIT_UNKNOWN ? json_null() : json_integer(v->exit_status);
 }
 
-static json_t *rank_json(const roll_root_t *root, const struct roll_run *run, const struct roll_view_source *v)
+static json_t *rank_json(const roll_root_t *root, const struct roll_run *run, const struct roll_view_source *v,
+                         struct roll_eyes_at *at)
 {
     char seen[160] = "";
     if (!v->heard) {
-        (void)roll_eyes_of(root, run, v->info.stream, seen, sizeof(seen));
+        const struct roll_peer *peer = roll_eyes_peer(root, run, v->info.stream, at);
+        (void)roll_eyes_of(root, run, peer, seen, sizeof(seen));
     }
     return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b,s:o}", "rank",
                      (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
@@ -277,6 +279,7 @@ static int by_rank(const void *a, const void *b)
 static json_t *ranks_json(const roll_root_t *root, const struct roll_run *run)
 {
     struct roll_view_source source;
+    struct roll_eyes_at at = {.is_made = false};
     struct listed *list = NULL;
     size_t room = 0;
     uint32_t n = 0;
@@ -288,8 +291,9 @@ static json_t *ranks_json(const roll_root_t *root, const struct roll_run *run)
         qsort(list, n, sizeof(*list), by_rank);
     }
     for (uint32_t i = 0; i < n && roll_run_source(run, list[i].source, &source); i++) {
-        json_array_append_new(ranks, rank_json(root, run, &source));
+        json_array_append_new(ranks, rank_json(root, run, &source, &at));
     }
+    roll_eyes_at_fini(&at);
     free(list);
     return ranks;
 }

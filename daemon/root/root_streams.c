@@ -62,9 +62,11 @@ struct roll_peer_stream *roll_streams_add(struct roll_peer *peer, uint64_t strea
 void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool live, bool fresh)
 {
     struct roll_peer_run *count = count_of(peer, s->run);
+    count->live -= s->live;
     count->fresh -= counts(s);
     s->live = live;
     s->fresh = fresh;
+    count->live += s->live;
     count->fresh += counts(s);
 }
 
@@ -72,6 +74,7 @@ void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s)
 {
     uint32_t at = (uint32_t)(s - peer->streams), last = (uint32_t)--peer->used;
     struct roll_peer_run *count = count_of(peer, s->run);
+    count->live -= s->live;
     count->fresh -= counts(s);
     if (--count->rings == 0) {
         *count = peer->runs[--peer->runs_used];
@@ -118,4 +121,21 @@ size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *r
 {
     const struct roll_peer_run *count = count_of(peer, run);
     return count ? count->fresh : 0;
+}
+
+size_t roll_streams_live(const struct roll_peer *peer, const struct roll_run *run)
+{
+    const struct roll_peer_run *count = count_of(peer, run);
+    return count ? count->live : 0;
+}
+
+/* The peer says one number for all its rings. Those of other runs may be meant, so only what these cannot make up is
+ * counted: a ring of one job must not hold up the patience of another. */
+size_t roll_streams_unread(const struct roll_peer *peer, const struct roll_run *run)
+{
+    size_t others = 0;
+    for (size_t i = 0; i < peer->runs_used; i++) {
+        others += peer->runs[i].run != run ? peer->runs[i].live : 0;
+    }
+    return peer->unheard > others ? peer->unheard - others : 0;
 }

@@ -126,6 +126,31 @@ static void what_is_owed_is_left_out_and_time_goes_on_all_the_same(void **state)
     assert_true(time.engine_ns == WALL + 120 * MS);
 }
 
+/* An hour in which nothing is seen in time leaves no debt, and no single word of anybody makes one without an end. */
+static void no_debt_outlasts_its_cause(void **state)
+{
+    (void)state;
+    static const uint64_t ticks[] = {5 * MS, 20 * MS, 100 * MS, 125 * MS, 3 * S};
+    for (size_t i = 0; i < sizeof(ticks) / sizeof(ticks[0]); i++) {
+        struct roll_feed_clock clock;
+        struct roll_feed_time time;
+        uint64_t now = T0, most = ticks[i] < 125 * MS ? ticks[i] : 125 * MS;
+        roll_feed_clock_init(&clock, 0, now);
+        roll_feed_clock_see(&clock, now, true);
+        roll_feed_clock_pass(&clock, now, WALL, &time);
+        for (uint64_t n = 0; n < 3600 * S / ticks[i]; n++) {
+            now += ticks[i];
+            roll_feed_clock_owe_tick(&clock, now);
+            roll_feed_clock_pass(&clock, now, WALL, &time);
+        }
+        assert_true(clock.owed_ns == 0);
+        assert_true(clock.engine_ns == WALL + 3600 * S / ticks[i] * (most / 8));
+        roll_feed_clock_owe(&clock, 3600 * S);
+        roll_feed_clock_owe(&clock, UINT64_MAX);
+        assert_true(clock.owed_ns == ROLL_FEED_OWED_NS);
+    }
+}
+
 /* rings */
 
 static struct roll_agent_ring *a_ring(uint64_t sent, uint64_t upto)
@@ -329,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_stood_still_makes_a_link_late_for_a_minute_at_most),
         cmocka_unit_test(each_moment_is_missed_once),
         cmocka_unit_test(what_is_owed_is_left_out_and_time_goes_on_all_the_same),
+        cmocka_unit_test(no_debt_outlasts_its_cause),
         cmocka_unit_test(a_ring_that_cannot_be_told_grows_old),
         cmocka_unit_test(looks_in_time_add_nothing),
         cmocka_unit_test(the_own_thread_tells_how_long_it_stood_ready),

@@ -18,19 +18,27 @@ static struct roll_run *run, *other;
 static struct roll_peer peer[3];
 static uint64_t now;
 
+/* The root's loop comes round, and nothing has come. */
+static void turn(bool behind)
+{
+    roll_root_late_turn(root, now);
+    roll_root_late_read(root, now, behind);
+}
+
 static int set_up(void **state)
 {
     (void)state;
     root = calloc(1, sizeof(*root));
     run = calloc(1, sizeof(*run));
     other = calloc(1, sizeof(*other));
-    if (!root || !run || !other || ROLL_GROW(root->runs, root->runs_room, 2) != 0) {
+    if (!root || !run || !other || ROLL_GROW(root->runs, root->runs_room, 2) != 0 ||
+        ROLL_GROW(root->peers, root->peers_room, 3) != 0) {
         return -1;
     }
     root->runs[root->runs_used++] = run;
     root->runs[root->runs_used++] = other;
     now = T0;
-    roll_root_late_turn(root, now, false);
+    turn(false);
     for (int i = 0; i < 3; i++) {
         peer[i] = (struct roll_peer){.seen_ns = now, .synced = true, .relay = i == 2};
         struct roll_peer_stream *s = roll_streams_add(&peer[i], 100 + (uint64_t)i, run);
@@ -38,6 +46,7 @@ static int set_up(void **state)
             return -1;
         }
         roll_streams_set(&peer[i], s, true, true);
+        root->peers[root->peers_used++] = &peer[i];
     }
     return 0;
 }
@@ -49,6 +58,7 @@ static int tear_down(void **state)
         roll_streams_fini(&peer[i]);
     }
     free(root->runs);
+    free(root->peers);
     free(root);
     free(run);
     free(other);
@@ -60,7 +70,7 @@ static void turns(uint64_t ns)
 {
     for (uint64_t end = now + ns; now < end;) {
         now += 10 * ROLL_MS;
-        roll_root_late_turn(root, now, false);
+        turn(false);
     }
 }
 
@@ -95,16 +105,18 @@ static void test_silence_counts_while_the_root_listens(void **state)
     (void)state;
     beats(S);
     now += 60 * S; /* it is stopped; not all that waits is read in its first turns */
-    roll_root_late_turn(root, now, true);
+    roll_root_late_turn(root, now);
     beat(&peer[0], 0, 0, 60 * S);
     assert_true(roll_peer_silence_ns(root, &peer[1], now) < S);
-    now += 3 * S;
-    roll_root_late_turn(root, now, true);
+    roll_root_late_read(root, now, true);
     assert_true(roll_peer_silence_ns(root, &peer[1], now) < S);
-    assert_true(roll_root_lately(root, now) >= 63 * S);
+    now += 3 * S;
+    turn(true);
+    assert_true(roll_peer_silence_ns(root, &peer[1], now) < S);
+    assert_true(roll_root_lately(root, now) >= 62 * S);
     now += 10 * ROLL_MS;
-    roll_root_late_turn(root, now, false);
-    assert_true(root->eye.late.total_ns >= 63 * S && root->eye.late.total_ns < 64 * S);
+    turn(false);
+    assert_true(root->eye.late.total_ns >= 62 * S && root->eye.late.total_ns < 63 * S);
     turns(12 * S); /* now it listens, and the second says nothing */
     assert_true(roll_peer_silence_ns(root, &peer[1], now) >= 12 * S);
     assert_true(roll_peer_silence_ns(root, &peer[1], now) < 13 * S);
@@ -115,7 +127,7 @@ static void test_what_waited_in_the_root_is_not_the_links(void **state)
     (void)state;
     beats(S);
     now += 5 * S;
-    roll_root_late_turn(root, now, false);
+    turn(false);
     beat(&peer[0], 0, 0, 5 * S);
     assert_true(roll_late_lately(&peer[0].eye.way, now) == 0);
     assert_false(roll_peer_is_heard(&peer[0], now)); /* that was an old word of it */
@@ -184,6 +196,196 @@ static void test_numbers_that_go_back_and_short_payloads_are_passed_over(void **
     assert_true(run->clock.owed_ns == 0);
 }
 
+/* How much time passes for the run's engine until peer[1], which says nothing any more, is taken for gone; *after: how
+ * long that takes. In each turn the others are heard; of four turns so many leave something unread. */
+static uint64_t passes_until_lost(uint64_t turn_ns, int behind, uint64_t *after)
+{
+    struct roll_feed_time time = {.engine_ns = 0};
+    uint64_t begin = now, first = run->clock.engine_ns;
+    for (int i = 0; !roll_peer_is_lost(root, &peer[1], now) && now - begin < 300 * S; i++) {
+        now += turn_ns;
+        roll_root_late_turn(root, now);
+        beat(&peer[0], 0, 0, 2 * ROLL_MS);
+        beat(&peer[2], 0, 0, 2 * ROLL_MS);
+        roll_root_late_read(root, now, i % 4 < behind);
+        if (roll_root_late_is_due(root, run, 3, false, now)) {
+            roll_feed_clock_pass(&run->clock, now, 1, &time);
+        }
+    }
+    *after = now - begin;
+    return run->clock.engine_ns - first;
+}
+
+static void begin_clock(void)
+{
+    struct roll_feed_time time;
+    roll_feed_clock_init(&run->clock, 0, now);
+    roll_feed_clock_see(&run->clock, now, true);
+    roll_feed_clock_pass(&run->clock, now, 1700000000 * S, &time);
+}
+
+/* The engine learns that ranks are not heard when their agent is taken for gone. Until then it must not lose patience
+ * with them, however slow the root is. */
+static void test_no_time_passes_until_a_dead_agent_is_gone(void **state)
+{
+    static const struct {
+        uint64_t turn_ms;
+        int behind; /* turns of four */
+        uint64_t at_least, at_most;
+    } c[] = {{10, 0, 10, 11},   {140, 0, 10, 11},  {150, 0, 14, 16}, {200, 0, 19, 22}, {300, 0, 29, 31},
+             {1000, 0, 29, 32}, {2000, 0, 59, 63}, {20, 3, 29, 31},  {10, 4, 29, 31},  {100, 3, 29, 31}};
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        uint64_t after;
+        assert_int_equal(i > 0 ? tear_down(state) || set_up(state) : 0, 0);
+        beats(S);
+        begin_clock();
+        uint64_t passed = passes_until_lost(c[i].turn_ms * ROLL_MS, c[i].behind, &after);
+        if (passed > 500 * ROLL_MS || after < c[i].at_least * S || after > c[i].at_most * S) {
+            fail_msg("turns of %d ms, %d of 4 behind: gone after %.1f s, in which %.1f s passed", (int)c[i].turn_ms,
+                     c[i].behind, (double)after * 1e-9, (double)passed * 1e-9);
+        }
+    }
+}
+
+/* An agent is about to be given up, and nobody does so: its run goes on all the same. */
+static void test_no_run_waits_for_ever(void **state)
+{
+    (void)state;
+    beats(S);
+    begin_clock();
+    uint64_t begin = now, first = run->clock.engine_ns;
+    while (now - begin < 300 * S) {
+        struct roll_feed_time time;
+        now += 100 * ROLL_MS;
+        turn(false);
+        if (roll_root_late_is_due(root, run, 3, false, now)) {
+            roll_feed_clock_pass(&run->clock, now, 1, &time);
+        }
+    }
+    uint64_t passed = run->clock.engine_ns - first; /* an eighth, behind the standstill */
+    assert_true(passed > 20 * S && passed < 35 * S);
+    assert_true(run->clock.owed_ns <= 100 * ROLL_MS);
+}
+
+/* The root is stopped for a minute; halfway an agent dies. What it had sent by then waits in the root's sockets. */
+static void test_what_a_dead_agent_had_sent_excuses_it_for_no_stop(void **state)
+{
+    (void)state;
+    uint64_t after;
+    beats(S);
+    begin_clock();
+    now += 60 * S;
+    roll_root_late_turn(root, now);
+    for (uint64_t way = 60 * S; way >= 30 * S; way -= S) {
+        beat(&peer[1], 0, 0, way);
+    }
+    beat(&peer[0], 0, 0, 2 * ROLL_MS);
+    beat(&peer[2], 0, 0, 2 * ROLL_MS);
+    roll_root_late_read(root, now, false);
+    assert_true(roll_late_lately(&peer[1].eye.way, now) == 0);
+    assert_false(roll_peer_is_lost(root, &peer[1], now));
+    uint64_t passed = passes_until_lost(10 * ROLL_MS, 0, &after);
+    assert_true(after >= 10 * S && after < 11 * S);
+    assert_true(passed < 500 * ROLL_MS);
+}
+
+static void test_a_stop_in_the_middle_of_a_turn_blames_nobody(void **state)
+{
+    (void)state;
+    beats(S);
+    now += 10 * ROLL_MS;
+    roll_root_late_turn(root, now);
+    now += 60 * S;
+    roll_root_late_read(root, now, false);
+    for (int i = 0; i < 3; i++) {
+        assert_true(roll_peer_silence_ns(root, &peer[i], now) < S);
+        assert_false(roll_peer_is_lost(root, &peer[i], now));
+    }
+    assert_true(roll_root_lately(root, now) >= 59 * S);
+    roll_root_late_turn(root, now + 10 * ROLL_MS);
+    assert_true(root->eye.closed_ns < 60 * S);
+}
+
+/* A relay says for a minute that it has not heard all below, and what it has missed: the latter is in the former. */
+static void test_what_is_late_is_not_owed_twice(void **state)
+{
+    (void)state;
+    struct roll_feed_time time;
+    beats(S);
+    begin_clock();
+    struct roll_frame_heartbeat b = peer[2].eye.beat;
+    struct roll_frame frame = {.head = {.payload = sizeof(b)}, .payload = (const uint8_t *)&b};
+    uint64_t first = run->clock.engine_ns;
+    for (int i = 0; i < 600; i++) {
+        turns(100 * ROLL_MS);
+        b.made_ns = now - 2 * ROLL_MS;
+        b.missed_ns += 100 * ROLL_MS;
+        b.unheard = 1;
+        for (int k = 0; k < 3; k++) {
+            roll_peer_late_heard(root, &peer[k], now);
+        }
+        roll_peer_late_beat(root, &peer[2], &frame, now);
+        peer[2].unheard = b.unheard;
+        if (roll_root_late_is_due(root, run, 3, false, now)) {
+            roll_feed_clock_pass(&run->clock, now, 1, &time);
+        }
+    }
+    assert_true(run->clock.owed_ns <= 300 * ROLL_MS);
+    assert_true(run->clock.engine_ns - first > 5 * S); /* an eighth of the 50 s behind the standstill */
+    assert_true(run->clock.engine_ns - first < 7 * S);
+}
+
+/* An agent of two jobs says how many of its rings it has not read, and not of which job. */
+static void test_a_ring_of_one_job_holds_up_no_other(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 2; i++) {
+        struct roll_peer_stream *s = roll_streams_add(&peer[0], 200 + i, other);
+        assert_non_null(s);
+        roll_streams_set(&peer[0], s, true, true);
+    }
+    static const struct {
+        uint32_t unheard;
+        size_t of_run, of_other;
+    } c[] = {{0, 0, 0}, {1, 0, 0}, {2, 0, 1}, {3, 1, 2}};
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        beats(S);
+        peer[0].unheard = c[i].unheard;
+        assert_int_equal(roll_streams_unread(&peer[0], run), c[i].of_run);
+        assert_int_equal(roll_streams_unread(&peer[0], other), c[i].of_other);
+        roll_root_late_see(root, run, 3, now);
+        roll_root_late_see(root, other, 2, now);
+        assert_int_equal(run->seen, c[i].of_run == 0);
+        assert_int_equal(run->late_ns != 0, c[i].of_run > 0);
+        assert_int_equal(other->seen, c[i].of_other == 0);
+    }
+    /* The other job ends: now its ring can only be that of the run. */
+    peer[0].unheard = 1;
+    roll_streams_set(&peer[0], roll_streams_find(&peer[0], 200), false, true);
+    assert_int_equal(roll_streams_unread(&peer[0], run), 0);
+    roll_streams_drop(&peer[0], roll_streams_find(&peer[0], 201));
+    assert_int_equal(roll_streams_unread(&peer[0], run), 1);
+    assert_int_equal(roll_streams_live(&peer[0], other), 0);
+}
+
+/* An answer about many ranks looks at all peers once. */
+static void test_the_peer_of_a_ring_is_found_in_a_map(void **state)
+{
+    (void)state;
+    struct roll_eyes_at at = {.is_made = false};
+    assert_non_null(roll_streams_add(&peer[0], 200, other));
+    assert_non_null(roll_streams_add(&peer[2], 101, run)); /* twice: the first that has it counts */
+    for (int i = 0; i < 3; i++) {
+        assert_ptr_equal(roll_eyes_peer(root, run, 100 + (uint64_t)i, &at), &peer[i]);
+    }
+    assert_null(roll_eyes_peer(root, run, 200, &at));
+    assert_null(roll_eyes_peer(root, run, 1, &at));
+    root->peers_used = 1; /* nobody is looked through again */
+    assert_int_equal(at.peer.used, 3);
+    assert_null(roll_eyes_peer(root, run, 7, &at));
+    roll_eyes_at_fini(&at);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -192,6 +394,13 @@ int main(void)
         TEST(test_what_waited_in_the_root_is_not_the_links),
         TEST(test_agent_and_link_are_told_apart),
         TEST(test_each_moment_is_owed_once_and_to_its_run),
+        TEST(test_no_time_passes_until_a_dead_agent_is_gone),
+        TEST(test_no_run_waits_for_ever),
+        TEST(test_what_a_dead_agent_had_sent_excuses_it_for_no_stop),
+        TEST(test_a_stop_in_the_middle_of_a_turn_blames_nobody),
+        TEST(test_what_is_late_is_not_owed_twice),
+        TEST(test_a_ring_of_one_job_holds_up_no_other),
+        TEST(test_the_peer_of_a_ring_is_found_in_a_map),
         TEST(test_numbers_that_go_back_and_short_payloads_are_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
