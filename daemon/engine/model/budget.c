@@ -4,14 +4,16 @@
 #include "daemon/engine/model/budget.h"
 
 /* Parts of roll_engine_config.memory as it was when the engine was made; in brackets with 512 MiB. */
-#define OF_ONE  2u     /* a source has at most this part of it (256 MiB), and more in large jobs */
-#define OF_OWN  2048u  /* so much a source has by itself (256 KiB): three times what ranks of large jobs need */
-#define OF_RANK 32768u /* and so much more there is for each rank of the job (16 KiB): its place in 40 communicators   \
-                        */
-#define A_RECORD     512u /* bytes more with each record: its place in the log, twice, in its window, and in its pair */
-#define RANKS_MOST   65536u
-#define RANKS_FACTOR 16u /* what one source says of the size of the job is believed up to so many for each that came   \
-                          */
+#define OF_ONE 2u    /* a source has at most this part of it (256 MiB), and more in large jobs */
+#define OF_OWN 2048u /* so much a source has by itself (256 KiB): three times what ranks of large jobs need */
+#define OF_RANK                                                                                                        \
+    32768u              /* and so much more there is for each rank of the job (16 KiB): its place in 40 communicators  \
+                         */
+#define A_RECORD   512u /* bytes more with each record: its place in the log, twice, in its window, and in its pair */
+#define RANKS_MOST 65536u
+#define RANKS_FACTOR                                                                                                   \
+    16u /* what one source says of the size of the job is believed up to so many for each that came                    \
+         */
 
 /* Bytes for the size of the job, as far as what is said of that is believed. */
 static uint64_t of_ranks(const struct roll_engine *e)
