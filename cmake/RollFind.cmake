@@ -1,5 +1,7 @@
-# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, ncursesw, a BLAS.
-# Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST. Each thing left out is named in the summary.
+# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium,
+# ncursesw, a BLAS.
+# Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
+# Each thing left out is named in the summary.
 find_package(Threads REQUIRED)
 
 # What runs inside a rank, and the GPU checks: for a machine that has CUDA and NCCL, and none of the daemon's libraries.
@@ -10,6 +12,7 @@ if(NOT ROLL_RANK_ONLY)
   pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
   pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
   pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+  pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
   pkg_check_modules(NCURSESW REQUIRED IMPORTED_TARGET ncursesw)
   pkg_check_modules(DW REQUIRED IMPORTED_TARGET libdw)
   pkg_check_modules(UNWIND REQUIRED IMPORTED_TARGET libunwind-ptrace)
@@ -17,6 +20,9 @@ if(NOT ROLL_RANK_ONLY)
   pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
   pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
   pkg_check_modules(LTTNGUST IMPORTED_TARGET lttng-ust)
+  pkg_check_modules(SQLITE IMPORTED_TARGET sqlite3)
+  pkg_check_modules(PROTOBUFC IMPORTED_TARGET libprotobuf-c)
+  find_program(ROLL_PROTOC_C protoc-c)
 endif()
 
 set_property(GLOBAL PROPERTY ROLL_LEFT_OUT "")
@@ -66,6 +72,18 @@ if(NOT ROLL_HAVE_CUDA)
 endif()
 if(NOT LTTNGUST_FOUND AND NOT ROLL_RANK_ONLY)
   roll_left_out("LTTng-UST comparison" "liblttng-ust-dev not found, roll_bench prints our side only")
+endif()
+
+set(ROLL_HAVE_SQLITE ${SQLITE_FOUND})
+set(ROLL_HAVE_PERFETTO OFF)
+if(PROTOBUFC_FOUND AND ROLL_PROTOC_C)
+  set(ROLL_HAVE_PERFETTO ON)
+endif()
+if(NOT ROLL_HAVE_SQLITE AND NOT ROLL_RANK_ONLY)
+  roll_left_out("rollcall export --sqlite" "libsqlite3-dev not found")
+endif()
+if(NOT ROLL_HAVE_PERFETTO AND NOT ROLL_RANK_ONLY)
+  roll_left_out("rollcall export --perfetto" "protobuf-c-compiler or libprotobuf-c-dev not found")
 endif()
 
 if(ROLL_RANK_ONLY)

@@ -29,7 +29,7 @@ enum roll_frame_type {
     ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
     ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
     ROLL_FRAME_STATUS = 7,    /* agent -> root; payload: struct roll_frame_status */
-    ROLL_FRAME_HEARTBEAT = 8, /* both ways; payload: of a relay struct roll_frame_heartbeat */
+    ROLL_FRAME_HEARTBEAT = 8, /* both ways; payload: of agents and relays struct roll_frame_heartbeat */
     ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
     ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: struct roll_frame_control */
     ROLL_FRAME_QUERY = 11,    /* console -> root; JSON; see docs/FRAME.md */
@@ -126,13 +126,24 @@ struct roll_frame_settings {
 _Static_assert(sizeof(struct roll_frame_settings) == 24, "part of the wire format");
 #define ROLL_SETTINGS_MOST_NS UINT64_C(1000000000000000) /* more than rollcalld takes; the engine multiplies it */
 
-/* What a relay's HEARTBEAT says of those below it; an agent's has no payload. */
+/* How well agents and relays see, and those below them. Older relays end after `agents`, older agents send no payload:
+ * then nothing is known of it. What is "in all" counts from the sender's start. */
 struct roll_frame_heartbeat {
-    uint32_t
-        unheard;     /* rings of live processes whose agents have said nothing for 250 ms, and are not taken for gone */
-    uint32_t agents; /* that the relay serves */
+    uint32_t unheard;   /* rings of live processes of which 250 ms are missing: of an agent, that it has not read to
+                           their ends; of a relay, whose agents it has not heard and does not take for gone, and those
+                           of which its agents say so */
+    uint32_t agents;    /* that the relay serves; 0: this is an agent */
+    uint64_t made_ns;   /* the sender's CLOCK_MONOTONIC, now */
+    uint64_t late_ns;   /* how late its looks were, in all */
+    uint64_t waited_ns; /* how long its thread stood ready and had no CPU, in all */
+    uint64_t look_ns;   /* how old its oldest look at one of these rings is, where that is more than 250 ms; else 0 */
+    uint64_t below_ns;  /* of a relay: how late agents and links below it were, in all; of those that were late at once
+                           the latest counts */
+    uint64_t missed_ns; /* of a relay: how much of the time it did not see all that is below it, though it was heard as
+                           ever, in all */
 };
-_Static_assert(sizeof(struct roll_frame_heartbeat) == 8, "part of the wire format");
+_Static_assert(sizeof(struct roll_frame_heartbeat) == 56, "part of the wire format");
+#define ROLL_FRAME_HEARTBEAT_OLDEST_BYTES 8u
 
 struct roll_frame_ack {
     uint64_t next_ticket; /* every record below has been fed to the engine */

@@ -84,6 +84,7 @@ static int64_t pump(struct roll_agent *a, uint64_t now, bool beat)
                                                    : roll_agent_ring_pump(ring, &out, now);
             total += n > 0 ? n : 0;
         }
+        roll_agent_late_read(ring, now);
         drained =
             drained && roll_agent_ring_drained(ring) && !roll_agent_digests_lacks(a->digests, ring, ring->drain_head);
     }
@@ -138,17 +139,17 @@ static void housekeep(struct roll_agent *a, uint64_t now, bool beat)
     if (beat) {
         roll_agent_controls_seen(&a->controls, now);
     }
+    roll_net_dial_again(&a->dial, a->socket, a->o->endpoint);
     if (!a->welcomed && now - a->hello_ns > HELLO_NS) {
         if (!a->said_unreachable) {
             a->said_unreachable = true;
+            a->lost_ns = now;
+            a->lost_level = ROLL_LOG_WARNING;
             roll_log(ROLL_LOG_WARNING,
                      "agent: %s cannot be reached; the ranks go on recording, and the agent goes on trying",
                      a->o->endpoint);
         }
         roll_agent_hello(a, now);
-    }
-    if (a->welcomed && beat) {
-        roll_agent_heartbeat(a, 0);
     }
     roll_agent_clean(a, now, false);
 }
@@ -208,7 +209,11 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
         a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     a->soon = a->soon || items[1].revents || items[3].revents || items[4].revents; /* a look takes who has ended */
-    if (items[2].revents && roll_net_monitor_read(a->monitor, "agent", NULL)) {
+    unsigned happened = items[2].revents ? roll_net_monitor_read(a->monitor, "agent", NULL, &a->dial) : 0;
+    if (happened & ROLL_NET_LOST) {
+        roll_agent_lost(a, now);
+    }
+    if (happened & ROLL_NET_CONNECTED) {
         roll_agent_hello(a, now);
     }
     if (waits || !listens || items[0].revents) {
@@ -272,6 +277,9 @@ static int64_t look(struct roll_agent *a, uint64_t now, bool beat)
     a->soon = false;
     housekeep(a, now, beat);
     int64_t moved = pump(a, now, beat);
+    if (a->welcomed && beat) { /* behind what the rings have told: it says how much of them the root has */
+        roll_agent_heartbeat(a, 0);
+    }
     roll_agent_flush(a);
     a->batch.room = false;
     return moved;
@@ -288,6 +296,9 @@ static void loop(struct roll_agent *a)
         if (now < due_ns && !a->drain && !(a->soon && now - looked_ns >= HASTE_MS * ROLL_MS)) {
             pace = a->soon ? HASTE_MS : pace;
             continue; /* acknowledgements alone are no reason to read the rings more often */
+        }
+        if (looked_ns != 0) {
+            roll_agent_late_looked(&a->late, due_ns, now);
         }
         looked_ns = now;
         /* With the glance that is next to it, so that a beat needs none of its own. */
@@ -379,10 +390,12 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     }
     a->socket_fd = roll_net_fd(a->socket);
     a->monitor_fd = roll_net_fd(a->monitor);
-    (void)roll_net_monitor_read(a->monitor, "agent", NULL); /* its descriptor tells of what follows a first look */
-    a->start_ns = a->live_ns = roll_mono_ns();
+    /* Its descriptor tells of what follows a first look. */
+    (void)roll_net_monitor_read(a->monitor, "agent", NULL, &a->dial);
+    a->start_ns = a->live_ns = a->old_ns = roll_mono_ns();
     a->digests = roll_agent_digests_new(roll_agent_send, a);
     a->unseen = roll_unseen_new(o->dir, a->host);
+    roll_agent_late_init(&a->late, "/proc");
     a->sight = roll_agent_sight_new("/proc", "/sys/fs/cgroup");
     a->sources = roll_agent_sources_new();
     return o->trace_dir ? open_trace(a, why, why_size) : 0;
@@ -390,7 +403,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
 
 int roll_agent_run(const struct roll_agent_options *options, char *why, size_t why_size)
 {
-    struct roll_agent a = {.o = options, .inotify = -1, .processes = -1};
+    struct roll_agent a = {.o = options, .inotify = -1, .processes = -1, .late = {.schedstat = -1}};
     int err = start(&a, why, why_size);
     if (err) {
         goto out;
@@ -428,6 +441,7 @@ out:
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     roll_agent_sight_destroy(&a.sight);
+    roll_agent_late_fini(&a.late);
     roll_agent_sources_destroy(&a.sources);
     free(a.rings);
     while (a.bad_used > 0) {

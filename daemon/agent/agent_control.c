@@ -7,6 +7,7 @@
 #include "daemon/agent/agent_control.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/bus_guard.h"
 #include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 #include "trace/compare.h"
@@ -44,6 +45,7 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
     memset(p, 0, sizeof(*p));
     memcpy(p->job, name, sizeof(p->job));
     p->restart = restart;
+    p->cuts = roll_guard_cuts();
     int err = roll_control_path(p->path, sizeof(p->path), dir, name, restart);
     if (!err) {
         err = roll_control_open(p->path, true, policy, &p->control);
@@ -77,6 +79,19 @@ void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, ui
         remove_compare_page(p);
         roll_control_close(&p->control);
         *p = c->page[--c->used];
+    }
+}
+
+void roll_agent_controls_leave_cut(struct roll_agent_controls *c)
+{
+    for (size_t i = 0; i < c->used; i++) {
+        struct roll_agent_page *p = &c->page[i];
+        if (p->control && roll_guard_was_cut(p->control, sizeof(*p->control), p->cuts)) {
+            roll_log(ROLL_LOG_WARNING,
+                     "agent: control page %s has been cut; no remedy can be switched for this job here any more",
+                     p->path);
+            roll_control_close(&p->control);
+        }
     }
 }
 

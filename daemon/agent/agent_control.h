@@ -13,6 +13,7 @@ struct roll_agent_page {
     uint32_t restart;
     char path[512];
     struct roll_control *control;
+    uint64_t cuts; /* roll_guard_cuts, when it was opened */
 };
 
 /* The control pages of a directory. Zero-initialised is empty. */
@@ -35,6 +36,8 @@ void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy 
 /* Answers the question (ASK with op "switches", borrowed) what is switched on the page of a run; any other question,
  * and one about a run that has no page here, is left alone. */
 void roll_agent_controls_ask(const struct roll_agent_controls *c, const struct roll_frame *ask, void *socket);
+/* Leaves the pages whose files have been cut: what is written there reaches no rank any more. */
+void roll_agent_controls_leave_cut(struct roll_agent_controls *c);
 /* Tells the ranks that an agent is there. */
 void roll_agent_controls_seen(struct roll_agent_controls *c, uint64_t now);
 /* Unmaps all pages; their files stay. */

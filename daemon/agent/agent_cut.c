@@ -1,7 +1,8 @@
 /*
- * agent_cut.c: rings whose files have been cut while the agent reads them: what was there reads as zeros
- * (daemon/base/bus_guard.h), so the agent leaves such a ring, and the root hears that its rank is not seen any more. To
- * look at the size of each file before each look was rejected: it is cut a moment later.
+ * agent_cut.c: rings and control pages whose files have been cut while the agent uses them: what was there reads as
+ * zeros (daemon/base/bus_guard.h), so the agent leaves such a ring, and the root hears that its rank is not seen any
+ * more; and such a page, because what is written there goes nowhere. To look at the size of each file before each look
+ * was rejected: it is cut a moment later.
  */
 #include "daemon/agent/agent_state.h"
 
@@ -30,6 +31,7 @@ void roll_agent_leave_cut(struct roll_agent *a)
         return;
     }
     a->cuts = cuts;
+    roll_agent_controls_leave_cut(&a->controls);
     for (size_t i = a->used; i-- > 0;) {
         const struct roll_agent_ring *ring = a->rings[i];
         if (!roll_guard_was_cut(ring->map.header, ring->map.bytes, ring->cuts)) {

@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 #define KEEP_NS     (2000 * ROLL_MS)               /* a finished ring waits this long for its launcher's exit status */
-#define OLD_RING_NS (UINT64_C(86400000) * ROLL_MS) /* rings of an older job are removed after a day */
+#define OLD_RING_NS (UINT64_C(86400000) * ROLL_MS) /* rings of dead processes are removed after a day */
+#define LOOK_OLD_NS (UINT64_C(3600000) * ROLL_MS)  /* those that are only left here are looked at as often */
 
 static bool known(const struct roll_agent *a, const char *path, const struct stat *st)
 {
@@ -41,7 +42,7 @@ static bool known(const struct roll_agent *a, const char *path, const struct sta
     return false;
 }
 
-static void remember_bad(struct roll_agent *a, const char *path, const struct stat *st)
+static void remember_bad(struct roll_agent *a, const char *path, const struct stat *st, bool old)
 {
     char *name = strdup(path);
     if (!name) {
@@ -51,7 +52,7 @@ static void remember_bad(struct roll_agent *a, const char *path, const struct st
         free(name);
         return;
     }
-    a->bad[a->bad_used++] = (struct roll_agent_bad_file){st->st_dev, st->st_ino, name};
+    a->bad[a->bad_used++] = (struct roll_agent_bad_file){st->st_dev, st->st_ino, name, old};
 }
 
 /* Without a place among the descriptors that are polled, the process is looked at in /proc more often. */
@@ -91,7 +92,7 @@ static void open_ring(struct roll_agent *a, const char *path, const struct stat 
         return;
     }
     if (err) {
-        remember_bad(a, path, st);
+        remember_bad(a, path, st, false);
         roll_log(ROLL_LOG_WARNING, "agent: %s: %s; this ring is ignored%s", path, roll_strerror(err),
                  err == ROLL_E_VERSION ? ": use librollcall.so and rollcalld of the same release" : "");
         return;
@@ -101,7 +102,7 @@ static void open_ring(struct roll_agent *a, const char *path, const struct stat 
         if (age > OLD_RING_NS) {
             unlink(path);
         } else {
-            remember_bad(a, path, st);
+            remember_bad(a, path, st, true);
             roll_log(ROLL_LOG_INFO, "agent: %s: left by an older job, not streamed (rollcall analyze reads it)", path);
         }
         roll_agent_ring_destroy(&ring);
@@ -139,13 +140,14 @@ void roll_agent_scan(struct roll_agent *a, uint64_t now)
     closedir(d);
 }
 
-/* Whether another ring of this (job, restart) exists besides number `but`. */
-static bool job_in_use(const struct roll_agent *a, size_t but)
+/* Whether another ring of this (job, restart) exists besides number `but`; with live, one whose process lives. */
+static bool job_in_use(const struct roll_agent *a, size_t but, bool live)
 {
     const struct roll_ring_header *h = a->rings[but]->map.header;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_ring_header *other = a->rings[i]->map.header;
-        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0) {
+        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0 &&
+            !(live && a->rings[i]->gone)) {
             return true;
         }
     }
@@ -167,7 +169,7 @@ static void leave_ring(struct roll_agent *a, size_t i)
         roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
     }
     roll_agent_digests_drop(a->digests, ring);
-    if (!job_in_use(a, i)) {
+    if (!job_in_use(a, i, false)) {
         roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
     }
     roll_agent_ring_destroy(&a->rings[i]);
@@ -183,12 +185,40 @@ static void drop_ring(struct roll_agent *a, size_t i)
 void roll_agent_leave_bad(struct roll_agent *a, size_t i)
 {
     const struct roll_agent_ring *ring = a->rings[i];
-    remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino});
+    remember_bad(a, ring->path, &(struct stat){.st_dev = ring->dev, .st_ino = ring->ino}, false);
     leave_ring(a, i);
+}
+
+/* Removes those rings of an older job that have become a day old meanwhile, and forgets files that are gone. */
+static void clean_old(struct roll_agent *a)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < a->bad_used; i++) {
+        struct roll_agent_bad_file *bad = &a->bad[i];
+        struct roll_agent_ring *ring = NULL;
+        uint64_t age = 0;
+        if (bad->old && roll_agent_ring_new(bad->path, &ring) == 0) {
+            bool same = ring->ino == bad->ino && ring->dev == bad->dev;
+            if (same && roll_agent_ring_stale(ring, &age) && age > OLD_RING_NS) {
+                unlink(bad->path);
+            }
+            roll_agent_ring_destroy(&ring);
+        }
+        if (access(bad->path, F_OK) == 0) {
+            a->bad[kept++] = *bad;
+        } else {
+            free(bad->path);
+        }
+    }
+    a->bad_used = kept;
 }
 
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
 {
+    if (now > a->old_ns + LOOK_OLD_NS) {
+        a->old_ns = now;
+        clean_old(a);
+    }
     for (size_t i = a->used; i-- > 0;) {
         struct roll_agent_ring *ring = a->rings[i];
         if (ring->gone && !ring->unannounced) {
@@ -197,8 +227,13 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
         }
         bool is_known = (ring->status.exit_status & ~ROLL_EXIT_ASKED) != ROLL_EXIT_UNKNOWN;
         bool patient = !leaving && !is_known && now - ring->gone_ns < KEEP_NS;
-        if (ring->gone && !patient && (!ring->keep || leaving) && ring->status.proc_state == ROLL_PROC_FINISHED &&
+        /* The next agent is asked for what was kept as this one would be, as long as somebody goes on here. */
+        bool kept = ring->keep && (!leaving || job_in_use(a, i, true));
+        if (ring->gone && !patient && !kept && ring->status.proc_state == ROLL_PROC_FINISHED &&
             roll_agent_ring_settled(ring)) {
+            drop_ring(a, i);
+        } else if (ring->gone && now > ring->gone_ns + OLD_RING_NS) {
+            /* Evidence for a day, whatever came of it. A sum, because an end may be noticed after this look began. */
             drop_ring(a, i);
         }
     }

@@ -50,11 +50,28 @@ void roll_agent_hello(struct roll_agent *a, uint64_t now)
     json_decref(hello);
 }
 
+void roll_agent_lost(struct roll_agent *a, uint64_t now)
+{
+    if (a->welcomed && !a->said_unreachable) {
+        bool lives = false;
+        for (size_t i = 0; i < a->used; i++) {
+            lives = lives || !a->rings[i]->gone;
+        }
+        a->said_unreachable = true;
+        a->lost_ns = now;
+        a->lost_level = lives ? ROLL_LOG_WARNING : ROLL_LOG_INFO; /* when the job is over, its root may end first */
+        roll_log(a->lost_level, "agent: %s has gone away; the ranks go on recording, and the agent goes on trying",
+                 a->o->endpoint);
+    }
+}
+
 void roll_agent_heartbeat(struct roll_agent *a, uint64_t token)
 {
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token, .count = 0};
+    struct roll_frame_heartbeat beat;
     uint64_t seq;
-    roll_agent_send(a, head, NULL, 0, &seq);
+    roll_agent_late_beat(&a->late, a->rings, a->used, &beat);
+    roll_agent_send(a, head, &beat, sizeof(beat), &seq);
 }
 
 /* frames in */
@@ -77,7 +94,10 @@ static void welcome(struct roll_agent *a, const struct roll_frame *frame, uint64
         return;
     }
     a->welcomed = true;
-    if (!a->said_connected || a->said_unreachable) {
+    if (a->said_unreachable) { /* as loud as what it answers, so that a log of warnings alone does not end with that */
+        roll_log(a->lost_level, "agent: connected to %s, after %.1f s", a->o->endpoint,
+                 (double)(now - a->lost_ns) / 1e9);
+    } else if (!a->said_connected) {
         roll_log(ROLL_LOG_INFO, "agent: connected to %s", a->o->endpoint);
     }
     a->said_connected = true;

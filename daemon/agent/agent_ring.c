@@ -32,10 +32,13 @@
 
 /* process */
 
+/* Where either side could not read the number of its boot, nothing says that they differ: a ring of an earlier boot is
+ * removed, and this may be one of a living job. */
 static bool same_boot(const struct roll_ring_header *h)
 {
     static const uint8_t none[16];
-    return memcmp(h->boot_id, none, 16) == 0 || memcmp(h->boot_id, roll_proc_boot_id(), 16) == 0;
+    const uint8_t *ours = roll_proc_boot_id();
+    return memcmp(h->boot_id, none, 16) == 0 || memcmp(ours, none, 16) == 0 || memcmp(h->boot_id, ours, 16) == 0;
 }
 
 static void found_gone(struct roll_agent_ring *ring, uint64_t now)
@@ -60,20 +63,21 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
     if (ring->foreign || now - ring->look_ns < pause) {
         return;
     }
+    bool first = ring->look_ns == 0; /* or somebody asks for a look at the process itself */
     ring->look_ns = now;
     /* Whoever has made a call since then was not stopped, and the pidfd tells when the process ends. */
     uint64_t head = roll_agent_ring_head(ring), before = ring->look_head;
     ring->look_head = head;
     ring->moved_ns = head != before ? now : ring->moved_ns;
-    if (ring->pidfd >= 0 && head != before && !ring->stopped && ring->traced_ns == 0) {
+    if (ring->pidfd >= 0 && head != before && !first && !ring->stopped && ring->traced_ns == 0) {
         return;
     }
     struct roll_proc_stat stat;
     /* Of the main thread: the file of the process has the same state and start, and adds up the times of all threads.
      */
     int err = roll_proc_stat((pid_t)h->pid, (pid_t)h->pid, &stat);
-    if (err == ROLL_E_LIMIT || err == ROLL_E_NOMEM) {
-        return; /* we ourselves lack descriptors or memory: that says nothing about the process */
+    if (err && err != ROLL_E_NOTFOUND) {
+        return; /* we ourselves lack descriptors or memory, or may not look: that says nothing about the process */
     }
     bool exists = !err && (h->start_ticks == 0 || stat.start_ticks == 0 || stat.start_ticks == h->start_ticks);
     if (!exists || (ring->pidfd < 0 && (stat.state == 'Z' || stat.state == 'X'))) {

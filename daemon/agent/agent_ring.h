@@ -37,6 +37,7 @@ struct roll_agent_ring {
     uint64_t upto;        /* head when all rings of the node were looked at; tickets above wait for the next look */
     uint64_t sent, acked; /* next ticket to send; every ticket below is at the root */
     uint64_t told;        /* behind the last record that was sent: what lies between it and `sent` is lost */
+    uint64_t counted;     /* what is lost below this ticket has been counted: a new conversation may begin at `told` */
     uint64_t defs_sent;
     uint64_t recheck,
         recheck_end;   /* tickets that the root may still hold as entered, and that are looked at once more */
@@ -44,6 +45,8 @@ struct roll_agent_ring {
     size_t pending_used;
     uint64_t stuck_ticket, stuck_ns; /* a ticket that was handed out and not written, and since when we wait for it */
     uint64_t stuck_head;             /* the tickets below this one had been handed out then */
+    uint64_t read_ns;                /* what was in the ring at this time has been sent; 0: nothing is known */
+    uint64_t mark, mark_ns;          /* an end of the ring and its time: when all below is sent, read_ns moves on */
     uint64_t given_upto;             /* nobody waits any more for tickets below this one */
     uint64_t back_head;              /* head, when it was last seen below `sent`, where it cannot be; 0: it never was */
     uint64_t acked_seq;              /* number of the newest of our frames that the root has taken */

@@ -85,13 +85,17 @@ static void watch(struct roll_agent_ring *ring, const struct roll_record *rec)
     ring->pending[ring->pending_used++] = roll_seal_ticket(rec->seal);
 }
 
-/* Moves the records that can be sent to the front of the row. Returns how many there are. */
-static size_t keep_sound(struct roll_record *recs, size_t n)
+/* Moves the records that can be sent to the front of the row. Returns how many there are. *bad: the others, but for
+ * those below ticket `counted`. */
+static size_t keep_sound(struct roll_record *recs, size_t n, uint64_t counted, uint64_t *bad)
 {
     size_t keep = 0;
+    *bad = 0;
     for (size_t i = 0; i < n; i++) {
         if (roll_record_check(&recs[i]) == 0) {
             recs[keep++] = recs[i];
+        } else {
+            *bad += roll_seal_ticket(recs[i].seal) >= counted;
         }
     }
     return keep;
@@ -140,6 +144,14 @@ static bool given_up(struct roll_agent_ring *ring, uint64_t now)
     return true;
 }
 
+/* Of so many lost tickets from `sent` on, behind which n records were read, those that have not been counted. */
+static uint64_t uncounted(const struct roll_agent_ring *ring, uint64_t lost, uint64_t next, size_t n)
+{
+    uint64_t known = ring->counted > ring->sent ? ring->counted : ring->sent, end = next - n;
+    uint64_t left = end > known ? end - known : 0;
+    return lost < left ? lost : left;
+}
+
 /* A head below what has been read is damage. The rank's calls go to nowhere until it has come there again. */
 static void note_way_back(struct roll_agent_ring *ring)
 {
@@ -161,7 +173,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
      */
     while ((ring->told <= ring->acked || ring->told - ring->acked < ROLL_AGENT_WINDOW) && total < ROLL_AGENT_BATCH &&
            ring->sent < ring->upto) {
-        uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
+        uint64_t next = ring->sent, lost = 0, bad, there = ring->upto - ring->sent;
         size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
         size_t n = roll_ring_read(&ring->map, ring->sent, recs, most, &next, &lost);
         uint64_t head = roll_agent_ring_head(ring);
@@ -175,7 +187,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
             next = ring->sent + 1;
             lost = 1;
         }
-        size_t sound = keep_sound(recs, n);
+        size_t sound = keep_sound(recs, n, ring->counted, &bad);
         int err = send_defs(ring, out);
         if (!err && sound > 0) {
             err = send_recs(ring, out, ROLL_FRAME_RECORDS, recs, sound);
@@ -183,8 +195,9 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         if (err) {
             return total > 0 ? total : err;
         }
-        count_loss(ring, ROLL_LOSS_OVERRUN, lost);
-        count_loss(ring, ROLL_LOSS_CORRUPT, n - sound);
+        count_loss(ring, ROLL_LOSS_OVERRUN, uncounted(ring, lost, next, n));
+        count_loss(ring, ROLL_LOSS_CORRUPT, bad);
+        ring->counted = next > ring->counted ? next : ring->counted;
         for (size_t i = 0; i < sound; i++) {
             watch(ring, &recs[i]);
             ring->told = roll_seal_ticket(recs[i].seal) + 1;
@@ -286,10 +299,10 @@ static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *ou
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
     while (ring->recheck < ring->recheck_end) {
-        uint64_t next = ring->recheck, lost = 0;
+        uint64_t next = ring->recheck, lost = 0, bad;
         size_t n = roll_ring_read(&ring->map, ring->recheck, recs, ROLL_AGENT_BATCH, &next, &lost);
         size_t use = 0, before = ring->pending_used;
-        n = keep_sound(recs, n); /* what was left out has been counted */
+        n = keep_sound(recs, n, ring->counted, &bad); /* what is left out here has been counted */
         for (size_t i = 0; i < n && roll_seal_ticket(recs[i].seal) < ring->recheck_end; i++) {
             if (roll_seal_state(recs[i].seal) == ROLL_STATE_ENTERED) {
                 watch(ring, &recs[i]);
@@ -302,7 +315,8 @@ static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *ou
             ring->pending_used = before; /* the next turn begins at the same ticket */
             return err;
         }
-        ring->recheck = next > ring->recheck ? next : ring->recheck + 1;
+        next = next > ring->recheck ? next : ring->recheck + 1;
+        ring->recheck = next < ring->recheck_end ? next : ring->recheck_end; /* what lies behind is sent as ever */
     }
     return 0;
 }

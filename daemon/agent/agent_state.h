@@ -9,12 +9,14 @@
 #include "daemon/agent/agent_control.h"
 #include "daemon/agent/agent_digest.h"
 #include "daemon/agent/agent_facts.h"
+#include "daemon/agent/agent_late.h"
 #include "daemon/agent/agent_ring.h"
 #include "daemon/agent/agent_sight.h"
 #include "daemon/agent/agent_source.h"
 #include "daemon/agent/agent_stack.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
+#include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 
 #include <stdbool.h>
@@ -27,11 +29,13 @@ struct roll_agent_bad_file { /* a ring that could not be read, which is logged o
     dev_t dev;
     ino_t ino;
     char *path;
+    bool old; /* it is left by an older job, and goes when it is a day old */
 };
 
 struct roll_agent {
     const struct roll_agent_options *o;
     void *socket, *monitor;
+    struct roll_net_dial dial;
     int socket_fd, monitor_fd; /* to poll them by */
     int inotify;
     int processes; /* an epoll descriptor: readable when a process has ended; by it the pidfds of all rings are polled
@@ -40,7 +44,10 @@ struct roll_agent {
     uint64_t seq;
     bool welcomed;
     uint64_t hello_seq, hello_ns, rescan_ns, live_ns, start_ns;
-    uint64_t beat_ns; /* the last heartbeat, with which all goes that is due as often */
+    uint64_t beat_ns;               /* the last heartbeat, with which all goes that is due as often */
+    uint64_t old_ns;                /* when rings of older jobs were looked at last */
+    uint64_t lost_ns;               /* when it was said that nobody answers */
+    enum roll_log_level lost_level; /* of that line, and of the one that answers it */
     bool said_unreachable, said_connected, said_short;
     bool rescan;
     bool moves;     /* the last look found something new */
@@ -60,6 +67,7 @@ struct roll_agent {
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */
     roll_agent_sight_t *sight;     /* NULL without memory */
+    struct roll_agent_late late;
     roll_agent_sources_t *sources; /* likewise */
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
@@ -70,6 +78,7 @@ struct roll_agent {
 int roll_agent_send(void *agent, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq);
 void roll_agent_flush(struct roll_agent *a);               /* before anything else is sent through the socket */
 void roll_agent_hello(struct roll_agent *a, uint64_t now); /* begins a conversation with the root */
+void roll_agent_lost(struct roll_agent *a, uint64_t now); /* the connection to it is gone; told once until it is back */
 void roll_agent_heartbeat(struct roll_agent *a, uint64_t token);
 void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the root has sent */
 
@@ -80,10 +89,11 @@ void roll_agent_leave_bad(struct roll_agent *a, size_t i);
 /* Looks at all ranks of the node at one moment: which live, and how far each ring has come. */
 void roll_agent_look(struct roll_agent *a, uint64_t now);
 /* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
- * as evidence. leaving: the agent ends, and waits for no launcher. */
+ * as evidence for a day. leaving: the agent ends, and waits for no launcher. */
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);
 
 /* agent_cut.c */
-void roll_agent_leave_cut(struct roll_agent *a); /* leaves the rings whose files have been cut while they were read */
+/* Leaves the rings and control pages whose files have been cut while they were used. */
+void roll_agent_leave_cut(struct roll_agent *a);
 
 #endif

@@ -4,7 +4,8 @@
  * This reader has cursors of its own, so that the trace does not depend on a root: a root that is slow, away or never
  * there costs no record. Copying the frames that go to the root was rejected for that reason. The clock of the file is
  * the node's own: a TICK behind everything that was read in one turn, so that several nodes' files can be merged
- * (daemon/feed/merge.h).
+ * (daemon/feed/merge.h). When the processes of a run have been gone for so long that nothing more is to be judged, its
+ * clock stops: their rings may lie here for a day, and its trace is not to grow meanwhile.
  */
 #include "daemon/agent/agent_trace.h"
 
@@ -21,7 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FRAME (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
+#define OVER_NS (60000 * ROLL_MS) /* more than any patience that a job may need after its last process */
+#define FRAME   (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
 
 /* A (job, restart) on this node. */
 struct traced_run {
@@ -30,6 +32,7 @@ struct traced_run {
     roll_segments_t *segments; /* NULL: could not be had */
     struct roll_trace_clock clock;
     bool urgent;
+    bool over;                           /* its clock stands */
     struct roll_frame_settings settings; /* newest SETTINGS that this agent wrote; zero: none */
 };
 
@@ -291,6 +294,18 @@ static bool in_use(const struct roll_agent_trace *t, size_t run)
     return false;
 }
 
+/* Whether all processes of the run have been gone for long. */
+static bool is_over(const struct roll_agent_trace *t, size_t run, uint64_t now)
+{
+    for (size_t i = 0; i < t->used; i++) {
+        const struct roll_agent_ring *ring = t->kept[i].ring;
+        if (t->kept[i].run == run && (!ring->gone || now <= ring->gone_ns + OVER_NS)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool roll_agent_trace_pump(roll_agent_trace_t *t, uint64_t now)
 {
     bool more = false;
@@ -298,8 +313,10 @@ bool roll_agent_trace_pump(roll_agent_trace_t *t, uint64_t now)
         more = pump_one(t, &t->kept[i], now) >= ROLL_AGENT_BATCH || more;
     }
     for (size_t i = 0; i < t->runs; i++) {
-        if (in_use(t, i)) {
-            tick(t, &t->run[i], now, false);
+        bool was_over = t->run[i].over;
+        t->run[i].over = is_over(t, i, now);
+        if (in_use(t, i) && !(was_over && t->run[i].over && !t->run[i].clock.moved)) {
+            tick(t, &t->run[i], now, t->run[i].over); /* the last one writes out what there is */
         }
     }
     return more;

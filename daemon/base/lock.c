@@ -37,20 +37,33 @@ int roll_lock_take(const char *path, int *out, int *pid)
         if (fd < 0) {
             return fd;
         }
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int locked;
+        while ((locked = flock(fd, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
+        }
+        if (locked != 0 && errno != EWOULDBLOCK) { /* a file system without locks: nobody else holds it either */
+            roll_log(ROLL_LOG_WARNING, "cannot lock %s: %s", path, strerror(errno));
+            close(fd);
+            return ROLL_E_IO;
+        }
+        if (locked != 0) {
             ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
             text[n > 0 ? n : 0] = '\0';
             *pid = atoi(text);
             close(fd);
             return ROLL_E_BUSY;
         }
-        struct stat mine, named;
-        if (fstat(fd, &mine) == 0 && stat(path, &named) == 0 && mine.st_ino == named.st_ino &&
-            mine.st_dev == named.st_dev) {
+        struct stat mine, named = {.st_ino = 0};
+        int err = fstat(fd, &mine) != 0 || (stat(path, &named) != 0 && errno != ENOENT) ? errno : 0;
+        if (err == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev) {
             *out = fd;
             break;
         }
-        close(fd); /* the last owner removed the file while we opened it */
+        close(fd);
+        if (err != 0) { /* not tried again, which could go on for ever */
+            roll_log(ROLL_LOG_WARNING, "cannot look at %s: %s", path, strerror(err));
+            return ROLL_E_IO;
+        }
+        /* The last owner removed the file while we opened it. */
     }
     int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (ftruncate(*out, 0) != 0 || pwrite(*out, text, (size_t)n, 0) != n) {

@@ -2,11 +2,16 @@
  * log.c: log lines, each one write(2), so that lines of several threads and processes do not mix. syslog was rejected:
  * the person who starts a job looks at its standard error.
  *
+ * Each line says when it was written, to the millisecond and in UTC, as RFC 3339 has it: lines of several nodes, and of
+ * a log file that several runs of a daemon have written to, are otherwise in no order.
+ *
  * The whole line is cleaned, and not each name that goes into one: so no caller can forget it.
  */
 #include "daemon/base/log.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/memory.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -14,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LINE_BYTES 1024
@@ -86,11 +92,15 @@ void roll_log_clean(const char *text, char *out, size_t size)
 
 static void write_line(const char *text)
 {
-    char line[LINE_BYTES + 16];
-    int n = snprintf(line, sizeof(line), "rollcalld: %s\n", text);
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) {
-        return; /* standard error cannot be written, and there is no other place to say so */
+    char line[LINE_BYTES + 64], date[24] = "?";
+    uint64_t now = roll_real_ns();
+    time_t seconds = (time_t)(now / 1000000000u);
+    struct tm tm;
+    if (gmtime_r(&seconds, &tm) != NULL) {
+        strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
     }
+    int n = snprintf(line, sizeof(line), "rollcalld: %s.%03uZ %s\n", date, (unsigned)(now / 1000000u % 1000u), text);
+    (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
 }
 
 /* kinds */
@@ -138,9 +148,21 @@ static struct kind *kind_of(uint64_t key, uint64_t now)
     return unused;
 }
 
+/* What has no memory says less, or nothing, and goes on: that this has happened must not stay unsaid. */
+static void say_memory(void)
+{
+    static _Atomic uint64_t told;
+    uint64_t failures = roll_memory_failures();
+    if (atomic_exchange(&told, failures) != failures) {
+        roll_log(ROLL_LOG_WARNING, "there was no memory (%llu times so far): something may be missing in what is told",
+                 (unsigned long long)failures);
+    }
+}
+
 void roll_log_tick(bool all)
 {
     uint64_t now = roll_mono_ns();
+    say_memory();
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < KINDS; i++) {
         if (kinds[i].key && (all || now - kinds[i].begin_ns >= ROLL_LOG_KIND_NS)) {

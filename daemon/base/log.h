@@ -19,9 +19,10 @@ enum roll_log_level { ROLL_LOG_ERROR, ROLL_LOG_WARNING, ROLL_LOG_INFO };
 /* Sets what is logged: only warnings and errors when quiet, or with ROLLCALL_QUIET=1; else everything. */
 void roll_log_init(bool quiet);
 /*
- * One line. Bytes that are no text (control characters, line ends among them, and what is no UTF-8) are shown as \xHH.
- * Of one kind (warnings and errors: the same format; else: the same text) ROLL_LOG_KIND_LINES are written in a minute;
- * the others are counted, which roll_log_tick tells when the minute is over.
+ * One line: "rollcalld: 2026-11-27T21:30:12.345Z " and the text. Bytes that are no text (control characters, line ends
+ * among them, and what is no UTF-8) are shown as \xHH. Of one kind (warnings and errors: the same format; else: the
+ * same text) ROLL_LOG_KIND_LINES are written in a minute; the others are counted, which roll_log_tick tells when the
+ * minute is over.
  */
 void roll_log(enum roll_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Tells what was left out, of minutes that are over; with all, also of those that are not: at the end. For the loops,

@@ -7,6 +7,7 @@
  */
 #include "daemon/base/file.h"
 #include "daemon/console/analyze/analyze.h"
+#include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
 #include "daemon/console/digest/digest.h"
 #include "daemon/console/file.h"
@@ -62,9 +63,9 @@ static bool take_at(const char *text, struct asked *asked)
     return *text == '\0';
 }
 
-/* All series of the given files. *cut: something was missing. */
+/* All series of the given files that are of a job that is meant. *cut: something was missing. */
 static int digest_all(struct roll_analyze_file *file, size_t files, unsigned threads, const struct roll_digest_how *how,
-                      struct roll_rdig_out *out, bool *cut)
+                      struct roll_jobs *jobs, struct roll_rdig_out *out, bool *cut)
 {
     struct roll_reading reading;
     struct roll_series *all = NULL;
@@ -79,6 +80,9 @@ static int digest_all(struct roll_analyze_file *file, size_t files, unsigned thr
     err = ahead ? 0 : ROLL_E_NOMEM;
     for (size_t i = 0; i < n && !err; i++) {
         bool one = false;
+        if (!roll_jobs_take_series(jobs, &all[i])) {
+            continue;
+        }
         all[i].ahead = ahead;
         all[i].reading = &reading;
         all[i].cut = &one;
@@ -184,10 +188,12 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     static char path[PATH_MAX];
     uint32_t threads = 0, history = HISTORY;
     const char *output = NULL, *at = NULL;
+    struct roll_jobs jobs = {.wanted = NULL};
     const struct roll_option options[] = {
         {"output", 'o', ROLL_OPT_TEXT, "FILE", "write to this file instead of standard output", &output},
         {"at", 0, ROLL_OPT_TEXT, "KEY:SEQ[-LAST]", "records of this place as well, where analyze asks for them", &at},
         {"history", 0, ROLL_OPT_COUNT, "N", "newest records of each rank that go along (default: 1024)", &history},
+        ROLL_JOB_OPTION(jobs.wanted),
         ROLL_READ_OPTIONS(threads),
         {0},
     };
@@ -216,7 +222,7 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     }
     int err = roll_digest_find(argv + first, (size_t)(argc - first), &file, &found);
     struct roll_digest_how how = {.history = history, .at = asked.at, .ats = asked.n, .path = path};
-    err = err ? err : digest_all(file, found.traces, roll_analysis_thread_count(threads), &how, &out, &cut);
+    err = err ? err : digest_all(file, found.traces, roll_analysis_thread_count(threads), &how, &jobs, &out, &cut);
     err = err ? err : out.sections > 0 ? roll_rdig_seal(&out) : 0;
     free(file);
     if (err || out.sections == 0) {
@@ -226,14 +232,20 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
                 (unsigned)(ROLL_RDIG_MOST >> 20));
         } else if (err) {
             roll_say("%s", roll_strerror(err));
+        } else if (jobs.wanted && found.traces > 0) {
+            roll_jobs_say_none(&jobs);
         } else if (found.unreadable == 0) {
             roll_say("no trace (*.rtrc) with a rank in it was found in the given places%s",
                      found.rings > 0 ? "; rings are judged by `rollcall analyze`" : "");
         }
+        roll_jobs_fini(&jobs);
         roll_rdig_fini(&out);
         return ROLL_EXIT_UNREACHABLE;
     }
     uint64_t lost = lost_of(&out);
+    if (cut) {
+        roll_say("not all could be read: the digest is incomplete");
+    }
     cut = tell_unknown(&asked, &out) > 0 || cut;
     int number = write_out(&out, output);
     if (number != 0) {
@@ -242,6 +254,7 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     } else {
         code = found.unreadable > 0 ? ROLL_EXIT_UNREACHABLE : cut || lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
     }
+    roll_jobs_fini(&jobs);
     roll_rdig_fini(&out);
     return code;
 }

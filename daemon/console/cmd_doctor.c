@@ -4,9 +4,11 @@
  * Each check does what the real thing would do (preload the library, make a file in the ring directory, load the
  * keys) rather than reasoning about settings; a check that cannot fail is not listed.
  */
+#include "daemon/console/agent_log.h"
 #include "daemon/console/console.h"
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/place.h"
+#include "daemon/console/rings_here.h"
 #include "daemon/console/run/program.h"
 #include "daemon/console/text.h"
 #include "daemon/wire/client.h"
@@ -234,6 +236,37 @@ static void check_root(struct roll_checkup *c)
     roll_client_destroy(&client);
 }
 
+static bool any_rank_lives(void)
+{
+    struct roll_rings_here *rings = NULL;
+    size_t count = 0;
+    char base[PATH_MAX];
+    bool lives = false;
+    (void)roll_rings_here(&rings, &count, base, sizeof(base));
+    for (size_t i = 0; i < count; i++) {
+        lives = lives || rings[i].live > 0;
+    }
+    roll_rings_here_free(rings, count);
+    return lives;
+}
+
+/* The agent that ranks have started here, and what it says of its root. Nothing where none has been; what an earlier
+ * one said is no failure while no rank runs that would need it. */
+static void check_agent(struct roll_checkup *c)
+{
+    char dir[PATH_MAX], line[ROLL_AGENT_LINE_BYTES];
+    if (roll_place_rings(dir, sizeof(dir)) != 0) {
+        return; /* said before */
+    }
+    bool trouble = roll_agent_log_look(dir, line), runs = roll_agent_log_runs(dir);
+    if (trouble) {
+        roll_checkup_say(c, "agent", runs || any_rank_lives() ? ROLL_HEALTH_FAIL : ROLL_HEALTH_INFO,
+                         "%s%s/agent.log: %s", runs ? "" : "none runs any more; ", dir, line);
+    } else if (runs) {
+        roll_checkup_say(c, "agent", ROLL_HEALTH_OK, "one serves %s%s%s", dir, line[0] != '\0' ? ": " : "", line);
+    }
+}
+
 /* Whether the operand is a process: a number is; a program with such a name needs a path. */
 static bool is_process(const char *text)
 {
@@ -264,6 +297,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
     check_limits(&c);
     check_nccl(&c, &place);
     check_root(&c);
+    check_agent(&c);
     roll_checkup_ptrace(&c);
     if (first < argc && is_process(argv[first])) {
         roll_checkup_process(&c, (uint32_t)strtoul(argv[first], NULL, 10));

@@ -1,22 +1,94 @@
 /*
  * cmd_export.c: rollcall export: a recorded trace as files that other tools read.
  */
+#include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
 #include "daemon/console/export/export.h"
+#include "daemon/console/export/perfetto.h"
+#include "daemon/console/export/sqlite.h"
+#include "daemon/console/text.h"
 #include "trace/err.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 int cmd_export(const struct roll_command *self, int argc, char **argv);
 
+static int export_recorder(char **path, size_t paths, const char *folder)
+{
+    size_t ranks;
+    bool cut;
+    if (roll_export(path, paths, folder, ROLL_EXPORT_ENTRIES, &ranks, &cut) != 0) {
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    printf("%zu dump%s in %s\n", ranks, ranks == 1 ? "" : "s", folder);
+    return cut ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+}
+
+/* The forms in which all of a job goes into one file. */
+static const struct form {
+    const char *option, *output, *package;
+    int (*write)(char **path, size_t paths, unsigned threads, const char *out, struct roll_analysis_summary *summary);
+} forms[] = {
+#ifdef ROLL_HAVE_PERFETTO
+    {"--perfetto", "rollcall.pftrace", NULL, roll_export_perfetto},
+#else
+    {"--perfetto", NULL, "protobuf-c-compiler and libprotobuf-c-dev", NULL},
+#endif
+#ifdef ROLL_HAVE_SQLITE
+    {"--sqlite", "rollcall.sqlite", NULL, roll_export_sqlite},
+#else
+    {"--sqlite", NULL, "libsqlite3-dev", NULL},
+#endif
+};
+
+static bool ends(const char *text, const char *suffix)
+{
+    size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+static int export_form(const struct roll_command *self, const struct form *form, char **path, size_t paths,
+                       unsigned threads, const char *output)
+{
+    struct roll_analysis_summary s = {.runs = 0};
+    if (form->write == NULL) {
+        roll_say("%s: this rollcall was built without it; to build it with it, install %s", form->option,
+                 form->package);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    output = output != NULL ? output : form->output;
+    if (ends(output, ".rtrc") || ends(output, ".ring")) {
+        return roll_usage(self, "--output %s: that is the name of what was recorded", output);
+    }
+    if (form->write(path, paths, threads, output, &s) != 0) {
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    printf("%" PRIu64 " call%s of %" PRIu32 " rank%s, %" PRIu64 " finding%s in %s\n", s.engine.calls,
+           s.engine.calls == 1 ? "" : "s", s.engine.sources, s.engine.sources == 1 ? "" : "s", s.engine.findings,
+           s.engine.findings == 1 ? "" : "s", output);
+    if (s.unreadable > 0) {
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return s.cut || s.engine.lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+}
+
 int cmd_export(const struct roll_command *self, int argc, char **argv)
 {
-    bool recorder = false;
-    const char *folder = "flight_recorder";
+    bool recorder = false, perfetto = false, sqlite = false;
+    const char *output = NULL;
+    uint32_t threads = 0;
     const struct roll_option options[] = {
         {"flight-recorder", 0, ROLL_OPT_FLAG, NULL, "as dumps of PyTorch's Flight Recorder, which torchfrtrace reads",
          &recorder},
-        {"output", 'o', ROLL_OPT_TEXT, "DIR", "where the files go, one a rank; default flight_recorder", &folder},
+        {"perfetto", 0, ROLL_OPT_FLAG, NULL, "as a trace that ui.perfetto.dev and trace_processor open", &perfetto},
+        {"sqlite", 0, ROLL_OPT_FLAG, NULL, "as an SQLite database, which DuckDB reads as well", &sqlite},
+        {"output", 'o', ROLL_OPT_TEXT, "PLACE",
+         "the file; of dumps the directory, one file a rank; default flight_recorder, rollcall.pftrace, "
+         "rollcall.sqlite",
+         &output},
+        ROLL_READ_OPTIONS(threads),
         {0},
     };
     int code;
@@ -24,16 +96,14 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
     if (first < 0) {
         return code;
     }
-    if (!recorder) {
-        return roll_usage(self, "say as what: --flight-recorder");
+    if (recorder + perfetto + sqlite != 1) {
+        return roll_usage(self, "say as what: one of --flight-recorder, --perfetto and --sqlite");
     }
     if (first == argc) {
         return roll_usage(self, "name a trace: a directory of --trace, or files");
     }
-    size_t ranks;
-    if (roll_export(argv + first, (size_t)(argc - first), folder, ROLL_EXPORT_ENTRIES, &ranks) != 0) {
-        return ROLL_EXIT_UNREACHABLE;
-    }
-    printf("%zu dump%s in %s\n", ranks, ranks == 1 ? "" : "s", folder);
-    return ROLL_EXIT_CLEAN;
+    char **path = argv + first;
+    size_t paths = (size_t)(argc - first);
+    return recorder ? export_recorder(path, paths, output != NULL ? output : "flight_recorder")
+                    : export_form(self, &forms[sqlite ? 1 : 0], path, paths, threads, output);
 }

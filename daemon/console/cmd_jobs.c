@@ -8,6 +8,7 @@
  */
 #include "daemon/base/json.h"
 #include "daemon/base/text.h"
+#include "daemon/console/agent_log.h"
 #include "daemon/console/link.h"
 #include "daemon/console/rings_here.h"
 #include "daemon/console/text.h"
@@ -24,6 +25,7 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv);
 struct jobs {
     json_t *list; /* owned: members of `runs` and what rings tell, each with `source` */
     size_t roots; /* that answered */
+    size_t unreached;
 };
 
 /* Adds what one root tells of its jobs, each with the endpoint by which it is asked. known: roots that were asked
@@ -37,6 +39,7 @@ static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve,
     size_t i;
     if (roll_client_new(endpoint, curve, ROOT_WAIT_MS, &client, why, sizeof(why)) != 0) {
         roll_say("%s", why);
+        jobs->unreached++;
         return;
     }
     roll_link_say_relay(client);
@@ -48,6 +51,7 @@ static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve,
     int err = again ? 0 : roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply);
     if (err != 0) {
         roll_say("%s does not answer", endpoint);
+        jobs->unreached++;
     }
     jobs->roots += err == 0 && !again;
     json_array_foreach(json_object_get(reply, "runs"), i, run)
@@ -102,12 +106,17 @@ static void add_rings(struct jobs *jobs, const struct roll_rings_here *rings, si
             continue;
         }
         (void)roll_rankset_format(&r->ranks, ranks, sizeof(ranks));
-        json_array_append_new(
-            jobs->list, json_pack("{s:s,s:o,s:o,s:i,s:I,s:I,s:s,s:I,s:I,s:I,s:I}", "source", "rings", "rings",
-                                  roll_text_to_json(r->folder), "job", roll_text_to_json(r->job), "restart",
-                                  (int)r->restart, "ranks", (json_int_t)r->rings, "ranks_live", (json_int_t)r->live,
-                                  "ranks_text", ranks, "calls", (json_int_t)r->calls, "last_ns", (json_int_t)r->last_ns,
-                                  "since_ns", (json_int_t)r->since_ns, "pid", (json_int_t)r->pid));
+        char line[ROLL_AGENT_LINE_BYTES];
+        bool trouble = roll_agent_log_look(r->folder, line);
+        json_t *job = json_pack("{s:s,s:o,s:o,s:i,s:I,s:I,s:s,s:I,s:I,s:I,s:I}", "source", "rings", "rings",
+                                roll_text_to_json(r->folder), "job", roll_text_to_json(r->job), "restart",
+                                (int)r->restart, "ranks", (json_int_t)r->rings, "ranks_live", (json_int_t)r->live,
+                                "ranks_text", ranks, "calls", (json_int_t)r->calls, "last_ns", (json_int_t)r->last_ns,
+                                "since_ns", (json_int_t)r->since_ns, "pid", (json_int_t)r->pid);
+        if (job != NULL && trouble) {
+            json_object_set_new(job, "agent_trouble", roll_text_to_json(line));
+        }
+        json_array_append_new(jobs->list, job);
     }
 }
 
@@ -202,6 +211,10 @@ static void print_job(const struct jobs *jobs, const json_t *job)
     }
     printf(", for %s\n", ago((uint64_t)roll_json_int(job, "since_ns", 0), age, sizeof(age)));
     print_state(job);
+    if (json_object_get(job, "agent_trouble") != NULL) {
+        printf("    agent  %s\n           (%s/agent.log)\n", roll_json_text(job, "agent_trouble", ""),
+               roll_json_text(job, "rings", "?"));
+    }
     printf("    look   rollcall analyze %s   rollcall doctor %" PRId64 "   rollcall stacks --pid %" PRId64 "\n",
            roll_json_text(job, "rings", "?"), roll_json_int(job, "pid", 0), roll_json_int(job, "pid", 0));
 }
@@ -276,5 +289,5 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv)
         }
     }
     json_decref(jobs.list);
-    return code;
+    return first >= 0 && jobs.unreached > 0 ? ROLL_EXIT_UNREACHABLE : code;
 }

@@ -3,6 +3,7 @@
 #include "daemon/wire/curve.h"
 #include "trace/err.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 int cmd_keygen(const struct roll_command *self, int argc, char **argv);
@@ -32,6 +33,7 @@ int cmd_keygen(const struct roll_command *self, int argc, char **argv)
     };
     char why[512] = "";
     int code;
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing, which undoes what was made */
     int first = roll_options_read(self, options, false, argc, argv, &code);
     if (first < 0) {
         return code;

@@ -258,6 +258,14 @@ static int check_machine(struct rehearsal *r)
                  what);
         return ROLL_EXIT_UNREACHABLE;
     }
+    if (!r->has_wheel && roll_rehearse_without_cuda(r->interpreter, what, sizeof(what))) {
+        roll_say(
+            "%s has a PyTorch without CUDA (in %s), and every rank would fail: a rehearsal takes the CUDA wheel that "
+            "the job uses on GPUs, and needs none (`pip install torch` without an index for cpu; --python names "
+            "another interpreter); --force goes on",
+            r->interpreter, what);
+        return ROLL_EXIT_UNREACHABLE;
+    }
     size_t lacking = roll_rehearse_lacking(r->interpreter, r->preload, what, sizeof(what));
     if (lacking > 0) {
         roll_say("this release of PyTorch is not known here: %s%s, which no stand-in has (%zu in all); --force tries "
@@ -495,7 +503,8 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
          &r.fail_on_difference},
         {"nvtx", 0, ROLL_OPT_FLAG, NULL,
          "steps are read from the job's NVTX ranges and marks, where no profiler reads them", &r.o.nvtx},
-        {"force", 0, ROLL_OPT_FLAG, NULL, "also with a GPU, an unknown PyTorch or too little memory", &r.force},
+        {"force", 0, ROLL_OPT_FLAG, NULL,
+         "also with a GPU, a PyTorch that is unknown or without CUDA, or too little memory", &r.force},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
         {"verbose", 'v', ROLL_OPT_FLAG, NULL, "every frame of a call in a verdict: libraries and native code as well",
          &r.o.frames},

@@ -185,7 +185,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          "a root that runs already; default ROLLCALL_DAEMON, else one of our own", &r.o.daemon},
         {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
          &r.o.expect},
-        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve Prometheus metrics there", &r.o.http},
+        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve metrics and the web page there", &r.o.http},
         {"stacks", 0, ROLL_OPT_TEXT, "WHEN",
          "auto: take the stacks of the ranks that others wait for; ask (default): only by `rollcall stacks`",
          &r.o.stacks},

@@ -117,6 +117,12 @@ int cmd_top(const struct roll_command *self, int argc, char **argv)
     if (code != 0) {
         return code;
     }
+    static char
+        where[ROLL_CLIENT_ENDPOINT_BYTES]; /* the job has chosen the root once, and not with each new connection */
+    if (link.job != NULL && link.daemon == NULL) {
+        snprintf(where, sizeof(where), "%s", roll_client_endpoint(source.client));
+        link.daemon = where;
+    }
     const char *term = getenv("TERM");
     bool screen = !once && !json && isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1 && term != NULL &&
                   strcmp(term, "dumb") != 0;

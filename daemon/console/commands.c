@@ -6,6 +6,10 @@
  */
 #include "daemon/console/console.h"
 
+#include "daemon/base/memory.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,12 +75,29 @@ static int help(int argc, char **argv)
     return c->main(c, 2, args);
 }
 
+/* Where memory was refused something may be missing, or wrong, in what was shown: that is no answer. The exit code of
+ * run and rehearse is the job's, whatever happens to rollcall. */
+static int run_command(const struct roll_command *c, int argc, char **argv)
+{
+    int code = c->main(c, argc, argv);
+    uint64_t failures = roll_memory_failures();
+    if (failures > 0) {
+        bool of_job = c->main == cmd_run || c->main == cmd_rehearse;
+        roll_say("there was no memory (%" PRIu64 " times): something may be missing or wrong in what was shown or "
+                 "written",
+                 failures);
+        code = of_job || code == ROLL_EXIT_USAGE ? code : ROLL_EXIT_UNREACHABLE;
+    }
+    return code;
+}
+
 int roll_console_main(int argc, char **argv)
 {
+    roll_memory_begin();
     if (argc < 2) {
         char jobs[] = "jobs";
         char *args[] = {jobs, NULL};
-        return cmd_jobs(roll_command_find(jobs), 1, args);
+        return run_command(roll_command_find(jobs), 1, args);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help();
@@ -94,5 +115,5 @@ int roll_console_main(int argc, char **argv)
         return ROLL_EXIT_USAGE;
     }
     const struct roll_command *c = roll_command_find(argv[1]);
-    return c == NULL ? unknown_command(argv[1]) : c->main(c, argc - 1, argv + 1);
+    return c == NULL ? unknown_command(argv[1]) : run_command(c, argc - 1, argv + 1);
 }

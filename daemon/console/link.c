@@ -121,6 +121,27 @@ static void name_roots(const struct roll_link_options *o)
     }
 }
 
+/* Of several roots that run here those that watch the job; `chosen` is the last of them. */
+static size_t roots_of_job(const struct roll_link_options *o, char chosen[ROLL_CLIENT_ENDPOINT_BYTES])
+{
+    static char endpoint[ROOTS_NAMED][ROLL_CLIENT_ENDPOINT_BYTES];
+    size_t n = roll_client_live(endpoint, ROOTS_NAMED), found = 0;
+    for (size_t i = 0; i < n && i < ROOTS_NAMED; i++) {
+        roll_client_t *client = NULL;
+        json_t *reply = NULL;
+        char why[512];
+        if (roll_client_new(endpoint[i], o->curve, ROOT_WAIT_MS, &client, why, sizeof(why)) == 0 &&
+            roll_client_query(client, json_pack("{s:s,s:s}", "op", "runs", "job", o->job), ROOT_WAIT_MS, &reply) == 0 &&
+            json_array_size(json_object_get(reply, "runs")) > 0) {
+            found++;
+            memcpy(chosen, endpoint[i], sizeof(endpoint[i]));
+        }
+        json_decref(reply);
+        roll_client_destroy(&client);
+    }
+    return found;
+}
+
 void roll_link_say_relay(const roll_client_t *client)
 {
     const char *relay = roll_client_relay(client);
@@ -133,6 +154,17 @@ int roll_link_open(const struct roll_link_options *o, roll_client_t **client)
 {
     char why[512] = "";
     int err = roll_client_new(o->daemon, o->curve, ROLL_CLIENT_TIMEOUT_MS, client, why, sizeof(why));
+    if (err == ROLL_E_LIMIT && o->job != NULL) { /* several roots run here: the job says which */
+        char chosen[ROLL_CLIENT_ENDPOINT_BYTES];
+        size_t found = roots_of_job(o, chosen);
+        if (found == 1) {
+            err = roll_client_new(chosen, o->curve, ROLL_CLIENT_TIMEOUT_MS, client, why, sizeof(why));
+        } else if (found > 1) {
+            roll_say("job %s is watched by %zu of them", o->job, found);
+        } else {
+            roll_say("job %s is watched by none of them", o->job);
+        }
+    }
     if (err == 0) {
         roll_link_say_relay(*client);
         return 0;
@@ -158,9 +190,10 @@ int roll_link_ask(roll_client_t *client, const struct roll_link_options *o, json
     const char *refused = roll_json_text(*reply, "error", NULL);
     if (refused != NULL) {
         roll_say("%s: %s", roll_client_endpoint(client), refused);
+        int code = json_is_true(json_object_get(*reply, "unavailable")) ? ROLL_EXIT_UNREACHABLE : ROLL_EXIT_USAGE;
         json_decref(*reply);
         *reply = NULL;
-        return ROLL_EXIT_USAGE;
+        return code;
     }
     return 0;
 }

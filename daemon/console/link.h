@@ -24,7 +24,8 @@ struct roll_link_options {
 
 /* Says in one line that a relay was asked, and which root answers in its place; nothing where a root was asked. */
 void roll_link_say_relay(const roll_client_t *client);
-/* Connects. 0, or the exit code after one line on standard error. */
+/* Connects: to the root that is named; else to the one that runs here, or of several to the one that watches the job
+ * that is named. 0, or the exit code after a line on standard error, which of several roots names each. */
 int roll_link_open(const struct roll_link_options *options, roll_client_t **client);
 
 /*

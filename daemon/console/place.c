@@ -31,6 +31,7 @@ static const char *const hostnccl_at[] = {"../lib/hostnccl/libnccl.so.2", ROLL_L
                                           ROLL_LIBDIR_FROM_BIN "/rollcall/hostnccl/libnccl.so.2"};
 static const char *const python_at[] = {"../lib/rollcall/python", ROLL_LIBDIR_FROM_BIN "/rollcall/python"};
 static const char *const zygote_at[] = {"../lib/rollcall/zygote.py", ROLL_LIBDIR_FROM_BIN "/rollcall/zygote.py"};
+static const char *const replay_at[] = {"../lib/rollcall/roll_replay", ROLL_LIBDIR_FROM_BIN "/rollcall/roll_replay"};
 static const char *const daemon_at[] = {"rollcalld"};
 
 static void first_of(char out[PATH_MAX], const char *bin, const char *const *at, size_t n, int mode)
@@ -64,6 +65,7 @@ void roll_place_find(struct roll_place *place)
     first_of(place->preload, bin, preload_at, sizeof(preload_at) / sizeof(preload_at[0]), R_OK);
     first_of(place->python, bin, python_at, sizeof(python_at) / sizeof(python_at[0]), R_OK | X_OK);
     first_of(place->zygote, bin, zygote_at, sizeof(zygote_at) / sizeof(zygote_at[0]), R_OK);
+    first_of(place->replay, bin, replay_at, sizeof(replay_at) / sizeof(replay_at[0]), X_OK);
     first_of(place->audit, bin, audit_at, sizeof(audit_at) / sizeof(audit_at[0]), R_OK);
     first_of(place->fronts, bin, fronts_at, sizeof(fronts_at) / sizeof(fronts_at[0]), R_OK);
     /* realpath is asked for the directory, not for the library, because the library itself may be a link. */

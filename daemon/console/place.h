@@ -15,6 +15,7 @@ struct roll_place {
     char audit[PATH_MAX];    /* librollcall_audit.so */
     char fronts[PATH_MAX];   /* the directory of the fronts, one folder for each release */
     char zygote[PATH_MAX];   /* the script that forks the ranks of a rehearsal */
+    char replay[PATH_MAX];   /* the program that makes a rank's recorded calls again */
     char hostnccl[PATH_MAX]; /* the directory of the stand-in libnccl.so.2 and libcudart */
 };
 

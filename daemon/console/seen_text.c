@@ -12,6 +12,12 @@
 #define LATE_SHARE  20      /* a rank stands out that comes later by a 20th of the time from call to call, */
 #define LATE_NS     1000000 /* and by this: as for the verdict about stragglers */
 
+/* The ending of "ranks" before this set of ranks: of one rank, none. */
+static const char *plural(const char *ranks)
+{
+    return strpbrk(ranks, "-,") != NULL ? "s" : "";
+}
+
 static void say_group(const json_t *group, bool has_steps)
 {
     const json_t *ops = json_object_get(group, "ops"), *calls = json_object_get(group, "calls_per_step");
@@ -22,7 +28,7 @@ static void say_group(const json_t *group, bool has_steps)
     json_t *op;
     snprintf(most, sizeof(most), "%s", roll_json_text(group, "ranks", ""));
     if (groups == 1) {
-        snprintf(which, sizeof(which), "%s%sranks %s", name, name[0] != '\0' ? ", " : "", most);
+        snprintf(which, sizeof(which), "%s%srank%s %s", name, name[0] != '\0' ? ", " : "", plural(most), most);
     } else {
         const char *text = roll_json_text(group, "text", "");
         if (text[0] == '\0') { /* of an older root */
@@ -77,8 +83,8 @@ static void say_digests(const json_t *seen, const json_t *digests)
     size_t i;
     roll_count_text((uint64_t)from, least, sizeof(least));
     roll_count_text((uint64_t)to, most, sizeof(most));
-    roll_say("what the job did: ranks %s, %s%s%s calls by each, on %s", roll_json_text(seen, "ranks", "?"), least,
-             from < to ? " to " : "", from < to ? most : "",
+    roll_say("what the job did: rank%s %s, %s%s%s calls by each, on %s", plural(roll_json_text(seen, "ranks", "?")),
+             roll_json_text(seen, "ranks", "?"), least, from < to ? " to " : "", from < to ? most : "",
              roll_plural((uint64_t)roll_json_int(digests, "comms_of_rank", 0), "communicator", "communicators", comms,
                          sizeof(comms)));
     if (roll_json_int(digests, "comms", 0) == 0) {
@@ -118,8 +124,8 @@ void roll_seen_say(const json_t *seen)
         return;
     }
     bool is_learned = strcmp(roll_json_text(seen, "steps_source", ""), "learned") == 0;
-    roll_say("what the job did: ranks %s%s%s%s", roll_json_text(seen, "ranks", "?"),
-             steps > 0 ? is_learned ? ", ~" : ", " : "",
+    roll_say("what the job did: rank%s %s%s%s%s", plural(roll_json_text(seen, "ranks", "?")),
+             roll_json_text(seen, "ranks", "?"), steps > 0 ? is_learned ? ", ~" : ", " : "",
              steps > 0 ? roll_plural((uint64_t)steps, "step", "steps", many, sizeof(many)) : "",
              steps > 0 && is_learned ? " (learned)" : "");
     json_array_foreach(groups, i, group)

@@ -30,6 +30,7 @@
     ROW(int, -1, zmq_ctx_term, (void *context), (context))                                                             \
     ROW(int, -1, zmq_curve_keypair, (char *public_key, char *secret_key), (public_key, secret_key))                    \
     ROW(int, -1, zmq_curve_public, (char *public_key, const char *secret_key), (public_key, secret_key))               \
+    ROW(int, -1, zmq_disconnect, (void *s, const char *endpoint), (s, endpoint))                                       \
     ROW(int, -1, zmq_getsockopt, (void *s, int option, void *value, size_t *size), (s, option, value, size))           \
     ROW(int, 0, zmq_has, (const char *capability), (capability))                                                       \
     ROW(int, -1, zmq_msg_close, (zmq_msg_t * msg), (msg))                                                              \

@@ -204,19 +204,37 @@ static void why_missing(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
-/* In which call these ranks wait, and for whom. */
+/* Whether this is the call that was told as their last one. Messages of ranks that stand alike are each rank's own. */
+static bool is_last(const struct subject *who, const struct roll_record *rec)
+{
+    const struct roll_record *last = &who->s->last;
+    bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    return last->op == rec->op && last->comm == rec->comm && last->seq == rec->seq && !(message && who->many);
+}
+
+/* In which call these ranks wait, and for whom. A rank that is in no call of its own has issued this one to its stream,
+ * where it waits; the host is elsewhere. */
 static void why_wait(struct words *w, struct roll_engine *e, const struct subject *who, const struct entry *entry,
                      const struct roll_rankset *missing, uint32_t unknown)
 {
     const struct source *s = who->s;
-    const char *tense = source_alive(s) ? (who->many ? "wait" : "waits") : "waited";
-    words_add(w, who->many ? " They %s in " : " It %s in ", tense);
+    if (!source_alive(s)) {
+        words_add(w, who->many ? " They waited in " : " It waited in ");
+    } else if (source_group_open(s, &entry->rec)) {
+        words_add(w, who->many ? " They will wait in " : " It will wait in ");
+    } else if (view_inside(s) != 0) {
+        words_add(w, who->many ? " They wait in " : " It waits in ");
+    } else {
+        words_add(w, who->many ? " Their streams wait in " : " Its stream waits in ");
+    }
     if (who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
         words_add(w, "messages, each for its own peers; rank %u in ", s->world);
     }
-    words_call(w, &entry->rec);
-    words_add(w, ", #%u on ", entry->rec.seq);
-    words_comm(w, source_member(s, entry->rec.comm)->comm);
+    if (is_last(who, &entry->rec)) {
+        words_add(w, "that call");
+    } else {
+        words_call_at(w, s, &entry->rec);
+    }
     if (roll_rankset_count(missing) > 0) {
         words_add(w, ", for ");
         words_ranks(w, missing);
@@ -225,8 +243,8 @@ static void why_wait(struct words *w, struct roll_engine *e, const struct subjec
     } else if (unknown > 0) {
         words_add(w, ", for %u members that have never been seen", unknown);
     } else {
-        words_add(w, "; every member has made this call, but some of them have earlier ones on the same stream to "
-                     "finish first");
+        words_add(w, "; every member has issued it, but the streams of some of them have not come to it, because an "
+                     "earlier call is not done");
     }
     words_add(w, ".");
 }
@@ -301,8 +319,8 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct subje
     }
     const struct comm *trouble = any ? NULL : trouble_of(s);
     if (trouble) {
-        words_add(w, " Every peer has come to the calls that %s issued; why it goes no further on ",
-                  who->many ? "they have" : "it has");
+        words_add(w, " To each call that %s issued every peer has made one with the same number; why %s no further on ",
+                  who->many ? "they have" : "it has", who->many ? "they go" : "it goes");
         words_comm(w, trouble);
         uint64_t number = finding_on(e, trouble);
         if (number != 0) {
@@ -409,6 +427,9 @@ int roll_engine_why_told(roll_engine_t *e, const struct roll_rankset *ranks, cha
         }
         words_call(&w, last);
         view_words_state(&w, e, who.s, last);
+        if (!messages) {
+            words_number(&w, who.s, last);
+        }
         words_add(&w, ".");
     }
     why_comms(&w, &who);

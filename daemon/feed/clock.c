@@ -8,9 +8,10 @@
 
 #include "daemon/base/clock.h"
 
-#define GRAIN_NS UINT64_C(100000) /* times are rounded to this: ticks are half of an idle job's trace */
-#define STAMP_NS ROLL_MS          /* how old the wall clock that verdicts show may be */
-#define STALL_NS (500 * ROLL_MS)  /* the engine's default */
+#define GRAIN_NS  UINT64_C(100000) /* times are rounded to this: ticks are half of an idle job's trace */
+#define STAMP_NS  ROLL_MS          /* how old the wall clock that verdicts show may be */
+#define STALL_NS  (500 * ROLL_MS)  /* the engine's default */
+#define OWED_PART 8u               /* so small a part of the time passes while some is owed */
 
 #define TICK_SOON_NS  (2 * ROLL_MS)  /* between two ticks, when there was input */
 #define TICK_NS       (5 * ROLL_MS)  /* the same without input */
@@ -21,6 +22,7 @@
 #define QUIET_NS      (1000 * ROLL_MS)
 #define STILL_NS      (10000 * ROLL_MS) /* a finding that the engine says soon after a call is said by then */
 #define OVER_NS       (10000 * ROLL_MS)
+#define REST_NS       (600000 * ROLL_MS) /* no tick when no rank lives and there was no input for this long */
 
 #define TICK_RECORDS_NS (100 * ROLL_MS) /* recorded time between two ticks: about as often as at a live root */
 
@@ -62,6 +64,11 @@ void roll_feed_clock_see(struct roll_feed_clock *clock, uint64_t mono_ns, bool a
     }
 }
 
+void roll_feed_clock_owe(struct roll_feed_clock *clock, uint64_t missed_ns)
+{
+    clock->owed_ns += missed_ns;
+}
+
 void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool moved)
 {
     clock->input_ns = moved ? mono_ns : clock->input_ns;
@@ -84,6 +91,8 @@ uint64_t roll_feed_clock_wait_ns(const struct roll_feed_clock *clock, uint64_t m
     }
     if (clock->dirty) {
         every = TICK_SOON_NS;
+    } else if (quiet > REST_NS && !live) {
+        return UINT64_MAX; /* everything is judged: a trace of a job that is over does not grow for ever */
     } else if (quiet > OVER_NS && !live) {
         every = TICK_OVER_NS;
     } else if (quiet > STILL_NS) {
@@ -103,7 +112,11 @@ void roll_feed_clock_pass(struct roll_feed_clock *clock, uint64_t mono_ns, uint6
                           struct roll_feed_time *time)
 {
     uint64_t most = (clock->stall_ns ? clock->stall_ns : STALL_NS) / 4, passed = mono_ns - clock->tick_ns;
-    clock->engine_ns = clock->engine_ns == 0 ? real_ns : clock->engine_ns + (passed < most ? passed : most);
+    passed = passed < most ? passed : most;
+    uint64_t left_out = passed - passed / OWED_PART;
+    left_out = clock->owed_ns < left_out ? clock->owed_ns : left_out;
+    clock->owed_ns -= left_out;
+    clock->engine_ns = clock->engine_ns == 0 ? real_ns : clock->engine_ns + passed - left_out;
     clock->tick_ns = mono_ns;
     clock->dirty = false;
     *time = roll_feed_time_on_grid(clock->engine_ns, real_ns);

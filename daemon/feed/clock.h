@@ -38,6 +38,7 @@ struct roll_feed_clock {
     uint64_t wall_ns;           /* the wall clock that the feed was given last, rounded */
     uint64_t input_ns, tick_ns; /* mono: of the last input, and of the last tick */
     uint64_t unseen_ns;         /* mono: when some rank was first not seen; 0 = all are seen */
+    uint64_t owed_ns;           /* time that has passed for the engine and was not seen: as much is left out */
     bool dirty;                 /* input since the last tick */
     bool stands_still;          /* at this moment no time passes for the engine */
 };
@@ -54,6 +55,12 @@ void roll_feed_clock_replay(struct roll_feed_clock *clock, uint64_t engine_ns);
  * ROLL_FEED_UNSEEN_NS have passed: the host of the rank may have died, and the others have a right to know.
  */
 void roll_feed_clock_see(struct roll_feed_clock *clock, uint64_t mono_ns, bool all_seen);
+/*
+ * Notes that so much of the time that has passed for the engine was seen by nobody, as is known only now (late.h).
+ * While such time is owed, an eighth of what passes does so for the engine: patience is longer by what was missed, and
+ * whoever hangs is told all the same, also where eyes are late all the time.
+ */
+void roll_feed_clock_owe(struct roll_feed_clock *clock, uint64_t missed_ns);
 /* Notes that input has been fed. moved: the input may mean that a rank has moved. */
 void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool moved);
 /*
@@ -63,12 +70,13 @@ void roll_feed_clock_input(struct roll_feed_clock *clock, uint64_t mono_ns, bool
 bool roll_feed_clock_is_due(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live);
 /*
  * How long it is, in ns, until it will be time for a tick if no input comes; 0: it is time now. UINT64_MAX: the clock
- * stands still, so nothing but roll_feed_clock_see can make it time.
+ * stands still, so nothing but roll_feed_clock_see can make it time, or the run has been over for so long that nothing
+ * but input can.
  */
 uint64_t roll_feed_clock_wait_ns(const struct roll_feed_clock *clock, uint64_t mono_ns, bool live);
 /*
- * Lets time pass until now; the caller tells feed and trace *time. One tick lets at most a quarter of a stall pass: a
- * process that was held up finds news in its sockets which only seems late.
+ * Lets time pass until now, less what is owed; the caller tells feed and trace *time. One tick lets at most a quarter
+ * of a stall pass: a process that was held up finds news in its sockets which only seems late.
  */
 void roll_feed_clock_pass(struct roll_feed_clock *clock, uint64_t mono_ns, uint64_t real_ns,
                           struct roll_feed_time *time);

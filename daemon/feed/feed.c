@@ -7,6 +7,7 @@
  */
 #include "daemon/feed/feed_state.h"
 
+#include "daemon/base/memory.h"
 #include "daemon/feed/feed_note.h"
 #include "trace/err.h"
 
@@ -81,12 +82,14 @@ static int take_verdict(roll_feed_t *feed, const struct roll_verdict *verdict)
     return roll_verdict_list_add(&feed->verdicts, copy);
 }
 
-static int take_verdicts(roll_feed_t *feed)
+/* `before`: how often there was no memory until the engine began with what brought these verdicts. Where there was none
+ * since, a verdict may name the wrong ranks: it is lost, which is counted. */
+static int take_verdicts(roll_feed_t *feed, uint64_t before)
 {
     const struct roll_verdict *verdict;
     int err = 0;
     while ((verdict = roll_engine_next(feed->engine)) != NULL) {
-        int lost = take_verdict(feed, verdict);
+        int lost = roll_memory_failures() != before ? ROLL_E_NOMEM : take_verdict(feed, verdict);
         feed->verdicts_lost += lost != 0;
         err = err ? err : lost;
     }
@@ -100,8 +103,9 @@ void roll_feed_stamp(roll_feed_t *feed, uint64_t real_ns)
 
 int roll_feed_tick(roll_feed_t *feed, uint64_t now_ns)
 {
+    uint64_t before = roll_memory_failures();
     int err = roll_engine_tick(feed->engine, now_ns);
-    int last = take_verdicts(feed);
+    int last = take_verdicts(feed, before);
     return err ? err : last;
 }
 
@@ -111,9 +115,15 @@ int roll_feed_finish(roll_feed_t *feed)
         return 0;
     }
     feed->finished = true;
+    uint64_t before = roll_memory_failures();
     int err = roll_engine_finish(feed->engine);
-    int last = take_verdicts(feed);
+    int last = take_verdicts(feed, before);
     return err ? err : last;
+}
+
+void roll_feed_watch(roll_feed_t *feed, const struct roll_feed_watch *watch)
+{
+    feed->watch = watch;
 }
 
 void roll_feed_fix_policy(roll_feed_t *feed)
@@ -142,6 +152,7 @@ static int feed_settings(roll_feed_t *feed, const struct roll_frame *frame)
 
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
 {
+    uint64_t before = roll_memory_failures();
     int err = 0;
     if (frame->head.type == ROLL_FRAME_TICK) {
         uint64_t real_ns;
@@ -187,7 +198,7 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
         return 0;
     }
     feed->finished = false;
-    int last = take_verdicts(feed);
+    int last = take_verdicts(feed, before);
     return err ? err : last;
 }
 

@@ -54,6 +54,26 @@ void roll_feed_destroy(roll_feed_t **feed);
  */
 void roll_feed_fix_policy(roll_feed_t *feed);
 
+/* What a record is to who watches a feed. */
+enum roll_feed_news {
+    ROLL_FEED_FIRST = 1,     /* nothing was known of the call */
+    ROLL_FEED_RETURNED = 2,  /* it was known as entered, and has come back since */
+    ROLL_FEED_COMPLETED = 3, /* it was known as returned, and is complete; this may come more than once */
+};
+/*
+ * Somebody who is told what a feed takes in the order in which the engine gets it: who writes a job down again in
+ * another form needs each call once, whatever the frames repeat. What is handed over is borrowed for the call; nothing
+ * may be fed from inside. real_ns: wall clock of the record.
+ */
+struct roll_feed_watch {
+    void *ctx; /* borrowed */
+    void (*define)(void *ctx, roll_feed_t *feed, const struct roll_feed_stream *ring, const struct roll_def *def);
+    void (*record)(void *ctx, roll_feed_t *feed, const struct roll_feed_stream *ring, const struct roll_record *rec,
+                   uint64_t real_ns, enum roll_feed_news news);
+};
+/* From now on (before the first frame, or what came is not told). Borrowed for the life of the feed. */
+void roll_feed_watch(roll_feed_t *feed, const struct roll_feed_watch *watch);
+
 /*
  * Takes one decoded frame (borrowed): RING, DEFS, PLACE, RECORDS, UPDATES, STATUS, SIGHT, NOTE, SETTINGS and TICK
  * matter, others are ignored. 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring

@@ -71,6 +71,14 @@ static int flush(roll_feed_t *feed, struct roll_stream *s, size_t *n)
     return err;
 }
 
+static void tell(roll_feed_t *feed, const struct roll_stream *s, const struct roll_record *rec,
+                 enum roll_feed_news news)
+{
+    if (feed->watch) {
+        feed->watch->record(feed->watch->ctx, feed, &s->view, rec, rec->enter_ns + (uint64_t)s->clock_offset, news);
+    }
+}
+
 /* Takes RECORDS and UPDATES alike: a ticket that was fed before counts as an update in both; a new ticket counts in
  * RECORDS only. */
 int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
@@ -93,10 +101,12 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
             /* The completion of a call on the device is news after the call's return, too, and does no harm when it
              * comes twice. */
             bool complete = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
-            if (entered || (!open_take(s, ticket) && !complete)) {
+            bool was_open = !entered && open_take(s, ticket);
+            if (!was_open && (entered || !complete)) {
                 s->view.duplicates++;
                 continue;
             }
+            tell(feed, s, rec, was_open ? ROLL_FEED_RETURNED : ROLL_FEED_COMPLETED);
         } else if (updates) {
             continue; /* this updates a record that was lost on the way here */
         } else {
@@ -104,12 +114,14 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
                 err = flush(feed, s, &n);
                 feed->batch[0] = *rec;
                 lost(feed, s, ticket);
+                rec = &feed->batch[0];
             }
             s->view.next_ticket = ticket + 1;
             s->view.fed++;
             if (entered && !err) {
                 err = open_add(s, ticket);
             }
+            tell(feed, s, rec, ROLL_FEED_FIRST);
         }
         if (!err && ++n == ROLL_FEED_BATCH) {
             err = flush(feed, s, &n);
@@ -160,6 +172,18 @@ static bool goes_back(const struct roll_frame_status *before, const struct roll_
     return now->head != 0 && now->head < before->head;
 }
 
+/*
+ * The clock of a node was set: do its records follow? Where that brings them nearer to the wall clock of who feeds. A
+ * node whose clock was set wrong keeps its old one: nobody calls in the time to come, and what the engine holds for
+ * over would be so only there.
+ */
+static bool follows(const roll_feed_t *feed, const struct roll_frame_status *status, int64_t before, int64_t after)
+{
+    uint64_t now = feed->stamp_ns, was = status->clock_mono_ns + (uint64_t)before,
+             is = status->clock_mono_ns + (uint64_t)after;
+    return now == 0 || (is > now ? is - now : now - is) < (was > now ? was - now : now - was);
+}
+
 int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
@@ -177,7 +201,7 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     memcpy(s->view.losses, status.losses, sizeof(s->view.losses));
     int64_t offset = (int64_t)(status.clock_real_ns - status.clock_mono_ns);
     int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
-    if (step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) {
+    if ((step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) && follows(feed, &status, s->clock_offset, offset)) {
         s->clock_offset = offset;
         roll_engine_clock(feed->engine, s->view.source, offset);
     }

@@ -216,6 +216,9 @@ int roll_feed_take_defs(roll_feed_t *feed, struct roll_stream *s, const struct r
         if (err == ROLL_E_NOMEM) {
             return err;
         }
+        if (feed->watch) {
+            feed->watch->define(feed->watch->ctx, feed, &s->view, &def);
+        }
     }
     return 0;
 }

@@ -35,8 +35,9 @@ struct roll_feed {
     struct roll_map index;             /* from a ring's epoch to its place in `streams` */
     struct roll_verdict_list verdicts; /* a queue; the verdicts below `taken` belong to others */
     size_t taken;
-    uint64_t verdicts_lost; /* verdicts of the engine for which there was no memory */
-    uint64_t stamp_ns;      /* wall clock that verdicts show; 0 = the engine's time */
+    uint64_t verdicts_lost;              /* verdicts of the engine for which there was no memory */
+    uint64_t stamp_ns;                   /* wall clock that verdicts show; 0 = the engine's time */
+    const struct roll_feed_watch *watch; /* borrowed; NULL: nobody watches */
     struct roll_record batch[ROLL_FEED_BATCH];
 };
 

@@ -92,6 +92,18 @@ static void write_ranks(const struct writer *w, const struct family *family)
     }
 }
 
+static void write_late(const struct writer *w, const struct family *family)
+{
+    static const char *const eyes[ROLL_EYES] = {
+        [ROLL_EYE_ROOT] = "root", [ROLL_EYE_AGENT] = "agent", [ROLL_EYE_LINK] = "link",
+        [ROLL_EYE_RING] = "ring", [ROLL_EYE_BELOW] = "below",
+    };
+    for (size_t i = 0; i < ROLL_EYES; i++) {
+        write_name(w, family);
+        fprintf(w->out, "{eye=\"%s\"} %.9g\n", eyes[i], w->snapshot->late_seconds[i]);
+    }
+}
+
 static void write_losses(const struct writer *w, const struct family *family)
 {
     for (size_t i = 0; i < ROLL_LOSS_LIMIT; i++) {
@@ -124,6 +136,12 @@ static const struct family families[] = {
     {"records_lost", "What could not be recorded or delivered, by cause.", true, write_losses, 0},
     {"receive_batches", "Frames of records received from agents.", true, write_count, MEMBER(batches)},
     {"receive_bytes", "Bytes received from agents.", true, write_count, MEMBER(bytes)},
+    {"late_seconds", "How late the worst of a kind was lately: who looks at the ranks, and so knows less.", false,
+     write_late, 0},
+    {"root_late_seconds", "Time in which the root did not read what had come.", true, write_real,
+     MEMBER(root_late_seconds)},
+    {"missed_seconds", "Time that was left out of the patience because not all ranks were seen.", true, write_real,
+     MEMBER(missed_seconds)},
     {"engine_seconds", "Processor time spent judging records.", true, write_real, MEMBER(engine_seconds)},
 };
 

@@ -1,5 +1,5 @@
 /*
- * metrics.c: serves the exposition with libmicrohttpd, from one thread of its own.
+ * metrics.c: serves the exposition, and the page, with libmicrohttpd, from one thread of its own.
  *
  * Who sends or reads slowly gives its place to who comes after (seats.h). Scrapes are rare and small, so one polling
  * thread that answers one request at a time is enough; a thread per connection was rejected: a port scanner could make
@@ -7,6 +7,7 @@
  */
 #include "daemon/http/metrics.h"
 #include "daemon/http/listen.h"
+#include "daemon/http/page_state.h"
 #include "daemon/http/seats.h"
 #include "trace/err.h"
 
@@ -21,6 +22,7 @@ struct roll_metrics {
     struct MHD_Daemon *daemon;
     roll_metrics_fill *fill;
     void *arg;
+    roll_page_t *page; /* NULL = none; borrowed */
     struct roll_seats seats;
 };
 
@@ -89,10 +91,35 @@ static void note_connection(void *arg, struct MHD_Connection *connection, void *
     }
 }
 
+static int seen; /* its address marks a request whose headers have come */
+
+/* A listener has a place among listeners: it does not give it to who comes after. */
+static enum MHD_Result show_page(struct roll_metrics *metrics, struct MHD_Connection *connection, const char *url,
+                                 const char *method, void **state)
+{
+    void *of_page = *state == &seen ? NULL : *state;
+    bool listens;
+    enum MHD_Result result = roll_page_handle(metrics->page, connection, url, method, &of_page, &listens);
+    *state = of_page ? of_page : &seen;
+    if (listens) {
+        roll_seats_leave(&metrics->seats, descriptor_of(connection));
+    }
+    return result;
+}
+
+static void note_end(void *arg, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code)
+{
+    struct roll_metrics *metrics = arg;
+    (void)connection, (void)code;
+    if (*state != NULL && *state != &seen) {
+        roll_page_ask_over(metrics->page, *state);
+    }
+    *state = NULL;
+}
+
 static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *upload, size_t *upload_bytes, void **state)
 {
-    static int seen;
     struct roll_metrics *metrics = arg;
     (void)version, (void)upload;
     if (*state == NULL) { /* the first call for a request has the headers only */
@@ -108,6 +135,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
         return answer_line(connection, MHD_HTTP_FORBIDDEN,
                            "forbidden: the Host header must name the loopback address\n");
     }
+    bool posts = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
     bool reads = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (reads && strcmp(url, "/metrics") == 0) {
         return answer_metrics(metrics, connection);
@@ -115,12 +143,15 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     if (reads && strcmp(url, "/healthz") == 0) {
         return answer_line(connection, MHD_HTTP_OK, "ok\n");
     }
+    if ((reads || posts) && metrics->page != NULL && roll_page_has(url)) {
+        return show_page(metrics, connection, url, method, state);
+    }
     return answer_line(connection, MHD_HTTP_NOT_FOUND, "not found: there are /metrics and /healthz\n");
 }
 
 static struct MHD_Daemon *start(struct roll_metrics *metrics, const struct sockaddr_storage *address)
 {
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO | MHD_ALLOW_SUSPEND_RESUME;
     flags |= address->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0;
     /* Signals are blocked here: the daemon's own threads take them. */
     sigset_t all;
@@ -128,17 +159,18 @@ static struct MHD_Daemon *start(struct roll_metrics *metrics, const struct socka
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     errno = 0;
-    struct MHD_Daemon *daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, handle, metrics, MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_CONNECTION_LIMIT,
-        ROLL_SEATS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, 5u, MHD_OPTION_NOTIFY_CONNECTION, note_connection, metrics,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768, MHD_OPTION_END);
+    struct MHD_Daemon *daemon =
+        MHD_start_daemon(flags, 0, NULL, NULL, handle, metrics, MHD_OPTION_SOCK_ADDR, address,
+                         MHD_OPTION_CONNECTION_LIMIT, ROLL_SEATS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, 5u,
+                         MHD_OPTION_NOTIFY_CONNECTION, note_connection, metrics, MHD_OPTION_NOTIFY_COMPLETED, note_end,
+                         metrics, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768, MHD_OPTION_END);
     int number = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     errno = number;
     return daemon;
 }
 
-int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_metrics_t **out)
+int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_page_t *page, roll_metrics_t **out)
 {
     *out = NULL;
     struct sockaddr_storage address;
@@ -152,6 +184,7 @@ int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, rol
     }
     metrics->fill = fill;
     metrics->arg = arg;
+    metrics->page = page;
     roll_seats_init(&metrics->seats);
     metrics->daemon = start(metrics, &address);
     if (metrics->daemon == NULL) {
@@ -166,6 +199,9 @@ int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, rol
 void roll_metrics_destroy(roll_metrics_t **metrics)
 {
     if (*metrics != NULL) {
+        if ((*metrics)->page != NULL) {
+            roll_page_end((*metrics)->page);
+        }
         MHD_stop_daemon((*metrics)->daemon);
         free(*metrics);
         *metrics = NULL;

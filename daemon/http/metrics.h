@@ -1,11 +1,12 @@
 /*
- * metrics.h: the Prometheus endpoint of rollcalld: GET /metrics and GET /healthz.
+ * metrics.h: the HTTP server of rollcalld: GET /metrics (Prometheus), GET /healthz, and the page (page.h).
  *
  * The daemon fills a plain snapshot at each scrape; this part has the names (docs/METRICS.md), types and formats.
  */
 #ifndef ROLL_DAEMON_HTTP_METRICS_H
 #define ROLL_DAEMON_HTTP_METRICS_H
 
+#include "daemon/http/page.h"
 #include "trace/frame.h"
 #include "trace/ring.h"
 #include "trace/verdict.h"
@@ -15,6 +16,9 @@
 #include <stdio.h>
 
 #define ROLL_METRICS_VERDICTS 64 /* rows of verdict.def and room for more */
+
+/* Who looks at the ranks, and may be late. */
+enum roll_eye { ROLL_EYE_ROOT, ROLL_EYE_AGENT, ROLL_EYE_LINK, ROLL_EYE_RING, ROLL_EYE_BELOW, ROLL_EYES };
 
 /* The values of one moment. All totals count from the start of the daemon. Zero-initialised is valid. */
 struct roll_metrics_snapshot {
@@ -36,6 +40,9 @@ struct roll_metrics_snapshot {
     uint64_t bytes;                     /* bytes received from agents */
     double engine_seconds;              /* time spent in the engine */
     double start_time_seconds;          /* Unix time when the daemon started */
+    double late_seconds[ROLL_EYES];     /* how late the worst of a kind was lately */
+    double root_late_seconds;           /* how late the root was, in all */
+    double missed_seconds;              /* left out of the patience, because it was not seen */
     uint64_t deaths;                    /* processes of the daemon that died and were replaced */
 };
 
@@ -50,10 +57,10 @@ typedef struct roll_metrics roll_metrics_t;
 
 /*
  * Listens on `listen` ("127.0.0.1:9400", "[::1]:0", ":9400" or "9400" = loopback; port 0 = any) and serves from a
- * thread of its own. Only loopback addresses are accepted: DENIED for others. Borrows listen; fill and arg must live
- * until roll_metrics_destroy returns. 0, ARG, DENIED, BUSY (port in use), NOMEM, IO.
+ * thread of its own. Only loopback addresses are accepted: DENIED for others. Borrows listen; fill, arg and the page
+ * (NULL: none is shown) must live until roll_metrics_destroy returns. 0, ARG, DENIED, BUSY (port in use), NOMEM, IO.
  */
-int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_metrics_t **out);
+int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_page_t *page, roll_metrics_t **out);
 /* Stops listening and waits for the thread. */
 void roll_metrics_destroy(roll_metrics_t **metrics);
 /* The port on which the endpoint listens. */

@@ -43,14 +43,14 @@ static void wait_for_work(struct roll_relay *r)
     zmq_poll(items, n, room ? POLL_MS : PAUSE_MS);
 }
 
-/* Only when nothing waits in the sockets (nothing was taken in this turn, which has room above): see guard.h. */
-static void look_for_endless(struct roll_relay *r, int taken)
+/* Behind is a relay when something may wait in its sockets: it took something in this turn, or had no room above. */
+static void look_at_connections(struct roll_relay *r, int taken)
 {
-    for (int i = 0; i < ROLL_RELAY_SOCKETS && taken == 0 && roll_relay_has_room(r); i++) {
-        unsigned closed = roll_guard_look(&r->guard[i]);
+    for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
+        unsigned closed = roll_guard_look(&r->guard[i], taken > 0 || !roll_relay_has_room(r));
         if (closed > 0) {
-            roll_log(ROLL_LOG_WARNING, "relay: %u connection%s closed: a message without end", closed,
-                     closed == 1 ? " is" : "s are");
+            roll_log(ROLL_LOG_WARNING, "relay: %u connection%s closed: a message without end, or more than can be read",
+                     closed, closed == 1 ? " is" : "s are");
         }
     }
 }
@@ -62,14 +62,19 @@ void roll_relay_run(roll_relay_t *r)
     for (;;) {
         wait_for_work(r);
         uint64_t now = roll_mono_ns();
-        if (roll_net_monitor_read(r->above_monitor, "relay", NULL)) {
+        roll_relay_late_turn(r, now);
+        unsigned happened = roll_net_monitor_read(r->above_monitor, "relay", NULL, &r->dial);
+        if (happened & ROLL_NET_LOST) {
+            roll_relay_lost(r, now);
+        }
+        if (happened & ROLL_NET_CONNECTED) {
             roll_relay_hello(r, now);
         }
         roll_relay_hear_above(r, now);
         int taken = 0;
         for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
             if (r->below[i]) {
-                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i]);
+                roll_net_monitor_read(r->below_monitor[i], "relay", &r->guard[i], NULL);
                 taken += roll_relay_hear_below(r, i, now);
             }
         }
@@ -77,7 +82,7 @@ void roll_relay_run(roll_relay_t *r)
         if (now - looked_ns > 100 * ROLL_MS) {
             looked_ns = now;
             roll_log_tick(false);
-            look_for_endless(r, taken);
+            look_at_connections(r, taken);
             roll_relay_look_after(r, now);
         }
         if (atomic_load(r->o.stop) && stop_ns == 0) {
@@ -144,9 +149,7 @@ static int bind_one(struct roll_relay *r, unsigned i, char *why, size_t why_size
     if (zmq_getsockopt(r->below[curve], ZMQ_LAST_ENDPOINT, r->endpoint[i], &size) != 0) {
         snprintf(r->endpoint[i], sizeof(r->endpoint[i]), "%s", endpoint);
     }
-    if (strncmp(r->endpoint[i], "ipc://", 6) == 0) {
-        chmod(r->endpoint[i] + 6, 0600);
-    }
+    r->socket_file[i] = roll_net_own_file(r->endpoint[i]);
     return 0;
 }
 
@@ -154,6 +157,9 @@ int roll_relay_new(const struct roll_relay_options *options, roll_relay_t **out,
 {
     struct roll_relay *r = calloc(1, sizeof(*r));
     int err = r && (r->payload = malloc(ROLL_RELAY_PAYLOAD)) ? 0 : ROLL_E_NOMEM;
+    for (int i = 0; r && i < ROLL_RELAY_SOCKETS; i++) {
+        roll_guard_init(&r->guard[i], i == 1); /* the socket with keys */
+    }
     if (err) {
         snprintf(why, why_size, "%s", roll_strerror(err));
     } else {
@@ -200,6 +206,9 @@ void roll_relay_destroy(roll_relay_t **relay)
     for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
         close_socket(&r->below[i], &r->below_monitor[i]);
         roll_guard_fini(&r->guard[i]);
+    }
+    for (unsigned i = 0; i < r->o.listens; i++) {
+        roll_net_leave_file(r->endpoint[i], r->socket_file[i]);
     }
     roll_relay_below_fini(r);
     roll_digest_fini(&r->came);

@@ -43,11 +43,22 @@ void roll_relay_hello(struct roll_relay *r, uint64_t now)
     json_decref(hello);
 }
 
+void roll_relay_lost(struct roll_relay *r, uint64_t now)
+{
+    if (r->welcomed && !r->said_unreachable) {
+        r->said_unreachable = true;
+        r->lost_ns = now;
+        roll_log(ROLL_LOG_WARNING, "relay: %s has gone away; the agents keep what they have, and are told later",
+                 r->o.above);
+    }
+}
+
 static void heartbeat(struct roll_relay *r, uint64_t token, uint64_t now)
 {
-    struct roll_frame_heartbeat beat = {.unheard = roll_relay_unheard(r, now), .agents = (uint32_t)r->children};
+    struct roll_frame_heartbeat beat;
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token};
     uint64_t seq;
+    roll_relay_late_tell(r, &beat, now);
     (void)roll_relay_send(r, head, &beat, sizeof(beat), &seq);
 }
 
@@ -112,9 +123,11 @@ static bool drained(const struct roll_relay *r)
 
 void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
 {
+    roll_net_dial_again(&r->dial, r->above, r->o.above);
     if (!r->welcomed && now - r->hello_ns > HELLO_NS) {
         if (!r->said_unreachable) {
             r->said_unreachable = true;
+            r->lost_ns = now;
             roll_log(ROLL_LOG_WARNING,
                      "relay: %s cannot be reached; the agents keep what they have, and are told later", r->o.above);
         }
@@ -150,7 +163,10 @@ static void begin(struct roll_relay *r, uint64_t now)
 {
     r->welcomed = true;
     r->drain = 0;
-    if (!r->said_connected || r->said_unreachable) {
+    if (r->said_unreachable) { /* as loud as what it answers */
+        roll_log(ROLL_LOG_WARNING, "relay: connected to %s, after %.1f s", r->o.above,
+                 (double)(now - r->lost_ns) / 1e9);
+    } else if (!r->said_connected) {
         roll_log(ROLL_LOG_INFO, "relay: connected to %s", r->o.above);
     }
     r->said_connected = true;

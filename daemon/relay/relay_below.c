@@ -128,6 +128,9 @@ static void hello(struct roll_relay *r, void *socket, const void *id, size_t byt
         child->hello_seq = frame->head.seq;
         child->expected = frame->head.seq + 1;
         child->seen_ns = now;
+        child->closed_ns = r->closed_ns;
+        child->beat.unheard = 0;
+        child->beat.look_ns = 0;
         child->drain_echo = 0;
         child->passed_at = child->passed_used = 0;
         child->waits = !r->welcomed;
@@ -242,15 +245,13 @@ static void about_ring(struct roll_relay *r, struct relay_child *child, const st
     pass_up(r, child, frame);
 }
 
-static void take_heartbeat(struct relay_child *child, const struct roll_frame *frame)
+static void take_heartbeat(struct roll_relay *r, struct relay_child *child, const struct roll_frame *frame,
+                           uint64_t now)
 {
-    struct roll_frame_heartbeat beat;
+    struct roll_frame_heartbeat beat = {.unheard = 0};
     child->drain_echo = frame->head.first > child->drain_echo ? frame->head.first : child->drain_echo;
-    child->unheard = 0;
-    if (frame->head.payload >= sizeof(beat)) {
-        memcpy(&beat, frame->payload, sizeof(beat));
-        child->unheard = beat.unheard;
-    }
+    memcpy(&beat, frame->payload, frame->head.payload < sizeof(beat) ? frame->head.payload : sizeof(beat));
+    roll_relay_late_beat(r, child, &beat, now);
 }
 
 static void numbered(struct roll_relay *r, void *socket, const void *id, size_t bytes, const struct roll_frame *frame,
@@ -263,7 +264,7 @@ static void numbered(struct roll_relay *r, void *socket, const void *id, size_t 
         roll_relay_welcome(r, &unknown, true);
         return;
     }
-    child->seen_ns = now;
+    roll_relay_late_heard(r, child, now);
     if (child->waits) {
         return;
     }
@@ -287,7 +288,7 @@ static void numbered(struct roll_relay *r, void *socket, const void *id, size_t 
         pass_up(r, child, frame);
         break;
     case ROLL_FRAME_HEARTBEAT:
-        take_heartbeat(child, frame);
+        take_heartbeat(r, child, frame, now);
         break;
     case ROLL_FRAME_BYE:
         roll_log(ROLL_LOG_INFO, "relay: %s on %s leaves", noun(child), child->host ? child->host : "?");
@@ -424,7 +425,7 @@ void roll_relay_look_after(struct roll_relay *r, uint64_t now)
             drop_child(r, child);
             continue;
         }
-        if (!child->silent && now - child->seen_ns > ROLL_FEED_UNSEEN_NS) {
+        if (!child->silent && roll_relay_silence_ns(r, child, now) > ROLL_FEED_UNSEEN_NS) {
             roll_log(ROLL_LOG_WARNING, "relay: %s on %s has been silent for 10 s; its ranks are not seen any more",
                      noun(child), child->host ? child->host : "?");
             roll_relay_tell_unheard(r, child);

@@ -7,8 +7,7 @@
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
-#define HEARD_NS (250 * ROLL_MS) /* as long as a root believes that it is up to date with an agent */
-#define SAID_NS  (60000 * ROLL_MS)
+#define SAID_NS (60000 * ROLL_MS)
 
 void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, const char *what)
 {
@@ -109,17 +108,4 @@ size_t roll_relay_rings_in(const struct roll_relay *r, const struct relay_child 
         n += r->ring[i].child == child && r->ring[i].run == run;
     }
     return n;
-}
-
-uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now)
-{
-    uint32_t unheard = 0;
-    for (size_t i = 0; i < r->rings; i++) {
-        const struct relay_child *child = r->ring[i].child;
-        unheard += r->ring[i].live && child && !child->silent && now - child->seen_ns >= HEARD_NS;
-    }
-    for (size_t i = 0; i < r->children; i++) {
-        unheard += r->child[i]->silent ? 0 : r->child[i]->unheard;
-    }
-    return unheard;
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/base/map.h"
 #include "daemon/digest/sum.h"
+#include "daemon/feed/late.h"
 #include "daemon/relay/relay.h"
 #include "daemon/wire/net.h"
 #include "trace/frame.h"
@@ -35,8 +36,10 @@ struct relay_child { /* an agent, or another relay */
     bool waits;       /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;
     uint64_t drain_echo;
-    uint32_t unheard;            /* live rings below it whose agents it does not hear */
-    struct relay_passed *passed; /* owned; in order, from `passed_at` on */
+    uint64_t closed_ns;               /* of the relay, when the child was last heard */
+    struct roll_late_link link;       /* how late its heartbeats come */
+    struct roll_frame_heartbeat beat; /* the newest; what an older child does not say is 0 */
+    struct relay_passed *passed;      /* owned; in order, from `passed_at` on */
     size_t passed_at, passed_used, passed_room;
 };
 
@@ -77,15 +80,23 @@ struct roll_relay {
     void *below[ROLL_RELAY_SOCKETS], *below_monitor[ROLL_RELAY_SOCKETS];
     struct roll_guard guard[ROLL_RELAY_SOCKETS]; /* of `below` */
     void *above, *above_monitor;
+    struct roll_net_dial dial; /* of `above` */
     char endpoint[ROLL_RELAY_LISTEN_MAX][256];
+    uint64_t socket_file[ROLL_RELAY_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     char host[ROLL_NAME_BYTES];
     struct roll_net_batch batch; /* frames for above that the socket does not have yet */
     uint64_t seq;                /* number of the newest frame above */
     bool welcomed, said_connected, said_unreachable;
-    char policy[16]; /* "": none was told */
+    uint64_t lost_ns; /* when it was said that nobody above answers */
+    char policy[16];  /* "": none was told */
     uint64_t hello_seq, hello_ns, heartbeat_ns, tell_ns;
-    uint64_t begun_ns; /* when this conversation began */
-    uint64_t drain;    /* number of the drain that the level above waits for; 0 = none */
+    uint64_t begun_ns;               /* when this conversation began */
+    uint64_t turn_ns;                /* when the loop last came round */
+    uint64_t late_ns;                /* how late it was then, in all */
+    uint64_t closed_ns;              /* how long nothing was read from below for that, in all */
+    uint64_t below_ns, below_now_ns; /* how late those below were, in all; and what is not in it yet */
+    struct roll_late_missed missed;  /* when some of those below were not heard */
+    uint64_t drain;                  /* number of the drain that the level above waits for; 0 = none */
     struct relay_child **child;
     size_t children, child_room;
     struct roll_map child_at; /* hash of a routing id -> index of `child` */
@@ -122,8 +133,18 @@ struct relay_ring *roll_relay_ring_of(const struct roll_relay *r, uint64_t strea
 uint64_t roll_relay_stream_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
 /* How many rings of this run the child has. */
 size_t roll_relay_rings_in(const struct roll_relay *r, const struct relay_child *child, uint32_t run);
-/* Live rings whose agents are not heard at the moment, and are not taken for gone. */
-uint32_t roll_relay_unheard(const struct roll_relay *r, uint64_t now);
+
+/* relay_late.c: how late the relay and those below are */
+/* The loop has come round. */
+void roll_relay_late_turn(struct roll_relay *r, uint64_t now);
+/* A child is heard; that it is heard as ever is known when its heartbeat has been taken, too. */
+void roll_relay_late_heard(struct roll_relay *r, struct relay_child *child, uint64_t now);
+void roll_relay_late_beat(struct roll_relay *r, struct relay_child *child, const struct roll_frame_heartbeat *beat,
+                          uint64_t now);
+/* How long the child has said nothing while the relay listened. */
+uint64_t roll_relay_silence_ns(const struct roll_relay *r, const struct relay_child *child, uint64_t now);
+/* What a heartbeat says above; *beat is set. */
+void roll_relay_late_tell(struct roll_relay *r, struct roll_frame_heartbeat *beat, uint64_t now);
 
 /* relay_runs.c: runs, rings, places */
 /* Takes an announcement. 0, NOMEM, LIMIT, or as roll_feed_run_of. */
@@ -147,6 +168,7 @@ void roll_relay_runs_fini(struct roll_relay *r);
 
 /* relay_above.c: the conversation with the level above */
 void roll_relay_hello(struct roll_relay *r, uint64_t now);
+void roll_relay_lost(struct roll_relay *r, uint64_t now); /* the connection above is gone; told once until it is back */
 /* Takes what has come from above. */
 void roll_relay_hear_above(struct roll_relay *r, uint64_t now);
 /* What is due: HELLO, HEARTBEAT, digests. */

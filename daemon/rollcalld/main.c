@@ -8,6 +8,7 @@
 #include "daemon/agent/node_facts.h"
 #include "daemon/base/bus_guard.h"
 #include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "daemon/expect/expect.h"
 #include "daemon/rollcalld/options.h"
 #include "daemon/rollcalld/place.h"
@@ -19,6 +20,7 @@
 #include "trace/err.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -89,6 +91,22 @@ static void set_up_process(void)
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+static const char *mode_name(const struct daemon *d)
+{
+    return d->o.mode == ROLL_MODE_AGENT ? "agent" : d->o.mode == ROLL_MODE_RELAY ? "relay" : "root";
+}
+
+/* Why the daemon does not start. In the background it is a line of the log: the rank that started an agent has no other
+ * place where somebody would look. */
+static void complain(const struct daemon *d, const char *why)
+{
+    if (d->o.detach) {
+        roll_log(ROLL_LOG_ERROR, "%s: cannot start: %s", mode_name(d), why);
+    } else {
+        fprintf(stderr, "rollcalld: %s\n", why);
     }
 }
 
@@ -273,11 +291,6 @@ static int announce(struct daemon *d)
     return 0;
 }
 
-static const char *mode_name(const struct daemon *d)
-{
-    return d->o.mode == ROLL_MODE_AGENT ? "agent" : d->o.mode == ROLL_MODE_RELAY ? "relay" : "root";
-}
-
 static int run(struct daemon *d)
 {
     const struct roll_options *o = &d->o;
@@ -331,7 +344,7 @@ static int run(struct daemon *d)
     } else {
         char why[256] = "";
         d->agent_err = roll_agent_run(&d->agent, why, sizeof(why));
-        snprintf(d->why, sizeof(d->why), "%s", why);
+        snprintf(d->why, sizeof(d->why), "%s", why[0] || !d->agent_err ? why : roll_strerror(d->agent_err));
     }
     if (d->agent_err) {
         return EXIT_CANNOT;
@@ -369,9 +382,10 @@ static void take_down(struct daemon *d)
 /* Before this process goes to the background, so that whoever started it is told. */
 static bool read_expected(struct daemon *d)
 {
-    char why[256];
+    char why[256], line[PATH_MAX + 300];
     if (roll_expected_read(d->o.expect, &d->expected, why, sizeof(why)) != 0) {
-        fprintf(stderr, "rollcalld: --expect %s%s\n", d->o.expect, why);
+        snprintf(line, sizeof(line), "--expect %s%s", d->o.expect, why);
+        complain(d, line);
         return false;
     }
     return true;
@@ -411,6 +425,7 @@ int main(int argc, char **argv)
         strcmp(argv[1], "--facts") == 0) { /* not for people: an agent starts this to ask what its node knows */
         return roll_facts_helper(argv[2]);
     }
+    roll_memory_begin();
     int code = roll_options_parse(argc, argv, &d.o);
     if (code >= 0) {
         return code;
@@ -418,14 +433,15 @@ int main(int argc, char **argv)
     roll_log_init(d.o.own_dir);
     set_up_process();
     if (d.o.dir[0] && roll_place_dir(d.o.dir, sizeof(d.o.dir), d.why, sizeof(d.why)) != 0) {
-        fprintf(stderr, "rollcalld: %s\n", d.why);
+        complain(&d, d.why);
         return EXIT_CANNOT;
     }
     if (d.o.expect && !read_expected(&d)) {
         return EXIT_CANNOT;
     }
     if (d.o.detach && roll_place_detach(d.o.ready_fd) != 0) {
-        fprintf(stderr, "rollcalld: cannot go to the background: %s\n", strerror(errno));
+        snprintf(d.why, sizeof(d.why), "cannot go to the background: %s", strerror(errno));
+        complain(&d, d.why);
         return EXIT_CANNOT;
     }
     if (!d.o.no_supervise && d.o.parent == 0) {
@@ -439,8 +455,8 @@ int main(int argc, char **argv)
         }
     }
     code = run(&d);
-    if (code == EXIT_CANNOT && d.why[0]) {
-        fprintf(stderr, "rollcalld: %s\n", d.why);
+    if (code == EXIT_CANNOT) {
+        complain(&d, d.why[0] ? d.why : roll_memory_failures() > 0 ? "there is no memory" : "it cannot go on");
     }
     if (d.o.detach) {
         roll_place_ready(code, d.o.dir,

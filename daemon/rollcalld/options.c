@@ -375,7 +375,7 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
          &(struct roll_option_own){take_age, &out->trace_age_ns, "not a time, like 90s, 12h or 7d"}},
         {"json", 0, ROLL_OPT_ANY, "FILE", "append verdicts to FILE, one JSON object a line", &out->json},
         {"expect", 0, ROLL_OPT_ANY, "FILE", "note where the job leaves what was rehearsed", &out->expect},
-        {"http", 0, ROLL_OPT_ANY, "ADDR:PORT", "serve Prometheus metrics (loopback only)", &out->http},
+        {"http", 0, ROLL_OPT_ANY, "ADDR:PORT", "serve metrics and the web page (loopback only)", &out->http},
         {"curve-dir", 0, ROLL_OPT_ANY, "DIR", "keys made by rollcall keygen, for tcp (default: ROLLCALL_CURVE_DIR)",
          &out->curve_dir},
         {"insecure", 0, ROLL_OPT_FLAG, NULL, "no keys for tcp, beyond loopback either", &out->insecure},

@@ -23,9 +23,9 @@
 
 #define BATCH    512             /* frames taken before time is looked at again */
 #define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
+#define GUARD_NS (20 * ROLL_MS)  /* how often a root that is behind looks at what connections bring */
 #define SHARE_NS (200 * ROLL_MS) /* between two looks at how much room each run has */
 #define REST_MS  100 /* how long the loop sleeps at most: then peers, stacks and the figures are looked at */
-#define HEARD_NS (250 * ROLL_MS)  /* an agent that has not been heard for so long may have news that the root lacks */
 #define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
 #define SEEN_NS  (10 * ROLL_MS)   /* how often it is looked whether all are heard: that takes a look at every rank */
 
@@ -131,31 +131,46 @@ static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
     return n;
 }
 
-/* Not while the root is behind: what has come on a connection then may wait in the socket, in whole messages. */
-static void look_for_endless(roll_root_t *root, struct roll_guard *const *guard, int guards, bool behind)
+static void look_at_connections(roll_root_t *root, bool behind)
 {
-    for (int i = 0; i < guards && !behind; i++) {
-        unsigned closed = roll_guard_look(guard[i]);
+    for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
+        unsigned closed = roll_guard_look(&root->guard[i], behind);
         root->bad_frames += closed;
         if (closed > 0) {
-            roll_log(ROLL_LOG_WARNING, "root: %u connection%s closed: a message without end", closed,
-                     closed == 1 ? " is" : "s are");
+            roll_log(ROLL_LOG_WARNING, "root: %u connection%s closed: a message without end, or more than can be read",
+                     closed, closed == 1 ? " is" : "s are");
         }
+    }
+}
+
+/* A thread of its own looks at them while the root is at work; nobody beyond this user reaches it but over tcp. */
+static void watch_connections(roll_root_t *root)
+{
+    bool tcp = false;
+    for (unsigned i = 0; i < root->o.listens; i++) {
+        tcp |= roll_net_takes_keys(root->o.listen[i]);
+    }
+    if (tcp && roll_guard_watch(&root->watch, root->guard, ROLL_ROOT_SOCKETS) != 0) {
+        roll_log(ROLL_LOG_WARNING, "root: no thread can be had that looks at connections while the root is at work");
     }
 }
 
 /*
  * Are all live ranks of the run (live: how many) seen, and has everything that they sent been read? Not while the root
- * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same.
+ * itself is behind: then news waits in its sockets. What records prove by themselves is said all the same. *late: all
+ * agents are heard, and what they say is old, or not all that they have.
  */
-static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now)
+static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now, bool *late)
 {
-    size_t seen = 0;
+    size_t seen = 0, heard = 0;
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
-        size_t here = now - peer->seen_ns < HEARD_NS ? roll_streams_fresh(peer, run) : 0;
+        size_t here = now - peer->seen_ns < ROLL_LATE_HEARD_NS ? roll_streams_fresh(peer, run) : 0;
+        heard += here;
+        here = roll_peer_is_heard(peer, now) ? here : 0;
         seen += here > peer->unheard ? here - peer->unheard : 0;
     }
+    *late = seen < live && heard >= live;
     return seen >= live;
 }
 
@@ -171,10 +186,13 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
         roll_digested_look(root, run, now, false);
         if (behind || now - run->seen_ns >= SEEN_NS) {
             run->seen_ns = behind ? 0 : now;
-            run->seen = !behind && (live == 0 || all_seen(root, run, live, now));
+            run->late = false;
+            run->seen = !behind && (live == 0 || all_seen(root, run, live, now, &run->late));
         }
         roll_feed_clock_see(&run->clock, now, run->seen && !roll_digested_waits(run));
         if (roll_feed_clock_is_due(&run->clock, now, live > 0)) {
+            /* Behind, or late, for so long that the clock goes on: no faster than while time is owed. */
+            roll_feed_clock_owe(&run->clock, behind || run->late ? now - run->clock.tick_ns : 0);
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);
@@ -249,7 +267,7 @@ static long sleep_ms(const roll_root_t *root, uint64_t now, bool stops)
 
 bool roll_root_run(roll_root_t *root)
 {
-    zmq_pollitem_t items[2 * ROLL_ROOT_SOCKETS];
+    zmq_pollitem_t items[2 * ROLL_ROOT_SOCKETS + 1];
     struct roll_guard *guard[ROLL_ROOT_SOCKETS];
     int n = 0;
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
@@ -259,30 +277,41 @@ bool roll_root_run(roll_root_t *root)
             items[n++] = (zmq_pollitem_t){root->monitor[i], 0, ZMQ_POLLIN, 0};
         }
     }
-    uint64_t minute_ns = 0, stop_ns = 0;
+    int page = roll_root_page_fd(root), polled = n + (page >= 0); /* the page stands behind the sockets */
+    items[n] = (zmq_pollitem_t){NULL, page, ZMQ_POLLIN, 0};
+    uint64_t minute_ns = 0, looked_ns = 0, stop_ns = 0;
     root->live_ns = roll_mono_ns();
+    watch_connections(root);
     for (;;) {
-        zmq_poll(items, n, sleep_ms(root, roll_mono_ns(), stop_ns != 0 || atomic_load(root->o.stop)));
+        zmq_poll(items, polled, sleep_ms(root, roll_mono_ns(), stop_ns != 0 || atomic_load(root->o.stop)));
         int taken = 0;
         bool behind = false;
+        roll_guard_turn(&root->watch);
         for (int i = 0; i < n; i += 2) {
             int from = receive(root, items[i].socket, guard[i / 2]);
             taken += from;
             behind = behind || from >= BATCH;
-            roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2]);
+            roll_net_monitor_read(items[i + 1].socket, "root", guard[i / 2], NULL);
         }
         uint64_t now = roll_mono_ns();
+        roll_root_late_turn(root, now, behind);
         tick(root, now, behind);
         roll_peers_acknowledge(root, now);
         roll_serve_drains(root, now);
         roll_push_verdicts(root);
+        if (behind && now - looked_ns > GUARD_NS) {
+            looked_ns = now;
+            look_at_connections(root, true);
+        }
+        roll_root_page_answer(root);
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
             roll_log_tick(false);
-            look_for_endless(root, guard, n / 2, behind);
+            look_at_connections(root, behind);
             roll_peers_look_after(root, now);
             roll_stacks_tick(root, now);
             roll_root_metrics_refresh(root, now);
+            roll_root_page_tell(root, now);
             bool kept = any_live(root) || (root->o.parent != 0 && getppid() == root->o.parent);
             root->live_ns = kept ? now : root->live_ns;
         }
@@ -300,6 +329,7 @@ bool roll_root_run(roll_root_t *root)
             break;
         }
     }
+    roll_guard_watch_end(&root->watch);
     finish(root);
     return roll_tally_findings(&root->tally) > 0;
 }
@@ -336,9 +366,7 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
         if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, root->endpoint[i], &size) != 0) {
             snprintf(root->endpoint[i], sizeof(root->endpoint[i]), "%s", endpoint);
         }
-        if (strncmp(root->endpoint[i], "ipc://", 6) == 0) {
-            chmod(root->endpoint[i] + 6, 0600);
-        }
+        root->socket_file[i] = roll_net_own_file(root->endpoint[i]);
     }
     return 0;
 }
@@ -376,9 +404,15 @@ int roll_root_new(const struct roll_root_options *options, roll_root_t **out, ch
     root->policy_set = options->policy_set;
     root->start_time = (double)roll_real_ns() * 1e-9;
     pthread_mutex_init(&root->snapshot_lock, NULL);
+    for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
+        roll_guard_init(&root->guard[i], i == 1); /* the socket with keys */
+    }
     int err = open_files(root, why, why_size);
     if (!err) {
         err = open_sockets(root, why, why_size);
+    }
+    if (!err) {
+        err = roll_root_page_open(root, why, why_size);
     }
     if (!err) {
         err = roll_root_metrics_open(root, why, why_size);
@@ -403,6 +437,7 @@ void roll_root_destroy(roll_root_t **pointer)
         return;
     }
     roll_metrics_destroy(&root->metrics);
+    roll_page_destroy(&root->page);
     roll_stacks_destroy(root);
     roll_facts_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
@@ -416,6 +451,9 @@ void roll_root_destroy(roll_root_t **pointer)
         if (root->socket[i]) {
             zmq_close(root->socket[i]);
         }
+    }
+    for (unsigned i = 0; i < root->o.listens; i++) {
+        roll_net_leave_file(root->endpoint[i], root->socket_file[i]);
     }
     roll_tally_fini(&root->tally);
     roll_peers_fini(root);

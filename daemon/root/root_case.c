@@ -80,6 +80,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     for (size_t i = 0; i < d->rings; i++) {
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
+        d->ring[i].judged = false;
     }
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s)", run->job, run->restart, why,
@@ -168,6 +169,17 @@ bool roll_case_went_on(struct roll_run *run)
     return all;
 }
 
+/* What has become of the process of a ring whose records are here. */
+static void feed_process(struct roll_run *run, const struct digested_ring *r)
+{
+    struct roll_frame_status status;
+    if (roll_feed_status(run->feed, r->stream, &status)) {
+        status.head = r->head;
+        feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
+                  sizeof(status));
+    }
+}
+
 /* For how long the rank has stood. What has passed since its agent said so is not known, and not counted. */
 static uint64_t quiet_of(const struct digested_ring *r)
 {
@@ -201,16 +213,14 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
     feed_staged(run, is_place);
     feed_staged(run, is_records);
     for (size_t i = 0; i < d->rings; i++) {
-        const struct digested_ring *r = &d->ring[i];
+        struct digested_ring *r = &d->ring[i];
         struct roll_feed_stream view;
-        struct roll_frame_status status;
+        r->judged = r->all;
         if (!roll_feed_find(run->feed, r->stream, &view)) {
             continue;
         }
-        if (r->all && roll_feed_status(run->feed, r->stream, &status)) {
-            status.head = r->head;
-            feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
-                      sizeof(status));
+        if (r->all) {
+            feed_process(run, r);
         }
         struct roll_frame_sight sight = {.heard = r->all && view.heard, .starved = view.starved};
         if (r->aside || r->cut) {
@@ -261,7 +271,10 @@ int roll_case_process(struct roll_run *run, const struct roll_frame *frame)
         leave_aside(run, r);
         return 0;
     }
-    return roll_feed_frame(run->digested->feed, frame);
+    /* Of a ring that is announced anew its records come behind this word: they are not lost, as they would be if it was
+     * the last one of a process that has ended. */
+    bool early = frame->head.type == ROLL_FRAME_STATUS && !r->all;
+    return early ? 0 : roll_feed_frame(run->digested->feed, frame);
 }
 
 /* No more comes of this ring, or is kept. */
@@ -307,6 +320,13 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
         leave_aside(run, r);
     }
     if (r->begun && (flags & ROLL_EXCERPT_ALL) != 0) {
+        /* An engine that has been fed takes records that come late, but not where they come in: what is open is looked
+         * at once more, by an engine that sees all at once. */
+        if (!r->all && run->digested->fed) {
+            feed_process(run, r);
+            run->digested->wider = run->digested->wider || !r->judged;
+            r->judged = true;
+        }
         r->all = true;
         r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;
     }

@@ -185,11 +185,13 @@ static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
 
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
 {
-    bool all = run->digested->rings > 0;
+    bool all = true, any = false; /* where all agents have gone nobody has been asked yet */
     for (size_t i = 0; i < root->peers_used && all; i++) {
-        all = root->peers[i]->gone || has_sent(run, root->peers[i]);
+        const struct roll_peer *peer = root->peers[i];
+        any = any || (!peer->gone && roll_streams_count(peer, run) > 0);
+        all = peer->gone || has_sent(run, peer);
     }
-    return all;
+    return all && any;
 }
 
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)

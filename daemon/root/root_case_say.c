@@ -142,6 +142,11 @@ static struct digested_finding *said_before(struct roll_digested *d, const struc
         bool less = f->engine != d->number && c->seq == v->seq &&
                     (ranks ? v->certainty < c->certainty
                            : roll_rankset_count(&v->culprits) == 0 && v->certainty <= c->certainty);
+        /* What has become of a process is one thing, whatever communicator shows that others wait for it. */
+        bool process = roll_verdict_family(v->code) == ROLL_FAMILY_PROCESS && ranks && f->engine != d->number;
+        if (c->code == v->code && process && c->certainty >= v->certainty) {
+            return f;
+        }
         if (c->code == v->code && c->comm_key == v->comm_key &&
             ((ranks && c->certainty == v->certainty && is_same_thing(d, f, v)) || less)) {
             return f;

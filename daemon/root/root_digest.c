@@ -301,11 +301,21 @@ static bool is_over(struct roll_run *run, uint64_t now)
     return went_on || (cut && now - d->opened_ns > REST_NS + 2 * config.suspect_ns);
 }
 
+/* How long rings are waited for. An engine that has seen nothing sees no wrong call either. */
+static uint64_t patience(const struct roll_digested *d)
+{
+    bool any = false;
+    for (size_t i = 0; i < d->rings && !any; i++) {
+        any = d->ring[i].all;
+    }
+    return d->hasty && any ? SOON_NS : STAGE_NS;
+}
+
 /* The case that is open. */
 static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
     struct roll_digested *d = run->digested;
-    if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > (d->hasty ? SOON_NS : STAGE_NS))) {
+    if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > patience(d))) {
         roll_case_feed(run, now);
         roll_digested_verdicts(root, run);
     }

@@ -17,6 +17,7 @@ struct digested_ring {
     size_t header_bytes;
     uint64_t head;     /* tickets handed out in it, as its agent said last */
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
+    bool judged;       /* of that case: its engine has been fed them */
     bool aside;        /* of that case: nothing is wanted of it */
     bool cut;          /* of that case: no more of it is sent, or kept */
     bool lacks;        /* of that case: its ring does not hold all that was wanted */

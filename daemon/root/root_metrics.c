@@ -29,12 +29,13 @@ int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size)
         return 0;
     }
     roll_root_metrics_refresh(root, roll_mono_ns());
-    int err = roll_metrics_new(root->o.http, fill, root, &root->metrics);
+    int err = roll_metrics_new(root->o.http, fill, root, root->page, &root->metrics);
     if (err) {
         snprintf(why, why_size, "--http %s: %s%s", root->o.http, roll_strerror(err),
                  err == ROLL_E_DENIED ? ": only loopback addresses are served" : "");
     } else {
-        roll_log(ROLL_LOG_INFO, "root: metrics on port %u", roll_metrics_port(root->metrics));
+        roll_log(ROLL_LOG_INFO, "root: metrics on port %u%s", roll_metrics_port(root->metrics),
+                 root->page ? ", and the page: rollcall page" : "");
     }
     return err;
 }
@@ -95,6 +96,31 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
     }
 }
 
+static void at_least(double *seconds, uint64_t ns)
+{
+    *seconds = (double)ns * 1e-9 > *seconds ? (double)ns * 1e-9 : *seconds;
+}
+
+/* A silent agent is late by as much as it has been silent, until it is taken for gone. */
+static void add_eyes(struct roll_metrics_snapshot *s, const roll_root_t *root, uint64_t now)
+{
+    at_least(&s->late_seconds[ROLL_EYE_ROOT], roll_root_lately(root, now));
+    s->root_late_seconds = (double)(root->eye.late.total_ns + root->eye.late_ns) * 1e-9;
+    s->missed_seconds = (double)root->eye.missed_ns * 1e-9;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        uint64_t silent = roll_peer_silence_ns(root, peer, now);
+        if (!peer->gone) {
+            at_least(&s->late_seconds[ROLL_EYE_AGENT], roll_late_lately(&peer->eye.own, now));
+            at_least(&s->late_seconds[ROLL_EYE_AGENT], silent > ROLL_LATE_HEARD_NS ? silent : 0);
+            at_least(&s->late_seconds[ROLL_EYE_LINK], roll_late_lately(&peer->eye.way, now));
+            at_least(&s->late_seconds[ROLL_EYE_RING], peer->relay ? 0 : peer->eye.beat.look_ns);
+            at_least(&s->late_seconds[ROLL_EYE_BELOW], roll_late_lately(&peer->eye.below, now));
+            at_least(&s->late_seconds[ROLL_EYE_BELOW], peer->relay ? peer->eye.beat.look_ns : 0);
+        }
+    }
+}
+
 void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
 {
     if (!root->o.http || now - root->snapshot_ns < root->snapshot_every_ns) {
@@ -114,6 +140,7 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     s.engine_seconds = (double)root->engine_ns * 1e-9;
     s.start_time_seconds = root->start_time;
     s.deaths = root->o.deaths;
+    add_eyes(&s, root, now);
     for (size_t i = 0; i < root->runs_used; i++) {
         add_counters(&s, root->runs[i]);
         add_gauges(&s, root->runs[i]);

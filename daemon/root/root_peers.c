@@ -310,6 +310,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     peer->seen_ns = now;
     roll_streams_clear(peer);
     peer->unheard = peer->agents = 0;
+    roll_peer_late_begin(root, peer);
     peer->drain_sent = 0;
     if (new) {
         roll_log(ROLL_LOG_INFO, "root: %s on %s (pid %u) is here", roll_peer_noun(peer), peer->host, peer->pid);
@@ -418,15 +419,11 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     root->batches += frame->head.type == ROLL_FRAME_RECORDS;
 }
 
-static void note_heartbeat(struct roll_peer *peer, const struct roll_frame *frame)
+static void note_heartbeat(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, uint64_t now)
 {
-    struct roll_frame_heartbeat beat;
-    peer->unheard = 0;
-    if (frame->head.payload >= sizeof(beat)) {
-        memcpy(&beat, frame->payload, sizeof(beat));
-        peer->unheard = beat.unheard;
-        peer->agents = beat.agents;
-    }
+    roll_peer_late_beat(root, peer, frame, now);
+    peer->unheard = peer->eye.beat.unheard;
+    peer->agents = peer->eye.beat.agents;
 }
 
 /* Earlier acknowledgements may have been lost. A ring that sends digests only waits for none but that of its STATUS,
@@ -461,7 +458,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         return;
     }
     peer->expected++;
-    peer->seen_ns = now;
+    roll_peer_late_heard(root, peer, now);
     root->bytes += bytes;
     switch (frame->head.type) {
     case ROLL_FRAME_RING:
@@ -474,7 +471,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         if (frame->head.first > peer->drain_echo) {
             peer->drain_echo = frame->head.first;
         }
-        note_heartbeat(peer, frame);
+        note_heartbeat(root, peer, frame, now);
         repeat_acks(peer, now);
         note_due(root, peer);
         break;
@@ -504,7 +501,7 @@ void roll_peers_look_after(roll_root_t *root, uint64_t now)
 {
     for (size_t i = root->peers_used; i-- > 0;) {
         struct roll_peer *peer = root->peers[i];
-        if (!peer->gone && now - peer->seen_ns > SILENT_NS) {
+        if (!peer->gone && roll_peer_silence_ns(root, peer, now) > SILENT_NS) {
             roll_log(ROLL_LOG_WARNING,
                      "root: %s on %s (pid %u) has been silent for 10 s; its ranks are not seen any more",
                      roll_peer_noun(peer), peer->host, peer->pid);

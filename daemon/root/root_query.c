@@ -26,6 +26,13 @@ static json_t *error(const char *text)
     return json_pack("{s:s}", "error", text);
 }
 
+/* What was asked is in order, and there is nothing here that could answer it: not now, not here, or not for this key.
+ */
+static json_t *unavailable(const char *text)
+{
+    return json_pack("{s:s,s:b}", "error", text, "unavailable", 1);
+}
+
 /* An answer that no message can hold is replaced by a word about it: the one who asked would wait for it in vain. */
 static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
 {
@@ -45,11 +52,14 @@ static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
 static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     (void)root;
-    uint64_t from = (uint64_t)json_integer_value(json_object_get(query, "from"));
+    const json_t *one = json_object_get(query, "number");
+    uint64_t from = (uint64_t)json_integer_value(one ? one : json_object_get(query, "from"));
+    uint64_t last = one ? from : UINT64_MAX;
     json_t *list = json_array();
     for (size_t i = 0; i < run->verdicts.used; i++) {
         const struct roll_verdict_copy *verdict = run->verdicts.at[i];
-        if (verdict->said.number >= from && json_array_append_new(list, roll_verdict_to_json(verdict)) != 0) {
+        uint64_t number = verdict->said.number;
+        if (number >= from && number <= last && json_array_append_new(list, roll_verdict_to_json(verdict)) != 0) {
             roll_run_lose_verdict(run, verdict->said.number, "is not in an answer: there is no memory");
         }
     }
@@ -106,7 +116,7 @@ static json_t *subscribe(roll_root_t *root, const struct roll_address *from, con
 {
     if (root->subscribers_used >= MAX_WAITING ||
         ROLL_GROW(root->subscribers, root->subscribers_room, root->subscribers_used + 1) != 0) {
-        return error("too many subscribers");
+        return unavailable("too many subscribers");
     }
     for (size_t i = 0; i < root->subscribers_used; i++) {
         const struct roll_address *at = &root->subscribers[i].at;
@@ -205,7 +215,7 @@ void roll_push_verdicts(roll_root_t *root)
 static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
 {
     if (root->drains_used >= MAX_WAITING || ROLL_GROW(root->drains, root->drains_room, root->drains_used + 1) != 0) {
-        return error("too many drains at a time");
+        return unavailable("too many drains at a time");
     }
     const json_t *timeout = json_object_get(query, "timeout_ms");
     json_int_t ms = json_is_integer(timeout) ? json_integer_value(timeout) : DRAIN_MS;
@@ -311,47 +321,57 @@ static bool switches(const char *op, const json_t *query)
            (strcmp(op, "drain") == 0 && json_is_true(json_object_get(query, "final")));
 }
 
-static const char *denied(const struct roll_address *from, const char *op, const json_t *query)
+static const char *denied(const struct roll_role *role, const char *op, const json_t *query)
 {
-    return from->role.denied & ROLL_DENY_ASK ? "this key may not ask: it needs the role viewer or operator"
-           : from->role.denied & ROLL_DENY_SWITCH && switches(op, query)
+    return role->denied & ROLL_DENY_ASK ? "this key may not ask: it needs the role viewer or operator"
+           : role->denied & ROLL_DENY_SWITCH && switches(op, query)
                ? "this key may ask, and not switch: that needs the role operator"
                : NULL;
+}
+
+json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const json_t *query)
+{
+    const char *op = json_string_value(json_object_get(query, "op"));
+    if (!op) {
+        return error("a query is a JSON object with the member op");
+    }
+    if (denied(role, op, query)) {
+        return unavailable(denied(role, op, query));
+    }
+    if (strcmp(op, "runs") == 0) {
+        return json_pack("{s:o}", "runs", runs(root, json_string_value(json_object_get(query, "job"))));
+    }
+    if (strcmp(op, "page") == 0) {
+        return roll_page_query(root);
+    }
+    struct roll_run *run = roll_run_select(root, query);
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        if (strcmp(op, table[i].op) == 0) {
+            json_t *answer = run ? table[i].answer(root, run, query)
+                                 : unavailable(json_object_get(query, "job") ? "no such job here"
+                                                                             : "no run yet: no rank has been seen");
+            return run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
+        }
+    }
+    return error("unknown op");
 }
 
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
 {
     json_t *query = roll_net_json(frame);
     const char *op = json_string_value(json_object_get(query, "op"));
-    json_t *answer = NULL;
-    bool later = false;
-    if (!op) {
-        answer = error("a query is a JSON object with the member op");
-    } else if (denied(from, op, query)) {
-        answer = error(denied(from, op, query));
-    } else if (strcmp(op, "subscribe") == 0) {
+    bool later = op && !denied(&from->role, op, query);
+    json_t *answer;
+    if (later && strcmp(op, "subscribe") == 0) {
         answer = subscribe(root, from, query);
-    } else if (strcmp(op, "runs") == 0) {
-        answer = json_pack("{s:o}", "runs", runs(root, json_string_value(json_object_get(query, "job"))));
-    } else if (strcmp(op, "drain") == 0) {
+    } else if (later && strcmp(op, "drain") == 0) {
         answer = begin_drain(root, from, frame->head.seq, query);
-        later = answer == NULL;
     } else {
-        struct roll_run *run = roll_run_select(root, query);
-        for (size_t i = 0; i < sizeof(table) / sizeof(*table) && !answer; i++) {
-            if (strcmp(op, table[i].op) == 0) {
-                answer = run ? table[i].answer(root, run, query)
-                             : error(json_object_get(query, "job") ? "no such job here"
-                                                                   : "no run yet: no rank has been seen");
-                answer = run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
-            }
-        }
-        if (!answer) {
-            answer = error("unknown op");
-        }
+        answer = roll_query_answer(root, &from->role, query);
+        later = false;
     }
     json_decref(query);
-    if (!later) {
+    if (!later || answer) {
         reply(from, frame->head.seq, answer);
     }
 }

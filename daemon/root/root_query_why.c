@@ -11,6 +11,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/map.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +133,11 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     if (tail && g->verdict) {
         roll_why_quote(&g->verdict->said, tail);
     }
+    char seen[160];
+    if (tail && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v) &&
+        roll_eyes_of(root, run, v.info.stream, seen, sizeof(seen))[0] != '\0') {
+        fprintf(tail, " %c%s.", toupper((unsigned char)seen[0]), seen + 1);
+    }
     if (tail) {
         roll_stacks_why(root, run, &g->ranks, tail);
         fclose(tail);
@@ -180,6 +186,19 @@ static void why_more(const struct why_answer *w, FILE *parts, json_t *groups)
                                                 (json_int_t)roll_rankset_count(&others), "text", text));
     }
     roll_rankset_fini(&others);
+}
+
+/* Which eyes are closed, in a paragraph of its own: those of ranks for which others wait, too. */
+static void closed_eyes(const json_t *eyes, FILE *parts)
+{
+    size_t i;
+    json_t *eye;
+    json_array_foreach((json_t *)eyes, i, eye)
+    {
+        const char *text = json_string_value(json_object_get(eye, "text"));
+        fprintf(parts, "%s%s", i ? "; " : "\n\nNot everything is seen: ", text ? text : "?");
+    }
+    fputs(json_array_size(eyes) > 0 ? "." : "", parts);
 }
 
 /* A user who mistypes a rank, or asks the wrong job, is told which ranks there are. */
@@ -237,8 +256,10 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
             why_add(all, groups, &w.group[i], text);
         }
     }
+    json_t *eyes = roll_eyes_json(root, run);
     if (parts) {
         why_more(&w, parts, groups);
+        closed_eyes(eyes, parts);
     }
     for (size_t i = 0; i < w.groups; i++) {
         roll_rankset_fini(&w.group[i].ranks);
@@ -256,8 +277,11 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
     } else {
         char nobody[256];
         nobody_waits(run, nobody, sizeof(nobody));
-        answer = json_pack("{s:s,s:[],s:[]}", "text", nobody, "ranks", "groups");
+        char both[WHY_BYTES];
+        snprintf(both, sizeof(both), "%s%s", nobody, joined ? joined : ""); /* with the eyes that are closed */
+        answer = json_pack("{s:o,s:[],s:[]}", "text", roll_text_to_json(both), "ranks", "groups");
     }
+    json_object_set_new(answer, "eyes", eyes);
     json_decref(all);
     json_decref(groups);
     free(joined);

@@ -296,11 +296,25 @@ static int find_name(const char *const *table, size_t n, const char *name)
     return -1;
 }
 
+/* All that there are: who draws buttons for them need not know them. */
+static json_t *known(void)
+{
+    json_t *list = json_array();
+    for (uint32_t bit = 1; bit != 0; bit <<= 1) {
+        if (strcmp(roll_remedy_name(bit), "?") != 0) {
+            json_array_append_new(list,
+                                  json_pack("{s:s,s:b,s:s}", "name", roll_remedy_name(bit), "local",
+                                            (int)((roll_remedy_local() & bit) != 0), "text", roll_remedy_text(bit)));
+        }
+    }
+    return list;
+}
+
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     const char *action = json_string_value(json_object_get(query, "action"));
     if (action && strcmp(action, "list") == 0) {
-        return json_pack("{s:o}", "remedies", roll_remedy_state(run));
+        return json_pack("{s:o,s:o}", "remedies", roll_remedy_state(run), "known", known());
     }
     const char *level = json_string_value(json_object_get(query, "level"));
     const char *comm = json_string_value(json_object_get(query, "comm"));

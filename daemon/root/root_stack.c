@@ -349,6 +349,12 @@ static json_t *error(const char *text)
     return json_pack("{s:s}", "error", text);
 }
 
+/* As error, of a question that is in order. */
+static json_t *unavailable(const char *text)
+{
+    return json_pack("{s:s,s:b}", "error", text, "unavailable", 1);
+}
+
 /* The answers from number `from` on, as many as a reply takes. */
 static json_t *fetch(const struct roll_root_stacks *s, uint64_t id, size_t from)
 {
@@ -370,7 +376,7 @@ static json_t *fetch(const struct roll_root_stacks *s, uint64_t id, size_t from)
         bool done = c->done_ns != 0 && next == json_array_size(c->answers);
         return json_pack("{s:b, s:o}", "done", (int)done, "answers", answers);
     }
-    return error("these stacks are no longer kept: ask anew");
+    return unavailable("these stacks are no longer kept: ask anew");
 }
 
 json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query)
@@ -396,7 +402,7 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
         json_decref(folded);
     }
     if (!c) {
-        return error("stacks are being collected for others: try again in a moment");
+        return unavailable("stacks are being collected for others: try again in a moment");
     }
     if (c->ranks == 0) {
         c->done_ns = roll_mono_ns();

@@ -9,12 +9,14 @@
 #include "daemon/feed/clock.h"
 #include "daemon/feed/families.h"
 #include "daemon/feed/feed.h"
+#include "daemon/feed/late.h"
 #include "daemon/http/metrics.h"
 #include "daemon/root/root.h"
 #include "daemon/store/segment.h"
 #include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "daemon/wire/guard.h"
+#include "daemon/wire/page_words.h"
 #include "daemon/wire/role.h"
 #include "trace/control.h"
 
@@ -59,8 +61,10 @@ struct roll_run {
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     struct roll_feed_clock clock;   /* when time passes for its engine */
+    struct roll_late_missed missed; /* what of that time was not seen, as was known afterwards */
     uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
-    bool seen;                      /* and whether they were */
+    bool seen;                      /* and whether they were; */
+    bool late;                      /* or all are heard, and what is heard is old, or not all */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
@@ -86,6 +90,23 @@ struct roll_peer_run { /* of a peer's rings those of one run */
     size_t rings, fresh; /* all; those whose processes live, and of which all that was there has come */
 };
 
+struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
+    struct roll_frame_heartbeat beat; /* the newest; what an older peer does not say is 0 */
+    struct roll_late_link link;
+    struct roll_late own, waited, below, way; /* late: the peer, for want of a CPU; those below it; the link to it */
+    uint64_t gap_ns;                          /* of what came since the last heartbeat, how late */
+    uint64_t closed_ns;                       /* of the root, when the peer was last heard */
+};
+
+struct roll_root_eye {     /* the same of the root */
+    uint64_t turn_ns;      /* when its loop last came round */
+    uint64_t closed_ns;    /* for how long it did not read, in all */
+    uint64_t late_ns;      /* for how long it has not read all that there is; 0: it is not late */
+    uint64_t missed_ns;    /* what was left out of the patience of all runs, in all */
+    struct roll_late late; /* how late it was */
+    bool behind;           /* there is more than it has read */
+};
+
 struct roll_peer { /* an agent, or a relay */
     struct roll_address at;
     struct roll_peer *next; /* the next peer in the same chain of peer_chain */
@@ -102,8 +123,9 @@ struct roll_peer { /* an agent, or a relay */
     uint64_t drain_sent, drain_echo;
     struct roll_peer_stream *streams;
     size_t used, room;
-    struct roll_map stream_at;  /* stream -> index of `streams` */
-    uint32_t unheard;           /* of a relay: live rings whose agents it does not hear at the moment */
+    struct roll_map stream_at; /* stream -> index of `streams` */
+    struct roll_peer_eye eye;
+    uint32_t unheard;           /* live rings of which something is missing at the moment, as the peer says */
     uint32_t agents;            /* of a relay: those that it serves; 0: this is an agent */
     struct roll_peer_run *runs; /* of which it has rings; owned */
     size_t runs_used, runs_room;
@@ -137,7 +159,9 @@ struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
     struct roll_guard guard[ROLL_ROOT_SOCKETS];
+    struct roll_guard_watch watch;
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
+    uint64_t socket_file[ROLL_ROOT_LISTEN_MAX]; /* inodes; 0: the endpoint is no file */
     int json_fd;
     uint64_t token, next_run;
     enum roll_policy policy; /* policy of new runs */
@@ -159,6 +183,9 @@ struct roll_root {
     struct roll_drain *drains;
     size_t drains_used, drains_room;
     roll_metrics_t *metrics;
+    struct roll_page_words page_words;
+    roll_page_t *page;                              /* NULL = none */
+    uint64_t page_ns, page_fresh_ns, page_every_ns; /* when its listeners were told last, and how often they are */
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
@@ -167,7 +194,8 @@ struct roll_root {
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
-    struct roll_map place_at;        /* a hash of such a name -> its number */
+    struct roll_map place_at; /* a hash of such a name -> its number */
+    struct roll_root_eye eye;
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
@@ -188,6 +216,31 @@ uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
 void roll_peers_fini(roll_root_t *root);
+
+/* root_late.c: which eyes are closed */
+/* The loop has come round and read what there is; behind: there is more. */
+void roll_root_late_turn(roll_root_t *root, uint64_t now, bool behind);
+/* How late the root was lately, or is. */
+uint64_t roll_root_lately(const roll_root_t *root, uint64_t now);
+/* A peer that is known is heard: sets seen_ns. */
+void roll_peer_late_heard(roll_root_t *root, struct roll_peer *peer, uint64_t now);
+/* Its heartbeat. */
+void roll_peer_late_beat(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, uint64_t now);
+/* It begins a conversation. */
+void roll_peer_late_begin(const roll_root_t *root, struct roll_peer *peer);
+/* How long the peer has said nothing while the root listened. */
+uint64_t roll_peer_silence_ns(const roll_root_t *root, const struct roll_peer *peer, uint64_t now);
+/* What the peer had to tell a moment ago is here. */
+bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now);
+
+/* root_eyes.c: the words for it */
+/* The eyes of this run that are closed, or were lately, the worst first; returned owned. */
+json_t *roll_eyes_json(const roll_root_t *root, const struct roll_run *run);
+/* What a status says of one agent besides; adds to `agent`. */
+void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_t *agent);
+/* How the ring of a rank is seen: "not heard since 12.0 s (agent silent)", "seen late (agent late: 3.1 s)"; "": well.
+ * Returns out. */
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, uint64_t stream, char *out, size_t size);
 
 /* root_streams.c */
 /* What people call the peer. */
@@ -312,6 +365,9 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
+/* What a query is answered, but for those that are answered later; of one that this role does not allow, an error.
+ * Borrows the query; returns owned; NULL: there is no memory. */
+json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const json_t *query);
 void roll_push_verdicts(roll_root_t *root);
 void roll_subscriber_fini(struct roll_subscriber *subscriber);
 void roll_serve_drains(roll_root_t *root, uint64_t now);
@@ -394,6 +450,19 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
                         const struct roll_verdict *verdict);               /* a verdict was said */
 void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
 void roll_facts_destroy(roll_root_t *root);
+
+/* root_page.c */
+int roll_root_page_open(roll_root_t *root, char *why,
+                        size_t why_size);       /* 0; NOMEM. Without a cookie there is no page, and a line says so. */
+int roll_root_page_fd(const roll_root_t *root); /* becomes readable when the page has a question; -1: there is none */
+void roll_root_page_answer(roll_root_t *root);
+void roll_root_page_tell(roll_root_t *root, uint64_t now);
+
+/* root_page_view.c: all returned owned */
+void roll_page_field(const struct roll_run *run, json_t **places, json_t **field);
+json_t *roll_page_findings(const struct roll_run *run);
+json_t *roll_page_waits(roll_root_t *root, struct roll_run *run);
+json_t *roll_page_query(const roll_root_t *root); /* where the page is */
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);

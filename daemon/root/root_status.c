@@ -156,16 +156,21 @@ static json_t *exit_json(const struct roll_view_source *v)
     return v->exit_status == ROLL_EXIT_UNKNOWN ? json_null() : json_integer(v->exit_status);
 }
 
-static json_t *rank_json(const struct roll_run *run, const struct roll_view_source *v)
+static json_t *rank_json(const roll_root_t *root, const struct roll_run *run, const struct roll_view_source *v)
 {
-    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank",
+    char seen[160] = "";
+    if (!v->heard) {
+        (void)roll_eyes_of(root, run, v->info.stream, seen, sizeof(seen));
+    }
+    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b,s:o}", "rank",
                      (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
                      (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
                      roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", roll_proc_name(v->proc), "exit",
                      exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
                      (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
                      (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
-                     v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard);
+                     v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard, "seen",
+                     seen[0] ? roll_text_to_json(seen) : json_null());
 }
 
 /* family: its index in the list of families. */
@@ -214,11 +219,14 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, 
             more->ranks += is_silent ? 0 : n.ranks;
             continue;
         }
-        json_array_append_new(list,
-                              json_pack("{s:o,s:b,s:i,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host),
-                                        "relay", (int)peer->relay, "serves", (int)peer->agents, "pid",
-                                        (json_int_t)peer->pid, "seen_ns", (json_int_t)(peer->seen_ns - now + real),
-                                        "rings", n.rings, "ranks", n.ranks, "gone", (int)peer->gone));
+        json_t *agent = json_pack("{s:o,s:b,s:i,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "relay",
+                                  (int)peer->relay, "serves", (int)peer->agents, "pid", (json_int_t)peer->pid,
+                                  "seen_ns", (json_int_t)(peer->seen_ns - now + real), "rings", n.rings, "ranks",
+                                  n.ranks, "gone", (int)peer->gone);
+        if (agent) {
+            roll_eyes_tell(root, peer, agent);
+        }
+        json_array_append_new(list, agent);
     }
     return list;
 }
@@ -266,7 +274,7 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* The ranks in the order of their numbers, not of their arrival; returned owned; NULL without memory. */
-static json_t *ranks_json(const struct roll_run *run)
+static json_t *ranks_json(const roll_root_t *root, const struct roll_run *run)
 {
     struct roll_view_source source;
     struct listed *list = NULL;
@@ -280,7 +288,7 @@ static json_t *ranks_json(const struct roll_run *run)
         qsort(list, n, sizeof(*list), by_rank);
     }
     for (uint32_t i = 0; i < n && roll_run_source(run, list[i].source, &source); i++) {
-        json_array_append_new(ranks, rank_json(run, &source));
+        json_array_append_new(ranks, rank_json(root, run, &source));
     }
     free(list);
     return ranks;
@@ -328,6 +336,33 @@ static void add_digests(const roll_root_t *root, const struct roll_run *run, jso
     }
 }
 
+/* Ranks of the job of which no ring has come: they have not begun, or the agent of their node does not reach this root,
+ * which nobody else would say. Null: there is none, or nobody knows how many ranks there are. */
+static json_t *unseen_json(const struct roll_run *run)
+{
+    struct roll_rankset here = {0}, unseen = {0};
+    struct roll_view_source v;
+    char text[256] = "";
+    int32_t world = 0;
+    int err = 0;
+    for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
+        err = err || v.info.world_rank < 0 ? err : roll_rankset_add(&here, (uint32_t)v.info.world_rank);
+        world = v.info.world_size > world ? v.info.world_size : world;
+    }
+    uint32_t next = 0, all = (uint32_t)world;
+    for (size_t i = 0; i <= here.used && !err && next < all; i++) {
+        uint32_t end = i < here.used && here.range[i].first < all ? here.range[i].first : all;
+        err = end > next ? roll_rankset_add_range(&unseen, next, end - 1) : 0;
+        next = i < here.used ? here.range[i].last + 1 : all;
+    }
+    size_t n = err ? 0 : roll_rankset_count(&unseen);
+    (void)roll_rankset_format(&unseen, text, sizeof(text));
+    roll_rankset_fini(&here);
+    roll_rankset_fini(&unseen);
+    return n == 0 ? json_null()
+                  : json_pack("{s:I,s:i,s:s}", "count", (json_int_t)n, "of", (int)world, "ranks_text", text);
+}
+
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
 {
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
@@ -340,11 +375,20 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
     json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
                               roll_policy_name(run->policy));
     json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,
-                               "summary", roll_summary_json(run), "ranks", folds ? json_array() : ranks_json(run),
+                               "summary", roll_summary_json(run), "ranks", folds ? json_array() : ranks_json(root, run),
                                "comms", comms, "agents", agents, "remedies", roll_remedy_state(run), "losses",
                                losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status) {
         json_object_set_new(status, "states", states_json(run));
+        json_object_set_new(status, "unseen", unseen_json(run));
+    }
+    if (status) {
+        uint64_t now = roll_mono_ns();
+        json_object_set_new(status, "eyes", roll_eyes_json(root, run));
+        json_object_set_new(status, "root",
+                            json_pack("{s:I,s:I,s:I,s:b}", "late_ns", (json_int_t)roll_root_lately(root, now),
+                                      "late_total_ns", (json_int_t)root->eye.late.total_ns, "missed_ns",
+                                      (json_int_t)run->missed.total_ns, "behind", (int)root->eye.behind));
     }
     if (status && folds) {
         json_object_set_new(status, "groups", roll_rows_json(run, &families));

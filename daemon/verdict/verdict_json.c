@@ -7,6 +7,7 @@
  */
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/base/json.h"
+#include "daemon/base/memory.h"
 #include "trace/op.h"
 #include "trace/remedy.h"
 #include "trace/verdict.h"
@@ -217,6 +218,7 @@ static bool complete(const json_t *verdict)
 json_t *roll_verdict_to_json(const struct roll_verdict_copy *copy)
 {
     const struct roll_verdict *v = &copy->said;
+    uint64_t before = roll_memory_failures();
     json_t *out = json_object();
     json_object_set_new(out, "schema", json_string("rollcall.verdict/1"));
     json_object_set_new(out, "number", json_integer((json_int_t)v->number));
@@ -237,7 +239,8 @@ json_t *roll_verdict_to_json(const struct roll_verdict_copy *copy)
     json_object_set_new(out, "job", roll_text_to_json(copy->job));
     json_object_set_new(out, "restart", json_integer((json_int_t)copy->restart));
     add_life(out, v);
-    if (!complete(out) || (copy->attached != NULL && json_object_update(out, copy->attached) != 0)) {
+    bool whole = roll_memory_failures() == before; /* also of what stands inside of members */
+    if (!whole || !complete(out) || (copy->attached != NULL && json_object_update(out, copy->attached) != 0)) {
         json_decref(out);
         return NULL;
     }

@@ -248,7 +248,9 @@ static void print_waiting(const struct roll_printer *p, const json_t *verdict)
     }
     roll_printer_gutter(p, "waiting", ROLL_DIM);
     roll_printer_put(p, text);
-    fprintf(p->out, " (%zu rank%s)\n", n, n == 1 ? "" : "s");
+    /* A verdict is never changed; who waits by now, `why` knows. Of a prediction nobody waits yet. */
+    bool predicted = strcmp(roll_member_text(verdict, "certainty"), "predicted") == 0;
+    fprintf(p->out, " (%zu rank%s)%s\n", n, n == 1 ? "" : "s", predicted ? "" : " when this was found");
 }
 
 /* Prints which earlier verdict counts no more, and which verdicts this one does not exclude. */

@@ -8,6 +8,7 @@
 #include "daemon/wire/curve.h"
 
 #include "daemon/base/dir.h"
+#include "daemon/base/file.h"
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
@@ -34,43 +35,75 @@ static int complain(int err, char *why, size_t size, const char *what, const cha
     return err;
 }
 
-/* Writes a key, and what is said about it (may be ""), into a directory that was opened as `at`. */
-static int write_key(int at, const char *dir, const char *name, const char *key, const char *about, mode_t mode,
-                     char *why, size_t size)
+/* The files that one call has made: all of them stay, or none. */
+struct made {
+    struct {
+        int at;
+        char name[ROLL_NAME_BYTES + 16];
+    } file[6];
+    size_t used;
+};
+
+static void unmake(const struct made *made)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (fd < 0) {
-        return errno == EEXIST
-                   ? complain(ROLL_E_BUSY, why, size, "exists already", path, "keys are never overwritten")
-                   : complain(errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO, why, size, strerror(errno), path, "");
+    for (size_t i = 0; i < made->used; i++) {
+        unlinkat(made->file[i].at, made->file[i].name, 0);
     }
-    char line[ROLL_CURVE_KEY_BYTES + 2 * ROLL_NAME_BYTES];
+}
+
+/* Writes all of it, and has it on the disk. 0 or errno. */
+static int put(int fd, const char *line, size_t n)
+{
+    return roll_write_all(fd, line, n) != n ? errno : fsync(fd) != 0 ? errno : 0;
+}
+
+/* Writes one file, beside its place first: on a full disk nobody finds a key of no bytes that is never overwritten. The
+ * name is linked and not renamed, because a link does not replace what is there. */
+static int write_key(struct made *made, int at, const char *dir, const char *name, const char *key, const char *about,
+                     mode_t mode, char *why, size_t size)
+{
+    char path[PATH_MAX], beside[ROLL_NAME_BYTES + 24], line[ROLL_CURVE_KEY_BYTES + 2 * ROLL_NAME_BYTES];
     int n = snprintf(line, sizeof(line), "%s\n%s", key, about);
-    int err = 0;
-    if (write(fd, line, (size_t)n) != n) {
-        err = complain(ROLL_E_IO, why, size, "cannot write", path, "");
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(beside, sizeof(beside), ".%s.new", name);
+    unlinkat(at, beside, 0); /* of a call that was killed */
+    int fd = openat(at, beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    int number = fd < 0 ? errno : put(fd, line, (size_t)n);
+    explicit_bzero(line, sizeof(line));
+    if (fd >= 0) {
+        number = close(fd) != 0 && number == 0 ? errno : number;
+        number = number == 0 && linkat(at, beside, at, name, 0) != 0 ? errno : number;
+        if (number == EPERM || number == EOPNOTSUPP) { /* a file system without links */
+            number = renameat2(at, beside, at, name, RENAME_NOREPLACE) != 0 ? errno : 0;
+        }
+        unlinkat(at, beside, 0);
     }
-    close(fd);
-    return err;
+    if (number == 0 && made->used < sizeof(made->file) / sizeof(made->file[0])) {
+        made->file[made->used].at = at;
+        snprintf(made->file[made->used++].name, sizeof(made->file[0].name), "%s", name);
+    }
+    return number == 0        ? 0
+           : number == EEXIST ? complain(ROLL_E_BUSY, why, size, "exists already", path, "keys are never overwritten")
+           : number == EACCES ? complain(ROLL_E_DENIED, why, size, strerror(number), path, "")
+                              : complain(ROLL_E_IO, why, size, strerror(number), path, "nothing was made");
 }
 
 static int read_key(const char *dir, const char *name, bool secret, char key[ROLL_CURVE_KEY_BYTES], char *why,
                     size_t size);
 
 /* Makes a pair and writes it as BASE.key and BASE.pub. */
-static int write_pair(int at, const char *dir, const char *base, char pub[ROLL_CURVE_KEY_BYTES], char *why, size_t size)
+static int write_pair(struct made *made, int at, const char *dir, const char *base, char pub[ROLL_CURVE_KEY_BYTES],
+                      char *why, size_t size)
 {
     char sec[ROLL_CURVE_KEY_BYTES], name[32];
     if (zmq_curve_keypair(pub, sec) != 0) {
         return complain(ROLL_E_UNSUPPORTED, why, size, "cannot make a key pair", dir, zmq_strerror(errno));
     }
     snprintf(name, sizeof(name), "%s.key", base);
-    int err = write_key(at, dir, name, sec, "", 0600, why, size);
+    int err = write_key(made, at, dir, name, sec, "", 0600, why, size);
     explicit_bzero(sec, sizeof(sec));
     snprintf(name, sizeof(name), "%s.pub", base);
-    return err ? err : write_key(at, dir, name, pub, "", 0644, why, size);
+    return err ? err : write_key(made, at, dir, name, pub, "", 0644, why, size);
 }
 
 /* Opens dir and dir/allowed. */
@@ -98,11 +131,15 @@ static void close_both(const int fd[2])
 int roll_curve_keygen(const char *dir, char *why, size_t why_size)
 {
     char pub[ROLL_CURVE_KEY_BYTES];
+    struct made made = {.used = 0};
     int fd[2];
     int err = open_both(dir, ROLL_DIR_MAKE, fd, why, why_size);
-    err = err ? err : write_pair(fd[0], dir, "server", pub, why, why_size);
-    err = err ? err : write_pair(fd[0], dir, "client", pub, why, why_size);
-    err = err ? err : write_key(fd[1], dir, "client.pub", pub, "", 0644, why, why_size);
+    err = err ? err : write_pair(&made, fd[0], dir, "server", pub, why, why_size);
+    err = err ? err : write_pair(&made, fd[0], dir, "client", pub, why, why_size);
+    err = err ? err : write_key(&made, fd[1], dir, "client.pub", pub, "", 0644, why, why_size);
+    if (err) {
+        unmake(&made);
+    }
     close_both(fd);
     return err;
 }
@@ -113,6 +150,7 @@ int roll_curve_keygen_client(const char *dir, const char *name, const char *role
     char path[PATH_MAX], entry[ROLL_NAME_BYTES + 8], about[2 * ROLL_NAME_BYTES], pub[ROLL_CURVE_KEY_BYTES];
     struct roll_role role;
     struct roll_curve_keys server = {.server_key = ""};
+    struct made made = {.used = 0};
     int fd[2] = {-1, -1}, own = -1;
     size_t length = strlen(name);
     if (length == 0 || length >= ROLL_NAME_BYTES || name[0] == '.' || strcmp(name, "allowed") == 0 ||
@@ -129,9 +167,12 @@ int roll_curve_keygen_client(const char *dir, const char *name, const char *role
     int err = open_both(dir, 0, fd, why, why_size);
     err = err ? err : read_key(dir, "server.pub", false, server.server_key, why, why_size);
     err = err ? err : roll_dir_open(path, ROLL_DIR_MAKE, &own, why, why_size);
-    err = err ? err : write_pair(own, path, "client", pub, why, why_size);
-    err = err ? err : write_key(own, path, "server.pub", server.server_key, "", 0644, why, why_size);
-    err = err ? err : write_key(fd[1], dir, entry, pub, about, 0644, why, why_size);
+    err = err ? err : write_pair(&made, own, path, "client", pub, why, why_size);
+    err = err ? err : write_key(&made, own, path, "server.pub", server.server_key, "", 0644, why, why_size);
+    err = err ? err : write_key(&made, fd[1], dir, entry, pub, about, 0644, why, why_size);
+    if (err) {
+        unmake(&made);
+    }
     close_both(fd);
     if (own >= 0) {
         close(own);

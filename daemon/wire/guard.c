@@ -4,36 +4,47 @@
  * closed it, and somebody may have opened another of its number, before the monitor says so.
  *
  * A parser of ZMTP in front of the sockets was rejected: it would have to decrypt. A ROUTER that takes no parts
- * (ZMQ_SERVER) is a draft that no distribution builds.
+ * (ZMQ_SERVER) is a draft that no distribution builds. Another libzmq, in which a PING is no danger, is not what
+ * distributions have.
  */
 #include "daemon/wire/guard.h"
 
 #include "daemon/base/array.h"
+#include "trace/err.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SUSPECT_BYTES (ROLL_GUARD_BYTES / 4)
+#define CURVE_BYTES   33  /* the name of the command, nonce, authenticator, flags */
+#define SHORT_BYTES   255 /* a longer part has eight bytes of length */
+#define PART_BYTES    64  /* of memory, that libzmq needs for a part beside its bytes */
+#define IDLE_MS       200 /* how often the watch looks whether the watched thread turns */
+#define BUSY_MS       10  /* and at the connections, while it does not */
 
 struct roll_guarded {
-    int fd;
-    ino_t inode;
-    uint64_t base; /* what it had received when a message of it was taken last */
+    ino_t inode;    /* 0: this descriptor is not watched */
+    uint64_t base;  /* what it had received when a message of it was taken last */
+    uint64_t taken; /* bytes of all parts that were taken, as they were on the wire */
+    uint64_t parts;
     bool suspect;
 };
 
-static bool received(const struct roll_guarded *c, uint64_t *bytes)
+static bool received(const struct roll_guarded *c, int fd, uint64_t *bytes)
 {
     struct tcp_info info;
     struct stat st;
     socklen_t size = sizeof(info);
     memset(&info, 0, sizeof(info));
-    if (fstat(c->fd, &st) != 0 || st.st_ino != c->inode ||
-        getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    if (fstat(fd, &st) != 0 || st.st_ino != c->inode || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
     *bytes = info.tcpi_bytes_received;
@@ -42,12 +53,7 @@ static bool received(const struct roll_guarded *c, uint64_t *bytes)
 
 static struct roll_guarded *find(struct roll_guard *guard, int fd)
 {
-    for (size_t i = 0; i < guard->used; i++) {
-        if (guard->at[i].fd == fd) {
-            return &guard->at[i];
-        }
-    }
-    return NULL;
+    return fd >= 0 && (size_t)fd < guard->used && guard->at[fd].inode != 0 ? &guard->at[fd] : NULL;
 }
 
 static void set_suspect(struct roll_guard *guard, struct roll_guarded *c, bool suspect)
@@ -59,61 +65,153 @@ static void set_suspect(struct roll_guard *guard, struct roll_guarded *c, bool s
 static void drop(struct roll_guard *guard, struct roll_guarded *c)
 {
     set_suspect(guard, c, false);
-    *c = guard->at[--guard->used];
+    *c = (struct roll_guarded){.inode = 0};
+}
+
+void roll_guard_init(struct roll_guard *guard, bool curve)
+{
+    *guard = (struct roll_guard){.wrapping = curve ? CURVE_BYTES : 0};
+    pthread_mutex_init(&guard->lock, NULL);
 }
 
 void roll_guard_event(struct roll_guard *guard, uint16_t event, int fd)
 {
+    pthread_mutex_lock(&guard->lock);
     struct roll_guarded *c = find(guard, fd);
     if (c && (event == ZMQ_EVENT_CLOSED || event == ZMQ_EVENT_DISCONNECTED || event == ZMQ_EVENT_ACCEPTED)) {
         drop(guard, c);
     }
     struct stat st;
-    if (event != ZMQ_EVENT_ACCEPTED || fstat(fd, &st) != 0) {
-        return;
+    uint64_t bytes;
+    if (event == ZMQ_EVENT_ACCEPTED && fstat(fd, &st) == 0 &&
+        received(&(struct roll_guarded){.inode = st.st_ino}, fd, &bytes) &&
+        ROLL_GROW_ZERO(guard->at, guard->used, (size_t)fd + 1) == 0) {
+        guard->at[fd] = (struct roll_guarded){.inode = st.st_ino};
     }
-    struct roll_guarded one = {.fd = fd, .inode = st.st_ino};
-    if (received(&one, &one.base) && ROLL_GROW(guard->at, guard->room, guard->used + 1) == 0) {
-        one.base = 0;
-        guard->at[guard->used++] = one;
-    }
+    pthread_mutex_unlock(&guard->lock);
 }
 
 void roll_guard_took(struct roll_guard *guard, zmq_msg_t *part)
 {
-    struct roll_guarded *c = guard->suspects > 0 ? find(guard, zmq_msg_get(part, ZMQ_SRCFD)) : NULL;
-    if (c && c->suspect && received(c, &c->base)) {
+    int fd = zmq_msg_get(part, ZMQ_SRCFD);
+    pthread_mutex_lock(&guard->lock);
+    struct roll_guarded *c = find(guard, fd);
+    if (c) {
+        uint64_t bytes = zmq_msg_size(part) + guard->wrapping;
+        c->taken += bytes + (bytes > SHORT_BYTES ? 9 : 2);
+        c->parts++;
+    }
+    if (c && c->suspect && received(c, fd, &c->base)) {
         set_suspect(guard, c, false);
     }
+    pthread_mutex_unlock(&guard->lock);
 }
 
-unsigned roll_guard_look(struct roll_guard *guard)
+/* What the bytes that were not taken need in memory, if the parts in them are as large as the others were. */
+static uint64_t waiting(const struct roll_guarded *c, uint64_t bytes)
 {
-    unsigned closed = 0;
-    for (size_t i = guard->used; i-- > 0;) {
-        struct roll_guarded *c = &guard->at[i];
+    uint64_t here = bytes > c->taken ? bytes - c->taken : 0;
+    uint64_t part = c->parts > 0 ? c->taken / c->parts : 2;
+    return here + here / part * PART_BYTES;
+}
+
+/* Reset, when libzmq closes it: a peer that is in the middle of sending would not hear of less for minutes. */
+static void shut(struct roll_guard *guard, struct roll_guarded *c, int fd)
+{
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    shutdown(fd, SHUT_RDWR);
+    drop(guard, c);
+    guard->closed++;
+}
+
+static void look(struct roll_guard *guard, bool behind)
+{
+    pthread_mutex_lock(&guard->lock);
+    for (size_t i = 0; i < guard->used; i++) {
+        struct roll_guarded *c = find(guard, (int)i);
         uint64_t bytes;
-        if (!received(c, &bytes)) {
+        if (!c) {
+            continue;
+        }
+        if (!received(c, (int)i, &bytes)) {
             drop(guard, c);
-        } else if (c->suspect && bytes - c->base > ROLL_GUARD_BYTES) {
-            /* Reset, when libzmq closes it: a peer that is in the middle of sending would not hear of less for minutes.
-             */
-            setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
-            shutdown(c->fd, SHUT_RDWR);
-            drop(guard, c);
-            closed++;
-        } else if (bytes - c->base > SUSPECT_BYTES) {
+        } else if (waiting(c, bytes) > ROLL_GUARD_WAITING ||
+                   (!behind && c->suspect && bytes - c->base > ROLL_GUARD_BYTES)) {
+            shut(guard, c, (int)i);
+        } else if (!behind && bytes - c->base > SUSPECT_BYTES) {
             /* A message of it that was taken meanwhile went unseen: one more look, from now on with open eyes. */
             c->base = c->suspect ? c->base : bytes;
             set_suspect(guard, c, true);
         }
     }
-    guard->refused += closed;
+    pthread_mutex_unlock(&guard->lock);
+}
+
+unsigned roll_guard_look(struct roll_guard *guard, bool behind)
+{
+    look(guard, behind);
+    pthread_mutex_lock(&guard->lock);
+    unsigned closed = guard->closed;
+    guard->closed = 0;
+    pthread_mutex_unlock(&guard->lock);
     return closed;
 }
 
 void roll_guard_fini(struct roll_guard *guard)
 {
     free(guard->at);
+    pthread_mutex_destroy(&guard->lock);
     memset(guard, 0, sizeof(*guard));
+}
+
+/* the watch */
+
+static void *keep_watch(void *argument)
+{
+    struct roll_guard_watch *w = argument;
+    unsigned seen = atomic_load_explicit(&w->turn, memory_order_relaxed);
+    bool busy = false;
+    while (poll(&(struct pollfd){w->ends, POLLIN, 0}, 1, busy ? BUSY_MS : IDLE_MS) == 0) {
+        unsigned turn = atomic_load_explicit(&w->turn, memory_order_relaxed);
+        busy = turn == seen;
+        seen = turn;
+        for (int i = 0; i < w->guards && busy; i++) {
+            look(&w->guard[i], true);
+        }
+    }
+    return NULL;
+}
+
+int roll_guard_watch(struct roll_guard_watch *watch, struct roll_guard *guard, int guards)
+{
+    sigset_t all, old;
+    *watch = (struct roll_guard_watch){.guard = guard, .guards = guards, .ends = eventfd(0, EFD_CLOEXEC)};
+    if (watch->ends < 0) {
+        return ROLL_E_NOMEM;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the daemon's own threads */
+    watch->threaded = pthread_create(&watch->thread, NULL, keep_watch, watch) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!watch->threaded) {
+        close(watch->ends);
+        return ROLL_E_NOMEM;
+    }
+    return 0;
+}
+
+void roll_guard_turn(struct roll_guard_watch *watch)
+{
+    /* Only a hint for when to look: the lock of each guard orders everything else. */
+    atomic_fetch_add_explicit(&watch->turn, 1, memory_order_relaxed);
+}
+
+void roll_guard_watch_end(struct roll_guard_watch *watch)
+{
+    if (watch->threaded) {
+        eventfd_write(watch->ends, 1);
+        pthread_join(watch->thread, NULL);
+        close(watch->ends);
+        watch->threaded = false;
+    }
 }

@@ -1,15 +1,22 @@
 /*
- * guard.h: refuses a connection whose message has no end.
+ * guard.h: what a TCP connection may make its socket hold: a message that has no end, or more than is read.
  *
  * ZeroMQ hands a message over when its last part has come, and its limits count whole messages and the bytes of one
- * part: a peer that always says "more" fills the memory of a socket that never sees anything of it. The guard knows how
- * many bytes each TCP connection has received (the kernel counts them) and whether messages came of them.
+ * part: a peer that always says "more" fills the memory of a socket that never sees anything of it. And a queue of
+ * messages that may become full is what libzmq 4.3.4 dies of: a PING that it meets behind such a queue, on a connection
+ * that has been reset meanwhile, is answered on a connection that is not there, which is an assertion
+ * (stream_engine_base.cpp, !_io_error). Who is let in may send PINGs. So the queues of sockets that TCP reaches have no
+ * end (roll_net_bind), and the guard bounds them: it knows how many bytes each connection has received (the kernel
+ * counts them), how many of these were taken as messages, and shuts a connection that is too far ahead.
  *
- * One guard per ROUTER; only its thread calls this.
+ * One guard per ROUTER. The thread of the socket calls this, and the watch (roll_guard_watch) beside it, where that
+ * thread is at work for long.
  */
 #ifndef ROLL_DAEMON_WIRE_GUARD_H
 #define ROLL_DAEMON_WIRE_GUARD_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,22 +25,48 @@
 /* The most that is received on a connection without one whole message. A message of ours is 1 MiB and less; the rest is
  * what may wait in the kernel, of messages that are whole and have not been taken. */
 #define ROLL_GUARD_BYTES (UINT64_C(64) << 20)
+/* The most memory that what has come on a connection and was not taken may need. An agent has at most half a MiB of
+ * each ring on its way: 512 rings. */
+#define ROLL_GUARD_WAITING (UINT64_C(256) << 20)
 
 struct roll_guard {
-    struct roll_guarded *at;
-    size_t used, room;
-    size_t suspects;  /* connections of which much has come since a message of theirs was taken */
-    uint64_t refused; /* connections that were closed for it, ever */
+    pthread_mutex_t lock;    /* guards the members below */
+    struct roll_guarded *at; /* by descriptor; owned */
+    size_t used;
+    size_t suspects;   /* connections of which much has come since a message of theirs was taken */
+    uint64_t wrapping; /* bytes around a part that CURVE adds; 0: no keys */
+    unsigned closed;   /* connections that were shut and of which nobody has been told */
 };
 
+/* A guard that watches nothing yet. curve: the connections of its socket have keys. */
+void roll_guard_init(struct roll_guard *guard, bool curve);
 /* A connection was accepted (ZMQ_EVENT_ACCEPTED) or is gone (ZMQ_EVENT_CLOSED, _DISCONNECTED), as the monitor says. One
  * that is not TCP, or for which there is no memory, is not watched. */
 void roll_guard_event(struct roll_guard *guard, uint16_t event, int fd);
-/* A message was taken from the socket; `part` is any part of it but the first. */
+/* A part of a message was taken from the socket, any but the first. */
 void roll_guard_took(struct roll_guard *guard, zmq_msg_t *part);
-/* Looks at all connections, and closes those that go on without end. To be called some times a second, and only when
- * the socket has been read meanwhile. Returns how many were closed. */
-unsigned roll_guard_look(struct roll_guard *guard);
+/* Looks at all connections, and shuts those that are too far ahead; where the socket was read empty meanwhile (!behind)
+ * also those that go on without end. To be called some times a second. Returns how many were shut since it was asked
+ * last. */
+unsigned roll_guard_look(struct roll_guard *guard, bool behind);
 void roll_guard_fini(struct roll_guard *guard);
+
+/*
+ * The thread that looks while the thread of the sockets does not get to it: a connection brings a gigabyte a second,
+ * and a large analysis takes seconds.
+ */
+struct roll_guard_watch {
+    pthread_t thread;
+    bool threaded;
+    struct roll_guard *guard; /* borrowed: a row */
+    int guards;
+    int ends;         /* an eventfd: the watch is over */
+    atomic_uint turn; /* changes with each turn of the watched thread, which reads its sockets in it */
+};
+/* Begins to watch; 0, or NOMEM: nobody looks meanwhile. */
+int roll_guard_watch(struct roll_guard_watch *watch, struct roll_guard *guard, int guards);
+/* The watched thread has come to its sockets again. */
+void roll_guard_turn(struct roll_guard_watch *watch);
+void roll_guard_watch_end(struct roll_guard_watch *watch);
 
 #endif

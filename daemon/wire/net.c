@@ -2,21 +2,26 @@
  * net.c: see net.h. Bare libzmq is used: czmq would bring signal handlers, and a linger of zero that loses the last
  * messages.
  *
- * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and no call ever waits for the other side:
- * the ring is the queue (agent.c), the trace file is the memory (root.c).
+ * Every queue is bounded, by messages (ZMQ_SNDHWM, ZMQ_RCVHWM) or by the guard (guard.h), and every message by size;
+ * and no call ever waits for the other side: the ring is the queue (agent.c), the trace file is the memory (root.c).
  */
 #include "daemon/wire/net.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/base/memory.h"
 #include "trace/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define QUEUE_FRAMES   512 /* per connection and direction: with frames of at most 64 KiB, 32 MiB at the very worst */
 #define JSON_MAX_BYTES (1u << 20)
 #define HOST_CHARS     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%*"
+#define DIAL_AGAIN_NS  (3000 * ROLL_MS) /* with its own tries libzmq waits at most 5 s between two */
 #define GIVE_UP_MS     4000 /* less than the 10 s for which patience stands still: a connection is made anew in time */
 
 static bool starts(const char *text, const char *prefix)
@@ -128,6 +133,9 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
     size_t size = sizeof(bound);
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
+    if (roll_net_takes_keys(endpoint)) {
+        set_int(socket, ZMQ_RCVHWM, 0); /* the guard bounds it: see guard.h */
+    }
     if (zmq_bind(socket, endpoint) != 0) {
         return -1;
     }
@@ -139,6 +147,23 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
     return 0;
 }
 
+uint64_t roll_net_own_file(const char *endpoint)
+{
+    struct stat st;
+    if (!starts(endpoint, "ipc://") || chmod(endpoint + 6, 0600) != 0 || lstat(endpoint + 6, &st) != 0) {
+        return 0;
+    }
+    return st.st_ino;
+}
+
+void roll_net_leave_file(const char *endpoint, uint64_t file)
+{
+    struct stat st;
+    if (file != 0 && lstat(endpoint + 6, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == file) {
+        unlink(endpoint + 6);
+    }
+}
+
 /* monitor */
 
 static const struct {
@@ -147,13 +172,15 @@ static const struct {
     const char *text;
 } monitor_table[] = {
     {ZMQ_EVENT_CONNECTED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_CONNECT_DELAYED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_CONNECT_RETRIED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_ACCEPTED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_CLOSED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_DISCONNECTED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_ACCEPT_FAILED, ROLL_LOG_WARNING, "a connection could not be accepted"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, ROLL_LOG_WARNING,
-     "handshake failed: the peer went away or speaks no ZeroMQ"},
+     "handshake failed: the peer went away, speaks no ZeroMQ, or has other keys"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, ROLL_LOG_WARNING,
      "handshake failed: the peer has no CURVE keys, or the wrong server.pub"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_AUTH, ROLL_LOG_WARNING, "key refused: the client's public key is not in allowed/"},
@@ -181,14 +208,44 @@ void *roll_net_monitor(void *context, void *socket, const char *name)
     return pair;
 }
 
-bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard)
+/* With the end of a connection libzmq tells at once when it will try again; or nothing more. */
+static void note_dial(struct roll_net_dial *dial, uint16_t event)
 {
-    bool connected = false;
+    switch (event) {
+    case ZMQ_EVENT_DISCONNECTED:
+    case ZMQ_EVENT_CLOSED:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+        dial->lost_ns = roll_mono_ns();
+        break;
+    default:
+        dial->lost_ns = 0;
+        break;
+    }
+}
+
+void roll_net_dial_again(struct roll_net_dial *dial, void *socket, const char *endpoint)
+{
+    if (dial->lost_ns == 0 || roll_mono_ns() - dial->lost_ns < DIAL_AGAIN_NS) {
+        return;
+    }
+    roll_log(ROLL_LOG_WARNING, "%s: the connection is over, and libzmq does not try again; we do", endpoint);
+    dial->lost_ns = roll_mono_ns();         /* should this fail */
+    (void)zmq_disconnect(socket, endpoint); /* of which nothing may be left */
+    if (zmq_connect(socket, endpoint) != 0) {
+        roll_log(ROLL_LOG_WARNING, "%s: %s", endpoint, zmq_strerror(errno));
+    }
+}
+
+unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard, struct roll_net_dial *dial)
+{
+    unsigned happened = 0;
     for (;;) {
         uint8_t head[6] = {0};
         char address[256] = "";
         if (zmq_recv(monitor, head, sizeof(head), ZMQ_DONTWAIT) < 0) {
-            return connected;
+            return happened;
         }
         int n = zmq_recv(monitor, address, sizeof(address) - 1, ZMQ_DONTWAIT);
         address[n < 0 ? 0 : (n < (int)sizeof(address) ? n : (int)sizeof(address) - 1)] = '\0';
@@ -199,12 +256,16 @@ bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *gu
         if (guard) {
             roll_guard_event(guard, event, value);
         }
+        if (dial) {
+            note_dial(dial, event);
+        }
         for (size_t i = 0; i < sizeof(monitor_table) / sizeof(*monitor_table); i++) {
             if (monitor_table[i].event == event && monitor_table[i].text) {
                 roll_log(monitor_table[i].level, "%s: %s: %s", who, address, monitor_table[i].text);
             }
         }
-        connected |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        happened |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED ? ROLL_NET_CONNECTED : 0;
+        happened |= event == ZMQ_EVENT_DISCONNECTED ? ROLL_NET_LOST : 0;
     }
 }
 
@@ -356,8 +417,10 @@ int roll_net_batch_add(struct roll_net_batch *batch, void *socket, const void *i
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                        const json_t *payload)
 {
+    uint64_t before = roll_memory_failures();
     char *text = json_dumps(payload, JSON_COMPACT);
-    if (!text) {
+    if (!text || roll_memory_failures() != before) { /* jansson may give what it had until then */
+        free(text);
         return ROLL_E_NOMEM;
     }
     int err = roll_net_send(socket, identity, identity_bytes, head, text, strlen(text));

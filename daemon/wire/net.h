@@ -33,15 +33,32 @@ void *roll_net_router(void *context, const struct roll_curve_keys *keys);
 /* zmq_bind, IPv6 where the endpoint asks for it. beyond: whether it may be reached from other hosts, which is judged by
  * what was bound, whatever the endpoint looks like. 0, or -1 and errno, EPERM where it may not. */
 int roll_net_bind(void *socket, const char *endpoint, bool beyond);
+/* The socket file of an ipc endpoint that was bound here: from now on only its user may connect. Returns its inode, by
+ * which it is known again; 0 where the endpoint is no file. */
+uint64_t roll_net_own_file(const char *endpoint);
+/* Removes that file, which libzmq leaves, unless somebody has bound its name again meanwhile. */
+void roll_net_leave_file(const char *endpoint, uint64_t file);
 /* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: how long close waits for
  * frames to be sent. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
 
 /* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_read turns into log lines. NULL on error. */
 void *roll_net_monitor(void *context, void *socket, const char *name);
+/* Whether a DEALER's connection is lost, and since when nothing says that libzmq tries again. All zero: it is not. */
+struct roll_net_dial {
+    uint64_t lost_ns;
+};
 /* Reads all waiting events; `who` is the other side in log lines, "root" or "agent"; guard (of a ROUTER, else NULL) is
- * told of connections that come and go. Returns true when a connection was (re)established. */
-bool roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard);
+ * told of connections that come and go, dial (of a DEALER, else NULL) of one that is lost. Returns which of these
+ * happened to any connection. */
+enum {
+    ROLL_NET_CONNECTED = 1, /* one was (re)established */
+    ROLL_NET_LOST = 2,      /* one that had been established, or was about to be, is gone */
+};
+unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard, struct roll_net_dial *dial);
+/* Connects anew where libzmq has given up, as it does for good when the other side breaks the protocol: who stands at
+ * that address later may be the root again. Call it now and then. */
+void roll_net_dial_again(struct roll_net_dial *dial, void *socket, const char *endpoint);
 
 /*
  * Encodes and sends one frame, never waiting. identity: the routing id to prefix (ROUTER), or NULL (DEALER).

@@ -6,6 +6,9 @@
  * the process that becomes the agent; it is reaped at once by number, and the agent belongs to init. posix_spawn was
  * rejected: its child raises SIGCHLD and can be stolen by an application that waits for any child. Two ranks that come
  * here at once may both start one; --if-none lets the second leave quietly.
+ *
+ * What the agent has to say while it starts (keys that are not there, a library that its node lacks) goes to its log
+ * file: the rank's own standard error is the job's.
  */
 #include "interposer/record/session.h"
 
@@ -36,6 +39,7 @@ struct launch {
     const char *path;
     char *const *argv;
     char **envp;
+    const char *log; /* the agent's standard error */
     volatile int error;
     uint8_t *inner_stack;
 };
@@ -141,6 +145,10 @@ static int become_agent(void *arg)
     for (int fd = 0; fd < 3 && null >= 0; fd++) {
         dup2(null, fd);
     }
+    int log = open(launch->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+    if (log >= 0) {
+        dup2(log, 2);
+    }
 #ifdef SYS_close_range
     bool closed = syscall(SYS_close_range, 3u, ~0u, 0u) == 0;
 #else
@@ -181,14 +189,17 @@ static void agent_environment(char **out)
 
 int roll_agent_start(const char *dir, const char *endpoint)
 {
-    static char
-        path[PATH_BYTES]; /* static: only one thread of a process comes here, once, and its stack may be small */
+    /* static: only one thread of a process comes here, once, and its stack may be small */
+    static char path[PATH_BYTES], log[PATH_BYTES];
     if (agent_runs(dir, path)) {
         return 0;
     }
     int rc = find_daemon(path);
     if (rc != 0) {
         return rc;
+    }
+    if (snprintf(log, sizeof(log), "%s/agent.log", dir) >= (int)sizeof(log)) {
+        return ROLL_E_SIZE;
     }
     size_t bytes = 2 * STACK_BYTES + MAX_VARIABLES * sizeof(char *);
     uint8_t *stacks = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -203,6 +214,7 @@ int roll_agent_start(const char *dir, const char *endpoint)
                     NULL};
     struct launch launch = {
         .path = path,
+        .log = log,
         .argv = argv,
         .envp = (char **)(void *)(stacks + 2 * STACK_BYTES),
         .inner_stack = stacks + STACK_BYTES,

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MAX_CHILDREN 64
+#define MAX_CHILDREN 192
 
 bool harness_supervised;
 

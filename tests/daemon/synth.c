@@ -71,9 +71,10 @@ uint16_t synth_comm_of(struct synth *s, uint64_t key, int32_t rank, int32_t size
                                 .nranks = size,
                                 .color = ROLL_COLOR_NONE,
                                 .origin = ROLL_COMM_INIT,
-                                .device = s->rank};
+                                .device = s->rank,
+                                .label_bytes = s->label ? (uint32_t)strlen(s->label) : 0};
     s->comms++;
-    roll_def_append(&s->ring, ROLL_DEF_COMM, s->comms, &def, sizeof(def), NULL, 0);
+    roll_def_append(&s->ring, ROLL_DEF_COMM, s->comms, &def, sizeof(def), s->label, def.label_bytes);
     return s->comms;
 }
 

@@ -13,6 +13,7 @@ struct synth {
     struct roll_ring ring;
     int32_t rank, size;
     char path[512];
+    const char *label;  /* of its communicators, as the job gave it; borrowed; NULL = none */
     uint16_t comms;     /* communicators defined so far */
     uint32_t seq[4096]; /* next sequence number by communicator id */
 };

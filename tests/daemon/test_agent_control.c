@@ -2,6 +2,7 @@
  * test_agent_control.c: which control pages a CONTROL frame changes: those of the run that it names.
  */
 #include "daemon/agent/agent_control.h"
+#include "daemon/base/bus_guard.h"
 #include "trace/op.h"
 
 #include <setjmp.h>
@@ -55,10 +56,45 @@ static void a_change_reaches_the_page_of_its_restart_and_one_without_restart_all
     assert_int_equal(rmdir(dir), 0);
 }
 
+static void a_page_that_is_cut_is_left_and_the_others_stay(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/roll-agent-control-XXXXXX";
+    struct roll_agent_controls c = {0};
+    assert_non_null(mkdtemp(dir));
+    roll_guard();
+    roll_agent_controls_need(&c, dir, "job", 1, ROLL_POLICY_OBSERVE);
+    roll_agent_controls_need(&c, dir, "job2", 1, ROLL_POLICY_OBSERVE);
+    roll_agent_controls_leave_cut(&c);
+    assert_non_null(c.page[0].control);
+    assert_non_null(c.page[1].control);
+
+    assert_int_equal(truncate(c.page[0].path, 0), 0);
+    roll_agent_controls_seen(&c, 7); /* the agent's loop writes into it, and lives */
+    roll_agent_controls_leave_cut(&c);
+    assert_null(c.page[0].control);
+    assert_non_null(c.page[1].control);
+    assert_int_equal(atomic_load(&c.page[1].control->agent_seen_ns), 7);
+
+    roll_agent_controls_seen(&c, 8);
+    apply(&c, ROLL_REMEDY_PAD, sizeof(struct roll_frame_control));
+    roll_agent_controls_policy(&c, ROLL_POLICY_AUTO);
+    roll_agent_controls_need(&c, dir, "job", 1, ROLL_POLICY_OBSERVE); /* its next ring opens no file without a page */
+    assert_int_equal(c.used, 2);
+    assert_null(c.page[0].control);
+    assert_int_equal(atomic_load(&c.page[1].control->agent_seen_ns), 8);
+
+    roll_agent_controls_drop(&c, "job", 1);
+    roll_agent_controls_drop(&c, "job2", 1);
+    roll_agent_controls_fini(&c);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_change_reaches_the_page_of_its_restart_and_one_without_restart_all),
+        cmocka_unit_test(a_page_that_is_cut_is_left_and_the_others_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

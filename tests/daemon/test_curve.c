@@ -7,11 +7,13 @@
 
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +66,46 @@ static void test_keys_are_never_overwritten(void **state)
     assert_int_equal(roll_curve_keygen(dir, why, sizeof(why)), ROLL_E_BUSY);
     assert_int_equal(roll_curve_load(dir, true, &after, why, sizeof(why)), 0);
     assert_string_equal(before.secret_key, after.secret_key);
+}
+
+/* A disk that is full, as a file of so many bytes at most stands for it: nothing stays that a second try would find. */
+static void test_keys_that_cannot_be_written_are_not_there(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"server.key",         "server.pub",      "client.key",     "client.pub",
+                                        "allowed/client.pub", ".server.key.new", ".client.key.new"};
+    char full[96], path[160];
+    struct rlimit before, few;
+    struct roll_curve_keys keys;
+    snprintf(full, sizeof(full), "%s/full", dir);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    few = before;
+    for (rlim_t bytes = 0; bytes < 30; bytes += 10) {
+        few.rlim_cur = bytes;
+        signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+        int err = roll_curve_keygen(full, why, sizeof(why));
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        signal(SIGXFSZ, SIG_DFL);
+        assert_int_equal(err, ROLL_E_IO);
+        assert_non_null(strstr(why, "server.key"));
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+            snprintf(path, sizeof(path), "%s/%s", full, names[i]);
+            assert_int_not_equal(access(path, F_OK), 0);
+        }
+    }
+    snprintf(path, sizeof(path), "%s/client.key", full); /* fails when the server's keys have been made */
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(roll_curve_keygen(full, why, sizeof(why)), ROLL_E_BUSY);
+    assert_int_equal(access(path, F_OK), 0); /* it was there before */
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/server.key", full);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(roll_curve_keygen(full, why, sizeof(why)), 0);
+    assert_int_equal(roll_curve_load(full, true, &keys, why, sizeof(why)), 0);
+    assert_int_equal(roll_curve_load(full, false, &keys, why, sizeof(why)), 0);
 }
 
 static void test_a_secret_that_others_can_read_is_refused(void **state)
@@ -229,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_keys_load_for_root_and_client, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_keys_are_never_overwritten, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_keys_that_cannot_be_written_are_not_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_secret_that_others_can_read_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damaged_and_missing_keys_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_client_has_the_roles_that_its_entry_names, set_up, tear_down),

@@ -78,6 +78,19 @@ static void ticks_come_soon_after_input_and_seldom_in_a_still_job(void **state)
     }
 }
 
+/* Of a job that is over nothing is left to be judged: its clock rests, until something comes after all. */
+static void the_clock_of_a_job_that_is_over_rests(void **state)
+{
+    (void)state;
+    struct roll_feed_clock clock = running(0);
+    uint64_t now = MONO + 600001 * MS;
+    roll_feed_clock_skip(&clock, now);
+    assert_true(roll_feed_clock_wait_ns(&clock, now, false) == UINT64_MAX);
+    assert_true(roll_feed_clock_wait_ns(&clock, now, true) == 100 * MS); /* it stands, and may go on */
+    roll_feed_clock_input(&clock, now, true);
+    assert_true(roll_feed_clock_wait_ns(&clock, now, false) == 2 * MS);
+}
+
 static void input_that_moves_no_rank_does_not_end_the_quiet(void **state)
 {
     (void)state;
@@ -238,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_rounded_so_that_nothing_is_said_too_early),
         cmocka_unit_test(ticks_come_soon_after_input_and_seldom_in_a_still_job),
+        cmocka_unit_test(the_clock_of_a_job_that_is_over_rests),
         cmocka_unit_test(input_that_moves_no_rank_does_not_end_the_quiet),
         cmocka_unit_test(the_engines_time_is_patience_and_no_wall_clock),
         cmocka_unit_test(small_steps_add_up),

@@ -5,6 +5,7 @@
 #include "tests/trace/scratch.h"
 
 #include "daemon/agent/agent_ring.h"
+#include "daemon/base/clock.h"
 
 #define RECORDS 1024u
 #define MANY    (RECORDS / 4)
@@ -123,6 +124,44 @@ static void test_a_ring_is_announced_and_then_waits_for_the_answer(void **state)
     end(&p);
 }
 
+static int take(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
+{
+    (void)payload, (void)bytes;
+    uint64_t *records = ctx;
+    *seq = 1;
+    records[0] += head.type == ROLL_FRAME_RECORDS ? head.count : 0;
+    records[1] += head.type == ROLL_FRAME_UPDATES ? head.count : 0;
+    return 0;
+}
+
+/* The link was cut in mid-run: what the root held as entered is looked at again, and that look ends. */
+static void test_a_ring_that_travels_anew_has_no_news_when_all_is_sent(void **state)
+{
+    (void)state;
+    struct place p;
+    uint64_t records[2] = {0};
+    uint8_t *buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
+    struct roll_agent_out out = {take, records, buffer};
+    struct roll_frame_ack ack = {.next_ticket = 5};
+    struct roll_frame frame = {.head = {.type = ROLL_FRAME_ACK, .first = 3, .payload = sizeof(ack)},
+                               .payload = (const uint8_t *)&ack};
+    begin(&p);
+    for (unsigned i = 0; i < 9; i++) {
+        synth_allreduce(&p.rank, &(struct synth_call){.comm = p.comm, .count = 1});
+    }
+    uint64_t head = roll_agent_ring_head(p.ring);
+    p.ring->link = ROLL_LINK_ANNOUNCED;
+    roll_agent_ring_ack(p.ring, &frame);
+    p.ring->upto = head;
+    assert_true(roll_agent_ring_pump(p.ring, &out, roll_mono_ns()) > 0);
+    assert_int_equal(records[0], head - 5);
+    assert_int_equal(records[1], 2);
+    assert_true(roll_agent_ring_drained(p.ring));
+    assert_false(roll_agent_ring_has_news(p.ring, 0));
+    end(&p);
+    free(buffer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +171,7 @@ int main(void)
         cmocka_unit_test(test_a_call_that_is_complete_is_news),
         cmocka_unit_test(test_an_end_that_is_not_told_never_waits),
         cmocka_unit_test(test_a_ring_is_announced_and_then_waits_for_the_answer),
+        cmocka_unit_test(test_a_ring_that_travels_anew_has_no_news_when_all_is_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
  * call, and of what a run that is over has left, it still asks for the records; of what merely stands it says in its
  * log that nobody has looked at it. It waits for the records that it has asked for, and says what they show.
  *
- * And a root that has nothing to do sleeps: it wakes for what comes and for what is due, not to look around.
+ * And a root that has nothing to do sleeps, also beside a run that rests: it wakes for what comes and for what is due,
+ * not to look around.
  *
  * The agent is a socket of the test. It has one rank less than there are, so the root waits for that one, for five
  * seconds at most, before it looks by itself; where a slow machine needs longer to end it, the row is tried again.
@@ -329,26 +330,75 @@ static uint64_t sleeps(pid_t pid)
 }
 
 /* A root that looked around every 10 ms would sleep a hundred times a second. A slow machine only makes it fewer. */
+#define SLEEPS 40u
+
+/* The least of some looks: its own start, or what it has heard of last, may fall into one. */
+static uint64_t sleeps_a_second(pid_t root)
+{
+    uint64_t least = UINT64_MAX;
+    for (int turn = 0; turn < 3 || (least >= SLEEPS && turn < 40); turn++) {
+        uint64_t before = sleeps(root), began = synth_mono_ns();
+        usleep(700000);
+        uint64_t ns = synth_mono_ns() - began, each = (sleeps(root) - before) * 1000000000u / ns;
+        least = each < least ? each : least;
+    }
+    return least;
+}
+
 static void test_a_root_with_nothing_to_do_sleeps(void **state)
 {
     (void)state;
     char endpoint[256];
     pid_t root = DAEMON("root.err", endpoint, "--root", "--digest");
     assert_true(root > 0);
-    uint64_t least = UINT64_MAX;
-    for (int turn = 0; turn < 3; turn++) { /* its own start may fall into the first one */
-        uint64_t before = sleeps(root), began = synth_mono_ns();
-        usleep(700000);
-        uint64_t seconds = (synth_mono_ns() - began) / 1000000000u + 1, each = (sleeps(root) - before) / seconds;
-        least = each < least ? each : least;
-    }
-    assert_true(least > 0 && least < 25);
+    uint64_t each = sleeps_a_second(root);
+    assert_true(each > 0 && each < SLEEPS);
     assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+/* Ranks that make no call: the root has a run, looks at its digests or lets its engine's clock go on, and sleeps. */
+static void sleeps_beside_a_run(const char *mode)
+{
+    enum { RANKS = 4 };
+    char where[320];
+    struct synth rank[RANKS];
+    assert_int_equal(mkdir(harness_path(mode), 0700), 0);
+    snprintf(where, sizeof(where), "ipc://%s", harness_path("root.socket"));
+    pid_t root = DAEMON("root.err", NULL, "--root", mode, "--listen", where);
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path(mode), "--connect", where);
+    assert_true(root > 0 && agent > 0);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(synth_open(&rank[i], harness_path(mode), "job", i, RANKS, 0), 0);
+        uint16_t comm = synth_comm(&rank[i], KEY);
+        synth_allreduce(&rank[i], &(struct synth_call){.comm = comm, .count = 8});
+    }
+    roll_client_t *client = harness_client(where);
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == RANKS));
+    roll_client_destroy(&client);
+    uint64_t each = sleeps_a_second(root);
+    if (each == 0 || each >= SLEEPS) {
+        print_error("%s: %llu a second\n", mode, (unsigned long long)each);
+    }
+    assert_true(each > 0 && each < SLEEPS);
+    for (int i = 0; i < RANKS; i++) {
+        synth_finish(&rank[i]);
+        synth_close(&rank[i]);
+    }
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+static void test_a_root_beside_a_run_that_rests_sleeps(void **state)
+{
+    (void)state;
+    sleeps_beside_a_run("--digest");
+    sleeps_beside_a_run("--stream");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_root_beside_a_run_that_rests_sleeps, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_root_with_nothing_to_do_sleeps, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_root_that_ends_looks_once_more, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_root_that_ends_waits_for_the_records_that_it_has_asked_for,

@@ -16,7 +16,8 @@ static const char script[] = "#!/bin/sh\n"
                              "for fd in /proc/$$/fd/*; do echo \"fd: $(basename $fd) $(readlink $fd)\"; done"
                              " >> \"$3/started\"\n"
                              "grep SigBlk /proc/self/status >> \"$3/started\"\n"
-                             "mv \"$3/started\" \"$3/agent.log\"\n";
+                             "echo cannot start >&2\n"
+                             "mv \"$3/started\" \"$3/what\"\n";
 
 static void write_script(const struct job *job, char path[128])
 {
@@ -27,11 +28,11 @@ static void write_script(const struct job *job, char path[128])
     close(fd);
 }
 
-static void read_log(const struct job *job, char *out, size_t size)
+static void read_file(const struct job *job, const char *name, char *out, size_t size)
 {
     char path[128];
     const struct timespec pause = {0, 10000000};
-    snprintf(path, sizeof(path), "%s/agent.log", job->dir);
+    snprintf(path, sizeof(path), "%s/%s", job->dir, name);
     for (int i = 0; i < 28000 && access(path, R_OK) != 0; i++) {
         nanosleep(&pause, NULL);
     }
@@ -55,18 +56,21 @@ static void test_the_first_rank_starts_the_agent_unnoticed(void **state)
     job_run(&job, "ROLL_TEST_JOB", "agent", NULL);
     JOB_SUCCEEDED(&job);
     assert_string_equal(job.errors, "");
-    read_log(&job, log, sizeof(log));
+    read_file(&job, "what", log, sizeof(log));
     snprintf(want, sizeof(want),
              "args: --agent --dir %s --connect tcp://127.0.0.1:7777 --detach --if-none --linger 30\n", job.dir);
     assert_non_null(strstr(log, want));
     assert_non_null(strstr(log, "preload: none\n"));
     assert_non_null(strstr(log, "SigBlk:\t0000000000000000\n"));
     assert_non_null(strstr(log, "fd: 0 /dev/null\n"));
-    assert_non_null(strstr(log, "fd: 2 /dev/null\n"));
+    snprintf(want, sizeof(want), "fd: 2 %s/agent.log\n", job.dir);
+    assert_non_null(strstr(log, want));
     assert_null(strstr(log, "memfd")); /* the job's own output */
     int pid = 0, group = -1, session = -1;
     assert_int_equal(sscanf(strstr(log, "session: "), "session: %d %d %d", &pid, &group, &session), 3);
     assert_int_equal(pid, session);
+    read_file(&job, "agent.log", log, sizeof(log)); /* what it says while it starts is not lost */
+    assert_string_equal(log, "cannot start\n");
     job_end(&job);
 }
 
@@ -85,7 +89,7 @@ static void test_no_agent_is_started_where_one_holds_the_lock(void **state)
     job_env(&job, "ROLLCALL_DAEMON=tcp://127.0.0.1:7777");
     job_run(&job, "ROLL_TEST_JOB", "agent", NULL);
     JOB_SUCCEEDED(&job);
-    assert_int_equal(job_files(&job, "agent.log") + job_files(&job, "started"), 0);
+    assert_int_equal(job_files(&job, "agent.log") + job_files(&job, "what") + job_files(&job, "started"), 0);
     close(fd);
     job_end(&job);
 }

@@ -154,22 +154,27 @@ static bool keep(struct failure *f)
     return false;
 }
 
+bool program_drop_units(struct program *p, const struct mutation *k, uint32_t first, uint32_t count)
+{
+    bool change = false;
+    for (uint32_t i = 0; i < p->acts; i++) {
+        struct act *a = &p->act[i];
+        if (a->unit >= first && a->unit < first + count && a->unit != k->unit &&
+            (!mutation_is_double(k) || a->unit != k->then.unit)) {
+            a->ranks = 0;
+            change = true;
+        }
+    }
+    return change;
+}
+
 static bool drop_units(struct failure *f)
 {
     bool any = false;
     for (uint32_t size = f->base.units; size > 0; size /= 2) {
         for (uint32_t first = 0; first < f->base.units; first += size) {
-            bool change = false;
             tried = f->base;
-            for (uint32_t i = 0; i < tried.acts; i++) {
-                struct act *a = &tried.act[i];
-                if (a->unit >= first && a->unit < first + size && a->unit != f->mutation.unit &&
-                    (!mutation_is_double(&f->mutation) || a->unit != f->mutation.then.unit)) {
-                    a->ranks = 0;
-                    change = true;
-                }
-            }
-            any = (change && keep(f)) || any;
+            any = (program_drop_units(&tried, &f->mutation, first, size) && keep(f)) || any;
         }
     }
     return any;
@@ -246,37 +251,42 @@ static mask_t squeeze(mask_t set, uint32_t rank)
     return (mask_t)((set & low) | (set >> 1 & ~low));
 }
 
-static bool drop_rank(struct failure *f, uint32_t rank)
+bool program_drop_rank(struct program *p, struct mutation *k, uint32_t rank)
 {
-    struct mutation before = f->mutation;
-    if (f->base.ranks < 2 || ((f->mutation.who | f->mutation.then.who) & BIT(rank)) != 0) {
+    if (p->ranks < 2 || rank >= p->ranks || ((k->who | k->then.who) & BIT(rank)) != 0) {
         return false;
     }
-    tried = f->base;
-    tried.ranks--;
-    for (uint32_t c = 0; c < tried.comms; c++) {
-        tried.comm[c].members = squeeze((mask_t)(tried.comm[c].members & ~BIT(rank)), rank);
+    p->ranks--;
+    for (uint32_t c = 0; c < p->comms; c++) {
+        p->comm[c].members = squeeze((mask_t)(p->comm[c].members & ~BIT(rank)), rank);
     }
-    for (uint32_t i = 0; i < tried.acts; i++) {
-        struct act *a = &tried.act[i];
+    for (uint32_t i = 0; i < p->acts; i++) {
+        struct act *a = &p->act[i];
         a->ranks = squeeze((mask_t)(a->ranks & ~BIT(rank)), rank);
         if (a->kind == ACT_DOOM || a->peer < 0) {
             continue;
         }
         if (a->peer == (int)rank && a->kind == ACT_COLL) {
-            a->peer = (int8_t)mask_first(tried.comm[a->comm].members);
+            a->peer = (int8_t)mask_first(p->comm[a->comm].members);
         } else if (a->peer == (int)rank) {
             a->ranks = 0;
         } else if (a->peer > (int)rank) {
             a->peer--;
         }
-        if (a->comm >= 0 && act_is_call(a) && mask_count(tried.comm[a->comm].members) < 2) {
+        if (a->comm >= 0 && act_is_call(a) && mask_count(p->comm[a->comm].members) < 2) {
             a->ranks = 0;
         }
     }
-    f->mutation.who = squeeze(f->mutation.who, rank);
-    f->mutation.then.who = squeeze(f->mutation.then.who, rank);
-    if (keep(f)) {
+    k->who = squeeze(k->who, rank);
+    k->then.who = squeeze(k->then.who, rank);
+    return true;
+}
+
+static bool drop_rank(struct failure *f, uint32_t rank)
+{
+    struct mutation before = f->mutation;
+    tried = f->base;
+    if (program_drop_rank(&tried, &f->mutation, rank) && keep(f)) {
         return true;
     }
     f->mutation = before;

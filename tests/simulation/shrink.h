@@ -28,6 +28,10 @@ bool program_valid(const struct program *p);
 int program_correct(const struct program *p, struct story *out, uint64_t seed);
 /* Runs the program, in which the mistake is made already. Of two mistakes the last one is the event. */
 int execute_mutated(const struct program *p, struct story *out, const struct mutation *k, uint64_t seed);
+/* Leaves out `count` units from `first` on, but for those in which the mistake is made. False: there are no such. */
+bool program_drop_units(struct program *p, const struct mutation *k, uint32_t first, uint32_t count);
+/* Leaves out a rank that has no part in the mistake; those behind it count down. False: it cannot be. */
+bool program_drop_rank(struct program *p, struct mutation *k, uint32_t rank);
 /* The mistake made in a copy of the program; false when it cannot be. */
 bool failure_sick(const struct failure *f, struct program *sick, struct mutation *made);
 

@@ -8,6 +8,7 @@
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/analyze_report.h"
 #include "daemon/console/analyze/digests.h"
+#include "daemon/console/analyze/jobs.h"
 
 #include "daemon/base/array.h"
 #include "daemon/base/bus_guard.h"
@@ -60,6 +61,7 @@ struct roll_analysis {
     struct roll_engine_config config;
     const struct roll_expected *expected; /* borrowed; NULL = none */
     bool policy_fixed;
+    struct roll_jobs jobs;    /* which are meant */
     struct analyzed_run *run; /* owned */
     size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
@@ -72,7 +74,9 @@ struct roll_analysis {
     roll_reports_t *reports;    /* owned; of NCCL's own tools; NULL = none */
     roll_digests_t *digests;    /* owned; NULL = none */
     bool cut;
-    unsigned threads; /* that read traces */
+    unsigned threads;                    /* that read traces */
+    const struct roll_feed_watch *watch; /* borrowed; NULL = none */
+    const bool *stop;                    /* borrowed; NULL = none */
 };
 
 int roll_read_options(const struct roll_command *cmd, const struct roll_option *options, int argc, char **argv,
@@ -97,9 +101,30 @@ roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool
     return a;
 }
 
+void roll_analysis_job(roll_analysis_t *a, const char *job)
+{
+    a->jobs.wanted = job;
+}
+
+void roll_analysis_say_none(const roll_analysis_t *a)
+{
+    roll_jobs_say_none(&a->jobs);
+}
+
 void roll_analysis_expect(roll_analysis_t *a, const struct roll_expected *expected)
 {
     a->expected = expected;
+}
+
+void roll_analysis_watch(roll_analysis_t *a, const struct roll_feed_watch *watch, const bool *stop)
+{
+    a->watch = watch;
+    a->stop = stop;
+}
+
+roll_feed_t *roll_analysis_feed(const roll_analysis_t *a, size_t i)
+{
+    return i < a->runs ? a->run[i].feed : NULL;
 }
 
 unsigned roll_analysis_thread_count(unsigned threads)
@@ -130,6 +155,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
     }
     roll_reports_destroy(&a->reports);
     roll_digests_destroy(&a->digests);
+    roll_jobs_fini(&a->jobs);
     free(a->run);
     free(a->trace);
     roll_dumps_destroy(&a->dumps);
@@ -149,42 +175,52 @@ static bool begin_feed(const roll_analysis_t *a, struct analyzed_run *r)
         roll_feed_fix_policy(r->feed);
     }
     roll_engine_expect(roll_feed_engine(r->feed), a->expected);
+    roll_feed_watch(r->feed, a->watch);
     return true;
 }
 
-/* The run of this job and restart, which is made when it is new; NULL when out of memory. */
-static struct analyzed_run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
+/* The run of this job and restart, which is made when it is new. 0; NOTFOUND: it is not meant; NOMEM. */
+static int run_of(roll_analysis_t *a, const char *job, uint32_t restart, struct analyzed_run **out)
 {
+    *out = NULL;
+    if (!roll_jobs_take(&a->jobs, job, restart)) {
+        return ROLL_E_NOTFOUND;
+    }
     for (size_t i = 0; i < a->runs; i++) {
         if (a->run[i].restart == restart && strcmp(a->run[i].job, job) == 0) {
-            return &a->run[i];
+            *out = &a->run[i];
+            return 0;
         }
     }
     if (ROLL_GROW(a->run, a->run_room, a->runs + 1) != 0) {
-        return NULL;
+        return ROLL_E_NOMEM;
     }
     struct analyzed_run *r = &a->run[a->runs];
     *r = (struct analyzed_run){.restart = restart};
     snprintf(r->job, sizeof(r->job), "%s", job);
     if (!begin_feed(a, r)) {
-        return NULL;
+        return ROLL_E_NOMEM;
     }
     a->runs++;
-    return r;
+    *out = r;
+    return 0;
 }
 
-/* The run of the ring that a frame announces, or of the process that it notes. */
-static struct analyzed_run *run_of_frame(roll_analysis_t *a, const struct roll_frame *frame)
+/* The run of the ring that a frame announces, or of the process that it notes. Errors as of run_of; CORRUPT. */
+static int run_of_frame(roll_analysis_t *a, const struct roll_frame *frame, struct analyzed_run **out)
 {
     char job[ROLL_NAME_BYTES];
     uint32_t restart = 0;
-    return roll_feed_run_of(frame, job, &restart) == 0 ? run_of(a, job, restart) : NULL;
+    *out = NULL;
+    return roll_feed_run_of(frame, job, &restart) == 0 ? run_of(a, job, restart, out) : ROLL_E_CORRUPT;
 }
 
-static roll_feed_t *feed_of_frame(void *ctx, const struct roll_frame *frame)
+static int feed_of_frame(void *ctx, const struct roll_frame *frame, roll_feed_t **out)
 {
-    struct analyzed_run *run = run_of_frame(ctx, frame);
-    return run != NULL ? run->feed : NULL;
+    struct analyzed_run *run;
+    int err = run_of_frame(ctx, frame, &run);
+    *out = run != NULL ? run->feed : NULL;
+    return err;
 }
 
 /* Adds a trace. Traces are only opened here, and fed when all of them are known, because some belong together. */
@@ -223,10 +259,12 @@ static int add_ring(roll_analysis_t *a, const char *path)
     struct roll_frame frame = {
         .head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = ring.header->epoch},
         .payload = (const uint8_t *)ring.header};
-    struct analyzed_run *run = run_of_frame(a, &frame);
-    if (run == NULL || ROLL_GROW(run->ring, run->room, run->rings + 1) != 0) {
+    struct analyzed_run *run;
+    err = run_of_frame(a, &frame, &run);
+    err = err == 0 ? ROLL_GROW(run->ring, run->room, run->rings + 1) : err;
+    if (err != 0) {
         roll_ring_close(&ring);
-        return ROLL_E_NOMEM;
+        return err == ROLL_E_NOTFOUND ? 0 : err; /* of another job */
     }
     run->ring[run->rings++] = ring;
     return 0;
@@ -336,6 +374,10 @@ static int add_file(roll_analysis_t *a, const char *path)
     bool report = is_report(head); /* before dumps: JSON of both begins alike */
     bool ring = head->n >= 8 && memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0;
     bool digest = head->n >= 8 && memcmp(head->bytes, ROLL_RDIG_MAGIC, 8) == 0;
+    if (a->watch && (report || digest || (!ring && roll_dump_is_likely(head->bytes, head->n)))) {
+        roll_say("%s: left out: only traces (*.rtrc) and rings hold all calls", path);
+        return 0;
+    }
     int err = report                                      ? add_report(a, path)
               : ring                                      ? add_ring(a, path)
               : digest                                    ? add_digest(a, path, why, sizeof(why))
@@ -460,6 +502,21 @@ static void say_line(void *ctx, const char *line)
     roll_say("%s", line);
 }
 
+/* What stands for the restart of a job of the dumps, so that it is told apart from every other job of that name. */
+static uint32_t number_of_dumps(const roll_analysis_t *a, size_t job)
+{
+    const char *name = roll_dumps_job(a->dumps, job);
+    uint32_t number = 0;
+    for (size_t i = 0; i < a->runs; i++) {
+        bool same = !a->run[i].dumped && strcmp(a->run[i].job, name) == 0;
+        number = same && a->run[i].restart >= number ? a->run[i].restart + 1 : number;
+    }
+    for (size_t i = 0; i < job; i++) {
+        number += strcmp(roll_dumps_job(a->dumps, i), name) == 0;
+    }
+    return number;
+}
+
 /* Each job of the dumps becomes a run. Jobs whose folders have one name are told apart by a number. */
 static int feed_dumps(roll_analysis_t *a)
 {
@@ -469,16 +526,16 @@ static int feed_dumps(roll_analysis_t *a)
         roll_say("the dumps are of %zu jobs, which are judged one by one", jobs);
     }
     for (size_t j = 0; j < jobs && err == 0; j++) {
-        uint32_t restart = 0;
-        for (size_t i = 0; i < a->runs; i++) {
-            bool same = strcmp(a->run[i].job, roll_dumps_job(a->dumps, j)) == 0;
-            restart = same && a->run[i].restart >= restart ? a->run[i].restart + 1 : restart;
+        struct analyzed_run *run;
+        err = run_of(a, roll_dumps_job(a->dumps, j), number_of_dumps(a, j), &run);
+        if (err == ROLL_E_NOTFOUND) {
+            err = 0;
+            continue;
         }
-        struct analyzed_run *run = run_of(a, roll_dumps_job(a->dumps, j), restart);
         if (run != NULL) {
             run->dumped = true;
         }
-        err = run == NULL ? ROLL_E_NOMEM : roll_dumps_feed(a->dumps, j, run->feed, say_line, NULL);
+        err = err != 0 ? err : roll_dumps_feed(a->dumps, j, run->feed, say_line, NULL);
         bool refused = err != 0 && err != ROLL_E_NOMEM;
         a->unjudged += refused || roll_dumps_unusable(a->dumps, j);
         if (refused) { /* the other jobs are judged all the same */
@@ -489,22 +546,25 @@ static int feed_dumps(roll_analysis_t *a)
     return err;
 }
 
-static roll_feed_t *feed_of_digests(void *ctx, const char *job, uint32_t restart, bool anew, bool *traced)
+static int feed_of_digests(void *ctx, const char *job, uint32_t restart, bool anew, bool *traced, roll_feed_t **out)
 {
     roll_analysis_t *a = ctx;
-    struct analyzed_run *run = run_of(a, job, restart);
-    if (run == NULL || (anew && !begin_feed(a, run))) {
-        return NULL;
+    struct analyzed_run *run;
+    int err = run_of(a, job, restart, &run);
+    err = err == 0 && anew && !begin_feed(a, run) ? ROLL_E_NOMEM : err;
+    if (err != 0) {
+        return err;
     }
     struct roll_feed_stream s;
     *traced = roll_feed_stream(run->feed, 0, &s);
-    return run->feed;
+    *out = run->feed;
+    return 0;
 }
 
 int roll_analysis_finish(roll_analysis_t *a)
 {
     int err = roll_analyze_leave_out_copies(a->trace, &a->traces);
-    err = err != 0 ? err : roll_analyze_traces(a->trace, a->traces, a->threads, feed_of_frame, a, &a->cut);
+    err = err != 0 ? err : roll_analyze_traces(a->trace, a->traces, a->threads, a->stop, feed_of_frame, a, &a->cut);
     err = err != 0 ? err : feed_dumps(a);
     if (err == 0 && a->digests != NULL) {
         err = roll_digests_judge(a->digests, feed_of_digests, a, &a->cut);
@@ -516,9 +576,14 @@ int roll_analysis_finish(roll_analysis_t *a)
         if (err == 0) {
             err = roll_feed_finish(a->run[i].feed);
         }
-        if (err == 0 && !a->run[i].dumped) {
+        bool stopped = a->stop && *a->stop; /* who is not there may only not have been read */
+        if (err == 0 && !a->run[i].dumped && !stopped) {
             err = roll_analyze_missing(roll_feed_engine(a->run[i].feed), a->run[i].job, &a->run[i].missing);
         }
+    }
+    if (a->reports != NULL && a->jobs.wanted != NULL) {
+        roll_say("reports of NCCL's own tools do not name their job: they are left out, because --job was given");
+        roll_reports_destroy(&a->reports);
     }
     return err == 0 && a->reports != NULL ? roll_reports_judge(a->reports) : err;
 }
@@ -574,20 +639,29 @@ json_t *roll_analysis_standing(const roll_analysis_t *a)
     return list;
 }
 
+bool roll_analysis_run(const roll_analysis_t *a, size_t i, struct roll_analysis_run *out)
+{
+    if (i >= a->runs) {
+        return false;
+    }
+    *out = (struct roll_analysis_run){.job = a->run[i].job, .restart = a->run[i].restart, .missing = a->run[i].missing};
+    roll_engine_summary(roll_feed_engine(a->run[i].feed), &out->engine);
+    out->engine.lost = roll_feed_losses(a->run[i].feed, out->losses);
+    return true;
+}
+
 void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summary *out)
 {
     *out = (struct roll_analysis_summary){
         .runs = a->runs, .files = a->files, .unreadable = a->unreadable, .unjudged = a->unjudged};
     out->cut = a->cut || roll_guard_cuts() > 0; /* a file may be cut while it is read */
-    for (size_t i = 0; i < a->runs; i++) {
-        struct roll_engine_summary s;
-        uint64_t losses[ROLL_LOSS_LIMIT];
-        roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);
-        s.lost = roll_feed_losses(a->run[i].feed, losses);
+    struct roll_analysis_run run;
+    for (size_t i = 0; roll_analysis_run(a, i, &run); i++) {
+        const struct roll_engine_summary s = run.engine;
         for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
-            out->losses[k] += losses[k];
+            out->losses[k] += run.losses[k];
         }
-        out->missing += a->run[i].missing;
+        out->missing += run.missing;
         out->verdicts_lost += roll_feed_verdicts_lost(a->run[i].feed);
         out->engine.calls += s.calls;
         out->engine.records += s.records;

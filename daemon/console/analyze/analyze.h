@@ -28,6 +28,9 @@ typedef struct roll_analysis roll_analysis_t;
 
 /* policy_fixed: judged as under the policy of `config`, whatever a trace says; else a trace's own policy holds. */
 roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed);
+/* Only this job is judged (borrowed for the life of the analysis; NULL: all), named as in jobs.h; before the first
+ * roll_analysis_add. */
+void roll_analysis_job(roll_analysis_t *analysis, const char *job);
 /* What was rehearsed of the jobs (borrowed for the life of the analysis); before the first roll_analysis_add. */
 void roll_analysis_expect(roll_analysis_t *analysis, const struct roll_expected *expected);
 /* So many threads read traces, the caller's own among them; 1 (without a call): no other thread; 0: one for each
@@ -36,6 +39,15 @@ void roll_analysis_threads(roll_analysis_t *analysis, unsigned threads);
 /* The number that stands for it: 0 becomes one for each processor, at most 8. */
 unsigned roll_analysis_thread_count(unsigned threads);
 void roll_analysis_destroy(roll_analysis_t **analysis);
+
+/*
+ * Somebody watches all that is fed (borrowed for the life of the analysis); before the first roll_analysis_add. Dumps,
+ * reports and digests, which hold no calls as they were made, are then left out with one line each. Nothing more is
+ * read once *stop is true.
+ */
+void roll_analysis_watch(roll_analysis_t *analysis, const struct roll_feed_watch *watch, const bool *stop);
+/* The feed of run i, from 0 (borrowed); NULL behind the last. */
+roll_feed_t *roll_analysis_feed(const roll_analysis_t *analysis, size_t i);
 
 /*
  * Adds a file, or all *.rtrc and *.ring files of a directory and of its direct subdirectories. Each file that cannot be
@@ -66,6 +78,19 @@ struct roll_analysis_summary {
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 
+/* One of the runs that were judged. */
+struct roll_analysis_run {
+    const char *job; /* borrowed */
+    uint32_t restart;
+    struct roll_engine_summary engine; /* `lost` as in the summary; findings of the engine alone */
+    uint64_t losses[ROLL_LOSS_LIMIT];
+    uint64_t missing;
+};
+/* Run number i, in the order in which they were met; false: there are no more. */
+bool roll_analysis_run(const roll_analysis_t *analysis, size_t i, struct roll_analysis_run *out);
+/* Says that the files hold nothing of the job that is meant, and which jobs they hold. */
+void roll_analysis_say_none(const roll_analysis_t *analysis);
+
 /* analyze_missing.c: names the ranks of a run of which nothing was given, in one line on standard error. *ranks: how
  * many. 0 or NOMEM. */
 int roll_analyze_missing(roll_engine_t *engine, const char *job, uint64_t *ranks);
@@ -89,11 +114,12 @@ struct roll_analyze_file {
 /* analyze_copies.c: takes files out that are copies of others among them, in one line each on standard error. 0 or
  * NOMEM. */
 int roll_analyze_leave_out_copies(struct roll_analyze_file *file, size_t *n);
-/* The feed of the run that a RING frame announces (borrowed); NULL when there is none to be had. */
-typedef roll_feed_t *roll_analyze_feed_of(void *ctx, const struct roll_frame *ring);
-/* analyze_trace.c: feeds these traces (sorted in place), read by so many threads. *cut: set when one was cut short or
- * damaged. 0 or NOMEM. */
-int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, roll_analyze_feed_of *feed_of,
-                        void *ctx, bool *cut);
+/* The feed of the run that a RING or NOTE frame is about, into *out (borrowed). 0; NOTFOUND: that run is not meant;
+ * CORRUPT, NOMEM: there is none to be had. */
+typedef int roll_analyze_feed_of(void *ctx, const struct roll_frame *frame, roll_feed_t **out);
+/* analyze_trace.c: feeds these traces (sorted in place), read by so many threads, until *stop (NULL: to their end).
+ * *cut: set when one was cut short or damaged. 0 or NOMEM. */
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, const bool *stop,
+                        roll_analyze_feed_of *feed_of, void *ctx, bool *cut);
 
 #endif

@@ -17,6 +17,8 @@
 struct series {
     struct roll_series in;
     roll_feed_t *feed; /* feed of the run that the series is about; NULL: the series announces no ring */
+    bool other;        /* it is about a run that is not meant */
+    bool cut;          /* then what is missing in it concerns nobody */
 };
 
 struct feeding {
@@ -33,11 +35,11 @@ static int find_feed(struct series *s, struct feeding *r)
     bool cut = *r->cut;
     roll_trace_reader_t *reader = NULL;
     struct roll_frame frame;
-    for (size_t i = 0; i < s->in.files && !s->feed; i++) {
+    for (size_t i = 0; i < s->in.files && !s->feed && !s->other; i++) {
         int err = roll_trace_reader_new(s->in.file[i].path, &reader);
-        while (!err && !s->feed && (err = roll_trace_reader_next(reader, &frame)) == 0) {
+        while (!err && !s->feed && !s->other && (err = roll_trace_reader_next(reader, &frame)) == 0) {
             if (frame.head.type == ROLL_FRAME_RING || frame.head.type == ROLL_FRAME_NOTE) {
-                s->feed = r->feed_of(r->ctx, &frame);
+                s->other = r->feed_of(r->ctx, &frame, &s->feed) == ROLL_E_NOTFOUND;
             }
         }
         roll_trace_reader_destroy(&reader);
@@ -53,9 +55,10 @@ static int find_feed(struct series *s, struct feeding *r)
 static int feed_frame(struct series *s, struct feeding *r)
 {
     if (s->in.frame.head.type == ROLL_FRAME_RING || s->in.frame.head.type == ROLL_FRAME_NOTE) {
-        roll_feed_t *feed = r->feed_of(r->ctx, &s->in.frame);
-        *r->cut = *r->cut || !feed;
-        s->feed = feed ? feed : s->feed;
+        roll_feed_t *feed = NULL;
+        int err = r->feed_of(r->ctx, &s->in.frame, &feed);
+        *r->cut = *r->cut || (err && err != ROLL_E_NOTFOUND);
+        s->feed = feed || err == ROLL_E_NOTFOUND ? feed : s->feed;
     }
     int err = s->feed ? roll_feed_frame(s->feed, &s->in.frame) : 0;
     *r->cut = *r->cut || err != 0;
@@ -129,8 +132,8 @@ static int feed_all(struct series *all, size_t used, struct feeding *feeding)
     return err;
 }
 
-int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, roll_analyze_feed_of *feed_of,
-                        void *ctx, bool *cut)
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threads, const bool *stop,
+                        roll_analyze_feed_of *feed_of, void *ctx, bool *cut)
 {
     struct feeding feeding = {.feed_of = feed_of, .ctx = ctx, .cut = cut};
     struct roll_reading reading;
@@ -142,6 +145,7 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threa
         return err;
     }
     roll_reading_begin(&reading, file, n, true);
+    reading.stop = stop;
     roll_ahead_t *ahead = roll_ahead_new(threads, used);
     all = calloc(used + 1, sizeof(*all));
     err = ahead && all ? 0 : ROLL_E_NOMEM;
@@ -151,6 +155,7 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threa
         all[i].in.reading = &reading;
         all[i].in.cut = cut;
         err = find_feed(&all[i], &feeding);
+        all[i].in.cut = all[i].other ? &all[i].cut : cut;
     }
     err = err ? err : feed_all(all, used, &feeding);
     for (size_t i = 0; all && i < used; i++) {

@@ -237,10 +237,10 @@ static enum beside which_holds_all(const struct digest_run *run, const roll_feed
     return as_far == digested ? TRACES_HOLD_ALL : farther == traced ? DIGESTS_HOLD_ALL : EACH_LACKS;
 }
 
-/* The feed for the digests of a run of which traces were given, too; NULL: the traces are what is judged. */
-static roll_feed_t *feed_beside(roll_digests_t *d, const struct digest_run *run, roll_feed_t *feed,
-                                roll_digests_feed_of *feed_of, void *ctx)
+/* The feed for the digests of a run of which traces were given, too; NULL: the traces are what is judged. 0, NOMEM. */
+static int feed_beside(roll_digests_t *d, struct digest_run *run, roll_digests_feed_of *feed_of, void *ctx)
 {
+    roll_feed_t *feed = run->feed;
     const struct roll_rdig_section *is = &run->section[0]->view.is;
     bool traced;
     switch (which_holds_all(run, feed)) {
@@ -248,19 +248,21 @@ static roll_feed_t *feed_beside(roll_digests_t *d, const struct digest_run *run,
         roll_say(
             "job %s.%u: its traces were given as well, and hold all that its digests tell of: the traces are judged",
             is->job, is->restart);
-        return NULL;
+        run->feed = NULL;
+        return 0;
     case DIGESTS_HOLD_ALL:
         roll_say(
             "job %s.%u: some traces of it were given as well, and its digests tell of more: the digests are judged",
             is->job, is->restart);
-        return feed_of(ctx, is->job, is->restart, true, &traced);
+        return feed_of(ctx, is->job, is->restart, true, &traced, &run->feed);
     default:
         roll_say("job %s.%u: of some ranks there are traces alone, of others digests alone: the traces are judged, and "
                  "the digests left out; `rollcall digest` of these traces makes them digests, too, which can be "
                  "analyzed together",
                  is->job, is->restart);
         *d->cut = true;
-        return NULL;
+        run->feed = NULL;
+        return 0;
     }
 }
 
@@ -293,9 +295,12 @@ int roll_digests_judge(roll_digests_t *d, roll_digests_feed_of *feed_of, void *c
         }
         run.all = next - i;
         bool traced = false;
-        run.feed = feed_of(ctx, first->job, first->restart, false, &traced);
-        err = run.feed ? 0 : ROLL_E_NOMEM;
-        run.feed = !err && traced ? feed_beside(d, &run, run.feed, feed_of, ctx) : run.feed;
+        err = feed_of(ctx, first->job, first->restart, false, &traced, &run.feed);
+        if (err == ROLL_E_NOTFOUND) {
+            err = 0;
+            continue;
+        }
+        err = !err && traced ? feed_beside(d, &run, feed_of, ctx) : err;
         err = !err && run.feed ? judge_run(d, &run) : err;
     }
     free(list);

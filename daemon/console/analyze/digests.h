@@ -22,9 +22,10 @@ void roll_digests_destroy(roll_digests_t **digests);
  * larger than such a file is. */
 int roll_digests_add(roll_digests_t *digests, const char *path);
 
-/* The feed of a run (borrowed). *traced: it has been fed traces of the run. anew: then that is forgotten, and a feed
- * that has been fed nothing takes its place. NULL: no memory. */
-typedef roll_feed_t *roll_digests_feed_of(void *ctx, const char *job, uint32_t restart, bool anew, bool *traced);
+/* The feed of a run, into *out (borrowed). *traced: it has been fed traces of the run. anew: then that is forgotten,
+ * and a feed that has been fed nothing takes its place. 0; NOTFOUND: the run is not meant; NOMEM. */
+typedef int roll_digests_feed_of(void *ctx, const char *job, uint32_t restart, bool anew, bool *traced,
+                                 roll_feed_t **out);
 /* Feeds each run, and compares. What cannot be judged is one line on standard error each. Of a run of which traces were
  * given as well the fuller of both is judged, and that is said. *cut: set when something is damaged or missing. 0 or
  * NOMEM. */

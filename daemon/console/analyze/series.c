@@ -86,7 +86,7 @@ static bool look(struct roll_series *s)
     if (!interrupted && r->shows && ++r->frames % LOOK_FRAMES == 0) {
         show(r, s);
     }
-    return !interrupted;
+    return !interrupted && !(r->stop && *r->stop);
 }
 
 /* one series */

@@ -19,6 +19,7 @@ struct roll_reading {
     uint32_t frames;
     bool shows, shown; /* there is somebody to show it to; a line stands there */
     bool told;         /* that reading was interrupted has been said */
+    const bool *stop;  /* nothing more is read once it is true; borrowed; NULL = none */
 };
 /* Begins to read these files. may_end: the first SIGINT ends reading, and what was read until then is judged; the
  * second one ends the program. */

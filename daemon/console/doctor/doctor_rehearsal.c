@@ -78,6 +78,12 @@ void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *pla
     bool has_wheel = roll_rehearse_packages(interpreter, packages, sizeof(packages));
     if (has_wheel) {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_OK, "%s, with PyTorch for CUDA in %s", interpreter, packages);
+    } else if (roll_rehearse_without_cuda(interpreter, packages, sizeof(packages))) {
+        roll_checkup_say(
+            c, "rehearse", ROLL_HEALTH_WARN,
+            "%s has a PyTorch without CUDA (in %s): a rehearsal takes the CUDA wheel; --python names another "
+            "interpreter",
+            interpreter, packages);
     } else {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_INFO,
                          "no PyTorch for CUDA behind this command (looked at %s): it is rehearsed as a program of the "

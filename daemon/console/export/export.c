@@ -32,6 +32,7 @@ struct export
     struct roll_map comm_at; /* by key */
     roll_symbols_t *symbols;
     size_t files;
+    bool cut; /* one ended early */
 };
 
 static struct roll_export_rank *rank_of(struct export *x, uint64_t stream)
@@ -192,7 +193,9 @@ static int read_trace(struct export *x, const char *path)
         err = take(x, &frame);
     }
     roll_trace_reader_destroy(&reader);
+    err = err == 0 && end == ROLL_E_NOMEM ? end : err;
     if (err == 0 && end != ROLL_E_NOTFOUND) {
+        x->cut = true;
         roll_say("%s: %s; everything before it is written", path, roll_strerror(end));
     }
     x->files += err == 0;
@@ -212,6 +215,10 @@ static int read_path(struct export *x, const char *path)
         return err;
     }
     int n = scandir(path, &entry, NULL, alphasort);
+    if (n < 0) {
+        err = errno == ENOMEM ? ROLL_E_NOMEM : errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
+        roll_say("%s: %s", path, strerror(errno));
+    }
     for (int i = 0; i < n; i++) {
         char inner[PATH_MAX];
         size_t len = strlen(entry[i]->d_name);
@@ -312,7 +319,10 @@ static int write_all(struct export *x, const char *folder, size_t entries, size_
             at = (uint32_t)i;
             err = roll_map_add(&there, (uint64_t)rank + 1, at);
         }
-        if (err == 0 && rank >= 0 && name_folder(folder, ++times[at], path, sizeof(path))) {
+        if (err == 0 && rank >= 0) {
+            err = name_folder(folder, ++times[at], path, sizeof(path)) ? 0 : ROLL_E_IO;
+        }
+        if (err == 0 && rank >= 0) {
             most = times[at] > most ? times[at] : most;
             size_t used = strlen(path);
             snprintf(path + used, sizeof(path) - used, "/nccl_trace_rank_%d", rank);
@@ -332,7 +342,7 @@ static int write_all(struct export *x, const char *folder, size_t entries, size_
     return err;
 }
 
-int roll_export(char **path, size_t paths, const char *folder, size_t entries, size_t *ranks)
+int roll_export(char **path, size_t paths, const char *folder, size_t entries, size_t *ranks, bool *cut)
 {
     struct export x = {.symbols = roll_symbols_new()};
     int err = x.symbols == NULL ? ROLL_E_NOMEM : 0;
@@ -345,6 +355,7 @@ int roll_export(char **path, size_t paths, const char *folder, size_t entries, s
         err = ROLL_E_NOTFOUND;
     }
     err = err != 0 ? err : write_all(&x, folder, entries, ranks);
+    *cut = x.cut;
     for (size_t i = 0; i < x.ranks; i++) {
         free(x.rank[i].call);
         free(x.rank[i].newest);

@@ -53,7 +53,8 @@ struct roll_export_rank {
 int roll_export_write(const char *path, const struct roll_export_rank *rank, const struct roll_export_comm *comm,
                       size_t comms, size_t entries, roll_symbols_t *symbols);
 /* export.c: reads all traces of these paths, and writes a file for each rank into `folder`, which is made. *ranks: the
- * files written. 0, NOTFOUND (no trace), and the errors of reading and writing, of which one line tells the place. */
-int roll_export(char **path, size_t paths, const char *folder, size_t entries, size_t *ranks);
+ * files written. *cut: a trace ended early, which a line told. 0, NOTFOUND (no trace), and the errors of reading and
+ * writing, of which one line tells the place. */
+int roll_export(char **path, size_t paths, const char *folder, size_t entries, size_t *ranks, bool *cut);
 
 #endif

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,15 +288,22 @@ static void status(struct out *o, const struct roll_export_rank *rank, uint32_t 
     code(o, 'u');
 }
 
+/* Writes the file; beside its place first, so that nobody takes half of one for a dump. */
 static int write_file(const char *path, const struct out *o)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    char beside[PATH_MAX + 8];
+    snprintf(beside, sizeof(beside), "%s.part", path);
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) {
         return errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
     }
-    bool whole = roll_write_all(fd, o->at, o->used) == o->used;
-    int err = whole ? 0 : errno == ENOSPC ? ROLL_E_SPACE : ROLL_E_IO;
-    return close(fd) != 0 && err == 0 ? ROLL_E_IO : err;
+    int number = roll_write_all(fd, o->at, o->used) == o->used ? 0 : errno;
+    number = close(fd) != 0 && number == 0 ? errno : number;
+    number = number == 0 && rename(beside, path) != 0 ? errno : number;
+    if (number != 0) {
+        unlink(beside);
+    }
+    return number == 0 ? 0 : number == ENOSPC ? ROLL_E_SPACE : number == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
 }
 
 int roll_export_write(const char *path, const struct roll_export_rank *rank, const struct roll_export_comm *comm,

@@ -60,6 +60,10 @@ bool roll_rehearse_interpreter(char *const command[], char *out, size_t size);
  */
 bool roll_rehearse_packages(const char *interpreter, char *out, size_t size);
 
+/* Whether the interpreter's PyTorch is one without CUDA (a wheel for processors alone, or for another maker's GPUs),
+ * and the folder of packages that it is in. */
+bool roll_rehearse_without_cuda(const char *interpreter, char *out, size_t size);
+
 /* Runs an interpreter with one line of Python and takes the first line that it prints, within 20 s. False: it prints
  * none. */
 bool roll_rehearse_ask(const char *interpreter, const char *question, char *out, size_t size);

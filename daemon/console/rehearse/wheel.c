@@ -68,7 +68,7 @@ bool roll_program_find(const char *command, char *out, size_t size)
 
 /* Looks for packages with a CUDA wheel below the folder above that of the interpreter; links are not followed, because
  * a virtual environment is one. */
-static bool packages_beside(const char *interpreter, char *out, size_t size)
+static bool packages_beside(const char *interpreter, const char *wanted, char *out, size_t size)
 {
     char prefix[PATH_MAX], pattern[PATH_MAX + 64];
     glob_t found = {0};
@@ -81,11 +81,11 @@ static bool packages_beside(const char *interpreter, char *out, size_t size)
         }
     }
     if (is_found) {
-        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages%s", prefix, library);
+        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages%s", prefix, wanted);
         is_found = glob(pattern, 0, NULL, &found) == 0;
     }
     if (is_found) {
-        int length = (int)(strlen(found.gl_pathv[0]) - (sizeof(library) - 1));
+        int length = (int)(strlen(found.gl_pathv[0]) - strlen(wanted));
         is_found = snprintf(out, size, "%.*s", length, found.gl_pathv[0]) < (int)size;
     }
     globfree(&found);
@@ -163,21 +163,19 @@ static bool ask_for_packages(const char *interpreter, char *out, size_t size)
         return false;
     }
     *slash = '\0';
-    char path[PATH_MAX + sizeof(library)];
-    snprintf(path, sizeof(path), "%s%s", answer, library);
-    return access(path, R_OK) == 0 && snprintf(out, size, "%s", answer) < (int)size;
+    return snprintf(out, size, "%s", answer) < (int)size;
 }
 
-bool roll_rehearse_packages(const char *command, char *out, size_t size)
+static bool has_library(const char *packages, const char *wanted)
 {
-    static char asked[PATH_MAX], answer[PATH_MAX]; /* an interpreter is asked once */
-    char path[PATH_MAX];
-    if (!roll_program_find(command, path, sizeof(path))) {
-        return false;
-    }
-    if (packages_beside(path, out, size)) {
-        return true;
-    }
+    char path[PATH_MAX + 64];
+    return snprintf(path, sizeof(path), "%s%s", packages, wanted) < (int)sizeof(path) && access(path, R_OK) == 0;
+}
+
+/* Where the interpreter's PyTorch is, whatever it was built for, when it is asked, which it is once. */
+static bool asked_packages(const char *path, char *out, size_t size)
+{
+    static char asked[PATH_MAX], answer[PATH_MAX];
     if (fnmatch("python*", base_of(path), 0) != 0) {
         return false;
     }
@@ -188,6 +186,22 @@ bool roll_rehearse_packages(const char *command, char *out, size_t size)
         }
     }
     return answer[0] != '\0' && snprintf(out, size, "%s", answer) < (int)size;
+}
+
+bool roll_rehearse_packages(const char *command, char *out, size_t size)
+{
+    char path[PATH_MAX];
+    return roll_program_find(command, path, sizeof(path)) &&
+           (packages_beside(path, library, out, size) ||
+            (asked_packages(path, out, size) && has_library(out, library)));
+}
+
+bool roll_rehearse_without_cuda(const char *command, char *out, size_t size)
+{
+    static const char other[] = "/torch/lib/libtorch_cpu.so"; /* which every wheel has */
+    char path[PATH_MAX];
+    return !roll_rehearse_packages(command, out, size) && roll_program_find(command, path, sizeof(path)) &&
+           (packages_beside(path, other, out, size) || (asked_packages(path, out, size) && has_library(out, other)));
 }
 
 bool roll_rehearse_wheel(const char *command, char *out, size_t size)

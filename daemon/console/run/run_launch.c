@@ -188,8 +188,9 @@ static void say_asked(const struct launcher *r, int sig)
 {
     const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : sig == SIGHUP ? "SIGHUP" : "SIGQUIT";
     if (!r->o.quiet && r->job.alive > 0 && r->asked == 1 && r->o.ranks > 0) {
-        roll_say("%s is passed on to %u rank%s, which have %g s to end; a second one kills them", name, r->job.alive,
-                 r->job.alive == 1 ? "" : "s", r->o.grace_s);
+        bool one = r->job.alive == 1;
+        roll_say("%s is passed on to %u rank%s, which %s %g s to end; a second one kills %s", name, r->job.alive,
+                 one ? "" : "s", one ? "has" : "have", r->o.grace_s, one ? "it" : "them");
     } else if (!r->o.quiet && r->job.alive > 0 && r->asked == 1) {
         roll_say("%s is passed on to the job, which has %g s to end; a second one kills it", name, r->o.grace_s);
     }

@@ -159,7 +159,10 @@ static void paint(struct screen *s)
         snprintf(line, sizeof(line), "frozen %s ago", roll_span_text(silent, span, sizeof(span)));
         put_line(LINES - 2, line, COLOR_PAIR(PAIR_DOUBT));
     } else {
-        put_line(LINES - 2, roll_top_stale(s->status, now, stale, sizeof(stale)), COLOR_PAIR(PAIR_DOUBT));
+        if (roll_top_stale(s->status, now, stale, sizeof(stale))[0] == '\0') {
+            roll_top_unseen(s->status, stale, sizeof(stale));
+        }
+        put_line(LINES - 2, stale, COLOR_PAIR(PAIR_DOUBT));
     }
     put_line(LINES - 1, "q quit  ? help  Tab next table  arrows scroll  f freeze  g group",
              A_REVERSE | COLOR_PAIR(PAIR_KEY));

@@ -289,6 +289,15 @@ static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_colum
     return err;
 }
 
+/* The state of a process, and whether it is known. */
+static const char *state_of(const json_t *rank, char *out)
+{
+    const char *seen = roll_json_text(rank, "seen", ""), *state = roll_json_text(rank, "state", "?");
+    bool heard = !json_is_false(json_object_get(rank, "heard"));
+    snprintf(out, CELL, "%s%s%s", state, heard ? "" : ", ", heard ? "" : seen[0] != '\0' ? seen : "not heard");
+    return out;
+}
+
 static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
     static const char *const heading[] = {"RANK", "HOST",  "PID",  "STATE", "LAST CALL", "COMM", "SEQ",
@@ -306,7 +315,7 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
         any(rank, "rank", cell[0]);
         any(rank, "host", cell[1]);
         any(rank, "pid", cell[2]);
-        any(rank, "state", cell[3]);
+        (void)state_of(rank, cell[3]);
         last_call(status, rank, cell[4], cell[5], cell[6]);
         age(rank, now_ns, cell[7]);
         any(rank, "waits_for", cell[8]);
@@ -328,7 +337,8 @@ static void place_key(const json_t *status, const json_t *rank, char *out, size_
 {
     char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL], place[CELL];
     last_call(status, rank, what, comm, seq);
-    snprintf(out, size, "%s\n%s\n%s\n%s\n%s\n%s", any(rank, "state", state), what, comm, seq, any(rank, "step", step),
+    snprintf(out, size, "%s%d\n%s\n%s\n%s\n%s\n%s", any(rank, "state", state),
+             json_is_false(json_object_get(rank, "heard")), what, comm, seq, any(rank, "step", step),
              any(json_object_get(rank, "last"), "place", place));
 }
 
@@ -357,7 +367,7 @@ static int folded_row(const json_t *status, size_t from, const char *key, bool *
     roll_rankset_format(&set, cell[0], CELL);
     roll_rankset_fini(&set);
     snprintf(count, sizeof(count), "%zu", members);
-    any(first, "state", cell[1]);
+    (void)state_of(first, cell[1]);
     last_call(status, first, cell[2], cell[3], cell[4]);
     any(first, "step", cell[5]);
     json_t *aged = json_pack("{s:I}", "last_ns", (json_int_t)oldest);
@@ -538,6 +548,20 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
     return err;
 }
 
+/* Adds the eyes that were late, which the root has words for; those that are silent stand before them. */
+static void add_late(const json_t *status, char *out, size_t size)
+{
+    size_t i;
+    json_t *eye;
+    json_array_foreach(json_object_get(status, "eyes"), i, eye)
+    {
+        size_t used = strlen(out);
+        if (strcmp(roll_json_text(eye, "eye", ""), "silent") != 0 && used < size) {
+            snprintf(out + used, size - used, "%s%s", used > 0 ? "; " : "", roll_json_text(eye, "text", "?"));
+        }
+    }
+}
+
 const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, size_t size)
 {
     int64_t live = roll_json_int(json_object_get(status, "summary"), "ranks_live", 0), heard = 0;
@@ -574,6 +598,22 @@ const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, siz
         snprintf(out, size, "%sagent of %s%s silent for %s", ranks, host, more,
                  roll_span_text(longest, span, sizeof(span)));
     }
+    add_late(status, out, size);
+    return out;
+}
+
+const char *roll_top_unseen(const json_t *status, char *out, size_t size)
+{
+    const json_t *unseen = json_object_get(status, "unseen");
+    int64_t n = roll_json_int(unseen, "count", 0);
+    out[0] = '\0';
+    if (n > 0) {
+        snprintf(out, size,
+                 "no record of rank%s %.100s (%" PRId64 " of %" PRId64
+                 "): not begun, or the agent there does not reach "
+                 "this root (`rollcall doctor` on that node)",
+                 n == 1 ? "" : "s", roll_json_text(unseen, "ranks_text", "?"), n, roll_json_int(unseen, "of", 0));
+    }
     return out;
 }
 
@@ -586,6 +626,10 @@ int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns
     roll_text_fit(second, sizeof(second), width);
     fprintf(out, "%s\n%s\n", first, second);
     if (roll_top_stale(status, now_ns, stale, sizeof(stale))[0] != '\0') {
+        fprintf(out, "%s\n", stale);
+    }
+    if (roll_top_unseen(status, stale, sizeof(stale))[0] != '\0') {
+        roll_text_fit(stale, sizeof(stale), width);
         fprintf(out, "%s\n", stale);
     }
     int err = roll_top_ranks(status, now_ns, fold, &table[ROLL_TOP_RANKS]);

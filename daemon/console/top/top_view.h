@@ -32,7 +32,11 @@ const char *roll_top_tab_name(enum roll_top_tab tab);
 /* Everything as plain text (`--once`). width 0 = as wide as it gets. 0 or ROLL_E_NOMEM, IO. */
 int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns, bool fold, size_t width, FILE *out);
 
-/* "2 of 4 ranks heard, agent of n1 silent for 12.3 s" when an agent has been silent; "" else. Returns out. */
+/* "2 of 4 ranks heard, agent of n1 silent for 12.3 s; root late: 4.0 s": which eyes are closed, or were lately; "": all
+ * are open. Returns out. */
 const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, size_t size);
+/* "no record of ranks 8-15 (8 of 16): ..." where the root knows that there are more ranks than it has heard of; ""
+ * else. Returns out. */
+const char *roll_top_unseen(const json_t *status, char *out, size_t size);
 
 #endif

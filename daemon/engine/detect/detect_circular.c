@@ -139,13 +139,19 @@ static void words_odd(struct words *w, const struct roll_engine *e, const struct
     const struct entry *in = source_entry(other, b->step[(b->odd_at + 1) % b->steps].ticket);
     struct roll_rankset in_it = {0};
     in_step(e, b, b->odd_at, &in_it);
-    words_ranks(w, &b->odd);
-    words_add(w, roll_rankset_count(&b->odd) == 1 ? " has not " : " have not ");
-    words_add(w, all_have_called(e, b) ? "come to " : "made "); /* its host may have made the call long ago */
+    bool one = roll_rankset_count(&b->odd) == 1;
+    if (all_have_called(e, b)) { /* its host may have made the call long ago */
+        words_add(w, one ? "The stream of " : "The streams of ");
+        words_ranks(w, &b->odd);
+        words_add(w, one ? " has not come to " : " have not come to ");
+    } else {
+        words_ranks(w, &b->odd);
+        words_add(w, one ? " has not made " : " have not made ");
+    }
     words_at(w, waits, lacked);
     words_add(w, ", in which ");
     words_wait(w, &in_it);
-    words_add(w, ": instead %s in ", roll_rankset_count(&b->odd) == 1 ? "it is" : "they are");
+    words_add(w, ": instead %s in ", one ? "it is" : "they are");
     words_at(w, other, in);
     words_add(w, b->steps == 2 ? ", which needs rank %u" : ". ", waits->world);
     roll_rankset_fini(&in_it);

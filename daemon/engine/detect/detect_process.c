@@ -243,7 +243,7 @@ static void say_felt(struct roll_engine *e, struct roll_verdict *v, const struct
         words_call(w, &waits->rec);
         words_add(w, ", #%u on ", m->next);
         words_comm(w, at);
-        words_add(w, ".");
+        words_add(w, ", which it has not made.");
     }
     roll_rankset_fini(&most);
 }
@@ -269,10 +269,14 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
         words_add(&w, "rank %u first: ", first->world);
     }
     words_exit(&w, first->exit_status);
-    words_add(&w, "%s) on host %s, pid %u", others.used ? others.text : "", first->info.host, first->info.pid);
+    words_add(&w, "%s)", others.used ? others.text : "");
+    if (!one) {
+        words_add(&w, "; rank %u was", first->world);
+    }
+    words_add(&w, " on host %s, pid %u", first->info.host, first->info.pid);
     if (first->last.op != ROLL_OP_NONE) {
-        words_add(&w, "; its last NCCL call was ");
-        words_call(&w, &first->last);
+        words_add(&w, one ? "; its last NCCL call was " : ", and its last NCCL call ");
+        words_call_at(&w, first, &first->last);
         if (call_failed(&first->last)) {
             words_add(&w, ", which returned %s", roll_result_name(first->last.result));
         }
@@ -280,22 +284,26 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
     bool dumped = first->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(first->exit_status);
     bool killed = dumped && WTERMSIG(first->exit_status) ==
                                 SIGKILL; /* another process sent the signal, and there is no core dump */
+    struct words felt = {.used = 0};
+    if (waiting) {
+        (void)roll_rankset_copy(&v->waiting, waiting);
+    }
+    if (certainty != ROLL_NOTE) {
+        say_felt(e, v, first, &felt);
+    }
+    words_add(&w, ".%s", felt.text);
     words_add(&w, "%s%s",
-              certainty == ROLL_NOTE
-                  ? ". No rank is left running: the job has ended."
-                  : ". Whoever calls on a communicator that it shares waits for ever; look at its own "
-                    "output",
+              certainty == ROLL_NOTE ? " No rank is left running: the job has ended."
+              : felt.used > 0        ? " Look at its own output"
+              : one ? " A rank that calls on a communicator that it shares will wait without end. Look "
+                      "at its own output"
+                    : " A rank that calls on a communicator that they share will wait without end. Look "
+                      "at their own output",
               certainty == ROLL_NOTE ? ""
               : killed ? " and at the kernel log of its host: the kernel kills like this when memory is short."
               : dumped ? " and core dump."
               : first->exit_status == ROLL_EXIT_UNKNOWN ? "."
                                                         : ": it ended by itself.");
-    if (waiting) {
-        (void)roll_rankset_copy(&v->waiting, waiting);
-    }
-    if (certainty != ROLL_NOTE) {
-        say_felt(e, v, first, &w);
-    }
     say_text(e, v, "%s", w.text);
 }
 

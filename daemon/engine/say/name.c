@@ -305,3 +305,19 @@ uint64_t comm_family(const struct comm *c, const struct roll_rankset *members)
     }
     return h;
 }
+
+void words_number(struct words *w, const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (m && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && rec->op != ROLL_OP_GRAPH_LAUNCH) {
+        words_add(w, ", #%u on ", rec->seq);
+        words_comm(w, m->comm);
+    }
+}
+
+void words_call_at(struct words *w, const struct source *s, const struct roll_record *rec)
+{
+    words_call(w, rec);
+    words_number(w, s, rec);
+}

@@ -104,5 +104,10 @@ bool comm_is_named(const struct comm *c);
 void words_comm_made(struct words *w, const struct comm *c);
 /* The job's line that made it: "train.py:91 main"; nothing where that is not known. */
 void words_comm_place(struct words *w, const struct comm *c);
+/* A call with its place, by which it is told from calls like it: ", #16 on communicator world (4 ranks)" behind it.
+ * Without, where the communicator is not known. */
+void words_call_at(struct words *w, const struct source *s, const struct roll_record *rec);
+/* The place alone. */
+void words_number(struct words *w, const struct source *s, const struct roll_record *rec);
 
 #endif

@@ -15,7 +15,30 @@
 
 static char log_text[1 << 20];
 
-/* What `write_some` writes to standard error. */
+/* Takes the time out of each line, which must be there, and as documented. */
+static const char *untimed(char *text)
+{
+    static const char shape[] = "rollcalld: dddd-dd-ddTdd:dd:dd.dddZ ";
+    const size_t n = sizeof(shape) - 1, keep = sizeof("rollcalld: ") - 1;
+    char *out = text;
+    for (char *at = text; *at;) {
+        assert_true(strlen(at) > n);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(shape[i] == 'd' && i >= keep ? at[i] >= '0' && at[i] <= '9' : at[i] == shape[i]);
+        }
+        memmove(out, at, keep);
+        out += keep;
+        at += n;
+        size_t rest = strcspn(at, "\n") + 1;
+        memmove(out, at, rest);
+        out += rest;
+        at += rest;
+    }
+    *out = '\0';
+    return text;
+}
+
+/* What `write_some` writes to standard error, without the times. */
 static const char *logged(void (*write_some)(void))
 {
     FILE *f = tmpfile();
@@ -28,7 +51,7 @@ static const char *logged(void (*write_some)(void))
     rewind(f);
     log_text[fread(log_text, 1, sizeof(log_text) - 1, f)] = '\0';
     fclose(f);
-    return log_text;
+    return untimed(log_text);
 }
 
 static int lines_of(const char *text)

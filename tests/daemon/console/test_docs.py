@@ -46,6 +46,15 @@ class Docs(unittest.TestCase):
                 heads = set(re.findall(r"--[a-z][a-z-]*", " ".join(re.findall(r"^\.B (.*)$", page, re.M))))
                 self.assertEqual(heads - listed(command), set(), "in the manual page only")
 
+    def test_pages_name_no_command_that_is_not_there(self):
+        """Neither in the text nor in lines of code, as SLURM.md has them."""
+        pages = [os.path.join(DOCS, name) for name in os.listdir(DOCS) if name.endswith(".md")]
+        known = set(commands())
+        for path in (os.path.join(TREE, "README.md"), *pages):
+            with open(path, encoding="utf-8") as f:
+                named = set(re.findall(r"(?:`|^ {4})rollcall ([a-z]+)(?=[ `\n])", f.read(), re.M))
+            self.assertEqual(named - known - {"python"}, set(), path)  # a line of a file begins so
+
     def test_the_manual_page_names_every_environment_variable_that_is_read(self):
         """What a program reads is a text in its source by itself: "ROLLCALL_DIR"."""
         read = set()

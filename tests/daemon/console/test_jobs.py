@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from support import Case, CATALOGUE, ROLLCALL, until
+from support import Case, CATALOGUE, DAEMON, ROLLCALL, until
 
 
 class Jobs(Case):
@@ -92,6 +92,41 @@ class Jobs(Case):
         for name in os.listdir(self.rings):
             os.remove(os.path.join(self.rings, name))
 
+    def test_a_job_chooses_among_several_daemons(self):
+        p = [self.start("run", "-n", "4", "--hostnccl", "--quiet", "--grace", "1", "--", CATALOGUE, "skipped",
+                        "sick", env={"ROLLCALL_JOB": name}) for name in ("left", "right")]
+        self.assertTrue(until(lambda: sum(job.get("findings") == 1 for job in self.jobs()) == 2))
+        for name in ("left", "right"):
+            for command, code in (("top", 0), ("why", 0), ("verdicts", 1)):
+                r = self.rollcall(command, *(["--once"] if command == "top" else []), "--job", name)
+                self.assertEqual((r.returncode, r.stderr), (code, ""), command)
+                self.assertRegex(r.stdout.splitlines()[0], f"job {name}[ :]")
+        r = self.rollcall("why")
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("2 daemons of yours are running here; pick one", r.stderr)
+        r = self.rollcall("why", "--job", "neither")
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("rollcall: job neither is watched by none of them\n", r.stderr)
+        self.assertEqual(r.stderr.count("rollcall: --daemon ipc://"), 2)
+        self.end(*p)
+
+    def test_what_cannot_be_answered_is_no_matter_of_usage(self):
+        os.mkdir(self.path("root"), 0o700)
+        read, write = os.pipe()
+        root = subprocess.Popen([DAEMON, "--root", "--dir", self.path("root"), "--no-supervise", "--ready-fd",
+                                 str(write)], pass_fds=[write], env=self.env, stderr=subprocess.DEVNULL)
+        self.started.append(root)
+        os.close(write)
+        with os.fdopen(read) as f:
+            endpoint = f.readline().strip()
+        for arguments in (["top", "--once"], ["why"], ["why", "3"], ["verdicts"], ["remedy", "list"], ["stacks", "0"]):
+            for job, words in (([], "no run yet"), (["--job", "x"], "no such job here")):
+                r = self.rollcall(*arguments, "--daemon", endpoint, *job)
+                self.assertEqual((r.returncode, r.stdout), (3, ""), arguments)
+                self.assert_one_line(r.stderr, words)
+        root.terminate()
+        root.wait()
+
     def test_what_is_no_ring_is_passed_over(self):
         path = os.path.join(self.rings, "x.0.0.1.ring")
         with open(path, "wb") as f:
@@ -103,7 +138,7 @@ class Jobs(Case):
 
     def test_a_root_that_does_not_answer_is_one_line(self):
         r = self.rollcall(env={"ROLLCALL_DAEMON": "ipc:///nonexistent/root"})
-        self.assertEqual(r.returncode, 0)
+        self.assertEqual(r.returncode, 3)
         self.assert_one_line(r.stderr, "ipc:///nonexistent/root")
         self.assertIn("No job runs", r.stdout)
 

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import stat
 import struct
@@ -718,6 +719,22 @@ class BadInput(Case):
         self.assertEqual((r.returncode, r.stdout), (3, ""))
         self.assert_one_line(r.stderr, "libtorch_cuda.so wants ncclFlyToTheMoon, which no stand-in has (1 in all)")
         self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
+
+    def test_a_wheel_without_cuda_is_one_line_and_starts_nothing(self):
+        for asked in False, True:
+            python = self.wheel("void f(void) { }")
+            library = self.path("venv/lib/python3.11/site-packages/torch/lib/libtorch_c")
+            os.rename(library + "uda.so", library + "pu.so")
+            if asked:  # the packages do not lie beside the interpreter
+                shutil.move(self.path("venv/lib"), self.path("elsewhere"))
+                folder = self.path("elsewhere/python3.11/site-packages/torch")
+                with open(python, "w") as f:
+                    f.write(f"#!/bin/sh\ncase $1 in -c) echo {folder};; *) echo ran;; esac\n")
+            r = self.rollcall("rehearse", "-n", "2", "--", python)
+            self.assertEqual((r.returncode, r.stdout), (3, ""))
+            self.assert_one_line(r.stderr, f"{python} has a PyTorch without CUDA (in ")
+            self.assertIn("WARN  rehearse ", self.rollcall("doctor", "--", python).stdout)
+            self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
 
     def test_a_signal_before_the_job_starts_leaves_no_folder(self):
         pipe, temporary = self.path("report"), self.path("temporary")

@@ -314,6 +314,25 @@ static void test_silent_agent_is_named_with_its_age(void **state)
     json_decref(status);
 }
 
+static void test_ranks_without_a_record_are_named(void **state)
+{
+    (void)state;
+    char out[256];
+    json_t *status = load("{\"unseen\":{\"count\":1,\"of\":4,\"ranks_text\":\"3\"}}");
+    roll_top_unseen(status, out, sizeof(out));
+    assert_non_null(
+        strstr(out, "no record of rank 3 (1 of 4): not begun, or the agent there does not reach this root"));
+    json_decref(status);
+    status = load("{\"unseen\":{\"count\":8,\"of\":16,\"ranks_text\":\"8-15\"}}");
+    char *text = once(status, NULL, false, 40);
+    assert_non_null(strstr(text, "\nno record of ranks 8-15 (8 of 16)"));
+    free(text);
+    json_decref(status);
+    status = load("{\"unseen\":null}"); /* and of an older root none at all */
+    assert_string_equal(roll_top_unseen(status, out, sizeof(out)), "");
+    json_decref(status);
+}
+
 static void test_ranks_are_put_into_order(void **state)
 {
     (void)state;
@@ -363,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_entered_call_is_marked),
         cmocka_unit_test(test_state_of_the_last_call_is_told_where_it_is_not_ordinary),
         cmocka_unit_test(test_silent_agent_is_named_with_its_age),
+        cmocka_unit_test(test_ranks_without_a_record_are_named),
         cmocka_unit_test(test_ranks_are_put_into_order),
         cmocka_unit_test(test_strange_status_is_shown_with_dashes),
     };

@@ -75,7 +75,8 @@ static void test_a_call_that_has_not_returned(void **state)
     struct sim *sim = two_ranks(&w);
     struct roll_record *rec = sim_call(sim, 0, w, AR, 16);
     rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
-    expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum) (entered, not returned).");
+    expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum) (entered, not returned), #1 on communicator world "
+                "(2 ranks).");
     assert_string_equal(state_word, "entered");
 }
 
@@ -86,7 +87,9 @@ static void test_a_call_in_an_open_group(void **state)
     struct sim *sim = two_ranks(&w);
     sim_group(sim, 0);
     sim_call(sim, 0, w, AR, 16);
-    expect(sim, "AllReduce of 16 float32 (sum) (in a group that has not been ended: not enqueued yet).");
+    expect(sim, "AllReduce of 16 float32 (sum) (in a group that has not been ended: not enqueued yet), #1 on "
+                "communicator world (2 ranks). It "
+                "will wait in that call, for rank 1: ");
     assert_string_equal(state_word, "in group");
 }
 
@@ -101,14 +104,16 @@ static void test_calls_in_progress_refused_and_captured(void **state)
     sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 7;
     sim_record(sim, 0, ROLL_OP_COMM_ASYNC, w); /* done */
-    expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum). It waits");
+    expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum), #1 on communicator world (2 ranks). Its stream "
+                "waits in that "
+                "call, for rank 1: rank 1 is not inside any call");
     sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 4;
-    expect(sim, "(returned ncclInvalidArgument: nothing was enqueued).");
+    expect(sim, "(returned ncclInvalidArgument: nothing was enqueued), #1 on ");
     assert_string_equal(state_word, "refused");
     sim = two_ranks(&w);
     sim_capture(sim, 0, w, 3, 1, 16);
-    expect(sim, "(captured into CUDA graph 3: it runs when that is launched).");
+    expect(sim, "(captured into CUDA graph 3: it runs when that is launched), #1 on ");
     assert_string_equal(state_word, "captured");
 }
 
@@ -138,13 +143,13 @@ static void test_what_is_complete_on_the_device(void **state)
     struct sim *sim = two_ranks(&w);
     struct roll_record first = *sim_call(sim, 0, w, AR, 16);
     again(sim, 0, &first, ROLL_STATE_COMPLETE, first.stream);
-    expect(sim, "AllReduce of 16 float32 (sum) (complete on the device).");
+    expect(sim, "AllReduce of 16 float32 (sum) (complete on the device), #1 on communicator world (2 ranks).");
     assert_string_equal(state_word, "complete");
     sim = two_ranks(&w);
     first = *sim_call(sim, 0, w, AR, 16);
     again(sim, 0, &first, ROLL_STATE_COMPLETE, first.stream);
     sim_call(sim, 0, w, AR, 32);
-    expect(sim, "AllReduce of 32 float32 (sum) (returned, not complete on the device).");
+    expect(sim, "AllReduce of 32 float32 (sum) (returned, not complete on the device), #2 on ");
 }
 
 /* What is said of the last call holds for all before it on the stream: rank 0 waits for nothing any more. */
@@ -161,7 +166,7 @@ static void test_completion_takes_what_is_before_it_along(void **state)
     sim = two_ranks(&w); /* the twin, without it */
     sim_call(sim, 0, w, AR, 16);
     sim_call(sim, 0, w, AR, 24);
-    expect(sim, "It waits in AllReduce of 16 float32 (sum)");
+    expect(sim, "Its stream waits in AllReduce of 16 float32 (sum), #1 on communicator world (2 ranks), for rank 1: ");
 }
 
 /* A group is over when its end is; its calls stand on the stream of the first. */
@@ -176,8 +181,9 @@ static void test_a_group_completes_as_a_whole(void **state)
     sim_group_end(sim, 0);
     struct roll_record end = sim->rank[0].event[sim->rank[0].events - 1].rec;
     again(sim, 0, &end, ROLL_STATE_COMPLETE, 2);
-    expect(sim,
-           "AllReduce of 24 float32 (sum) (complete on the device). Everything that it has issued could be matched.");
+    expect(sim, "AllReduce of 24 float32 (sum) (complete on the device), #2 on communicator world (2 ranks). "
+                "Everything that it "
+                "has issued could be matched.");
 }
 
 /* A call of no elements waits in no queue. The device says all the same that its group is over. */
@@ -192,7 +198,7 @@ static void test_a_group_completes_on_a_stream_without_a_queue(void **state)
         sim_group_end(sim, 0);
         struct roll_record end = sim->rank[0].event[sim->rank[0].events - 1].rec;
         again(sim, 0, &end, ROLL_STATE_COMPLETE, stream);
-        expect(sim, "AllReduce of 0 float32 (sum) (complete on the device).");
+        expect(sim, "AllReduce of 0 float32 (sum) (complete on the device), #1 on communicator world (2 ranks).");
         assert_string_equal(state_word, "complete");
     }
 }
@@ -274,9 +280,9 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     char text[4096];
     assert_true(roll_engine_why_alike(e, &alike, text, sizeof(text)) > 0);
     assert_non_null(strstr(text, "Ranks 0-6,8-299 are inside cudaStreamSynchronize."));
-    assert_non_null(
-        strstr(text, " They wait in AllReduce of 16 float32 (sum), #1 on communicator world (300 ranks), for rank 7: "
-                     "rank 7 is not inside any call"));
+    assert_non_null(strstr(
+        text, " Their last NCCL call: AllReduce of 16 float32 (sum), #1 on communicator world (300 ranks). They wait "
+              "in that call, for rank 7: rank 7 is not inside any call"));
     roll_rankset_fini(&alike);
     roll_engine_destroy(&e);
     sim_destroy(&sim);
@@ -304,8 +310,50 @@ static void test_why_names_the_finding_on_its_communicator(void **state)
     sim_wait(e, UINT64_C(2000000000), &now);
     char text[4096];
     assert_true(roll_engine_why(e, 1, text, sizeof(text)) > 0);
-    if (strstr(text, "why it goes no further on communicator world (2 ranks) is what verdict 1 says.") == NULL) {
+    if (strstr(
+            text,
+            "To each call that it has issued every peer has made one with the same number; why it goes no further on "
+            "communicator world (2 ranks) is what verdict 1 says.") == NULL) {
         fail_msg("no number in: %s", text);
+    }
+    roll_engine_destroy(&e);
+    sim_destroy(&sim);
+}
+
+/* Both hosts have made all calls, in opposite order on one stream. The verdict speaks of the stream as the answer does:
+ * nobody is said to have made a call and not to have come to it. */
+static void test_why_does_not_contradict_a_circle_of_streams(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    struct sim *sim = sim_new(RANKS);
+    uint32_t w = sim_world(sim), two = sim_comm(sim, "two", NULL, RANKS), source[RANKS];
+    for (uint32_t r = 0; r < RANKS; r++) {
+        sim_call(sim, r, r == 2 ? two : w, AR, 512);
+        sim_call(sim, r, r == 2 ? w : two, AR, 512);
+    }
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    uint64_t now = 0;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        source[r] = sim_open(sim, e, r);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
+        }
+    }
+    sim_wait(e, UINT64_C(2000000000), &now);
+    const struct roll_verdict *v = roll_engine_next(e);
+    assert_non_null(v);
+    assert_int_equal(v->code, ROLL_VERDICT_CIRCULAR_WAIT);
+    if (strstr(v->text, "The stream of rank 2 has not come to AllReduce of 512 float32 (sum), #0 on communicator world "
+                        "(3 ranks), in which ranks 0-1 wait: instead it is in ") != v->text) {
+        fail_msg("the verdict: %s", v->text);
+    }
+    char text[4096];
+    assert_true(roll_engine_why(e, 0, text, sizeof(text)) > 0);
+    if (strstr(text, "Its stream waits in AllReduce of 512 float32 (sum), #0 on communicator world (3 ranks); every "
+                     "member has issued it, but the streams of some of them have not come to it") == NULL) {
+        fail_msg("the answer: %s", text);
     }
     roll_engine_destroy(&e);
     sim_destroy(&sim);
@@ -325,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_communicators_are_told_apart_by_who_is_in_them),
         cmocka_unit_test(test_ranks_that_stand_alike_are_one_paragraph),
         cmocka_unit_test(test_why_names_the_finding_on_its_communicator),
+        cmocka_unit_test(test_why_does_not_contradict_a_circle_of_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static uint64_t calls = 41;
 static roll_metrics_t *serve(void)
 {
     roll_metrics_t *metrics = NULL;
-    assert_int_equal(roll_metrics_new("127.0.0.1:0", fill, &calls, &metrics), 0);
+    assert_int_equal(roll_metrics_new("127.0.0.1:0", fill, &calls, NULL, &metrics), 0);
     assert_true(roll_metrics_port(metrics) > 0);
     return metrics;
 }
@@ -261,7 +261,7 @@ static void only_loopback_is_listened_on(void **state)
         }
     }
     roll_metrics_t *metrics = NULL;
-    assert_int_equal(roll_metrics_new("0.0.0.0:0", fill, &calls, &metrics), ROLL_E_DENIED);
+    assert_int_equal(roll_metrics_new("0.0.0.0:0", fill, &calls, NULL, &metrics), ROLL_E_DENIED);
     assert_null(metrics);
 }
 
@@ -272,7 +272,7 @@ static void a_port_in_use_is_said_so(void **state)
     char text[32];
     snprintf(text, sizeof(text), "127.0.0.1:%u", roll_metrics_port(metrics));
     roll_metrics_t *second = NULL;
-    assert_int_equal(roll_metrics_new(text, fill, &calls, &second), ROLL_E_BUSY);
+    assert_int_equal(roll_metrics_new(text, fill, &calls, NULL, &second), ROLL_E_BUSY);
     assert_null(second);
     roll_metrics_destroy(&metrics);
 }

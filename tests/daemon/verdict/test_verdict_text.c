@@ -35,7 +35,7 @@ static const char block[] =
     "rank 3    AllReduce  512 x float32  sum  (inside)   reduce_gradients  train.c:88\n"
     "                                                    from main  train.c:140\n"
     "0-2,4-7   AllReduce  1024 x float32  sum            libtrain.so+0x1000\n"
-    "waiting   0-2,4-7 (7 ranks)\n"
+    "waiting   0-2,4-7 (7 ranks) when this was found\n"
     "why       Rank 3 reduces 512 elements where its seven peers reduce 1024; NCCL does not compare\n"
     "          counts, so the peers wait until their own timeout.\n"
     "remedy    fill: a rank without tokens walks its whole backward plan with exact zeros\n"

@@ -1,0 +1,134 @@
+/*
+ * root_late.c: which eyes are closed, and for how long: the root's own, those of agents and relays, and the links
+ * between them.
+ *
+ * The engine suspects whom nobody has seen move for a while. That is worth as much as the eyes are: so a moment in
+ * which one of them was closed is left out of the engine's patience (feed/clock.h), silence of an agent is counted only
+ * while the root itself listened, and people are told which eye it is, in one place for all faces. A verdict about late
+ * agents was rejected: it would be a finding about the machine, given in the middle of the trouble that it explains.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TURN_NS (100 * ROLL_MS)          /* the loop comes round as often at least */
+#define BEAT_NS (100 * ROLL_MS)          /* heartbeats of agents */
+#define MOST_NS (86400 * 1000 * ROLL_MS) /* of what a peer says that it was late by at a time: it may say anything */
+
+/* the root */
+
+void roll_root_late_turn(roll_root_t *root, uint64_t now, bool behind)
+{
+    struct roll_root_eye *eye = &root->eye;
+    uint64_t gap = eye->turn_ns ? now - eye->turn_ns : 0;
+    uint64_t late = gap >= ROLL_LATE_BEAT_NS ? gap - TURN_NS : 0;
+    eye->turn_ns = now;
+    late = behind ? gap : late;
+    eye->closed_ns += late;
+    eye->late_ns += late;
+    eye->behind = behind;
+    if (!behind && eye->late_ns > 0) { /* while it is behind, its eye is closed */
+        roll_late_note(&eye->late, eye->late_ns, now);
+        eye->late_ns = 0;
+    }
+}
+
+uint64_t roll_root_lately(const roll_root_t *root, uint64_t now)
+{
+    uint64_t lately = roll_late_lately(&root->eye.late, now);
+    return lately > root->eye.late_ns ? lately : root->eye.late_ns;
+}
+
+/* peers */
+
+uint64_t roll_peer_silence_ns(const roll_root_t *root, const struct roll_peer *peer, uint64_t now)
+{
+    uint64_t silent = now - peer->seen_ns, closed = root->eye.closed_ns - peer->eye.closed_ns;
+    return silent > closed ? silent - closed : 0;
+}
+
+bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now)
+{
+    return now - peer->seen_ns + peer->eye.link.late_ns < ROLL_LATE_HEARD_NS;
+}
+
+/* From `from` to `to` the peer's ranks were not seen: their runs have so much less patience behind them. */
+static void miss(roll_root_t *root, const struct roll_peer *peer, uint64_t from, uint64_t to, bool gap)
+{
+    for (size_t i = 0; i < root->runs_used; i++) {
+        struct roll_run *run = root->runs[i];
+        if (roll_streams_fresh(peer, run) > 0) {
+            uint64_t unseen =
+                gap ? roll_late_missed_gap(&run->missed, from, to) : roll_late_missed_add(&run->missed, from, to);
+            roll_feed_clock_owe(&run->clock, unseen);
+            root->eye.missed_ns += unseen;
+        }
+    }
+}
+
+void roll_peer_late_heard(roll_root_t *root, struct roll_peer *peer, uint64_t now)
+{
+    struct roll_peer_eye *eye = &peer->eye;
+    uint64_t silent = roll_peer_silence_ns(root, peer, now);
+    if (now - peer->seen_ns >= ROLL_LATE_BEAT_NS) {
+        miss(root, peer, peer->seen_ns, now, true);
+    }
+    eye->gap_ns += silent >= ROLL_LATE_BEAT_NS ? silent - BEAT_NS : 0;
+    eye->closed_ns = root->eye.closed_ns;
+    peer->seen_ns = now;
+}
+
+void roll_peer_late_begin(const roll_root_t *root, struct roll_peer *peer)
+{
+    /* It is the process that it was, whose numbers go on: what it was late by meanwhile is in the next ones. */
+    peer->eye.beat.unheard = 0;
+    peer->eye.beat.look_ns = 0;
+    peer->eye.gap_ns = 0;
+    peer->eye.closed_ns = root->eye.closed_ns;
+}
+
+/* Of what the root missed, what the peer does not account for was the link. */
+static void apportion(roll_root_t *root, struct roll_peer *peer, const struct roll_frame_heartbeat *beat, uint64_t now)
+{
+    struct roll_peer_eye *eye = &peer->eye;
+    const struct roll_frame_heartbeat *old = &eye->beat;
+    if (beat->late_ns < old->late_ns || beat->waited_ns < old->waited_ns || beat->below_ns < old->below_ns ||
+        beat->missed_ns < old->missed_ns) {
+        return; /* nobody's numbers go back */
+    }
+    uint64_t own = beat->late_ns - old->late_ns, waited = beat->waited_ns - old->waited_ns;
+    uint64_t unseen = beat->missed_ns - old->missed_ns;
+    uint64_t here = roll_root_lately(root, now) + ROLL_LATE_BEAT_NS; /* what is late by less has waited here */
+    uint64_t way = eye->link.late_ns > here ? eye->link.late_ns : 0, below = beat->below_ns - old->below_ns;
+    way = way > eye->gap_ns ? way : eye->gap_ns;
+    own = own < MOST_NS ? own : MOST_NS;
+    below = below < MOST_NS ? below : MOST_NS;
+    way = way < MOST_NS ? way : MOST_NS;
+    roll_late_note(&eye->own, own, now);
+    roll_late_note(&eye->waited, waited < own ? waited : own, now);
+    roll_late_note(&eye->below, below, now);
+    roll_late_note(&eye->way, way > own ? way - own : 0, now);
+    unseen = unseen < ROLL_LATE_HEARD_NS ? unseen : ROLL_LATE_HEARD_NS;
+    if (unseen > 0) {
+        miss(root, peer, now - unseen, now, false);
+    }
+}
+
+void roll_peer_late_beat(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, uint64_t now)
+{
+    struct roll_frame_heartbeat beat = {.unheard = 0};
+    struct roll_peer_eye *eye = &peer->eye;
+    memcpy(&beat, frame->payload, frame->head.payload < sizeof(beat) ? frame->head.payload : sizeof(beat));
+    beat.look_ns = beat.look_ns < MOST_NS ? beat.look_ns : MOST_NS;
+    if (beat.made_ns != 0) {
+        (void)roll_late_link_took(&eye->link, beat.made_ns, now);
+    }
+    if (beat.made_ns != 0 && eye->beat.made_ns != 0) {
+        apportion(root, peer, &beat, now);
+    }
+    eye->gap_ns = 0;
+    eye->beat = beat;
+}

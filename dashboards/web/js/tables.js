@@ -1,0 +1,148 @@
+// tables.js: the pages that are tables: communicators, nodes, and what a search finds.
+//
+// What they show is asked for when they are opened and every few seconds after that, and not told as it happens: a
+// thousand communicators a second would be work for the root and for the browser, and nobody reads so fast.
+import {el, replace, say} from "./dom.js";
+import {ask} from "./live.js";
+import {item} from "./overview.js";
+import {expand, has, pairs, STATE_OF, tally} from "./ranks.js";
+import {count, fold, link, named, some, span} from "./words.js";
+
+const AGAIN_MS = 5000, ROWS = 1024;
+
+function table(heads, rows) {
+    return el("div", {class: "sides"}, el("table", {class: "list"},
+        el("thead", {}, el("tr", {}, heads.map((head) => el("th", {scope: "col"}, head)))),
+        el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell ?? "-")))))));
+}
+
+function commName(comm) {
+    return comm.name || comm.label || comm.key;
+}
+
+// A page that asks for the status again and again while it is open.
+class Asked {
+    constructor(context, title) {
+        this.context = context;
+        this.line = el("p", {class: "faint"});
+        this.body = el("div", {});
+        this.node = [el("section", {}, el("h1", {}, title), this.line, this.body)];
+    }
+
+    opened() {
+        this.look();
+        this.timer = setInterval(() => document.hidden || this.look(), AGAIN_MS);
+    }
+
+    close() {
+        clearInterval(this.timer);
+        this.closed = true;
+    }
+
+    async look() {
+        const run = this.context.run();
+        try {
+            const status = await ask("status", {job: run.job || undefined, restart: run.job ? run.restart : undefined,
+                                                rows: ROWS});
+            if (!this.closed) {
+                this.asked = status;
+                this.show(status);
+            }
+        } catch (error) {
+            say(this.line, error.message);
+        }
+    }
+
+    // Where ranks are, and what was found, is told; the rest of the page is made again with it.
+    update(part, data) {
+        this[part] = data;
+        if (this.asked && (part === "places" || part === "findings")) {
+            this.show(this.asked);
+        }
+    }
+}
+
+export class Communicators extends Asked {
+    constructor(context) {
+        super(context, "Communicators");
+    }
+
+    show({comms, families, summary}) {
+        const apart = [...comms].sort((a, b) => (b.ahead - b.done) - (a.ahead - a.done));
+        say(this.line, `${some(summary.comms, "communicator")}${comms.length < summary.comms
+            ? `, of which ${comms.length} are listed` : ""}; those that are furthest apart first`);
+        replace(this.body, comms.length > 0 ? table(
+            ["name", "role", "size", "seen", "all have done", "furthest", "behind", "made at"],
+            apart.map((comm) => [commName(comm), comm.role || null, count(comm.size), count(comm.seen),
+                count(comm.done), count(comm.ahead), fold(comm.behind), comm.made_at])) : null,
+            families?.length > 0 ? [el("h2", {}, "By families"), table(Object.keys(families[0]),
+                families.map((family) => Object.values(family).map(plain)))] : null);
+    }
+}
+
+function plain(value) {
+    return value === null || value === "" ? null : typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+export class Nodes extends Asked {
+    constructor(context) {
+        super(context, "Nodes");
+    }
+
+    // How many ranks of each host are in which state.
+    states() {
+        const {rank, hosts} = expand(this.places ?? {hosts: []});
+        return new Map(hosts.map(({host, begin, end}) => [host, {
+            ranks: end - begin, first: rank[begin], last: rank[end - 1],
+            states: tally(this.field?.states.slice(begin, end) ?? "")}]));
+    }
+
+    show({agents, agents_more: more, losses, time_ns: now}) {
+        const hosts = this.states(), of = new Map(agents.map((agent) => [agent.host, agent]));
+        const lost = Object.entries(losses).filter(([, n]) => n > 0);
+        say(this.line, `${some(hosts.size, "node")}; agents and relays: ${count(agents.length + (more?.agents ?? 0))}` +
+            (more ? `, of which the silent ones are listed` : ""));
+        const names = [...new Set([...hosts.keys(), ...of.keys()])];
+        replace(this.body, table(["node", "ranks", "they are", "agent", "heard", "rings"], names.slice(0, ROWS).map((name) => {
+            const host = hosts.get(name), agent = of.get(name);
+            return [name, host ? `${count(host.ranks)} (${host.first}\u2013${host.last})` : null,
+                host && Object.entries(host.states).map(([letter, n]) => `${n} ${STATE_OF[letter]?.name}`).join(", "),
+                agent && (agent.gone ? "gone" : agent.relay ? `relay, pid ${agent.pid}` : `pid ${agent.pid}`),
+                agent && `${span(Math.max(0, now - agent.seen_ns))} ago`, agent && count(agent.rings)];
+        })), el("h2", {}, "Losses"), lost.length > 0
+            ? table(["cause", "records"], lost.map(([cause, n]) => [cause, count(n)]))
+            : el("p", {class: "faint"}, "Nothing was lost."));
+    }
+}
+
+// What is found for a text: a rank by its number, nodes and communicators by their names, findings by their words.
+export class Search extends Asked {
+    constructor(context, text) {
+        super(context, `Search: ${text ?? ""}`);
+        this.text = (text ?? "").toLowerCase();
+    }
+
+    fits(text) {
+        return this.text !== "" && String(text ?? "").toLowerCase().includes(this.text);
+    }
+
+    show({comms}) {
+        const run = this.context.run(), rank = /^\d+$/.test(this.text) ? Number(this.text) : null;
+        const {rank: ranks, hosts} = expand(this.places ?? {hosts: []});
+        const nodes = hosts.filter(({host}) => this.fits(host));
+        const groups = comms.filter((comm) => [comm.name, comm.label, comm.key, comm.role, comm.made_at].some((x) => this.fits(x)));
+        const found = (this.findings?.findings ?? []).filter((one) =>
+            [one.code, one.title, one.gist, one.comm, one.culprits_text].some((x) => this.fits(x)) ||
+            (rank !== null && [one.culprits_text, one.waiting_text].some((text) => has(pairs(text), rank))));
+        const sections = [
+            rank !== null && ranks.includes(rank) && [el("h2", {}, "Rank"), el("a", {href: link("rank", run, rank)}, named(String(rank)))],
+            nodes.length > 0 && [el("h2", {}, "Nodes"), table(["node", "ranks"], nodes.slice(0, 50).map(({host, begin, end}) =>
+                [host, ranks.slice(begin, Math.min(end, begin + 16)).map((r) => [el("a", {href: link("rank", run, r)}, String(r)), " "])]))],
+            groups.length > 0 && [el("h2", {}, "Communicators"), table(["name", "size", "made at"],
+                groups.slice(0, 50).map((comm) => [commName(comm), count(comm.size), comm.made_at]))],
+            found.length > 0 && [el("h2", {}, "Findings"), el("ol", {class: "findings"}, found.map((one) => item(one, run)))],
+        ].filter(Boolean);
+        say(this.line, sections.length > 0 ? "" : "Nothing here has that in its name.");
+        replace(this.body, sections);
+    }
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The commands of docs/SLURM.md, from keys to a verdict and to the end, run as they stand there, at two nodes.
+
+usage: check_slurm.py ROLLCALLD ROLLCALL LIBRARY CATALOGUE PAGE
+
+`srun`, `scontrol` and `hostname` are stand-ins (slurm_standin.py): both nodes are this machine. `train.py` is a program
+of the catalogue whose last rank makes one wrong call. Ports and the library's place are other ones than the page's.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+from slurm_standin import END_S, SRUN, blocks, furnish, need, ours, python, shell, until
+
+rollcalld, rollcall, library, catalogue, page = map(os.path.abspath, sys.argv[1:6])
+HOSTNAME = "#!/bin/sh\necho 127.0.0.1\n"
+SCONTROL = "#!/bin/sh\n[ \"$*\" = 'show hostnames' ] && printf '127.0.0.1\\n127.0.0.1\\n'\n"
+
+
+def free_ports(n):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def ranks_of(top):
+    return [p for p in ours(top) if os.path.realpath(f"/proc/{p}/exe") == os.path.realpath(catalogue)]
+
+
+def check(top, environment):
+    keys, job, look = blocks(page)
+    need("keygen --role node" in keys and "--relay" in job and "train.py" in job and "rollcall why" in look, "the page")
+    root, relay = map(str, free_ports(2))
+    for a, b in (("7777", root), ("7778", relay), ("/usr/local/lib/librollcall.so", library),
+                 ("FIRST-NODE", "127.0.0.1")):
+        need(a in job + look, "the page has", a)
+        job, look = job.replace(a, b), look.replace(a, b)
+    got = shell(top, f"set -e\n{keys}", environment)
+    need(got[0] == 0, "keys", got)
+    with open(f"{top}/job.sh", "w") as f:
+        f.write(f"#!/bin/sh\n{job}\n")
+    with open(f"{top}/job.out", "wb") as out:
+        batch = subprocess.Popen(["sh", "job.sh"], cwd=top, env=environment, stdout=out, stderr=out)
+    settings, *commands = look.splitlines()
+    seen = {}
+
+    def looked():
+        for command in commands:
+            seen[command] = shell(top, f"{settings}\n{command}", environment)
+        return ("PROVEN    count-mismatch  rank 3" in seen["rollcall verdicts"][1] and
+                "ranks 4 (4 live)" in seen["rollcall top --once"][1] and "ank 3" in seen["rollcall why 3"][1])
+
+    need(until(looked), "a verdict", seen)
+    need([seen[c][0] for c in commands] == [0, 0, 1], "exit codes", seen)
+    refused = shell(top, f"{settings}\nrollcall remedy on fill", environment)
+    need(refused[0] != 0, "a viewer switches nothing", refused)
+    for pid in ranks_of(top):
+        os.kill(pid, signal.SIGKILL)
+    need(batch.wait(END_S) == 1, "the root's exit status", batch.returncode)
+    with open(f"{top}/verdicts.json") as f:
+        need(any(json.loads(line)["code"] == "count-mismatch" for line in f), "verdicts.json")
+    with open(f"{top}/job.out") as f:
+        need("rollcall" not in f.read(), "the job prints nothing of rollcall")
+    print("2 nodes behind a relay: keys, ranks, a verdict, and the end")
+
+
+def end_all(top):
+    """Agents linger, and where something has failed, so does everything else. True: nothing is left."""
+    left = ours(top)
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+    return not left
+
+
+def main():
+    with tempfile.TemporaryDirectory() as top:
+        scripts = {"srun": SRUN, "hostname": HOSTNAME, "scontrol": SCONTROL, "python": python(catalogue, "sick")}
+        environment = furnish(top, scripts, {"rollcalld": rollcalld, "rollcall": rollcall})
+        try:
+            check(top, environment)
+        finally:
+            until(lambda: end_all(top))
+
+
+main()
