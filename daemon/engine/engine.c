@@ -177,6 +177,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     e->source[e->sources] = s;
     e->world_told = info->world_size > (int64_t)e->world_told ? (uint32_t)info->world_size : e->world_told;
     e->live++;
+    e->sight_changed = e->sight_changed || e->no_rooms > 0; /* it may take the place of a process that was set aside */
     *source = e->sources++;
     return 0;
 }
@@ -320,16 +321,18 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
 }
 
 /*
- * Finds how many live ranks are not heard, and the most starved of the others, which decides for all how much of the
- * passing time counts as calm: a rank that looks idle may be waiting, unseen, for the starved one.
+ * Finds how many ranks are set aside for want of room, how many live ranks are not heard, and the most starved of the
+ * others, which decides for all how much of the passing time counts as calm: a rank that looks idle may be waiting,
+ * unseen, for the starved one.
  */
 static void look_at_sight(struct roll_engine *e)
 {
     e->sight_changed = false;
     e->looks += e->sources;
-    e->starved = e->unheard = 0;
+    e->starved = e->unheard = e->no_rooms = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
+        e->no_rooms += source_lacks_room(e, s);
         if (source_alive(s)) {
             bool counts = !s->unheard || s->aside; /* also of a rank aside it is known how freely it runs */
             e->unheard += s->unheard && !s->aside;

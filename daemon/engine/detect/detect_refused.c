@@ -58,9 +58,12 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     uint64_t age = e->clock - refused_of_member(m)->coll.since, stall = e->config.stall_ns;
     bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
     uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(e, s) ? stall : stall * 2;
-    if ((s->unheard || e->no_rooms > 0) && !over) {
+    if ((s->unheard || !comm_has_room(e, m->comm)) && !over) {
         return e->finishing; /* the rank may have made the call again, and nobody has heard of it; or it has not come
                                 there, because it waits for a rank that was set aside */
+    }
+    if (e->no_rooms > 0 && !over) { /* elsewhere a rank was set aside: only suspected in any case, and later */
+        return e->finishing || age >= e->config.suspect_ns * 2;
     }
     return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }

@@ -305,7 +305,7 @@ static void straggler_tick(struct roll_engine *e)
 {
     struct straggler_engine *own = straggler_of_engine(e);
     /* Where CPUs are short, or an agent is silent, who arrives last may be only a matter of that. */
-    if (e->finishing || e->comms == 0 || e->starved >= STARVED || e->unheard > 0 || e->no_rooms > 0 ||
+    if (e->finishing || e->comms == 0 || e->starved >= STARVED || e->unheard > 0 ||
         e->clock - own->run_ns < e->config.stall_ns / 5) {
         return;
     }
@@ -313,7 +313,7 @@ static void straggler_tick(struct roll_engine *e)
     uint32_t work = WORK_MAX;
     for (uint32_t i = 0; i < e->comms && work > 0; i++) {
         struct comm *c = e->comm[own->next % e->comms];
-        if (worth_a_look(c) && straggler_make_comm(c) && !look(e, c, &work)) {
+        if (worth_a_look(c) && comm_has_room(e, c) && straggler_make_comm(c) && !look(e, c, &work)) {
             break;
         }
         own->next++;

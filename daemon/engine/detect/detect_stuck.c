@@ -103,7 +103,7 @@ static void mark_told(struct stuck *k, uint64_t number)
 static bool may_be_stuck(const struct roll_engine *e, const struct source *s, const struct thread *t)
 {
     const struct stuck_source *w = stuck_of_source(s);
-    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 && e->no_rooms == 0 && !s->unheard &&
+    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 && rank_has_room(e, s) && !s->unheard &&
            e->calm - t->calm >= e->config.suspect_ns;
 }
 

@@ -165,7 +165,7 @@ enum standing stuck_standing(struct stuck *k, const struct source *s, const stru
     if (!t && (stuck_is_inside(s) || !source_quiet(e, s, e->config.suspect_ns))) {
         return STAND_ELSEWHERE;
     }
-    k->ripe = k->ripe && e->unheard == 0 && e->no_rooms == 0 && e->calm - (t ? t->calm : s->calm) >= patience;
+    k->ripe = k->ripe && e->unheard == 0 && rank_has_room(e, s) && e->calm - (t ? t->calm : s->calm) >= patience;
     k->since = since > k->since ? since : k->since;
     k->first_since = since < k->first_since ? since : k->first_since;
     k->known = k->known && s->completes;

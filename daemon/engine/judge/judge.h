@@ -222,6 +222,9 @@ bool waitgraph_due(struct roll_engine *e);
 
 /* wait_rank.c: what the records say of one rank, one queue, one call; each function is described there */
 bool comm_is_heard(const struct roll_engine *e, const struct comm *c); /* see wait_rank.c */
+/* No member of it is set aside for want of room, as far as is known; rank_has_room: of any of the rank's. */
+bool comm_has_room(const struct roll_engine *e, const struct comm *c);
+bool rank_has_room(const struct roll_engine *e, const struct source *s);
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q);
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out);

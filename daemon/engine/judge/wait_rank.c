@@ -54,6 +54,20 @@ bool comm_is_heard(const struct roll_engine *e, const struct comm *c)
     return true;
 }
 
+bool comm_has_room(const struct roll_engine *e, const struct comm *c)
+{
+    return e->no_rooms == 0 || comm_is_heard(e, c);
+}
+
+bool rank_has_room(const struct roll_engine *e, const struct source *s)
+{
+    bool has = true;
+    for (uint32_t i = 0; e->no_rooms > 0 && has && i < s->members; i++) {
+        has = !s->member[i] || comm_is_heard(e, s->member[i]->comm);
+    }
+    return has;
+}
+
 /* A rank that has aborted the communicator is told only when no other has followed for a while: watchdogs abort rank
  * after rank. */
 bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, const struct source *t)

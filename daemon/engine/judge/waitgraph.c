@@ -164,12 +164,12 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
 {
     const struct roll_engine *e = walk->e;
     *hard = true;
-    if (t->no_room) { /* t may have made the call, and there was no room for it: nothing of t explains why others wait
-                       */
-        return BLOCK_UNHEARD;
-    }
     if (t->proc == ROLL_PROC_DEAD && walk->alive) {
         return BLOCK_DEAD;
+    }
+    if (t->no_room) { /* t may have made the call, and there was no room for it: nothing that t has told explains why
+                         others wait. That it is stopped its agent tells. */
+        return t->proc == ROLL_PROC_STOPPED ? BLOCK_STOPPED : BLOCK_UNHEARD;
     }
     if (m && m->unsure) {
         return 0; /* t may have made the call, and the record be lost */
@@ -211,7 +211,8 @@ static enum block_kind absence(struct walk *walk, const struct member *m, struct
         return known; /* t may only be late: detect_init.c waits for it */
     }
     if (source_blocked(walk->e, t)) {
-        bool quiet = source_alive(t) && e->unheard == 0 && e->no_rooms == 0 && source_quiet(e, t, e->config.suspect_ns);
+        bool quiet =
+            source_alive(t) && e->unheard == 0 && rank_has_room(e, t) && source_quiet(e, t, e->config.suspect_ns);
         if (visit_inside(walk, t, m)) {
             return 0;
         }

@@ -143,6 +143,7 @@ static void number_ranks(struct roll_engine *e, const struct comm *c)
         }
     }
     e->numbered = c->size;
+    e->sight_changed = true;
     for (uint32_t r = 0; r < c->size; r++) {
         e->source[c->member[r].source]->world = UINT32_MAX;
     }

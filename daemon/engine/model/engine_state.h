@@ -113,7 +113,7 @@ struct roll_engine {
     uint64_t room;         /* config.memory as it was when the engine was made: parts of it are what a source has */
     uint64_t shared;       /* bytes that the sources have and that are not their own: budget.h */
     uint64_t refusals;     /* how often there was no room for what a source asked for */
-    uint32_t no_rooms;     /* sources that are set aside for that */
+    uint32_t no_rooms;     /* sources that are set aside for that: source_lacks_room, as of the last tick */
     bool room_told;        /* a note has said so */
     uint32_t world_told;   /* the largest size of the job that a source has told */
     uint64_t stall_run_ns; /* patience clock of the last stall analysis */

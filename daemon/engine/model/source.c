@@ -226,6 +226,12 @@ struct source *source_newest(const struct roll_engine *e, uint32_t world)
     return index ? e->source[index - 1] : NULL;
 }
 
+bool source_lacks_room(const struct roll_engine *e, const struct source *s)
+{
+    const struct source *newest = s->no_room ? source_newest(e, s->world) : NULL;
+    return s->no_room && (!newest || newest == s || source_alive(s));
+}
+
 static void member_called_from(struct source *s, struct member *m, uint32_t stream, uint16_t thread)
 {
     m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);

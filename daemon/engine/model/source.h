@@ -330,6 +330,9 @@ static inline bool source_is_dark(const struct source *s)
 int source_enlist(struct roll_engine *e, struct source *s, uint32_t index);
 /* The newest process of a rank; NULL: none has come. */
 struct source *source_newest(const struct roll_engine *e, uint32_t world);
+/* The source is set aside for want of room, and nothing has taken its place: it is the newest process of its rank, or
+ * still runs. */
+bool source_lacks_room(const struct roll_engine *e, const struct source *s);
 /* The number of a source in the engine; NO_SOURCE: it is none of the engine's. */
 uint32_t source_index(const struct roll_engine *e, const struct source *s);
 /* Makes the log of a source whose first record has this ticket. 0, NOMEM. */

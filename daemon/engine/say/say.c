@@ -334,16 +334,31 @@ static void found_add(struct roll_engine *e, const struct roll_verdict *v)
     }
 }
 
-/* Takes ranks that were set aside for want of room out of those that are named; where nobody is left, the finding is a
- * note. True: there were such ranks among them. */
-static bool spare_those_aside(struct roll_engine *e, struct roll_verdict *v)
+/* The ranks that are set aside for want of room; owned. */
+static struct roll_rankset ranks_aside(const struct roll_engine *e)
 {
+    struct roll_rankset ranks = {0};
+    for (uint32_t i = 0; i < e->sources; i++) {
+        if (source_lacks_room(e, e->source[i])) {
+            (void)roll_rankset_add(&ranks, e->source[i]->world);
+        }
+    }
+    return ranks;
+}
+
+/* Takes ranks that were set aside for want of room out of those that are named; where nobody is left, the finding is a
+ * note. True: there were such ranks among them. That a process has died or is stopped comes from its agent, and not
+ * from the rank's records: it is named for that as any other. */
+static bool spare_those_aside(struct roll_engine *e, struct roll_verdict *v, const struct roll_rankset *aside)
+{
+    if (v->code == ROLL_VERDICT_RANK_DEAD || v->code == ROLL_VERDICT_RANK_STOPPED) {
+        return false;
+    }
     struct roll_rankset left = {0};
     size_t named = roll_rankset_count(&v->culprits);
     for (size_t i = 0; i < named; i++) {
         uint32_t rank = roll_rankset_at(&v->culprits, i);
-        const struct source *s = source_newest(e, rank);
-        if (!s || !s->no_room) {
+        if (!roll_rankset_has(aside, rank)) {
             (void)roll_rankset_add(&left, rank);
         }
     }
@@ -375,18 +390,13 @@ static char *text_of(const char *format, ...)
  * which is returned is owned. */
 static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *text)
 {
-    bool spared = spare_those_aside(e, v), doubted = v->certainty != ROLL_NOTE;
-    struct roll_rankset ranks = {0};
+    struct roll_rankset ranks = ranks_aside(e);
+    bool spared = spare_those_aside(e, v, &ranks), doubted = v->certainty != ROLL_NOTE;
+    bool any = roll_rankset_count(&ranks) > 0, one = roll_rankset_count(&ranks) == 1;
     struct words w = {.used = 0};
-    for (uint32_t i = 0; (spared || doubted) && i < e->sources; i++) {
-        if (e->source[i]->no_room && source_newest(e, e->source[i]->world) == e->source[i]) {
-            (void)roll_rankset_add(&ranks, e->source[i]->world);
-        }
-    }
-    bool one = roll_rankset_count(&ranks) == 1;
     words_ranks(&w, &ranks);
     roll_rankset_fini(&ranks);
-    char *longer = !spared && !doubted
+    char *longer = !any || (!spared && !doubted)
                        ? NULL
                        : text_of("%s %s %s set aside for want of room, so %s.", text, w.text, one ? "was" : "were",
                                  spared ? "nobody is named for what it lacks" : "this is not proven");

@@ -159,12 +159,13 @@ static void test_a_hostile_rank_uses_up_its_own_room(void **state)
     roll_engine_destroy(&j.e);
 }
 
-/* Nobody is named for what a rank that was set aside does not do, or does wrong. */
+/* Nobody is named for what a rank that was set aside does not do, or does wrong; it is for its death, and for standing
+ * still, which its agent tells. */
 static void test_a_rank_without_room_is_never_a_culprit(void **state)
 {
     (void)state;
     static char text[65536];
-    for (unsigned how = 0; how < 4; how++) {
+    for (unsigned how = 0; how < 5; how++) {
         struct job j;
         job_open(&j, RANKS, 32 * MIB);
         for (uint32_t r = 0; r < RANKS; r++) {
@@ -176,7 +177,7 @@ static void test_a_rank_without_room_is_never_a_culprit(void **state)
             call_all(&j, HOSTILE, 999);
             call_all(&j, RANKS, 0);
         } else {
-            for (uint32_t r = 0; r < HOSTILE; r++) { /* it does not come, dies, leaves in good order */
+            for (uint32_t r = 0; r < HOSTILE; r++) { /* it does not come, dies, leaves in good order, is stopped */
                 call(&j, r, 1, j.seq[r]++, 1024);
                 struct roll_record wait = {.seal = roll_seal(j.ticket[r]++, ROLL_STATE_ENTERED),
                                            .enter_ns = j.now,
@@ -186,14 +187,18 @@ static void test_a_rank_without_room_is_never_a_culprit(void **state)
                                            .op = ROLL_OP_STREAM_SYNC};
                 assert_int_equal(roll_engine_feed(j.e, j.source[r], &wait, 1), 0);
             }
-            enum roll_proc_state proc = how == 1 ? ROLL_PROC_RUNNING : how == 2 ? ROLL_PROC_DEAD : ROLL_PROC_FINISHED;
-            assert_int_equal(roll_engine_process(j.e, j.source[HOSTILE], proc, how == 2 ? 9 : 0), 0);
+            static const enum roll_proc_state proc[] = {ROLL_PROC_RUNNING, ROLL_PROC_RUNNING, ROLL_PROC_DEAD,
+                                                        ROLL_PROC_FINISHED, ROLL_PROC_STOPPED};
+            assert_int_equal(roll_engine_process(j.e, j.source[HOSTILE], proc[how], how == 2 ? 9 : 0), 0);
         }
         pass(&j, 60 * S_);
         assert_int_equal(roll_engine_finish(j.e), 0);
-        assert_int_equal(said(&j, text, sizeof(text)), 0);
+        bool told = how == 2 || how == 4;
+        assert_int_equal(said(&j, text, sizeof(text)), told);
+        assert_int_equal(times(text, "suspected rank-dead 7"), how == 2);
+        assert_int_equal(times(text, "suspected rank-stopped 7"), how == 4);
         assert_int_equal(times(text, "proven") - times(text, "not proven"), 0);
-        assert_int_equal(times(text, "for rank 7, which was set aside"), how == 0 ? 0 : 1);
+        assert_int_equal(times(text, "for rank 7, which was set aside"), how == 1 || how == 3);
         roll_engine_destroy(&j.e);
     }
 }
@@ -357,6 +362,102 @@ static void test_who_waits_for_a_rank_without_room_is_not_missed_in_a_creation(v
     roll_engine_destroy(&j.e);
 }
 
+/* Ranks 0 and 1 on communicator 1, ranks 2 and 3 on communicator 2, of whom rank 3 was set aside. */
+static void open_apart(struct job *j)
+{
+    job_open(j, 4, 32 * MIB);
+    for (uint32_t r = 0; r < 4; r++) {
+        define_at(j, j->source[r], 1 + r / 2, 0x1000 + r / 2, r % 2, 2);
+    }
+    call(j, 0, 1, j->seq[0]++, 64);
+    call(j, 1, 1, j->seq[1]++, 64);
+    define_at(j, j->source[3], 3, 0x3000, 0, 1 << 24);
+    assert_true(source_of(j, 3)->no_room);
+    pass(j, S_);
+}
+
+/* Where no member was set aside, a refused call is told while the job lives, as suspected. */
+static void test_a_refused_call_elsewhere_is_told(void **state)
+{
+    (void)state;
+    static char text[8192];
+    struct job j;
+    open_apart(&j);
+    call(&j, 0, 1, j.seq[0]++, 64);
+    enter(&j, 0, ROLL_OP_STREAM_SYNC, 0);
+    struct roll_record refused = {.seal = roll_seal(j.ticket[1]++, ROLL_STATE_RETURNED),
+                                  .enter_ns = j.now,
+                                  .count = 64,
+                                  .seq = j.seq[1],
+                                  .peer = ROLL_PEER_NONE,
+                                  .step = ROLL_STEP_NONE,
+                                  .layer = ROLL_LAYER_NONE,
+                                  .result = 4,
+                                  .comm = 1,
+                                  .stream = 1,
+                                  .thread = 1,
+                                  .op = ROLL_OP_ALLREDUCE,
+                                  .dtype = ROLL_DTYPE_FLOAT32};
+    assert_int_equal(roll_engine_feed(j.e, j.source[1], &refused, 1), 0);
+    define_at(&j, j.source[1], 4, 0x4000, 0, 1);
+    for (uint32_t n = 0; n < 60; n++) { /* it is neither busy nor stuck: the walk of the waits says nothing of it */
+        call(&j, 1, 4, n, 64);
+        pass(&j, S_);
+    }
+    assert_int_equal(said(&j, text, sizeof(text)), 1);
+    assert_int_equal(times(text, "suspected call-refused 1"), 1);
+    roll_engine_destroy(&j.e);
+}
+
+/* Ranks that share nothing with one that was set aside stand behind a call that is complete. */
+static void test_a_stuck_collective_elsewhere_is_told(void **state)
+{
+    (void)state;
+    static char text[8192];
+    struct job j;
+    open_apart(&j);
+    for (uint32_t r = 0; r < 4; r++) {
+        call(&j, r, 1 + r / 2, j.seq[r]++, 64);
+        enter(&j, r, ROLL_OP_STREAM_SYNC, 0);
+    }
+    pass(&j, 300 * S_);
+    assert_int_equal(said(&j, text, sizeof(text)), 1);
+    assert_int_equal(times(text, "suspected collective-stuck"), 1);
+    assert_int_equal(times(text, "Ranks 0-1"), 1);
+    roll_engine_destroy(&j.e);
+}
+
+/* The process that asked for too much has ended, and its rank has another one: from then on all is judged as ever. */
+static void test_a_process_without_room_is_replaced(void **state)
+{
+    (void)state;
+    static char text[8192];
+    for (unsigned ended = 0; ended < 2; ended++) {
+        struct job j;
+        open_apart(&j);
+        struct roll_source_info info = {.stream = 9, .world_rank = 3, .world_size = 4};
+        if (ended) {
+            assert_int_equal(roll_engine_process(j.e, j.source[3], ROLL_PROC_FINISHED, 0), 0);
+        }
+        assert_int_equal(roll_engine_open(j.e, &info, &j.source[3]), 0);
+        pass(&j, S_);
+        for (uint32_t r = 0; r < 3; r++) {
+            define_at(&j, j.source[r], 4, 0x4000, r, 3);
+            call(&j, r, 4, 0, 64);
+        }
+        for (uint32_t seq = 1; seq < 4; seq++) {
+            for (uint32_t r = 0; r < 3; r++) {
+                call(&j, r, 4, seq, r == 1 && seq == 1 ? 65 : 64ull << seq);
+            }
+        }
+        pass(&j, 20 * S_);
+        assert_int_equal(said(&j, text, sizeof(text)), 1);
+        assert_int_equal(times(text, ended ? "proven count-mismatch 1" : "suspected count-mismatch 1"), 1);
+        assert_int_equal(times(text, "Rank 3 was set aside for want of room"), !ended);
+        roll_engine_destroy(&j.e);
+    }
+}
+
 /* A table of call sites is found by numbers of the rank's own: one too many costs words, and the rank is judged on. */
 static void test_a_table_for_words_sets_nobody_aside(void **state)
 {
@@ -389,6 +490,9 @@ int main(void)
         cmocka_unit_test(test_pairs_count_for_who_asks_for_them),
         cmocka_unit_test(test_calls_behind_one_without_a_place_are_not_ready),
         cmocka_unit_test(test_who_waits_for_a_rank_without_room_is_not_missed_in_a_creation),
+        cmocka_unit_test(test_a_refused_call_elsewhere_is_told),
+        cmocka_unit_test(test_a_stuck_collective_elsewhere_is_told),
+        cmocka_unit_test(test_a_process_without_room_is_replaced),
         cmocka_unit_test(test_a_table_for_words_sets_nobody_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
