@@ -12,7 +12,6 @@
 #include "trace/op.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,34 +23,6 @@
 
 #define BEHIND 8u /* calls behind which one may stand: trace/record.h */
 #define LEAST  (64u << 10)
-
-void stop(const char *what, const char *why)
-{
-    fprintf(stderr, "roll_replay: %s: %s\n", what, why);
-    exit(9);
-}
-
-void cuda(cudaError_t error, const char *what)
-{
-    if (error != cudaSuccess) {
-        stop(what, cudaGetErrorString(error));
-    }
-}
-
-cudaStream_t stream_of(struct rank *r, uint16_t id)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    if (id <= 1) { /* none, and the legacy default stream */
-        return NULL;
-    }
-    pthread_mutex_lock(&lock);
-    if (!r->has_stream[id]) {
-        cuda(cudaStreamCreateWithFlags(&r->stream[id], cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        r->has_stream[id] = true;
-    }
-    pthread_mutex_unlock(&lock);
-    return r->stream[id];
-}
 
 /* plans */
 

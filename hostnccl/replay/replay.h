@@ -46,9 +46,12 @@ struct actor {
 /* Makes all calls, each when it is its turn, and comes back when all that came back have. */
 void make_all(struct rank *r, void (*make)(struct actor *, uint64_t ticket));
 
+/* replay_stream.c */
+/* Ends the rank, which cannot be made again. */
 void stop(const char *what, const char *why) __attribute__((noreturn));
+/* The same where CUDA has refused a call. */
 void cuda(cudaError_t error, const char *what);
-
+/* The stream of this number, which is made if it is new. Any thread. */
 cudaStream_t stream_of(struct rank *r, uint16_t id);
 
 /* replay_calls.c */
