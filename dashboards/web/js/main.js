@@ -39,11 +39,11 @@ const context = {
 };
 
 function told(part, data) {
-    const begin = performance.now(), others = part === "status" && !known.status ? Object.entries(known) : [];
+    const begin = performance.now(), first = part === "status" && !known.status;
     known[part] = data;
     page?.update(part, data);
-    for (const [other, earlier] of others) { // what came before it was known which run is told of: its links name no job
-        page?.update(other, earlier);
+    if (first && known.findings) { // they came before it was known of which run: their links name no job
+        page?.update("findings", known.findings);
     }
     if (part === "status" && figures.painted_ms === 0) {
         requestAnimationFrame(() => { figures.painted_ms = performance.now(); });
