@@ -9,6 +9,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/log.h"
 #include "daemon/digest/digest_bytes.h"
 #include "trace/def.h"
 #include "trace/err.h"
@@ -253,6 +254,20 @@ static void note_stood(struct folded *f, uint64_t now)
     }
 }
 
+/* Nobody above hears of what was refused here. */
+static void note_no_room(struct folded_run *run)
+{
+    struct roll_sum_figures f;
+    roll_sum_figures(run->sum, &f);
+    if (f.no_room > 0 && !run->no_room_told) {
+        run->no_room_told = true;
+        roll_log(ROLL_LOG_WARNING,
+                 "agent: %s.%u: a rank tells of more communicators than there is room for: what does not fit is not "
+                 "compared (said once)",
+                 run->job, run->restart);
+    }
+}
+
 static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
 {
     struct folded_run *run = &d->run[at];
@@ -278,6 +293,7 @@ static void tell_run(struct roll_agent_digests *d, uint32_t at, uint64_t now)
             run->stream = f->ring->map.header->epoch;
         }
     }
+    note_no_room(run);
     roll_sum_cut(run->sum, now, &d->up);
     if (when != now) {
         roll_sum_cut(run->sum, when, &d->up);

@@ -46,6 +46,7 @@ struct folded_run {
     struct roll_frame_want *want; /* owned; by key, ascending; ask.wants of them */
     struct roll_digest said; /* its newest hints: a digest tells a hint once, and a root may have been started anew */
     bool again;              /* they are told again */
+    bool no_room_told;       /* the log says that there was no room for what its ranks tell */
 };
 
 struct roll_agent_digests {

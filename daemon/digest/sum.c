@@ -29,6 +29,7 @@ void roll_sum_destroy(roll_sum_t **pointer)
     free(sum->level);
     roll_map_fini(&sum->at);
     roll_map_fini(&sum->cell);
+    roll_map_fini(&sum->no_room);
     roll_likes_fini(&sum->likes);
     roll_shares_fini(&sum->shares);
     roll_digest_fini(&sum->hints);

@@ -42,8 +42,9 @@ struct roll_sum_figures {
     uint64_t fronts, windows, hints; /* taken; check points are no windows */
     uint64_t done;                   /* windows that were judged here and were alike */
     uint64_t refused;                /* parts of digests that cannot be */
-    uint64_t no_room;                /* those of them for which there was no room */
-    uint64_t late;         /* windows that came when they had been forgotten, and were compared with nothing */
+    uint64_t
+        no_room;   /* those of them for which there was no room: once for each child and communicator, up to 65,536 */
+    uint64_t late; /* windows that came when they had been forgotten, and were compared with nothing */
     uint32_t comms, cells; /* communicators; communicators of each child */
     uint64_t forgotten;    /* communicators that were */
 };

@@ -13,15 +13,33 @@
 
 #define CELLS_MOST    (1u << 21) /* communicators of all children together: 350 MiB */
 #define CHILDREN_MOST (1u << 20)
+#define REFUSED_MOST  (1u << 16) /* refusals that are remembered: 2 MiB */
+
+static uint64_t cell_key(uint64_t key, uint32_t child)
+{
+    uint64_t x = (key ^ ((uint64_t)child + 1) * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
+    return x ^ x >> 32;
+}
+
+/* What a child tells is refused for want of room. It tells it again with each digest, and of one communicator it counts
+ * once. Beyond REFUSED_MOST, or without memory, nothing more is counted: who reads the figure knows enough then. */
+static void refuse(struct roll_sum *sum, uint32_t child, uint64_t key)
+{
+    uint64_t hash = cell_key(key, child);
+    if (roll_map_get(&sum->no_room, hash) == ROLL_MAP_NONE && sum->no_room.used < REFUSED_MOST &&
+        roll_map_add(&sum->no_room, hash, 0) == 0) {
+        sum->figures.no_room++;
+        sum->figures.refused++;
+    }
+}
 
 /* A child may tell of half of the communicators that a level may have: no child takes all of the room. */
-static bool has_room(struct roll_sum *sum, uint32_t child)
+static bool has_room(struct roll_sum *sum, uint32_t child, uint64_t key)
 {
     uint32_t told = child < sum->children ? sum->of_child[child] : 0;
     uint64_t cells = (uint64_t)sum->config.most * 16 < CELLS_MOST ? (uint64_t)sum->config.most * 16 : CELLS_MOST;
     if (child >= CHILDREN_MOST || told >= (sum->config.most + 1) / 2 || sum->figures.cells >= cells) {
-        sum->figures.no_room++;
-        sum->figures.refused++;
+        refuse(sum, child, key);
         return false;
     }
     return true;
@@ -34,12 +52,11 @@ struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint32_t child, u
         sum->level[at].told_ns = sum->now_ns;
         return &sum->level[at];
     }
-    if (!has_room(sum, child)) {
+    if (!has_room(sum, child, key)) {
         return NULL;
     }
     if (sum->levels == sum->config.most) {
-        sum->figures.no_room++;
-        sum->figures.refused++;
+        refuse(sum, child, key);
         return NULL;
     }
     if (ROLL_GROW(sum->level, sum->room, sum->levels + 1) != 0 ||
@@ -53,12 +70,6 @@ struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint32_t child, u
     c->past = true;
     sum->figures.comms++;
     return c;
-}
-
-static uint64_t cell_key(uint64_t key, uint32_t child)
-{
-    uint64_t x = (key ^ ((uint64_t)child + 1) * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
-    return x ^ x >> 32;
 }
 
 struct roll_sum_cell *roll_sum_cell_known(const struct roll_sum *sum, const struct roll_sum_level *c, uint32_t child)
@@ -80,7 +91,7 @@ struct roll_sum_cell *roll_sum_cell_of(struct roll_sum *sum, struct roll_sum_lev
     if (known) {
         return known;
     }
-    if (!has_room(sum, child) || ROLL_GROW_ZERO(sum->of_child, sum->children, child + 1u) != 0) {
+    if (!has_room(sum, child, c->key) || ROLL_GROW_ZERO(sum->of_child, sum->children, child + 1u) != 0) {
         return NULL;
     }
     if (ROLL_GROW(c->cell, c->room, c->cells + 1) != 0 || roll_map_add(&sum->cell, hash, (uint32_t)c->cells) != 0) {

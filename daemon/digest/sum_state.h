@@ -67,8 +67,9 @@ struct roll_sum {
     struct roll_sum_config config;
     struct roll_sum_level *level; /* owned */
     size_t levels, room;
-    struct roll_map at;   /* key of a communicator -> its number */
-    struct roll_map cell; /* cell_key -> number of the cell */
+    struct roll_map at;      /* key of a communicator -> its number */
+    struct roll_map cell;    /* cell_key -> number of the cell */
+    struct roll_map no_room; /* cell_key of what was refused for want of room */
     struct roll_likes likes;
     struct roll_shares shares;
     struct roll_digest hints;

@@ -171,6 +171,20 @@ static void note_passed(struct relay_child *child, uint64_t above, uint64_t own)
 
 /* digests */
 
+/* Nobody above hears of what was refused here. */
+static void note_no_room(struct relay_run *run, const struct relay_child *child)
+{
+    struct roll_sum_figures f;
+    roll_sum_figures(run->sum, &f);
+    if (f.no_room > 0 && !run->no_room_told) {
+        run->no_room_told = true;
+        roll_log(ROLL_LOG_WARNING,
+                 "relay: %s.%u: an agent tells of more communicators than there is room for (the first is on host %s): "
+                 "what does not fit is not compared (said once)",
+                 run->job, run->restart, child->host);
+    }
+}
+
 static int take_digest(struct roll_relay *r, const struct relay_child *child, const struct relay_ring *ring,
                        const struct roll_frame *frame, uint64_t now)
 {
@@ -189,7 +203,9 @@ static int take_digest(struct roll_relay *r, const struct relay_child *child, co
     if (lies > 0 && (child->lost_ns == 0 || now > child->lost_ns + ROLL_RELAY_LOST_NS)) {
         roll_relay_refuse(r, child, "a digest speaks for more ranks than it has: that part is left out");
     }
-    return roll_sum_take(run->sum, child->place, &r->came, now);
+    err = roll_sum_take(run->sum, child->place, &r->came, now);
+    note_no_room(run, child);
+    return err;
 }
 
 /* frames */

@@ -73,6 +73,7 @@ struct relay_run {
     bool early;              /* it was not told, or was told without them */
     struct roll_digest said; /* its newest hints: a sum tells a hint once, and a root may have been started anew */
     bool again;              /* they are told again */
+    bool no_room_told;       /* the log says that there was no room for what a child tells */
 };
 
 struct roll_relay {

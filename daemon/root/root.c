@@ -158,7 +158,7 @@ static void tick(roll_root_t *root, uint64_t now)
 {
     if (now - root->shared_ns >= SHARE_NS) {
         root->shared_ns = now;
-        roll_room_share(root);
+        roll_room_share(root, now);
     }
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];

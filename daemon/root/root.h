@@ -46,6 +46,7 @@ struct roll_root_options {
     enum roll_root_compare compare;
     uint64_t case_ranks;            /* up to so many ranks all are asked; 0 = 1,024 */
     uint64_t case_records;          /* records that all of them together are asked for, about; 0 = 2,097,152 */
+    uint64_t room;                  /* bytes for what ranks of all runs ask for beyond what they send; 0 = 4 GiB */
     bool stacks_auto;               /* take the stacks of each verdict's culprits */
     unsigned linger_s;              /* end so long after the last live rank; 0 = never */
     pid_t parent;                   /* while this process lives the linger time does not run; 0 = none */

@@ -43,7 +43,8 @@ static void end_case(struct roll_run *run)
     bool any = d->feed != NULL;
     run->judge = NULL;
     clear_stage(d);
-    run->no_room += any ? roll_engine_refusals(roll_feed_engine(d->feed)) : 0;
+    uint64_t refused = any ? roll_engine_refusals(roll_feed_engine(d->feed)) : 0;
+    run->no_room = refused > run->no_room ? refused : run->no_room;
     roll_feed_destroy(&d->feed);
     if (any && d->rings >= TRIM_RINGS) { /* else it stays with the root until the next case */
         malloc_trim(0);

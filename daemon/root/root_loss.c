@@ -24,15 +24,18 @@ uint64_t roll_run_verdicts_lost(const struct roll_run *run)
     return run->verdicts_lost + roll_feed_verdicts_lost(run->feed);
 }
 
+/* Each case reads the same records again: what they are refused there counts once, as of the case with the most. */
 uint64_t roll_run_no_room(const struct roll_run *run)
 {
-    uint64_t n = run->no_room + roll_engine_refusals(roll_feed_engine(run->feed));
+    bool apart = run->judge && run->judge != run->feed;
+    uint64_t now = apart ? roll_engine_refusals(roll_feed_engine(run->judge)) : 0;
+    uint64_t n = roll_engine_refusals(roll_feed_engine(run->feed)) + (now > run->no_room ? now : run->no_room);
     if (run->digested) {
         struct roll_sum_figures f;
         roll_sum_figures(run->digested->sum, &f);
         n += f.no_room;
     }
-    return run->judge && run->judge != run->feed ? n + roll_engine_refusals(roll_feed_engine(run->judge)) : n;
+    return n;
 }
 
 void roll_room_look(struct roll_run *run)

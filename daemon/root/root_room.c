@@ -3,17 +3,21 @@
  * (daemon/engine/model/budget.h).
  *
  * What runs have is looked at, and not what they may have: a hundred honest runs need nothing of it, and share nothing
- * out. Runs that have ended go when there is little left, the oldest first. To give each new run a part of what the
- * others had been promised was rejected: from the fifth on honest runs had no room. The trace does not hold how much
- * room a run had: where a root had none left, `rollcall analyze` may say more than it did.
+ * out. When half of it is gone, runs go that have ended a while ago, those that ended first before the others. Runs
+ * that have just ended go only from three quarters on, where a run could not have all that one may have: somebody is
+ * about to ask what became of them, and how their processes ended may still be to come. To give each new run a part of
+ * what the others had been promised was rejected: from the fifth on honest runs had no room. The trace does not hold
+ * how much room a run had: where a root had none left, `rollcall analyze` may say more than it did.
  */
 #include "daemon/root/root_state.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 
-#define ROOM_ALL   (UINT64_C(4) << 30)   /* of all runs */
-#define ROOM_MOST  (UINT64_C(512) << 20) /* of one run: as of a run that is analyzed */
-#define ROOM_LEAST (UINT64_C(64) << 20)  /* of one run, whatever the others have */
+#define ROOM_ALL   (UINT64_C(4) << 30) /* of all runs */
+#define MOST_PART  8                   /* of one run: 512 MiB, as of a run that is analyzed */
+#define LEAST_PART 64                  /* of one run, whatever the others have: 64 MiB */
+#define ENDED_NS   (60000 * ROLL_MS)   /* people and `rollcall run` ask so long of a run that has ended */
 
 static uint64_t shared_of(const struct roll_run *run)
 {
@@ -30,25 +34,50 @@ static uint64_t shared_of_all(const roll_root_t *root)
     return n;
 }
 
-void roll_room_share(roll_root_t *root)
+static void note_ends(roll_root_t *root, uint64_t now)
 {
-    uint64_t held = shared_of_all(root);
-    for (size_t i = 0; i < root->runs_used && held > ROOM_ALL / 2;) {
-        uint64_t its = roll_run_live(root->runs[i]) ? 0 : shared_of(root->runs[i]);
-        if (its > 0) {
-            roll_log(ROLL_LOG_INFO, "root: %s.%u has ended, and is forgotten for want of room", root->runs[i]->job,
-                     root->runs[i]->restart);
-            roll_run_forget(root, i);
-            held -= its;
-        } else {
-            i++;
-        }
+    for (size_t i = 0; i < root->runs_used; i++) {
+        struct roll_run *run = root->runs[i];
+        run->ended_ns = roll_run_live(run) ? 0 : run->ended_ns ? run->ended_ns : now;
     }
-    uint64_t left = ROOM_ALL > held ? ROOM_ALL - held : 0;
+}
+
+/* Forgets the run that has ended first, if that was so long ago and there is something to gain. Returns how many bytes
+ * that gives back; 0: there is no such run. */
+static uint64_t forget_one(roll_root_t *root, uint64_t now, uint64_t ago)
+{
+    size_t first = root->runs_used;
+    for (size_t i = 0; i < root->runs_used; i++) {
+        const struct roll_run *run = root->runs[i];
+        bool may = run->ended_ns != 0 && now - run->ended_ns >= ago && shared_of(run) > 0;
+        first = may && (first == root->runs_used || run->ended_ns < root->runs[first]->ended_ns) ? i : first;
+    }
+    if (first == root->runs_used) {
+        return 0;
+    }
+    uint64_t its = shared_of(root->runs[first]);
+    roll_log(ROLL_LOG_INFO, "root: %s.%u has ended, and is forgotten for want of room", root->runs[first]->job,
+             root->runs[first]->restart);
+    roll_run_forget(root, first);
+    return its;
+}
+
+void roll_room_share(roll_root_t *root, uint64_t now)
+{
+    uint64_t all = root->o.room ? root->o.room : ROOM_ALL, most = all / MOST_PART, least = all / LEAST_PART;
+    note_ends(root, now);
+    uint64_t held = shared_of_all(root), its = 1;
+    while (its > 0 && held > all / 2) {
+        held -= its = forget_one(root, now, ENDED_NS);
+    }
+    for (its = 1; its > 0 && held > all / 4 * 3;) {
+        held -= its = forget_one(root, now, 0);
+    }
+    uint64_t left = all > held ? all - held : 0;
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
         uint64_t room = shared_of(run) + left / 2;
-        room = room < ROOM_LEAST ? ROOM_LEAST : room < ROOM_MOST ? room : ROOM_MOST;
+        room = room < least ? least : room < most ? room : most;
         roll_engine_room(roll_feed_engine(run->feed), room);
         if (run->judge) {
             roll_engine_room(roll_feed_engine(run->judge), room);

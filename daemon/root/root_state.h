@@ -69,9 +69,10 @@ struct roll_run {
                          all that they have; or since when the root is behind; 0: not so */
     struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
     struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
-    roll_feed_t *judge;     /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
-    uint64_t no_room;       /* what engines of cases that are over had no room for; see roll_run_no_room */
-    bool no_room_told;      /* the log says that there was no room */
+    roll_feed_t *judge; /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
+    uint64_t no_room;   /* the most that the engine of a case that is over had no room for; see roll_run_no_room */
+    bool no_room_told;  /* the log says that there was no room */
+    uint64_t ended_ns;  /* when it was first seen without a live rank, after the last one: root_room.c; 0: it has one */
     uint64_t verdicts_lost; /* by the root; roll_run_verdicts_lost adds those that the feed lost */
     uint64_t since_ns; /* wall clock of the run's first ring; where this root goes on with a trace: of its first tick */
 };
@@ -312,7 +313,7 @@ void roll_run_forget(roll_root_t *root,
                      size_t i); /* the run at this place in root->runs: nobody looks at it any more */
 /* root_room.c */
 /* Shares out among the runs what their ranks may ask for; runs that have ended are forgotten where that needs it. */
-void roll_room_share(roll_root_t *root);
+void roll_room_share(roll_root_t *root, uint64_t now);
 /* root_loss.c */
 /* How often there was no room for what a rank or an agent of the run asked for; and says so in the log, once. */
 uint64_t roll_run_no_room(const struct roll_run *run);

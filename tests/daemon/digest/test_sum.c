@@ -481,6 +481,10 @@ static void a_child_has_room_for_half(void **state)
     assert_int_equal(f.comms, MOST / 2);
     assert_int_equal(f.cells, MOST / 2);
     assert_int_equal(f.no_room, 1000 - MOST / 2);
+    tell_many(sum, 0, 1000, 1000, false, S); /* as with each digest: counted once */
+    roll_sum_figures(sum, &f);
+    assert_int_equal(f.no_room, 1000 - MOST / 2);
+    assert_int_equal(f.refused, f.no_room);
     tell_many(sum, 1, 5000, MOST / 2, false, S);
     roll_sum_figures(sum, &f);
     assert_int_equal(f.comms, MOST);
