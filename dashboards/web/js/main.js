@@ -39,10 +39,12 @@ const context = {
 };
 
 function told(part, data) {
-    const begin = performance.now(), first = part === "status" && !known.status;
+    const begin = performance.now(), before = context.run();
     known[part] = data;
     page?.update(part, data);
-    if (first && known.findings) { // they came before it was known of which run: their links name no job
+    const {job, restart} = context.run();
+    // They may come before it is known of which run they are told: then their links name another one, or none.
+    if (part === "status" && known.findings && (job !== before.job || restart !== before.restart)) {
         page?.update("findings", known.findings);
     }
     if (part === "status" && figures.painted_ms === 0) {
