@@ -79,7 +79,7 @@ bool roll_auth_read(const char *header, struct roll_auth *out)
     at += strspn(at, " \t,");
     while (at != NULL && *at != '\0') {
         at = read_field(at, out);
-        at += at != NULL ? strspn(at, " \t,") : 0;
+        at = at != NULL ? at + strspn(at, " \t,") : NULL;
     }
     bool whole = at != NULL;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
