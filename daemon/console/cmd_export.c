@@ -2,6 +2,7 @@
  * cmd_export.c: rollcall export: a recorded trace as files that other tools read.
  */
 #include "daemon/console/analyze/analyze.h"
+#include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
 #include "daemon/console/export/export.h"
 #include "daemon/console/export/perfetto.h"
@@ -29,7 +30,8 @@ static int export_recorder(char **path, size_t paths, const char *folder)
 /* The forms in which all of a job goes into one file. */
 static const struct form {
     const char *option, *output, *package;
-    int (*write)(char **path, size_t paths, unsigned threads, const char *out, struct roll_analysis_summary *summary);
+    int (*write)(char **path, size_t paths, unsigned threads, const char *only, const char *out,
+                 struct roll_analysis_summary *summary);
 } forms[] = {
 #ifdef ROLL_HAVE_PERFETTO
     {"--perfetto", "rollcall.pftrace", NULL, roll_export_perfetto},
@@ -50,7 +52,7 @@ static bool ends(const char *text, const char *suffix)
 }
 
 static int export_form(const struct roll_command *self, const struct form *form, char **path, size_t paths,
-                       unsigned threads, const char *output)
+                       unsigned threads, const char *only, const char *output)
 {
     struct roll_analysis_summary s = {.runs = 0};
     if (form->write == NULL) {
@@ -62,7 +64,7 @@ static int export_form(const struct roll_command *self, const struct form *form,
     if (ends(output, ".rtrc") || ends(output, ".ring")) {
         return roll_usage(self, "--output %s: that is the name of what was recorded", output);
     }
-    if (form->write(path, paths, threads, output, &s) != 0) {
+    if (form->write(path, paths, threads, only, output, &s) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
     printf("%" PRIu64 " call%s of %" PRIu32 " rank%s, %" PRIu64 " finding%s in %s\n", s.engine.calls,
@@ -77,7 +79,7 @@ static int export_form(const struct roll_command *self, const struct form *form,
 int cmd_export(const struct roll_command *self, int argc, char **argv)
 {
     bool recorder = false, perfetto = false, sqlite = false;
-    const char *output = NULL;
+    const char *output = NULL, *job = NULL;
     uint32_t threads = 0;
     const struct roll_option options[] = {
         {"flight-recorder", 0, ROLL_OPT_FLAG, NULL, "as dumps of PyTorch's Flight Recorder, which torchfrtrace reads",
@@ -88,6 +90,7 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
          "the file; of dumps the directory, one file a rank; default flight_recorder, rollcall.pftrace, "
          "rollcall.sqlite",
          &output},
+        ROLL_JOB_OPTION(job),
         ROLL_READ_OPTIONS(threads),
         {0},
     };
@@ -102,8 +105,11 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
     if (first == argc) {
         return roll_usage(self, "name a trace: a directory of --trace, or files");
     }
+    if (recorder && job != NULL) {
+        return roll_usage(self, "--job goes with --perfetto and --sqlite; dumps are those of all jobs");
+    }
     char **path = argv + first;
     size_t paths = (size_t)(argc - first);
     return recorder ? export_recorder(path, paths, output != NULL ? output : "flight_recorder")
-                    : export_form(self, &forms[sqlite ? 1 : 0], path, paths, threads, output);
+                    : export_form(self, &forms[sqlite ? 1 : 0], path, paths, threads, job, output);
 }

@@ -5,6 +5,7 @@
  * run as any job is, by `rollcall run`, so that the hang can be looked at with everything that there is for a job.
  */
 #include "daemon/console/analyze/analyze.h"
+#include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
 #include "daemon/console/export/plan.h"
 #include "daemon/console/file.h"
@@ -87,7 +88,7 @@ static int start(const struct roll_place *place, const char *dir, uint32_t ranks
 int cmd_replay(const struct roll_command *self, int argc, char **argv)
 {
     static struct roll_place place;
-    const char *timeout = NULL, *trace = NULL, *plan = NULL;
+    const char *timeout = NULL, *trace = NULL, *plan = NULL, *job = NULL;
     char dir[PATH_MAX];
     uint32_t threads = 0, ranks = 0;
     bool paced = false;
@@ -97,6 +98,7 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
         {"paced", 0, ROLL_OPT_FLAG, NULL, "with the times between calls as recorded, instead of 20 ms at most", &paced},
         {"timeout", 0, ROLL_OPT_TEXT, "S", "end the job when nothing has moved for S seconds (code 124)", &timeout},
         {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep what is recorded of the replay there", &trace},
+        ROLL_JOB_OPTION(job),
         ROLL_READ_OPTIONS(threads),
         {0},
     };
@@ -118,7 +120,7 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     }
     plan != NULL ? (void)snprintf(dir, sizeof(dir), "%s", plan) : (void)0;
     struct roll_analysis_summary s;
-    int err = roll_plan_write(argv + first, (size_t)(argc - first), threads, dir, &ranks, &s);
+    int err = roll_plan_write(argv + first, (size_t)(argc - first), threads, job, dir, &ranks, &s);
     if (err == 0 && paced) {
         setenv("ROLL_REPLAY_PACED", "1", 1);
     }

@@ -195,7 +195,7 @@ static void find_ranks(struct roll_job *job)
     }
 }
 
-static void end(struct roll_job *job, roll_analysis_t *a, int err)
+static void end(struct roll_job *job, roll_analysis_t *a, const char *only, int err)
 {
     struct roll_verdict_copy *verdict;
     fail(job, err);
@@ -211,12 +211,16 @@ static void end(struct roll_job *job, roll_analysis_t *a, int err)
         }
         fail(job, ROLL_E_NOTFOUND);
     }
+    if (!job->stop && only != NULL && job->summary.runs == 0 && job->summary.files > 0) {
+        roll_analysis_say_none(a);
+        fail(job, ROLL_E_NOTFOUND);
+    }
     if (!job->stop) {
         fail(job, job->writer->end(job->writer->ctx, job));
     }
 }
 
-int roll_job_read(char **path, size_t paths, unsigned threads, const struct roll_job_writer *writer,
+int roll_job_read(char **path, size_t paths, unsigned threads, const char *only, const struct roll_job_writer *writer,
                   struct roll_analysis_summary *summary)
 {
     struct roll_engine_config config = {0};
@@ -225,13 +229,14 @@ int roll_job_read(char **path, size_t paths, unsigned threads, const struct roll
     roll_analysis_t *a = roll_analysis_new(&config, false);
     int err = a == NULL ? ROLL_E_NOMEM : 0;
     if (err == 0) {
+        roll_analysis_job(a, only);
         roll_analysis_watch(a, &watch, &job.stop);
         roll_analysis_threads(a, threads);
         for (size_t i = 0; i < paths && err != ROLL_E_NOMEM; i++) {
             err = roll_analysis_add(a, path[i]); /* a path that cannot be read was one line, and costs that path */
         }
         err = err == ROLL_E_NOMEM ? err : roll_analysis_finish(a);
-        end(&job, a, err);
+        end(&job, a, only, err);
         err = job.err;
     }
     *summary = job.summary;

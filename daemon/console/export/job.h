@@ -90,10 +90,10 @@ struct roll_job {
 
 /*
  * Reads all of these paths (files and directories, as analyze takes them) with so many threads (0: as analyze does),
- * and hands it over. *summary: what analyze would say of it. 0; NOTFOUND: there is no trace and no ring; NOMEM; the
- * first error of the writer.
+ * and hands it over; only: one job of them, named as in analyze/jobs.h (NULL: all). *summary: what analyze would say of
+ * it. 0; NOTFOUND: there is no trace and no ring, or nothing of that job; NOMEM; the first error of the writer.
  */
-int roll_job_read(char **path, size_t paths, unsigned threads, const struct roll_job_writer *writer,
+int roll_job_read(char **path, size_t paths, unsigned threads, const char *only, const struct roll_job_writer *writer,
                   struct roll_analysis_summary *summary);
 
 /* For who writes. */

@@ -489,7 +489,7 @@ static void begin(struct writer *w)
     }
 }
 
-int roll_export_perfetto(char **path, size_t paths, unsigned threads, const char *out,
+int roll_export_perfetto(char **path, size_t paths, unsigned threads, const char *only, const char *out,
                          struct roll_analysis_summary *summary)
 {
     struct writer *w = calloc(1, sizeof(*w));
@@ -504,7 +504,7 @@ int roll_export_perfetto(char **path, size_t paths, unsigned threads, const char
         struct roll_job_writer writer = {.ctx = w, .call = take_call, .end = end};
         begin(w);
         err = roll_pf_error(w->pf);
-        err = err != 0 ? err : roll_job_read(path, paths, threads, &writer, summary);
+        err = err != 0 ? err : roll_job_read(path, paths, threads, only, &writer, summary);
         last = roll_pf_end(&w->pf);
     }
     bool said = err == ROLL_E_NOTFOUND || err == ROLL_E_UNSUPPORTED; /* already */

@@ -10,7 +10,7 @@
 
 /* Reads as roll_job_read, and writes `out`. 0, UNSUPPORTED (this rollcall was built without it: one line says so), and
  * the errors of reading and writing, of which one line was said. */
-int roll_export_perfetto(char **path, size_t paths, unsigned threads, const char *out,
+int roll_export_perfetto(char **path, size_t paths, unsigned threads, const char *only, const char *out,
                          struct roll_analysis_summary *summary);
 
 #endif

@@ -229,8 +229,12 @@ static int check(struct planner *p, const struct roll_job *job)
 {
     struct roll_view_source v = {.info = {.world_size = -1}};
     uint32_t most = 0;
+    if (job->runs == 0) {
+        return refuse("%s: there is nothing to make again", "these traces end before they tell of a job");
+    }
     if (job->runs != 1) {
-        return refuse("%s: give the traces of one", "several jobs, or restarts of one, are in these traces");
+        return refuse("%s: give the traces of one, or choose it by --job",
+                      "several jobs, or restarts of one, are in these traces");
     }
     if (job->summary.cut || job->summary.engine.lost > 0) {
         return refuse("%s: what the ranks did there is not known", "a trace was cut, or records were lost");
@@ -262,12 +266,12 @@ static int end(void *ctx, struct roll_job *job)
     return err;
 }
 
-int roll_plan_write(char **path, size_t paths, unsigned threads, const char *dir, uint32_t *ranks,
+int roll_plan_write(char **path, size_t paths, unsigned threads, const char *only, const char *dir, uint32_t *ranks,
                     struct roll_analysis_summary *summary)
 {
     struct planner p = {.dir = dir, .first_ns = UINT64_MAX};
     struct roll_job_writer writer = {.ctx = &p, .call = take_call, .end = end};
-    int err = roll_job_read(path, paths, threads, &writer, summary);
+    int err = roll_job_read(path, paths, threads, only, &writer, summary);
     for (size_t i = 0; i < p.files; i++) {
         if (p.file[i].open) {
             close(p.file[i].fd);

@@ -483,7 +483,7 @@ static int end(void *ctx, struct roll_job *job)
     return error_of(w);
 }
 
-int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *out,
+int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *only, const char *out,
                        struct roll_analysis_summary *summary)
 {
     struct writer w = {.err = SQLITE_OK};
@@ -494,7 +494,7 @@ int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *
     }
     begin(&w);
     err = error_of(&w);
-    err = err != 0 ? err : roll_job_read(path, paths, threads, &writer, summary);
+    err = err != 0 ? err : roll_job_read(path, paths, threads, only, &writer, summary);
     if (w.err != SQLITE_OK && w.db != NULL) { /* without one the library could not be loaded, which was said */
         roll_say("%s: %s", out, sqlite3_errmsg(w.db));
     } else if (w.err == SQLITE_OK && err != 0 && err != ROLL_E_NOTFOUND) {

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 /* As roll_export_perfetto. */
-int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *out,
+int roll_export_sqlite(char **path, size_t paths, unsigned threads, const char *only, const char *out,
                        struct roll_analysis_summary *summary);
 
 /* sqlite_schema.c: what makes the tables; and what makes indexes and views, when all rows are there. */

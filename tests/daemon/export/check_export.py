@@ -404,6 +404,30 @@ def jobs(folder):
         whole = [len(ends) for ends in flows.values() if ends[0]["name"] == "AllReduce"]
         assert max(whole, default=4) == 4, (name, whole)
         print(f"{name} {twin}: {rows} slices, {len(flows)} flows, {len(verdicts)} verdicts")
+    one_of_several(folder)
+
+
+def one_of_several(folder):
+    """Of the traces of several jobs --job takes one: what it alone would give; --jobs is another option."""
+    both = [os.path.join(folder, "unmatched"), os.path.join(folder, "two-threads")]
+    alone, out = os.path.join(folder, "alone"), os.path.join(folder, "one")
+    for path in both:
+        export("sqlite", alone, path)
+        (name,), = ask(alone, "SELECT DISTINCT job FROM runs")
+        for form in ("sqlite", "perfetto"):
+            run = subprocess.run([ROLLCALL, "export", "--" + form, "--job", name, "-o", out, *both],
+                                 capture_output=True, text=True)
+            assert run.returncode == 0 and " of 4 ranks" in run.stdout, run
+            if form == "sqlite":
+                calls = "SELECT COUNT(*) FROM calls"
+                assert ask(out, calls) == ask(alone, calls) and ask(out, "SELECT DISTINCT job FROM runs") == [(name,)]
+    os.unlink(out)
+    run = subprocess.run([ROLLCALL, "export", "--sqlite", "--job", "4242", "-o", out, *both], capture_output=True,
+                         text=True)
+    assert run.returncode == 3 and "4242" in run.stderr and not os.path.exists(out), run
+    run = subprocess.run([ROLLCALL, "export", "--flight-recorder", "--job", "4242", "-o", out, *both],
+                         capture_output=True, text=True)
+    assert run.returncode == 2, run
 
 
 def absent(folder):
