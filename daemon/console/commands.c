@@ -51,7 +51,7 @@ static void print_help(void)
          "  --help     this text\n"
          "\n"
          "exit codes: 0 asked and answered, 1 a finding (verdicts, analyze) or a failed check (doctor), 2 usage,\n"
-         "            3 cannot reach or read, 4 incomplete data (analyze, dump, stacks); run: the job's own");
+         "            3 cannot reach or read, 4 incomplete data (analyze, export, dump, stacks); run: the job's own");
 }
 
 static int unknown_command(const char *name)

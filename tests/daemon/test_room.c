@@ -110,10 +110,11 @@ static bool is_text_of(const json_t *verdict, const char *words)
     return text && strstr(text, words) != NULL;
 }
 
-/* One rank asks for everything while another one makes a wrong call: that one is named, and nobody else. */
-static void test_the_root_says_what_is_wrong_beside_a_rank_that_asks_for_its_memory(void **state)
+/* All ranks have made their calls, and the root has refused what one of them asks for. Returns who asks the root;
+ * owned.
+ */
+static roll_client_t *begin_beside_the_hostile_rank(void)
 {
-    (void)state;
     open_ranks();
     ask_for_everything();
     call_all(CALLS, 1024);
@@ -121,6 +122,14 @@ static void test_the_root_says_what_is_wrong_beside_a_rank_that_asks_for_its_mem
     roll_client_t *client = harness_client(where);
     assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == RANKS * CALLS));
     assert_true(HARNESS_UNTIL(no_room(client) >= ASKED));
+    return client;
+}
+
+/* One rank asks for everything while another one makes a wrong call: that one is named, and nobody else. */
+static void test_the_root_says_what_is_wrong_beside_a_rank_that_asks_for_its_memory(void **state)
+{
+    (void)state;
+    roll_client_t *client = begin_beside_the_hostile_rank();
     assert_true(harness_logged("root.err", "asks for more room than there is"));
     json_t *note = harness_verdict(client, "data-incomplete");
     assert_true(is_text_of(note, "Rank 7 asks for more room than there is"));
@@ -146,13 +155,7 @@ static void test_the_root_says_what_is_wrong_beside_a_rank_that_asks_for_its_mem
 static void test_nobody_is_named_for_waiting_for_a_rank_without_room(void **state)
 {
     (void)state;
-    open_ranks();
-    ask_for_everything();
-    call_all(CALLS, 1024);
-    start("--stream");
-    roll_client_t *client = harness_client(where);
-    assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == RANKS * CALLS));
-    assert_true(HARNESS_UNTIL(no_room(client) >= ASKED));
+    roll_client_t *client = begin_beside_the_hostile_rank();
     for (int r = 0; r < RANKS; r++) {
         struct synth_call call = {.comm = comm[r], .count = 1024, .hang = true};
         if (r != HOSTILE) {
@@ -304,7 +307,9 @@ static void test_a_hundred_jobs_share_one_root(void **state)
             json_t *status = harness_ask(client, "{s:s,s:s}", "op", "status", "job", job_name(i));
             assert_int_equal(json_integer_value(json_object_get(json_object_get(status, "losses"), "no_room")), 0);
             json_decref(status);
-            assert_int_equal(harness_has(client, job_name(i), "findings"), i == RUNS - 1);
+            /* The finding comes when the engine has waited for what else may come. */
+            assert_true(i < RUNS - 1 ? harness_has(client, job_name(i), "findings") == 0
+                                     : HARNESS_UNTIL(harness_has(client, job_name(i), "findings") == 1));
         }
     }
     roll_client_destroy(&client);
