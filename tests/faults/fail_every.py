@@ -34,6 +34,7 @@ MENDED = {
     "console.export": ["write_file", "roll_export"],
     "console.keygen": ["write_key"],
     "console.analyze.sick": ["say_text"],
+    "console.analyze.trace": ["roll_trace_reader_new"],
 }
 
 SAMPLE = {"shim": 17, "daemon": 31, "console": 71}  # one of so many

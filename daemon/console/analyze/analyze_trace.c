@@ -7,6 +7,7 @@
  */
 #include "daemon/console/analyze/series.h"
 
+#include "daemon/console/console.h"
 #include "daemon/feed/merge.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
@@ -37,6 +38,11 @@ static int find_feed(struct series *s, struct feeding *r)
     struct roll_frame frame;
     for (size_t i = 0; i < s->in.files && !s->feed && !s->other; i++) {
         int err = roll_trace_reader_new(s->in.file[i].path, &reader);
+        if (err && err != ROLL_E_NOMEM) {
+            /* It could be opened a moment ago. What stands before its first ring is not fed without its run. */
+            roll_say("%s: %s; what it begins with is not judged", s->in.file[i].path, roll_strerror(err));
+            cut = true;
+        }
         while (!err && !s->feed && !s->other && (err = roll_trace_reader_next(reader, &frame)) == 0) {
             if (frame.head.type == ROLL_FRAME_RING || frame.head.type == ROLL_FRAME_NOTE) {
                 s->other = r->feed_of(r->ctx, &frame, &s->feed) == ROLL_E_NOTFOUND;
