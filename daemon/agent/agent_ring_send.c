@@ -163,6 +163,18 @@ static void note_way_back(struct roll_agent_ring *ring)
     }
 }
 
+/* The ring holds it as well, behind the counts: an agent that is killed in between counts a batch twice, and loses
+ * none in silence. */
+static void note_counted(struct roll_agent_ring *ring, uint64_t next)
+{
+    if (next > ring->counted) {
+        ring->counted = next;
+        if (!ring->second) {
+            atomic_store_explicit(&ring->map.header->counted, next, memory_order_release);
+        }
+    }
+}
+
 /* Sends new records, as far as the window allows. */
 static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
@@ -197,7 +209,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         }
         count_loss(ring, ROLL_LOSS_OVERRUN, uncounted(ring, lost, next, n));
         count_loss(ring, ROLL_LOSS_CORRUPT, bad);
-        ring->counted = next > ring->counted ? next : ring->counted;
+        note_counted(ring, next);
         for (size_t i = 0; i < sound; i++) {
             watch(ring, &recs[i]);
             ring->told = roll_seal_ticket(recs[i].seal) + 1;

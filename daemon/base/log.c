@@ -31,8 +31,8 @@ static _Atomic unsigned log_troubles;
 struct kind {
     uint64_t key; /* 0 = free */
     uint64_t begin_ns;
-    uint64_t lines;
-    char last[160]; /* of what was left out */
+    uint64_t lines, most; /* that came; that are written */
+    char last[160];       /* of what was left out */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -117,16 +117,15 @@ static uint64_t hash(const void *data, size_t bytes)
 /* Tells what was left out of a kind, and frees it. */
 static void finish(struct kind *k)
 {
-    if (k->lines > ROLL_LOG_KIND_LINES) {
+    if (k->lines > k->most) {
         char text[LINE_BYTES];
-        snprintf(text, sizeof(text), "%llu more like this one: %s",
-                 (unsigned long long)(k->lines - ROLL_LOG_KIND_LINES), k->last);
+        snprintf(text, sizeof(text), "%llu more like this one: %s", (unsigned long long)(k->lines - k->most), k->last);
         write_line(text);
     }
     k->key = 0;
 }
 
-static struct kind *kind_of(uint64_t key, uint64_t now)
+static struct kind *kind_of(uint64_t key, uint64_t most, uint64_t now)
 {
     struct kind *oldest = &kinds[0], *unused = NULL;
     for (size_t i = 0; i < KINDS; i++) {
@@ -144,7 +143,7 @@ static struct kind *kind_of(uint64_t key, uint64_t now)
         finish(oldest);
         unused = oldest;
     }
-    *unused = (struct kind){.key = key, .begin_ns = now};
+    *unused = (struct kind){.key = key, .begin_ns = now, .most = most};
     return unused;
 }
 
@@ -172,7 +171,18 @@ void roll_log_tick(bool all)
     pthread_mutex_unlock(&lock);
 }
 
-void roll_log(enum roll_log_level level, const char *format, ...)
+/* Counts a line of this kind. Whether it is written; else it is kept as the last of those that are not. */
+static bool admit(uint64_t key, uint64_t most, const char *text)
+{
+    struct kind *k = kind_of(key, most, roll_mono_ns());
+    bool written = ++k->lines <= k->most;
+    if (!written) {
+        snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
+    }
+    return written;
+}
+
+static void log_line(enum roll_log_level level, const char *whom, const char *format, va_list args)
 {
     if (level <= ROLL_LOG_WARNING) {
         atomic_fetch_add(&log_troubles, 1);
@@ -181,19 +191,28 @@ void roll_log(enum roll_log_level level, const char *format, ...)
         return;
     }
     char line[LINE_BYTES], text[LINE_BYTES];
-    va_list args;
-    va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
     roll_log_clean(line, text, sizeof(text));
-    bool by_format = level <= ROLL_LOG_WARNING;
-    uint64_t key = by_format ? hash(&format, sizeof(format)) : hash(text, strlen(text));
+    uint64_t key = level <= ROLL_LOG_WARNING ? hash(&format, sizeof(format)) : hash(text, strlen(text));
     pthread_mutex_lock(&lock);
-    struct kind *k = kind_of(key, roll_mono_ns());
-    if (++k->lines <= ROLL_LOG_KIND_LINES) {
+    if ((!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) && admit(key, ROLL_LOG_KIND_LINES, text)) {
         write_line(text);
-    } else {
-        snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void roll_log(enum roll_log_level level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_line(level, NULL, format, args);
+    va_end(args);
+}
+
+void roll_log_about(enum roll_log_level level, const char *whom, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_line(level, whom, format, args);
+    va_end(args);
 }

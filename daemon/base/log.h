@@ -25,6 +25,12 @@ void roll_log_init(bool quiet);
  * minute is over.
  */
 void roll_log(enum roll_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * The same about somebody: of what has this format one line about each is written in a minute, so that one who comes
+ * again and again hides nobody else. The lines that are written count as roll_log counts them.
+ */
+void roll_log_about(enum roll_log_level level, const char *whom, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Tells what was left out, of minutes that are over; with all, also of those that are not: at the end. For the loops,
  * some times a second or more rarely. */
 void roll_log_tick(bool all);

@@ -142,14 +142,10 @@ static void look_at_connections(roll_root_t *root, bool behind)
     }
 }
 
-/* A thread of its own looks at them while the root is at work; nobody beyond this user reaches it but over tcp. */
+/* A thread of its own looks at them while the root is at work. */
 static void watch_connections(roll_root_t *root)
 {
-    bool tcp = false;
-    for (unsigned i = 0; i < root->o.listens; i++) {
-        tcp |= roll_net_takes_keys(root->o.listen[i]);
-    }
-    if (tcp && roll_guard_watch(&root->watch, root->guard, ROLL_ROOT_SOCKETS) != 0) {
+    if (roll_guard_watch(&root->watch, root->guard, ROLL_ROOT_SOCKETS) != 0) {
         roll_log(ROLL_LOG_WARNING, "root: no thread can be had that looks at connections while the root is at work");
     }
 }
