@@ -224,8 +224,8 @@ static bool is_ahead(const struct roll_agent_ring *ring, size_t i, const struct 
     struct roll_record next;
     bool sent = false;
     for (size_t k = i + 1; k < ring->pending_used && !sent; k++) {
-        sent = roll_ring_get(&ring->map, ring->pending[k], &next) == 0 &&
-               roll_op_class(next.op) == ROLL_CLASS_POLL && next.thread == rec->thread;
+        sent = roll_ring_get(&ring->map, ring->pending[k], &next) == 0 && roll_op_class(next.op) == ROLL_CLASS_POLL &&
+               next.thread == rec->thread;
     }
     return !sent;
 }
