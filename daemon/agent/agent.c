@@ -330,7 +330,7 @@ static void loop(struct roll_agent *a)
         }
         bool settled = a->welcomed;
         for (size_t i = 0; i < a->used && settled; i++) {
-            settled = roll_agent_ring_settled(a->rings[i]) || !a->rings[i]->gone;
+            settled = roll_agent_ring_may_go(a, i);
         }
         if ((settled && moved == 0) || now - stop_ns > STOP_NS) {
             return;

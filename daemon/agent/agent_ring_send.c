@@ -15,6 +15,7 @@
 #include "daemon/base/log.h"
 #include "trace/def.h"
 #include "trace/err.h"
+#include "trace/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,27 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
     return total;
 }
 
+/*
+ * Whether the loop of polls that the i-th watched record belongs to goes on in a record that has not been sent. To send
+ * the end of the old one alone says that the thread has left its loop, and all patience with it begins anew. The new
+ * one was written before the old one returned, so it has been sent when all has that is there; where the other threads
+ * never let that be, it is among the watched.
+ */
+static bool is_ahead(const struct roll_agent_ring *ring, size_t i, const struct roll_record *rec)
+{
+    if (roll_op_class(rec->op) != ROLL_CLASS_POLL || rec->result != ROLL_POLL_GOES_ON ||
+        roll_agent_ring_head(ring) <= ring->sent) {
+        return false;
+    }
+    struct roll_record next;
+    bool sent = false;
+    for (size_t k = i + 1; k < ring->pending_used && !sent; k++) {
+        sent = roll_ring_get(&ring->map, ring->pending[k], &next) == 0 && roll_op_class(next.op) == ROLL_CLASS_POLL &&
+               next.thread == rec->thread;
+    }
+    return !sent;
+}
+
 /* Sends updates for watched calls that have returned meanwhile. */
 static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agent_out *out)
 {
@@ -234,7 +256,7 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
             count_loss(ring, ROLL_LOSS_CORRUPT, 1);
             continue;
         }
-        if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED) {
+        if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED || is_ahead(ring, i, &recs[n])) {
             ring->pending[keep++] = ring->pending[i];
         } else {
             n++;

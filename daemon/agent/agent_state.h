@@ -91,6 +91,8 @@ void roll_agent_look(struct roll_agent *a, uint64_t now);
 /* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
  * as evidence for a day. leaving: the agent ends, and waits for no launcher. */
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);
+/* Whether an agent that is to end has told the root all that it still wants to know of this ring. */
+bool roll_agent_ring_may_go(const struct roll_agent *a, size_t i);
 
 /* agent_cut.c */
 /* Leaves the rings and control pages whose files have been cut while they were used. */

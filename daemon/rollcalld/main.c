@@ -320,6 +320,7 @@ static int run(struct daemon *d)
         .policy = o->policy,
         .linger_s = standalone ? 0 : o->linger_s,
         .parent = o->parent,
+        .with_root = standalone,
         .trace_dir = standalone ? NULL : o->trace, /* in standalone mode the root keeps the trace */
         .trace_segment = o->trace_segment,
         .trace_limit = o->trace_limit,

@@ -95,18 +95,21 @@ static bool holds_live(const struct roll_peer *peer)
     return false;
 }
 
-/* Tells engine and trace that the peer's live ranks are not heard. The agent's next frames will say that they are heard
- * again. */
+/* Tells engines and trace that the peer's live ranks are not heard. The agent's next frames will say that they are
+ * heard again. */
 static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
 {
     struct roll_frame_sight sight = {.heard = 0};
     uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(sight)];
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
+        struct roll_run *run = peer->streams[i].run;
         struct roll_frame frame;
         int64_t n = peer->streams[i].live ? roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame) : 0;
-        if (n > 0) {
-            (void)roll_run_frame(root, peer->streams[i].run, &frame, raw, (size_t)n);
+        if (n > 0 && run->digested) {
+            (void)roll_digested_frame(root, run, peer, &frame, raw, (size_t)n);
+        } else if (n > 0) {
+            (void)roll_run_frame(root, run, &frame, raw, (size_t)n);
         }
     }
 }
