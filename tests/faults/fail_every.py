@@ -37,7 +37,8 @@ MENDED = {
     "console.analyze.trace": ["roll_trace_reader_new"],
 }
 
-SAMPLE = {"shim": 17, "daemon": 31, "console": 71}  # one of so many
+SAMPLE = {"shim": 17, "daemon": 31, "console": 71}  # one of so many,
+MOST = 40  # and of a scene no more than this
 
 Scene = collections.namedtuple("Scene", "name run judge faults")
 
@@ -116,6 +117,7 @@ def try_scene(scene, place, count, sample, jobs):
     faults = list(scene.faults(clean.state))
     step = SAMPLE[scene.name.split(".")[0]]
     if sample:
+        step = max(step, -(-len(faults) // MOST))
         faults = faults[step // 2::step]
         kept = trial.mended(clean.state, MENDED.get(scene.name, ()), count.programs.function)
         faults += [fault for some in kept.values() for fault in some]
