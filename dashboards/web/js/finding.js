@@ -1,7 +1,6 @@
 // finding.js: one finding: what is said, both sides' evidence side by side, where it was called, who waits, and what
 // helps; and one rank: why it does not go on.
 import {el, replace} from "./dom.js";
-import {ask} from "./live.js";
 import {frameText, markdown, rows} from "./markdown.js";
 import {has, pairs} from "./ranks.js";
 import {clock, link, named} from "./words.js";
@@ -70,7 +69,7 @@ export class Finding {
     async opened() {
         try {
             const run = this.context.run();
-            const answer = await ask("verdicts", {job: run.job, restart: run.restart, number: this.number});
+            const answer = await this.context.ask("verdicts", {job: run.job, restart: run.restart, number: this.number});
             const verdict = answer.verdicts[0];
             this.show(verdict ?? null);
         } catch (error) {
@@ -93,6 +92,7 @@ export class Finding {
             el("p", {class: "said"}, verdict.text),
             el("div", {class: "row"},
                 el("button", {id: "copy", click: () => copy(text(), said, place)}, "Copy as Markdown"),
+                el("a", {id: "timeline", href: link("timeline", verdict, verdict.number)}, "the calls around it"),
                 el("a", {id: "permanent", href: link("finding", verdict, verdict.number)}, "permanent link"), said),
             place, facts(verdict), el("h2", {}, "Evidence"), sides(verdict),
             verdict.remedy ? el("div", {id: "remedy"}, el("h2", {}, "Remedy"),
@@ -133,7 +133,7 @@ export class Rank {
     async opened() {
         const run = this.context.run();
         try {
-            replace(this.text, (await ask("why", {job: run.job, restart: run.restart, rank: this.rank})).text);
+            replace(this.text, (await this.context.ask("why", {job: run.job, restart: run.restart, rank: this.rank})).text);
         } catch (error) {
             replace(this.text, error.message);
         }
