@@ -11,6 +11,7 @@
 #include "daemon/agent/agent_digest.h"
 #include "daemon/agent/agent_facts.h"
 #include "daemon/agent/agent_late.h"
+#include "daemon/agent/agent_lines.h"
 #include "daemon/agent/agent_ring.h"
 #include "daemon/agent/agent_sight.h"
 #include "daemon/agent/agent_source.h"
@@ -65,6 +66,7 @@ struct roll_agent {
     roll_agent_stacks_t *stacks;
     roll_agent_facts_t *facts;
     roll_agent_calls_t *calls;
+    roll_agent_lines_t *lines;
     roll_agent_trace_t *trace;     /* NULL = none */
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */

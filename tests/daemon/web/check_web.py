@@ -5,6 +5,7 @@ usage: check_web.py CHECK ROLLCALLD ROLLCALL SYNTH_RANK MANY_RANKS
 
 What it costs is counted in cells and updates, which no machine changes; times are printed and never judged.
 """
+import json
 import os
 import re
 import signal
@@ -74,10 +75,11 @@ class Job:
     def url(self, user="viewer"):
         return f"http://{user}:{self.word if user == 'viewer' else self.operator}@127.0.0.1:{self.port}/"
 
-    def ranks(self, n, *ends, label=""):
-        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator."""
-        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label)
-                for r in range(n)]
+    def ranks(self, n, *ends, label="", site=()):
+        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator; site: the
+        file and the line that call."""
+        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
+                           *map(str, site)) for r in range(n)]
 
     def many(self, job, n, per_host, host):
         p = self.spawn(many_ranks, self.endpoint, job, str(n), str(per_host), host, stdin=subprocess.PIPE,
@@ -183,6 +185,55 @@ def hang(b):
         b.open(link.replace("/finding/", "/rank/").rsplit("/", 1)[0] + "/3")
         b.wait_for("the rank", lambda: "Rank 3" in b.text("h1") and "count-mismatch" in b.text(".findings"))
         no_complaint(b)
+
+
+def source(b):
+    """The lines around the one that called, as they stand in its file; nothing of what is no Python, or was changed."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        with open(f"{job.tmp}/train.py", "w") as f:
+            f.write("import torch\n\ndef train():\n    for x in data:\n" + f"        all_reduce(x)  # {tag}\n" +
+                    "        step(x)\n\ntrain()\nno line of the finding\n")
+        with open(f"{job.tmp}/secret", "w") as f:
+            f.write("one\ntwo\nthree\nfour\nsecret word\n")
+        job.serve("--standalone", "--suspect-ms", "500")
+        b.open(job.url())
+        job.ranks(4, "hang", "hang", "hang", "wrong", site=(f"{job.tmp}/train.py", 5))
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("its lines", lambda: b.run("return document.querySelectorAll('.source .line').length") > 0)
+        lines = b.run("return [...document.querySelectorAll('.source')].map((pre) => pre.textContent)")
+        expect(lines == ["    2  \n    3  def train():\n    4      for x in data:\n"
+                         f"    5          all_reduce(x)  # {tag}\n    6          step(x)\n    7  \n    8  train()\n"],
+               f"the lines: {lines}")
+        expect(tag in b.text(".source .here"), "the line that called")
+        b.run("Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { globalThis.taken = text; "
+              "return Promise.resolve(); }}})")
+        b.click("#copy")
+        made = b.wait_for("the Markdown", lambda: b.run("return globalThis.taken"))
+        expect(f">    5          all_reduce(x)  # {tag}\n" in made and "\n     4      for x in data:\n" in made, made)
+        look(b, "finding")
+        number = b.run("return location.hash").rsplit("/", 1)[1]
+        site = f"http://127.0.0.1:{job.port}/api/ask/source?job=job&number={number}"
+        status, body = ask(f"{site}&file={job.tmp}/secret&line=5", "viewer", job.word)  # a question names no file
+        asked = json.loads(body)["id"]
+        body = b.wait_for("the answer", lambda: (lambda said: '"done":true' in said and said)(
+            ask(f"http://127.0.0.1:{job.port}/api/ask/source?job=job&id={asked}", "viewer", job.word)[1]))
+        expect("secret" not in body and "def train" in body, body)
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b)
+    # A ring may name any file as the place of its calls; and the files of a job change while it runs.
+    with Job() as job:
+        with open(f"{job.tmp}/secret", "w") as f:
+            f.write("one\ntwo\nthree\nfour\nsecret word\nsix\n")
+        job.serve("--standalone", "--suspect-ms", "500")
+        b.open(job.url())
+        job.ranks(4, "hang", "hang", "hang", "wrong", site=(f"{job.tmp}/secret", 4))
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("the lack of lines", lambda: "cannot be read" in b.text("#source"))
+        expect("secret word" not in b.text(), "what is no Python was read")
 
 
 def pages(b):
