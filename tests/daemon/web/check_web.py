@@ -5,6 +5,7 @@ usage: check_web.py CHECK ROLLCALLD ROLLCALL SYNTH_RANK MANY_RANKS
 
 What it costs is counted in cells and updates, which no machine changes; times are printed and never judged.
 """
+import json
 import os
 import re
 import signal
@@ -74,10 +75,11 @@ class Job:
     def url(self, user="viewer"):
         return f"http://{user}:{self.word if user == 'viewer' else self.operator}@127.0.0.1:{self.port}/"
 
-    def ranks(self, n, *ends, label=""):
-        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator."""
-        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label)
-                for r in range(n)]
+    def ranks(self, n, *ends, label="", site=()):
+        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator; site: the
+        file and the line that call."""
+        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
+                           *map(str, site)) for r in range(n)]
 
     def many(self, job, n, per_host, host):
         p = self.spawn(many_ranks, self.endpoint, job, str(n), str(per_host), host, stdin=subprocess.PIPE,
@@ -111,6 +113,15 @@ def search(b, text):
 
 def figures(b):
     return b.run("return structuredClone(globalThis.rollcall.figures)")
+
+
+def lanes(b):
+    return figures(b)["lanes"]
+
+
+def press(b, selector, name):
+    b.run("document.querySelector(arguments[0]).dispatchEvent(new KeyboardEvent('keydown', {key: arguments[1], "
+          "bubbles: true}))", selector, name)
 
 
 def no_complaint(b, but=None):
@@ -176,6 +187,55 @@ def hang(b):
         no_complaint(b)
 
 
+def source(b):
+    """The lines around the one that called, as they stand in its file; nothing of what is no Python, or was changed."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        with open(f"{job.tmp}/train.py", "w") as f:
+            f.write("import torch\n\ndef train():\n    for x in data:\n" + f"        all_reduce(x)  # {tag}\n" +
+                    "        step(x)\n\ntrain()\nno line of the finding\n")
+        with open(f"{job.tmp}/secret", "w") as f:
+            f.write("one\ntwo\nthree\nfour\nsecret word\n")
+        job.serve("--standalone", "--suspect-ms", "500")
+        b.open(job.url())
+        job.ranks(4, "hang", "hang", "hang", "wrong", site=(f"{job.tmp}/train.py", 5))
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("its lines", lambda: b.run("return document.querySelectorAll('.source .line').length") > 0)
+        lines = b.run("return [...document.querySelectorAll('.source')].map((pre) => pre.textContent)")
+        expect(lines == ["    2  \n    3  def train():\n    4      for x in data:\n"
+                         f"    5          all_reduce(x)  # {tag}\n    6          step(x)\n    7  \n    8  train()\n"],
+               f"the lines: {lines}")
+        expect(tag in b.text(".source .here"), "the line that called")
+        b.run("Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { globalThis.taken = text; "
+              "return Promise.resolve(); }}})")
+        b.click("#copy")
+        made = b.wait_for("the Markdown", lambda: b.run("return globalThis.taken"))
+        expect(f">    5          all_reduce(x)  # {tag}\n" in made and "\n     4      for x in data:\n" in made, made)
+        look(b, "finding")
+        number = b.run("return location.hash").rsplit("/", 1)[1]
+        site = f"http://127.0.0.1:{job.port}/api/ask/source?job=job&number={number}"
+        status, body = ask(f"{site}&file={job.tmp}/secret&line=5", "viewer", job.word)  # a question names no file
+        asked = json.loads(body)["id"]
+        body = b.wait_for("the answer", lambda: (lambda said: '"done":true' in said and said)(
+            ask(f"http://127.0.0.1:{job.port}/api/ask/source?job=job&id={asked}", "viewer", job.word)[1]))
+        expect("secret" not in body and "def train" in body, body)
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b)
+    # A ring may name any file as the place of its calls; and the files of a job change while it runs.
+    with Job() as job:
+        with open(f"{job.tmp}/secret", "w") as f:
+            f.write("one\ntwo\nthree\nfour\nsecret word\nsix\n")
+        job.serve("--standalone", "--suspect-ms", "500")
+        b.open(job.url())
+        job.ranks(4, "hang", "hang", "hang", "wrong", site=(f"{job.tmp}/secret", 4))
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("the lack of lines", lambda: "cannot be read" in b.text("#source"))
+        expect("secret word" not in b.text(), "what is no Python was read")
+
+
 def pages(b):
     """The other pages, and what the operator switches on one of them; all of it by keys and addresses."""
     with Job() as job:
@@ -217,6 +277,47 @@ def pages(b):
                                capture_output=True, text=True, check=True).stdout
         expect(re.search(r"^fill +on ", asked, re.M), f"the daemon knows of no switch: {asked}")
         no_complaint(b)
+
+
+def timeline(b):
+    """The calls of chosen ranks around a finding: what is drawn, zoomed and moved, and said of one call."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        job.serve("--standalone", "--suspect-ms", "500")
+        job.ranks(4, "hang", "hang", "hang", "wrong", label=tag)
+        b.open(job.url())
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("its page", lambda: b.run("return document.querySelector('#timeline') !== null"))
+        b.click("#timeline")
+        b.wait_for("its calls", lambda: "164 calls of 4 ranks" in b.text() and lanes(b)["bars"] > 0)
+        expect(re.search(r"#/timeline/job/0/\d+$", b.run("return location.href")), b.run("return location.href"))
+        expect(b.run("return document.querySelector('input[name=ranks]').value") == "0-3", "the ranks of the finding")
+        expect(tag in b.text(".legend"), "the communicator's name")
+        look(b, "timeline")
+        first = lanes(b)
+        press(b, "canvas.lanes", "+")
+        closer = lanes(b)
+        expect(closer["draws"] == first["draws"] + 1 and 0 < closer["bars"] < first["bars"], f"{first}, then {closer}")
+        press(b, "canvas.lanes", "0")
+        expect(lanes(b)["bars"] >= first["bars"], f"all of them: {lanes(b)}")
+        for key_name in ("ArrowDown", "ArrowDown", "ArrowDown"):
+            press(b, "canvas.lanes", key_name)
+        for _ in range(41):
+            press(b, "canvas.lanes", "Enter")
+        said = b.text("#call")
+        expect("rank 3: AllReduce on" in said and tag in said and "999 float32 sum" in said and
+               "entered, and not returned" in said, said)
+        b.run("const form = document.querySelector('form.row'); form.elements.ranks.value = '1,3'; form.requestSubmit()")
+        b.wait_for("two lanes", lambda: "82 calls of 2 ranks" in b.text())
+        expect(re.search(r"#/timeline/job/0/\d+/1%2C3/256$", b.run("return location.href")), b.run("return location.href"))
+        b.run("location.hash = '#/timeline/job/0/0/0-40'")
+        b.wait_for("the bound", lambda: "at most 32" in b.text())
+        b.run("location.hash = '#/timeline/job/0/0/77'")
+        b.wait_for("the lack of it", lambda: "no such rank" in b.text())
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b, but="400")
 
 
 def large(b):
