@@ -46,6 +46,9 @@ void roll_analysis_destroy(roll_analysis_t **analysis);
  * read once *stop is true.
  */
 void roll_analysis_watch(roll_analysis_t *analysis, const struct roll_feed_watch *watch, const bool *stop);
+/* What holds no calls as they were made is taken all the same: its verdicts, and what is known of its ranks, are wanted
+ * as well. Before the first roll_analysis_add. */
+void roll_analysis_take_all(roll_analysis_t *analysis);
 /* The feed of run i, from 0 (borrowed); NULL behind the last. */
 roll_feed_t *roll_analysis_feed(const roll_analysis_t *analysis, size_t i);
 
