@@ -81,6 +81,9 @@ struct roll_analysis_summary {
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 
+/* The exit code that says what an analysis has found (cmd_analyze.c); lost: verdicts that could not be shown. */
+int roll_analysis_exit(const struct roll_analysis_summary *summary, uint64_t lost);
+
 /* One of the runs that were judged. */
 struct roll_analysis_run {
     const char *job; /* borrowed */

@@ -1,7 +1,7 @@
 // finding.js: one finding: what is said, both sides' evidence side by side, where it was called, who waits, and what
 // helps; and one rank: why it does not go on.
 import {el, replace} from "./dom.js";
-import {ask} from "./live.js";
+import {LACKS, ask} from "./live.js";
 import {frameText, markdown, rows} from "./markdown.js";
 import {has, pairs} from "./ranks.js";
 import {clock, link, named} from "./words.js";
@@ -10,7 +10,15 @@ import {item} from "./overview.js";
 function frame(one) {
     return el("li", {class: one.library || one.language === "native" ? "library" : null},
         el("code", {}, frameText(one)), one.folded ? ` (${one.folded} more)` : null,
-        one.text ? el("pre", {}, one.text) : null);
+        one.context ? source(one) : one.text ? el("pre", {}, one.text) : null);
+}
+
+// The lines around it; the one that was called from is marked.
+function source({line, context}) {
+    return el("pre", {class: "source"}, context.lines.map((text, i) => {
+        const number = context.first + i;
+        return el("div", {class: number === line ? "here" : null}, `${String(number).padStart(5)}  ${text}`);
+    }));
 }
 
 function sides(verdict) {
@@ -85,7 +93,7 @@ export class Finding {
             return;
         }
         const said = el("span", {class: "faint", role: "status"}), place = el("div", {});
-        const text = () => markdown(verdict, location.href);
+        const text = () => markdown(verdict, location.protocol === "file:" ? null : location.href); // no path of ours
         const others = Object.entries(verdict).filter(([name]) => !KNOWN.has(name));
         replace(this.body,
             el("h1", {}, el("span", {class: `badge ${verdict.certainty}`}, verdict.certainty),
@@ -99,7 +107,7 @@ export class Finding {
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
                     verdict.remedied ? " It has been applied." : ""),
                 el("pre", {}, verdict.remedy.command),
-                el("a", {href: link("remedies", verdict)}, "switch it")) : null,
+                LACKS.includes("remedies") ? null : el("a", {href: link("remedies", verdict)}, "switch it")) : null,
             others.map(([name, value]) => el("details", {}, el("summary", {}, name),
                 el("pre", {}, JSON.stringify(value, null, 2)))));
         this.verdict = verdict;
@@ -126,7 +134,7 @@ export class Rank {
         this.findings = el("ol", {class: "findings"});
         this.node = [
             el("section", {}, el("h1", {}, `Rank ${this.rank}`), this.text,
-                el("button", {click: () => this.opened()}, "Ask again")),
+                LACKS.length > 0 ? null : el("button", {click: () => this.opened()}, "Ask again")),
             el("section", {}, el("h2", {}, "Findings that name it, or for which it waits"), this.findings)];
     }
 

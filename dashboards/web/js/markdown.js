@@ -49,6 +49,6 @@ export function markdown(verdict, address) {
         const frames = site.frames.map((frame) => frameText(frame) + (frame.text ? `\n    ${frame.text}` : ""));
         out.push("", `Call site ${i + 1}:`, "", block(frames.join("\n")));
     });
-    out.push("", `<${address}>`, "");
+    out.push(...(address ? ["", `<${address}>`] : []), "");
     return out.join("\n");
 }
