@@ -97,6 +97,7 @@ export class Live {
         }
         this.told("findings", this.run.findings);
         this.told("waits", this.run.waits);
+        this.fill();
     }
 
     // The newest finding that stands has the moment that is shown at first: at the end of a job all its ranks are dead.
@@ -115,30 +116,35 @@ export class Live {
 
     // What the head of the page says in the place of when something was heard last.
     words() {
-        return `recorded; judged by rollcall ${about.version}`;
+        return "recorded";
     }
 
-    // What stands on the overview besides.
+    // What stands on the overview besides; of which run is not known before somebody listens.
     beside(page) {
-        if (page !== "overview" || !this.run) {
-            return [];
+        this.judged = el("section", {id: "judged"});
+        this.choice = el("section", {id: "choice"});
+        this.fill();
+        return page === "overview" ? [this.judged, this.choice] : [];
+    }
+
+    fill() {
+        if (!this.run || !this.judged) {
+            return;
         }
         const list = (title, texts) => texts.length > 0
             && [el("h2", {}, title), el("ul", {}, texts.map((text) => el("li", {}, text)))];
-        return [el("section", {id: "judged"}, el("h2", {}, "What was judged"),
-            el("p", {}, `${about.summary}.`, about.findings === 0 ? " No finding." : ""), this.choice(),
+        this.judged.replaceChildren(el("h2", {}, "What was judged"),
+            el("p", {}, `${about.summary}.`, about.findings === 0 ? el("b", {}, " No finding.") : ""),
             el("div", {class: "missing"}, list("What could not be judged", about.unjudged)),
-            list("What this report leaves out", [...this.run.left_out, ...leftOut]),
-            el("p", {class: "faint"}, `Made ${clock(about.made_ns)}.`))];
-    }
-
-    choice() {
+            el("div", {}, list("What this report leaves out", [...this.run.left_out, ...leftOut])),
+            el("p", {class: "faint"}, `Made ${clock(about.made_ns)} by rollcall ${about.version}.`));
         const moments = this.run.places ? this.moments() : [];
         const words = ({number, time_ns: ns}) => (number === 0 ? `at the end of the recording, ${clock(ns)}`
             : `when finding ${number} was said, ${clock(ns)}`);
         const select = el("select", {id: "moment", change: () => this.show(moments[Number(select.value)])},
             moments.map((moment, i) => el("option", {value: i}, words(moment))));
         select.value = String(Math.max(0, moments.indexOf(this.moment)));
-        return moments.length > 0 && el("label", {}, "The field shows how the ranks stood ", select);
+        this.choice.replaceChildren(el("label", {}, "How the ranks stood ", select));
+        this.choice.hidden = moments.length === 0;
     }
 }

@@ -86,7 +86,7 @@ function show() {
     run = to.run;
     page = PAGES[to.name].make(context, ...to.rest);
     document.title = `${[to.name, ...to.rest].join(" ")} \u2013 ${run?.job ?? "rollcall"}`;
-    replace(place, page.node, live.beside?.(to.name));
+    replace(place, live.beside?.(to.name), page.node);
     const links = Object.entries(PAGES).filter(([, {title}]) => title).map(([name, {title}]) =>
         el("a", {href: run ? link(name, run) : `#/${name}`, "aria-current": name === to.name ? "page" : null}, title));
     replace(pages, links);
