@@ -235,7 +235,7 @@ static bool only_folds(const struct roll_agent *a, const struct roll_agent_ring 
 static int next_pace(struct roll_agent *a, int pace, int64_t moved)
 {
     int most = BEAT_MS;
-    bool haste = a->soon || a->drain, folds = true;
+    bool haste = a->soon || a->drain || roll_agent_calls_waits(a->calls), folds = true;
     a->listens = !a->welcomed || a->used == 0;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_agent_ring *ring = a->rings[i];
@@ -312,6 +312,7 @@ static void loop(struct roll_agent *a)
         }
         roll_agent_stacks_pump(a->stacks, a->socket, now);
         roll_agent_facts_pump(a->facts, a->socket, now);
+        roll_agent_calls_pump(a->calls, a->rings, a->used, a->socket);
         a->moves = moved > 0;
         pace = atomic_load(a->o->stop) ? LEAVE_MS : next_pace(a, pace, moved);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
@@ -373,7 +374,8 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);
     a->stacks = roll_agent_stacks_new(o->dir);
     a->facts = roll_agent_facts_new(a->host, o->dir, o->trace_dir);
-    if (!a->buffer || !a->socket || !a->stacks || !a->facts) {
+    a->calls = roll_agent_calls_new();
+    if (!a->buffer || !a->socket || !a->stacks || !a->facts || !a->calls) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
     }
@@ -438,6 +440,7 @@ out:
     }
     roll_agent_stacks_destroy(&a.stacks);
     roll_agent_facts_destroy(&a.facts);
+    roll_agent_calls_destroy(&a.calls);
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     roll_agent_sight_destroy(&a.sight);

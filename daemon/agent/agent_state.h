@@ -6,6 +6,7 @@
 #define ROLL_DAEMON_AGENT_AGENT_STATE_H
 
 #include "daemon/agent/agent.h"
+#include "daemon/agent/agent_calls.h"
 #include "daemon/agent/agent_control.h"
 #include "daemon/agent/agent_digest.h"
 #include "daemon/agent/agent_facts.h"
@@ -63,6 +64,7 @@ struct roll_agent {
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
     roll_agent_facts_t *facts;
+    roll_agent_calls_t *calls;
     roll_agent_trace_t *trace;     /* NULL = none */
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */

@@ -282,7 +282,7 @@ bool roll_root_run(roll_root_t *root)
             roll_log_tick(false);
             look_at_connections(root, behind);
             roll_peers_look_after(root, now);
-            roll_stacks_tick(root, now);
+            roll_collect_tick(root, now);
             roll_root_metrics_refresh(root, now);
             roll_root_page_tell(root, now);
             bool kept = any_live(root) || (root->o.parent != 0 && getppid() == root->o.parent);
@@ -411,6 +411,7 @@ void roll_root_destroy(roll_root_t **pointer)
     }
     roll_metrics_destroy(&root->metrics);
     roll_page_destroy(&root->page);
+    roll_collect_destroy(root);
     roll_stacks_destroy(root);
     roll_facts_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {

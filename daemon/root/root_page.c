@@ -48,7 +48,8 @@ int roll_root_page_fd(const roll_root_t *root)
 /* Members of queries that are numbers; all others are texts. */
 static bool is_number(const char *name)
 {
-    static const char *const names[] = {"restart", "from", "number", "rank", "rows", "layer", "id", "samples"};
+    static const char *const names[] = {"restart", "from", "number",  "rank",  "rows",
+                                        "layer",   "id",   "samples", "calls", "around_ms"};
     bool found = false;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         found = found || strcmp(name, names[i]) == 0;

@@ -488,7 +488,7 @@ void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const
 {
     const struct roll_peer *peer = find_peer(root, from);
     if (peer && roll_peers_may_report(from, peer->host)) {
-        roll_stacks_answer(root, frame);
+        roll_collect_answer(root, frame);
         roll_facts_answer(root, frame);
         roll_remedy_answer(root, peer, frame);
     }

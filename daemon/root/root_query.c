@@ -310,6 +310,8 @@ static const struct {
     {"remedy", roll_remedy_query, false},
     {"policy", roll_policy_query, false},
     {"stacks", roll_stacks_query, false},
+    {"calls", roll_calls_query, false},
+    {"source", roll_source_query, false},
 };
 
 /* Whether a query changes what the job or the daemon does, or stops a rank for a moment. */

@@ -201,8 +201,9 @@ struct roll_root {
     size_t places_used, places_room;
     struct roll_map place_at; /* a hash of such a name -> its number */
     struct roll_root_eye eye;
-    struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
-    struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
+    struct roll_root_collections *collections; /* root_collect.c; NULL until needed */
+    json_t *stack_tops; /* root_stack.c: "RUN.RANK" -> {"taken_ns", "top"}, what `why` tells; owned; likewise */
+    struct roll_root_facts *facts; /* root_facts.c; NULL until needed */
 };
 
 /* root_peers.c */
@@ -458,13 +459,20 @@ void roll_remedy_answer(roll_root_t *root, const struct roll_peer *peer,
 
 /* root_stack.c */
 json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query);
-void roll_stacks_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
-void roll_stacks_tick(roll_root_t *root, uint64_t now);
 void roll_stacks_suspect(roll_root_t *root, struct roll_run *run,
                          const struct roll_verdict *verdict); /* a verdict was said */
 /* Prints the tops that were kept of these ranks: those that are alike once, with the ranks they are of. */
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
 void roll_stacks_destroy(roll_root_t *root);
+
+/* root_collect.c: what agents of single ranks are asked for (root_collect.h) */
+void roll_collect_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
+void roll_collect_tick(roll_root_t *root, uint64_t now);
+void roll_collect_destroy(roll_root_t *root);
+
+/* root_calls.c: the calls of some ranks around a moment, and the lines of source that a verdict names */
+json_t *roll_calls_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+json_t *roll_source_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 
 /* root_stack_top.c */
 /* The innermost frames of the main thread in an agent's stacks, innermost first; returned owned; NULL: there are none.

@@ -65,7 +65,7 @@ static json_t *context_of(struct text file, size_t number, const char *noted)
     for (size_t i = first; i <= number + ROLL_SOURCE_AROUND && line_of(file, i, &line); i++) {
         json_array_append_new(lines, shown(line));
     }
-    return json_pack("{s:I,s:o}", "first", (json_int_t)first, "lines", lines);
+    return json_pack("{s:I,s:o}", "first", (json_int_t)first, "texts", lines);
 }
 
 static bool is_python(const char *path)

@@ -13,7 +13,7 @@
 
 #define ROLL_SOURCE_AROUND 3u /* lines before and behind */
 
-/* Adds `context` {"first": number of the first line, "lines": [...]} to the frames of a verdict (rollcall.verdict/1)
+/* Adds `context` {"first": number of the first line, "texts": [...]} to the frames of a verdict (rollcall.verdict/1)
  * whose file is here as it was. */
 void roll_source_lines_add(json_t *verdict);
 

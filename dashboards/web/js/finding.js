@@ -1,7 +1,6 @@
 // finding.js: one finding: what is said, both sides' evidence side by side, where it was called, who waits, and what
 // helps; and one rank: why it does not go on.
 import {el, replace} from "./dom.js";
-import {LACKS, ask} from "./live.js";
 import {frameText, markdown, rows} from "./markdown.js";
 import {has, pairs} from "./ranks.js";
 import {clock, link, named} from "./words.js";
@@ -10,15 +9,7 @@ import {item} from "./overview.js";
 function frame(one) {
     return el("li", {class: one.library || one.language === "native" ? "library" : null},
         el("code", {}, frameText(one)), one.folded ? ` (${one.folded} more)` : null,
-        one.context ? source(one) : one.text ? el("pre", {}, one.text) : null);
-}
-
-// The lines around it; the one that was called from is marked.
-function source({line, context}) {
-    return el("pre", {class: "source"}, context.lines.map((text, i) => {
-        const number = context.first + i;
-        return el("div", {class: number === line ? "here" : null}, `${String(number).padStart(5)}  ${text}`);
-    }));
+        one.text ? el("pre", {}, one.text) : null);
 }
 
 function sides(verdict) {
@@ -78,7 +69,7 @@ export class Finding {
     async opened() {
         try {
             const run = this.context.run();
-            const answer = await ask("verdicts", {job: run.job, restart: run.restart, number: this.number});
+            const answer = await this.context.ask("verdicts", {job: run.job, restart: run.restart, number: this.number});
             const verdict = answer.verdicts[0];
             this.show(verdict ?? null);
         } catch (error) {
@@ -93,7 +84,7 @@ export class Finding {
             return;
         }
         const said = el("span", {class: "faint", role: "status"}), place = el("div", {});
-        const text = () => markdown(verdict, location.protocol === "file:" ? null : location.href); // no path of ours
+        const text = () => markdown(verdict, this.context.address());
         const others = Object.entries(verdict).filter(([name]) => !KNOWN.has(name));
         replace(this.body,
             el("h1", {}, el("span", {class: `badge ${verdict.certainty}`}, verdict.certainty),
@@ -101,13 +92,14 @@ export class Finding {
             el("p", {class: "said"}, verdict.text),
             el("div", {class: "row"},
                 el("button", {id: "copy", click: () => copy(text(), said, place)}, "Copy as Markdown"),
+                el("a", {id: "timeline", href: link("timeline", verdict, verdict.number)}, "the calls around it"),
                 el("a", {id: "permanent", href: link("finding", verdict, verdict.number)}, "permanent link"), said),
             place, facts(verdict), el("h2", {}, "Evidence"), sides(verdict),
             verdict.remedy ? el("div", {id: "remedy"}, el("h2", {}, "Remedy"),
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
                     verdict.remedied ? " It has been applied." : ""),
                 el("pre", {}, verdict.remedy.command),
-                LACKS.includes("remedies") ? null : el("a", {href: link("remedies", verdict)}, "switch it")) : null,
+                this.context.lacks.includes("remedies") ? null : el("a", {href: link("remedies", verdict)}, "switch it")) : null,
             others.map(([name, value]) => el("details", {}, el("summary", {}, name),
                 el("pre", {}, JSON.stringify(value, null, 2)))));
         this.verdict = verdict;
@@ -134,14 +126,14 @@ export class Rank {
         this.findings = el("ol", {class: "findings"});
         this.node = [
             el("section", {}, el("h1", {}, `Rank ${this.rank}`), this.text,
-                LACKS.length > 0 ? null : el("button", {click: () => this.opened()}, "Ask again")),
+                context.lacks.length > 0 ? null : el("button", {click: () => this.opened()}, "Ask again")),
             el("section", {}, el("h2", {}, "Findings that name it, or for which it waits"), this.findings)];
     }
 
     async opened() {
         const run = this.context.run();
         try {
-            replace(this.text, (await ask("why", {job: run.job, restart: run.restart, rank: this.rank})).text);
+            replace(this.text, (await this.context.ask("why", {job: run.job, restart: run.restart, rank: this.rank})).text);
         } catch (error) {
             replace(this.text, error.message);
         }

@@ -3,6 +3,7 @@
 //   #/                               the newest run       #/overview/JOB/RESTART
 //   #/comms/JOB/RESTART, nodes, stacks, remedies      #/search/JOB/RESTART/TEXT
 //   #/finding/JOB/RESTART/NUMBER     one finding          #/rank/JOB/RESTART/RANK
+//   #/timeline/JOB/RESTART/NUMBER/RANKS/COUNT        the calls of these ranks around a finding; number 0: the newest
 import {el, replace, say} from "./dom.js";
 import {Finding, Rank} from "./finding.js";
 import {LACKS, Live, ask} from "./live.js";
@@ -10,11 +11,13 @@ import {Overview} from "./overview.js";
 import {Remedies} from "./remedies.js";
 import {Stacks} from "./stacks.js";
 import {Communicators, Nodes, Search} from "./tables.js";
+import {Timeline} from "./timeline.js";
 import {link, timeOfDay} from "./words.js";
 
 const PAGES = {
     overview: {title: "Overview", make: (context) => new Overview(context)},
     comms: {title: "Communicators", make: (context) => new Communicators(context)},
+    timeline: {title: "Timeline", make: (context, ...rest) => new Timeline(context, ...rest)},
     nodes: {title: "Nodes", make: (context) => new Nodes(context)},
     stacks: {title: "Stacks", make: (context) => new Stacks(context)},
     remedies: {title: "Remedies", make: (context) => new Remedies(context)},
@@ -34,7 +37,10 @@ const figures = {updates: 0, last_ms: 0, longest_ms: 0, painted_ms: 0, field: nu
 globalThis.rollcall = {figures};
 
 const context = {
-    figures,
+    figures, ask,
+    lacks: LACKS,
+    // What a ticket says about where this page is: of a file on somebody's disk nothing.
+    address: () => (location.protocol === "file:" ? null : location.href),
     run: () => run ?? known.status?.run ?? {job: "", restart: 0},
     go: (address) => { location.hash = address; },
 };

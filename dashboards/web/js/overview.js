@@ -1,7 +1,6 @@
 // overview.js: the first page: the field of ranks, the findings, who waits for whom, and rates.
 import {el, replace, say, svg} from "./dom.js";
 import {Field} from "./field.js";
-import {LACKS} from "./live.js";
 import {STATES, tally} from "./ranks.js";
 import {waitGraph} from "./waits.js";
 import {clock, count, link, named, span} from "./words.js";
@@ -130,7 +129,7 @@ export class Overview {
         this.field.setMarks(findings.filter((f) => f.stands).map((f) => f.culprits_text));
         replace(this.findings, findings.slice(0, SHOWN).map((finding) => item(finding, run)),
             findings.length === 0 ? el("li", {class: "faint"}, "Nothing was found.") : null,
-            more > 0 ? el("li", {class: "faint"}, `and ${count(more)} older ones: rollcall ${LACKS.length > 0 ? "analyze" : "verdicts"}`) : null);
+            more > 0 ? el("li", {class: "faint"}, `and ${count(more)} older ones: rollcall ${this.context.lacks.length > 0 ? "analyze" : "verdicts"}`) : null);
     }
 
     graph({edges, groups}) {
@@ -140,7 +139,7 @@ export class Overview {
             el("p", {class: "said"}, group.text)));
         const open = [...this.waits.querySelectorAll("details[open] summary")].map((node) => node.textContent);
         replace(this.waits, graph ?? el("p", {class: "faint"}, "No finding says that anybody waits."),
-            calls.length > 0 ? el("p", {class: "faint"}, LACKS.length > 0 ? "At the end of the recording:" : "Inside calls now:") : null, calls);
+            calls.length > 0 ? el("p", {class: "faint"}, this.context.lacks.length > 0 ? "At the end of the recording:" : "Inside calls now:") : null, calls);
         for (const node of this.waits.querySelectorAll("details")) {
             node.open = open.includes(node.firstChild.textContent);
         }

@@ -1,6 +1,5 @@
 // remedies.js: the policy and the remedies of a run, and their switches, for who came as the operator.
 import {el, replace, say} from "./dom.js";
-import {ask} from "./live.js";
 import {item} from "./overview.js";
 
 const POLICIES = [["observe", "say what is wrong"], ["advise", "and name the command that helps"],
@@ -20,7 +19,7 @@ export class Remedies {
 
     async opened() {
         try {
-            this.operates = (await ask("who")).user === "operator";
+            this.operates = (await this.context.ask("who")).user === "operator";
             this.show(this.policyNow);
             await this.look();
         } catch (error) {
@@ -34,7 +33,7 @@ export class Remedies {
     }
 
     async look() {
-        const {remedies, known} = await ask("remedy", {...this.run(), action: "list"});
+        const {remedies, known} = await this.context.ask("remedy", {...this.run(), action: "list"});
         const places = [["the job", remedies.on, remedies.off ?? []],
             ...remedies.layers.map((one) => [`layer ${one.layer}`, one.on, one.off]),
             ...remedies.groups.map((one) => [`communicator ${one.comm}`, one.on, one.off])];
@@ -50,7 +49,7 @@ export class Remedies {
     async switch(op, members) {
         say(this.said, "\u2026");
         try {
-            await ask(op, {...this.run(), ...members}, true);
+            await this.context.ask(op, {...this.run(), ...members}, true);
             say(this.said, `done: ${op} ${Object.values(members).join(" ")}`);
             await this.look();
         } catch (error) {

@@ -1,7 +1,6 @@
 // stacks.js: where in their code ranks are: the stacks of their main threads, merged, as an icicle: outermost frames on
 // top, as wide as there are ranks in them. Taking stacks stops a thread for a moment, so it takes the operator.
 import {el, replace, say} from "./dom.js";
-import {ask} from "./live.js";
 import {count, fold, named} from "./words.js";
 
 const POLL_MS = 500, MOST_MS = 60000;
@@ -82,7 +81,7 @@ export class Stacks {
     }
 
     async opened() {
-        const user = await ask("who").then((answer) => answer.user, () => "nobody");
+        const user = await this.context.ask("who").then((answer) => answer.user, () => "nobody");
         this.take.disabled = user !== "operator";
         say(this.said, user === "operator" ? "A thread stands still for a moment while its stack is read."
             : "Who came as the operator (rollcall page --operator) takes stacks here. In a terminal: rollcall stacks");
@@ -99,11 +98,11 @@ export class Stacks {
         const text = this.ranks.value.trim(), end = Date.now() + MOST_MS, answers = [];
         this.take.disabled = true;
         try {
-            const {id, count: n, ranks} = await ask("stacks", {...run, ranks: text || undefined}, true);
+            const {id, count: n, ranks} = await this.context.ask("stacks", {...run, ranks: text || undefined}, true);
             for (let done = false; !done && !this.closed && Date.now() < end;) {
                 say(this.said, `${answers.length} of ${n} ranks (${ranks}) have answered`);
                 await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-                const more = await ask("stacks", {...run, id, from: answers.length});
+                const more = await this.context.ask("stacks", {...run, id, from: answers.length});
                 answers.push(...more.answers);
                 done = more.done;
             }

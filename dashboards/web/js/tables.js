@@ -3,7 +3,6 @@
 // What they show is asked for when they are opened and every few seconds after that, and not told as it happens: a
 // thousand communicators a second would be work for the root and for the browser, and nobody reads so fast.
 import {el, replace, say} from "./dom.js";
-import {ask} from "./live.js";
 import {item} from "./overview.js";
 import {expand, has, pairs, STATE_OF, tally} from "./ranks.js";
 import {count, fold, link, named, some, span} from "./words.js";
@@ -42,7 +41,7 @@ class Asked {
     async look() {
         const run = this.context.run();
         try {
-            const status = await ask("status", {job: run.job || undefined, restart: run.job ? run.restart : undefined,
+            const status = await this.context.ask("status", {job: run.job || undefined, restart: run.job ? run.restart : undefined,
                                                 rows: ROWS});
             if (!this.closed) {
                 this.asked = status;

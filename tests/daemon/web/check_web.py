@@ -113,6 +113,15 @@ def figures(b):
     return b.run("return structuredClone(globalThis.rollcall.figures)")
 
 
+def lanes(b):
+    return figures(b)["lanes"]
+
+
+def press(b, selector, name):
+    b.run("document.querySelector(arguments[0]).dispatchEvent(new KeyboardEvent('keydown', {key: arguments[1], "
+          "bubbles: true}))", selector, name)
+
+
 def no_complaint(b, but=None):
     said = [line for line in b.complaints() if "401" not in line and not (but and re.search(but, line))]
     expect(not said, f"the page complains: {said}")
@@ -217,6 +226,47 @@ def pages(b):
                                capture_output=True, text=True, check=True).stdout
         expect(re.search(r"^fill +on ", asked, re.M), f"the daemon knows of no switch: {asked}")
         no_complaint(b)
+
+
+def timeline(b):
+    """The calls of chosen ranks around a finding: what is drawn, zoomed and moved, and said of one call."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        job.serve("--standalone", "--suspect-ms", "500")
+        job.ranks(4, "hang", "hang", "hang", "wrong", label=tag)
+        b.open(job.url())
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("its page", lambda: b.run("return document.querySelector('#timeline') !== null"))
+        b.click("#timeline")
+        b.wait_for("its calls", lambda: "164 calls of 4 ranks" in b.text() and lanes(b)["bars"] > 0)
+        expect(re.search(r"#/timeline/job/0/\d+$", b.run("return location.href")), b.run("return location.href"))
+        expect(b.run("return document.querySelector('input[name=ranks]').value") == "0-3", "the ranks of the finding")
+        expect(tag in b.text(".legend"), "the communicator's name")
+        look(b, "timeline")
+        first = lanes(b)
+        press(b, "canvas.lanes", "+")
+        closer = lanes(b)
+        expect(closer["draws"] == first["draws"] + 1 and 0 < closer["bars"] < first["bars"], f"{first}, then {closer}")
+        press(b, "canvas.lanes", "0")
+        expect(lanes(b)["bars"] >= first["bars"], f"all of them: {lanes(b)}")
+        for key_name in ("ArrowDown", "ArrowDown", "ArrowDown"):
+            press(b, "canvas.lanes", key_name)
+        for _ in range(41):
+            press(b, "canvas.lanes", "Enter")
+        said = b.text("#call")
+        expect("rank 3: AllReduce on" in said and tag in said and "999 float32 sum" in said and
+               "entered, and not returned" in said, said)
+        b.run("const form = document.querySelector('form.row'); form.elements.ranks.value = '1,3'; form.requestSubmit()")
+        b.wait_for("two lanes", lambda: "82 calls of 2 ranks" in b.text())
+        expect(re.search(r"#/timeline/job/0/\d+/1%2C3/256$", b.run("return location.href")), b.run("return location.href"))
+        b.run("location.hash = '#/timeline/job/0/0/0-40'")
+        b.wait_for("the bound", lambda: "at most 32" in b.text())
+        b.run("location.hash = '#/timeline/job/0/0/77'")
+        b.wait_for("the lack of it", lambda: "no such rank" in b.text())
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b, but="400")
 
 
 def large(b):
