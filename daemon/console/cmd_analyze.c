@@ -27,17 +27,6 @@
 
 #define STANDING_MOST 16 /* ranks that are listed of a job that was ended from outside; further ones repeat these */
 
-/* Something is missing of what is judged. A call whose place is not known, because a table of call sites was full, is
- * judged as any other: it is counted, and that is all. */
-static bool is_any_unjudged(const struct roll_analysis_summary *s)
-{
-    bool any = false;
-    for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
-        any = any || (roll_loss_is_unrecorded(k) && k != ROLL_LOSS_CALLSITE && s->losses[k] > 0);
-    }
-    return any;
-}
-
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
 /* Prints one verdict; by: the later one that ended it, or NULL. False when there is no memory for it. */
@@ -341,15 +330,5 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     json_decref(standing);
     json_decref(unreached);
     json_decref(jobs);
-    if (s.engine.findings > 0) {
-        return ROLL_EXIT_FINDING;
-    }
-    if (s.unreadable > 0) {
-        return ROLL_EXIT_UNREACHABLE;
-    }
-    /* A trace without a rank ends before anything was recorded. */
-    return s.cut || s.unjudged > 0 || s.unreached > 0 || s.missing > 0 || lost > 0 || s.engine.lost > 0 ||
-                   is_any_unjudged(&s) || s.engine.sources == 0
-               ? ROLL_EXIT_INCOMPLETE
-               : ROLL_EXIT_CLEAN;
+    return roll_analysis_exit(&s, lost);
 }

@@ -55,6 +55,9 @@ void roll_feed_destroy(roll_feed_t **pointer)
     if (!feed) {
         return;
     }
+    if (feed->watch && feed->watch->gone) {
+        feed->watch->gone(feed->watch->ctx, feed);
+    }
     for (size_t i = 0; i < feed->used; i++) {
         free(feed->streams[i].open);
     }
@@ -79,6 +82,9 @@ static int take_verdict(roll_feed_t *feed, const struct roll_verdict *verdict)
     }
     copy->said.time_ns = feed->stamp_ns ? feed->stamp_ns : copy->said.time_ns;
     forget_taken(feed); /* their new owners may have destroyed them, and the list looks at all verdicts that it holds */
+    if (feed->watch && feed->watch->verdict) {
+        feed->watch->verdict(feed->watch->ctx, feed, copy);
+    }
     return roll_verdict_list_add(&feed->verdicts, copy);
 }
 

@@ -70,6 +70,10 @@ struct roll_feed_watch {
     void (*define)(void *ctx, roll_feed_t *feed, const struct roll_feed_stream *ring, const struct roll_def *def);
     void (*record)(void *ctx, roll_feed_t *feed, const struct roll_feed_stream *ring, const struct roll_record *rec,
                    uint64_t real_ns, enum roll_feed_news news);
+    /* Each verdict (borrowed) at the moment it appears, for who wants to see how the ranks stood then; NULL = none. */
+    void (*verdict)(void *ctx, roll_feed_t *feed, const struct roll_verdict_copy *verdict);
+    /* The feed ends, and another one may come to its place in memory; NULL = none. */
+    void (*gone)(void *ctx, const roll_feed_t *feed);
 };
 /* From now on (before the first frame, or what came is not told). Borrowed for the life of the feed. */
 void roll_feed_watch(roll_feed_t *feed, const struct roll_feed_watch *watch);

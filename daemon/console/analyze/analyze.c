@@ -77,6 +77,7 @@ struct roll_analysis {
     unsigned threads;                    /* that read traces */
     const struct roll_feed_watch *watch; /* borrowed; NULL = none */
     const bool *stop;                    /* borrowed; NULL = none */
+    bool takes_all;                      /* although somebody watches */
 };
 
 int roll_read_options(const struct roll_command *cmd, const struct roll_option *options, int argc, char **argv,
@@ -120,6 +121,11 @@ void roll_analysis_watch(roll_analysis_t *a, const struct roll_feed_watch *watch
 {
     a->watch = watch;
     a->stop = stop;
+}
+
+void roll_analysis_take_all(roll_analysis_t *a)
+{
+    a->takes_all = true;
 }
 
 roll_feed_t *roll_analysis_feed(const roll_analysis_t *a, size_t i)
@@ -374,7 +380,7 @@ static int add_file(roll_analysis_t *a, const char *path)
     bool report = is_report(head); /* before dumps: JSON of both begins alike */
     bool ring = head->n >= 8 && memcmp(head->bytes, ROLL_RING_MAGIC, 8) == 0;
     bool digest = head->n >= 8 && memcmp(head->bytes, ROLL_RDIG_MAGIC, 8) == 0;
-    if (a->watch && (report || digest || (!ring && roll_dump_is_likely(head->bytes, head->n)))) {
+    if (a->watch && !a->takes_all && (report || digest || (!ring && roll_dump_is_likely(head->bytes, head->n)))) {
         roll_say("%s: left out: only traces (*.rtrc) and rings hold all calls", path);
         return 0;
     }

@@ -46,6 +46,9 @@ void roll_analysis_destroy(roll_analysis_t **analysis);
  * read once *stop is true.
  */
 void roll_analysis_watch(roll_analysis_t *analysis, const struct roll_feed_watch *watch, const bool *stop);
+/* What holds no calls as they were made is taken all the same: its verdicts, and what is known of its ranks, are wanted
+ * as well. Before the first roll_analysis_add. */
+void roll_analysis_take_all(roll_analysis_t *analysis);
 /* The feed of run i, from 0 (borrowed); NULL behind the last. */
 roll_feed_t *roll_analysis_feed(const roll_analysis_t *analysis, size_t i);
 
@@ -77,6 +80,9 @@ struct roll_analysis_summary {
     size_t unreached;                 /* places of which they have no records, and that have to be looked at */
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
+
+/* The exit code that says what an analysis has found (cmd_analyze.c); lost: verdicts that could not be shown. */
+int roll_analysis_exit(const struct roll_analysis_summary *summary, uint64_t lost);
 
 /* One of the runs that were judged. */
 struct roll_analysis_run {

@@ -167,6 +167,23 @@ static void take_record(void *ctx, roll_feed_t *feed, const struct roll_feed_str
     fail(job, job->writer->call(job->writer->ctx, job, &call));
 }
 
+static void take_verdict(void *ctx, roll_feed_t *feed, const struct roll_verdict_copy *verdict)
+{
+    struct roll_job *job = ctx;
+    struct roll_job_run *run = job->stop || job->writer->verdict == NULL ? NULL : run_of(job, feed);
+    if (run != NULL) {
+        fail(job, job->writer->verdict(job->writer->ctx, job, (uint32_t)(run - job->run), verdict));
+    }
+}
+
+static void take_gone(void *ctx, const roll_feed_t *feed)
+{
+    struct roll_job *job = ctx;
+    for (size_t i = 0; i < job->runs; i++) {
+        job->run[i].feed = job->run[i].feed == feed ? NULL : job->run[i].feed;
+    }
+}
+
 /* all of it */
 
 /* Rings of which nothing but their announcement has come. */
@@ -186,6 +203,9 @@ static void find_ranks(struct roll_job *job)
 {
     for (size_t i = 0; i < job->rings && !job->stop; i++) { /* the newest last: it takes the place of the others */
         struct roll_map *at = &job->run[job->ring[i].run].rank_at;
+        if (job->run[job->ring[i].run].feed == NULL) {
+            continue;
+        }
         int32_t rank = roll_job_rank(job, (uint32_t)i);
         uint32_t before = rank >= 0 ? roll_map_get(at, (uint64_t)rank) : 0;
         if (rank >= 0 && before != ROLL_MAP_NONE) {
@@ -207,7 +227,9 @@ static void end(struct roll_job *job, roll_analysis_t *a, const char *only, int 
     roll_analysis_summary(a, &job->summary);
     if (!job->stop && job->summary.files == 0) {
         if (job->summary.unreadable == 0) {
-            roll_say("no trace (*.rtrc) and no ring (*.ring) was found in the given places");
+            roll_say("no trace (*.rtrc)%s was found in the given places",
+                     job->writer->takes_all ? ", no ring (*.ring), no digest (*.rdig) and no dump of the Flight Recorder"
+                                            : " and no ring (*.ring)");
         }
         fail(job, ROLL_E_NOTFOUND);
     }
@@ -225,13 +247,18 @@ int roll_job_read(char **path, size_t paths, unsigned threads, const char *only,
 {
     struct roll_engine_config config = {0};
     struct roll_job job = {.writer = writer};
-    struct roll_feed_watch watch = {.ctx = &job, .define = take_define, .record = take_record};
+    struct roll_feed_watch watch = {
+        .ctx = &job, .define = take_define, .record = take_record, .verdict = take_verdict, .gone = take_gone};
     roll_analysis_t *a = roll_analysis_new(&config, false);
     int err = a == NULL ? ROLL_E_NOMEM : 0;
     if (err == 0) {
         roll_analysis_job(a, only);
         roll_analysis_watch(a, &watch, &job.stop);
         roll_analysis_threads(a, threads);
+        if (writer->takes_all) {
+            roll_analysis_take_all(a);
+        }
+        job.analysis = a;
         for (size_t i = 0; i < paths && err != ROLL_E_NOMEM; i++) {
             err = roll_analysis_add(a, path[i]); /* a path that cannot be read was one line, and costs that path */
         }
@@ -272,7 +299,7 @@ void roll_job_ring_view(const struct roll_job *job, uint32_t ring, struct roll_f
 uint32_t roll_job_run_of(const struct roll_job *job, const struct roll_verdict_copy *verdict)
 {
     for (size_t i = 0; i < job->runs; i++) {
-        if (roll_feed_restart(job->run[i].feed) == verdict->restart &&
+        if (job->run[i].feed != NULL && roll_feed_restart(job->run[i].feed) == verdict->restart &&
             strcmp(roll_feed_job(job->run[i].feed), verdict->job) == 0) {
             return (uint32_t)i;
         }

@@ -23,7 +23,7 @@
 
 /* One run (job, restart). */
 struct roll_job_run {
-    roll_feed_t *feed;         /* borrowed */
+    roll_feed_t *feed;         /* borrowed; NULL: it is gone, and so is the run (takes_all) */
     uint32_t *ring;            /* owned; by number in the feed: 1 + number among all rings; 0 = not seen */
     size_t rings;              /* room of it */
     struct roll_map comm_at;   /* key -> number among all communicators */
@@ -74,6 +74,9 @@ struct roll_job_writer {
     void *ctx; /* borrowed */
     int (*call)(void *ctx, struct roll_job *job, const struct roll_job_call *call);
     int (*end)(void *ctx, struct roll_job *job);
+    /* A verdict (borrowed) of a run, at the moment it appears; NULL = not wanted. */
+    int (*verdict)(void *ctx, struct roll_job *job, uint32_t run, const struct roll_verdict_copy *verdict);
+    bool takes_all; /* dumps, reports and digests, which hold no calls as they were made, are read as well */
 };
 
 struct roll_job {
@@ -82,6 +85,7 @@ struct roll_job {
     struct roll_job_comm *comm;
     size_t runs, run_room, rings, ring_room, comms, comm_room;
     const struct roll_job_writer *writer;
+    roll_analysis_t *analysis;         /* borrowed */
     struct roll_verdict_list verdicts; /* all of all runs, when `end` is called */
     struct roll_analysis_summary summary;
     int err;

@@ -112,7 +112,7 @@ export class Finding {
             return;
         }
         const said = el("span", {class: "faint", role: "status"}), place = el("div", {});
-        const text = () => markdown(verdict, location.href, this.answers);
+        const text = () => markdown(verdict, this.context.address(), this.answers);
         const others = Object.entries(verdict).filter(([name]) => !KNOWN.has(name));
         replace(this.body,
             el("h1", {}, el("span", {class: `badge ${verdict.certainty}`}, verdict.certainty),
@@ -127,7 +127,7 @@ export class Finding {
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
                     verdict.remedied ? " It has been applied." : ""),
                 el("pre", {}, verdict.remedy.command),
-                el("a", {href: link("remedies", verdict)}, "switch it")) : null,
+                this.context.lacks.includes("remedies") ? null : el("a", {href: link("remedies", verdict)}, "switch it")) : null,
             others.map(([name, value]) => el("details", {}, el("summary", {}, name),
                 el("pre", {}, JSON.stringify(value, null, 2)))));
         this.verdict = verdict;
@@ -154,7 +154,7 @@ export class Rank {
         this.findings = el("ol", {class: "findings"});
         this.node = [
             el("section", {}, el("h1", {}, `Rank ${this.rank}`), this.text,
-                el("button", {click: () => this.opened()}, "Ask again")),
+                context.lacks.length > 0 ? null : el("button", {click: () => this.opened()}, "Ask again")),
             el("section", {}, el("h2", {}, "Findings that name it, or for which it waits"), this.findings)];
     }
 

@@ -6,7 +6,7 @@
 //   #/timeline/JOB/RESTART/NUMBER/RANKS/COUNT        the calls of these ranks around a finding; number 0: the newest
 import {el, replace, say} from "./dom.js";
 import {Finding, Rank} from "./finding.js";
-import {Live, ask} from "./live.js";
+import {LACKS, Live, ask} from "./live.js";
 import {Overview} from "./overview.js";
 import {Remedies} from "./remedies.js";
 import {Stacks} from "./stacks.js";
@@ -25,6 +25,7 @@ const PAGES = {
     finding: {make: (context, number) => new Finding(context, number)},
     rank: {make: (context, rank) => new Rank(context, rank)},
 };
+LACKS.forEach((name) => delete PAGES[name]); // a report has no use for all of them
 
 const place = document.getElementById("page"), heard = document.getElementById("heard");
 const search = document.getElementById("search");
@@ -37,6 +38,9 @@ globalThis.rollcall = {figures};
 
 const context = {
     figures, ask,
+    lacks: LACKS,
+    // What a ticket says about where this page is: of a file on somebody's disk nothing.
+    address: () => (location.protocol === "file:" ? null : location.href),
     run: () => run ?? known.status?.run ?? {job: "", restart: 0},
     go: (address) => { location.hash = address; },
 };
@@ -61,7 +65,7 @@ function told(part, data) {
 function changed() {
     const lost = live.state === "lost" || live.state === "full";
     const since = live.heard ? `not heard since ${timeOfDay(live.heard)}` : "not heard yet";
-    say(heard, live.state === "live" ? `heard at ${timeOfDay(live.heard)}`
+    say(heard, live.words ? live.words() : live.state === "live" ? `heard at ${timeOfDay(live.heard)}`
         : live.state === "full" ? `too many pages listen to this daemon; ${since}`
         : lost ? `the daemon is gone: ${since}` : live.state === "paused" ? "paused" : since);
     heard.classList.toggle("lost", lost);
@@ -88,7 +92,7 @@ function show() {
     run = to.run;
     page = PAGES[to.name].make(context, ...to.rest);
     document.title = `${[to.name, ...to.rest].join(" ")} \u2013 ${run?.job ?? "rollcall"}`;
-    replace(place, page.node);
+    replace(place, live.beside?.(to.name), page.node);
     const links = Object.entries(PAGES).filter(([, {title}]) => title).map(([name, {title}]) =>
         el("a", {href: run ? link(name, run) : `#/${name}`, "aria-current": name === to.name ? "page" : null}, title));
     replace(pages, links);

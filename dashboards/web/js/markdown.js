@@ -61,6 +61,6 @@ export function markdown(verdict, address, answers = []) {
             }
         }
     });
-    out.push("", `<${address}>`, "");
+    out.push(...(address ? ["", `<${address}>`] : []), "");
     return out.join("\n");
 }

@@ -112,7 +112,7 @@ export class Overview {
             [count(summary.comms), "communicators"], [count(summary.findings), "findings stand"],
             [count(summary.incomplete), "operations incomplete"], [count(summary.lost), "records lost"],
             [summary.step ?? "-", summary.step_source === "learned" ? "step (learned)" : "step"],
-            [run.policy, "policy"], [status.remedies.on.join(", ") || "none", "remedies on"]];
+            [run.policy, "policy"], ...(status.remedies ? [[status.remedies.on.join(", ") || "none", "remedies on"]] : [])];
         if (this.figures.children.length !== rows.length) {
             replace(this.figures, rows.map(() => el("li", {}, el("b", {}), " ", el("span", {}))));
         }
@@ -129,7 +129,7 @@ export class Overview {
         this.field.setMarks(findings.filter((f) => f.stands).map((f) => f.culprits_text));
         replace(this.findings, findings.slice(0, SHOWN).map((finding) => item(finding, run)),
             findings.length === 0 ? el("li", {class: "faint"}, "Nothing was found.") : null,
-            more > 0 ? el("li", {class: "faint"}, `and ${count(more)} older ones: rollcall verdicts`) : null);
+            more > 0 ? el("li", {class: "faint"}, `and ${count(more)} older ones: rollcall ${this.context.lacks.length > 0 ? "analyze" : "verdicts"}`) : null);
     }
 
     graph({edges, groups}) {
@@ -139,7 +139,7 @@ export class Overview {
             el("p", {class: "said"}, group.text)));
         const open = [...this.waits.querySelectorAll("details[open] summary")].map((node) => node.textContent);
         replace(this.waits, graph ?? el("p", {class: "faint"}, "No finding says that anybody waits."),
-            calls.length > 0 ? el("p", {class: "faint"}, "Inside calls now:") : null, calls);
+            calls.length > 0 ? el("p", {class: "faint"}, this.context.lacks.length > 0 ? "At the end of the recording:" : "Inside calls now:") : null, calls);
         for (const node of this.waits.querySelectorAll("details")) {
             node.open = open.includes(node.firstChild.textContent);
         }
