@@ -329,7 +329,7 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
         if (roll_net_bind(socket, endpoint, root->o.beyond) != 0) {
             int e = errno;
             snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
-            return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);
+            return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_IO);
         }
         size_t size = sizeof(root->endpoint[i]);
         if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, root->endpoint[i], &size) != 0) {
@@ -354,7 +354,7 @@ static int open_files(roll_root_t *root, char *why, size_t why_size)
         int err = roll_segment_dir(root->o.trace_dir, reason, sizeof(reason));
         if (err) {
             snprintf(why, why_size, "--trace %.400s", reason);
-            return err;
+            return err == ROLL_E_ARG ? ROLL_E_IO : err; /* the option is well, its place is not */
         }
     }
     return 0;

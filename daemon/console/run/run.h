@@ -121,8 +121,10 @@ bool roll_run_has_processes(const char *dir);
 struct roll_run_daemon {
     pid_t pid;          /* 0 = none */
     char endpoint[256]; /* of the root; "" = unknown */
+    char lacks[32];     /* options that it could not be started with, and was started without; "" = none */
 };
-/* Starts rollcalld and waits until it is ready. 0, or an error after one line on standard error. */
+/* Starts rollcalld and waits until it is ready; where it ends, tries again without --http, without --trace. 0, or an
+ * error after lines on standard error; ROLL_E_ARG: it does not understand its options, and would not later. */
 int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_options *options,
                           const struct roll_place *place, const char *dir, const sigset_t *mask,
                           struct roll_warden *warden);

@@ -22,6 +22,8 @@
 #define READY_MS 10000
 #define STOP_MS  5000
 
+enum { WITHOUT_TRACE = 1u, WITHOUT_HTTP = 2u };
+
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
                   const sigset_t *mask, pid_t run, struct roll_warden *warden)
 {
@@ -126,19 +128,29 @@ static int wait_ready(int fd, char *out, size_t size)
     }
 }
 
-int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
-                          const char *dir, const sigset_t *mask, struct roll_warden *warden)
+/* Waits, as long as an end takes, for a process that is about to end. False: it has not. */
+static bool reaped(pid_t pid, int *status)
+{
+    const struct timespec nap = {0, 5000000};
+    for (int waited = 0; waited < STOP_MS; waited += 5) {
+        if (waitpid(pid, status, WNOHANG) == pid) {
+            return true;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+/* Starts the daemon once. *status: its wait status, where it ended before it was ready; else -1. */
+static int start_once(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
+                      const char *dir, const sigset_t *mask, struct roll_warden *warden, int *status)
 {
     int pipe_fd[2] = {-1, -1};
     pid_t run = getpid();
     int err = 0;
-    *d = (struct roll_run_daemon){0};
-    if (place->daemon[0] == '\0') {
-        roll_say("rollcalld was not found beside this program; the job runs unwatched");
-        return ROLL_E_NOTFOUND;
-    }
+    *status = -1;
     if (pipe2(pipe_fd, O_CLOEXEC) != 0 || (d->pid = fork()) < 0) {
-        roll_say("cannot start the daemon: %s; the job runs unwatched", strerror(errno));
+        roll_say("cannot start the daemon: %s", strerror(errno));
         err = ROLL_E_IO;
         goto out;
     }
@@ -149,15 +161,12 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
     pipe_fd[1] = -1;
     err = wait_ready(pipe_fd[0], d->endpoint, sizeof(d->endpoint));
     if (err != 0) {
-        roll_say("the daemon %s; the job runs unwatched",
-                 err == ROLL_E_TIMEOUT ? "was not ready in time" : "ended before it was ready");
         pid_t pid = d->pid;
-        roll_run_daemon_stop(d);
+        /* Who has closed the pipe is ending: what it says of itself is its own, not that of a signal of ours. */
+        if (err != ROLL_E_CLOSED || !reaped(pid, status)) {
+            roll_run_daemon_stop(d);
+        }
         roll_warden_forget(warden, pid);
-        goto out;
-    }
-    if (o->daemon != NULL) {
-        snprintf(d->endpoint, sizeof(d->endpoint), "%s", o->daemon);
     }
 out:
     if (err != 0) {
@@ -168,6 +177,52 @@ out:
         if (pipe_fd[i] >= 0) {
             close(pipe_fd[i]);
         }
+    }
+    return err;
+}
+
+/* The options without which the daemon is tried again, in this order: a trace or a page that cannot be had must not
+ * cost the verdicts as well. */
+static void without(struct roll_run_options *o, unsigned which, char *lacks, size_t size)
+{
+    bool trace = which & WITHOUT_TRACE, http = which & WITHOUT_HTTP;
+    o->trace = trace ? NULL : o->trace;
+    o->trace_segment = trace ? NULL : o->trace_segment;
+    o->trace_limit = trace ? NULL : o->trace_limit;
+    o->trace_age = trace ? NULL : o->trace_age;
+    o->http = http ? NULL : o->http;
+    snprintf(lacks, size, "%s%s%s", trace ? "--trace" : "", trace && http ? " and " : "", http ? "--http" : "");
+}
+
+int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
+                          const char *dir, const sigset_t *mask, struct roll_warden *warden)
+{
+    static const unsigned tries[] = {0, WITHOUT_HTTP, WITHOUT_TRACE, WITHOUT_HTTP | WITHOUT_TRACE};
+    unsigned given = (o->trace != NULL && !o->rehearses ? WITHOUT_TRACE : 0) | (o->http != NULL ? WITHOUT_HTTP : 0);
+    int err = ROLL_E_CLOSED, status = -1;
+    *d = (struct roll_run_daemon){0};
+    if (place->daemon[0] == '\0') {
+        roll_say("rollcalld was not found beside this program");
+        return ROLL_E_NOTFOUND;
+    }
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]) && err == ROLL_E_CLOSED; i++) {
+        struct roll_run_options reduced = *o;
+        if ((tries[i] & ~given) != 0) {
+            continue;
+        }
+        without(&reduced, tries[i], d->lacks, sizeof(d->lacks));
+        err = start_once(d, &reduced, place, dir, mask, warden, &status);
+        if (err == ROLL_E_CLOSED && status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == ROLL_EXIT_USAGE) {
+            return ROLL_E_ARG;
+        }
+    }
+    if (err != 0) {
+        d->lacks[0] = '\0';
+        if (err != ROLL_E_IO) {
+            roll_say("the daemon %s", err == ROLL_E_TIMEOUT ? "was not ready in time" : "ended before it was ready");
+        }
+    } else if (o->daemon != NULL) {
+        snprintf(d->endpoint, sizeof(d->endpoint), "%s", o->daemon);
     }
     return err;
 }
