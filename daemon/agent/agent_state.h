@@ -19,6 +19,7 @@
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
 #include "daemon/base/log.h"
+#include "daemon/wire/credit.h"
 #include "daemon/wire/net.h"
 
 #include <stdbool.h>
@@ -44,6 +45,7 @@ struct roll_agent {
                     */
     struct roll_net_batch batch; /* frames of this turn that the socket does not have yet */
     uint64_t seq;
+    struct roll_credit credit; /* what the root has not read */
     bool welcomed;
     uint64_t hello_seq, hello_ns, rescan_ns, live_ns, start_ns;
     uint64_t beat_ns;               /* the last heartbeat, with which all goes that is due as often */

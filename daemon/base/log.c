@@ -193,9 +193,12 @@ static void log_line(enum roll_log_level level, const char *whom, const char *fo
     char line[LINE_BYTES], text[LINE_BYTES];
     vsnprintf(line, sizeof(line), format, args);
     roll_log_clean(line, text, sizeof(text));
-    uint64_t key = level <= ROLL_LOG_WARNING ? hash(&format, sizeof(format)) : hash(text, strlen(text));
+    uint64_t form = hash(&format, sizeof(format)), key = level <= ROLL_LOG_WARNING ? form : hash(text, strlen(text));
     pthread_mutex_lock(&lock);
-    if ((!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) && admit(key, ROLL_LOG_KIND_LINES, text)) {
+    bool written = (!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) &&
+                   admit(key, ROLL_LOG_KIND_LINES, text) &&
+                   (level <= ROLL_LOG_WARNING || admit(form, ROLL_LOG_NEWS_LINES, text));
+    if (written) {
         write_line(text);
     }
     pthread_mutex_unlock(&lock);

@@ -13,16 +13,18 @@
 
 enum roll_log_level { ROLL_LOG_ERROR, ROLL_LOG_WARNING, ROLL_LOG_INFO };
 
-#define ROLL_LOG_KIND_LINES 20                           /* lines of one kind that are written within a minute */
-#define ROLL_LOG_KIND_NS    (UINT64_C(60) * 1000000000u) /* the minute */
+#define ROLL_LOG_KIND_LINES 20 /* lines of one kind that are written within a minute */
+#define ROLL_LOG_NEWS_LINES                                                                                            \
+    4096 /* of news of one format, whatever they say: each node of a large job may arrive at once */
+#define ROLL_LOG_KIND_NS (UINT64_C(60) * 1000000000u) /* the minute */
 
 /* Sets what is logged: only warnings and errors when quiet, or with ROLLCALL_QUIET=1; else everything. */
 void roll_log_init(bool quiet);
 /*
  * One line: "rollcalld: 2026-11-27T21:30:12.345Z " and the text. Bytes that are no text (control characters, line ends
  * among them, and what is no UTF-8) are shown as \xHH. Of one kind (warnings and errors: the same format; else: the
- * same text) ROLL_LOG_KIND_LINES are written in a minute; the others are counted, which roll_log_tick tells when the
- * minute is over.
+ * same text) ROLL_LOG_KIND_LINES are written in a minute, and of news of one format ROLL_LOG_NEWS_LINES; the others are
+ * counted, which roll_log_tick tells when the minute is over.
  */
 void roll_log(enum roll_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /*

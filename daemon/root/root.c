@@ -22,6 +22,7 @@
 #include <zmq.h>
 
 #define BATCH    512             /* frames taken before time is looked at again */
+#define BATCH_NS (50 * ROLL_MS)  /* and the time after which it is in any case: a question may take long to answer */
 #define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
 #define GUARD_NS (20 * ROLL_MS)  /* how often a root that is behind looks at what connections bring */
 #define SHARE_NS (200 * ROLL_MS) /* between two looks at how much room each run has */
@@ -90,7 +91,8 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
 
 /* loop */
 
-/* Takes what waits on one socket, until it is BATCH frames or more. Returns how many. */
+/* Takes what waits on one socket, until it is BATCH frames or more, or has taken BATCH_NS: then as many as that count.
+ * Returns how many. */
 static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
 {
     bool keyed = socket == root->socket[1]; /* of which libzmq knows who sends */
@@ -125,6 +127,9 @@ static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
                 handle(root, &from, zmq_msg_data(&body), zmq_msg_size(&body), now);
             }
             zmq_msg_close(&body);
+        }
+        if (roll_mono_ns() - now > BATCH_NS) {
+            return n > BATCH ? n : BATCH;
         }
     }
     return n;
