@@ -181,8 +181,12 @@ bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which);
 /* Ends the processes that are left in the ranks' process groups (only with -n, where we are the launcher). */
 void roll_run_job_sweep(struct roll_run_job *job, const char *dir);
 void roll_run_job_fini(struct roll_run_job *job);
-/* Puts `first` in front of a list with colons in our environment. */
+/* setenv(3) in a child that becomes a rank; what cannot be set is noted. */
+void roll_env_set(const char *name, const char *value, bool replace);
+/* Puts `first` in front of a list with colons in our environment, and notes likewise. */
 void roll_env_prepend(const char *name, const char *first);
+/* 0, or errno of the first variable that could not be set. */
+int roll_env_lacks(void);
 /* The exit code that a shell gives for a wait status. */
 int roll_run_code(int status);
 
