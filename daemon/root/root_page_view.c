@@ -8,6 +8,7 @@
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #define FINDINGS_MOST 200u /* that are told; the page says how many there are */
 #define EDGES_MOST    100u
 #define GIST_BYTES    400u
+#define BUSY_NS       (1000 * ROLL_MS)
 
 struct place {
     const char *host; /* borrowed from the engine */
@@ -27,16 +29,19 @@ struct place {
 };
 
 /* What the letters mean stands in docs/WEB.md, and once more in dashboards/web/js/ranks.js. */
-static char letter(const struct roll_view_source *v, const struct roll_rankset *waiting)
+static char letter(const struct roll_view_source *v, const struct roll_rankset *waiting,
+                   const struct roll_rankset *awaited)
 {
-    bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, (uint32_t)v->info.world_rank));
-    return v->proc == ROLL_PROC_DEAD       ? 'd'
-           : v->proc == ROLL_PROC_FINISHED ? 'f'
-           : !v->heard                     ? 'n'
-           : v->proc == ROLL_PROC_STOPPED  ? 's'
-           : waits                         ? 'w'
-           : v->in_call                    ? 'c'
-                                           : 'r';
+    uint32_t rank = (uint32_t)v->info.world_rank;
+    bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, rank));
+    return v->proc == ROLL_PROC_DEAD         ? 'd'
+           : v->proc == ROLL_PROC_FINISHED   ? 'f'
+           : !v->heard                       ? 'n'
+           : v->proc == ROLL_PROC_STOPPED    ? 's'
+           : waits                           ? 'w'
+           : v->in_call                      ? 'c'
+           : roll_rankset_has(awaited, rank) ? 'b'
+                                             : 'r';
 }
 
 /* By host, node2 before node10; then by rank, of which the newest process is the last. */
@@ -59,23 +64,52 @@ static void waiting_of(const struct roll_run *run, struct roll_rankset *waiting)
     }
 }
 
+/* Those who are in their own code while others wait for them: as a finding says; or who have made no call for a second
+ * while members of a communicator have made one that they have not, which less than a second is the way of any job. */
+static void awaited_of(const struct roll_run *run, struct roll_rankset *awaited)
+{
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    struct roll_rankset behind = {0};
+    struct roll_view_comm comm;
+    struct roll_view_source v;
+    uint64_t now = roll_real_ns();
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        const struct roll_verdict_copy *copy = run->verdicts.at[i];
+        if (roll_verdict_stands(copy) && copy->said.code == ROLL_VERDICT_RANK_BUSY) {
+            (void)roll_rankset_union(awaited, &copy->said.culprits);
+        }
+    }
+    for (uint32_t i = 0; !roll_digested_calm(run) && roll_engine_comm(engine, i, &comm); i++) {
+        (void)roll_rankset_union(&behind, &comm.behind);
+    }
+    for (size_t i = 0, n = roll_rankset_count(&behind); i < n; i++) {
+        uint32_t rank = roll_rankset_at(&behind, i);
+        if (roll_engine_rank(engine, rank, &v) && v.last_ns + BUSY_NS < now) {
+            (void)roll_rankset_add(awaited, rank);
+        }
+    }
+    roll_rankset_fini(&behind);
+}
+
 static struct place *places_of(const struct roll_run *run, size_t *n)
 {
     struct roll_view_source v;
-    struct roll_rankset waiting = {0};
+    struct roll_rankset waiting = {0}, awaited = {0};
     struct place *list = NULL;
     size_t room = 0, used = 0;
     waiting_of(run, &waiting);
+    awaited_of(run, &awaited);
     for (uint32_t i = 0; roll_run_source_brief(run, i, &v) && ROLL_GROW(list, room, used + 1) == 0; i++) {
         if (v.info.world_rank >= 0) {
-            list[used++] =
-                (struct place){v.info.host ? v.info.host : "", (int32_t)v.info.world_rank, i, letter(&v, &waiting)};
+            list[used++] = (struct place){v.info.host ? v.info.host : "", (int32_t)v.info.world_rank, i,
+                                          letter(&v, &waiting, &awaited)};
         }
     }
     if (used > 1) {
         qsort(list, used, sizeof(*list), by_place);
     }
     roll_rankset_fini(&waiting);
+    roll_rankset_fini(&awaited);
     *n = 0;
     for (size_t i = 0; i < used; i++) { /* a rank that was started again on its host has one place there */
         bool again = *n > 0 && list[*n - 1].rank == list[i].rank && strcmp(list[*n - 1].host, list[i].host) == 0;
