@@ -128,7 +128,9 @@ static json_t *node_json(const roll_root_t *root, const struct node *node, uint6
 
 json_t *roll_nodes_query(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
-    (void)query;
+    const json_t *most = json_object_get(query, "rows");
+    size_t rows_most =
+        json_is_integer(most) && json_integer_value(most) >= 0 ? (size_t)json_integer_value(most) : ROWS_MOST;
     struct roll_eyes_at at = {.is_made = false};
     size_t n;
     struct node *list = ranks_of(root, run, &at, &n);
@@ -142,7 +144,7 @@ json_t *roll_nodes_query(roll_root_t *root, struct roll_run *run, const json_t *
         qsort(list, n, sizeof(*list), by_need);
     }
     for (size_t i = 0; i < n; i++) {
-        if (i < ROWS_MOST) {
+        if (i < rows_most && i < ROWS_MOST) {
             json_array_append_new(rows, node_json(root, &list[i], now));
         }
         roll_rankset_fini(&list[i].set);

@@ -7,7 +7,7 @@ import {item} from "./overview.js";
 import {expand, has, pairs, STATE_OF, tally} from "./ranks.js";
 import {count, fold, link, named, some, span} from "./words.js";
 
-const AGAIN_MS = 5000, ROWS = 1024;
+const AGAIN_MS = 5000, ROWS = 1024, NODES = 256;
 
 function table(heads, rows) {
     return el("div", {class: "sides"}, el("table", {class: "list"},
@@ -85,7 +85,7 @@ function plain(value) {
 
 export class Nodes extends Asked {
     constructor(context) {
-        super(context, "Nodes", "nodes", {});
+        super(context, "Nodes", "nodes", {rows: NODES});
     }
 
     // How many ranks of each host are in which state.

@@ -383,6 +383,26 @@ def large(b):
         expect(last["field"]["painted"] - then["field"]["painted"] == 16484, f"painted what changed: {last}")
         print(f"16,384 ranks: first paint after {last['painted_ms']:.0f} ms; the longest of {last['updates']} updates "
               f"{last['longest_ms']:.1f} ms")
+        # Of 16,384 ranks those are asked that were chosen, and what they tell is drawn; agents may tell anything.
+        b.run("location.hash = '#/timeline/large/0/0/100-115,16368-16383/256'")
+        b.wait_for("the lanes", lambda: "8,192 calls of 32 ranks" in b.text() and lanes(b)["bars"] > 0)
+        press(b, "canvas.lanes", "Enter")
+        expect("32 float32 sum" in b.text("#call"), f"how many rings were asked for: {b.text('#call')}")
+        press(b, "canvas.lanes", "0")
+        print(f"32 lanes of 256 calls: drawn {lanes(b)['draws']} times, the longest time {lanes(b)['longest_ms']:.1f} ms")
+        for line, said in (("lie 0 0", "its answer cannot be read"), ("swell 0 0", "its answer is too large")):
+            tell(many, line)
+            b.run("document.querySelector('#show').click()")
+            b.wait_for(said, lambda: said in b.text() and "0 calls of 0 ranks" in b.text())
+        key(b, "n")
+        b.wait_for("the nodes", lambda: "2,048 nodes, of which 256 are listed" in b.text() and
+                   b.run("return document.querySelectorAll('main tbody tr').length") == 256)
+        tasks = b.call("POST", "/execute/async", {"script": """
+            const done = arguments[0], list = [];
+            new PerformanceObserver((entries) => list.push(...entries.getEntries().map((task) =>
+                `${Math.round(task.duration)} ms at ${Math.round(task.startTime)}`))).observe({type: "longtask", buffered: true});
+            setTimeout(() => done(list), 100);""", "args": []})
+        print(f"tasks of the main thread beyond 50 ms, of {b.run('return Math.round(performance.now())')} ms: {tasks}")
         no_complaint(b)
 
 
@@ -400,8 +420,15 @@ def gone(b):
                                                  b.text("#heard")))
         expect(letters(b) == {"running": 16}, "what was known stays")
         look(b, "gone")
+        b.run("location.hash = '#/timeline/large/0/0/0-3'")
+        b.wait_for("that nobody answers", lambda: "Failed to fetch" in b.text() or "not heard since" in b.text("#heard"))
+        b.run("location.hash = '#/nodes/large/0'")
         job.serve("--root", "--digest")
         tell(many, "stopped 0 2")
+        b.wait_for("the nodes again", lambda: re.search(r"node0\s+8 \(0-7\)\s.*3 stopped", b.text("table")))
+        b.run("location.hash = '#/timeline/large/0/0/0-3'")
+        b.wait_for("the lanes again", lambda: "1,024 calls of 4 ranks" in b.text())
+        b.run("location.hash = '#/'")
         b.wait_for("the new root", lambda: b.text("#heard").startswith("heard at ") and
                    letters(b) == {"running": 13, "stopped": 3})
         no_complaint(b, but="ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|"
