@@ -309,6 +309,7 @@ static const struct {
     {"verdicts", verdicts, true},
     {"remedy", roll_remedy_query, false},
     {"policy", roll_policy_query, false},
+    {"nodes", roll_nodes_query, false},
     {"stacks", roll_stacks_query, false},
     {"calls", roll_calls_query, false},
     {"source", roll_source_query, false},

@@ -441,6 +441,12 @@ json_t *roll_summary_json(struct roll_run *run);
 /* Describes the run: job, restart, ranks, hosts, since when; a user sees by it which run answers. Returned owned. */
 json_t *roll_about_json(const struct roll_run *run);
 
+/* What was lost, by cause. Returned owned. */
+json_t *roll_losses_json(const struct roll_run *run);
+
+/* root_nodes.c: the nodes of the run, the worst first */
+json_t *roll_nodes_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+
 /* root_rows.c */
 /* Ranks that stand alike as one row each, as many rows as a screen has; returned owned. */
 const char *roll_proc_name(unsigned proc); /* of enum roll_proc_state */

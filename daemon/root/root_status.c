@@ -235,7 +235,7 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, 
     return list;
 }
 
-static json_t *losses_json(const struct roll_run *run)
+json_t *roll_losses_json(const struct roll_run *run)
 {
     uint64_t sum[ROLL_LOSS_LIMIT];
     (void)roll_feed_losses(run->feed, sum);
@@ -405,7 +405,7 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
     json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,
                                "summary", roll_summary_json(run), "ranks", folds ? json_array() : ranks_json(root, run),
                                "comms", comms, "agents", agents, "remedies", roll_remedy_state(run), "losses",
-                               losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
+                               roll_losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status) {
         json_object_set_new(status, "states", states_json(run));
         json_object_set_new(status, "unseen", unseen_json(run));

@@ -187,6 +187,31 @@ def hang(b):
         no_complaint(b)
 
 
+def nodes(b):
+    """Who is busy while others wait, who is stopped, and what is known of the nodes; hosts may be called anything."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        job.serve("--standalone", "--suspect-ms", "600000")
+        b.open(job.url())
+        ranks = job.ranks(4, "hang", "hang", "hang", "wait")
+        b.wait_for("who is busy", lambda: letters(b) == {"waiting": 3, "busy": 1})
+        expect("Nothing was found." in b.text(), "long before anybody is suspected")
+        ranks[0].send_signal(signal.SIGSTOP)
+        b.wait_for("who is stopped", lambda: letters(b) == {"waiting": 2, "busy": 1, "stopped": 1})
+        key(b, "n")
+        b.wait_for("the node", lambda: re.search(r"4 \(0-3\)\s.*2 waiting.*1 busy.*pid \d+\s.*ago", b.text("table")))
+        expect("Nothing was lost." in b.text(), b.text())
+        look(b, "nodes")
+        ranks[0].send_signal(signal.SIGCONT)
+        job.many("other", 32, 8, tag)
+        b.run("location.hash = '#/nodes/other/0'")
+        b.wait_for("its nodes", lambda: f"{tag}3" in b.text("table") and "4 nodes;" in b.text() and
+                   re.search(r"8 \(24-31\)\s+8 running\s", b.text("table")))
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b)
+
+
 def source(b):
     """The lines around the one that called, as they stand in its file; nothing of what is no Python, or was changed."""
     tag = "<img src=x onerror=owned=1>"
@@ -247,7 +272,6 @@ def pages(b):
         look(b, "communicators")
         key(b, "n")
         b.wait_for("the node", lambda: re.search(r"4 \(0.3\)\s+\d \w+", b.text("table")))
-        look(b, "nodes")
         key(b, "/")
         expect(b.run("return document.activeElement.name") == "text", "the search box")
         search(b, "count-mis")
@@ -273,6 +297,18 @@ def pages(b):
         if "0 of 4" not in b.text():  # where the kernel lets nobody look, that is what the page says
             expect("idle" in b.text(".icicle") and "stuck" in b.text(".icicle"), b.text())
         look(b, "stacks")
+        b.click("#take")
+        b.wait_for("the second time", lambda: "Take them again" not in b.text("#since") and
+                   b.run("return document.querySelector('#take').disabled") is False)
+        if "0 of 4" not in b.text():
+            expect(re.search(r"^ranks 0.3 stand where they stood since the stacks of \d", b.text("#since")), b.text("#since"))
+        # A rank that has moved, and one of which a taking saw nothing: by stacks that nobody could take at will.
+        said = b.call("POST", "/execute/async", {"script": """
+            const done = arguments[0], of = (rank, fn) => ({rank, stack: fn === null ? {error: "gone"} : {pid: 1,
+                frames: [{fn: "main"}, {fn}], stacks: [[0, 1]], threads: [{tid: 1, samples: [0, null]}]}});
+            import("/js/stacks.js").then(({compare}) => done(compare([of(0, "wait"), of(1, "wait"), of(2, null)],
+                [of(1, "copy"), of(0, "wait"), of(2, "wait"), of(3, "wait")])), (error) => done(String(error)));""", "args": []})
+        expect(said == {"stuck": [0], "moved": [1]}, said)
         asked = subprocess.run([rollcall, "remedy", "list", "--daemon", job.endpoint, "--job", "job"], env=job.env,
                                capture_output=True, text=True, check=True).stdout
         expect(re.search(r"^fill +on ", asked, re.M), f"the daemon knows of no switch: {asked}")
@@ -347,6 +383,26 @@ def large(b):
         expect(last["field"]["painted"] - then["field"]["painted"] == 16484, f"painted what changed: {last}")
         print(f"16,384 ranks: first paint after {last['painted_ms']:.0f} ms; the longest of {last['updates']} updates "
               f"{last['longest_ms']:.1f} ms")
+        # Of 16,384 ranks those are asked that were chosen, and what they tell is drawn; agents may tell anything.
+        b.run("location.hash = '#/timeline/large/0/0/100-115,16368-16383/256'")
+        b.wait_for("the lanes", lambda: "8,192 calls of 32 ranks" in b.text() and lanes(b)["bars"] > 0)
+        press(b, "canvas.lanes", "Enter")
+        expect("32 float32 sum" in b.text("#call"), f"how many rings were asked for: {b.text('#call')}")
+        press(b, "canvas.lanes", "0")
+        print(f"32 lanes of 256 calls: drawn {lanes(b)['draws']} times, the longest time {lanes(b)['longest_ms']:.1f} ms")
+        for line, said in (("lie 0 0", "its answer cannot be read"), ("swell 0 0", "its answer is too large")):
+            tell(many, line)
+            b.run("document.querySelector('#show').click()")
+            b.wait_for(said, lambda: said in b.text() and "0 calls of 0 ranks" in b.text())
+        key(b, "n")
+        b.wait_for("the nodes", lambda: "2,048 nodes, of which 256 are listed" in b.text() and
+                   b.run("return document.querySelectorAll('main tbody tr').length") == 256)
+        tasks = b.call("POST", "/execute/async", {"script": """
+            const done = arguments[0], list = [];
+            new PerformanceObserver((entries) => list.push(...entries.getEntries().map((task) =>
+                `${Math.round(task.duration)} ms at ${Math.round(task.startTime)}`))).observe({type: "longtask", buffered: true});
+            setTimeout(() => done(list), 100);""", "args": []})
+        print(f"tasks of the main thread beyond 50 ms, of {b.run('return Math.round(performance.now())')} ms: {tasks}")
         no_complaint(b)
 
 
@@ -364,8 +420,15 @@ def gone(b):
                                                  b.text("#heard")))
         expect(letters(b) == {"running": 16}, "what was known stays")
         look(b, "gone")
+        b.run("location.hash = '#/timeline/large/0/0/0-3'")
+        b.wait_for("that nobody answers", lambda: "Failed to fetch" in b.text() or "not heard since" in b.text("#heard"))
+        b.run("location.hash = '#/nodes/large/0'")
         job.serve("--root", "--digest")
         tell(many, "stopped 0 2")
+        b.wait_for("the nodes again", lambda: re.search(r"node0\s+8 \(0-7\)\s.*3 stopped", b.text("table")))
+        b.run("location.hash = '#/timeline/large/0/0/0-3'")
+        b.wait_for("the lanes again", lambda: "1,024 calls of 4 ranks" in b.text())
+        b.run("location.hash = '#/'")
         b.wait_for("the new root", lambda: b.text("#heard").startswith("heard at ") and
                    letters(b) == {"running": 13, "stopped": 3})
         no_complaint(b, but="ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|"
