@@ -38,6 +38,7 @@ void roll_agent_hello(struct roll_agent *a, uint64_t now)
     a->hello_ns = now;
     roll_agent_stacks_forget(a->stacks); /* the root asks its questions again in the new conversation */
     roll_agent_facts_forget(a->facts);
+    roll_agent_tails_forget(a->tails);
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
@@ -194,6 +195,7 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
     case ROLL_FRAME_ASK:
         roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
         roll_agent_facts_ask(a->facts, frame);
+        roll_agent_tails_ask(a->tails, frame);
         roll_agent_controls_ask(&a->controls, frame, a->socket);
         break;
     case ROLL_FRAME_ERROR:

@@ -14,6 +14,7 @@
 #include "daemon/agent/agent_sight.h"
 #include "daemon/agent/agent_source.h"
 #include "daemon/agent/agent_stack.h"
+#include "daemon/agent/agent_tail.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
 #include "daemon/base/log.h"
@@ -63,6 +64,7 @@ struct roll_agent {
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
     roll_agent_facts_t *facts;
+    roll_agent_tails_t *tails;
     roll_agent_trace_t *trace;     /* NULL = none */
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */

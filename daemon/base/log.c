@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1024
+#define TAIL_BYTES 16384 /* of lines that are kept for roll_log_tail */
 #define KINDS      64 /* that are counted at a time; of more, the one that began first is told and forgotten */
 
 static _Atomic int log_level = ROLL_LOG_INFO;
@@ -37,6 +38,8 @@ struct kind {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kind kinds[KINDS];
+static char tail[TAIL_BYTES]; /* the newest lines, end to end */
+static size_t tail_used;
 
 void roll_log_init(bool quiet)
 {
@@ -90,7 +93,35 @@ void roll_log_clean(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-static void write_line(const char *text)
+/* Keeps a line; the oldest make room. Under the lock. */
+static void keep_line(const char *line, size_t bytes)
+{
+    while (bytes <= TAIL_BYTES && tail_used + bytes > TAIL_BYTES) {
+        const char *end = memchr(tail, '\n', tail_used);
+        size_t gone = end ? (size_t)(end - tail) + 1 : tail_used;
+        memmove(tail, tail + gone, tail_used - gone);
+        tail_used -= gone;
+    }
+    if (bytes <= TAIL_BYTES) {
+        memcpy(tail + tail_used, line, bytes);
+        tail_used += bytes;
+    }
+}
+
+void roll_log_tail(char *out, size_t size)
+{
+    size_t from = 0;
+    pthread_mutex_lock(&lock);
+    while (tail_used - from >= size) { /* whole lines */
+        const char *end = memchr(tail + from, '\n', tail_used - from);
+        from = end ? (size_t)(end - tail) + 1 : tail_used;
+    }
+    memcpy(out, tail + from, tail_used - from);
+    out[tail_used - from] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+static void write_line(const char *text, bool shown)
 {
     char line[LINE_BYTES + 64], date[24] = "?";
     uint64_t now = roll_real_ns();
@@ -100,7 +131,10 @@ static void write_line(const char *text)
         strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
     }
     int n = snprintf(line, sizeof(line), "rollcalld: %s.%03uZ %s\n", date, (unsigned)(now / 1000000u % 1000u), text);
-    (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
+    keep_line(line, (size_t)n);
+    if (shown) {
+        (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
+    }
 }
 
 /* kinds */
@@ -121,7 +155,7 @@ static void finish(struct kind *k)
         char text[LINE_BYTES];
         snprintf(text, sizeof(text), "%llu more like this one: %s",
                  (unsigned long long)(k->lines - ROLL_LOG_KIND_LINES), k->last);
-        write_line(text);
+        write_line(text, true);
     }
     k->key = 0;
 }
@@ -177,9 +211,7 @@ void roll_log(enum roll_log_level level, const char *format, ...)
     if (level <= ROLL_LOG_WARNING) {
         atomic_fetch_add(&log_troubles, 1);
     }
-    if ((int)level > atomic_load(&log_level)) {
-        return;
-    }
+    bool is_shown = (int)level <= atomic_load(&log_level);
     char line[LINE_BYTES], text[LINE_BYTES];
     va_list args;
     va_start(args, format);
@@ -189,9 +221,9 @@ void roll_log(enum roll_log_level level, const char *format, ...)
     bool by_format = level <= ROLL_LOG_WARNING;
     uint64_t key = by_format ? hash(&format, sizeof(format)) : hash(text, strlen(text));
     pthread_mutex_lock(&lock);
-    struct kind *k = kind_of(key, roll_mono_ns());
-    if (++k->lines <= ROLL_LOG_KIND_LINES) {
-        write_line(text);
+    struct kind *k = is_shown ? kind_of(key, roll_mono_ns()) : NULL;
+    if (!k || ++k->lines <= ROLL_LOG_KIND_LINES) {
+        write_line(text, is_shown);
     } else {
         snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
     }

@@ -34,6 +34,7 @@ struct roll_run_options {
     const char *stacks;      /* "auto" or "ask"; NULL = not given */
     const char *json, *trace, *http, *daemon;
     const char *expect;                                  /* a file of `rollcall rehearse --save`; NULL = none */
+    const char *incident;                                /* --incident-dir */
     const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
     double timeout_s;                                    /* 0 = none */
     double grace_s;
@@ -121,6 +122,7 @@ bool roll_run_has_processes(const char *dir);
 struct roll_run_daemon {
     pid_t pid;          /* 0 = none */
     char endpoint[256]; /* of the root; "" = unknown */
+    bool writes;        /* bundles about findings, when it ends as well */
 };
 /* Starts rollcalld and waits until it is ready. 0, or an error after one line on standard error. */
 int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_options *options,

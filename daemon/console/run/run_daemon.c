@@ -21,6 +21,7 @@
 
 #define READY_MS 10000
 #define STOP_MS  5000
+#define WRITE_MS 12000 /* more, where a bundle about a finding may be on its way to the disk */
 
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
                   const sigset_t *mask, pid_t run, struct roll_warden *warden)
@@ -75,6 +76,10 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
         if (o->http != NULL) {
             argv[n++] = "--http";
             argv[n++] = o->http;
+        }
+        if (o->incident != NULL) {
+            argv[n++] = "--incident-dir";
+            argv[n++] = o->incident;
         }
     }
     const char *const kept[][2] = {{"--trace", o->trace},
@@ -132,7 +137,7 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
     int pipe_fd[2] = {-1, -1};
     pid_t run = getpid();
     int err = 0;
-    *d = (struct roll_run_daemon){0};
+    *d = (struct roll_run_daemon){.writes = o->incident != NULL};
     if (place->daemon[0] == '\0') {
         roll_say("rollcalld was not found beside this program; the job runs unwatched");
         return ROLL_E_NOTFOUND;
@@ -180,7 +185,7 @@ void roll_run_daemon_stop(struct roll_run_daemon *d)
     kill(d->pid, SIGTERM);
     for (int waited = 0; waitpid(d->pid, NULL, WNOHANG) == 0; waited += 5) {
         struct timespec nap = {0, 5000000};
-        if (waited == STOP_MS) {
+        if (waited == STOP_MS + (d->writes ? WRITE_MS : 0)) {
             kill(d->pid, SIGKILL);
             while (waitpid(d->pid, NULL, 0) < 0 && errno == EINTR) {
             }
