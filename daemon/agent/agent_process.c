@@ -62,7 +62,7 @@ static bool is_hidden(const char *name)
     return false;
 }
 
-/* "http://user:word@host": what stands between "//" and "@" of one word goes. */
+/* "http://user:word@host": what stands between "//" and "@" of one word is replaced; it never grows. */
 static void hide_user(char *value)
 {
     char *at, *from = value;
@@ -71,8 +71,9 @@ static void hide_user(char *value)
         for (char *p = name; p < end; p++) {
             host = *p == '@' ? p : host;
         }
-        if (host) {
-            memmove(name, host, strlen(host) + 1);
+        if (host > name) {
+            *name = '*';
+            memmove(name + 1, host, strlen(host) + 1);
         }
         from = name;
     }

@@ -249,14 +249,16 @@ static void write_logs(struct roll_incident *i)
     if (!begin(&text)) {
         return;
     }
+    const char *root = roll_json_text(i->about, "log", "");
     fputs("== root\n", text.out);
-    put(text.out, roll_json_text(i->about, "log", ""));
+    put(text.out, root);
     json_object_foreach(i->hosts, host, value)
     {
         char line[96];
         snprintf(line, sizeof(line), "\n== agent on %.64s", host);
         put(text.out, line);
-        put(text.out, roll_json_text(value, "log", ""));
+        bool one = strcmp(roll_json_text(value, "log", ""), root) == 0; /* root and agent are one process */
+        put(text.out, one ? "the same process as the root" : roll_json_text(value, "log", ""));
     }
     end(i, &text, "logs.txt", "the newest lines of the logs of the root and of the agents concerned");
 }

@@ -107,17 +107,19 @@ static void put_left_out(FILE *out, const json_t *list)
 
 static void put_next(FILE *out, bool trace)
 {
+    int n = 2;
     fputs("1. Read `verdicts.txt`: the rank, the place in its code, and why. `why.txt` says who waits for whom.\n", out);
     if (trace) {
-        fputs("2. `rollcall analyze .` judges the recorded calls again, without the job; `rollcall export --perfetto .`"
-              " shows them in ui.perfetto.dev, and `rollcall replay .` may let the same hang happen on a laptop.\n",
-              out);
+        fprintf(out,
+                "%d. `rollcall analyze .` judges the recorded calls again, without the job; `rollcall export --perfetto .`"
+                " shows them in ui.perfetto.dev, and `rollcall replay .` may let the same hang happen on a laptop.\n",
+                n++);
     }
-    fputs("3. Compare `environment.txt` and `versions.txt` between the culprits and the others: a line that not all ranks "
+    fprintf(out, "%d. Compare `environment.txt` and `versions.txt` between the culprits and the others: a line that not all ranks "
           "have is worth a look.\n"
-          "4. To send it: `tar czf incident.tar.gz -C .. \"$(basename \"$PWD\")\"`. Names of hosts, paths and functions "
+          "%d. To send it: `tar czf incident.tar.gz -C .. \"$(basename \"$PWD\")\"`. Names of hosts, paths and functions "
           "are in it; secrets of the environment are not.\n",
-          out);
+          n, n + 1);
 }
 
 static void write_readme(struct roll_incident *i, bool trace)

@@ -182,6 +182,11 @@ int roll_tails_write(struct roll_tails *tails, struct roll_bundle *bundle, const
     snprintf(series, sizeof(series), "%s.%u", word, restart);
     snprintf(dir, sizeof(dir), "%s/trace", bundle->path);
     struct roll_segment_options o = {.dir = dir, .series = series};
+    if (mkdirat(bundle->fd, "trace", 0700) != 0) {
+        bundle->number = errno;
+        free(w.frame);
+        return 0;
+    }
     int err = w.frame ? roll_segments_new(&o, &w.segments, &pid) : ROLL_E_NOMEM;
     err = err ? err : write_all(tails, &w, settings, until_ns);
     roll_segments_destroy(&w.segments);
