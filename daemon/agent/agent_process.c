@@ -1,6 +1,6 @@
 /*
- * agent_process.c: see agent_process.h. What is secret is left out here, on the node, and not where the text is written:
- * so it is in no frame, no memory of a root, and no core file of one.
+ * agent_process.c: see agent_process.h. What is secret is left out here, on the node, and not where the text is
+ * written: so it is in no frame, no memory of a root, and no core file of one.
  */
 #include "daemon/agent/agent_process.h"
 
@@ -15,11 +15,11 @@
 #include <string.h>
 #include <strings.h>
 
-#define VARIABLES_MOST  256u
-#define VALUE_MOST      1024u
-#define ENVIRON_MOST    (1u << 20)
-#define MAPS_MOST       (8u << 20)
-#define LIBRARIES_MOST  32u
+#define VARIABLES_MOST 256u
+#define VALUE_MOST     1024u
+#define ENVIRON_MOST   (1u << 20)
+#define MAPS_MOST      (8u << 20)
+#define LIBRARIES_MOST 32u
 
 static const char *const told[] = {
 #define ROLL_ENVIRONMENT_TOLD(name) name,
@@ -38,9 +38,9 @@ static const char *const hidden[] = {
 };
 
 /* Libraries whose release matters for a hang. */
-static const char *const libraries[] = {"libnccl", "libcudart", "libcuda.so", "librollcall", "libtorch_cuda",
-                                        "libc10d", "libnvidia-ml", "libfabric", "libucp", "libibverbs", "libmpi",
-                                        "libtransformer_engine", "libmoe_core"};
+static const char *const libraries[] = {
+    "libnccl",   "libcudart", "libcuda.so", "librollcall", "libtorch_cuda",         "libc10d",    "libnvidia-ml",
+    "libfabric", "libucp",    "libibverbs", "libmpi",      "libtransformer_engine", "libmoe_core"};
 
 static bool is_told(const char *name)
 {

@@ -8,6 +8,7 @@
 
 #include "daemon/agent/agent_process.h"
 #include "daemon/base/base64.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/base/software.h"
@@ -19,6 +20,7 @@
 #include <string.h>
 
 #define QUESTIONS   64u
+#define TELL_NS     (300 * ROLL_MS) /* between the end of a process and what its launcher says of it */
 #define ANSWER_MOST (1000u * 1024u) /* a root takes a mebibyte of JSON */
 #define IMAGE_MOST  (640u * 1024u)  /* four thirds of it as text, and room for the rest */
 
@@ -74,9 +76,9 @@ void roll_agent_tails_ask(roll_agent_tails_t *t, const struct roll_frame *ask)
             t->queue[t->used++] =
                 (struct question){.number = ask->head.seq,
                                   .epoch = text ? strtoull(text, NULL, 16) : 0,
-                                  .records = records < 1                                ? 1
+                                  .records = records < 1                                     ? 1
                                              : records > (json_int_t)ROLL_RING_IMAGE_RECORDS ? ROLL_RING_IMAGE_RECORDS
-                                                                                         : (uint32_t)records};
+                                                                                             : (uint32_t)records};
         }
     }
     json_decref(json);
@@ -96,8 +98,9 @@ static void add_image(json_t *answer, const struct roll_ring *ring, const struct
     struct roll_ring_image image;
     int err = roll_ring_image_make(ring, q->records, IMAGE_MOST, &image);
     if (err) {
-        set(answer, "error", json_string(err == ROLL_E_SIZE ? "its definitions are too large to be sent"
-                                                            : "its agent has no memory for the tail of its ring"));
+        set(answer, "error",
+            json_string(err == ROLL_E_SIZE ? "its definitions are too large to be sent"
+                                           : "its agent has no memory for the tail of its ring"));
         return;
     }
     char *text = roll_base64_new(image.bytes, image.used);
@@ -112,8 +115,8 @@ static json_t *answer_of(const roll_agent_tails_t *t, const struct question *q, 
 {
     char epoch[24], log[8192];
     snprintf(epoch, sizeof(epoch), "%016llx", (unsigned long long)q->epoch);
-    json_t *answer = json_pack("{s:s, s:s, s:o, s:o}", "op", "tail", "stream", epoch, "host", roll_text_to_json(t->host),
-                               "software", roll_software_json());
+    json_t *answer = json_pack("{s:s, s:s, s:o, s:o}", "op", "tail", "stream", epoch, "host",
+                               roll_text_to_json(t->host), "software", roll_software_json());
     roll_log_tail(log, sizeof(log));
     set(answer, "log", roll_text_to_json(log));
     if (!answer || !ring) {
@@ -134,10 +137,21 @@ static json_t *answer_of(const roll_agent_tails_t *t, const struct question *q, 
     return answer;
 }
 
+/* A launcher that has ended the job is about to write so into the ring. */
+static bool is_about_to_tell(const struct roll_agent_ring *ring)
+{
+    return ring && ring->gone && roll_mono_ns() - ring->gone_ns < TELL_NS &&
+           (atomic_load(&ring->map.header->exit_status) & ~ROLL_EXIT_ASKED) == ROLL_EXIT_UNKNOWN;
+}
+
 bool roll_agent_tails_pump(roll_agent_tails_t *t, void *socket, roll_agent_ring_fn find, void *ctx)
 {
+    const struct roll_agent_ring *ring = t->used > 0 ? find(ctx, t->queue[0].epoch) : NULL;
+    if (is_about_to_tell(ring)) {
+        return true;
+    }
     if (t->used > 0 && !t->out) {
-        t->out = answer_of(t, &t->queue[0], find(ctx, t->queue[0].epoch));
+        t->out = answer_of(t, &t->queue[0], ring);
         t->out_number = t->queue[0].number;
         memmove(t->queue, t->queue + 1, --t->used * sizeof(t->queue[0]));
     }

@@ -24,7 +24,7 @@
 
 #define LINE_BYTES 1024
 #define TAIL_BYTES 16384 /* of lines that are kept for roll_log_tail */
-#define KINDS      64 /* that are counted at a time; of more, the one that began first is told and forgotten */
+#define KINDS      64    /* that are counted at a time; of more, the one that began first is told and forgotten */
 
 static _Atomic int log_level = ROLL_LOG_INFO;
 static _Atomic unsigned log_troubles;
@@ -133,7 +133,8 @@ static void write_line(const char *text, bool shown)
     int n = snprintf(line, sizeof(line), "rollcalld: %s.%03uZ %s\n", date, (unsigned)(now / 1000000u % 1000u), text);
     keep_line(line, (size_t)n);
     if (shown) {
-        (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
+        (void)roll_write_all(STDERR_FILENO, line,
+                             (size_t)n); /* where it cannot be written is no other place to say so */
     }
 }
 

@@ -29,7 +29,8 @@ static int look_at_run(struct roll_incident *i, const char **job, uint32_t *rest
     *job = roll_json_text(run, "job", "job");
     *restart = (uint32_t)roll_json_int(run, "restart", 0);
     if (code == 0 && i->o->restart >= 0 && i->o->restart != (int64_t)*restart) {
-        roll_say("restart %lld of %s is over: %u runs now; no bundle is written", (long long)i->o->restart, *job, *restart);
+        roll_say("restart %lld of %s is over: %u runs now; no bundle is written", (long long)i->o->restart, *job,
+                 *restart);
         code = ROLL_EXIT_UNREACHABLE;
     }
     return code;
@@ -61,8 +62,8 @@ static int make(struct roll_incident *i, bool brief)
     if (roll_bundle_end(&i->bundle) != 0) {
         code = ROLL_EXIT_UNREACHABLE;
     } else if (brief) {
-        roll_say("a bundle about %s is in %s/%s (%s, last calls of %zu ranks%s): its README.md says what to do next", job,
-                 i->bundle.dir, i->bundle.name, roll_units_bytes_text((double)used, size, sizeof(size)), ranks,
+        roll_say("a bundle about %s is in %s/%s (%s, last calls of %zu ranks%s): its README.md says what to do next",
+                 job, i->bundle.dir, i->bundle.name, roll_units_bytes_text((double)used, size, sizeof(size)), ranks,
                  left > 0 ? ", not all could be had" : "");
     } else {
         printf("%s/%s\n", i->bundle.dir, i->bundle.name);
@@ -83,8 +84,8 @@ int cmd_incident(const struct roll_command *self, int argc, char **argv)
     o = (struct roll_incident_options){.dir = ".", .bytes = BYTES, .ranks = RANKS, .restart = -1};
     const struct roll_option options[] = {
         {"dir", 'd', ROLL_OPT_TEXT, "DIR", "make the bundle in DIR (default: here)", &o.dir},
-        {"ranks", 0, ROLL_OPT_COUNT, "N", "the last calls of N ranks at most: those that findings name first (default 64)",
-         &o.ranks},
+        {"ranks", 0, ROLL_OPT_COUNT, "N",
+         "the last calls of N ranks at most: those that findings name first (default 64)", &o.ranks},
         {"bytes", 0, ROLL_OPT_TEXT, "SIZE", "at most so large (K, M, G; default 64M)", &bytes},
         {"keep", 0, ROLL_OPT_COUNT, "N", "write nothing where DIR has N bundles of this run", &keep},
         {"restart", 0, ROLL_OPT_NUMBER, "R", "only if this restart of the job is the one that is watched", &o.restart},

@@ -27,7 +27,7 @@
 #define GUARD_NS (20 * ROLL_MS)  /* how often a root that is behind looks at what connections bring */
 #define SHARE_NS (200 * ROLL_MS) /* between two looks at how much room each run has */
 #define REST_MS  100 /* how long the loop sleeps at most: then peers, stacks and the figures are looked at */
-#define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
+#define LEAVE_NS (5000 * ROLL_MS)  /* a root that is to end waits so long for records, as a drain does */
 #define WRITE_NS (10000 * ROLL_MS) /* and so long for a bundle about a finding */
 
 /* A bad frame is counted, answered and logged, at most once a second. */

@@ -28,12 +28,12 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define TAILS     16u                             /* that are under way or wait to be fetched: 16 MiB at most */
-#define ANSWER_NS (8000 * ROLL_MS)                /* patience with an agent */
-#define KEPT_NS   (30000 * ROLL_MS)               /* how long an answer waits to be fetched */
-#define CALM_NS   (500 * ROLL_MS)                 /* what one mistake leads to is mostly said within that */
-#define APART_NS  (60000 * ROLL_MS)               /* between two bundles of one run: later findings are mostly its echo */
-#define LIFE_NS   (UINT64_C(180000) * ROLL_MS)    /* longest time for one bundle */
+#define TAILS     16u                          /* that are under way or wait to be fetched: 16 MiB at most */
+#define ANSWER_NS (8000 * ROLL_MS)             /* patience with an agent */
+#define KEPT_NS   (30000 * ROLL_MS)            /* how long an answer waits to be fetched */
+#define CALM_NS   (500 * ROLL_MS)              /* what one mistake leads to is mostly said within that */
+#define APART_NS  (60000 * ROLL_MS)            /* between two bundles of one run: later findings are mostly its echo */
+#define LIFE_NS   (UINT64_C(180000) * ROLL_MS) /* longest time for one bundle */
 #define ARGUMENTS 24
 
 extern char **environ;
@@ -194,14 +194,15 @@ json_t *roll_incident_query(roll_root_t *root, struct roll_run *run, const json_
     if (json_is_integer(id)) {
         return fetch(root->incident, (uint64_t)json_integer_value(id));
     }
-    return json_is_integer(rank) ? ask(root, run, json_integer_value(rank),
-                                       json_integer_value(json_object_get(query, "records")))
-                                 : about(root, run);
+    return json_is_integer(rank)
+               ? ask(root, run, json_integer_value(rank), json_integer_value(json_object_get(query, "records")))
+               : about(root, run);
 }
 
 /* by itself */
 
-/* Whether a finding is about ranks of which a bundle has been, or is about to be, written: what one mistake leads to. */
+/* Whether a finding is about ranks of which a bundle has been, or is about to be, written: what one mistake leads to.
+ */
 static bool is_echo(const struct roll_run *run, const struct roll_verdict *verdict)
 {
     size_t n = roll_rankset_count(&verdict->culprits);
@@ -260,8 +261,9 @@ static int spawn(roll_root_t *root, const struct roll_run *run)
     for (unsigned i = 0; i < root->o.listens; i++) {
         endpoint = strncmp(root->endpoint[i], "ipc:", 4) == 0 ? root->endpoint[i] : endpoint;
     }
-    const char *argument[ARGUMENTS] = {program,    "incident", "--daemon",  endpoint, "--job", run->job, "--dir",
-                                       root->o.incident_dir, "--keep", keep, "--restart", restart, "--brief"};
+    const char *argument[ARGUMENTS] = {program,  "incident",           "--daemon", endpoint, "--job",     run->job,
+                                       "--dir",  root->o.incident_dir, "--keep",   keep,     "--restart", restart,
+                                       "--brief"};
     size_t n = 13;
     if (root->o.curve_dir) {
         argument[n++] = "--curve-dir";
@@ -296,7 +298,8 @@ static void start(roll_root_t *root, struct roll_run *run, uint64_t now)
     run->incident.begun_ns = now;
     int rc = spawn(root, run);
     if (rc != 0) {
-        roll_log(ROLL_LOG_WARNING, "root: no bundle is written about verdict %" PRIu64 " of %s: rollcall cannot be started: %s",
+        roll_log(ROLL_LOG_WARNING,
+                 "root: no bundle is written about verdict %" PRIu64 " of %s: rollcall cannot be started: %s",
                  run->incident.verdict, run->job, strerror(rc));
         return;
     }
@@ -318,7 +321,8 @@ static void reap(struct roll_root_incident *s, uint64_t now)
         bool well = WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 4);
         if (!well && !s->killed) {
             roll_log(ROLL_LOG_WARNING, "root: no bundle is written about %s (%s %d)", s->job,
-                     WIFEXITED(status) ? "status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+                     WIFEXITED(status) ? "status" : "signal",
+                     WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
         }
         s->child = 0;
     }

@@ -437,8 +437,7 @@ static void repeat_acks(const roll_root_t *root, struct roll_peer *peer, uint64_
 {
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_peer_stream *s = &peer->streams[i];
-        if (!s->run->digested || s->run->judge || now - s->ack_ns > AGAIN_NS ||
-            s->flags != ack_flags(root, s->run)) {
+        if (!s->run->digested || s->run->judge || now - s->ack_ns > AGAIN_NS || s->flags != ack_flags(root, s->run)) {
             s->due = s->urgent = true;
         }
     }

@@ -67,13 +67,13 @@ struct roll_run {
     bool waits;                     /* an agent of its has been silent for long, and is not taken for gone yet */
     uint64_t late_ns; /* since when agents of its that are not taken for gone are not heard, or tell what is old, or not
                          all that they have; or since when the root is behind; 0: not so */
-    struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
+    struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
     struct {
-        uint64_t due_ns, begun_ns;    /* mono: when a bundle is to be written, and when the last one was begun; 0: none */
-        uint64_t verdict;             /* because of which it is due */
+        uint64_t due_ns, begun_ns; /* mono: when a bundle is to be written, and when the last one was begun; 0: none */
+        uint64_t verdict;          /* because of which it is due */
         struct roll_rankset culprits; /* of all proven findings */
     } incident;                       /* root_incident.c */
-    struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
+    struct roll_digested *digested;   /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge; /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
     uint64_t no_room;   /* the most that the engine of a case that is over had no room for; see roll_run_no_room */
     bool no_room_told;  /* the log says that there was no room */
@@ -206,8 +206,8 @@ struct roll_root {
     size_t places_used, places_room;
     struct roll_map place_at; /* a hash of such a name -> its number */
     struct roll_root_eye eye;
-    struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
-    struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
+    struct roll_root_stacks *stacks;     /* root_stack.c; NULL until needed */
+    struct roll_root_facts *facts;       /* root_facts.c; NULL until needed */
     struct roll_root_incident *incident; /* root_incident.c; NULL until needed */
 };
 

@@ -13,8 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_RING_IMAGE_RECORDS 32768u                 /* most records of an image */
-#define ROLL_RING_IMAGE_BYTES   (UINT64_C(72) << 20) /* most bytes of one, unpacked: a ring's definitions may be 64 MiB */
+#define ROLL_RING_IMAGE_RECORDS 32768u               /* most records of an image */
+#define ROLL_RING_IMAGE_BYTES   (UINT64_C(72) << 20) /* most bytes of one, unpacked: a ring's definitions may be 64 MiB \
+                                                      */
 
 struct roll_ring_image {
     uint8_t *bytes; /* owned by the caller */
@@ -25,8 +26,8 @@ struct roll_ring_image {
 
 /*
  * Makes an image of the newest records: of `records` at most (rounded down to a power of two, 64 at least), and of as
- * few as it takes to be no larger than `most` bytes. Beside the ring's writer. 0; NOMEM; SIZE: the definitions alone are
- * too large.
+ * few as it takes to be no larger than `most` bytes. Beside the ring's writer. 0; NOMEM; SIZE: the definitions alone
+ * are too large.
  */
 int roll_ring_image_make(const struct roll_ring *ring, uint32_t records, size_t most, struct roll_ring_image *out);
 

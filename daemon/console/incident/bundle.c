@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WORD_BYTES 49 /* of a job's name; what tells bundles apart stands behind it */
+#define WORD_BYTES 49  /* of a job's name; what tells bundles apart stands behind it */
 #define NAMES_MOST 100 /* bundles of one second */
 #define PART_BEGIN ".part-"
 
@@ -131,7 +131,8 @@ int roll_bundle_begin(struct roll_bundle *b, const char *dir, const char *job, u
     time_t now = time(NULL);
     struct tm tm;
     *b = (struct roll_bundle){.dir_fd = -1, .fd = -1, .limit = limit};
-    int err = strlen(dir) >= sizeof(b->dir) ? ROLL_E_SIZE : roll_dir_open(dir, ROLL_DIR_MAKE, &b->dir_fd, why, sizeof(why));
+    int err =
+        strlen(dir) >= sizeof(b->dir) ? ROLL_E_SIZE : roll_dir_open(dir, ROLL_DIR_MAKE, &b->dir_fd, why, sizeof(why));
     if (err) {
         roll_say("no bundle is written: %s", err == ROLL_E_SIZE ? "the name of the directory is too long" : why);
         return err;

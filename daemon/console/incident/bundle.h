@@ -31,9 +31,9 @@ struct roll_bundle {
 void roll_bundle_word(const char *text, char *out, size_t size);
 
 /*
- * Begins a bundle in `dir` (made, 0700, where it is missing) about this restart of a job, of `limit` bytes at most. keep:
- * so many of that run there may be, 0: any number. 0; LIMIT: there are as many already; the errors of roll_dir_open; IO,
- * SPACE, DENIED. After an error one line has been said, and nothing is to be ended.
+ * Begins a bundle in `dir` (made, 0700, where it is missing) about this restart of a job, of `limit` bytes at most.
+ * keep: so many of that run there may be, 0: any number. 0; LIMIT: there are as many already; the errors of
+ * roll_dir_open; IO, SPACE, DENIED. After an error one line has been said, and nothing is to be ended.
  */
 int roll_bundle_begin(struct roll_bundle *b, const char *dir, const char *job, uint32_t restart, unsigned keep,
                       uint64_t limit);

@@ -14,12 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AT_A_TIME   6u                    /* tails that are asked for; a root keeps 16 */
+#define AT_A_TIME   6u /* tails that are asked for; a root keeps 16 */
 #define POLL_MS     10
-#define TAILS_NS    (60000 * ROLL_MS)     /* most time for all tails */
-#define STACKS_NS   (20000 * ROLL_MS)     /* and for the stacks */
-#define SETTLE_NS   (1500 * ROLL_MS)      /* behind the beginning, verdicts are asked for */
-#define STACK_RANKS 16u                   /* whose stacks are taken, of the ranks concerned */
+#define TAILS_NS    (60000 * ROLL_MS) /* most time for all tails */
+#define STACKS_NS   (20000 * ROLL_MS) /* and for the stacks */
+#define SETTLE_NS   (1500 * ROLL_MS)  /* behind the beginning, verdicts are asked for */
+#define STACK_RANKS 16u               /* whose stacks are taken, of the ranks concerned */
 
 struct wanted {
     uint32_t rank;
@@ -81,8 +81,8 @@ static void take_surroundings(struct roll_incident *i, uint32_t rank, const json
         add_to_list(values, json_is_string(value) ? json_string_value(value) : "?", rank);
     }
     if (variables == NULL && json_object_get(answer, "error") == NULL) {
-        roll_bundle_left_out(&i->bundle, "the environment and libraries of rank %u: its process cannot be looked at any more",
-                             rank);
+        roll_bundle_left_out(
+            &i->bundle, "the environment and libraries of rank %u: its process cannot be looked at any more", rank);
     }
     json_array_foreach(json_object_get(answer, "libraries"), k, path)
     {
@@ -105,9 +105,9 @@ static void take_answer(struct roll_incident *i, uint32_t rank, const json_t *an
 /* Asks for one, or for the answer. Returns whether something has happened. */
 static bool step(struct roll_incident *i, struct wanted *w, json_int_t records)
 {
-    json_t *query = w->id == 0 ? json_pack("{s:s, s:I, s:I}", "op", "incident", "rank", (json_int_t)w->rank, "records",
-                                           records)
-                               : json_pack("{s:s, s:I}", "op", "incident", "id", (json_int_t)w->id);
+    json_t *query =
+        w->id == 0 ? json_pack("{s:s, s:I, s:I}", "op", "incident", "rank", (json_int_t)w->rank, "records", records)
+                   : json_pack("{s:s, s:I}", "op", "incident", "id", (json_int_t)w->id);
     json_t *reply = NULL;
     if (query != NULL && i->o->link.job != NULL) {
         json_object_set_new(query, "job", json_string(i->o->link.job));
@@ -185,20 +185,22 @@ static void collect_stacks(struct roll_incident *i)
     (void)roll_rankset_format(&some, text, sizeof(text));
     roll_rankset_fini(&some);
     if (i->o->no_stacks || text[0] == '\0') {
-        roll_bundle_left_out(&i->bundle, "stacks: %s", i->o->no_stacks ? "--no-stacks was given" : "no rank was chosen");
+        roll_bundle_left_out(&i->bundle, "stacks: %s",
+                             i->o->no_stacks ? "--no-stacks was given" : "no rank was chosen");
         return;
     }
-    json_t *reply = roll_incident_ask(i, json_pack("{s:s, s:s, s:i, s:i}", "op", "stacks", "ranks", text, "samples", 2,
-                                                   "interval_ms", 100),
-                                      "stacks");
+    json_t *reply = roll_incident_ask(
+        i, json_pack("{s:s, s:s, s:i, s:i}", "op", "stacks", "ranks", text, "samples", 2, "interval_ms", 100),
+        "stacks");
     int64_t id = roll_json_int(reply, "id", 0);
     uint64_t end = roll_mono_ns() + STACKS_NS;
     bool done = reply == NULL;
     i->stacks = done ? NULL : json_array();
     json_decref(reply);
     while (!done && roll_mono_ns() < end) {
-        reply = roll_incident_ask(i, json_pack("{s:s, s:I, s:I}", "op", "stacks", "id", (json_int_t)id, "from",
-                                               (json_int_t)json_array_size(i->stacks)),
+        reply = roll_incident_ask(i,
+                                  json_pack("{s:s, s:I, s:I}", "op", "stacks", "id", (json_int_t)id, "from",
+                                            (json_int_t)json_array_size(i->stacks)),
                                   "stacks");
         done = reply == NULL || json_is_true(json_object_get(reply, "done"));
         json_array_extend(i->stacks, json_object_get(reply, "answers"));

@@ -1,6 +1,6 @@
 /*
- * files.c: the files of a bundle, each from one answer. What is read by machines is JSON; what is read at night is text,
- * by the same functions that print it on a terminal.
+ * files.c: the files of a bundle, each from one answer. What is read by machines is JSON; what is read at night is
+ * text, by the same functions that print it on a terminal.
  */
 #include "daemon/base/text.h"
 #include "daemon/base/units.h"
@@ -90,7 +90,8 @@ static void write_verdicts(struct roll_incident *i)
     json_array_foreach(there ? list : NULL, k, verdict)
     {
         (void)roll_json_line(verdict, json.out);
-        (void)roll_verdict_print_of(text.out, verdict, roll_verdict_json_retired_by(list, verdict), ROLL_VERDICT_FRAMES);
+        (void)roll_verdict_print_of(text.out, verdict, roll_verdict_json_retired_by(list, verdict),
+                                    ROLL_VERDICT_FRAMES);
     }
     if (text.out != NULL && json_array_size(list) == 0) {
         fputs("Nothing has been found.\n", text.out);
@@ -166,7 +167,10 @@ static void write_stacks(struct roll_incident *i)
             if (why != NULL) {
                 char line[320];
                 snprintf(line, sizeof(line), "rank %lld: no %sstacks: %s", (long long)roll_json_int(answer, "rank", 0),
-                         l == 1 ? "native " : l == 2 ? "Python " : "", why);
+                         l == 1   ? "native "
+                         : l == 2 ? "Python "
+                                  : "",
+                         why);
                 put(text.out, line);
             }
         }
@@ -185,7 +189,8 @@ static void write_environment(struct roll_incident *i)
     if (json_object_size(i->variables) == 0 || !begin(&text)) {
         return;
     }
-    fputs("# Only variables that concern NCCL, CUDA, PyTorch and launchers; (hidden): the value is a secret, by its name.\n",
+    fputs("# Only variables that concern NCCL, CUDA, PyTorch and launchers; (hidden): the value is a secret, by its "
+          "name.\n",
           text.out);
     json_object_foreach(i->variables, name, values)
     {
@@ -283,7 +288,8 @@ static void write_trace(struct roll_incident *i)
             i->bundle.used -= (uint64_t)roll_json_int(file, "bytes", 0);
             (void)json_array_remove(i->bundle.files, n - 1);
         }
-        roll_bundle_left_out(&i->bundle, "trace: %s", large ? "there was no room for it (--bytes)" : roll_strerror(err));
+        roll_bundle_left_out(&i->bundle, "trace: %s",
+                             large ? "there was no room for it (--bytes)" : roll_strerror(err));
     }
 }
 

@@ -17,25 +17,25 @@
 struct roll_incident_options {
     struct roll_link_options link;
     const char *dir;
-    uint64_t bytes;    /* most of a bundle */
-    uint32_t ranks;    /* of so many the tails are taken at most */
-    unsigned keep;     /* bundles of the run at most; 0: any number */
-    int64_t restart;   /* of the run that is meant; -1: of that which the root answers for */
+    uint64_t bytes;  /* most of a bundle */
+    uint32_t ranks;  /* of so many the tails are taken at most */
+    unsigned keep;   /* bundles of the run at most; 0: any number */
+    int64_t restart; /* of the run that is meant; -1: of that which the root answers for */
     bool no_stacks;
-    bool settle;       /* a finding was made just now: what it leads to is waited for */
+    bool settle; /* a finding was made just now: what it leads to is waited for */
 };
 
 /* What one agent has said of itself and its node; the first answer of each host counts. */
 struct roll_incident {
     const struct roll_incident_options *o;
-    roll_client_t *client;      /* owned */
-    struct roll_bundle bundle;  /* while it is made */
-    json_t *run;                /* `run` of the answers: job, restart, ranks; borrowed from `verdicts` */
-    json_t *status, *verdicts, *why, *about; /* answers; owned */
-    json_t *stacks;             /* [{"rank","host","stack"}]; owned */
-    json_t *hosts;              /* host -> {"software", "log"}; owned */
-    json_t *variables;          /* name -> {value -> folded set of ranks, as a list}; owned */
-    json_t *libraries;          /* path -> list of ranks; owned */
+    roll_client_t *client;                     /* owned */
+    struct roll_bundle bundle;                 /* while it is made */
+    json_t *run;                               /* `run` of the answers: job, restart, ranks; borrowed from `verdicts` */
+    json_t *status, *verdicts, *why, *about;   /* answers; owned */
+    json_t *stacks;                            /* [{"rank","host","stack"}]; owned */
+    json_t *hosts;                             /* host -> {"software", "log"}; owned */
+    json_t *variables;                         /* name -> {value -> folded set of ranks, as a list}; owned */
+    json_t *libraries;                         /* path -> list of ranks; owned */
     struct roll_rankset concerned, asked, got; /* ranks: who is concerned, who was asked, whose tails came */
     struct roll_tails tails;
     uint64_t begin_ns, taken_ns; /* mono, wall clock */

@@ -2,8 +2,8 @@
  * readme.c: README.md and incident.json of a bundle: what each file is, what is not there and why, and what to do next.
  * Whoever gets a bundle may never have heard of rollcall.
  */
-#include "daemon/base/text.h"
 #include "daemon/base/json.h"
+#include "daemon/base/text.h"
 #include "daemon/console/incident/incident.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict/verdict_tally.h"
@@ -108,18 +108,23 @@ static void put_left_out(FILE *out, const json_t *list)
 static void put_next(FILE *out, bool trace)
 {
     int n = 2;
-    fputs("1. Read `verdicts.txt`: the rank, the place in its code, and why. `why.txt` says who waits for whom.\n", out);
+    fputs("1. Read `verdicts.txt`: the rank, the place in its code, and why. `why.txt` says who waits for whom.\n",
+          out);
     if (trace) {
-        fprintf(out,
-                "%d. `rollcall analyze .` judges the recorded calls again, without the job; `rollcall export --perfetto .`"
-                " shows them in ui.perfetto.dev, and `rollcall replay .` may let the same hang happen on a laptop.\n",
-                n++);
+        fprintf(
+            out,
+            "%d. `rollcall analyze .` judges the recorded calls again, without the job; `rollcall export --perfetto .`"
+            " shows them in ui.perfetto.dev, and `rollcall replay .` may let the same hang happen on a laptop.\n",
+            n++);
     }
-    fprintf(out, "%d. Compare `environment.txt` and `versions.txt` between the culprits and the others: a line that not all ranks "
-          "have is worth a look.\n"
-          "%d. To send it: `tar czf incident.tar.gz -C .. \"$(basename \"$PWD\")\"`. Names of hosts, paths and functions "
-          "are in it; secrets of the environment are not.\n",
-          n, n + 1);
+    fprintf(
+        out,
+        "%d. Compare `environment.txt` and `versions.txt` between the culprits and the others: a line that not all "
+        "ranks "
+        "have is worth a look.\n"
+        "%d. To send it: `tar czf incident.tar.gz -C .. \"$(basename \"$PWD\")\"`. Names of hosts, paths and functions "
+        "are in it; secrets of the environment are not.\n",
+        n, n + 1);
 }
 
 static void write_readme(struct roll_incident *i, bool trace)

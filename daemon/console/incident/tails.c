@@ -1,6 +1,7 @@
 /*
  * tails.c: see tails.h. Rings as files were rejected: what reads them asks this machine whether their processes live,
- * and on the machine of whoever gets the bundle they never do. A trace says how they were, and takes a tenth of the room.
+ * and on the machine of whoever gets the bundle they never do. A trace says how they were, and takes a tenth of the
+ * room.
  */
 #include "daemon/console/incident/tails.h"
 
@@ -22,10 +23,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STEP_NS   (100 * ROLL_MS)              /* between two ticks behind the last record */
-#define PASS_NS   (UINT64_C(60000) * ROLL_MS)  /* no patience is longer; then one tick for the rest */
-#define BYTES_ALL (UINT64_C(1) << 30)          /* of all tails in memory */
+#define STEP_NS   (100 * ROLL_MS)             /* between two ticks behind the last record */
+#define PASS_NS   (UINT64_C(60000) * ROLL_MS) /* no patience is longer; then one tick for the rest */
+#define BYTES_ALL (UINT64_C(1) << 30)         /* of all tails in memory */
 #define FRAME     (512u * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES)
+
+/* A process that lived until its launcher ended the job is told as it was before: the finding is older than that. */
+static enum roll_proc_state before_the_end(struct roll_ring_header *h, json_int_t process)
+{
+    int32_t status = atomic_load(&h->exit_status);
+    if (status != ROLL_EXIT_UNKNOWN && (status & ROLL_EXIT_ASKED) != 0) {
+        atomic_store(&h->exit_status, ROLL_EXIT_UNKNOWN);
+        atomic_store(&h->state, ROLL_RING_ATTACHED);
+        return ROLL_PROC_RUNNING;
+    }
+    return process >= ROLL_PROC_RUNNING && process <= ROLL_PROC_DEAD ? (enum roll_proc_state)process : 0;
+}
 
 int roll_tails_add(struct roll_tails *tails, uint32_t rank, const json_t *answer, char *why, size_t why_size)
 {
@@ -43,20 +56,22 @@ int roll_tails_add(struct roll_tails *tails, uint32_t rank, const json_t *answer
     err = err ? err : roll_ring_image_open(image, bytes, &data, &size);
     free(image);
     err = err ? err : roll_ring_view(data, size, &ring);
-    err = err ? err : tails->bytes + size > BYTES_ALL ? ROLL_E_LIMIT : ROLL_GROW(tails->at, tails->room, tails->used + 1);
+    err = err                               ? err
+          : tails->bytes + size > BYTES_ALL ? ROLL_E_LIMIT
+                                            : ROLL_GROW(tails->at, tails->room, tails->used + 1);
     if (err) {
         snprintf(why, why_size, "%s", roll_strerror(err));
         free(data);
         return err;
     }
     tails->bytes += size;
-    tails->at[tails->used++] = (struct roll_tail){
-        .rank = rank,
-        .data = data,
-        .bytes = size,
-        .ring = ring,
-        .process = process >= ROLL_PROC_RUNNING && process <= ROLL_PROC_DEAD ? (enum roll_proc_state)process : 0,
-        .head = roll_ring_head(&ring)};
+    tails->at[tails->used++] =
+        (struct roll_tail){.rank = rank,
+                           .data = data,
+                           .bytes = size,
+                           .ring = ring,
+                           .process = before_the_end((struct roll_ring_header *)(void *)data, process),
+                           .head = roll_ring_head(&ring)};
     return 0;
 }
 
@@ -158,7 +173,8 @@ static void count_files(struct roll_bundle *b, const char *dir)
             (void)unlinkat(dirfd(d), entry->d_name, 0);
         } else if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             snprintf(name, sizeof(name), "trace/%s", entry->d_name);
-            roll_bundle_count(b, name, "the last calls of the ranks concerned: rollcall analyze, export, replay read it",
+            roll_bundle_count(b, name,
+                              "the last calls of the ranks concerned: rollcall analyze, export, replay read it",
                               (uint64_t)st.st_size);
         }
     }

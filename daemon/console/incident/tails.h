@@ -31,9 +31,9 @@ struct roll_tails {
 int roll_tails_add(struct roll_tails *tails, uint32_t rank, const json_t *answer, char *why, size_t why_size);
 
 /*
- * Writes a trace of them into the folder "trace" of the bundle, judged as `settings` say: what `rollcall analyze` reads.
- * until_ns: wall clock of the moment at which they were taken, up to which time passes behind the last record. 0; what is
- * wrong with the disk stands in the bundle, any other error is returned.
+ * Writes a trace of them into the folder "trace" of the bundle, judged as `settings` say: what `rollcall analyze`
+ * reads. until_ns: wall clock of the moment at which they were taken, up to which time passes behind the last record.
+ * 0; what is wrong with the disk stands in the bundle, any other error is returned.
  */
 int roll_tails_write(struct roll_tails *tails, struct roll_bundle *bundle, const char *job, uint32_t restart,
                      const struct roll_frame_settings *settings, uint64_t until_ns);
