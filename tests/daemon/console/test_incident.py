@@ -32,8 +32,8 @@ class Incident(Case):
     def hung(self, *options, program="skipped", env=None, before=()):
         """A job that hangs under `run`, and what it has said so far in a file."""
         err = open(self.path("err"), "w")
-        p = subprocess.Popen([*before, ROLLCALL, "run", "-n", "4", "--hostnccl", "--grace", "1", *options, "--", CATALOGUE,
-                              program, "sick"], stdout=subprocess.DEVNULL, stderr=err, stdin=subprocess.DEVNULL,
+        p = subprocess.Popen([*before, ROLLCALL, "run", "-n", "4", "--hostnccl", "--grace", "1", *options, "--",
+                              CATALOGUE, program, "sick"], stdout=subprocess.DEVNULL, stderr=err, stdin=subprocess.DEVNULL,
                              env={**self.env, **(env or {})})
         err.close()
         self.started.append(p)
@@ -101,7 +101,8 @@ class Incident(Case):
         self.assertEqual(json.loads(self.read(bundle, "status.json"))["schema"], "rollcall.status/1")
 
     def test_a_healthy_job_makes_none(self):
-        r = self.rollcall("run", "-n", "4", "--hostnccl", "--incident-dir", self.out, "--", CATALOGUE, "skipped", "healthy")
+        r = self.rollcall("run", "-n", "4", "--hostnccl", "--incident-dir", self.out, "--", CATALOGUE, "skipped",
+                          "healthy")
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(self.bundles(), [])
 
