@@ -286,6 +286,17 @@ static int64_t look(struct roll_agent *a, uint64_t now, bool beat)
     return moved;
 }
 
+static const struct roll_agent_ring *ring_of(void *ctx, uint64_t epoch)
+{
+    const struct roll_agent *a = ctx;
+    for (size_t i = 0; i < a->used; i++) {
+        if (a->rings[i]->epoch == epoch) {
+            return a->rings[i];
+        }
+    }
+    return NULL;
+}
+
 static void loop(struct roll_agent *a)
 {
     int pace = LEAVE_MS;
@@ -315,6 +326,7 @@ static void loop(struct roll_agent *a)
         roll_agent_facts_pump(a->facts, a->socket, now);
         roll_agent_calls_pump(a->calls, a->rings, a->used, a->socket);
         roll_agent_lines_pump(a->lines, a->sources, a->socket, now);
+        a->soon = roll_agent_tails_pump(a->tails, a->socket, ring_of, a) || a->soon;
         a->moves = moved > 0;
         pace = atomic_load(a->o->stop) ? LEAVE_MS : next_pace(a, pace, moved);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
@@ -378,7 +390,8 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     a->facts = roll_agent_facts_new(a->host, o->dir, o->trace_dir);
     a->calls = roll_agent_calls_new();
     a->lines = roll_agent_lines_new();
-    if (!a->buffer || !a->socket || !a->stacks || !a->facts || !a->calls || !a->lines) {
+    a->tails = roll_agent_tails_new(a->host);
+    if (!a->buffer || !a->socket || !a->stacks || !a->facts || !a->calls || !a->lines || !a->tails) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
     }
@@ -445,6 +458,7 @@ out:
     roll_agent_facts_destroy(&a.facts);
     roll_agent_calls_destroy(&a.calls);
     roll_agent_lines_destroy(&a.lines);
+    roll_agent_tails_destroy(&a.tails);
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     roll_agent_sight_destroy(&a.sight);

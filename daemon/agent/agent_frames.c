@@ -46,6 +46,7 @@ void roll_agent_hello(struct roll_agent *a, uint64_t now)
     roll_agent_facts_forget(a->facts);
     roll_agent_calls_forget(a->calls);
     roll_agent_lines_forget(a->lines);
+    roll_agent_tails_forget(a->tails);
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
@@ -206,6 +207,7 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
         roll_agent_facts_ask(a->facts, frame);
         roll_agent_calls_ask(a->calls, frame);
         roll_agent_lines_ask(a->lines, a->sources, a->rings, a->used, frame, now);
+        roll_agent_tails_ask(a->tails, frame);
         roll_agent_controls_ask(&a->controls, frame, a->socket);
         break;
     case ROLL_FRAME_ERROR:

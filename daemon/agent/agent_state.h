@@ -16,6 +16,7 @@
 #include "daemon/agent/agent_sight.h"
 #include "daemon/agent/agent_source.h"
 #include "daemon/agent/agent_stack.h"
+#include "daemon/agent/agent_tail.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
 #include "daemon/base/log.h"
@@ -69,6 +70,7 @@ struct roll_agent {
     roll_agent_facts_t *facts;
     roll_agent_calls_t *calls;
     roll_agent_lines_t *lines;
+    roll_agent_tails_t *tails;
     roll_agent_trace_t *trace;     /* NULL = none */
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */

@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1024
-#define KINDS      64 /* that are counted at a time; of more, the one that began first is told and forgotten */
+#define TAIL_BYTES 16384 /* of lines that are kept for roll_log_tail */
+#define KINDS      64    /* that are counted at a time; of more, the one that began first is told and forgotten */
 
 static _Atomic int log_level = ROLL_LOG_INFO;
 static _Atomic unsigned log_troubles;
@@ -37,6 +38,8 @@ struct kind {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kind kinds[KINDS];
+static char tail[TAIL_BYTES]; /* the newest lines, end to end */
+static size_t tail_used;
 
 void roll_log_init(bool quiet)
 {
@@ -90,7 +93,35 @@ void roll_log_clean(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-static void write_line(const char *text)
+/* Keeps a line; the oldest make room. Under the lock. */
+static void keep_line(const char *line, size_t bytes)
+{
+    while (bytes <= TAIL_BYTES && tail_used + bytes > TAIL_BYTES) {
+        const char *end = memchr(tail, '\n', tail_used);
+        size_t gone = end ? (size_t)(end - tail) + 1 : tail_used;
+        memmove(tail, tail + gone, tail_used - gone);
+        tail_used -= gone;
+    }
+    if (bytes <= TAIL_BYTES) {
+        memcpy(tail + tail_used, line, bytes);
+        tail_used += bytes;
+    }
+}
+
+void roll_log_tail(char *out, size_t size)
+{
+    size_t from = 0;
+    pthread_mutex_lock(&lock);
+    while (tail_used - from >= size) { /* whole lines */
+        const char *end = memchr(tail + from, '\n', tail_used - from);
+        from = end ? (size_t)(end - tail) + 1 : tail_used;
+    }
+    memcpy(out, tail + from, tail_used - from);
+    out[tail_used - from] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+static void write_line(const char *text, bool shown)
 {
     char line[LINE_BYTES + 64], date[24] = "?";
     uint64_t now = roll_real_ns();
@@ -100,7 +131,11 @@ static void write_line(const char *text)
         strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
     }
     int n = snprintf(line, sizeof(line), "rollcalld: %s.%03uZ %s\n", date, (unsigned)(now / 1000000u % 1000u), text);
-    (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
+    keep_line(line, (size_t)n);
+    if (shown) {
+        (void)roll_write_all(STDERR_FILENO, line,
+                             (size_t)n); /* where it cannot be written is no other place to say so */
+    }
 }
 
 /* kinds */
@@ -120,7 +155,7 @@ static void finish(struct kind *k)
     if (k->lines > k->most) {
         char text[LINE_BYTES];
         snprintf(text, sizeof(text), "%llu more like this one: %s", (unsigned long long)(k->lines - k->most), k->last);
-        write_line(text);
+        write_line(text, true);
     }
     k->key = 0;
 }
@@ -187,19 +222,18 @@ static void log_line(enum roll_log_level level, const char *whom, const char *fo
     if (level <= ROLL_LOG_WARNING) {
         atomic_fetch_add(&log_troubles, 1);
     }
-    if ((int)level > atomic_load(&log_level)) {
-        return;
-    }
+    bool is_shown = (int)level <= atomic_load(&log_level);
     char line[LINE_BYTES], text[LINE_BYTES];
     vsnprintf(line, sizeof(line), format, args);
     roll_log_clean(line, text, sizeof(text));
     uint64_t form = hash(&format, sizeof(format)), key = level <= ROLL_LOG_WARNING ? form : hash(text, strlen(text));
     pthread_mutex_lock(&lock);
-    bool written = (!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) &&
-                   admit(key, ROLL_LOG_KIND_LINES, text) &&
-                   (level <= ROLL_LOG_WARNING || admit(form, ROLL_LOG_NEWS_LINES, text));
+    /* What is not shown is kept for a bundle, and is of no kind. */
+    bool written = !is_shown || ((!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) &&
+                                 admit(key, ROLL_LOG_KIND_LINES, text) &&
+                                 (level <= ROLL_LOG_WARNING || admit(form, ROLL_LOG_NEWS_LINES, text)));
     if (written) {
-        write_line(text);
+        write_line(text, is_shown);
     }
     pthread_mutex_unlock(&lock);
 }

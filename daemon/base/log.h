@@ -40,6 +40,11 @@ void roll_log_tick(bool all);
  * when there were any. */
 unsigned roll_log_troubles(void);
 
+/* The newest lines, those that were not written because of their level among them, oldest first, each with its line
+ * end: as many as `size` bytes hold. For who asks this daemon later; the log itself may be a terminal that nobody
+ * reads. */
+void roll_log_tail(char *out, size_t size);
+
 /* Copies text as roll_log shows it; cut to size. */
 void roll_log_clean(const char *text, char *out, size_t size);
 

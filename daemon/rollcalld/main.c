@@ -36,6 +36,7 @@
 #define INPROC      "inproc://rollcall-root"
 #define EXIT_USAGE  2
 #define EXIT_CANNOT 3
+#define BUNDLES     3 /* about findings of one run: what comes later is mostly their echo */
 #define NEEDS_KEYS                                                                                                     \
     "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR (or --insecure)"
 
@@ -193,6 +194,9 @@ static int make_root(struct daemon *d)
                                   .trace_age_ns = o->trace_age_ns,
                                   .json_path = o->json,
                                   .http = o->http,
+                                  .incident_dir = o->incident,
+                                  .incident_keep = o->incident_keep ? (unsigned)o->incident_keep : BUNDLES,
+                                  .curve_dir = o->curve_dir,
                                   .expected = d->expected,
                                   .stacks_auto = o->stacks_auto,
                                   .compare = o->compare,

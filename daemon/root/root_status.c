@@ -185,8 +185,9 @@ static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
                      v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
 }
 
-#define RIPE_ASKED 64u /* ranks that are asked for a suspicion that ripens: in a job that stands the first one has it  \
-                        */
+#define RIPE_ASKED                                                                                                     \
+    64u /* ranks that are asked for a suspicion that ripens: in a job that stands the first one has it                 \
+         */
 #define SILENT_NS (5000 * ROLL_MS) /* as long as `top` calls an agent silent */
 
 struct agent_count {

@@ -34,6 +34,7 @@ struct roll_run_options {
     const char *stacks;      /* "auto" or "ask"; NULL = not given */
     const char *json, *trace, *http, *daemon;
     const char *expect;                                  /* a file of `rollcall rehearse --save`; NULL = none */
+    const char *incident;                                /* --incident-dir */
     const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
     double timeout_s;                                    /* 0 = none */
     double grace_s;
@@ -121,10 +122,11 @@ bool roll_run_has_processes(const char *dir);
 struct roll_run_daemon {
     pid_t pid;          /* 0 = none */
     char endpoint[256]; /* of the root; "" = unknown */
-    char lacks[32];     /* options that it could not be started with, and was started without; "" = none */
+    char lacks[64];     /* options that it could not be started with, and was started without; "" = none */
+    bool writes;        /* bundles about findings, when it ends as well */
 };
-/* Starts rollcalld and waits until it is ready; where it ends, tries again without --http, without --trace. 0, or an
- * error after lines on standard error; ROLL_E_ARG: it does not understand its options, and would not later. */
+/* Starts rollcalld and waits until it is ready; where it ends, tries again without --http, --incident-dir, --trace. 0,
+ * or an error after lines on standard error; ROLL_E_ARG: it does not understand its options, and would not later. */
 int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_options *options,
                           const struct roll_place *place, const char *dir, const sigset_t *mask,
                           struct roll_warden *warden);

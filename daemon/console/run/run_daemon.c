@@ -21,8 +21,9 @@
 
 #define READY_MS 10000
 #define STOP_MS  5000
+#define WRITE_MS 12000 /* more, where a bundle about a finding may be on its way to the disk */
 
-enum { WITHOUT_TRACE = 1u, WITHOUT_HTTP = 2u };
+enum { WITHOUT_TRACE = 1u, WITHOUT_HTTP = 2u, WITHOUT_INCIDENT = 4u };
 
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
                   const sigset_t *mask, pid_t run, struct roll_warden *warden)
@@ -77,6 +78,10 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
         if (o->http != NULL) {
             argv[n++] = "--http";
             argv[n++] = o->http;
+        }
+        if (o->incident != NULL) {
+            argv[n++] = "--incident-dir";
+            argv[n++] = o->incident;
         }
     }
     const char *const kept[][2] = {{"--trace", o->trace},
@@ -181,26 +186,43 @@ out:
     return err;
 }
 
-/* The options without which the daemon is tried again, in this order: a trace or a page that cannot be had must not
- * cost the verdicts as well. */
+/* The options without which the daemon is tried again: a trace, a page or a place for bundles that cannot be had must
+ * not cost the verdicts as well. */
 static void without(struct roll_run_options *o, unsigned which, char *lacks, size_t size)
 {
-    bool trace = which & WITHOUT_TRACE, http = which & WITHOUT_HTTP;
-    o->trace = trace ? NULL : o->trace;
-    o->trace_segment = trace ? NULL : o->trace_segment;
-    o->trace_limit = trace ? NULL : o->trace_limit;
-    o->trace_age = trace ? NULL : o->trace_age;
-    o->http = http ? NULL : o->http;
-    snprintf(lacks, size, "%s%s%s", trace ? "--trace" : "", trace && http ? " and " : "", http ? "--http" : "");
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } names[] = {{WITHOUT_TRACE, "--trace"}, {WITHOUT_HTTP, "--http"}, {WITHOUT_INCIDENT, "--incident-dir"}};
+    if (which & WITHOUT_TRACE) {
+        o->trace = o->trace_segment = o->trace_limit = o->trace_age = NULL;
+    }
+    o->http = which & WITHOUT_HTTP ? NULL : o->http;
+    o->incident = which & WITHOUT_INCIDENT ? NULL : o->incident;
+    size_t used = 0;
+    lacks[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (which & names[i].bit) {
+            used += (size_t)snprintf(lacks + used, size - used, "%s%s", used > 0 ? " and " : "", names[i].name);
+        }
+    }
 }
 
 int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
                           const char *dir, const sigset_t *mask, struct roll_warden *warden)
 {
-    static const unsigned tries[] = {0, WITHOUT_HTTP, WITHOUT_TRACE, WITHOUT_HTTP | WITHOUT_TRACE};
-    unsigned given = (o->trace != NULL && !o->rehearses ? WITHOUT_TRACE : 0) | (o->http != NULL ? WITHOUT_HTTP : 0);
+    static const unsigned tries[] = {0,
+                                     WITHOUT_HTTP,
+                                     WITHOUT_INCIDENT,
+                                     WITHOUT_TRACE,
+                                     WITHOUT_HTTP | WITHOUT_INCIDENT,
+                                     WITHOUT_HTTP | WITHOUT_TRACE,
+                                     WITHOUT_INCIDENT | WITHOUT_TRACE,
+                                     WITHOUT_HTTP | WITHOUT_INCIDENT | WITHOUT_TRACE};
+    unsigned given = (o->trace != NULL && !o->rehearses ? WITHOUT_TRACE : 0) | (o->http != NULL ? WITHOUT_HTTP : 0) |
+                     (o->incident != NULL ? WITHOUT_INCIDENT : 0);
     int err = ROLL_E_CLOSED, status = -1;
-    *d = (struct roll_run_daemon){0};
+    *d = (struct roll_run_daemon){.writes = o->incident != NULL};
     if (place->daemon[0] == '\0') {
         roll_say("rollcalld was not found beside this program");
         return ROLL_E_NOTFOUND;
@@ -235,7 +257,7 @@ void roll_run_daemon_stop(struct roll_run_daemon *d)
     kill(d->pid, SIGTERM);
     for (int waited = 0; waitpid(d->pid, NULL, WNOHANG) == 0; waited += 5) {
         struct timespec nap = {0, 5000000};
-        if (waited == STOP_MS) {
+        if (waited == STOP_MS + (d->writes ? WRITE_MS : 0)) {
             kill(d->pid, SIGKILL);
             while (waitpid(d->pid, NULL, 0) < 0 && errno == EINTR) {
             }
