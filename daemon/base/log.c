@@ -24,14 +24,14 @@
 
 #define LINE_BYTES 1024
 #define TAIL_BYTES 16384 /* of lines that are kept for roll_log_tail */
-#define KINDS      64    /* that are counted at a time; of more, the one that began first is told and forgotten */
+#define KINDS      64    /* that are counted at a time; of more, the one that came longest ago is told and forgotten */
 
 static _Atomic int log_level = ROLL_LOG_INFO;
 static _Atomic unsigned log_troubles;
 
 struct kind {
     uint64_t key; /* 0 = free */
-    uint64_t begin_ns;
+    uint64_t begin_ns, last_ns;
     uint64_t lines, most; /* that came; that are written */
     char last[160];       /* of what was left out */
 };
@@ -169,16 +169,17 @@ static struct kind *kind_of(uint64_t key, uint64_t most, uint64_t now)
             finish(k);
         }
         if (k->key == key) {
+            k->last_ns = now;
             return k;
         }
         unused = k->key == 0 ? k : unused;
-        oldest = k->begin_ns < oldest->begin_ns ? k : oldest;
+        oldest = k->last_ns < oldest->last_ns ? k : oldest;
     }
     if (!unused) {
         finish(oldest);
         unused = oldest;
     }
-    *unused = (struct kind){.key = key, .begin_ns = now, .most = most};
+    *unused = (struct kind){.key = key, .begin_ns = now, .last_ns = now, .most = most};
     return unused;
 }
 

@@ -1,7 +1,6 @@
 /*
  * cmd_run.c: rollcall run: the job under rollcall, in one step: its options. run/run_launch.c does it.
  */
-#include "daemon/base/dir.h"
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
 #include "daemon/console/rehearse/rehearse.h"
@@ -147,15 +146,6 @@ static int check(const struct roll_command *self, struct asked *r)
             return ROLL_EXIT_UNREACHABLE;
         }
         roll_expected_destroy(&expected);
-    }
-    if (o->incident != NULL) { /* a daemon that refuses it would not watch the job */
-        char why[PATH_MAX + 128];
-        int fd = -1;
-        if (roll_dir_open(o->incident, ROLL_DIR_MAKE, &fd, why, sizeof(why)) != 0) {
-            roll_say("--incident-dir %s", why);
-            return ROLL_EXIT_UNREACHABLE;
-        }
-        close(fd);
     }
     if (o->json != NULL) {
         r->json = strcmp(o->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(o->json, "we");

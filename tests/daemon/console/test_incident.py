@@ -170,12 +170,16 @@ class Incident(Case):
                 self.assertRegex(file, r"^[A-Za-z0-9_.-]+$")
         self.assertNotIn("<b>", self.read(self.bundles()[0], "README.md").replace("\\<b\\>", ""))
 
-    def test_directories_that_others_may_write_are_refused_before_the_job(self):
+    def test_directories_that_others_may_write_are_refused_and_the_job_is_watched(self):
         os.mkdir(self.out)
         os.chmod(self.out, 0o777)
-        r = self.rollcall("run", "-n", "2", "--hostnccl", "--incident-dir", self.out, "--", "true")
+        r = subprocess.run([DAEMON, "--incident-dir", self.out], env=self.env, capture_output=True, text=True)
         self.assertEqual(r.returncode, 3)
         self.assert_one_line(r.stderr, "--incident-dir")
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--incident-dir", self.out, "--", CATALOGUE, "skipped",
+                          "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("the job was watched, but without --incident-dir", r.stderr)
         r = self.rollcall("run", "--incident-dir", "x", "--daemon", "tcp://127.0.0.1:9", "--", "true")
         self.assertEqual(r.returncode, 2)
         r = subprocess.run([DAEMON, "--agent", "--connect", "tcp://127.0.0.1:9", "--incident-dir", "x"], env=self.env,

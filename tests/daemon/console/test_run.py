@@ -278,7 +278,7 @@ class Ends(Case):
         self.assertIn("ends with 3 where it would end with 0", r.stderr)
         self.assertEqual(run("--fail-on-finding", "--", "sh", "-c", "exit 6").returncode, 6)
 
-    def test_a_trace_or_a_port_that_cannot_be_had_does_not_cost_the_verdicts(self):
+    def test_a_trace_a_port_or_bundles_that_cannot_be_had_do_not_cost_the_verdicts(self):
         self.need_nccl()
         file = self.path("file")
         open(file, "w").close()
@@ -290,6 +290,8 @@ class Ends(Case):
                     (("--trace", f"{file}/x"), [f"--trace {file}/x"], "--trace"),
                     (("--trace", file), [f"--trace {file} is not a directory"], "--trace"),
                     (http, ["another program has this port"], "--http"),
+                    (("--incident-dir", file, *http), [f"--incident-dir {file}", "another program has this port"],
+                     "--http and --incident-dir"),
                     (("--trace", f"{file}/x", "--trace-limit", "1M", *http),
                      [f"--trace {file}/x", "another program has this port"], "--trace and --http")):
                 with self.subTest(lacks=lacks):
