@@ -175,7 +175,7 @@ class Incident(Case):
         os.chmod(self.out, 0o777)
         r = subprocess.run([DAEMON, "--incident-dir", self.out], env=self.env, capture_output=True, text=True)
         self.assertEqual(r.returncode, 3)
-        self.assert_one_line(r.stderr, "--incident-dir")
+        self.assertRegex(r.stderr, r"\Arollcalld: --incident-dir .* must be writable by nobody else.*\n\Z")
         r = self.rollcall("run", "-n", "2", "--hostnccl", "--incident-dir", self.out, "--", CATALOGUE, "skipped",
                           "healthy")
         self.assertEqual(r.returncode, 0, r.stderr)
