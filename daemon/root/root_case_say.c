@@ -18,9 +18,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REST_NS (5000 * ROLL_MS)         /* what is no collective goes on, where it is hinted at so often */
-#define NEXT_NS (1000 * ROLL_MS)         /* another process of the rank has made its last call so much later at least */
-#define APART   (2 * ROLL_DIGEST_WINDOW) /* the same of a collective: the calls of a window between have agreed */
+#define REST_NS  (5000 * ROLL_MS) /* what is no collective goes on, where it is hinted at so often */
+#define NEXT_NS  (1000 * ROLL_MS) /* another process of the rank has made its last call so much later at least */
+#define CLOCK_NS (10 * ROLL_MS)   /* one call has the same time in two engines, but for the clock pairs of its ring */
+#define APART    (2 * ROLL_DIGEST_WINDOW) /* the same of a collective: the calls of a window between have agreed */
 
 static uint64_t number_of(const struct roll_digested *d, uint64_t number)
 {
@@ -169,9 +170,28 @@ static bool is_same_lack(const struct roll_digested *d, const struct digested_fi
 {
     const struct roll_verdict *c = &f->copy->said;
     bool lack = v->code == ROLL_VERDICT_RANK_FINISHED || v->code == ROLL_VERDICT_P2P_UNMATCHED;
-    return lack && (c->code == ROLL_VERDICT_RANK_FINISHED || c->code == ROLL_VERDICT_P2P_UNMATCHED) &&
-           c->certainty >= v->certainty && roll_rankset_equal(&c->culprits, &v->culprits) &&
+    bool told = c->code == ROLL_VERDICT_RANK_FINISHED || c->code == ROLL_VERDICT_P2P_UNMATCHED ||
+                c->code == ROLL_VERDICT_CALL_REFUSED; /* because of which it ended */
+    return lack && told && c->certainty >= v->certainty && roll_rankset_equal(&c->culprits, &v->culprits) &&
            have_ended(d, &v->culprits, f->ended);
+}
+
+/* Both tell of one call that NCCL refused, and others wait for it at several places. */
+static bool is_same_refusal(const struct roll_verdict *c, const struct roll_verdict *v)
+{
+    uint64_t apart = c->event_ns > v->event_ns ? c->event_ns - v->event_ns : v->event_ns - c->event_ns;
+    return v->code == ROLL_VERDICT_CALL_REFUSED && c->code == v->code && c->certainty >= v->certainty &&
+           roll_rankset_count(&v->culprits) > 0 && roll_rankset_equal(&c->culprits, &v->culprits) && apart <= CLOCK_NS;
+}
+
+/* No rank is in `a` that is not in `b`. */
+static bool is_part_of(const struct roll_rankset *a, const struct roll_rankset *b)
+{
+    bool part = roll_rankset_count(a) <= roll_rankset_count(b);
+    for (size_t i = 0; i < roll_rankset_count(a) && part; i++) {
+        part = roll_rankset_has(b, roll_rankset_at(a, i));
+    }
+    return part;
 }
 
 /* A verdict like this one that stands, or one that says more of the same place: a case that is opened for the same
@@ -184,8 +204,13 @@ static struct digested_finding *said_before(struct roll_digested *d, const struc
         bool ranks = roll_rankset_equal(&c->culprits, &v->culprits);
         bool less = f->engine != d->number && c->seq == v->seq &&
                     (ranks ? v->certainty < c->certainty
-                           : roll_rankset_count(&v->culprits) == 0 && v->certainty <= c->certainty);
-        if ((is_same_end(c, v) || is_same_lack(d, f, v)) && f->engine != d->number) {
+                           : is_part_of(&v->culprits, &c->culprits) && v->certainty <= c->certainty);
+        bool back = c->code == v->code && ranks && c->certainty == v->certainty &&
+                    roll_verdict_retires(v) == c->number; /* the engine has come to what was said */
+        if (back) {
+            return f;
+        }
+        if ((is_same_end(c, v) || is_same_lack(d, f, v) || is_same_refusal(c, v)) && f->engine != d->number) {
             return f;
         }
         if (c->code == v->code && c->comm_key == v->comm_key &&
@@ -345,7 +370,7 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     v->confirms = number_of(d, v->confirms);
     v->withdraws = number_of(d, v->withdraws);
     struct digested_finding *before = roll_verdict_is_finding(v) ? said_before(d, v) : NULL;
-    if (before && roll_verdict_retires(v) == 0) {
+    if (before && (roll_verdict_retires(v) == 0 || roll_verdict_retires(v) == before->copy->said.number)) {
         before->engine = d->number;
         before->seen_ns = roll_mono_ns();
         before->upto = v->seq > before->upto ? (uint32_t)v->seq : before->upto;

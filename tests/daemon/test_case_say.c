@@ -132,6 +132,18 @@ static void test_what_a_process_that_has_ended_leaves_undone_is_said_once(void *
     assert_true(is_said(ROLL_VERDICT_RANK_FINISHED, 7, 12, 9, 900 * S));
 }
 
+/* Two engines see others wait for it at two communicators. */
+static void test_a_refused_call_is_said_once(void **state)
+{
+    (void)state;
+    add_ring(1, true);
+    assert_true(is_said(ROLL_VERDICT_CALL_REFUSED, 1, 10, 0, 100 * S));
+    assert_false(is_said(ROLL_VERDICT_CALL_REFUSED, 1, 11, 1, 100 * S + S / 1000));
+    assert_false(is_said(ROLL_VERDICT_RANK_FINISHED, 1, 12, 1, 101 * S)); /* because of that */
+    assert_true(is_said(ROLL_VERDICT_CALL_REFUSED, 1, 11, 1, 101 * S));   /* another call */
+    assert_true(is_said(ROLL_VERDICT_CALL_REFUSED, 2, 11, 1, 100 * S));
+}
+
 static void test_what_comes_again_is_said_again(void **state)
 {
     (void)state;
@@ -148,6 +160,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_end_of_a_process_is_said_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_process_that_has_ended_leaves_undone_is_said_once, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_refused_call_is_said_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ bool silence_is_beyond(const struct member *m, const struct source *s, const str
 {
     const struct comm *c = m->comm;
     if (c->mute_seq == NO_SEQ || roll_op_class(rec->op) != ROLL_CLASS_COLL) {
-        return source_wall(s, rec) >= c->mute_ns;
+        return source_wall(s, rec) >= c->mute_ns && roll_seal_ticket(rec->seal) >= s->fast_next;
     }
     return rec->count != 0 && rec->seq >= c->mute_seq;
 }
@@ -104,6 +104,15 @@ void silence_trouble(struct roll_engine *e)
     e->trouble_wall = job_wall(e);
 }
 
+/* What is known of the rank was made by now. Where its newest call is of a later time its host's clock goes fast, and
+ * none of its times tells whether a call was made behind the trouble: those that are known were not. */
+static void note_fast(struct roll_engine *e, struct source *s)
+{
+    if (s->last_ns > e->now + e->config.stall_ns) {
+        s->fast_next = s->next;
+    }
+}
+
 /* Silences the communicator; wall: when the call was made at which the trouble began. */
 static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t wall)
 {
@@ -121,6 +130,9 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     e->mute_fresh = true;
     for (uint32_t r = 0; r < c->room; r++) {
         struct member *m = &c->member[r];
+        if (m->source != NO_SOURCE) {
+            note_fast(e, e->source[m->source]);
+        }
         m->passed = m->source != NO_SOURCE && has_passed(e->source[m->source], m);
     }
 }

@@ -150,6 +150,7 @@ struct source {
     uint64_t calm;        /* clock of suspicion at that moment */
     int64_t offset;       /* wall clock minus the clock of the records: roll_engine_clock */
     uint64_t last_ns;     /* wall clock of the newest record that is no poll */
+    uint64_t fast_next;   /* the calls below this ticket are of a clock that goes fast: silence.c */
     uint64_t records, calls, lost;
     uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
     uint32_t step;             /* the step of the newest record that bears one */
