@@ -182,6 +182,27 @@ static void feed_news(struct feeder *f, uint32_t rank, uint64_t seen)
     d->opens = kept;
 }
 
+/*
+ * The next record will change. An agent gives up what the device may still do of calls when there are many, and never
+ * the return of a call in which a thread is: it has no more of these than there are threads.
+ */
+static void keep_open(struct feeder *f, uint32_t rank, uint64_t seen, enum roll_state state)
+{
+    struct reader *d = &f->reader[rank];
+    const struct log *log = f->s->rank[rank].log;
+    uint32_t i = d->opens == OPEN_MAX && state != ROLL_STATE_ENTERED ? OPEN_MAX : 0;
+    while (d->opens == OPEN_MAX && i < OPEN_MAX && state_at(f->p, &log[d->open[i]], seen) == ROLL_STATE_ENTERED) {
+        i++;
+    }
+    if (d->opens == OPEN_MAX && i < OPEN_MAX) {
+        memmove(&d->open[i], &d->open[i + 1], (OPEN_MAX - 1 - i) * sizeof(d->open[0]));
+        d->opens--;
+    }
+    if (d->opens < OPEN_MAX) {
+        d->open[d->opens++] = (uint16_t)d->next;
+    }
+}
+
 /* Up to `most` records that existed at `seen`; returns how many. */
 static uint32_t feed_new(struct feeder *f, uint32_t rank, uint64_t seen, uint32_t most)
 {
@@ -204,8 +225,8 @@ static uint32_t feed_new(struct feeder *f, uint32_t rank, uint64_t seen, uint32_
         }
         if (!in_loss(d, d->next)) {
             batch[n++] = record_at(f, d, log, d->next, state);
-            if (will_change(f->p, log, state) && d->opens < OPEN_MAX) {
-                d->open[d->opens++] = (uint16_t)d->next;
+            if (will_change(f->p, log, state)) {
+                keep_open(f, rank, seen, state);
             }
         } else if (d->next + 1 == d->lost_from + d->lost) {
             tell_records(f, rank, batch, n);

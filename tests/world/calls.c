@@ -56,6 +56,7 @@ WRAP(int, close, int fd);
 WRAP(int, pipe2, int fds[2], int flags);
 WRAP(int, inotify_init1, int flags);
 WRAP(int, epoll_create1, int flags);
+WRAP(int, epoll_wait, int fd, struct epoll_event *events, int most, int timeout_ms);
 WRAP(DIR *, opendir, const char *path);
 WRAP(DIR *, fdopendir, int fd);
 WRAP(void *, mmap, void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
@@ -315,6 +316,12 @@ int __wrap_epoll_create1(int flags)
     return own(__real_epoll_create1(flags));
 }
 
+/* Nothing has become ready where the world has touched nothing. */
+int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
+{
+    return process_now && !process_now->touched ? 0 : __real_epoll_wait(fd, events, most, timeout_ms);
+}
+
 DIR *__wrap_opendir(const char *path)
 {
     if (process_now && strncmp(path, "/proc", 5) == 0) {
@@ -381,9 +388,10 @@ void calls_touch(const struct host *host)
 
 /* mappings, and the contexts of a library that is not ours */
 
+/* Rings get their pages as they are written: most of a ring is never used here. */
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-    void *got = __real_mmap(at, bytes, protection, flags, fd, offset);
+    void *got = __real_mmap(at, bytes, protection, flags & ~MAP_POPULATE, fd, offset);
     bool inside = (flags & MAP_FIXED) != 0; /* of another one, and goes with it */
     for (uint32_t i = 0; process_now && got != MAP_FAILED && !inside && i < MAPS; i++) {
         if (!map[i].owner) {
@@ -500,7 +508,10 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset)
 int __wrap_posix_fallocate(int fd, off_t offset, off_t bytes)
 {
     may_die();
-    return judge_write(1) < 0 ? ENOSPC : __real_posix_fallocate(fd, offset, bytes);
+    if (judge_write(1) < 0) {
+        return ENOSPC;
+    }
+    return !process_now && offset == 0 ? ftruncate(fd, bytes) : __real_posix_fallocate(fd, offset, bytes);
 }
 
 int __wrap_rename(const char *from, const char *to)

@@ -23,6 +23,7 @@ void *__real_calloc(size_t n, size_t bytes);
 void __real_free(void *block);
 
 static struct link links[LINKS];
+static uint32_t in_use; /* of these; a bit for each */
 static struct end *bound[ENDS];
 static struct piece *pieces;
 static uint64_t numbers;
@@ -219,8 +220,16 @@ static void try_connect(struct link *l)
     }
 }
 
+/* The next link that is used, from number i on; LINKS: there is none. */
+static uint32_t next_used(uint32_t i)
+{
+    uint32_t left = i < LINKS ? in_use >> i : 0;
+    return left ? i + (uint32_t)__builtin_ctz(left) : LINKS;
+}
+
 static void link_clear(struct link *l)
 {
+    in_use &= ~(1u << (l - links));
     queue_drop(&l->rise, is_any);
     queue_drop(&l->fall, is_any);
     *l = (struct link){0};
@@ -229,7 +238,7 @@ static void link_clear(struct link *l)
 uint64_t link_next(void)
 {
     uint64_t next = WORLD_NEVER;
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         const struct link *l = &links[i];
         if (l->used && l->dealer) {
             next = !l->up && l->timer_ns < next ? l->timer_ns : next;
@@ -241,7 +250,7 @@ uint64_t link_next(void)
 
 void link_turn(void)
 {
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         struct link *l = &links[i];
         if (!l->used) {
             continue;
@@ -259,7 +268,7 @@ void link_turn(void)
 /* Of a process; there is one: that of its DEALER. */
 static struct link *link_of(const struct process *p)
 {
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         if (links[i].used && links[i].dealer && links[i].dealer->owner == p) {
             return &links[i];
         }
@@ -343,6 +352,7 @@ int link_open(struct end *dealer, const char *target)
     for (uint32_t i = 0; i < LINKS; i++) {
         struct link *l = &links[i];
         if (!l->used) {
+            in_use |= 1u << i;
             *l = (struct link){
                 .used = true, .number = ++numbers, .dealer = dealer, .retry_ns = RETRY_NS, .break_ns = WORLD_NEVER};
             snprintf(l->target, sizeof(l->target), "%s", target);
@@ -390,7 +400,7 @@ static void close_router(struct link *l)
 void link_close(struct end *end, bool orderly)
 {
     link_unbind(end);
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         if (links[i].used && links[i].dealer == end) {
             close_dealer(&links[i], orderly);
         } else if (links[i].used && links[i].router == end) {
@@ -412,7 +422,7 @@ void link_reset(void)
 
 struct link *link_up_from(const struct end *dealer)
 {
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         if (links[i].used && links[i].dealer == dealer) {
             return &links[i];
         }
@@ -422,7 +432,7 @@ struct link *link_up_from(const struct end *dealer)
 
 struct link *link_down_to(const struct end *router, const void *name, size_t bytes)
 {
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         struct link *l = &links[i];
         if (l->used && l->up && l->router == router && l->name_bytes == bytes && memcmp(l->name, name, bytes) == 0) {
             return l;
@@ -443,7 +453,9 @@ static struct message *arrived(const struct queue *q)
 
 struct queue *link_pull(const struct end *end, uint32_t *turn, struct link **from)
 {
-    for (uint32_t k = 0; k < LINKS; k++) {
+    uint32_t left = (uint32_t)(((uint64_t)in_use << LINKS | in_use) >> *turn); /* in the order of the turns */
+    for (; left != 0; left &= left - 1) {
+        uint32_t k = (uint32_t)__builtin_ctz(left);
         struct link *l = &links[(*turn + k) % LINKS];
         struct queue *q = !l->used ? NULL : l->router == end ? &l->rise : l->dealer == end ? &l->fall : NULL;
         if (q && arrived(q)) {
@@ -458,7 +470,7 @@ struct queue *link_pull(const struct end *end, uint32_t *turn, struct link **fro
 uint64_t link_soonest(const struct process *p)
 {
     uint64_t soonest = WORLD_NEVER;
-    for (uint32_t i = 0; i < LINKS; i++) {
+    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         const struct link *l = &links[i];
         const struct queue *q[2] = {l->router && l->router->owner == p ? &l->rise : NULL,
                                     l->dealer && l->dealer->owner == p ? &l->fall : NULL};

@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAULTS_MAX 12u
-#define DROPS_MAX  48u
-#define PLAN_BYTES 2048u
+#define FAULTS_MAX   12u
+#define DROPS_MAX    48u
+#define PLAN_BYTES   2048u
+#define PLAN_RECORDS 65536u /* of a ring, where nothing else is asked for: as the interposer makes them */
 
 enum fault_kind {
 #define FAULT_ROW(name, word, whom, a, b) FAULT_##name,

@@ -272,7 +272,7 @@ static void build(const struct plan *plan, const struct script *script, const st
     }
     add_job("first", script, plan->records);
     if (second) {
-        add_job("second", second, 4096);
+        add_job("second", second, PLAN_RECORDS);
     }
     for (uint32_t i = 0; i < stage.jobs; i++) {
         if (ranks_begin(&stage.job[i]) != 0) {

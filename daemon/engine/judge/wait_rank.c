@@ -170,7 +170,7 @@ bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, co
 }
 
 /* The record, which stands behind a call of its process, shows that the call is over: a wait of the host that covers
- * the call has come back, the device has completed what stands behind it on its stream or the end of its group, or the
+ * the call has come back, the device has completed what stands behind it on its stream, or the
  * communicator was given up in good order, which waits for its calls. issued: the device has the call. */
 static bool shows_over(const struct roll_record *rec, const struct roll_record *call, bool issued)
 {
@@ -185,10 +185,9 @@ static bool shows_over(const struct roll_record *rec, const struct roll_record *
                rec->comm == call->comm && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
     case ROLL_CLASS_COLL:
     case ROLL_CLASS_P2P:
-        return issued && same && roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && !call_failed(rec);
-    case ROLL_CLASS_GROUP:
-        return issued && (same || source_same_unit(rec, call)) && rec->op == ROLL_OP_GROUP_END &&
-               roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && !call_failed(rec);
+    case ROLL_CLASS_GROUP: /* calls of one group keep no order, and its end tells of one of its streams only */
+        return issued && same && !source_same_unit(rec, call) && roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE &&
+               !call_failed(rec);
     default:
         return false;
     }
