@@ -37,7 +37,8 @@ struct kind {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kind kinds[KINDS];
+/* Two tables, so that many texts, or many names, do not push out the count of what they have in common. */
+static struct kind by_text[KINDS], by_format[KINDS];
 static char tail[TAIL_BYTES]; /* the newest lines, end to end */
 static size_t tail_used;
 
@@ -160,7 +161,7 @@ static void finish(struct kind *k)
     k->key = 0;
 }
 
-static struct kind *kind_of(uint64_t key, uint64_t most, uint64_t now)
+static struct kind *kind_of(struct kind *kinds, uint64_t key, uint64_t most, uint64_t now)
 {
     struct kind *oldest = &kinds[0], *unused = NULL;
     for (size_t i = 0; i < KINDS; i++) {
@@ -199,18 +200,19 @@ void roll_log_tick(bool all)
     uint64_t now = roll_mono_ns();
     say_memory();
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < KINDS; i++) {
-        if (kinds[i].key && (all || now - kinds[i].begin_ns >= ROLL_LOG_KIND_NS)) {
-            finish(&kinds[i]);
+    for (size_t i = 0; i < 2 * KINDS; i++) {
+        struct kind *k = i < KINDS ? &by_text[i] : &by_format[i - KINDS];
+        if (k->key && (all || now - k->begin_ns >= ROLL_LOG_KIND_NS)) {
+            finish(k);
         }
     }
     pthread_mutex_unlock(&lock);
 }
 
 /* Counts a line of this kind. Whether it is written; else it is kept as the last of those that are not. */
-static bool admit(uint64_t key, uint64_t most, const char *text)
+static bool admit(struct kind *kinds, uint64_t key, uint64_t most, const char *text)
 {
-    struct kind *k = kind_of(key, most, roll_mono_ns());
+    struct kind *k = kind_of(kinds, key, most, roll_mono_ns());
     bool written = ++k->lines <= k->most;
     if (!written) {
         snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
@@ -227,13 +229,13 @@ static void log_line(enum roll_log_level level, const char *whom, const char *fo
     char line[LINE_BYTES], text[LINE_BYTES];
     vsnprintf(line, sizeof(line), format, args);
     roll_log_clean(line, text, sizeof(text));
-    uint64_t form = hash(&format, sizeof(format)), key = level <= ROLL_LOG_WARNING ? form : hash(text, strlen(text));
+    bool news = level > ROLL_LOG_WARNING;
+    uint64_t form = hash(&format, sizeof(format)), same = whom ? form * 31 ^ hash(whom, strlen(whom)) : 0;
+    same = news && !whom ? hash(text, strlen(text)) : same;
     pthread_mutex_lock(&lock);
     /* What is not shown is kept for a bundle, and is of no kind. */
-    bool written = !is_shown || ((!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) &&
-                                 admit(key, ROLL_LOG_KIND_LINES, text) &&
-                                 (level <= ROLL_LOG_WARNING || admit(form, ROLL_LOG_NEWS_LINES, text)));
-    if (written) {
+    if (!is_shown || ((same == 0 || admit(by_text, same, whom ? 1 : ROLL_LOG_KIND_LINES, text)) &&
+                      admit(by_format, form, news ? ROLL_LOG_NEWS_LINES : ROLL_LOG_KIND_LINES, text))) {
         write_line(text, is_shown);
     }
     pthread_mutex_unlock(&lock);

@@ -83,7 +83,9 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
         roll_peers_answer(root, from, &frame);
         break;
     case ROLL_FRAME_QUERY:
-        roll_query(root, from, &frame);
+        if (roll_guard_reads(&root->guard[from->socket == root->socket[1]], from->fd)) {
+            roll_query(root, from, &frame);
+        }
         break;
     default:
         bad_frame(root, from, ROLL_E_UNSUPPORTED, now);
@@ -122,6 +124,7 @@ static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
             more = zmq_msg_more(&body);
             n++;
             roll_guard_took(guard, &body);
+            from.fd = zmq_msg_get(&body, ZMQ_SRCFD);
             if (keyed && part == 0) {
                 roll_role_of(&body, &from.role);
             }
@@ -143,7 +146,9 @@ static void look_at_connections(roll_root_t *root, bool behind)
         unsigned closed = roll_guard_look(&root->guard[i], behind);
         root->bad_frames += closed;
         if (closed > 0) {
-            roll_log(ROLL_LOG_WARNING, "root: %u connection%s closed: a message without end, or more than can be read",
+            roll_log(ROLL_LOG_WARNING,
+                     "root: %u connection%s closed: a message without end, more than can be read, or answers "
+                     "that are not",
                      closed, closed == 1 ? " is" : "s are");
         }
     }

@@ -34,6 +34,7 @@ struct roll_address {
     size_t bytes;
     uint8_t id[ROLL_ID_BYTES];
     struct roll_role role; /* of the key, where there are keys */
+    int fd;                /* of the connection on which the frame came; of where an answer goes it says nothing */
 };
 
 /* What was switched on one level of a run: the job, a group or a layer. */

@@ -14,6 +14,7 @@
 #include "trace/err.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +32,7 @@
 #define CURVE_BYTES   33  /* the name of the command, nonce, authenticator, flags */
 #define SHORT_BYTES   255 /* a longer part has eight bytes of length */
 #define PART_BYTES    64  /* of memory, that libzmq needs for a part beside its bytes */
+#define UNREAD_MOST   64  /* questions that wait on a slow way; an answer has some hundred KiB at most, as a rule */
 #define IDLE_MS       200 /* how often the watch looks whether the watched thread turns */
 #define BUSY_MS       10  /* and at the connections, while it does not */
 
@@ -38,6 +41,7 @@ struct roll_guarded {
     uint64_t base;  /* what it had received when a message of it was taken last */
     uint64_t taken; /* bytes of all parts that were taken, as they were on the wire */
     uint64_t parts;
+    unsigned unread; /* questions in a row that came while it had not read what was sent to it */
     bool suspect;
     bool local; /* it is of ipc */
     char peer[ROLL_GUARD_PEER_BYTES];
@@ -163,6 +167,22 @@ static void shut(struct roll_guard *guard, struct roll_guarded *c, int fd)
     shutdown(fd, SHUT_RDWR);
     drop(guard, c);
     guard->closed++;
+}
+
+bool roll_guard_reads(struct roll_guard *guard, int fd)
+{
+    pthread_mutex_lock(&guard->lock);
+    struct roll_guarded *c = find(guard, fd);
+    int waits = 0;
+    if (c) {
+        c->unread = ioctl(fd, SIOCOUTQ, &waits) == 0 && waits > 0 ? c->unread + 1 : 0;
+    }
+    bool reads = !c || c->unread <= UNREAD_MOST;
+    if (!reads) {
+        shut(guard, c, fd);
+    }
+    pthread_mutex_unlock(&guard->lock);
+    return reads;
 }
 
 static void look(struct roll_guard *guard, bool behind)

@@ -52,6 +52,11 @@ void roll_guard_event(struct roll_guard *guard, uint16_t event, int fd);
 void roll_guard_peer(struct roll_guard *guard, int fd, char out[ROLL_GUARD_PEER_BYTES]);
 /* A part of a message was taken from the socket, any but the first. */
 void roll_guard_took(struct roll_guard *guard, zmq_msg_t *part);
+/*
+ * A question has come on this connection. False: its answers are not read, and it is shut. Who asks again and again and
+ * never reads would make the root hold all the answers; who is honest has read one before it asks the next.
+ */
+bool roll_guard_reads(struct roll_guard *guard, int fd);
 /* Looks at all connections, and shuts those that are too far ahead; where the socket was read empty meanwhile (!behind)
  * also those that go on without end. To be called some times a second. Returns how many were shut since it was asked
  * last. */

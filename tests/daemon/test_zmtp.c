@@ -8,7 +8,9 @@
  */
 #include "daemon/wire/guard.h"
 #include "tests/daemon/harness.h"
+#include "tests/daemon/raw_peer.h"
 #include "tests/daemon/zmtp_raw.h"
+#include "trace/frame.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -301,12 +303,64 @@ static void test_the_console_says_that_it_is_no_root(void **state)
     munmap(count, sizeof(*count));
 }
 
+/* A QUERY as one message of ZMTP. Returns its bytes. */
+static size_t make_question(char *out, size_t size)
+{
+    static const char text[] = "{\"op\":\"runs\"}";
+    struct roll_frame_head head = {.type = ROLL_FRAME_QUERY, .seq = 1};
+    int64_t n = roll_frame_encode(&head, text, sizeof(text) - 1, (uint8_t *)out + 2, size - 2);
+    assert_true(n > 0 && n < 256);
+    out[0] = 0;
+    out[1] = (char)n;
+    return (size_t)n + 2;
+}
+
+#define QUESTIONS 1000000 /* their answers would fill a root */
+
+/* Asks without end, and reads no answer. */
+static void ask_without_reading(const char *endpoint)
+{
+    char question[128];
+    size_t bytes = make_question(question, sizeof(question));
+    int fd = raw_peer(endpoint), asked = 0;
+    while (asked < QUESTIONS && send(fd, question, bytes, MSG_NOSIGNAL) == (ssize_t)bytes) {
+        asked++;
+    }
+    assert_true(asked < QUESTIONS);
+    close(fd);
+}
+
+static void test_who_never_reads_is_shut_out(void **state)
+{
+    (void)state;
+    char endpoint[256];
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
+    assert_true(root > 0);
+    setenv("ROLLCALL_INSECURE", "1", 1);
+    ask_without_reading(endpoint);
+    roll_client_t *client = harness_client(endpoint);
+    for (int i = 0; i < 200; i++) { /* who reads may ask as often as he likes */
+        json_decref(harness_ask(client, "{s:s}", "op", "runs"));
+    }
+    roll_client_destroy(&client);
+    unsetenv("ROLLCALL_INSECURE");
+    assert_true(harness_logged("root.err", "answers that are not"));
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+    root = DAEMON("local.err", endpoint, "--root", "--dir", harness_path("r"));
+    assert_true(root > 0);
+    ask_without_reading(endpoint);
+    client = harness_client(endpoint);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_clients_that_are_none_do_no_harm),
+        TEST(test_who_never_reads_is_shut_out),
         TEST(test_an_agent_outlives_what_is_no_root),
         TEST(test_the_console_says_that_it_is_no_root),
     };
