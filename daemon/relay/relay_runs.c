@@ -237,7 +237,7 @@ int roll_relay_note_ring(struct roll_relay *r, struct relay_child *child, const 
         err = err ? err : roll_map_add(&r->ring_at, frame->head.stream, (uint32_t)r->rings);
         ring = err ? NULL : &r->ring[r->rings++];
         if (ring) {
-            *ring = (struct relay_ring){.stream = frame->head.stream};
+            *ring = (struct relay_ring){.stream = frame->head.stream, .live = true}; /* until a STATUS says else */
         }
     }
     if (!err) {

@@ -79,8 +79,14 @@ bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now)
 
 /* runs */
 
-/* Not all is seen while the root itself is behind: then news waits in its sockets. What records prove by themselves is
- * said all the same. */
+/*
+ * Not all is seen while the root itself is behind: then news waits in its sockets. What records prove by themselves is
+ * said all the same.
+ *
+ * The ranks of a peer that is gone are not missed: the engine has been told that they are not heard, and suspects none
+ * of those who wait for them. Those of one that has come back are heard again for the engine from its first frame, and
+ * what they did meanwhile comes later: until then they are awaited anew, whoever was away for how long before.
+ */
 void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t live, uint64_t now)
 {
     size_t seen = 0;
@@ -88,12 +94,14 @@ void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t li
     run->waits = false;
     for (size_t i = 0; live > 0 && i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
-        size_t fresh = peer->gone ? 0 : roll_streams_fresh(peer, run);
-        if (fresh > 0) {
-            size_t unread = roll_streams_unread(peer, run);
+        size_t rings = roll_streams_live(peer, run);
+        if (peer->gone) {
+            seen += rings;
+        } else if (rings > 0) {
+            size_t fresh = roll_streams_fresh(peer, run), unread = roll_streams_unread(peer, run);
             size_t here = roll_peer_is_heard(peer, now) && fresh > unread ? fresh - unread : 0;
             seen += here;
-            late = late || here < fresh;
+            late = late || here < rings;
             run->waits = run->waits || now - peer->seen_ns >= ROLL_FEED_UNSEEN_NS;
         }
     }

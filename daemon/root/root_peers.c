@@ -369,7 +369,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     }
     s->due = s->urgent = true;
     note_due(root, peer);
-    roll_streams_set(peer, s, s->live, false);
+    /* For the engine its process lives from here on, or as it was known to, before this agent has sent a STATUS. */
+    bool lives = !known || view.proc == ROLL_PROC_RUNNING || view.proc == ROLL_PROC_STOPPED;
+    roll_streams_set(peer, s, new ? lives : s->live, false);
     roll_digested_ring(run, frame);
 }
 

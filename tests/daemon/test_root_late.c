@@ -368,6 +368,40 @@ static void test_a_ring_of_one_job_holds_up_no_other(void **state)
     assert_int_equal(roll_streams_live(&peer[0], other), 0);
 }
 
+/* An agent that was away for long is back: its rings are announced, and what they did meanwhile has not come. The clock
+ * stands still anew, and behind that as little time passes as for one that is not heard. */
+static void test_who_comes_back_is_awaited_anew(void **state)
+{
+    (void)state;
+    beats(S);
+    begin_clock();
+    peer[0].gone = true; /* the engine has been told that its rank is not heard */
+    for (uint64_t end = now + 30 * S; now < end; now += 100 * ROLL_MS) {
+        turn(false);
+        roll_peer_late_heard(root, &peer[1], now);
+        roll_peer_late_heard(root, &peer[2], now);
+        roll_root_late_see(root, run, 3, now);
+        assert_true(run->seen);
+    }
+    peer[0].gone = false;
+    roll_streams_set(&peer[0], roll_streams_find(&peer[0], 100), true, false);
+    uint64_t begin = now, first = run->clock.engine_ns;
+    while (now - begin < 18 * S) {
+        struct roll_feed_time time;
+        now += 100 * ROLL_MS;
+        turn(false);
+        for (int i = 0; i < 3; i++) {
+            roll_peer_late_heard(root, &peer[i], now);
+        }
+        if (roll_root_late_is_due(root, run, 3, false, now)) {
+            roll_feed_clock_pass(&run->clock, now, 1, &time);
+            assert_true(now - begin >= ROLL_FEED_UNSEEN_NS);
+        }
+        assert_false(run->seen);
+    }
+    assert_true(run->clock.engine_ns - first <= 2 * S);
+}
+
 /* An answer about many ranks looks at all peers once. */
 static void test_the_peer_of_a_ring_is_found_in_a_map(void **state)
 {
@@ -400,6 +434,7 @@ int main(void)
         TEST(test_a_stop_in_the_middle_of_a_turn_blames_nobody),
         TEST(test_what_is_late_is_not_owed_twice),
         TEST(test_a_ring_of_one_job_holds_up_no_other),
+        TEST(test_who_comes_back_is_awaited_anew),
         TEST(test_the_peer_of_a_ring_is_found_in_a_map),
         TEST(test_numbers_that_go_back_and_short_payloads_are_passed_over),
     };
