@@ -62,6 +62,13 @@ enum roll_record_flag {
 #define ROLL_LAYER_NONE   UINT16_MAX
 #define ROLL_STEP_NONE    UINT32_MAX
 
+/* The `result` of a record of class POLL that has returned. */
+enum roll_poll_end {
+    ROLL_POLL_READY = 0,
+    ROLL_POLL_LEFT = 1,    /* the thread has made another recorded call, or the poll failed */
+    ROLL_POLL_GOES_ON = 2, /* in the thread's next record, which was written before this one returned */
+};
+
 struct roll_record {
     uint64_t seal;       /*  0: (ticket + 1) << 8 | state; state EMPTY while being written; 0 = never written */
     uint64_t enter_ns;   /*  8: CLOCK_MONOTONIC of the rank's host when the call was entered */
@@ -86,7 +93,7 @@ struct roll_record {
     uint8_t redop;       /* 58: enum roll_redop */
     uint8_t flags;       /* 59: enum roll_record_flag */
     uint8_t phase;       /* 60: enum roll_phase */
-    uint8_t result;      /* 61: ncclResult_t of the call; valid from RETURNED on */
+    uint8_t result;      /* 61: ncclResult_t of the call, of polls enum roll_poll_end; valid from RETURNED on */
     uint16_t aux;        /* 62: GROUP_END: calls in the group, saturating; MOE, EXT: see the table;
                             CAPTURED, REPLAYED, GRAPH_LAUNCH: the graph; other calls, SYNC, STREAM_WAIT: how far
                             before it a call is behind which it stands by an event, see above */

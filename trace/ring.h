@@ -113,7 +113,9 @@ struct roll_ring_header {
     uint8_t pad3[48];
     _Atomic uint64_t clock_mono_ns; /* 704: clock pair, refreshed by the rank at attach and by the agent later */
     _Atomic uint64_t clock_real_ns; /* 712: CLOCK_REALTIME at clock_mono_ns */
-    uint8_t pad4[48];
+    /* By agents: what was lost below this ticket is in `losses`, so a new agent counts from here on. 0 = not known. */
+    _Atomic uint64_t counted; /* 720 */
+    uint8_t pad4[40];
     _Atomic uint64_t losses[ROLL_LOSS_LIMIT]; /* 768 */
     _Atomic uint32_t completion;              /* 896: enum roll_completion */
     uint8_t pad5[124];
@@ -170,7 +172,7 @@ int roll_ring_create(const char *path, const struct roll_ring_params *params, st
 
 /*
  * Maps an existing ring file for reading (writable = false), or also for the few fields that an agent or a launcher may
- * write: exit_status, the clock pair, losses (writable = true). Checks everything first. Any thread.
+ * write: exit_status, the clock pair, losses, counted (writable = true). Checks everything first. Any thread.
  * Errors: NOTFOUND, DENIED, IO, SHORT, MAGIC, VERSION, SIZE, CHECKSUM, CORRUPT.
  */
 int roll_ring_open(const char *path, bool writable, struct roll_ring *ring);

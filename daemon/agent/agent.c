@@ -235,7 +235,8 @@ static bool only_folds(const struct roll_agent *a, const struct roll_agent_ring 
 static int next_pace(struct roll_agent *a, int pace, int64_t moved)
 {
     int most = BEAT_MS;
-    bool haste = a->soon || a->drain || roll_agent_calls_waits(a->calls), folds = true;
+    bool asked = roll_agent_calls_waits(a->calls) || roll_agent_lines_waits(a->lines);
+    bool haste = a->soon || a->drain || asked, folds = true;
     a->listens = !a->welcomed || a->used == 0;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_agent_ring *ring = a->rings[i];
@@ -285,6 +286,17 @@ static int64_t look(struct roll_agent *a, uint64_t now, bool beat)
     return moved;
 }
 
+static const struct roll_agent_ring *ring_of(void *ctx, uint64_t epoch)
+{
+    const struct roll_agent *a = ctx;
+    for (size_t i = 0; i < a->used; i++) {
+        if (a->rings[i]->epoch == epoch) {
+            return a->rings[i];
+        }
+    }
+    return NULL;
+}
+
 static void loop(struct roll_agent *a)
 {
     int pace = LEAVE_MS;
@@ -313,6 +325,8 @@ static void loop(struct roll_agent *a)
         roll_agent_stacks_pump(a->stacks, a->socket, now);
         roll_agent_facts_pump(a->facts, a->socket, now);
         roll_agent_calls_pump(a->calls, a->rings, a->used, a->socket);
+        roll_agent_lines_pump(a->lines, a->sources, a->socket, now);
+        a->soon = roll_agent_tails_pump(a->tails, a->socket, ring_of, a) || a->soon;
         a->moves = moved > 0;
         pace = atomic_load(a->o->stop) ? LEAVE_MS : next_pace(a, pace, moved);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
@@ -331,7 +345,7 @@ static void loop(struct roll_agent *a)
         }
         bool settled = a->welcomed;
         for (size_t i = 0; i < a->used && settled; i++) {
-            settled = roll_agent_ring_settled(a->rings[i]) || !a->rings[i]->gone;
+            settled = roll_agent_ring_may_go(a, i);
         }
         if ((settled && moved == 0) || now - stop_ns > STOP_NS) {
             return;
@@ -375,7 +389,9 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     a->stacks = roll_agent_stacks_new(o->dir);
     a->facts = roll_agent_facts_new(a->host, o->dir, o->trace_dir);
     a->calls = roll_agent_calls_new();
-    if (!a->buffer || !a->socket || !a->stacks || !a->facts || !a->calls) {
+    a->lines = roll_agent_lines_new();
+    a->tails = roll_agent_tails_new(a->host);
+    if (!a->buffer || !a->socket || !a->stacks || !a->facts || !a->calls || !a->lines || !a->tails) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
     }
@@ -441,6 +457,8 @@ out:
     roll_agent_stacks_destroy(&a.stacks);
     roll_agent_facts_destroy(&a.facts);
     roll_agent_calls_destroy(&a.calls);
+    roll_agent_lines_destroy(&a.lines);
+    roll_agent_tails_destroy(&a.tails);
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     roll_agent_sight_destroy(&a.sight);

@@ -23,6 +23,7 @@ struct roll_agent_options {
     const char *trace_dir;              /* NULL = no trace of its own; borrowed */
     uint64_t trace_segment, trace_limit,
         trace_age_ns;         /* limits of segments (daemon/store/segment.h); 0 = default, none, never */
+    bool with_root;           /* its root is in this process, and ends it when it wants nothing more */
     const _Atomic bool *stop; /* set from outside: finish in good order */
 };
 

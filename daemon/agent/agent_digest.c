@@ -189,14 +189,15 @@ int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring 
     if (live && (d->run[f->run].number != f->number || roll_agent_excerpt_is_due(d, f))) {
         began = roll_agent_excerpt_begin(d, f) == 0; /* else it is tried again, and the fold does not wait for it */
     }
-    int64_t sent = live && began && f->number != 0 ? roll_agent_excerpt_pump(d, f, now) : 0;
-    /* A queue that is full holds up the excerpt, and not the fold, whose ring would lap. */
     struct turn turn = {d, f, now};
     struct roll_agent_out out = {fold_frame, &turn, d->buffer};
     ring->follower = f->copy; /* that the process has ended is told behind the last records of the excerpt, too */
     int64_t n = roll_agent_ring_pump(ring, &out, now);
     ring->follower = NULL;
     ring->acked = ring->sent;
+    /* The excerpt comes as far as the fold has come just now: what has returned since is told with what was called
+     * since. A queue that is full holds up the excerpt, and not the fold, whose ring would lap. */
+    int64_t sent = live && began && f->number != 0 ? roll_agent_excerpt_pump(d, f, now) : 0;
     return n < 0 ? n : n + (sent > 0 ? sent : 0);
 }
 

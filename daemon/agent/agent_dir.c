@@ -227,8 +227,9 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
         }
         bool is_known = (ring->status.exit_status & ~ROLL_EXIT_ASKED) != ROLL_EXIT_UNKNOWN;
         bool patient = !leaving && !is_known && now - ring->gone_ns < KEEP_NS;
-        /* The next agent is asked for what was kept as this one would be, as long as somebody goes on here. */
-        bool kept = ring->keep && (!leaving || job_in_use(a, i, true));
+        /* The next agent is asked for what was kept as this one would be. Where the root ends as well there is nobody
+         * who would ask, unless somebody goes on here. */
+        bool kept = ring->keep && (!leaving || !a->o->with_root || job_in_use(a, i, true));
         if (ring->gone && !patient && !kept && ring->status.proc_state == ROLL_PROC_FINISHED &&
             roll_agent_ring_settled(ring)) {
             drop_ring(a, i);
@@ -237,6 +238,15 @@ void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving)
             drop_ring(a, i);
         }
     }
+}
+
+/* Behind ranks that have ended the root may be about to ask: so long the end waits, within its bounds. Where others go
+ * on here, the next agent is asked. */
+bool roll_agent_ring_may_go(const struct roll_agent *a, size_t i)
+{
+    const struct roll_agent_ring *ring = a->rings[i];
+    bool wanted = ring->keep && !a->o->with_root && !job_in_use(a, i, true);
+    return !ring->gone || (roll_agent_ring_settled(ring) && !wanted);
 }
 
 /* processes */

@@ -9,6 +9,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/wire/net.h"
+#include "trace/err.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -17,11 +18,16 @@
 int roll_agent_send(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
 {
     struct roll_agent *a = ctx;
+    bool records = head.type == ROLL_FRAME_RECORDS || head.type == ROLL_FRAME_UPDATES; /* all else is little */
+    if (records && !roll_credit_has(&a->credit)) {
+        return ROLL_E_BUSY;
+    }
     head.seq = a->seq + 1;
     int err = roll_net_batch_add(&a->batch, a->socket, NULL, 0, &head, payload, bytes);
     if (!err) {
         a->seq++;
         *seq = a->seq;
+        roll_credit_sent(&a->credit, a->seq, ROLL_FRAME_HEAD_BYTES + bytes);
     }
     return err;
 }
@@ -39,6 +45,8 @@ void roll_agent_hello(struct roll_agent *a, uint64_t now)
     roll_agent_stacks_forget(a->stacks); /* the root asks its questions again in the new conversation */
     roll_agent_facts_forget(a->facts);
     roll_agent_calls_forget(a->calls);
+    roll_agent_lines_forget(a->lines);
+    roll_agent_tails_forget(a->tails);
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
@@ -95,6 +103,7 @@ static void welcome(struct roll_agent *a, const struct roll_frame *frame, uint64
         return;
     }
     a->welcomed = true;
+    roll_credit_read(&a->credit, a->hello_seq);
     if (a->said_unreachable) { /* as loud as what it answers, so that a log of warnings alone does not end with that */
         roll_log(a->lost_level, "agent: connected to %s, after %.1f s", a->o->endpoint,
                  (double)(now - a->lost_ns) / 1e9);
@@ -165,6 +174,7 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
         welcome(a, frame, now);
         break;
     case ROLL_FRAME_ACK:
+        roll_credit_read(&a->credit, frame->head.seq);
         for (size_t i = 0; i < a->used; i++) {
             if (a->rings[i]->map.header->epoch == frame->head.stream) {
                 /* A ring that begins to travel, and one that waited for its window, go on at once. */
@@ -196,6 +206,8 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
         roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
         roll_agent_facts_ask(a->facts, frame);
         roll_agent_calls_ask(a->calls, frame);
+        roll_agent_lines_ask(a->lines, a->sources, a->rings, a->used, frame, now);
+        roll_agent_tails_ask(a->tails, frame);
         roll_agent_controls_ask(&a->controls, frame, a->socket);
         break;
     case ROLL_FRAME_ERROR:

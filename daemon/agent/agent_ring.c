@@ -158,6 +158,8 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
     struct roll_ring_header *h = ring->map.header;
     uint64_t now = roll_mono_ns();
     ring->epoch = h->epoch;
+    uint64_t counted = atomic_load_explicit(&h->counted, memory_order_acquire), head = roll_agent_ring_head(ring);
+    ring->counted = counted < head ? counted : head; /* the job may write there, too: nothing to come is passed over */
     if (!same_boot(h)) {
         found_gone(ring, now);
         *out = ring;

@@ -37,7 +37,8 @@ struct roll_agent_ring {
     uint64_t upto;        /* head when all rings of the node were looked at; tickets above wait for the next look */
     uint64_t sent, acked; /* next ticket to send; every ticket below is at the root */
     uint64_t told;        /* behind the last record that was sent: what lies between it and `sent` is lost */
-    uint64_t counted;     /* what is lost below this ticket has been counted: a new conversation may begin at `told` */
+    uint64_t counted;     /* what is lost below this ticket has been counted: a new conversation may begin at `told`.
+                             The header holds it for a new agent */
     uint64_t defs_sent;
     uint64_t recheck,
         recheck_end;   /* tickets that the root may still hold as entered, and that are looked at once more */

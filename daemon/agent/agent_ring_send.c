@@ -15,6 +15,7 @@
 #include "daemon/base/log.h"
 #include "trace/def.h"
 #include "trace/err.h"
+#include "trace/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +164,18 @@ static void note_way_back(struct roll_agent_ring *ring)
     }
 }
 
+/* The ring holds it as well, behind the counts: an agent that is killed in between counts a batch twice, and loses
+ * none in silence. */
+static void note_counted(struct roll_agent_ring *ring, uint64_t next)
+{
+    if (next > ring->counted) {
+        ring->counted = next;
+        if (!ring->second) {
+            atomic_store_explicit(&ring->map.header->counted, next, memory_order_release);
+        }
+    }
+}
+
 /* Sends new records, as far as the window allows. */
 static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
@@ -197,7 +210,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         }
         count_loss(ring, ROLL_LOSS_OVERRUN, uncounted(ring, lost, next, n));
         count_loss(ring, ROLL_LOSS_CORRUPT, bad);
-        ring->counted = next > ring->counted ? next : ring->counted;
+        note_counted(ring, next);
         for (size_t i = 0; i < sound; i++) {
             watch(ring, &recs[i]);
             ring->told = roll_seal_ticket(recs[i].seal) + 1;
@@ -206,6 +219,27 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         total += (int64_t)n + (lost < ROLL_AGENT_BATCH ? (int64_t)lost : (int64_t)ROLL_AGENT_BATCH);
     }
     return total;
+}
+
+/*
+ * Whether the loop of polls that the i-th watched record belongs to goes on in a record that has not been sent. To send
+ * the end of the old one alone says that the thread has left its loop, and all patience with it begins anew. The new
+ * one was written before the old one returned, so it has been sent when all has that is there; where the other threads
+ * never let that be, it is among the watched.
+ */
+static bool is_ahead(const struct roll_agent_ring *ring, size_t i, const struct roll_record *rec)
+{
+    if (roll_op_class(rec->op) != ROLL_CLASS_POLL || rec->result != ROLL_POLL_GOES_ON ||
+        roll_agent_ring_head(ring) <= ring->sent) {
+        return false;
+    }
+    struct roll_record next;
+    bool sent = false;
+    for (size_t k = i + 1; k < ring->pending_used && !sent; k++) {
+        sent = roll_ring_get(&ring->map, ring->pending[k], &next) == 0 && roll_op_class(next.op) == ROLL_CLASS_POLL &&
+               next.thread == rec->thread;
+    }
+    return !sent;
 }
 
 /* Sends updates for watched calls that have returned meanwhile. */
@@ -222,7 +256,7 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
             count_loss(ring, ROLL_LOSS_CORRUPT, 1);
             continue;
         }
-        if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED) {
+        if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED || is_ahead(ring, i, &recs[n])) {
             ring->pending[keep++] = ring->pending[i];
         } else {
             n++;

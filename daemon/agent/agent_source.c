@@ -14,7 +14,6 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
-#include "daemon/stack/source_line.h"
 #include "trace/def.h"
 
 #include <errno.h>
@@ -24,6 +23,7 @@
 #include <string.h>
 
 #define WAITING    1024u /* lines that wait to be read; further ones are asked for later */
+#define TOLD       64u   /* answers that wait for who asked */
 #define PATH_BYTES 1024u
 #define PATIENCE   (20 * ROLL_MS)
 #define JOIN_NS    (200 * ROLL_MS)
@@ -35,6 +35,7 @@ struct item {
     bool said;
     char path[PATH_BYTES];
     char text[ROLL_TEXT_BYTES + 1];
+    struct roll_agent_around *around; /* of a question: where its answer goes; owned; else NULL */
 };
 
 struct roll_agent_sources {
@@ -44,6 +45,8 @@ struct roll_agent_sources {
     bool stop, ended;
     struct item *asked, *read; /* owned */
     size_t asked_used, asked_room, read_used, read_room;
+    struct roll_agent_around *told[TOLD]; /* answers, oldest first; owned */
+    size_t told_used;
     bool busy; /* one item is being read */
     bool slow; /* a wait was in vain, and the thread has not caught up. The agent's thread alone */
 };
@@ -66,6 +69,36 @@ struct roll_sources_of_ring {
 
 /* the thread that reads */
 
+/* Reads what one item asks for; without the lock. */
+static void read_item(struct item *item)
+{
+    struct roll_agent_around *a = item->around;
+    if (a != NULL) {
+        a->said = roll_source_around(&item->process, item->path, item->line, &a->lines);
+    } else {
+        item->said = roll_source_line(&item->process, item->path, item->line, item->text);
+    }
+}
+
+/* Puts away what was read. Under the lock. */
+static void keep_item(roll_agent_sources_t *s, const struct item *item)
+{
+    if (item->around != NULL) {
+        if (s->told_used == TOLD) { /* whoever asked has given it up */
+            free(s->told[0]);
+            memmove(s->told, s->told + 1, --s->told_used * sizeof(s->told[0]));
+        }
+        s->told[s->told_used++] = item->around;
+        return;
+    }
+    if (s->read_used == WAITING) { /* the oldest is of a ring that has gone, if any is */
+        memmove(s->read, s->read + 1, --s->read_used * sizeof(*item));
+    }
+    if (!s->stop && item->said && ROLL_GROW(s->read, s->read_room, s->read_used + 1) == 0) {
+        s->read[s->read_used++] = *item;
+    }
+}
+
 static void *work(void *argument)
 {
     roll_agent_sources_t *s = argument;
@@ -79,15 +112,10 @@ static void *work(void *argument)
         memmove(s->asked, s->asked + 1, --s->asked_used * sizeof(item));
         s->busy = true;
         pthread_mutex_unlock(&s->lock);
-        item.said = roll_source_line(&item.process, item.path, item.line, item.text);
+        read_item(&item);
         pthread_mutex_lock(&s->lock);
         s->busy = false;
-        if (s->read_used == WAITING) { /* the oldest is of a ring that has gone, if any is */
-            memmove(s->read, s->read + 1, --s->read_used * sizeof(item));
-        }
-        if (!s->stop && item.said && ROLL_GROW(s->read, s->read_room, s->read_used + 1) == 0) {
-            s->read[s->read_used++] = item;
-        }
+        keep_item(s, &item);
         if (s->asked_used == 0) {
             pthread_cond_signal(&s->less);
         }
@@ -100,7 +128,8 @@ static void *work(void *argument)
 
 roll_agent_sources_t *roll_agent_sources_new(void)
 {
-    roll_agent_sources_t *s = calloc(1, sizeof(*s));
+    const char *wish = getenv("ROLLCALL_SOURCE");
+    roll_agent_sources_t *s = wish != NULL && strcmp(wish, "off") == 0 ? NULL : calloc(1, sizeof(*s));
     pthread_condattr_t monotonic;
     sigset_t all, old;
     if (s == NULL) {
@@ -158,6 +187,12 @@ void roll_agent_sources_destroy(roll_agent_sources_t **sources)
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->more);
     pthread_cond_destroy(&s->less);
+    for (size_t i = 0; i < s->asked_used; i++) {
+        free(s->asked[i].around);
+    }
+    while (s->told_used > 0) {
+        free(s->told[--s->told_used]);
+    }
     free(s->asked);
     free(s->read);
     free(s);
@@ -262,20 +297,95 @@ static void write_texts(roll_agent_sources_t *s, struct roll_agent_ring *ring)
     s->read_used = kept;
 }
 
-void roll_agent_sources_look(roll_agent_sources_t *s, struct roll_agent_ring *ring)
+/* What the ring defines by now; NULL: nobody may read for it, or there is no memory. */
+static struct roll_sources_of_ring *known_of(const roll_agent_sources_t *s, struct roll_agent_ring *ring)
 {
     if (s == NULL || ring->second || ring->foreign) {
-        return;
+        return NULL;
     }
     ring->sources = ring->sources != NULL ? ring->sources : calloc(1, sizeof(*ring->sources));
-    if (ring->sources == NULL) {
-        return;
+    if (ring->sources != NULL) {
+        read_definitions(ring->sources, ring);
     }
-    struct roll_sources_of_ring *known = ring->sources;
-    read_definitions(known, ring);
-    if (known->wanted > 0 && !known->looked) {
+    return ring->sources;
+}
+
+static void find_mapping(struct roll_sources_of_ring *known, const struct roll_agent_ring *ring)
+{
+    if (!known->looked) {
         known->looked = true;
         known->is_mapped = roll_source_mapping(ring->map.header, ring->path, &known->mapping);
+    }
+}
+
+static bool defines(const struct roll_sources_of_ring *known, const char *file, uint32_t line)
+{
+    bool found = false;
+    for (size_t id = 1; id < known->lines && !found; id++) {
+        const struct known_line *is = &known->line[id];
+        const char *path = is->source < known->paths ? known->path[is->source] : NULL;
+        found = is->line == line && line > 0 && path != NULL && strcmp(path, file) == 0;
+    }
+    return found;
+}
+
+bool roll_agent_sources_ask(roll_agent_sources_t *s, struct roll_agent_ring *ring, uint64_t question, size_t number,
+                            const char *file, uint32_t line)
+{
+    const struct roll_ring_header *h = ring->map.header;
+    struct roll_sources_of_ring *known = known_of(s, ring);
+    if (known == NULL || ring->gone || !defines(known, file, line)) {
+        return false;
+    }
+    find_mapping(known, ring);
+    struct roll_agent_around *around = known->is_mapped ? calloc(1, sizeof(*around)) : NULL;
+    if (around == NULL) {
+        return false;
+    }
+    *around = (struct roll_agent_around){.question = question, .epoch = ring->epoch, .item = number};
+    pthread_mutex_lock(&s->lock);
+    bool taken = s->asked_used < WAITING && ROLL_GROW(s->asked, s->asked_room, s->asked_used + 1) == 0;
+    if (taken) {
+        struct item *item = &s->asked[s->asked_used++];
+        *item = (struct item){.epoch = ring->epoch,
+                              .process = {.pid = (pid_t)h->pid, .start_ticks = h->start_ticks, .ring = known->mapping},
+                              .line = line,
+                              .around = around};
+        memcpy(item->path, file, strlen(file) + 1); /* as long as a path that is known */
+        pthread_cond_signal(&s->more);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!taken) {
+        free(around);
+    }
+    return taken;
+}
+
+bool roll_agent_sources_take(roll_agent_sources_t *s, struct roll_agent_around *out)
+{
+    bool there = false;
+    if (s == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->told_used > 0) {
+        there = true;
+        *out = *s->told[0];
+        free(s->told[0]);
+        memmove(s->told, s->told + 1, --s->told_used * sizeof(s->told[0]));
+    }
+    pthread_mutex_unlock(&s->lock);
+    return there;
+}
+
+void roll_agent_sources_look(roll_agent_sources_t *s, struct roll_agent_ring *ring)
+{
+    struct roll_sources_of_ring *known = known_of(s, ring);
+    if (known == NULL) {
+        return;
+    }
+    if (known->wanted > 0) {
+        find_mapping(known, ring);
     }
     pthread_mutex_lock(&s->lock);
     size_t asked = known->wanted > 0 && known->is_mapped && !ring->gone ? ask(s, known, ring) : 0;

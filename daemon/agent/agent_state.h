@@ -11,13 +11,16 @@
 #include "daemon/agent/agent_digest.h"
 #include "daemon/agent/agent_facts.h"
 #include "daemon/agent/agent_late.h"
+#include "daemon/agent/agent_lines.h"
 #include "daemon/agent/agent_ring.h"
 #include "daemon/agent/agent_sight.h"
 #include "daemon/agent/agent_source.h"
 #include "daemon/agent/agent_stack.h"
+#include "daemon/agent/agent_tail.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
 #include "daemon/base/log.h"
+#include "daemon/wire/credit.h"
 #include "daemon/wire/net.h"
 
 #include <stdbool.h>
@@ -43,6 +46,7 @@ struct roll_agent {
                     */
     struct roll_net_batch batch; /* frames of this turn that the socket does not have yet */
     uint64_t seq;
+    struct roll_credit credit; /* what the root has not read */
     bool welcomed;
     uint64_t hello_seq, hello_ns, rescan_ns, live_ns, start_ns;
     uint64_t beat_ns;               /* the last heartbeat, with which all goes that is due as often */
@@ -65,6 +69,8 @@ struct roll_agent {
     roll_agent_stacks_t *stacks;
     roll_agent_facts_t *facts;
     roll_agent_calls_t *calls;
+    roll_agent_lines_t *lines;
+    roll_agent_tails_t *tails;
     roll_agent_trace_t *trace;     /* NULL = none */
     roll_agent_digests_t *digests; /* NULL without memory: then nothing is known of rings of such runs */
     roll_unseen_t *unseen;         /* NULL without memory */
@@ -93,6 +99,8 @@ void roll_agent_look(struct roll_agent *a, uint64_t now);
 /* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
  * as evidence for a day. leaving: the agent ends, and waits for no launcher. */
 void roll_agent_clean(struct roll_agent *a, uint64_t now, bool leaving);
+/* Whether an agent that is to end has told the root all that it still wants to know of this ring. */
+bool roll_agent_ring_may_go(const struct roll_agent *a, size_t i);
 
 /* agent_cut.c */
 /* Leaves the rings and control pages whose files have been cut while they were used. */

@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1024
-#define KINDS      64 /* that are counted at a time; of more, the one that began first is told and forgotten */
+#define TAIL_BYTES 16384 /* of lines that are kept for roll_log_tail */
+#define KINDS      64    /* that are counted at a time; of more, the one that began first is told and forgotten */
 
 static _Atomic int log_level = ROLL_LOG_INFO;
 static _Atomic unsigned log_troubles;
@@ -31,12 +32,14 @@ static _Atomic unsigned log_troubles;
 struct kind {
     uint64_t key; /* 0 = free */
     uint64_t begin_ns;
-    uint64_t lines;
-    char last[160]; /* of what was left out */
+    uint64_t lines, most; /* that came; that are written */
+    char last[160];       /* of what was left out */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kind kinds[KINDS];
+static char tail[TAIL_BYTES]; /* the newest lines, end to end */
+static size_t tail_used;
 
 void roll_log_init(bool quiet)
 {
@@ -90,7 +93,35 @@ void roll_log_clean(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-static void write_line(const char *text)
+/* Keeps a line; the oldest make room. Under the lock. */
+static void keep_line(const char *line, size_t bytes)
+{
+    while (bytes <= TAIL_BYTES && tail_used + bytes > TAIL_BYTES) {
+        const char *end = memchr(tail, '\n', tail_used);
+        size_t gone = end ? (size_t)(end - tail) + 1 : tail_used;
+        memmove(tail, tail + gone, tail_used - gone);
+        tail_used -= gone;
+    }
+    if (bytes <= TAIL_BYTES) {
+        memcpy(tail + tail_used, line, bytes);
+        tail_used += bytes;
+    }
+}
+
+void roll_log_tail(char *out, size_t size)
+{
+    size_t from = 0;
+    pthread_mutex_lock(&lock);
+    while (tail_used - from >= size) { /* whole lines */
+        const char *end = memchr(tail + from, '\n', tail_used - from);
+        from = end ? (size_t)(end - tail) + 1 : tail_used;
+    }
+    memcpy(out, tail + from, tail_used - from);
+    out[tail_used - from] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+static void write_line(const char *text, bool shown)
 {
     char line[LINE_BYTES + 64], date[24] = "?";
     uint64_t now = roll_real_ns();
@@ -100,7 +131,11 @@ static void write_line(const char *text)
         strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
     }
     int n = snprintf(line, sizeof(line), "rollcalld: %s.%03uZ %s\n", date, (unsigned)(now / 1000000u % 1000u), text);
-    (void)roll_write_all(STDERR_FILENO, line, (size_t)n); /* where it cannot be written is no other place to say so */
+    keep_line(line, (size_t)n);
+    if (shown) {
+        (void)roll_write_all(STDERR_FILENO, line,
+                             (size_t)n); /* where it cannot be written is no other place to say so */
+    }
 }
 
 /* kinds */
@@ -117,16 +152,15 @@ static uint64_t hash(const void *data, size_t bytes)
 /* Tells what was left out of a kind, and frees it. */
 static void finish(struct kind *k)
 {
-    if (k->lines > ROLL_LOG_KIND_LINES) {
+    if (k->lines > k->most) {
         char text[LINE_BYTES];
-        snprintf(text, sizeof(text), "%llu more like this one: %s",
-                 (unsigned long long)(k->lines - ROLL_LOG_KIND_LINES), k->last);
-        write_line(text);
+        snprintf(text, sizeof(text), "%llu more like this one: %s", (unsigned long long)(k->lines - k->most), k->last);
+        write_line(text, true);
     }
     k->key = 0;
 }
 
-static struct kind *kind_of(uint64_t key, uint64_t now)
+static struct kind *kind_of(uint64_t key, uint64_t most, uint64_t now)
 {
     struct kind *oldest = &kinds[0], *unused = NULL;
     for (size_t i = 0; i < KINDS; i++) {
@@ -144,7 +178,7 @@ static struct kind *kind_of(uint64_t key, uint64_t now)
         finish(oldest);
         unused = oldest;
     }
-    *unused = (struct kind){.key = key, .begin_ns = now};
+    *unused = (struct kind){.key = key, .begin_ns = now, .most = most};
     return unused;
 }
 
@@ -172,28 +206,50 @@ void roll_log_tick(bool all)
     pthread_mutex_unlock(&lock);
 }
 
-void roll_log(enum roll_log_level level, const char *format, ...)
+/* Counts a line of this kind. Whether it is written; else it is kept as the last of those that are not. */
+static bool admit(uint64_t key, uint64_t most, const char *text)
+{
+    struct kind *k = kind_of(key, most, roll_mono_ns());
+    bool written = ++k->lines <= k->most;
+    if (!written) {
+        snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
+    }
+    return written;
+}
+
+static void log_line(enum roll_log_level level, const char *whom, const char *format, va_list args)
 {
     if (level <= ROLL_LOG_WARNING) {
         atomic_fetch_add(&log_troubles, 1);
     }
-    if ((int)level > atomic_load(&log_level)) {
-        return;
-    }
+    bool is_shown = (int)level <= atomic_load(&log_level);
     char line[LINE_BYTES], text[LINE_BYTES];
-    va_list args;
-    va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
     roll_log_clean(line, text, sizeof(text));
-    bool by_format = level <= ROLL_LOG_WARNING;
-    uint64_t key = by_format ? hash(&format, sizeof(format)) : hash(text, strlen(text));
+    uint64_t form = hash(&format, sizeof(format)), key = level <= ROLL_LOG_WARNING ? form : hash(text, strlen(text));
     pthread_mutex_lock(&lock);
-    struct kind *k = kind_of(key, roll_mono_ns());
-    if (++k->lines <= ROLL_LOG_KIND_LINES) {
-        write_line(text);
-    } else {
-        snprintf(k->last, sizeof(k->last), "%.*s", (int)sizeof(k->last) - 1, text);
+    /* What is not shown is kept for a bundle, and is of no kind. */
+    bool written = !is_shown || ((!whom || admit(key * 31 ^ hash(whom, strlen(whom)), 1, text)) &&
+                                 admit(key, ROLL_LOG_KIND_LINES, text) &&
+                                 (level <= ROLL_LOG_WARNING || admit(form, ROLL_LOG_NEWS_LINES, text)));
+    if (written) {
+        write_line(text, is_shown);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void roll_log(enum roll_log_level level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_line(level, NULL, format, args);
+    va_end(args);
+}
+
+void roll_log_about(enum roll_log_level level, const char *whom, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_line(level, whom, format, args);
+    va_end(args);
 }

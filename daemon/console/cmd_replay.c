@@ -126,7 +126,7 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     }
     code = err == 0 ? start(&place, dir, ranks, timeout, trace, plan != NULL) : ROLL_EXIT_UNREACHABLE;
     if (plan == NULL || err != 0) {
-        (void)roll_directory_remove(dir);
+        (void)(roll_directory_remove(dir) != 0 ? rmdir(dir) : 0); /* the plans may have gone by themselves */
     }
     return code;
 }

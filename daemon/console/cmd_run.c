@@ -1,6 +1,7 @@
 /*
  * cmd_run.c: rollcall run: the job under rollcall, in one step: its options. run/run_launch.c does it.
  */
+#include "daemon/base/dir.h"
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
 #include "daemon/console/rehearse/rehearse.h"
@@ -106,6 +107,10 @@ static int check(const struct roll_command *self, struct asked *r)
         return roll_usage(self, "--http belongs to the root daemon; %s is already running: start it with that",
                           o->daemon);
     }
+    if (o->daemon != NULL && o->incident != NULL) {
+        return roll_usage(self, "--incident-dir belongs to the root daemon; %s is already running: start it with that",
+                          o->daemon);
+    }
     if (o->digest && o->stream) {
         return roll_usage(self, "choose one of --digest, --stream");
     }
@@ -143,6 +148,15 @@ static int check(const struct roll_command *self, struct asked *r)
         }
         roll_expected_destroy(&expected);
     }
+    if (o->incident != NULL) { /* a daemon that refuses it would not watch the job */
+        char why[PATH_MAX + 128];
+        int fd = -1;
+        if (roll_dir_open(o->incident, ROLL_DIR_MAKE, &fd, why, sizeof(why)) != 0) {
+            roll_say("--incident-dir %s", why);
+            return ROLL_EXIT_UNREACHABLE;
+        }
+        close(fd);
+    }
     if (o->json != NULL) {
         r->json = strcmp(o->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(o->json, "we");
         if (r->json == NULL) {
@@ -179,13 +193,15 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
         {"timeout", 0, ROLL_OPT_SECONDS, "S", "end a job in which nothing has moved for S seconds (code 124)",
          &r.o.timeout_s},
         {"grace", 0, ROLL_OPT_SECONDS, "S", "between SIGTERM and SIGKILL; 5 when not given", &r.o.grace_s},
-        {"fail-on-finding", 0, ROLL_OPT_FLAG, NULL, "code 1 when there was a finding and the job itself ended with 0",
-         &r.o.fail_on_finding},
+        {"fail-on-finding", 0, ROLL_OPT_FLAG, NULL,
+         "where the job ends with 0: code 1 when there was a finding, 3 when nobody watched", &r.o.fail_on_finding},
         {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT",
          "a root that runs already; default ROLLCALL_DAEMON, else one of our own", &r.o.daemon},
         {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
          &r.o.expect},
         {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve metrics and the web page there", &r.o.http},
+        {"incident-dir", 0, ROLL_OPT_TEXT, "DIR",
+         "write a bundle about the first proven finding into DIR, as `rollcall incident` does", &r.o.incident},
         {"stacks", 0, ROLL_OPT_TEXT, "WHEN",
          "auto: take the stacks of the ranks that others wait for; ask (default): only by `rollcall stacks`",
          &r.o.stacks},

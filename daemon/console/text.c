@@ -44,7 +44,10 @@ size_t roll_columns_rows(const struct roll_columns *t)
     return t->columns == 0 ? 0 : t->used / t->columns;
 }
 
-/* Computes the widths of all columns; the column that may shrink gives up what exceeds `width`. */
+#define LEFT_OUT SIZE_MAX
+
+/* Computes the widths of all columns. What exceeds `width` is made up for by columns that are left out whole, because a
+ * table that is cut at its right edge loses what happens to stand there; then by the column that may shrink. */
 static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_COLUMNS_MAX])
 {
     size_t sum = 0;
@@ -55,6 +58,10 @@ static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_C
             out[c] = w > out[c] ? w : out[c];
         }
         sum += out[c] + (c > 0 ? 2 : 0);
+    }
+    for (size_t i = 0; width != 0 && sum > width && i < sizeof(t->drop) && t->drop[i] != 0; i++) {
+        sum -= out[t->drop[i] - 1u] + 2;
+        out[t->drop[i] - 1u] = LEFT_OUT;
     }
     if (width != 0 && sum > width && t->shrink != 0) {
         size_t c = t->shrink - 1, over = sum - width;
@@ -72,12 +79,15 @@ size_t roll_columns_line(const struct roll_columns *t, size_t row, size_t width,
     widths(t, width, w);
     for (size_t c = 0; c < t->columns; c++) {
         char cell[512];
+        if (w[c] == LEFT_OUT) {
+            continue;
+        }
         snprintf(cell, sizeof(cell), "%s", t->cell[row * t->columns + c]);
         roll_text_fit(cell, sizeof(cell), w[c]);
         size_t pad = w[c] - roll_text_width(cell);
         bool right = (t->right >> c & 1) != 0;
         bool last = c + 1 == t->columns;
-        int n = snprintf(out + used, size - used, "%s%*s%s%*s", c > 0 ? "  " : "", right ? (int)pad : 0, "", cell,
+        int n = snprintf(out + used, size - used, "%s%*s%s%*s", used > 0 ? "  " : "", right ? (int)pad : 0, "", cell,
                          right || last ? 0 : (int)pad, "");
         used += n < 0 ? 0 : (size_t)n;
         if (used >= size) {

@@ -21,7 +21,8 @@ struct roll_columns {
     size_t used, room; /* cells */
     char **cell;       /* owned, row by row; the first row is the heading */
     uint32_t right;    /* bit i: column i is aligned to the right */
-    size_t shrink;     /* the column that shrinks when the table is too wide (index + 1; 0 = none) */
+    uint8_t drop[6];   /* columns that are left out, one after the other, while the table is too wide (index + 1) */
+    size_t shrink;     /* the column that shrinks where that is not enough (index + 1; 0 = none) */
 };
 
 /* Appends one row of `columns` cells (copied). 0 or ROLL_E_NOMEM. */

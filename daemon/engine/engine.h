@@ -268,11 +268,12 @@ struct roll_view_source {
     uint64_t last_ns;        /* wall clock of the source's last record that is no poll */
     struct roll_record last; /* the rank's last call of NCCL */
     uint64_t last_comm_key;
-    const char *state;  /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress",
-                           "complete", "returned" */
-    bool in_call;       /* a thread of the rank has entered a call and not left it */
-    bool heard;         /* false: the agent is silent, and nothing is known of the rank since last_ns */
-    uint32_t waits_for; /* operations that the rank has issued and that are incomplete */
+    const char *state;   /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress",
+                            "complete", "returned" */
+    bool in_call;        /* a thread of the rank has entered a call and not left it */
+    enum roll_op inside; /* that call, the oldest: one of NCCL or a wait of the host; NONE: it is not known, or none */
+    bool heard;          /* false: the agent is silent, and nothing is known of the rank since last_ns */
+    uint32_t waits_for;  /* operations that the rank has issued and that are incomplete */
     uint32_t step;
     uint32_t first_step; /* the step that its first record told which told one; ROLL_STEP_NONE: none did */
 };
@@ -335,6 +336,14 @@ bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
  * length of the whole text; ROLL_E_NOTFOUND.
  */
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size);
+/*
+ * A suspicion that ripens: for a rank that waits and about whose wait nothing has been found, how long it must go on
+ * until it is suspected, and how much of that counts so far. alone: a part of a sentence that stands by itself ("rank 3
+ * has not made ..."); else a sentence behind that of roll_engine_why. For somebody who has asked why just before, or
+ * does not mind that calls which have been completed meanwhile seem to wait. Returns the length; ROLL_E_NOTFOUND:
+ * nothing ripens there.
+ */
+int roll_engine_ripening(roll_engine_t *e, uint32_t world_rank, bool alone, char *out, size_t size);
 /* A key of how a rank stands: ranks that stand alike have the same; 0: there is no such rank. */
 uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank);
 /* The keys of n ranks: what they lack in common is looked up once. */

@@ -52,6 +52,7 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
     } else if ((rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_FINALIZE) && !m->gone) {
         m->gone = true;
         m->comm->gone++;
+        comm_is_over(e, m->comm);
     }
     if (m->gone && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
         silence_gone(e, m);

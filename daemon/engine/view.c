@@ -62,6 +62,13 @@ static uint32_t pending(const struct source *s, uint32_t most)
     return n;
 }
 
+static enum roll_op inside_of(const struct source *s)
+{
+    uint64_t inside = view_inside(s);
+    const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
+    return entry ? (enum roll_op)entry->rec.op : ROLL_OP_NONE;
+}
+
 static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struct roll_view_source *out)
 {
     if (i >= e->sources) {
@@ -79,6 +86,7 @@ static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struc
                                      .last_comm_key = s->last_key,
                                      .state = view_state(s, &s->last),
                                      .in_call = view_inside(s) != 0,
+                                     .inside = inside_of(s),
                                      .heard = !s->unheard || s->no_room,
                                      .waits_for = pending(s, most),
                                      .step = s->step,

@@ -143,9 +143,8 @@ static struct entry *find_in_the_way(const struct roll_engine *e, const struct s
     return first;
 }
 
-/* The same, with the ranks that it lacks. */
-static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
-                                     struct roll_rankset *missing, uint32_t *unknown)
+struct entry *view_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
+                              struct roll_rankset *missing, uint32_t *unknown)
 {
     struct lacks lacks;
     struct entry *entry = find_in_the_way(e, s, q, NULL, &lacks);
@@ -309,7 +308,7 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct subje
     for (uint32_t i = 0; i < places; i++) {
         struct roll_rankset missing = {0};
         uint32_t unknown = 0;
-        const struct entry *entry = source_alive(s) ? call_in_the_way(e, s, &s->queue[i], &missing, &unknown)
+        const struct entry *entry = source_alive(s) ? view_in_the_way(e, s, &s->queue[i], &missing, &unknown)
                                                     : call_left_behind(e, s, &missing, &unknown);
         if (entry) {
             why_wait(w, e, who, entry, &missing, unknown);

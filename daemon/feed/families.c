@@ -10,13 +10,14 @@
 #include <string.h>
 
 /* A family without a name of its own: by what most jobs lay out so. Ranks of one node are neighbours, and what talks
- * most is placed there. */
+ * most is placed there. The communicator of all ranks is laid out like nothing else. */
 static void guess_name(const struct roll_view_comm *view, bool named, char *out, size_t size)
 {
-    const char *like = view->role[0] != '\0' && strcmp(view->role, "world") != 0 ? view->role
-                       : view->stride == 1                                       ? "tp"
-                       : view->stride > 1                                        ? "dp"
-                                                                                 : NULL;
+    const char *like = strcmp(view->role, "world") == 0 ? NULL
+                       : view->role[0] != '\0'          ? view->role
+                       : view->stride == 1              ? "tp"
+                       : view->stride > 1               ? "dp"
+                                                        : NULL;
     if (named || view->size < 2 || like == NULL) {
         snprintf(out, size, "%s", view->name);
     } else {

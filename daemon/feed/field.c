@@ -8,22 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char letter(const struct roll_view_source *v, const struct roll_rankset *waiting)
+static char letter(const struct roll_view_source *v, const struct roll_rankset *waiting,
+                   const struct roll_rankset *awaited)
 {
-    bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, (uint32_t)v->info.world_rank));
-    return v->proc == ROLL_PROC_DEAD       ? 'd'
-           : v->proc == ROLL_PROC_FINISHED ? 'f'
-           : !v->heard                     ? 'n'
-           : v->proc == ROLL_PROC_STOPPED  ? 's'
-           : waits                         ? 'w'
-           : v->in_call                    ? 'c'
-                                           : 'r';
+    uint32_t rank = (uint32_t)v->info.world_rank;
+    bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, rank));
+    return v->proc == ROLL_PROC_DEAD         ? 'd'
+           : v->proc == ROLL_PROC_FINISHED   ? 'f'
+           : !v->heard                       ? 'n'
+           : v->proc == ROLL_PROC_STOPPED    ? 's'
+           : waits                           ? 'w'
+           : v->in_call                      ? 'c'
+           : roll_rankset_has(awaited, rank) ? 'b'
+                                             : 'r';
 }
 
 struct roll_field_place roll_field_place(const struct roll_view_source *v, uint32_t source,
-                                         const struct roll_rankset *waiting)
+                                         const struct roll_rankset *waiting, const struct roll_rankset *awaited)
 {
-    return (struct roll_field_place){v->info.host ? v->info.host : "", v->info.world_rank, source, letter(v, waiting)};
+    return (struct roll_field_place){v->info.host ? v->info.host : "", v->info.world_rank, source,
+                                     letter(v, waiting, awaited)};
 }
 
 /* Of one rank the newest process is the last. */

@@ -21,9 +21,11 @@ struct roll_field_place {
     char state;      /* what the letters mean stands in docs/WEB.md, and once more in dashboards/web/js/ranks.js */
 };
 
-/* The place of a source; waiting: those of whom a finding that stands says that they wait (roll_verdict_waiting). */
+/* The place of a source; waiting: those of whom a finding that stands says that they wait (roll_verdict_waiting);
+ * awaited: those who are in their own code while others wait for them (roll_verdict_awaited, and what the caller knows
+ * besides). */
 struct roll_field_place roll_field_place(const struct roll_view_source *v, uint32_t source,
-                                         const struct roll_rankset *waiting);
+                                         const struct roll_rankset *waiting, const struct roll_rankset *awaited);
 /* Brings places into their order: by host, node2 before node10; then by rank. A rank that was started again on its host
  * has one place there. Returns how many are left. */
 size_t roll_field_sort(struct roll_field_place *list, size_t n);

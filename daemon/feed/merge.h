@@ -45,4 +45,17 @@ int roll_merge_traces(roll_feed_t *feed, struct roll_merge_trace *trace, size_t 
  */
 int roll_merge_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n);
 
+/* Who takes the frames of merged rings, and the times between them. An error of either ends the merging. */
+struct roll_merge_sink {
+    int (*frame)(void *ctx, const struct roll_frame *frame);
+    int (*tick)(void *ctx, uint64_t time_ns);
+    void *ctx; /* borrowed */
+};
+/*
+ * The same for anybody. proc: the state of each ring's process as somebody saw it who was there; 0, or NULL for all: as
+ * it is on this host now. 0, NOMEM, or the sink's error.
+ */
+int roll_merge_rings_into(const struct roll_merge_sink *sink, const struct roll_ring *ring,
+                          const enum roll_proc_state *proc, size_t n);
+
 #endif

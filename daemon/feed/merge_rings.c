@@ -29,24 +29,24 @@ struct cursor {
     size_t at, n; /* rec[at...n-1] are read and not fed */
 };
 
-static int give(roll_feed_t *feed, struct roll_frame_head head, const void *payload, size_t bytes)
+static int give(const struct roll_merge_sink *sink, struct roll_frame_head head, const void *payload, size_t bytes)
 {
     head.payload = (uint32_t)bytes;
     struct roll_frame frame = {.head = head, .payload = payload};
-    return roll_feed_frame(feed, &frame);
+    return sink->frame(sink->ctx, &frame);
 }
 
-static int announce(roll_feed_t *feed, struct cursor *c)
+static int announce(const struct roll_merge_sink *sink, struct cursor *c)
 {
     const struct roll_ring_header *h = c->ring->header;
     uint64_t used = atomic_load_explicit(&c->ring->header->defs_used, memory_order_acquire);
     size_t bytes = (size_t)(used < h->defs_bytes ? used : h->defs_bytes), end = 0;
     struct roll_def def;
-    int err = give(feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = c->epoch}, h, sizeof(*h));
+    int err = give(sink, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = c->epoch}, h, sizeof(*h));
     while (end < bytes && roll_def_decode(c->ring->defs, bytes, &end, &def) == 0) {
     }
     if (err == 0 && end > 0) {
-        err = give(feed, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = c->epoch}, c->ring->defs, end);
+        err = give(sink, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = c->epoch}, c->ring->defs, end);
     }
     return err;
 }
@@ -84,7 +84,7 @@ static uint64_t time_of(const struct cursor *c, size_t i)
 
 /* Feeds all rings, merged. The engine's clock follows the records: the clock ticks before the next record is fed, so no
  * call looks older than it was. */
-static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
+static int feed_merged(const struct roll_merge_sink *sink, struct cursor *cursors, size_t n)
 {
     uint64_t ticked = 0;
     for (;;) {
@@ -101,7 +101,7 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
         uint64_t begin = time_of(first, first->at), until = begin + SLACK_NS;
         int err = 0;
         if (roll_record_clock_is_due(&ticked, begin)) {
-            err = roll_feed_tick(feed, begin);
+            err = sink->tick(sink->ctx, begin);
         }
         size_t end = first->at + 1;
         while (end < first->n && time_of(first, end) <= until) {
@@ -112,7 +112,7 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
                                        .first = roll_seal_ticket(first->rec[first->at].seal),
                                        .rec_size = ROLL_RECORD_BYTES,
                                        .count = (uint32_t)(end - first->at)};
-        err = err != 0 ? err : give(feed, head, &first->rec[first->at], (end - first->at) * sizeof(first->rec[0]));
+        err = err != 0 ? err : give(sink, head, &first->rec[first->at], (end - first->at) * sizeof(first->rec[0]));
         if (err != 0) {
             return err;
         }
@@ -127,16 +127,20 @@ static bool lives(uint32_t pid, uint64_t start_ticks)
     return roll_proc_stat((pid_t)pid, 0, &stat) == 0 && stat.start_ticks == start_ticks;
 }
 
-static int tell_end(roll_feed_t *feed, const struct cursor *c)
+static enum roll_proc_state state_here(struct roll_ring_header *h, int32_t exit_status)
+{
+    if (atomic_load(&h->state) == ROLL_RING_FINISHED) {
+        return ROLL_PROC_FINISHED;
+    }
+    bool alive = (exit_status & ~ROLL_EXIT_ASKED) == ROLL_EXIT_UNKNOWN && lives(h->pid, h->start_ticks);
+    return alive ? ROLL_PROC_RUNNING : ROLL_PROC_DEAD;
+}
+
+static int tell_end(const struct roll_merge_sink *sink, const struct cursor *c, enum roll_proc_state seen)
 {
     struct roll_ring_header *h = c->ring->header;
     int32_t exit_status = atomic_load(&h->exit_status);
-    enum roll_proc_state proc = ROLL_PROC_DEAD;
-    if (atomic_load(&h->state) == ROLL_RING_FINISHED) {
-        proc = ROLL_PROC_FINISHED;
-    } else if ((exit_status & ~ROLL_EXIT_ASKED) == ROLL_EXIT_UNKNOWN && lives(h->pid, h->start_ticks)) {
-        proc = ROLL_PROC_RUNNING;
-    }
+    enum roll_proc_state proc = seen != 0 ? seen : state_here(h, exit_status);
     struct roll_frame_status status = {.head = c->head,
                                        .defs_used = atomic_load(&h->defs_used),
                                        .clock_mono_ns = atomic_load(&h->clock_mono_ns),
@@ -150,10 +154,11 @@ static int tell_end(roll_feed_t *feed, const struct cursor *c)
     /* An agent may have counted some of them already. */
     status.losses[ROLL_LOSS_CORRUPT] =
         c->corrupt > status.losses[ROLL_LOSS_CORRUPT] ? c->corrupt : status.losses[ROLL_LOSS_CORRUPT];
-    return give(feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = c->epoch}, &status, sizeof(status));
+    return give(sink, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = c->epoch}, &status, sizeof(status));
 }
 
-int roll_merge_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
+int roll_merge_rings_into(const struct roll_merge_sink *sink, const struct roll_ring *ring,
+                          const enum roll_proc_state *proc, size_t n)
 {
     struct cursor *cursors = calloc(n, sizeof(*cursors));
     int err = cursors == NULL ? ROLL_E_NOMEM : 0;
@@ -163,14 +168,30 @@ int roll_merge_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
         cursors[i].epoch = h->epoch;
         cursors[i].head = roll_ring_head(&ring[i]);
         cursors[i].offset_ns = (int64_t)(atomic_load(&h->clock_real_ns) - atomic_load(&h->clock_mono_ns));
-        err = announce(feed, &cursors[i]);
+        err = announce(sink, &cursors[i]);
     }
     if (err == 0) {
-        err = feed_merged(feed, cursors, n);
+        err = feed_merged(sink, cursors, n);
     }
     for (size_t i = 0; i < n && err == 0; i++) {
-        err = tell_end(feed, &cursors[i]);
+        err = tell_end(sink, &cursors[i], proc != NULL ? proc[i] : 0);
     }
     free(cursors);
     return err;
+}
+
+static int feed_frame(void *ctx, const struct roll_frame *frame)
+{
+    return roll_feed_frame(ctx, frame);
+}
+
+static int feed_tick(void *ctx, uint64_t time_ns)
+{
+    return roll_feed_tick(ctx, time_ns);
+}
+
+int roll_merge_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
+{
+    const struct roll_merge_sink sink = {feed_frame, feed_tick, feed};
+    return roll_merge_rings_into(&sink, ring, NULL, n);
 }

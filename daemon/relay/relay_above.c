@@ -190,6 +190,7 @@ static void welcome(struct roll_relay *r, const struct roll_frame *frame, uint64
     if (resync) {
         roll_relay_hello(r, now);
     } else if (frame->head.seq == r->hello_seq && !r->welcomed) {
+        roll_credit_read(&r->credit, r->hello_seq);
         begin(r, now);
     }
 }
@@ -286,6 +287,9 @@ static void handle(struct roll_relay *r, const struct roll_frame *frame, uint64_
         welcome(r, frame, now);
         break;
     case ROLL_FRAME_ACK:
+        roll_credit_read(&r->credit, frame->head.seq);
+        to_owner(r, frame);
+        break;
     case ROLL_FRAME_SETTINGS:
         to_owner(r, frame);
         break;

@@ -29,13 +29,14 @@ int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const voi
     int err = roll_net_batch_add(&r->batch, r->above, NULL, 0, &head, payload, bytes);
     if (!err) {
         *seq = ++r->seq;
+        roll_credit_sent(&r->credit, r->seq, ROLL_FRAME_HEAD_BYTES + bytes);
     }
     return err;
 }
 
-bool roll_relay_has_room(const struct roll_relay *r)
+bool roll_relay_has_room(struct roll_relay *r)
 {
-    return roll_net_has_room(r->above);
+    return roll_credit_has(&r->credit) && roll_net_has_room(r->above);
 }
 
 void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child)

@@ -8,6 +8,7 @@
 #include "daemon/digest/sum.h"
 #include "daemon/feed/late.h"
 #include "daemon/relay/relay.h"
+#include "daemon/wire/credit.h"
 #include "daemon/wire/net.h"
 #include "trace/frame.h"
 
@@ -87,6 +88,7 @@ struct roll_relay {
     char host[ROLL_NAME_BYTES];
     struct roll_net_batch batch; /* frames for above that the socket does not have yet */
     uint64_t seq;                /* number of the newest frame above */
+    struct roll_credit credit;   /* what of them was not read there */
     bool welcomed, said_connected, said_unreachable;
     uint64_t lost_ns; /* when it was said that nobody above answers */
     char policy[16];  /* "": none was told */
@@ -121,7 +123,7 @@ void roll_relay_refuse(struct roll_relay *r, const struct relay_child *child, co
 int roll_relay_send(struct roll_relay *r, struct roll_frame_head head, const void *payload, size_t bytes,
                     uint64_t *seq);
 /* There is room above for all that one message of a child can hold. */
-bool roll_relay_has_room(const struct roll_relay *r);
+bool roll_relay_has_room(struct roll_relay *r);
 /* Says above that the live rings of a child are not heard. */
 void roll_relay_tell_unheard(struct roll_relay *r, const struct relay_child *child);
 /* Tells a child, if it is a relay, that a ring is announced by another one. */

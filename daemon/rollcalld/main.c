@@ -15,6 +15,7 @@
 #include "daemon/rollcalld/supervise.h"
 #include "daemon/root/root.h"
 #include "daemon/stack/helper.h"
+#include "daemon/store/segment.h"
 #include "daemon/wire/curve.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
@@ -33,7 +34,9 @@
 #include <zmq.h>
 
 #define INPROC      "inproc://rollcall-root"
+#define EXIT_USAGE  2
 #define EXIT_CANNOT 3
+#define BUNDLES     3 /* about findings of one run: what comes later is mostly their echo */
 #define NEEDS_KEYS                                                                                                     \
     "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR (or --insecure)"
 
@@ -191,6 +194,9 @@ static int make_root(struct daemon *d)
                                   .trace_age_ns = o->trace_age_ns,
                                   .json_path = o->json,
                                   .http = o->http,
+                                  .incident_dir = o->incident,
+                                  .incident_keep = o->incident_keep ? (unsigned)o->incident_keep : BUNDLES,
+                                  .curve_dir = o->curve_dir,
                                   .expected = d->expected,
                                   .stacks_auto = o->stacks_auto,
                                   .compare = o->compare,
@@ -216,7 +222,8 @@ static int make_root(struct daemon *d)
     if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->server_keys, &d->zap) != 0) {
         return fail(d, "the authenticator cannot be started");
     }
-    return roll_root_new(&r, &d->root, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
+    int err = roll_root_new(&r, &d->root, d->why, sizeof(d->why));
+    return err == ROLL_E_ARG ? EXIT_USAGE : err ? EXIT_CANNOT : 0;
 }
 
 static int make_relay(struct daemon *d)
@@ -300,6 +307,13 @@ static int run(struct daemon *d)
         return code;
     }
     code = load_keys(d);
+    if (!code && o->mode == ROLL_MODE_AGENT && o->trace) { /* before it says that it is ready */
+        char reason[sizeof(d->why) - 16];
+        if (roll_segment_dir(o->trace, reason, sizeof(reason)) != 0) {
+            snprintf(d->why, sizeof(d->why), "--trace %s", reason);
+            code = EXIT_CANNOT;
+        }
+    }
     if (!code && !(d->context = zmq_ctx_new())) {
         code = fail(d, "cannot make a ZeroMQ context");
     }
@@ -320,6 +334,7 @@ static int run(struct daemon *d)
         .policy = o->policy,
         .linger_s = standalone ? 0 : o->linger_s,
         .parent = o->parent,
+        .with_root = standalone,
         .trace_dir = standalone ? NULL : o->trace, /* in standalone mode the root keeps the trace */
         .trace_segment = o->trace_segment,
         .trace_limit = o->trace_limit,
@@ -455,7 +470,7 @@ int main(int argc, char **argv)
         }
     }
     code = run(&d);
-    if (code == EXIT_CANNOT) {
+    if (code == EXIT_CANNOT || code == EXIT_USAGE) {
         complain(&d, d.why[0] ? d.why : roll_memory_failures() > 0 ? "there is no memory" : "it cannot go on");
     }
     if (d.o.detach) {

@@ -207,6 +207,8 @@ static const struct {
     {"json", S | R, "for who judges: it belongs to the root"},
     {"expect", S | R, "for who judges: it belongs to the root"},
     {"http", S | R, "for who judges: it belongs to the root"},
+    {"incident-dir", S | R, "for who judges: it belongs to the root"},
+    {"incident-keep", S | R, "about --incident-dir: it belongs to the root"},
     {"stacks", S | R, "for who judges: it belongs to the root"},
     {"digest", S | R, "the root's to decide, which tells agents and relays: it belongs to the root"},
     {"stream", S | R, "the root's to decide, which tells agents and relays: it belongs to the root"},
@@ -247,6 +249,9 @@ static int check_pairs(const struct roll_options *o)
 {
     if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
         return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR");
+    }
+    if (!o->incident && o->incident_keep) {
+        return usage("--incident-keep needs --incident-dir DIR");
     }
     if (o->trace_limit && o->trace_limit < ROLL_SEGMENT_LIMIT_LEAST) {
         return usage("--trace-limit: at least 256K, room for four segments");
@@ -394,6 +399,10 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
         {"stacks", 0, ROLL_OPT_OWN, "WHEN",
          "auto: take the stacks of the ranks that others wait for; ask (default): only when asked",
          &(struct roll_option_own){take_stacks, &out->stacks_auto, "none of auto, ask"}},
+        {"incident-dir", 0, ROLL_OPT_ANY, "DIR",
+         "write a bundle about each proven finding into DIR (rollcall incident)", &out->incident},
+        {"incident-keep", 0, ROLL_OPT_OWN, "N", "at most N bundles of a run (default 3)",
+         &(struct roll_option_own){take_count, &out->incident_keep, "not a number from 1"}},
         {"digest", 0, ROLL_OPT_FLAG, NULL,
          "compare calls by digests where they are made; ask for records on a difference (default from 128 ranks on)",
          &out->digest},

@@ -17,7 +17,8 @@ struct roll_options {
     const char *connect;
     bool policy_set;
     enum roll_policy policy;
-    const char *trace, *json, *http, *curve_dir;
+    const char *trace, *json, *http, *curve_dir, *incident;
+    uint64_t incident_keep;                            /* bundles of a run; 0 = the default */
     const char *expect;                                /* a file of `rollcall rehearse --save`; NULL = none */
     uint64_t trace_segment, trace_limit, trace_age_ns; /* 0 = default, none, never */
     bool insecure, detach, if_none, own_dir, no_supervise;

@@ -8,6 +8,7 @@
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/dir.h"
 #include "daemon/base/log.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
@@ -22,11 +23,13 @@
 #include <zmq.h>
 
 #define BATCH    512             /* frames taken before time is looked at again */
+#define BATCH_NS (50 * ROLL_MS)  /* and the time after which it is in any case: a question may take long to answer */
 #define POLL_MS  10              /* a verdict waits longer than that anyway, for calls that could say more */
 #define GUARD_NS (20 * ROLL_MS)  /* how often a root that is behind looks at what connections bring */
 #define SHARE_NS (200 * ROLL_MS) /* between two looks at how much room each run has */
 #define REST_MS  100 /* how long the loop sleeps at most: then peers, stacks and the figures are looked at */
-#define LEAVE_NS (5000 * ROLL_MS) /* a root that is to end waits so long for records, as a drain does */
+#define LEAVE_NS (5000 * ROLL_MS)  /* a root that is to end waits so long for records, as a drain does */
+#define WRITE_NS (10000 * ROLL_MS) /* and so long for a bundle about a finding */
 
 /* A bad frame is counted, answered and logged, at most once a second. */
 static void bad_frame(roll_root_t *root, const struct roll_address *from, int err, uint64_t now)
@@ -90,7 +93,8 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
 
 /* loop */
 
-/* Takes what waits on one socket, until it is BATCH frames or more. Returns how many. */
+/* Takes what waits on one socket, until it is BATCH frames or more, or has taken BATCH_NS: then as many as that count.
+ * Returns how many. */
 static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
 {
     bool keyed = socket == root->socket[1]; /* of which libzmq knows who sends */
@@ -126,6 +130,9 @@ static int receive(roll_root_t *root, void *socket, struct roll_guard *guard)
             }
             zmq_msg_close(&body);
         }
+        if (roll_mono_ns() - now > BATCH_NS) {
+            return n > BATCH ? n : BATCH;
+        }
     }
     return n;
 }
@@ -142,14 +149,10 @@ static void look_at_connections(roll_root_t *root, bool behind)
     }
 }
 
-/* A thread of its own looks at them while the root is at work; nobody beyond this user reaches it but over tcp. */
+/* A thread of its own looks at them while the root is at work. */
 static void watch_connections(roll_root_t *root)
 {
-    bool tcp = false;
-    for (unsigned i = 0; i < root->o.listens; i++) {
-        tcp |= roll_net_takes_keys(root->o.listen[i]);
-    }
-    if (tcp && roll_guard_watch(&root->watch, root->guard, ROLL_ROOT_SOCKETS) != 0) {
+    if (roll_guard_watch(&root->watch, root->guard, ROLL_ROOT_SOCKETS) != 0) {
         roll_log(ROLL_LOG_WARNING, "root: no thread can be had that looks at connections while the root is at work");
     }
 }
@@ -252,6 +255,7 @@ bool roll_root_run(roll_root_t *root)
     int page = roll_root_page_fd(root), polled = n + (page >= 0); /* the page stands behind the sockets */
     items[n] = (zmq_pollitem_t){NULL, page, ZMQ_POLLIN, 0};
     uint64_t minute_ns = 0, looked_ns = 0, stop_ns = 0;
+    bool writes = false;
     root->live_ns = roll_mono_ns();
     watch_connections(root);
     for (;;) {
@@ -283,6 +287,7 @@ bool roll_root_run(roll_root_t *root)
             look_at_connections(root, behind);
             roll_peers_look_after(root, now);
             roll_collect_tick(root, now);
+            writes = roll_incident_turn(root, now, stop_ns != 0);
             roll_root_metrics_refresh(root, now);
             roll_root_page_tell(root, now);
             bool kept = any_live(root) || (root->o.parent != 0 && getppid() == root->o.parent);
@@ -290,7 +295,13 @@ bool roll_root_run(roll_root_t *root)
         }
         bool over = root->o.linger_s && now - root->live_ns > root->o.linger_s * (1000 * ROLL_MS);
         bool stops = atomic_load(root->o.stop) || over;
-        stop_ns = stops && stop_ns == 0 ? now : stop_ns;
+        if (stops && stop_ns == 0) {
+            stop_ns = now;
+            writes = roll_incident_turn(root, now, true);
+        }
+        if (writes && now - stop_ns < WRITE_NS && stops) {
+            continue; /* the agents serve it, too */
+        }
         if (stops && now - stop_ns < LEAVE_NS && looks_on(root, now)) {
             continue;
         }
@@ -333,7 +344,7 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
         if (roll_net_bind(socket, endpoint, root->o.beyond) != 0) {
             int e = errno;
             snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
-            return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);
+            return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_IO);
         }
         size_t size = sizeof(root->endpoint[i]);
         if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, root->endpoint[i], &size) != 0) {
@@ -358,8 +369,17 @@ static int open_files(roll_root_t *root, char *why, size_t why_size)
         int err = roll_segment_dir(root->o.trace_dir, reason, sizeof(reason));
         if (err) {
             snprintf(why, why_size, "--trace %.400s", reason);
-            return err;
+            return err == ROLL_E_ARG ? ROLL_E_IO : err; /* the option is well, its place is not */
         }
+    }
+    if (root->o.incident_dir) {
+        char reason[4096 + 128];
+        int fd = -1, err = roll_dir_open(root->o.incident_dir, ROLL_DIR_MAKE, &fd, reason, sizeof(reason));
+        if (err) {
+            snprintf(why, why_size, "--incident-dir %.400s", reason);
+            return err == ROLL_E_ARG ? ROLL_E_IO : err;
+        }
+        close(fd);
     }
     return 0;
 }
@@ -414,6 +434,7 @@ void roll_root_destroy(roll_root_t **pointer)
     roll_collect_destroy(root);
     roll_stacks_destroy(root);
     roll_facts_destroy(root);
+    roll_incident_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
         roll_guard_fini(&root->guard[i]);
         if (root->socket[i]) {

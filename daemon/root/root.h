@@ -40,6 +40,9 @@ struct roll_root_options {
         trace_age_ns;              /* limits of segments (daemon/store/segment.h); 0 = default, none, never */
     const char *json_path;         /* NULL = no NDJSON */
     const char *http;              /* NULL = no metrics */
+    const char *incident_dir;      /* a bundle about each proven finding goes there; NULL = none is written */
+    unsigned incident_keep;        /* so many of a run */
+    const char *curve_dir;         /* of who asks this root; NULL = the environment's */
     uint64_t stall_ns, suspect_ns; /* 0 = the engine's own */
     const struct roll_expected
         *expected; /* what was rehearsed of the jobs that are watched; borrowed; NULL = nothing */

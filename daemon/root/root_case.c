@@ -180,6 +180,13 @@ static void feed_process(struct roll_run *run, const struct digested_ring *r)
     }
 }
 
+/* How it is seen, as far as the case knows of it. */
+static void feed_sight(struct roll_run *run, const struct digested_ring *r, const struct roll_feed_stream *view)
+{
+    struct roll_frame_sight sight = {.heard = r->all && view->heard, .starved = view->starved};
+    feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight, sizeof(sight));
+}
+
 /* For how long the rank has stood. What has passed since its agent said so is not known, and not counted. */
 static uint64_t quiet_of(const struct digested_ring *r)
 {
@@ -223,13 +230,11 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
         if (r->all) {
             feed_process(run, r);
         }
-        struct roll_frame_sight sight = {.heard = r->all && view.heard, .starved = view.starved};
         if (r->aside || r->cut) {
             (void)roll_feed_aside(d->feed, r->stream, view.starved);
         } else {
-            feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = r->stream}, &sight,
-                      sizeof(sight));
-            if (sight.heard && sight.starved == 0) { /* who was starved may have been ready to go on */
+            feed_sight(run, r, &view);
+            if (r->all && view.heard && view.starved == 0) { /* who was starved may have been ready to go on */
                 (void)roll_feed_quiet(d->feed, r->stream, quiet_of(r));
             }
         }
@@ -250,6 +255,9 @@ void roll_case_ring(struct roll_run *run, const struct digested_ring *ring)
 {
     if (run->digested->fed) { /* a rank that comes while the others are looked at: all of its ring is news */
         feed_ring(run, ring);
+        /* Of one that was announced anew the engine knows what was before, and not where it stands now. Its records, or
+         * the word that all have come, say that it is heard. */
+        feed_sight(run, ring, &(struct roll_feed_stream){.heard = false});
     }
 }
 
@@ -273,8 +281,13 @@ int roll_case_process(struct roll_run *run, const struct roll_frame *frame)
         return 0;
     }
     /* Of a ring that is announced anew its records come behind this word: they are not lost, as they would be if it was
-     * the last one of a process that has ended. */
-    bool early = frame->head.type == ROLL_FRAME_STATUS && !r->all;
+     * the last one of a process that has ended; nor does the rank stand where it stood. What was said meanwhile is told
+     * behind them. */
+    struct roll_frame_sight sight = {.heard = 0};
+    if (frame->head.type == ROLL_FRAME_SIGHT && frame->head.payload >= sizeof(sight)) {
+        memcpy(&sight, frame->payload, sizeof(sight));
+    }
+    bool early = !r->all && (frame->head.type == ROLL_FRAME_STATUS || sight.heard != 0);
     return early ? 0 : roll_feed_frame(run->digested->feed, frame);
 }
 
@@ -321,11 +334,16 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
         leave_aside(run, r);
     }
     if (r->begun && (flags & ROLL_EXCERPT_ALL) != 0) {
-        if (!r->all && run->digested->fed) {
+        struct roll_feed_stream view;
+        bool late = !r->all && run->digested->fed;
+        r->all = true;
+        if (late && roll_feed_find(run->feed, r->stream, &view)) {
+            feed_sight(run, r, &view);
+        }
+        if (late) {
             feed_process(run, r);
             run->digested->wider = run->digested->wider || run->digested->blind;
         }
-        r->all = true;
         r->quiet_ns = (uint64_t)(flags >> ROLL_EXCERPT_QUIET) * 100 * ROLL_MS;
     }
     r->lacks = r->lacks || (flags & ROLL_EXCERPT_SHORT) != 0;

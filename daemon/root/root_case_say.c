@@ -36,13 +36,19 @@ static bool is_by_records(const struct roll_verdict *v)
            v->code == ROLL_VERDICT_ALLTOALLV_MISMATCH || v->code == ROLL_VERDICT_CALL_REFUSED;
 }
 
+static int32_t rank_of(const struct digested_ring *r)
+{
+    int32_t rank;
+    memcpy(&rank, r->header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
+    return rank;
+}
+
 /* Nothing was asked of one of these ranks; or it was cut, and the verdict is about what it has not done: it may have
  * gone on since. */
 static bool leaves_out(const struct roll_digested *d, const struct roll_rankset *ranks, bool by_records)
 {
     for (size_t i = 0; i < d->rings; i++) {
-        int32_t rank;
-        memcpy(&rank, d->ring[i].header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
+        int32_t rank = rank_of(&d->ring[i]);
         if ((d->ring[i].aside || (d->ring[i].cut && !by_records)) && rank >= 0 &&
             roll_rankset_has(ranks, (uint32_t)rank)) {
             return true;
@@ -141,6 +147,33 @@ static bool is_same_end(const struct roll_verdict *c, const struct roll_verdict 
            roll_rankset_equal(&c->culprits, &v->culprits) && v->event_ns <= c->event_ns + NEXT_NS;
 }
 
+/* The newest process of each of these ranks has ended, and its ring is one of the first `rings`. */
+static bool have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings)
+{
+    size_t n = roll_rankset_count(ranks);
+    bool ended = n > 0;
+    for (size_t k = 0; k < n && ended; k++) {
+        uint32_t rank = roll_rankset_at(ranks, k);
+        size_t i = d->rings; /* in the order in which they came */
+        while (i > 0 && rank_of(&d->ring[i - 1]) != (int32_t)rank) {
+            i--;
+        }
+        ended = i > 0 && i <= rings && d->ring[i - 1].ended;
+    }
+    return ended;
+}
+
+/* Both tell that others wait for what these processes have not done and will never do. One end is told once, however
+ * many calls miss the process, as one engine tells it; another engine may see another of these calls first. */
+static bool is_same_lack(const struct roll_digested *d, const struct digested_finding *f, const struct roll_verdict *v)
+{
+    const struct roll_verdict *c = &f->copy->said;
+    bool lack = v->code == ROLL_VERDICT_RANK_FINISHED || v->code == ROLL_VERDICT_P2P_UNMATCHED;
+    return lack && (c->code == ROLL_VERDICT_RANK_FINISHED || c->code == ROLL_VERDICT_P2P_UNMATCHED) &&
+           c->certainty >= v->certainty && roll_rankset_equal(&c->culprits, &v->culprits) &&
+           have_ended(d, &v->culprits, f->ended);
+}
+
 /* A verdict like this one that stands, or one that says more of the same place: a case that is opened for the same
  * thing finds it again. */
 static struct digested_finding *said_before(struct roll_digested *d, const struct roll_verdict *v)
@@ -152,7 +185,7 @@ static struct digested_finding *said_before(struct roll_digested *d, const struc
         bool less = f->engine != d->number && c->seq == v->seq &&
                     (ranks ? v->certainty < c->certainty
                            : roll_rankset_count(&v->culprits) == 0 && v->certainty <= c->certainty);
-        if (is_same_end(c, v) && f->engine != d->number) {
+        if ((is_same_end(c, v) || is_same_lack(d, f, v)) && f->engine != d->number) {
             return f;
         }
         if (c->code == v->code && c->comm_key == v->comm_key &&
@@ -188,11 +221,13 @@ static void keep_finding(struct roll_digested *d, const struct roll_run *run, ui
         ROLL_GROW(d->finding, d->finding_room, d->findings + 1) != 0) {
         return; /* then it is said again when it is found again */
     }
-    d->finding[d->findings++] = (struct digested_finding){.copy = copy,
-                                                          .engine = d->number,
-                                                          .seen_ns = roll_mono_ns(),
-                                                          .upto = (uint32_t)copy->said.seq,
-                                                          .awaits = is_awaiting(d, &copy->said)};
+    d->finding[d->findings++] =
+        (struct digested_finding){.copy = copy,
+                                  .engine = d->number,
+                                  .seen_ns = roll_mono_ns(),
+                                  .upto = (uint32_t)copy->said.seq,
+                                  .awaits = is_awaiting(d, &copy->said),
+                                  .ended = have_ended(d, &copy->said.culprits, d->rings) ? d->rings : 0};
 }
 
 void roll_case_goes_on(struct roll_digested *d, const struct roll_digest *up, uint64_t now)

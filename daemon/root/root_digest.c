@@ -221,6 +221,7 @@ static int take_status(roll_root_t *root, struct roll_run *run, const struct rol
         d->failed = d->failed || (failed && !r->failed);
         d->wider = d->wider || (failed && !r->failed && (r->aside || r->cut));
         r->failed = failed;
+        r->ended = s.proc_state == ROLL_PROC_DEAD || s.proc_state == ROLL_PROC_FINISHED;
         r->head = s.head;
         roll_fronts_status(r, frame);
     }

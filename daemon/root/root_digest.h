@@ -21,7 +21,8 @@ struct digested_ring {
     bool cut;          /* of that case: no more of it is sent, or kept */
     bool lacks;        /* of that case: its ring does not hold all that was wanted */
     uint64_t quiet_ns; /* of that case: for how long its rank had stood when all had come; 0: not known, or no more */
-    bool failed;       /* its process has ended, and not in good order */
+    bool ended;        /* its process has ended, */
+    bool failed;       /* and not in good order */
     uint64_t last_ns;  /* of its rank's newest call when it was looked at last; polls show nobody going on */
     struct roll_frame_last last; /* what its agent told last of its calls; */
     uint64_t enter_ns;           /* wall clock of the newest */
@@ -34,6 +35,8 @@ struct digested_finding {
     uint64_t seen_ns;                     /* when something of the kind was found or hinted at last, */
     uint32_t upto;                        /* and the collective behind it */
     bool awaits; /* it rests on a collective that some member has not made, and that it may still make */
+    size_t
+        ended; /* how many rings there were when it was said, where the processes of its culprits had ended; else 0 */
 };
 
 struct staged {

@@ -22,13 +22,20 @@ bool roll_hint_is_urgent(const struct roll_digest_hint *h)
     return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
 }
 
-/* Of a communicator that is named already the call counts at which its last member stands now. */
+/* Of a communicator that is named already the call counts at which its last member stands now. Where it was named for
+ * another reason, that it stands is noted beside that: it is told once, and the open case may end before its engine has
+ * been patient enough. */
 static void stands_later(struct roll_digested *d, const struct roll_digest_hint *h)
 {
+    bool known = false;
     for (size_t i = 0; i < d->hints.hints; i++) {
         if (d->hints.hint[i].key == h->key && d->hints.hint[i].why == ROLL_HINT_STANDS) {
             d->hints.hint[i].seq = h->seq;
+            known = true;
         }
+    }
+    if (!known && d->hints.hints < HINTS) {
+        roll_digest_add_hint(&d->hints, h->key, ROLL_HINT_STANDS, h->seq);
     }
 }
 

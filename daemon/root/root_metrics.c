@@ -6,10 +6,12 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/http/listen.h"
 #include "trace/err.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define REFRESH_NS      (200 * ROLL_MS)
 #define REFRESH_MOST_NS (5000 * ROLL_MS)
@@ -28,11 +30,23 @@ int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size)
     if (!root->o.http) {
         return 0;
     }
-    roll_root_metrics_refresh(root, roll_mono_ns());
-    int err = roll_metrics_new(root->o.http, fill, root, root->page, &root->metrics);
+    struct sockaddr_storage address;
+    int err = roll_listen_parse(root->o.http, &address);
     if (err) {
-        snprintf(why, why_size, "--http %s: %s%s", root->o.http, roll_strerror(err),
-                 err == ROLL_E_DENIED ? ": only loopback addresses are served" : "");
+        snprintf(why, why_size, "--http %s: %s", root->o.http,
+                 err == ROLL_E_DENIED
+                     ? "only addresses of this host itself are served, as 127.0.0.1:9400; from another "
+                       "machine go through ssh (`rollcall page` says how)"
+                     : "not an address; it looks like :9400 or 127.0.0.1:9400");
+        return ROLL_E_ARG;
+    }
+    roll_root_metrics_refresh(root, roll_mono_ns());
+    err = roll_metrics_new(root->o.http, fill, root, root->page, &root->metrics);
+    if (err) {
+        snprintf(why, why_size, "--http %s: %s", root->o.http,
+                 err == ROLL_E_BUSY ? "another program has this port; choose another one, or :0 for any that is free"
+                 : err == ROLL_E_DENIED ? "this user may not have this port; choose one from 1024 up"
+                                        : roll_strerror(err));
     } else {
         roll_log(ROLL_LOG_INFO, "root: metrics on port %u%s", roll_metrics_port(root->metrics),
                  root->page ? ", and the page: rollcall page" : "");

@@ -95,18 +95,21 @@ static bool holds_live(const struct roll_peer *peer)
     return false;
 }
 
-/* Tells engine and trace that the peer's live ranks are not heard. The agent's next frames will say that they are heard
- * again. */
+/* Tells engines and trace that the peer's live ranks are not heard. The agent's next frames will say that they are
+ * heard again. */
 static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
 {
     struct roll_frame_sight sight = {.heard = 0};
     uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(sight)];
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
+        struct roll_run *run = peer->streams[i].run;
         struct roll_frame frame;
         int64_t n = peer->streams[i].live ? roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame) : 0;
-        if (n > 0) {
-            (void)roll_run_frame(root, peer->streams[i].run, &frame, raw, (size_t)n);
+        if (n > 0 && run->digested) {
+            (void)roll_digested_frame(root, run, peer, &frame, raw, (size_t)n);
+        } else if (n > 0) {
+            (void)roll_run_frame(root, run, &frame, raw, (size_t)n);
         }
     }
 }
@@ -175,7 +178,13 @@ static void send_welcome(roll_root_t *root, const struct roll_address *to, uint6
     json_decref(json);
 }
 
-static void send_ack(struct roll_net_batch *batch, struct roll_peer *peer, struct roll_peer_stream *s, uint64_t now)
+static uint32_t ack_flags(const roll_root_t *root, const struct roll_run *run)
+{
+    return roll_digested_flags(run) | (roll_incident_keeps(root, run) ? ROLL_ACK_KEEP : 0);
+}
+
+static void send_ack(const roll_root_t *root, struct roll_net_batch *batch, struct roll_peer *peer,
+                     struct roll_peer_stream *s, uint64_t now)
 {
     struct roll_feed_stream view;
     if (!roll_feed_find(s->run->feed, s->stream, &view)) {
@@ -183,7 +192,7 @@ static void send_ack(struct roll_net_batch *batch, struct roll_peer *peer, struc
     }
     struct roll_frame_ack ack = {.next_ticket = view.next_ticket, .defs_offset = view.defs_offset};
     struct roll_frame_head head = {.type = ROLL_FRAME_ACK,
-                                   .flags = roll_digested_flags(s->run),
+                                   .flags = ack_flags(root, s->run),
                                    .stream = s->stream,
                                    .seq = peer->expected - 1,
                                    .first = view.open_ticket};
@@ -217,7 +226,7 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
         for (size_t k = 0; k < peer->used; k++) {
             struct roll_peer_stream *s = &peer->streams[k];
             if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
-                send_ack(&batch, peer, s, now);
+                send_ack(root, &batch, peer, s, now);
             }
             if (s->due) {
                 uint64_t at = s->ack_ns + ACK_NS;
@@ -427,12 +436,11 @@ static void note_heartbeat(roll_root_t *root, struct roll_peer *peer, const stru
 
 /* Earlier acknowledgements may have been lost. A ring that sends digests only waits for none but that of its STATUS,
  * and must hear when it need not be kept any more. */
-static void repeat_acks(struct roll_peer *peer, uint64_t now)
+static void repeat_acks(const roll_root_t *root, struct roll_peer *peer, uint64_t now)
 {
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_peer_stream *s = &peer->streams[i];
-        if (!s->run->digested || s->run->judge || now - s->ack_ns > AGAIN_NS ||
-            s->flags != roll_digested_flags(s->run)) {
+        if (!s->run->digested || s->run->judge || now - s->ack_ns > AGAIN_NS || s->flags != ack_flags(root, s->run)) {
             s->due = s->urgent = true;
         }
     }
@@ -471,7 +479,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
             peer->drain_echo = frame->head.first;
         }
         note_heartbeat(root, peer, frame, now);
-        repeat_acks(peer, now);
+        repeat_acks(root, peer, now);
         note_due(root, peer);
         break;
     case ROLL_FRAME_BYE:
@@ -490,6 +498,7 @@ void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const
     if (peer && roll_peers_may_report(from, peer->host)) {
         roll_collect_answer(root, frame);
         roll_facts_answer(root, frame);
+        roll_incident_answer(root, frame);
         roll_remedy_answer(root, peer, frame);
     }
 }

@@ -309,17 +309,19 @@ static const struct {
     {"verdicts", verdicts, true},
     {"remedy", roll_remedy_query, false},
     {"policy", roll_policy_query, false},
+    {"nodes", roll_nodes_query, false},
     {"stacks", roll_stacks_query, false},
     {"calls", roll_calls_query, false},
     {"source", roll_source_query, false},
+    {"incident", roll_incident_query, false},
 };
 
-/* Whether a query changes what the job or the daemon does, or stops a rank for a moment. */
+/* Whether a query changes what the job or the daemon does, stops a rank for a moment, or reads its environment. */
 static bool switches(const char *op, const json_t *query)
 {
     const char *action = json_string_value(json_object_get(query, "action"));
     return strcmp(op, "policy") == 0 || (strcmp(op, "remedy") == 0 && !(action && strcmp(action, "list") == 0)) ||
-           (strcmp(op, "stacks") == 0 && !json_object_get(query, "id")) ||
+           (strcmp(op, "stacks") == 0 && !json_object_get(query, "id")) || strcmp(op, "incident") == 0 ||
            (strcmp(op, "drain") == 0 && json_is_true(json_object_get(query, "final")));
 }
 

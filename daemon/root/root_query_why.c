@@ -131,8 +131,13 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     if (tail && !calm) {
         roll_why_called(run, &g->ranks, tail);
     }
+    char ripens[1024];
     if (tail && g->verdict) {
         roll_why_quote(&g->verdict->said, tail);
+    } else if (tail && !calm &&
+               roll_engine_ripening(roll_feed_engine(roll_run_judge(run)), roll_rankset_at(&g->ranks, 0), false, ripens,
+                                    sizeof(ripens)) > 0) {
+        fputs(ripens, tail);
     }
     char seen[160];
     if (tail && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v) &&

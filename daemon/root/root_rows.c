@@ -74,7 +74,7 @@ static void keys_of(const struct roll_run *run, const struct roll_view_source *v
         state = mix(state, (uint64_t)(unsigned char)*at);
     }
     key[3] = proc;
-    key[2] = mix(mix(proc, v->in_call), v->last.op);
+    key[2] = mix(mix(mix(proc, v->in_call), v->inside), v->last.op);
     key[1] = mix(mix(key[2], state), family);
     key[0] = mix(mix(mix(key[1], v->last_comm_key), v->last.seq), (uint64_t)(uint32_t)v->exit_status);
     key[0] = mix(mix(mix(key[0], v->last.callsite), v->step), v->waits_for > 0);
@@ -199,12 +199,14 @@ static json_t *row_json(const struct roll_run *run, const struct row *row, const
                          (json_int_t)row->seq_last, "place", level == 0 ? place_of(run, row) : json_null());
     }
     bool has_step = row->step != ROLL_STEP_NONE;
-    return json_pack("{s:s,s:I,s:i,s:s,s:b,s:b,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "ranks_text", ranks, "count",
+    bool is_inside = level < 3 && v.inside != ROLL_OP_NONE;
+    return json_pack("{s:s,s:I,s:i,s:s,s:b,s:o,s:b,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "ranks_text", ranks, "count",
                      (json_int_t)row->count, "rank", (int)v.info.world_rank, "state", roll_proc_name(v.proc), "in_call",
-                     (int)(level < 3 && v.in_call), "heard", (int)v.heard, "waiting", (json_int_t)row->waiting,
-                     "last_ns", (json_int_t)row->oldest_ns, "calls", (json_int_t)row->calls, "lost",
-                     (json_int_t)row->lost, "step", has_step ? json_integer(row->step) : json_null(), "step_last",
-                     has_step ? json_integer(row->step_last) : json_null(), "last", last);
+                     (int)(level < 3 && v.in_call), "inside",
+                     is_inside ? json_string(roll_op_name(v.inside)) : json_null(), "heard", (int)v.heard, "waiting",
+                     (json_int_t)row->waiting, "last_ns", (json_int_t)row->oldest_ns, "calls", (json_int_t)row->calls,
+                     "lost", (json_int_t)row->lost, "step", has_step ? json_integer(row->step) : json_null(),
+                     "step_last", has_step ? json_integer(row->step_last) : json_null(), "last", last);
 }
 
 json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_families *families)

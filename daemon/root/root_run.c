@@ -46,6 +46,7 @@ void roll_run_destroy(struct roll_run **pointer)
     roll_verdict_list_fini(&run->verdicts);
     free(run->switches);
     roll_rankset_fini(&run->looked_at);
+    roll_rankset_fini(&run->incident.culprits);
     free(run);
     *pointer = NULL;
 }

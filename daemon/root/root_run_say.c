@@ -78,6 +78,7 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     }
     roll_stacks_suspect(root, run, verdict);
     roll_facts_suspect(root, run, verdict);
+    roll_incident_suspect(root, run, verdict);
     roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, roll_certainty_name(verdict->certainty),
              roll_verdict_name(verdict->code), verdict->text);
 }

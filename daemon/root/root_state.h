@@ -67,8 +67,13 @@ struct roll_run {
     bool waits;                     /* an agent of its has been silent for long, and is not taken for gone yet */
     uint64_t late_ns; /* since when agents of its that are not taken for gone are not heard, or tell what is old, or not
                          all that they have; or since when the root is behind; 0: not so */
-    struct roll_rankset looked_at;  /* ranks whose stacks were taken on suspicion */
-    struct roll_digested *digested; /* the run is compared by digests (root_digest.c); NULL: all records come here */
+    struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
+    struct {
+        uint64_t due_ns, begun_ns; /* mono: when a bundle is to be written, and when the last one was begun; 0: none */
+        uint64_t verdict;          /* because of which it is due */
+        struct roll_rankset culprits; /* of all proven findings */
+    } incident;                       /* root_incident.c */
+    struct roll_digested *digested;   /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge; /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
     uint64_t no_room;   /* the most that the engine of a case that is over had no room for; see roll_run_no_room */
     bool no_room_told;  /* the log says that there was no room */
@@ -203,7 +208,8 @@ struct roll_root {
     struct roll_root_eye eye;
     struct roll_root_collections *collections; /* root_collect.c; NULL until needed */
     json_t *stack_tops; /* root_stack.c: "RUN.RANK" -> {"taken_ns", "top"}, what `why` tells; owned; likewise */
-    struct roll_root_facts *facts; /* root_facts.c; NULL until needed */
+    struct roll_root_facts *facts;       /* root_facts.c; NULL until needed */
+    struct roll_root_incident *incident; /* root_incident.c; NULL until needed */
 };
 
 /* root_peers.c */
@@ -441,6 +447,12 @@ json_t *roll_summary_json(struct roll_run *run);
 /* Describes the run: job, restart, ranks, hosts, since when; a user sees by it which run answers. Returned owned. */
 json_t *roll_about_json(const struct roll_run *run);
 
+/* What was lost, by cause. Returned owned. */
+json_t *roll_losses_json(const struct roll_run *run);
+
+/* root_nodes.c: the nodes of the run, the worst first */
+json_t *roll_nodes_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+
 /* root_rows.c */
 /* Ranks that stand alike as one row each, as many rows as a screen has; returned owned. */
 const char *roll_proc_name(unsigned proc); /* of enum roll_proc_state */
@@ -489,6 +501,19 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
                         const struct roll_verdict *verdict);               /* a verdict was said */
 void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
 void roll_facts_destroy(roll_root_t *root);
+
+/* root_incident.c: bundles about findings */
+/* The question of a console for the tail of a rank (`rank`, `records`), for an answer (`id`), or about this root. */
+json_t *roll_incident_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+void roll_incident_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
+/* A verdict is said: a bundle may be due. */
+void roll_incident_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict);
+/* Whether the rings of this run are to be kept when their processes have ended, because a bundle may want them. */
+bool roll_incident_keeps(const roll_root_t *root, const struct roll_run *run);
+/* Starts what is due, and looks after what has been started. Returns whether a bundle is due or being written: a root
+ * that is to end (stops) waits for that. */
+bool roll_incident_turn(roll_root_t *root, uint64_t now, bool stops);
+void roll_incident_destroy(roll_root_t *root);
 
 /* root_page.c */
 int roll_root_page_open(roll_root_t *root, char *why,

@@ -164,15 +164,15 @@ static json_t *rank_json(const roll_root_t *root, const struct roll_run *run, co
         const struct roll_peer *peer = roll_eyes_peer(root, run, v->info.stream, at);
         (void)roll_eyes_of(root, run, peer, seen, sizeof(seen));
     }
-    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b,s:o}", "rank",
-                     (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
-                     (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
-                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", roll_proc_name(v->proc), "exit",
-                     exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
-                     (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
-                     (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
-                     v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard, "seen",
-                     seen[0] ? roll_text_to_json(seen) : json_null());
+    return json_pack(
+        "{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:I,s:o,s:b,s:o}", "rank", (int)v->info.world_rank,
+        "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid", (json_int_t)v->info.pid, "local_rank",
+        (int)v->info.local_rank, "exe", roll_text_to_json(v->info.exe ? v->info.exe : ""), "state",
+        roll_proc_name(v->proc), "exit", exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records,
+        "lost", (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
+        (int)v->in_call, "inside", v->inside != ROLL_OP_NONE ? json_string(roll_op_name(v->inside)) : json_null(),
+        "waits_for", (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
+        "heard", (int)v->heard, "seen", seen[0] ? roll_text_to_json(seen) : json_null());
 }
 
 /* family: its index in the list of families. */
@@ -185,6 +185,9 @@ static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
                      v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
 }
 
+#define RIPE_ASKED                                                                                                     \
+    64u /* ranks that are asked for a suspicion that ripens: in a job that stands the first one has it                 \
+         */
 #define SILENT_NS (5000 * ROLL_MS) /* as long as `top` calls an agent silent */
 
 struct agent_count {
@@ -233,7 +236,7 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run, 
     return list;
 }
 
-static json_t *losses_json(const struct roll_run *run)
+json_t *roll_losses_json(const struct roll_run *run)
 {
     uint64_t sum[ROLL_LOSS_LIMIT];
     (void)roll_feed_losses(run->feed, sum);
@@ -367,6 +370,28 @@ static json_t *unseen_json(const struct roll_run *run)
                   : json_pack("{s:I,s:i,s:s}", "count", (json_int_t)n, "of", (int)world, "ranks_text", text);
 }
 
+/* What may become a finding, in words: of the first ranks that wait; null: nothing does, or it is told already. */
+static json_t *ripening_json(const struct roll_run *run)
+{
+    roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    struct roll_view_source v;
+    struct roll_why why;
+    json_t *text = NULL;
+    char line[1024];
+    if (roll_digested_calm(run) || roll_why_begin(run, &why) != 0) {
+        return json_null();
+    }
+    for (uint32_t i = 0, asked = 0; !text && asked < RIPE_ASKED && roll_run_source_brief(run, i, &v); i++) {
+        if ((v.waits_for > 0 || v.in_call) && v.info.world_rank >= 0 && !roll_why_verdict(&why, &v)) {
+            asked++;
+            bool ripens = roll_engine_ripening(engine, (uint32_t)v.info.world_rank, true, line, sizeof(line)) > 0;
+            text = ripens ? roll_text_to_json(line) : NULL;
+        }
+    }
+    roll_why_end(&why);
+    return text ? text : json_null();
+}
+
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
 {
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
@@ -381,10 +406,11 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
     json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,
                                "summary", roll_summary_json(run), "ranks", folds ? json_array() : ranks_json(root, run),
                                "comms", comms, "agents", agents, "remedies", roll_remedy_state(run), "losses",
-                               losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
+                               roll_losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);
     if (status) {
         json_object_set_new(status, "states", states_json(run));
         json_object_set_new(status, "unseen", unseen_json(run));
+        json_object_set_new(status, "ripening", ripening_json(run));
     }
     if (status) {
         uint64_t now = roll_mono_ns();

@@ -1,5 +1,5 @@
 /*
- * source_line.c: reads one line of a file that another process has named.
+ * source_line.c: reads one line of a file that another process has named, or the lines around it.
  *
  * The name is the job's, and may be any: a device, a pipe, a link out of a container, a file of somebody else. So the
  * path is resolved within the process's root, what it leads to is looked at before it is opened, and only what belongs
@@ -58,20 +58,24 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\f';
 }
 
-bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out[ROLL_TEXT_BYTES + 1])
+/* Where line number `line` begins; NULL: there is none. */
+static const char *find_line(const char *bytes, size_t size, uint32_t line)
 {
-    static const char cut[] = "\u2026";
     const char *at = bytes, *end = bytes + size;
     for (uint32_t i = 1; i < line && at != NULL; i++) {
         at = memchr(at, '\n', (size_t)(end - at));
         at = at != NULL ? at + 1 : NULL;
     }
-    if (at == NULL || at == end || line == 0) {
-        return false;
-    }
+    return at == end || line == 0 ? NULL : at;
+}
+
+/* Takes the text of the line at `at`. indented: with the blanks before it. */
+static void take_text(const char *at, const char *end, bool indented, char out[ROLL_TEXT_BYTES + 1])
+{
+    static const char cut[] = "\u2026";
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     stop = stop != NULL ? stop : end;
-    while (at < stop && is_blank(*at)) {
+    while (at < stop && is_blank(*at) && !indented) {
         at++;
     }
     while (stop > at && is_blank(stop[-1])) {
@@ -93,7 +97,32 @@ bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out
         fits = used <= ROLL_TEXT_BYTES - (sizeof(cut) - 1) ? used : fits;
     }
     out[used] = '\0';
-    return used > 0;
+}
+
+bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out[ROLL_TEXT_BYTES + 1])
+{
+    const char *at = find_line(bytes, size, line);
+    if (at != NULL) {
+        take_text(at, bytes + size, false, out);
+    }
+    return at != NULL && out[0] != '\0';
+}
+
+bool roll_source_around_of(const char *bytes, size_t size, uint32_t line, struct roll_source_lines *out)
+{
+    const char *end = bytes + size;
+    out->first = line > ROLL_SOURCE_AROUND ? line - ROLL_SOURCE_AROUND : 1;
+    out->lines = 0;
+    if (find_line(bytes, size, line) == NULL) {
+        return false;
+    }
+    const char *at = find_line(bytes, size, out->first);
+    for (uint32_t i = out->first; i <= line + ROLL_SOURCE_AROUND && at != NULL && at < end; i++) {
+        take_text(at, end, true, out->text[out->lines++]);
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return true;
 }
 
 /* the process */
@@ -281,27 +310,66 @@ static char *read_all(int fd, size_t *size)
     return bytes;
 }
 
-bool roll_source_line(const struct roll_source_process *process, const char *path, uint32_t line,
-                      char out[ROLL_TEXT_BYTES + 1])
+static bool is_python(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 3 && strcmp(path + n - 3, ".py") == 0;
+}
+
+/* Whether what was found, behind all links, is called as a file of Python is. */
+static bool leads_to_python(int found)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", found);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return is_python(path);
+}
+
+/* Reads the file at a path as a process sees it; python: if it is one of Python. NULL: not, or not surely what the
+ * process runs. Returns owned. */
+static char *read_file(const struct roll_source_process *process, const char *path, bool python, size_t *size)
 {
     struct roll_source_process is = *process, *p = &is;
-    size_t size = 0;
     struct stat st;
-    bool said = false;
+    char *bytes = NULL;
     if (path[0] != '/' || !is_it(p) || !is_ours(p)) {
-        return false; /* a path that is not absolute was so in a directory that the process may have left */
+        return NULL; /* a path that is not absolute was so in a directory that the process may have left */
     }
     int64_t begin = begin_of(p->pid);
-    int found = find_file(p->pid, path), fd = found >= 0 ? open_file(found, begin, &size) : -1;
+    int found = find_file(p->pid, path);
+    bool fits = found >= 0 && (!python || leads_to_python(found));
+    int fd = fits ? open_file(found, begin, size) : -1;
     if (fd >= 0) {
-        char *bytes = read_all(fd, &size);
-        said = bytes != NULL && roll_source_line_of(bytes, size, line, out) && fstat(fd, &st) == 0 &&
-               is_older(&st, begin) && is_it(p);
-        free(bytes);
+        bytes = read_all(fd, size);
+        if (bytes != NULL && (fstat(fd, &st) != 0 || !is_older(&st, begin) || !is_it(p))) {
+            free(bytes);
+            bytes = NULL;
+        }
         close(fd);
     }
     if (found >= 0) {
         close(found);
     }
+    return bytes;
+}
+
+bool roll_source_line(const struct roll_source_process *process, const char *path, uint32_t line,
+                      char out[ROLL_TEXT_BYTES + 1])
+{
+    size_t size = 0;
+    char *bytes = read_file(process, path, false, &size);
+    bool said = bytes != NULL && roll_source_line_of(bytes, size, line, out);
+    free(bytes);
+    return said;
+}
+
+bool roll_source_around(const struct roll_source_process *process, const char *path, uint32_t line,
+                        struct roll_source_lines *out)
+{
+    size_t size = 0;
+    char *bytes = is_python(path) ? read_file(process, path, true, &size) : NULL;
+    bool said = bytes != NULL && roll_source_around_of(bytes, size, line, out);
+    free(bytes);
     return said;
 }

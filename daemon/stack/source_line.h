@@ -1,5 +1,5 @@
 /*
- * source_line.h: what a line of a rank's source says, read from the file that the rank itself would find.
+ * source_line.h: what lines of a rank's source say, read from the file that the rank itself would find.
  */
 #ifndef ROLL_DAEMON_STACK_SOURCE_LINE_H
 #define ROLL_DAEMON_STACK_SOURCE_LINE_H
@@ -32,10 +32,24 @@ struct roll_source_process {
 bool roll_source_line(const struct roll_source_process *process, const char *path, uint32_t line,
                       char out[ROLL_TEXT_BYTES + 1]);
 
+#define ROLL_SOURCE_AROUND 3u /* lines before and behind one, that are read with it */
+
+/* Some lines of a file. */
+struct roll_source_lines {
+    uint32_t first, lines; /* the number of text[0]; how many there are */
+    char text[2 * ROLL_SOURCE_AROUND + 1][ROLL_TEXT_BYTES + 1];
+};
+
+/* The same for the lines around one, with the blanks before them, because in Python these mean something; and of files
+ * of Python alone ("*.py"). False: nothing is said, or there is no such line. */
+bool roll_source_around(const struct roll_source_process *process, const char *path, uint32_t line,
+                        struct roll_source_lines *out);
+
 /* The file that this process maps at an address, which lies at `path`. False: it is not, or not any more. */
 bool roll_source_mapping(const void *at, const char *path, struct roll_source_mapping *out);
 
 /* The same out of the bytes of a file. Pure. */
 bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out[ROLL_TEXT_BYTES + 1]);
+bool roll_source_around_of(const char *bytes, size_t size, uint32_t line, struct roll_source_lines *out);
 
 #endif

@@ -20,6 +20,15 @@ void roll_verdict_waiting(const struct roll_verdict_list *list, struct roll_rank
     }
 }
 
+void roll_verdict_awaited(const struct roll_verdict_list *list, struct roll_rankset *awaited)
+{
+    for (size_t i = 0; i < list->used; i++) {
+        if (roll_verdict_stands(list->at[i]) && list->at[i]->said.code == ROLL_VERDICT_RANK_BUSY) {
+            (void)roll_rankset_union(awaited, &list->at[i]->said.culprits);
+        }
+    }
+}
+
 /* The beginning of a text: its first sentence, or as much of it as fits. Texts of verdicts are valid UTF-8. */
 static json_t *gist(const char *text)
 {

@@ -315,9 +315,10 @@ static void answer(roll_curve_zap_t *zap, zmq_msg_t parts[ZAP_PARTS], int used)
             text = "OK";
             roll_role_text(&role, user);
         } else {
-            roll_log(ROLL_LOG_WARNING, "root: key refused: %.*s uses public key %s, which is not in %s%s",
-                     (int)zmq_msg_size(&parts[3]), (const char *)zmq_msg_data(&parts[3]), key,
-                     zap->dir[0] ? zap->dir : "the cookie", zap->dir[0] ? "/allowed" : "");
+            char whom[ROLL_NAME_BYTES];
+            snprintf(whom, sizeof(whom), "%.*s", (int)zmq_msg_size(&parts[3]), (const char *)zmq_msg_data(&parts[3]));
+            roll_log_about(ROLL_LOG_WARNING, whom, "root: key refused: %s uses public key %s, which is not in %s%s",
+                           whom, key, zap->dir[0] ? zap->dir : "the cookie", zap->dir[0] ? "/allowed" : "");
         }
     }
     zmq_send(zap->socket, "1.0", 3, ZMQ_SNDMORE);

@@ -10,12 +10,15 @@
 #include "daemon/wire/guard.h"
 
 #include "daemon/base/array.h"
+#include "daemon/wire/counted.h"
 #include "trace/err.h"
 
+#include <arpa/inet.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -36,6 +39,8 @@ struct roll_guarded {
     uint64_t taken; /* bytes of all parts that were taken, as they were on the wire */
     uint64_t parts;
     bool suspect;
+    bool local; /* it is of ipc */
+    char peer[ROLL_GUARD_PEER_BYTES];
 };
 
 static bool received(const struct roll_guarded *c, int fd, uint64_t *bytes)
@@ -44,11 +49,40 @@ static bool received(const struct roll_guarded *c, int fd, uint64_t *bytes)
     struct stat st;
     socklen_t size = sizeof(info);
     memset(&info, 0, sizeof(info));
-    if (fstat(fd, &st) != 0 || st.st_ino != c->inode || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    if (fstat(fd, &st) != 0 || st.st_ino != c->inode) {
+        return false;
+    }
+    if (c->local) {
+        *bytes = roll_counted(fd, c->inode);
+        return true;
+    }
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
     *bytes = info.tcpi_bytes_received;
     return true;
+}
+
+/* Notes of which kind a connection is, and who is at its other end. */
+static void meet(struct roll_guarded *c, int fd)
+{
+    struct sockaddr_storage at;
+    socklen_t size = sizeof(at);
+    struct ucred who;
+    char text[INET6_ADDRSTRLEN] = "";
+    memset(&at, 0, sizeof(at));
+    if (getpeername(fd, (struct sockaddr *)&at, &size) != 0) {
+        return;
+    }
+    c->local = at.ss_family == AF_UNIX;
+    const void *ip = at.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&at)->sin_addr
+                                             : (const void *)&((struct sockaddr_in6 *)&at)->sin6_addr;
+    size = sizeof(who);
+    if (c->local && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) {
+        snprintf(c->peer, sizeof(c->peer), "process %d of user %u", (int)who.pid, (unsigned)who.uid);
+    } else if (!c->local && inet_ntop(at.ss_family, ip, text, sizeof(text))) {
+        snprintf(c->peer, sizeof(c->peer), "%s", strncmp(text, "::ffff:", 7) == 0 ? text + 7 : text);
+    }
 }
 
 static struct roll_guarded *find(struct roll_guard *guard, int fd)
@@ -82,12 +116,19 @@ void roll_guard_event(struct roll_guard *guard, uint16_t event, int fd)
         drop(guard, c);
     }
     struct stat st;
-    uint64_t bytes;
-    if (event == ZMQ_EVENT_ACCEPTED && fstat(fd, &st) == 0 &&
-        received(&(struct roll_guarded){.inode = st.st_ino}, fd, &bytes) &&
+    if (event == ZMQ_EVENT_ACCEPTED && fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) &&
         ROLL_GROW_ZERO(guard->at, guard->used, (size_t)fd + 1) == 0) {
         guard->at[fd] = (struct roll_guarded){.inode = st.st_ino};
+        meet(&guard->at[fd], fd);
     }
+    pthread_mutex_unlock(&guard->lock);
+}
+
+void roll_guard_peer(struct roll_guard *guard, int fd, char out[ROLL_GUARD_PEER_BYTES])
+{
+    pthread_mutex_lock(&guard->lock);
+    const struct roll_guarded *c = find(guard, fd);
+    snprintf(out, ROLL_GUARD_PEER_BYTES, "%s", c && c->peer[0] ? c->peer : "somebody");
     pthread_mutex_unlock(&guard->lock);
 }
 
@@ -166,6 +207,34 @@ void roll_guard_fini(struct roll_guard *guard)
 
 /* the watch */
 
+/* A connection of which no guard knows, because it has come since the watched thread was at its sockets last, may bring
+ * no more than one that is known and of which nothing was taken. */
+static void look_at_new(struct roll_guard *guard, int guards)
+{
+    for (int fd = 0, top = roll_counted_top(); fd < top; fd++) {
+        const struct roll_guarded none = {.parts = 0};
+        struct stat st;
+        ino_t inode;
+        uint64_t bytes;
+        bool known = false;
+        if (!roll_counted_new(fd, &inode, &bytes) || waiting(&none, bytes) <= ROLL_GUARD_WAITING) {
+            continue;
+        }
+        for (int i = 0; i < guards; i++) {
+            pthread_mutex_lock(&guard[i].lock);
+            const struct roll_guarded *c = find(&guard[i], fd);
+            known = known || (c && c->inode == inode);
+            pthread_mutex_unlock(&guard[i].lock);
+        }
+        roll_counted_old(fd);
+        if (!known && fstat(fd, &st) == 0 && st.st_ino == inode) {
+            pthread_mutex_lock(&guard[0].lock);
+            shut(&guard[0], &(struct roll_guarded){.suspect = false}, fd);
+            pthread_mutex_unlock(&guard[0].lock);
+        }
+    }
+}
+
 static void *keep_watch(void *argument)
 {
     struct roll_guard_watch *w = argument;
@@ -177,6 +246,9 @@ static void *keep_watch(void *argument)
         seen = turn;
         for (int i = 0; i < w->guards && busy; i++) {
             look(&w->guard[i], true);
+        }
+        if (busy) {
+            look_at_new(w->guard, w->guards);
         }
     }
     return NULL;
@@ -204,6 +276,7 @@ void roll_guard_turn(struct roll_guard_watch *watch)
 {
     /* Only a hint for when to look: the lock of each guard orders everything else. */
     atomic_fetch_add_explicit(&watch->turn, 1, memory_order_relaxed);
+    roll_counted_era();
 }
 
 void roll_guard_watch_end(struct roll_guard_watch *watch)

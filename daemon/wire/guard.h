@@ -1,13 +1,14 @@
 /*
- * guard.h: what a TCP connection may make its socket hold: a message that has no end, or more than is read.
+ * guard.h: what a connection may make its socket hold: a message that has no end, or more than is read.
  *
  * ZeroMQ hands a message over when its last part has come, and its limits count whole messages and the bytes of one
  * part: a peer that always says "more" fills the memory of a socket that never sees anything of it. And a queue of
  * messages that may become full is what libzmq 4.3.4 dies of: a PING that it meets behind such a queue, on a connection
- * that has been reset meanwhile, is answered on a connection that is not there, which is an assertion
- * (stream_engine_base.cpp, !_io_error). Who is let in may send PINGs. So the queues of sockets that TCP reaches have no
- * end (roll_net_bind), and the guard bounds them: it knows how many bytes each connection has received (the kernel
- * counts them), how many of these were taken as messages, and shuts a connection that is too far ahead.
+ * that has ended meanwhile, is answered on a connection that is not there, which is an assertion
+ * (stream_engine_base.cpp, !_io_error). Who is let in may send PINGs. So the queues of a ROUTER have no end
+ * (roll_net_bind), and the guard bounds them: it knows how many bytes each connection has received (of TCP the kernel
+ * counts them, of ipc counted.h), how many of these were taken as messages, and shuts a connection that is too far
+ * ahead. Who keeps to its credit (credit.h) never is.
  *
  * One guard per ROUTER. The thread of the socket calls this, and the watch (roll_guard_watch) beside it, where that
  * thread is at work for long.
@@ -25,11 +26,14 @@
 /* The most that is received on a connection without one whole message. A message of ours is 1 MiB and less; the rest is
  * what may wait in the kernel, of messages that are whole and have not been taken. */
 #define ROLL_GUARD_BYTES (UINT64_C(64) << 20)
-/* The most memory that what has come on a connection and was not taken may need. An agent has at most half a MiB of
- * each ring on its way: 512 rings. */
+/* The most memory that what has come on a connection and was not taken may need: four times what one of ours ever has
+ * on its way (credit.h), because small parts need more memory than bytes. */
 #define ROLL_GUARD_WAITING (UINT64_C(256) << 20)
 
+#define ROLL_GUARD_PEER_BYTES 64
+
 struct roll_guard {
+    const char *failed;      /* a handshake that has, until its connection is said to be over; borrowed */
     pthread_mutex_t lock;    /* guards the members below */
     struct roll_guarded *at; /* by descriptor; owned */
     size_t used;
@@ -41,8 +45,11 @@ struct roll_guard {
 /* A guard that watches nothing yet. curve: the connections of its socket have keys. */
 void roll_guard_init(struct roll_guard *guard, bool curve);
 /* A connection was accepted (ZMQ_EVENT_ACCEPTED) or is gone (ZMQ_EVENT_CLOSED, _DISCONNECTED), as the monitor says. One
- * that is not TCP, or for which there is no memory, is not watched. */
+ * for which there is no memory is not watched. */
 void roll_guard_event(struct roll_guard *guard, uint16_t event, int fd);
+/* Who is at the other end of this connection: an address, or a process of this host; "somebody" where that was not to
+ * be found out. */
+void roll_guard_peer(struct roll_guard *guard, int fd, char out[ROLL_GUARD_PEER_BYTES]);
 /* A part of a message was taken from the socket, any but the first. */
 void roll_guard_took(struct roll_guard *guard, zmq_msg_t *part);
 /* Looks at all connections, and shuts those that are too far ahead; where the socket was read empty meanwhile (!behind)
@@ -53,7 +60,7 @@ void roll_guard_fini(struct roll_guard *guard);
 
 /*
  * The thread that looks while the thread of the sockets does not get to it: a connection brings a gigabyte a second,
- * and a large analysis takes seconds.
+ * and a large analysis takes seconds. Connections that come meanwhile are looked at as well. One watch per process.
  */
 struct roll_guard_watch {
     pthread_t thread;

@@ -133,8 +133,7 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
     size_t size = sizeof(bound);
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
-    /* Over TCP the guard bounds it (guard.h). What is set holds for the addresses that are bound from then on. */
-    set_int(socket, ZMQ_RCVHWM, roll_net_takes_keys(endpoint) ? 0 : QUEUE_FRAMES);
+    set_int(socket, ZMQ_RCVHWM, 0); /* the guard bounds it (guard.h) */
     if (zmq_bind(socket, endpoint) != 0) {
         return -1;
     }
@@ -210,6 +209,7 @@ void *roll_net_monitor(void *context, void *socket, const char *name)
 /* With the end of a connection libzmq tells at once when it will try again; or nothing more. */
 static void note_dial(struct roll_net_dial *dial, uint16_t event)
 {
+    dial->told = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED ? 0 : dial->told;
     switch (event) {
     case ZMQ_EVENT_DISCONNECTED:
     case ZMQ_EVENT_CLOSED:
@@ -237,6 +237,37 @@ void roll_net_dial_again(struct roll_net_dial *dial, void *socket, const char *e
     }
 }
 
+/*
+ * A line about an event. Who dials tries again some times a second, and says of each trouble once what it is, until a
+ * handshake has succeeded. Who listens says whose trouble it is: a handshake that failed is told with the end of its
+ * connection, which comes next and has a number by which the guard knows the other side.
+ */
+static void tell(uint16_t event, int value, const char *address, const char *who, struct roll_guard *guard,
+                 struct roll_net_dial *dial)
+{
+    size_t rows = sizeof(monitor_table) / sizeof(*monitor_table), row = 0;
+    char peer[ROLL_GUARD_PEER_BYTES];
+    while (row < rows && monitor_table[row].event != event) {
+        row++;
+    }
+    const char *text = row < rows ? monitor_table[row].text : NULL;
+    if (text && dial) {
+        if (!(dial->told & 1u << row)) {
+            roll_log(monitor_table[row].level, "%s: %s: %s", who, address, text);
+        }
+        dial->told |= 1u << row;
+    } else if (text && guard && event != ZMQ_EVENT_ACCEPT_FAILED) {
+        guard->failed = text;
+    } else if (text) {
+        roll_log(monitor_table[row].level, "%s: %s: %s", who, address, text);
+    }
+    if (guard && guard->failed && event == ZMQ_EVENT_DISCONNECTED) {
+        roll_guard_peer(guard, value, peer);
+        roll_log_about(ROLL_LOG_WARNING, peer, "%s: %s, from %s: %s", who, address, peer, guard->failed);
+        guard->failed = NULL;
+    }
+}
+
 unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard *guard, struct roll_net_dial *dial)
 {
     unsigned happened = 0;
@@ -252,16 +283,12 @@ unsigned roll_net_monitor_read(void *monitor, const char *who, struct roll_guard
         int32_t value;
         memcpy(&event, head, sizeof(event));
         memcpy(&value, head + sizeof(event), sizeof(value));
+        tell(event, value, address, who, guard, dial);
         if (guard) {
             roll_guard_event(guard, event, value);
         }
         if (dial) {
             note_dial(dial, event);
-        }
-        for (size_t i = 0; i < sizeof(monitor_table) / sizeof(*monitor_table); i++) {
-            if (monitor_table[i].event == event && monitor_table[i].text) {
-                roll_log(monitor_table[i].level, "%s: %s: %s", who, address, monitor_table[i].text);
-            }
         }
         happened |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED ? ROLL_NET_CONNECTED : 0;
         happened |= event == ZMQ_EVENT_DISCONNECTED ? ROLL_NET_LOST : 0;

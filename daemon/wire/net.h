@@ -47,6 +47,7 @@ void *roll_net_monitor(void *context, void *socket, const char *name);
 /* Whether a DEALER's connection is lost, and since when nothing says that libzmq tries again. All zero: it is not. */
 struct roll_net_dial {
     uint64_t lost_ns;
+    unsigned told; /* which troubles were told since the last handshake that succeeded */
 };
 /* Reads all waiting events; `who` is the other side in log lines, "root" or "agent"; guard (of a ROUTER, else NULL) is
  * told of connections that come and go, dial (of a DEALER, else NULL) of one that is lost. Returns which of these

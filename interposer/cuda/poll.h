@@ -22,13 +22,7 @@
 #include "interposer/record/session.h"
 #include "interposer/record/thread.h"
 #include "trace/op.h"
-
-/* The `result` of a record of class POLL that has returned. */
-enum roll_poll_end {
-    ROLL_POLL_READY = 0,
-    ROLL_POLL_LEFT = 1, /* the thread has made another recorded call, or the poll failed */
-    ROLL_POLL_GOES_ON = 2,
-};
+#include "trace/record.h"
 
 /* The place of a thing among the things of the loop; ROLL_POLL_THINGS when it is none of them. */
 unsigned roll_poll_find(const struct roll_poll *poll, uintptr_t key);

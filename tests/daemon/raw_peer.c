@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 static void receive(int fd, size_t bytes)
 {
@@ -34,8 +35,22 @@ static void greet(int fd)
     receive(fd, head[1]);
 }
 
+static int local_peer(const char *path)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(strlen(path) < sizeof(to.sun_path));
+    strcpy(to.sun_path, path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    greet(fd);
+    return fd;
+}
+
 int raw_peer(const char *endpoint)
 {
+    if (strncmp(endpoint, "ipc://", 6) == 0) {
+        return local_peer(endpoint + 6);
+    }
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1))};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM, 0);

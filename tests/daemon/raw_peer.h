@@ -4,7 +4,8 @@
 #ifndef ROLL_TESTS_DAEMON_RAW_PEER_H
 #define ROLL_TESTS_DAEMON_RAW_PEER_H
 
-/* Connects to a loopback tcp endpoint as a DEALER, the handshake done. A descriptor; fails the test else. */
+/* Connects to a loopback tcp endpoint, or one of ipc, as a DEALER, the handshake done. A descriptor; fails the test
+ * else. */
 int raw_peer(const char *endpoint);
 
 #endif

@@ -64,6 +64,20 @@ uint16_t synth_comm(struct synth *s, uint64_t key)
     return synth_comm_of(s, key, s->rank, s->size);
 }
 
+void synth_site(struct synth *s, const char *file, uint32_t line, const char *function)
+{
+    struct roll_def_source source = {.path_bytes = (uint32_t)strlen(file)};
+    struct roll_def_line at = {.source = 1, .line = line, .function_bytes = (uint32_t)strlen(function)};
+    struct {
+        struct roll_def_callsite site;
+        struct roll_callsite_line line;
+    } made = {{.lines = 1}, {.line = 1}};
+    roll_def_append(&s->ring, ROLL_DEF_SOURCE, 1, &source, sizeof(source), file, source.path_bytes);
+    roll_def_append(&s->ring, ROLL_DEF_LINE, 1, &at, sizeof(at), function, at.function_bytes);
+    roll_def_append(&s->ring, ROLL_DEF_CALLSITE, 1, &made, sizeof(made), NULL, 0);
+    s->site = 1;
+}
+
 uint16_t synth_comm_of(struct synth *s, uint64_t key, int32_t rank, int32_t size)
 {
     struct roll_def_comm def = {.key = key,
@@ -91,7 +105,7 @@ uint64_t synth_allreduce(struct synth *s, const struct synth_call *call)
     rec->step = ROLL_STEP_NONE;
     rec->comm = call->comm;
     rec->stream = 1;
-    rec->callsite = 0;
+    rec->callsite = s->site;
     rec->thread = 1;
     rec->layer = ROLL_LAYER_NONE;
     rec->microbatch = 0;

@@ -14,6 +14,7 @@ struct synth {
     int32_t rank, size;
     char path[512];
     const char *label;  /* of its communicators, as the job gave it; borrowed; NULL = none */
+    uint16_t site;      /* call site of its calls; 0 = none */
     uint16_t comms;     /* communicators defined so far */
     uint32_t seq[4096]; /* next sequence number by communicator id */
 };
@@ -34,6 +35,8 @@ int synth_open_restart(struct synth *s, const char *dir, const char *job, uint32
 uint16_t synth_comm(struct synth *s, uint64_t key);
 /* The same of `size` ranks, of which this is number `rank` on the communicator. */
 uint16_t synth_comm_of(struct synth *s, uint64_t key, int32_t rank, int32_t size);
+/* From here on its calls are made at this line of Python. */
+void synth_site(struct synth *s, const char *file, uint32_t line, const char *function);
 /* One AllReduce of floats: entered, and returned unless it hangs. Returns its ticket. */
 uint64_t synth_allreduce(struct synth *s, const struct synth_call *call);
 /* What an MoE layer reports before a dispatch that needs equal numbers: so many tokens has this rank. */

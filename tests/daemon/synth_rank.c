@@ -1,9 +1,10 @@
 /*
  * synth_rank.c: a rank process: COUNT AllReduce calls at RATE per second, then the end that was asked for.
  *
- *   synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END [LABEL]
+ *   synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END [LABEL [FILE LINE]]
  *
- * LABEL is what the job calls its communicator. END is one of these:
+ * LABEL is what the job calls its communicator; its calls are made at that line of that file of Python. END is one of
+ * these:
  *
  *   exit    ends in good order
  *   wait    waits for SIGTERM, and then ends in good order
@@ -66,8 +67,8 @@ static void idle(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 9 && argc != 10) {
-        fprintf(stderr, "synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END [LABEL]\n");
+    if (argc != 9 && argc != 10 && argc != 12) {
+        fprintf(stderr, "synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END [LABEL [FILE LINE]]\n");
         return 2;
     }
     int32_t rank = atoi(argv[3]), size = atoi(argv[4]);
@@ -85,6 +86,9 @@ int main(int argc, char **argv)
         return 3;
     }
     s.label = argv[9];
+    if (argc == 12) {
+        synth_site(&s, argv[10], (uint32_t)strtoul(argv[11], NULL, 10), "train");
+    }
     uint16_t comm = synth_comm(&s, 0x1000);
     struct synth_call call = {.comm = comm, .count = 1024};
     uint64_t begin = synth_mono_ns(), slice = rate / 1000 ? rate / 1000 : 1; /* calls between two sleeps: about 1 ms */

@@ -155,12 +155,69 @@ static void test_what_was_counted_is_not_counted_by_digests_again(void **state)
     end(&p);
 }
 
+/* The agent is started anew, and finds the ring as its predecessor left it. */
+static void restart(struct place *p)
+{
+    roll_agent_ring_destroy(&p->ring);
+    assert_int_equal(roll_agent_ring_new(p->rank.path, &p->ring), 0);
+}
+
+static void test_a_new_agent_counts_nothing_again(void **state)
+{
+    (void)state;
+    struct place p;
+    begin(&p);
+    calls(&p, RECORDS + 100);
+    damage(&p, calls(&p, 1));
+    converse(&p, false);
+    uint64_t overrun = lost(&p, ROLL_LOSS_OVERRUN), came = p.came;
+    assert_true(overrun >= 100);
+    assert_int_equal(lost(&p, ROLL_LOSS_CORRUPT), 1);
+    restart(&p); /* the bad record lies behind the last one that came */
+    converse(&p, false);
+    assert_int_equal(lost(&p, ROLL_LOSS_CORRUPT), 1);
+    assert_int_equal(p.came, came);
+    restart(&p);
+    p.next = 0; /* with a root that was started anew as well */
+    converse(&p, false);
+    assert_int_equal(lost(&p, ROLL_LOSS_OVERRUN), overrun);
+    assert_int_equal(lost(&p, ROLL_LOSS_CORRUPT), 1);
+
+    restart(&p); /* what is written, and lost, meanwhile counts */
+    calls(&p, 2 * RECORDS);
+    damage(&p, calls(&p, 1));
+    uint64_t before = p.came;
+    converse(&p, false);
+    assert_int_equal(lost(&p, ROLL_LOSS_CORRUPT), 2);
+    assert_int_equal(p.came - before + lost(&p, ROLL_LOSS_OVERRUN) - overrun, 2 * RECORDS);
+    end(&p);
+}
+
+/* Who writes a wild number there loses no more than what is there already. */
+static void test_a_wild_word_hides_nothing_to_come(void **state)
+{
+    (void)state;
+    struct place p;
+    begin(&p);
+    calls(&p, 10);
+    atomic_store(&p.rank.ring.header->counted, UINT64_MAX);
+    restart(&p);
+    converse(&p, false);
+    assert_int_equal(p.came, 10);
+    damage(&p, calls(&p, 3));
+    pump(&p);
+    assert_int_equal(lost(&p, ROLL_LOSS_CORRUPT), 1);
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_bad_record_at_the_end_is_counted_once),
         cmocka_unit_test(test_records_that_were_overwritten_are_counted_once),
         cmocka_unit_test(test_what_was_counted_is_not_counted_by_digests_again),
+        cmocka_unit_test(test_a_new_agent_counts_nothing_again),
+        cmocka_unit_test(test_a_wild_word_hides_nothing_to_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,7 @@ static void test_bad_options_get_one_line_and_code_2(void **state)
     REFUSED(2, "not an endpoint", "--listen", "tcp://127.0.0.1:99999");
     REFUSED(2, "not an endpoint", "--listen", "ipc://@open-to-all", "--dir", dir);
     REFUSED(2, "none of observe", "--policy", "hope", "--dir", dir);
+    REFUSED(2, "--http", "--dir", dir, "--http", "nonsense");
     REFUSED(2, "seconds", "--linger", "soon", "--dir", dir);
     REFUSED(2, "need --trace", "--trace-limit", "1G", "--dir", dir);
     REFUSED(2, "not a size", "--trace", "t", "--trace-limit", "1X", "--dir", dir);
@@ -80,7 +81,6 @@ static void test_what_cannot_be_had_gets_one_line_and_code_3(void **state)
                 harness_path("theirs"));
     }
     REFUSED(3, "cannot listen", "--dir", dir, "--listen", "tcp://203.0.113.7:7001", "--insecure");
-    REFUSED(3, "--http", "--dir", dir, "--http", "nonsense");
     assert_int_equal(harness_count(dir, ""), 0);
     assert_int_equal(chmod(dir, 0777), 0);
     REFUSED(3, "writable by nobody else", "--dir", dir);

@@ -5,6 +5,7 @@
  */
 #include "tests/trace/cmocka_all.h"
 
+#include "daemon/base/array.h"
 #include "daemon/root/root_digest.h"
 #include "trace/err.h"
 
@@ -103,6 +104,34 @@ static void test_the_end_of_a_process_is_said_once(void **state)
     assert_false(is_said(ROLL_VERDICT_RANK_FINISHED, 5, 12, 70, 100 * S));
 }
 
+/* The ring of a process of this rank, which has ended or not. */
+static void add_ring(int32_t rank, bool ended)
+{
+    struct roll_digested *d = here.run->digested;
+    assert_int_equal(ROLL_GROW(d->ring, d->ring_room, d->rings + 1), 0);
+    struct digested_ring *r = &d->ring[d->rings++];
+    *r = (struct digested_ring){.stream = 100 + d->rings, .ended = ended};
+    assert_non_null(r->header = calloc(1, sizeof(struct roll_ring_header)));
+    memcpy(r->header + offsetof(struct roll_ring_header, world_rank), &rank, sizeof(rank));
+}
+
+/* One engine sees a message that it has not received, the next one a collective that it has not made. */
+static void test_what_a_process_that_has_ended_leaves_undone_is_said_once(void **state)
+{
+    (void)state;
+    add_ring(6, false);
+    add_ring(7, true);
+    assert_true(is_said(ROLL_VERDICT_P2P_UNMATCHED, 7, 10, 0, 100 * S));
+    assert_false(is_said(ROLL_VERDICT_RANK_FINISHED, 7, 12, 1, 101 * S));
+    assert_false(is_said(ROLL_VERDICT_P2P_UNMATCHED, 7, 13, 5, 102 * S));
+    assert_true(is_said(ROLL_VERDICT_CALL_SKIPPED, 7, 14, 5, 102 * S)); /* that is another matter */
+    assert_true(is_said(ROLL_VERDICT_P2P_UNMATCHED, 6, 10, 0, 100 * S));
+    here.run->digested->ring[0].ended = true; /* it has ended since */
+    assert_true(is_said(ROLL_VERDICT_RANK_FINISHED, 6, 12, 1, 101 * S));
+    add_ring(7, true); /* its next process, which has ended as well */
+    assert_true(is_said(ROLL_VERDICT_RANK_FINISHED, 7, 12, 9, 900 * S));
+}
+
 static void test_what_comes_again_is_said_again(void **state)
 {
     (void)state;
@@ -117,6 +146,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_end_of_a_process_is_said_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_process_that_has_ended_leaves_undone_is_said_once, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

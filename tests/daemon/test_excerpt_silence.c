@@ -1,7 +1,7 @@
 /*
  * test_excerpt_silence.c: for how long a rank has been silent, as its agent says it with an excerpt: counted in steps
  * of the agent's own looks, and only while the rank could run. And how far back an excerpt reaches that is asked for
- * all there is. The clock is a number here.
+ * all there is; and that a loop of polls never looks as if its thread had left it. The clock is a number here.
  *
  * The ring is a real one, and what is read of it is sent to the test.
  */
@@ -13,6 +13,8 @@
 #include "daemon/agent/agent_digest.h"
 #include "daemon/base/clock.h"
 #include "trace/err.h"
+#include "trace/op.h"
+#include "trace/ring_write.h"
 
 #define BEAT_NS (100 * ROLL_MS)
 #define SLOTS   1024u /* of the ring */
@@ -28,18 +30,27 @@ struct node {
     uint32_t tenths; /* and says this */
     uint64_t first;  /* where the excerpt begins, as its places say */
     uint64_t history;
+    uint64_t polls,
+        polls_left; /* records of loops of polls that have come; those that had returned when none followed */
 };
 
 static int take(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
 {
     struct node *n = ctx;
-    (void)payload;
     if (head.type == ROLL_FRAME_EXCERPT && bytes == 0 && (head.flags & ROLL_EXCERPT_ALL) != 0) {
         assert_true(head.first == n->number);
         n->all = true;
         n->tenths = head.flags >> ROLL_EXCERPT_QUIET;
     }
     n->first = head.type == ROLL_FRAME_PLACE ? head.first : n->first;
+    bool records = head.type == ROLL_FRAME_RECORDS, updates = head.type == ROLL_FRAME_UPDATES;
+    for (uint32_t i = 0; (records || updates) && i < head.count; i++) {
+        const struct roll_record *rec = (const struct roll_record *)payload + i;
+        bool poll = roll_op_class(rec->op) == ROLL_CLASS_POLL;
+        uint64_t ticket = roll_seal_ticket(rec->seal);
+        n->polls = poll && ticket + 1 > n->polls ? ticket + 1 : n->polls;
+        n->polls_left += poll && roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && ticket + 1 == n->polls;
+    }
     *seq = ++n->seq;
     return 0;
 }
@@ -207,6 +218,53 @@ static void a_rank_that_waits_for_a_processor_does_not_stand(void **state)
     end(&n);
 }
 
+/* A loop of polls goes on in a new record, which is written before the one before returns. */
+static uint64_t poll_again(struct node *n, uint64_t before)
+{
+    uint64_t ticket;
+    struct roll_record *rec = roll_ring_reserve(&n->rank.ring, &ticket);
+    uint64_t seal = rec->seal;
+    *rec = (struct roll_record){
+        .seal = seal, .enter_ns = n->now, .peer = ROLL_PEER_NONE, .thread = 1, .op = ROLL_OP_STREAM_QUERY};
+    roll_ring_publish(rec, ticket, ROLL_STATE_ENTERED);
+    if (before != UINT64_MAX) {
+        roll_ring_return(&n->rank.ring, &n->rank.ring.records[before & n->rank.ring.mask], before, 1000,
+                         ROLL_POLL_GOES_ON);
+    }
+    return ticket;
+}
+
+/* An excerpt is a look behind the agent's own reading, and the end of the old record must not run ahead of the new one.
+ * Otherwise an engine takes each record for a loop that has just begun, and its patience never ends. */
+static void a_loop_of_polls_goes_on_in_an_excerpt(void **state)
+{
+    (void)state;
+    struct node n;
+    begin(&n);
+    uint64_t at = poll_again(&n, UINT64_MAX);
+    beats(&n, 1);
+    (void)said(&n);
+    for (int i = 0; i < 20; i++) {
+        at = poll_again(&n, at);
+        for (int k = 0; k < i % 3; k++) {
+            call(&n); /* of another thread */
+        }
+        beats(&n, 1 + i % 2);
+    }
+    n.ring->upto = roll_agent_ring_head(n.ring);
+    at = poll_again(&n, at); /* behind the moment at which the agent looks at all rings */
+    look(&n);
+    assert_true(n.polls < at + 1);
+    assert_int_equal(n.polls_left, 0);
+    beats(&n, 2);
+    assert_int_equal(n.polls, at + 1);
+    assert_int_equal(n.polls_left, 0);
+    roll_ring_return(&n.rank.ring, &n.rank.ring.records[at & n.rank.ring.mask], at, 1000, ROLL_POLL_READY);
+    beats(&n, 1);
+    assert_int_equal(n.polls_left, 1);
+    end(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_call_that_nobody_has_looked_at_ends_the_silence),
         cmocka_unit_test(a_time_without_looks_is_not_counted),
         cmocka_unit_test(a_rank_that_waits_for_a_processor_does_not_stand),
+        cmocka_unit_test(a_loop_of_polls_goes_on_in_an_excerpt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

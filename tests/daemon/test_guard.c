@@ -8,6 +8,7 @@
 #include "daemon/wire/net.h"
 #include "tests/daemon/raw_peer.h"
 #include "tests/trace/cmocka_all.h"
+#include "tests/trace/scratch.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#define TCP    "tcp://127.0.0.1:*"
 #define PART   0x7f00u
 #define ENOUGH (2 * ROLL_GUARD_WAITING)
 #define END_NS (300000 * ROLL_MS)
@@ -28,7 +30,7 @@ struct door {
     unsigned closed;
 };
 
-static void open_door(struct door *d, const struct roll_curve_keys *keys)
+static void open_door(struct door *d, const char *at, const struct roll_curve_keys *keys)
 {
     size_t size = sizeof(d->endpoint);
     memset(d, 0, sizeof(*d));
@@ -36,7 +38,7 @@ static void open_door(struct door *d, const struct roll_curve_keys *keys)
     d->router = roll_net_router(d->context, keys);
     assert_non_null(d->router);
     assert_non_null(d->monitor = roll_net_monitor(d->context, d->router, "door"));
-    assert_int_equal(roll_net_bind(d->router, "tcp://127.0.0.1:*", false), 0);
+    assert_int_equal(roll_net_bind(d->router, at, false), 0);
     assert_int_equal(zmq_getsockopt(d->router, ZMQ_LAST_ENDPOINT, d->endpoint, &size), 0);
     int most = -1;
     size = sizeof(most);
@@ -93,20 +95,33 @@ static uint64_t send_until_shut(int fd, const char *bytes, size_t size)
     return ENOUGH;
 }
 
-/* A peer whose messages were read so far sends more of them, and nobody reads: the watch shuts it. */
-static void shut_out(const char *message, size_t size)
+/* A peer whose messages were read so far (known), or who comes while nobody does, sends more of them, and nobody reads:
+ * the watch shuts it. */
+static void shut_out_at(const char *at, const char *message, size_t size, bool known)
 {
     struct door d;
-    open_door(&d, NULL);
+    open_door(&d, at, NULL);
     int fd = raw_peer(d.endpoint);
     assert_int_equal(send(fd, message, size, MSG_NOSIGNAL), size);
-    while (turn(&d) == 0) {
+    while (known && turn(&d) == 0) {
         zmq_poll(&(zmq_pollitem_t){d.router, 0, ZMQ_POLLIN, 0}, 1, 100);
     }
     assert_true(send_until_shut(fd, message, size) < ENOUGH);
     assert_int_equal(roll_guard_look(&d.guard, true), 1);
     close(fd);
     close_door(&d);
+}
+
+static void shut_out(const char *message, size_t size)
+{
+    char dir[64], at[96];
+    scratch_make(dir);
+    snprintf(at, sizeof(at), "ipc://%s/door", dir);
+    for (int known = 0; known < 2; known++) {
+        shut_out_at(TCP, message, size, known);
+        shut_out_at(at, message, size, known);
+    }
+    scratch_remove(dir);
 }
 
 static void test_large_messages_that_nobody_reads_are_bounded(void **state)
@@ -124,13 +139,13 @@ static void test_small_messages_that_nobody_reads_are_bounded(void **state)
 }
 
 /* More than may wait, with and without keys, in large parts and in small ones; what is read does not add up. */
-static void honest(const struct roll_curve_keys *keys, size_t size)
+static void honest(const char *at, const struct roll_curve_keys *keys, size_t size)
 {
     static char part[PART];
     struct door d;
     uint64_t sent = 0, taken = 0, most = ROLL_GUARD_WAITING + ROLL_GUARD_WAITING / 4, end = roll_mono_ns() + END_NS;
     uint64_t goal = size < PART ? 400000 : most / size;
-    open_door(&d, keys);
+    open_door(&d, at, keys);
     void *dealer = roll_net_dealer(d.context, keys, "", 0);
     assert_int_equal(zmq_connect(dealer, d.endpoint), 0);
     while (taken < goal && d.closed == 0 && roll_mono_ns() < end) {
@@ -152,8 +167,14 @@ static void test_who_is_read_is_never_shut_out(void **state)
     memset(&keys, 0, sizeof(keys));
     assert_int_equal(zmq_curve_keypair(keys.public_key, keys.secret_key), 0);
     memcpy(keys.server_key, keys.public_key, sizeof(keys.server_key));
-    honest(NULL, PART);
-    honest(&keys, 1);
+    char dir[64], at[96];
+    scratch_make(dir);
+    snprintf(at, sizeof(at), "ipc://%s/door", dir);
+    honest(TCP, NULL, PART);
+    honest(TCP, &keys, 1);
+    honest(at, NULL, PART);
+    honest(at, NULL, 1);
+    scratch_remove(dir);
 }
 
 int main(void)

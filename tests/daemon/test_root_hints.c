@@ -236,6 +236,39 @@ static void test_what_a_case_has_not_seen_waits_for_the_next(void **state)
     assert_false(d->pending);
 }
 
+/* Member `child` of the two of a communicator has made so many calls. */
+static void has_made(uint64_t key, uint32_t child, uint32_t calls)
+{
+    struct roll_digest one = {.hints = 0};
+    roll_digest_add_front(
+        &one, &(struct roll_digest_front){.key = key, .size = 2, .members = 1, .low = calls, .high = calls});
+    assert_int_equal(roll_sum_take(d->sum, child, &one, 10 * S), 0);
+    roll_sum_cut(d->sum, 10 * S, &up);
+    roll_digest_fini(&one);
+}
+
+/* It is told once, and the case that looks at the wrong call is over before anybody has stood for long. */
+static void test_who_stands_where_a_wrong_call_is_looked_at_is_looked_at_next(void **state)
+{
+    (void)state;
+    hinted(A, ROLL_HINT_DIFFERS, 10 * S);
+    roll_hints_open(d);
+    d->number++;
+    d->fed = true;
+    has_made(A, 0, 64);
+    has_made(A, 1, 65);
+    hinted(A, ROLL_HINT_STANDS, 11 * S);
+    roll_hints_close(d, 15 * S);
+    assert_true(d->pending);
+    assert_int_equal(d->hints.hints, 1);
+    assert_int_equal(d->hints.hint[0].why, ROLL_HINT_STANDS);
+    roll_hints_open(d); /* while that is looked at it goes on */
+    has_made(A, 0, 66);
+    has_made(A, 1, 66);
+    roll_hints_close(d, 25 * S);
+    assert_false(d->pending);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +282,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_a_cut_rank_has_called_is_looked_at_less_and_less_often, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_case_has_not_seen_waits_for_the_next, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_stands_where_a_wrong_call_is_looked_at_is_looked_at_next, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,12 +244,9 @@ static void ping_and_go(int fd)
     close(fd);
 }
 
-static void test_pings_of_who_has_gone_are_survived(void **state)
+static void survives_pings(pid_t root, const char *endpoint)
 {
-    (void)state;
-    char endpoint[256];
     int fd[PINGERS];
-    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
     assert_true(root > 0);
     for (int i = 0; i < PINGERS; i++) {
         fd[i] = raw_peer(endpoint);
@@ -267,6 +264,17 @@ static void test_pings_of_who_has_gone_are_survived(void **state)
     unsetenv("ROLLCALL_INSECURE");
     assert_true(lives(root));
     assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+static void test_pings_of_who_has_gone_are_survived(void **state)
+{
+    (void)state;
+    char endpoint[256];
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
+    survives_pings(root, endpoint);
+    root = DAEMON("local.err", endpoint, "--root", "--no-supervise", "--dir", harness_path("r"));
+    assert_memory_equal(endpoint, "ipc:", 4);
+    survives_pings(root, endpoint);
 }
 
 int main(int argc, char **argv)

@@ -124,7 +124,7 @@ static void test_what_cannot_start_is_told_once(void **state)
 {
     (void)state;
     pid_t root = SPAWN("bad.err", "rollcalld", "--dir", harness_path("d"), "--http", "nonsense");
-    assert_int_equal(harness_end(root, 0), 3);
+    assert_int_equal(harness_end(root, 0), 2);
     assert_true(harness_logged("bad.err", "--http"));
 }
 

@@ -38,7 +38,8 @@ static void test_a_port_of_this_host_needs_the_cookie(void **state)
     setenv("ROLLCALL_INSECURE", "1", 1); /* without any */
     assert_int_equal(ask_as(harness_path("cookie")), ROLL_E_UNREACHABLE);
     unsetenv("ROLLCALL_INSECURE");
-    assert_true(harness_logged("root.err", "the peer has no CURVE keys, or the wrong server.pub"));
+    assert_true(harness_logged("root.err", "from 127.0.0.1: handshake failed: the peer has no CURVE keys, or the "
+                                           "wrong server.pub"));
     client = harness_client(endpoint);
     roll_client_destroy(&client);
     assert_int_equal(harness_end(root, SIGTERM), 0);

@@ -1,5 +1,6 @@
-"""daemon.py: agent and root on the rings of a job that is over, with a fault in one of them: it ends in good order or
-goes on, finds nothing that is not there, and says what failed. What it recorded is whole, or it said that it is not."""
+"""daemon.py: agent, relay and root on the rings of a job that is over, with a fault in one of them: it ends in good order
+or goes on, finds nothing that is not there, and says what failed. What it recorded is whole, or it said that it is not.
+"""
 import glob
 import json
 import os
@@ -8,9 +9,21 @@ import signal
 import subprocess
 import time
 
+import page
 import trial
 
-ROLES = ("standalone", "agent", "root", "sick")
+# Which processes there are, in the order in which they start. The fault is in the one that the role is called after, or
+# in the first. "sick" takes the stacks of a hung job by itself, "stacks" when it is asked; "page" is asked by a browser.
+ROLES = {
+    "standalone": ("standalone",),
+    "agent": ("root", "agent"),
+    "root": ("root", "agent"),
+    "relay": ("root", "relay", "agent"),
+    "sick": ("standalone",),
+    "stacks": ("standalone",),
+    "page": ("standalone",),
+}
+LIVE = ("sick", "stacks")  # with ranks that hang
 WAIT_S = 60    # only a hang reaches it
 AFTER_S = 1.0  # how long a daemon that has complained is given to go on
 
@@ -23,11 +36,11 @@ def prepare(programs, place):
     return rings
 
 
-def start(programs, argv, log, library=None, state=None):
+def start(programs, argv, log, library=None, state=None, **more):
     env = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    env.update(LC_ALL="C.UTF-8")
+    env.update(LC_ALL="C.UTF-8", **more)
     if state:
-        env = trial.environment(library, state)
+        env = trial.environment(library, state, **more)
     with open(log, "wb") as err:
         return subprocess.Popen([programs.rollcalld, "--no-supervise", *argv], env=env, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=err)
@@ -62,12 +75,6 @@ def found(verdicts):
     return {(v["code"], v["culprits_text"]): v for v in lines if v["certainty"] != "note"}
 
 
-def members(value, at=""):
-    """The paths of all members inside of a value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {at}.union(*(members(inner, "%s.%s" % (at, name)) for name, inner in inside))
-
-
 def read(path):
     if not os.path.exists(path):
         return b""
@@ -85,67 +92,104 @@ def run(programs, role, fault, place, rings, clean=None):
             process.wait()
 
 
+def words_of(work, there, role, chain):
+    """What each process of a role is started with."""
+    entrance, door = ("ipc://" + os.path.join(work, name) for name in ("socket", "relay.socket"))
+    trace, verdicts = os.path.join(work, "t"), os.path.join(work, "verdicts")
+    agent = ["--agent", "--dir", there, "--connect", door if "relay" in chain else entrance]
+    alone = ["--dir", there, "--trace", trace, "--json", verdicts]
+    if role in LIVE:
+        alone += ["--stall-ms", "100", "--suspect-ms", "100", "--stacks", "auto" if role == "sick" else "ask"]
+    return {
+        "root": ["--root", "--listen", entrance, "--trace", trace, "--json", verdicts],
+        "relay": ["--relay", "--listen", door, "--connect", entrance],
+        "agent": agent + (["--trace", os.path.join(work, "t2")] if role == "agent" else []),
+        "standalone": alone + (["--http", "127.0.0.1:0"] if role == "page" else []),
+    }
+
+
+def end(process):
+    """Ends it; whether it does so by itself."""
+    process.terminate()
+    try:
+        process.wait(WAIT_S)
+        return True
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+
+
 def run_with(programs, role, fault, place, rings, clean, started):
     work, state = trial.fresh(place, "work"), trial.settings(place, fault)
-    there, trace = os.path.join(work, "d"), os.path.join(work, "t")
-    if role == "sick":
+    there, log, verdicts = (os.path.join(work, name) for name in ("d", "log", "verdicts"))
+    if role in LIVE:
         os.mkdir(there, 0o700)
         started.extend(sick_ranks(programs, there))
     else:
         shutil.copytree(rings, there)
     os.chmod(there, 0o700)
-    log, other_log, verdicts = (os.path.join(work, name) for name in ("log", "other.log", "verdicts"))
-    endpoint, other = "ipc://" + os.path.join(work, "socket"), None
-    agent = ["--agent", "--dir", there, "--connect", endpoint]
-    root = ["--root", "--listen", endpoint, "--trace", trace, "--json", verdicts]
-    if role == "agent":
-        other = start(programs, root, other_log)
-        started.append(other)
-        argv = [*agent, "--trace", os.path.join(work, "t2")]
-    elif role == "root":
-        argv, other = root, None
-    else:
-        argv = ["--dir", there, "--trace", trace, "--json", verdicts]
-        argv += ["--stall-ms", "100", "--suspect-ms", "100", "--stacks", "auto"] if role == "sick" else []
-    process = start(programs, argv, log, programs.library, state)
-    started.append(process)
-    if role == "root":
-        other = start(programs, agent, other_log)
-        started.append(other)
+    cookie = {"ROLLCALL_COOKIE": os.path.join(work, "cookie")}
+    chain = ROLES[role]
+    words = words_of(work, there, role, chain)
+    chosen = role if role in chain else chain[0]
+    others = []
+    for name in chain:
+        if name == chosen:
+            process = start(programs, words[name], log, programs.library, state, **cookie)
+            started.append(process)
+        else:
+            others.append(start(programs, words[name], os.path.join(work, name + ".log"), **cookie))
+            started.append(others[-1])
     usual = {trial.plain(line) for line in clean.err.splitlines()} if clean else set()
-    complained = []
+    complained, asked = [], []
+
+    def seen():
+        """Whether it has done what it is there for."""
+        if role == "sick":
+            return bool(found(read(verdicts)))
+        over = not glob.glob(os.path.join(there, "*.ring"))  # the root knows all
+        late = complained and time.monotonic() > complained[0] + AFTER_S / 2
+        if role in ASKS and not asked and (late or (found(read(verdicts)) if role == "stacks" else over)):
+            asked.append(ASKS[role](programs, there, cookie))
+        if role == "stacks":
+            return bool(asked)
+        return role not in LIVE and over
 
     def done():
-        if found(read(verdicts)) if role == "sick" else not glob.glob(os.path.join(there, "*.ring")):
+        if seen():
             return True
         if not complained and any(trial.plain(line) not in usual for line in lines_of(log)):
             complained.append(time.monotonic())
         return bool(clean and complained and time.monotonic() > complained[0] + AFTER_S)
 
-    in_time = until(done, process)
-    process.terminate()
-    code = "neither done nor said" if not in_time else None
-    try:
-        process.wait(WAIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        code = "hang at the end"
-    if other:
-        other.terminate()
-        try:
-            other.wait(WAIT_S)
-        except subprocess.TimeoutExpired:
-            other.kill()
-            other.wait()
-            code = "the other one hangs at the end"
+    code = None if until(done, process) else "neither done nor said"
+    code = code if end(process) else "hang at the end"
+    for other in others:
+        if not end(other):
+            code = "another one hangs at the end"
         # One whose partner has gone at once may not have come to its own handlers yet.
         if other.returncode not in ((0, -signal.SIGTERM) if process.returncode == 3 else (0,)):
-            code = "the other one ended with %d" % other.returncode
+            code = "another one ended with %d" % other.returncode
     files = {name: data for name, data in trial.contents(work).items() if name.startswith(("d/", "verdicts"))}
-    got = subprocess.run([programs.rollcall, "analyze", "--json", trace], capture_output=True, check=False)
+    files.update(asked[0] if asked else {})
+    got = subprocess.run([programs.rollcall, "analyze", "--json", os.path.join(work, "t")], capture_output=True,
+                         check=False)
     return trial.Outcome(process.returncode if code is None else code, got.stdout, "\n".join(lines_of(log)),
                          state.read(), files)
+
+
+def ask_stacks(programs, there, cookie):
+    got = subprocess.run([programs.rollcall, "stacks", "-n1", "--json", "--daemon", "ipc://%s/root" % there],
+                         env={**os.environ, **cookie}, capture_output=True, check=False)
+    return {"asked/stacks": got.stdout, "asked/code": b"%d" % got.returncode, "asked/err": got.stderr}
+
+
+def ask_page(programs, there, cookie):
+    return page.ask(programs.rollcall, "ipc://%s/root" % there, cookie)
+
+
+ASKS = {"stacks": ask_stacks, "page": ask_page}
 
 
 def summary(out):
@@ -160,7 +204,11 @@ def judge(clean, outcome):
     new = [line for line in outcome.err.splitlines()
            if trial.plain(line) not in {trial.plain(known) for known in clean.err.splitlines()}]
     if clean.code == 1:
-        return judge_sick(clean, outcome, new)
+        return judge_sick(clean, outcome, new) or judge_stacks(clean.files, outcome.files, new)
+    asked = {name: data for name, data in clean.files.items() if name.startswith("asked/")}
+    wrong = page.judge(asked, outcome.files, new)
+    if wrong and outcome.code != 3:
+        return wrong
     if outcome.code not in (0, 3):
         return "ended by %s: %r" % (outcome.code, outcome.err[-500:])
     if outcome.code == 3 and not new:
@@ -193,7 +241,18 @@ def judge_sick(clean, outcome, new):
         return "finds %s" % odd
     whole = found(clean.files["verdicts"])
     for one, verdict in got.items():
-        holes = members(whole.get(one)) - members(verdict) if one in whole else None
+        holes = page.members(whole.get(one)) - page.members(verdict) if one in whole else None
         if holes:
             return "a finding has holes: %s" % sorted(holes)
     return None if got or new else "finds nothing, and does not say why: %d %r" % (outcome.code, outcome.err[-300:])
+
+
+def judge_stacks(clean, files, new):
+    """All ranks were looked at, or it is said which were not."""
+    if "asked/code" not in clean or "asked/code" not in files:
+        return None
+    code, said = int(files["asked/code"]), files["asked/err"] or b'"error"' in files["asked/stacks"]
+    ranks = {a["rank"] for a in json.loads(files["asked/stacks"])["answers"]} if files["asked/stacks"] else set()
+    if code not in (0, 3, 4) or code == 0 and ranks != {0, 1, 2} and not new:  # those that are known are looked at
+        return "stacks of %s, ended with %d" % (sorted(ranks), code)
+    return None if code == 0 or said or ranks != {0, 1, 2} else "no stacks, and nothing said: %d" % code

@@ -8,7 +8,7 @@ machine gives for it.
     fail_every.py BUILD --list          the scenes, with the number of their faults
 
 A scene is one thing that rollcall does: a rank under the preloaded library, a daemon, a command. What may come of a
-fault is in the module of the scene (shim.py, daemon.py, console.py). Short scenes are run once for each n; daemons,
+fault is in the module of the scene (shim.py, daemon.py, console.py, job.py). Short scenes are run once for each n; daemons,
 which do most things again and again, for the first call of each place in the code, and for a later one.
 """
 import argparse
@@ -23,6 +23,7 @@ import time
 
 import console
 import daemon
+import job
 import shim
 import trial
 
@@ -37,13 +38,15 @@ MENDED = {
     "console.analyze.trace": ["roll_trace_reader_new"],
 }
 
-SAMPLE = {"shim": 17, "daemon": 31, "console": 71}  # one of so many
+SAMPLE = {"shim": 17, "daemon": 31, "console": 71, "job": 31}  # one of so many,
+LEAST, MOST = 10, 40  # and of a scene about so many at least, and at most
 
 Scene = collections.namedtuple("Scene", "name run judge faults")
 
 
 class Programs:
     def __init__(self, build):
+        self.bin = os.path.join(build, "bin")
         self.library = os.path.join(build, "tests/faults/fail_nth.so")
         self.preload = os.path.join(build, "lib/librollcall.so")
         self.hostnccl = os.path.join(build, "lib/hostnccl")
@@ -91,6 +94,10 @@ def scenes(programs, place):
         def judge(clean, outcome, _at, command=command):
             return console.judge(command, clean, outcome)
         yield Scene("console." + command.name, run, judge, trial.every_nth)
+    for name, words in job.scenes(programs, place).items():
+        def run(fault, at, _clean, words=words):
+            return job.run(programs, words, fault, at)
+        yield Scene("job." + name, run, lambda clean, o, _: job.judge(clean, o), job.faults)
 
 
 class Count:
@@ -116,6 +123,7 @@ def try_scene(scene, place, count, sample, jobs):
     faults = list(scene.faults(clean.state))
     step = SAMPLE[scene.name.split(".")[0]]
     if sample:
+        step = max(1, min(step, len(faults) // LEAST), -(-len(faults) // MOST))
         faults = faults[step // 2::step]
         kept = trial.mended(clean.state, MENDED.get(scene.name, ()), count.programs.function)
         faults += [fault for some in kept.values() for fault in some]

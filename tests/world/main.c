@@ -30,6 +30,7 @@ static const char help[] =
     "  --sick         programs with a mistake only\n"
     "  --calm         without faults\n"
     "  --stream       no digests, no relays\n"
+    "  --digest       always by digests\n"
     "  --failures N   ends after N failures; 5 when not given\n"
     "  --no-shrink    failures are printed as they come\n"
     "  --loud         what the daemons log is shown\n"
@@ -153,12 +154,12 @@ static int try_file(const char *path)
 int main(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seeds", 1, NULL, 's'},    {"long", 1, NULL, 'g'},      {"plan", 1, NULL, 'p'}, {"plans", 1, NULL, 'P'},
-        {"calm", 0, NULL, 'c'},     {"healthy", 0, NULL, 'h'},   {"sick", 0, NULL, 'i'}, {"stream", 0, NULL, 't'},
-        {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'}, {"help", 0, NULL, 'H'},
-        {NULL, 0, NULL, 0}};
+        {"seeds", 1, NULL, 's'},  {"long", 1, NULL, 'g'},     {"plan", 1, NULL, 'p'},      {"plans", 1, NULL, 'P'},
+        {"calm", 0, NULL, 'c'},   {"healthy", 0, NULL, 'h'},  {"sick", 0, NULL, 'i'},      {"stream", 0, NULL, 't'},
+        {"digest", 0, NULL, 'd'}, {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'},
+        {"help", 0, NULL, 'H'},   {NULL, 0, NULL, 0}};
     uint64_t from = 1, to = 100, failures = 5;
-    bool calm = false, healthy = false, sick = false, stream = false, shrinks = true;
+    bool calm = false, healthy = false, sick = false, stream = false, digest = false, shrinks = true;
     const char *text = NULL, *plans = NULL;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -194,6 +195,9 @@ int main(int argc, char **argv)
         case 't':
             stream = true;
             break;
+        case 'd':
+            digest = true;
+            break;
         case 'n':
             shrinks = false;
             break;
@@ -228,7 +232,7 @@ int main(int argc, char **argv)
         plan_make(&plan, seed);
         plan.faults = calm ? 0 : plan.faults;
         plan.relays = stream ? 0 : plan.relays;
-        plan.digest = plan.digest && !stream;
+        plan.digest = (plan.digest || digest) && !stream;
         plan.sick = sick || (plan.sick && !healthy);
         (void)try_one(&plan, shrinks);
     }

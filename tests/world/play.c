@@ -426,7 +426,7 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
 {
     while (world.now_ns < until && !world.trouble[0]) {
         const struct plan *plan = stage.plan;
-        uint64_t next = until, links = socket_next(), ranks = ranks_next();
+        uint64_t next = until, links = link_next(), ranks = ranks_next();
         for (uint32_t i = 0; i < stage.roles; i++) {
             uint64_t at = role_next(&stage.role[i]);
             next = at < next ? at : next;
@@ -448,7 +448,7 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
                 hit(&plan->fault[i]);
             }
         }
-        socket_turn();
+        link_turn();
         for (uint32_t i = 0; i < stage.roles; i++) {
             role_turn(&stage.role[i]);
         }

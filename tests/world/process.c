@@ -202,7 +202,7 @@ void process_wait(uint64_t until_ns)
 {
     struct process *p = process_now;
     uint64_t late = p->slow_us ? world_below(p->slow_us) * US_ : 0;
-    uint64_t news = socket_soonest(p);
+    uint64_t news = link_soonest(p);
     until_ns = news < until_ns ? news : until_ns;
     p->wake_ns = until_ns == WORLD_NEVER ? until_ns : until_ns + late;
     leave(p, false);

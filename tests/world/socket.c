@@ -1,426 +1,59 @@
 /*
- * socket.c: libzmq as far as rollcall uses it, and the network between its sockets, in simulated time.
+ * socket.c: libzmq as far as rollcall uses it, over the links of the world (link.c).
  *
  * What is kept of libzmq, because the daemons depend on it: whole messages or none; bounded queues; a DEALER that
  * queues before it is connected and keeps what it had not written when a connection breaks; a ROUTER that says
  * EHOSTUNREACH where nobody has that name; connections that are tried again at growing distances; ZMQ_FD, which is
- * readable only for what is new since the socket was last asked. What a connection held when it breaks is lost, in both
- * directions, and what had arrived stays. A link keeps the order of its messages, as TCP does; several links keep none.
+ * readable only for what is new since the socket was last asked.
  */
-#include "tests/world/world.h"
+#include "tests/world/link.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
-#define SOCKETS    64u
-#define LINKS      32u
-#define QUEUE      512u      /* messages that a side keeps, as the high-water marks of net.c say */
-#define PARTS      64u       /* of a message */
-#define FIRST_FD   (1 << 20) /* of ZMQ_FD: no file has such a number */
-#define LATENCY_US 80u       /* of a link, with up to three times as much by chance */
-#define RETRY_NS   (100 * MS_)
-#define RETRY_MOST (5 * S_)
-#define GIVE_UP_NS (4 * S_)  /* after which TCP gives a connection up that acknowledges nothing (net.c) */
-#define IO_NS      (1 * MS_) /* what was sent so shortly before a kill may not have been written */
+#define SOCKETS  64u
+#define FIRST_FD (1 << 20) /* of ZMQ_FD: no file has such a number */
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
 void __real_free(void *block);
 
-struct piece {
-    struct piece *before, *after; /* of all that there are */
-    size_t bytes;
-    uint8_t data[];
-};
 struct held { /* what is in a zmq_msg_t */
     struct piece *piece;
     bool more;
 };
 _Static_assert(sizeof(struct held) <= sizeof(zmq_msg_t), "a message is a handle");
 
-struct message {
-    struct message *next;
-    uint64_t at_ns, sent_ns; /* when it arrives; NEVER: it is not on its way */
-    uint32_t parts;
-    struct piece *part[PARTS];
-};
-struct queue {
-    struct message *first, *last;
-    uint32_t n;
-    uint64_t newest_ns;
-};
-
 struct sock {
     bool used;
     int type;
-    struct process *owner;
-    char name[256]; /* routing id of a DEALER; what a ROUTER is bound to; of the monitor */
-    size_t name_bytes;
+    struct end end;
     struct sock *monitor, *monitored;
-    uint32_t events;        /* of a monitor: connections that were made */
+    uint64_t told;          /* of a monitor: connections of which it has told */
     bool half;              /* of a monitor: the address of one comes next */
     bool asleep, signalled; /* ZMQ_FD */
     struct message *out;    /* is being built */
-    struct link *out_link;  /* of a ROUTER: to whom; NULL: nobody any more */
+    struct link *out_link;  /* to whom */
+    uint64_t out_number;    /* that link's number: it may be gone meanwhile, and another one in its place */
     bool out_begun;
     struct message *in;    /* is being read */
     uint32_t in_part;      /* of which this part comes next */
     struct piece *in_name; /* of a ROUTER: the name comes first */
-    uint32_t turn;         /* of a ROUTER: the link that is read next */
-};
-
-struct link {
-    bool used, up;
-    struct sock *dealer, *router; /* dealer NULL: closed, what is on its way still comes */
-    char target[256], name[256];
-    size_t name_bytes;
-    uint64_t timer_ns, retry_ns; /* the next try to connect */
-    uint64_t cut_ns, break_ns;
-    uint32_t slow_us;
-    struct queue rise, fall; /* to the ROUTER, to the DEALER */
-    struct {
-        bool set;
-        enum link_harm harm;
-        uint32_t n;
-    } harm[2];
+    uint32_t turn;         /* the link that is read next */
 };
 
 static struct sock sockets[SOCKETS];
-static struct link links[LINKS];
-static struct piece *pieces;
-
-/* pieces and messages */
-
-static struct piece *piece_new(size_t bytes)
-{
-    struct piece *piece = __real_malloc(sizeof(*piece) + bytes);
-    if (!piece) {
-        abort();
-    }
-    piece->bytes = bytes;
-    piece->before = NULL;
-    piece->after = pieces;
-    if (pieces) {
-        pieces->before = piece;
-    }
-    pieces = piece;
-    return piece;
-}
-
-static void piece_free(struct piece *piece)
-{
-    if (!piece) {
-        return;
-    }
-    if (piece->before) {
-        piece->before->after = piece->after;
-    } else {
-        pieces = piece->after;
-    }
-    if (piece->after) {
-        piece->after->before = piece->before;
-    }
-    __real_free(piece);
-}
-
-static void message_free(struct message *m, uint32_t from)
-{
-    for (uint32_t i = from; m && i < m->parts; i++) {
-        piece_free(m->part[i]);
-    }
-    __real_free(m);
-}
-
-static struct message *message_new(void)
-{
-    struct message *m = __real_calloc(1, sizeof(*m));
-    if (!m) {
-        abort();
-    }
-    return m;
-}
-
-static void queue_put(struct queue *q, struct message *m)
-{
-    *(q->last ? &q->last->next : &q->first) = m;
-    q->last = m;
-    m->next = NULL;
-    q->n++;
-}
-
-static struct message *queue_take(struct queue *q)
-{
-    struct message *m = q->first;
-    q->first = m->next;
-    q->last = q->first ? q->last : NULL;
-    q->n--;
-    return m;
-}
-
-/* Drops what is not to arrive: of messages on their way, or of all. */
-static void queue_drop(struct queue *q, bool (*goes)(const struct message *m))
-{
-    struct queue kept = {.newest_ns = q->newest_ns};
-    while (q->first) {
-        struct message *m = queue_take(q);
-        if (goes(m)) {
-            message_free(m, 0);
-        } else {
-            queue_put(&kept, m);
-        }
-    }
-    *q = kept;
-}
-
-static bool is_on_its_way(const struct message *m)
-{
-    return m->at_ns != WORLD_NEVER && m->at_ns > world.now_ns;
-}
-
-static bool is_any(const struct message *m)
-{
-    (void)m;
-    return true;
-}
-
-/* links */
-
-static void send_off(struct link *l, struct queue *q, struct message *m)
-{
-    uint64_t at = world.now_ns + (LATENCY_US + world_below(3 * LATENCY_US + l->slow_us)) * US_;
-    at = l->cut_ns > world.now_ns && at < l->cut_ns ? l->cut_ns + world_below(200) * MS_ : at;
-    m->at_ns = at > q->newest_ns ? at : q->newest_ns;
-    q->newest_ns = m->at_ns;
-    struct sock *to = q == &l->rise ? l->router : l->dealer;
-    if (to && to->owner) {
-        process_wake(to->owner, m->at_ns);
-    }
-}
-
-static void flip(struct message *m)
-{
-    struct piece *piece = m->part[world_below(m->parts)];
-    uint32_t n = 1 + world_below(4);
-    for (uint32_t i = 0; i < n && piece->bytes > 0; i++) {
-        piece->data[world_below((uint32_t)piece->bytes)] ^= (uint8_t)(1u << world_below(8));
-    }
-}
-
-/* A message goes on its way, harmed where that was asked for. */
-static void push(struct link *l, bool down, struct message *m)
-{
-    struct queue *q = down ? &l->fall : &l->rise;
-    m->sent_ns = world.now_ns;
-    m->at_ns = WORLD_NEVER;
-    struct message *again = NULL;
-    if (l->harm[down].set && m->parts > 0) {
-        l->harm[down].set = l->harm[down].n-- > 1;
-        if (l->harm[down].harm == LINK_LOSE) {
-            message_free(m, 0);
-            return;
-        }
-        if (l->harm[down].harm == LINK_FLIP) {
-            flip(m);
-        } else {
-            again = message_new();
-            *again = *m;
-            for (uint32_t i = 0; i < m->parts; i++) {
-                again->part[i] = piece_new(m->part[i]->bytes);
-                memcpy(again->part[i]->data, m->part[i]->data, m->part[i]->bytes);
-            }
-        }
-    }
-    for (; m; m = again, again = NULL) {
-        queue_put(q, m);
-        if (l->up) {
-            send_off(l, q, m);
-        }
-    }
-}
-
-static void notify(struct sock *dealer)
-{
-    if (dealer && dealer->monitor) {
-        dealer->monitor->events++;
-        process_wake(dealer->owner, world.now_ns);
-    }
-}
-
-static void go_down(struct link *l)
-{
-    l->up = false;
-    l->break_ns = WORLD_NEVER;
-    queue_drop(&l->rise, is_on_its_way);
-    queue_drop(&l->fall, is_on_its_way);
-    l->retry_ns = RETRY_NS;
-    l->timer_ns = world.now_ns + RETRY_NS;
-}
-
-static struct sock *bound(const char *target)
-{
-    for (uint32_t i = 0; i < SOCKETS; i++) {
-        if (sockets[i].used && sockets[i].type == ZMQ_ROUTER && strcmp(sockets[i].name, target) == 0) {
-            return &sockets[i];
-        }
-    }
-    return NULL;
-}
-
-static void try_connect(struct link *l)
-{
-    struct sock *router = bound(l->target);
-    if (!router || l->cut_ns > world.now_ns || (router->owner && router->owner->stopped_ns > world.now_ns)) {
-        l->timer_ns = world.now_ns + l->retry_ns;
-        l->retry_ns = l->retry_ns * 2 < RETRY_MOST ? l->retry_ns * 2 : RETRY_MOST;
-        return;
-    }
-    l->router = router;
-    l->up = true;
-    l->timer_ns = WORLD_NEVER;
-    l->break_ns = WORLD_NEVER;
-    notify(l->dealer);
-    for (struct message *m = l->rise.first; m; m = m->next) {
-        if (m->at_ns == WORLD_NEVER) {
-            send_off(l, &l->rise, m);
-        }
-    }
-}
-
-static void link_clear(struct link *l)
-{
-    queue_drop(&l->rise, is_any);
-    queue_drop(&l->fall, is_any);
-    for (uint32_t i = 0; i < SOCKETS; i++) {
-        sockets[i].out_link = sockets[i].out_link == l ? NULL : sockets[i].out_link;
-    }
-    *l = (struct link){0};
-}
-
-uint64_t socket_next(void)
-{
-    uint64_t next = WORLD_NEVER;
-    for (uint32_t i = 0; i < LINKS; i++) {
-        const struct link *l = &links[i];
-        if (l->used && l->dealer) {
-            next = !l->up && l->timer_ns < next ? l->timer_ns : next;
-            next = l->up && l->break_ns < next ? l->break_ns : next;
-        }
-    }
-    return next;
-}
-
-void socket_turn(void)
-{
-    for (uint32_t i = 0; i < LINKS; i++) {
-        struct link *l = &links[i];
-        if (!l->used) {
-            continue;
-        }
-        if (!l->dealer && !l->rise.first) {
-            link_clear(l);
-        } else if (l->dealer && l->up && l->break_ns <= world.now_ns) {
-            go_down(l);
-        } else if (l->dealer && !l->up && l->timer_ns <= world.now_ns) {
-            try_connect(l);
-        }
-    }
-}
-
-/* Of a process; there is one: that of its DEALER. */
-static struct link *link_of(const struct process *p)
-{
-    for (uint32_t i = 0; i < LINKS; i++) {
-        if (links[i].used && links[i].dealer && links[i].dealer->owner == p) {
-            return &links[i];
-        }
-    }
-    return NULL;
-}
-
-void link_break(struct process *p)
-{
-    struct link *l = link_of(p);
-    if (l && l->up) {
-        go_down(l);
-    }
-}
-
-void link_cut(struct process *p, uint64_t until_ns)
-{
-    struct link *l = link_of(p);
-    if (!l) {
-        return;
-    }
-    l->cut_ns = until_ns;
-    l->break_ns = until_ns - world.now_ns > GIVE_UP_NS ? world.now_ns + GIVE_UP_NS : WORLD_NEVER;
-    for (int down = 0; down < 2; down++) {
-        struct queue *q = down ? &l->fall : &l->rise;
-        for (struct message *m = q->first; m; m = m->next) {
-            if (is_on_its_way(m) && m->at_ns < until_ns) {
-                m->at_ns = until_ns;
-                q->newest_ns = q->newest_ns > until_ns ? q->newest_ns : until_ns;
-            }
-        }
-    }
-    if (l->router) {
-        process_wake(l->router->owner, until_ns);
-    }
-    process_wake(p, until_ns);
-}
-
-void link_slow(struct process *p, uint32_t us)
-{
-    struct link *l = link_of(p);
-    if (l) {
-        l->slow_us = us;
-    }
-}
-
-void link_harm(struct process *p, bool down, enum link_harm harm, uint32_t n)
-{
-    struct link *l = link_of(p);
-    if (l) {
-        l->harm[down].set = n > 0;
-        l->harm[down].harm = harm;
-        l->harm[down].n = n;
-    }
-}
 
 /* sockets */
-
-static struct message *arrived(const struct queue *q)
-{
-    return q->first && q->first->at_ns <= world.now_ns ? q->first : NULL;
-}
-
-/* The queue from which the socket reads next; *from is its link. */
-static struct queue *next_queue(struct sock *s, struct link **from)
-{
-    for (uint32_t k = 0; k < LINKS; k++) {
-        struct link *l = &links[(s->turn + k) % LINKS];
-        struct queue *q = !l->used ? NULL : l->router == s ? &l->rise : l->dealer == s ? &l->fall : NULL;
-        if (q && arrived(q)) {
-            *from = l;
-            s->turn = (s->turn + k + 1) % LINKS;
-            return q;
-        }
-    }
-    return NULL;
-}
 
 static bool has_input(struct sock *s)
 {
     if (s->type == ZMQ_PAIR) {
-        return s->events > 0 || s->half;
+        return s->half || (s->monitored && s->monitored->end.connections > s->told);
     }
     uint32_t turn = s->turn;
     struct link *from;
-    bool input = s->in || next_queue(s, &from);
-    s->turn = turn;
-    return input;
+    return s->in || link_pull(&s->end, &turn, &from);
 }
 
 /* As libzmq takes its commands: what is new is known now. */
@@ -430,37 +63,6 @@ static bool ask(struct sock *s)
     s->signalled = false;
     s->asleep = !input;
     return input;
-}
-
-uint64_t socket_soonest(const struct process *p)
-{
-    uint64_t soonest = WORLD_NEVER;
-    for (uint32_t i = 0; i < LINKS; i++) {
-        const struct link *l = &links[i];
-        const struct queue *q[2] = {l->router && l->router->owner == p ? &l->rise : NULL,
-                                    l->dealer && l->dealer->owner == p ? &l->fall : NULL};
-        for (int k = 0; k < 2 && l->used; k++) {
-            if (q[k] && q[k]->first && is_on_its_way(q[k]->first) && q[k]->first->at_ns < soonest) {
-                soonest = q[k]->first->at_ns;
-            }
-        }
-    }
-    return soonest;
-}
-
-static struct link *own_link(const struct sock *s)
-{
-    for (uint32_t i = 0; i < LINKS; i++) {
-        if (links[i].used && links[i].dealer == s) {
-            return &links[i];
-        }
-    }
-    return NULL;
-}
-
-static bool has_place(const struct link *l, const struct queue *q)
-{
-    return q->n < (l->up ? 2 * QUEUE : QUEUE);
 }
 
 bool socket_is_fd(int fd)
@@ -480,38 +82,7 @@ bool socket_fd_ready(int fd)
 
 static void sock_close(struct sock *s, bool orderly)
 {
-    for (uint32_t i = 0; i < LINKS; i++) {
-        struct link *l = &links[i];
-        if (l->used && l->dealer == s) {
-            l->dealer = NULL;
-            uint64_t since = orderly ? WORLD_NEVER : world.now_ns - world_below(2) * IO_NS;
-            struct queue kept = {0};
-            while (l->rise.first) {
-                struct message *m = queue_take(&l->rise);
-                if (m->at_ns == WORLD_NEVER || (m->sent_ns >= since && m->at_ns > world.now_ns)) {
-                    message_free(m, 0);
-                } else {
-                    queue_put(&kept, m);
-                }
-            }
-            l->rise = kept;
-            queue_drop(&l->fall, is_any);
-            l->up = false;
-        } else if (l->used && l->router == s) {
-            queue_drop(&l->rise, is_on_its_way);
-            while (l->rise.first && l->rise.first->at_ns != WORLD_NEVER) { /* it had been received, and is not read */
-                message_free(queue_take(&l->rise), 0);
-            }
-            l->router = NULL;
-            if (l->dealer) {
-                if (l->up) {
-                    go_down(l);
-                }
-            } else {
-                link_clear(l);
-            }
-        }
-    }
+    link_close(&s->end, orderly);
     message_free(s->in, s->in_part);
     message_free(s->out, 0);
     piece_free(s->in_name);
@@ -527,7 +98,7 @@ static void sock_close(struct sock *s, bool orderly)
 void socket_free(struct process *p, bool orderly)
 {
     for (uint32_t i = 0; i < SOCKETS; i++) {
-        if (sockets[i].used && sockets[i].owner == p) {
+        if (sockets[i].used && sockets[i].end.owner == p) {
             sock_close(&sockets[i], orderly);
         }
     }
@@ -540,12 +111,7 @@ void socket_reset(void)
             sock_close(&sockets[i], false);
         }
     }
-    for (uint32_t i = 0; i < LINKS; i++) {
-        link_clear(&links[i]);
-    }
-    while (pieces) { /* those that a killed process held */
-        piece_free(pieces);
-    }
+    link_reset();
 }
 
 /* what libzmq has */
@@ -597,7 +163,7 @@ void *zmq_socket(void *context, int type)
     (void)context;
     for (uint32_t i = 0; i < SOCKETS; i++) {
         if (!sockets[i].used) {
-            sockets[i] = (struct sock){.used = true, .type = type, .owner = process_now, .asleep = true};
+            sockets[i] = (struct sock){.used = true, .type = type, .end.owner = process_now, .asleep = true};
             return &sockets[i];
         }
     }
@@ -614,9 +180,9 @@ int zmq_close(void *socket)
 int zmq_setsockopt(void *socket, int option, const void *value, size_t bytes)
 {
     struct sock *s = socket;
-    if (option == ZMQ_ROUTING_ID && bytes < sizeof(s->name)) {
-        memcpy(s->name, value, bytes);
-        s->name_bytes = bytes;
+    if (option == ZMQ_ROUTING_ID && bytes < sizeof(s->end.name)) {
+        memcpy(s->end.name, value, bytes);
+        s->end.name_bytes = bytes;
     }
     return 0;
 }
@@ -626,14 +192,15 @@ int zmq_getsockopt(void *socket, int option, void *value, size_t *bytes)
     struct sock *s = socket;
     int number = 0;
     if (option == ZMQ_LAST_ENDPOINT) {
-        snprintf(value, *bytes, "%s", s->name);
+        snprintf(value, *bytes, "%s", s->end.name);
         return 0;
     }
     if (option == ZMQ_FD) {
         number = FIRST_FD + (int)(s - sockets);
     } else if (option == ZMQ_EVENTS) {
-        struct link *l = s->type == ZMQ_DEALER ? own_link(s) : NULL;
-        number = (ask(s) ? ZMQ_POLLIN : 0) | (s->type == ZMQ_ROUTER || (l && has_place(l, &l->rise)) ? ZMQ_POLLOUT : 0);
+        struct link *l = s->type == ZMQ_DEALER ? link_up_from(&s->end) : NULL;
+        number =
+            (ask(s) ? ZMQ_POLLIN : 0) | (s->type == ZMQ_ROUTER || (l && link_has_place(l, false)) ? ZMQ_POLLOUT : 0);
     } else {
         return unsupported();
     }
@@ -655,18 +222,17 @@ int zmq_socket_monitor(void *socket, const char *endpoint, int events)
 int zmq_bind(void *socket, const char *endpoint)
 {
     struct sock *s = socket;
-    if (bound(endpoint)) {
+    if (link_bind(&s->end, endpoint) != 0) {
         errno = EADDRINUSE;
         return -1;
     }
-    snprintf(s->name, sizeof(s->name), "%s", endpoint);
     return 0;
 }
 
 int zmq_unbind(void *socket, const char *endpoint)
 {
     (void)endpoint;
-    ((struct sock *)socket)->name[0] = '\0';
+    link_unbind(&((struct sock *)socket)->end);
     return 0;
 }
 
@@ -680,6 +246,7 @@ static int connect_monitor(struct sock *s, const char *endpoint)
     }
     s->monitored = of;
     s->monitored->monitor = s;
+    s->told = s->monitored->end.connections;
     return 0;
 }
 
@@ -689,16 +256,8 @@ int zmq_connect(void *socket, const char *endpoint)
     if (s->type == ZMQ_PAIR) {
         return connect_monitor(s, endpoint);
     }
-    for (uint32_t i = 0; i < LINKS; i++) {
-        struct link *l = &links[i];
-        if (!l->used) {
-            *l = (struct link){.used = true, .dealer = s, .retry_ns = RETRY_NS, .break_ns = WORLD_NEVER};
-            snprintf(l->target, sizeof(l->target), "%s", endpoint);
-            memcpy(l->name, s->name, s->name_bytes);
-            l->name_bytes = s->name_bytes;
-            l->timer_ns = world.now_ns + world_below(1000) * US_;
-            return 0;
-        }
+    if (link_open(&s->end, endpoint) == 0) {
+        return 0;
     }
     errno = EMFILE;
     return -1;
@@ -771,18 +330,15 @@ int zmq_msg_move(zmq_msg_t *to, zmq_msg_t *from)
 /* Begins a message: of a ROUTER, to the link of this name. */
 static int begin(struct sock *s, const void *name, size_t bytes)
 {
-    struct link *l = s->type == ZMQ_DEALER ? own_link(s) : NULL;
-    for (uint32_t i = 0; i < LINKS && s->type == ZMQ_ROUTER && !l; i++) {
-        bool is_it = links[i].used && links[i].up && links[i].router == s && links[i].name_bytes == bytes &&
-                     memcmp(links[i].name, name, bytes) == 0;
-        l = is_it ? &links[i] : NULL;
-    }
-    if (!l || !has_place(l, s->type == ZMQ_ROUTER ? &l->fall : &l->rise)) {
+    bool down = s->type == ZMQ_ROUTER;
+    struct link *l = down ? link_down_to(&s->end, name, bytes) : link_up_from(&s->end);
+    if (!l || !link_has_place(l, down)) {
         errno = l ? EAGAIN : EHOSTUNREACH;
         return -1;
     }
     s->out_begun = true;
     s->out_link = l;
+    s->out_number = l->number;
     s->out = message_new();
     return 0;
 }
@@ -809,8 +365,9 @@ static int send_piece(struct sock *s, struct piece *piece, bool more)
         return 0;
     }
     struct link *l = s->out_link;
-    if (l && (s->type == ZMQ_DEALER || (l->up && l->router == s))) {
-        push(l, s->type == ZMQ_ROUTER, s->out);
+    bool there = l->number == s->out_number;
+    if (there && (s->type == ZMQ_DEALER || (l->up && l->router == &s->end))) {
+        link_push(l, s->type == ZMQ_ROUTER, s->out);
     } else {
         message_free(s->out, 0);
     }
@@ -849,7 +406,7 @@ int zmq_msg_recv(zmq_msg_t *msg, void *socket, int flags)
     (void)flags;
     if (!s->in) {
         struct link *from;
-        struct queue *q = next_queue(s, &from);
+        struct queue *q = link_pull(&s->end, &s->turn, &from);
         if (!q) {
             (void)ask(s);
             errno = EAGAIN;
@@ -887,7 +444,7 @@ int zmq_recv(void *socket, void *out, size_t bytes, int flags)
         s->half = false;
         return snprintf(out, bytes, "sim");
     }
-    if (s->events == 0) {
+    if (!s->monitored || s->monitored->end.connections == s->told) {
         (void)ask(s);
         errno = EAGAIN;
         return -1;
@@ -895,7 +452,7 @@ int zmq_recv(void *socket, void *out, size_t bytes, int flags)
     uint16_t event = ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
     memset(out, 0, bytes < 6 ? bytes : 6);
     memcpy(out, &event, sizeof(event));
-    s->events--;
+    s->told++;
     s->half = true;
     return 6;
 }

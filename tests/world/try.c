@@ -109,12 +109,29 @@ static void tell(char why[512], const char *when, const struct played *p, const 
     }
 }
 
+/* What is played, and where each rank stands in the end. */
+static void show(const struct script *script)
+{
+    program_print(&script->program, stdout);
+    printf("mistake: %s by %s\n", mutation_name(script->mutation.kind), mask_text(script->mutation.who));
+    for (uint32_t r = 0; r < script->program.ranks; r++) {
+        uint16_t act = script->story.rank[r].stuck[0];
+        if (act != NO_ACT) {
+            printf("rank %u is stuck in act %u\n", r, act);
+        }
+    }
+    fflush(stdout);
+}
+
 static enum verdict_of_plan play_both(const struct plan *plan, char why[512], struct played *calm, struct played *run)
 {
     if (!make_script(plan, plan->seed, plan->sick, true, &first) ||
         (plan->second && !make_script(plan, plan->seed + 1000000007u, false, false, &second)) ||
         !engine_tells_it_right(plan->seed, &first, plan->digest)) {
         return PLAN_UNUSABLE;
+    }
+    if (play_loud) {
+        show(&first);
     }
     play(plan, &first, plan->second ? &second : NULL, false, calm);
     if (calm->trouble[0]) {

@@ -3,11 +3,11 @@
  * ranks that write real rings, links between them, and the time of all of them.
  *
  * The daemons' code is linked as it is shipped. What they ask of the system is answered here: libzmq is replaced by
- * socket.c, and the calls of libc that wait, tell the time or make something that dies with a process are replaced at
- * link time (calls.c, heap.c; CMakeLists.txt lists them). A loop of a daemon runs on a stack of its own (process.c) and
- * hands over wherever it would wait. So nothing of the daemons was made for being simulated, and nothing costs anything
- * when real. Pointers to a "system interface" in each daemon were rejected: they would be read in each call, and what
- * does not go through them would be missed.
+ * socket.c over the links of link.c, and the calls of libc that wait, tell the time or make something that dies with a
+ * process are replaced at link time (calls.c, heap.c; CMakeLists.txt lists them). A loop of a daemon runs on a stack of
+ * its own (process.c) and hands over wherever it would wait. So nothing of the daemons was made for being simulated,
+ * and nothing costs anything when real. Pointers to a "system interface" in each daemon were rejected: they would be
+ * read in each call, and what does not go through them would be missed.
  *
  * The same plan (plan.h) gives the same run on every machine: there is one generator of numbers, and no other source
  * of chance or time.
@@ -121,17 +121,20 @@ extern struct disk disk;
 /* Nothing of the last world is known any more. */
 void calls_reset(void);
 
-/* socket.c: ZeroMQ, and the network */
+/* socket.c: ZeroMQ */
 void socket_free(struct process *p, bool orderly); /* closes all sockets of a process */
-/* When something happens on a link by itself; WORLD_NEVER. */
-uint64_t socket_next(void);
-/* Does what is due. */
-void socket_turn(void);
-/* When the next message comes for a process, of those that are on their way; WORLD_NEVER. */
-uint64_t socket_soonest(const struct process *p);
-void socket_reset(void);
-bool socket_fd_ready(int fd); /* of ZMQ_FD */
+void socket_reset(void);                           /* and those of all, with their links */
+bool socket_fd_ready(int fd);                      /* of ZMQ_FD */
 bool socket_is_fd(int fd);
+
+/* link.c: the network */
+/* When something happens on a link by itself; WORLD_NEVER. */
+uint64_t link_next(void);
+/* Does what is due. */
+void link_turn(void);
+/* When the next message comes for a process, of those that are on their way; WORLD_NEVER. */
+uint64_t link_soonest(const struct process *p);
+void link_reset(void);
 /* Faults of the link of process p upwards. */
 void link_break(struct process *p);
 void link_cut(struct process *p, uint64_t until_ns);

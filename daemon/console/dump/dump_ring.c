@@ -81,6 +81,7 @@ static const struct roll_dump_field header_fields[] = {
     FIELD(H, finish_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_mono_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_real_ns, ROLL_DUMP_UINT),
+    FIELD(H, counted, ROLL_DUMP_UINT),
     ROLL_DUMP_LOSSES(H),
     NAMED(H, completion, completion_name),
 };

@@ -266,6 +266,19 @@ static int end(void *ctx, struct roll_job *job)
     return err;
 }
 
+/* Takes away what was written, by its names: where there is no memory for anything, no directory can be read. */
+static void discard(const struct planner *p)
+{
+    char path[PATH_MAX];
+    for (size_t i = 0; i < p->files; i++) {
+        static const char *const forms[] = {"%s/ring-%zu", "%s/rank-%zu.calls", "%s/rank-%zu.plan"};
+        for (size_t k = 0; k < sizeof(forms) / sizeof(forms[0]); k++) {
+            snprintf(path, sizeof(path), forms[k], p->dir, i);
+            (void)unlink(path);
+        }
+    }
+}
+
 int roll_plan_write(char **path, size_t paths, unsigned threads, const char *only, const char *dir, uint32_t *ranks,
                     struct roll_analysis_summary *summary)
 {
@@ -277,6 +290,9 @@ int roll_plan_write(char **path, size_t paths, unsigned threads, const char *onl
             close(p.file[i].fd);
         }
         free(p.file[i].use);
+    }
+    if (err != 0) {
+        discard(&p);
     }
     free(p.file);
     *ranks = p.ranks;

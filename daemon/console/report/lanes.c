@@ -83,7 +83,7 @@ int roll_lanes_call(struct roll_lanes *lanes, const struct roll_job_call *call)
 
 /* last_ns: wall clock of the newest record. */
 static int copy_states(struct roll_moment *m, const roll_engine_t *engine, const struct roll_rankset *waiting,
-                       uint64_t *last_ns)
+                       const struct roll_rankset *awaited, uint64_t *last_ns)
 {
     struct roll_view_source v;
     m->states = roll_engine_sources(engine);
@@ -91,7 +91,7 @@ static int copy_states(struct roll_moment *m, const roll_engine_t *engine, const
     *last_ns = 0;
     for (uint32_t i = 0; m->state != NULL && i < m->states; i++) {
         bool there = roll_engine_source_brief(engine, i, &v);
-        m->state[i] = there ? roll_field_place(&v, i, waiting).state : 'n';
+        m->state[i] = there ? roll_field_place(&v, i, waiting, awaited).state : 'n';
         *last_ns = there && v.last_ns > *last_ns ? v.last_ns : *last_ns;
     }
     return m->state != NULL ? 0 : ROLL_E_NOMEM;
@@ -162,7 +162,10 @@ int roll_lanes_finding(struct roll_lanes *lanes, struct roll_job *job, uint32_t 
     }
     uint64_t last_ns;
     struct roll_moment *m = moment_new(lanes, run, v->number, v->time_ns);
-    int err = m == NULL ? ROLL_E_NOMEM : copy_states(m, roll_feed_engine(job->run[run].feed), &v->waiting, &last_ns);
+    const struct roll_rankset nobody = {.used = 0},
+                              *awaited = v->code == ROLL_VERDICT_RANK_BUSY ? &v->culprits : &nobody;
+    const roll_engine_t *engine = roll_feed_engine(job->run[run].feed);
+    int err = m == NULL ? ROLL_E_NOMEM : copy_states(m, engine, &v->waiting, awaited, &last_ns);
     err = err != 0 ? err : copy_ranks(lanes, job, m, &v->culprits, OF_EACH);
     for (uint32_t i = 0; i < v->sides && err == 0; i++) {
         err = copy_ranks(lanes, job, m, &v->side[i].ranks, OF_SIDE);
@@ -170,12 +173,13 @@ int roll_lanes_finding(struct roll_lanes *lanes, struct roll_job *job, uint32_t 
     return err != 0 ? err : copy_ranks(lanes, job, m, &v->waiting, OF_EACH);
 }
 
-int roll_lanes_end(struct roll_lanes *lanes, struct roll_job *job, uint32_t run, const struct roll_rankset *waiting)
+int roll_lanes_end(struct roll_lanes *lanes, struct roll_job *job, uint32_t run, const struct roll_rankset *waiting,
+                   const struct roll_rankset *awaited)
 {
     const roll_engine_t *engine = roll_feed_engine(job->run[run].feed);
     struct roll_view_source v;
     struct roll_moment *m = moment_new(lanes, run, 0, 0);
-    int err = m == NULL ? ROLL_E_NOMEM : copy_states(m, engine, waiting, &m->time_ns);
+    int err = m == NULL ? ROLL_E_NOMEM : copy_states(m, engine, waiting, awaited, &m->time_ns);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; err == 0 && m->lanes < ROLL_MOMENT_LANES && i < m->states; i++) {
             bool odd = strchr("wdsc", m->state[i]) != NULL;

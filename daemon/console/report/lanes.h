@@ -57,8 +57,9 @@ int roll_lanes_call(struct roll_lanes *lanes, const struct roll_job_call *call);
 /* Keeps the moment of a finding (borrowed) of a run. 0, NOMEM. */
 int roll_lanes_finding(struct roll_lanes *lanes, struct roll_job *job, uint32_t run,
                        const struct roll_verdict_copy *finding);
-/* Keeps the end of a run: the calls of ranks that are inside of one, that died, or else of the first ones. waiting: as
- * of roll_field_place. 0, NOMEM. */
-int roll_lanes_end(struct roll_lanes *lanes, struct roll_job *job, uint32_t run, const struct roll_rankset *waiting);
+/* Keeps the end of a run: the calls of ranks that are inside of one, that died, or else of the first ones. waiting,
+ * awaited: as of roll_field_place. 0, NOMEM. */
+int roll_lanes_end(struct roll_lanes *lanes, struct roll_job *job, uint32_t run, const struct roll_rankset *waiting,
+                   const struct roll_rankset *awaited);
 
 #endif

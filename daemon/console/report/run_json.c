@@ -146,7 +146,8 @@ static json_t *verdicts_json(const struct roll_verdict_list *shown, struct roll_
 /* how the ranks stood */
 
 /* A rank that was started again has its newest process in the field. */
-static int places_of(roll_feed_t *feed, const struct roll_rankset *waiting, struct roll_field_place **list, size_t *n)
+static int places_of(roll_feed_t *feed, const struct roll_rankset *waiting, const struct roll_rankset *awaited,
+                     struct roll_field_place **list, size_t *n)
 {
     const roll_engine_t *engine = roll_feed_engine(feed);
     struct roll_view_source v;
@@ -157,7 +158,7 @@ static int places_of(roll_feed_t *feed, const struct roll_rankset *waiting, stru
             return ROLL_E_NOMEM;
         }
         if (v.info.world_rank >= 0) {
-            (*list)[used++] = roll_field_place(&v, i, waiting);
+            (*list)[used++] = roll_field_place(&v, i, waiting, awaited);
         }
     }
     *n = roll_field_sort(*list, used);
@@ -371,12 +372,13 @@ static int add_ranks(struct roll_job *job, uint32_t run, const struct roll_verdi
                      struct roll_report_room *room, json_t *out, json_t *left_out)
 {
     roll_feed_t *feed = job->run[run].feed;
-    struct roll_rankset waiting = {.used = 0};
+    struct roll_rankset waiting = {.used = 0}, awaited = {.used = 0};
     struct roll_field_place *list = NULL;
     size_t n = 0;
     roll_verdict_waiting(part, &waiting);
-    int err = roll_lanes_end(lanes, job, run, &waiting);
-    err = err != 0 ? err : places_of(feed, &waiting, &list, &n);
+    roll_verdict_awaited(part, &awaited);
+    int err = roll_lanes_end(lanes, job, run, &waiting, &awaited);
+    err = err != 0 ? err : places_of(feed, &waiting, &awaited, &list, &n);
     if (err == 0) {
         uint64_t last_ns = lanes->moment[lanes->moments - 1].time_ns;
         json_object_set_new(out, "places", roll_field_places_json(list, n));
@@ -390,6 +392,7 @@ static int add_ranks(struct roll_job *job, uint32_t run, const struct roll_verdi
         }
     }
     roll_rankset_fini(&waiting);
+    roll_rankset_fini(&awaited);
     free(list);
     return err;
 }

@@ -34,6 +34,7 @@ struct roll_run_options {
     const char *stacks;      /* "auto" or "ask"; NULL = not given */
     const char *json, *trace, *http, *daemon;
     const char *expect;                                  /* a file of `rollcall rehearse --save`; NULL = none */
+    const char *incident;                                /* --incident-dir */
     const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
     double timeout_s;                                    /* 0 = none */
     double grace_s;
@@ -121,8 +122,11 @@ bool roll_run_has_processes(const char *dir);
 struct roll_run_daemon {
     pid_t pid;          /* 0 = none */
     char endpoint[256]; /* of the root; "" = unknown */
+    char lacks[64];     /* options that it could not be started with, and was started without; "" = none */
+    bool writes;        /* bundles about findings, when it ends as well */
 };
-/* Starts rollcalld and waits until it is ready. 0, or an error after one line on standard error. */
+/* Starts rollcalld and waits until it is ready; where it ends, tries again without --http, --incident-dir, --trace. 0,
+ * or an error after lines on standard error; ROLL_E_ARG: it does not understand its options, and would not later. */
 int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_options *options,
                           const struct roll_place *place, const char *dir, const sigset_t *mask,
                           struct roll_warden *warden);
@@ -179,8 +183,12 @@ bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which);
 /* Ends the processes that are left in the ranks' process groups (only with -n, where we are the launcher). */
 void roll_run_job_sweep(struct roll_run_job *job, const char *dir);
 void roll_run_job_fini(struct roll_run_job *job);
-/* Puts `first` in front of a list with colons in our environment. */
+/* setenv(3) in a child that becomes a rank; what cannot be set is noted. */
+void roll_env_set(const char *name, const char *value, bool replace);
+/* Puts `first` in front of a list with colons in our environment, and notes likewise. */
 void roll_env_prepend(const char *name, const char *first);
+/* 0, or errno of the first variable that could not be set. */
+int roll_env_lacks(void);
 /* The exit code that a shell gives for a wait status. */
 int roll_run_code(int status);
 

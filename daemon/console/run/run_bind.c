@@ -224,26 +224,26 @@ void roll_bind_pick(int kind, const struct roll_place *place, bool hostnccl, cha
 
 void roll_bind_apply(const struct roll_bind *b, const struct roll_place *place)
 {
-    setenv("NCCL_SET_THREAD_NAME", "1",
-           0); /* NCCL then names its threads, which shows from outside that NCCL is at work, and helps in a debugger */
+    roll_env_set("NCCL_SET_THREAD_NAME", "1", false); /* NCCL then names its threads, which shows from outside that NCCL
+                                                         is at work, and helps in a debugger */
     if (b->audit) {
         roll_env_prepend("LD_AUDIT", place->audit);
     }
     if (b->plugin) {
         const char *theirs = roll_bind_users_plugin(), *set = getenv("NCCL_PROFILER_PLUGIN");
         if (theirs != NULL) {
-            setenv("ROLLCALL_CHAIN_PROFILER", theirs, 1);
+            roll_env_set("ROLLCALL_CHAIN_PROFILER", theirs, true);
         } else if (set != NULL && strcasecmp(set, "none") == 0) {
-            setenv("ROLLCALL_CHAIN_PROFILER", "none", 1);
+            roll_env_set("ROLLCALL_CHAIN_PROFILER", "none", true);
         }
-        setenv("NCCL_PROFILER_PLUGIN", place->preload, 1);
+        roll_env_set("NCCL_PROFILER_PLUGIN", place->preload, true);
     }
     for (size_t i = 0; i < COUNT(front_variables) && b->front[0] != '\0'; i++) {
         char named[PATH_MAX];
         const char *value = getenv(front_variables[i]);
         if (value != NULL && realpath(value, named) != NULL && strcmp(named, b->real) == 0) {
-            setenv(front_variables[i], b->front, 1);
-            setenv("ROLLCALL_NCCL", b->real, 0);
+            roll_env_set(front_variables[i], b->front, true);
+            roll_env_set("ROLLCALL_NCCL", b->real, false);
         }
     }
 }

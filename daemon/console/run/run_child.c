@@ -15,7 +15,7 @@ static void set_number(const char *name, uint32_t value)
 {
     char text[16];
     snprintf(text, sizeof(text), "%u", value);
-    setenv(name, text, 1);
+    roll_env_set(name, text, true);
 }
 
 /* Sets what all ranks have alike. */
@@ -30,7 +30,7 @@ static void set_world(const struct roll_run_options *o, int port)
         set_number("GROUP_WORLD_SIZE", o->nodes);
     }
     if (getenv("MASTER_ADDR") == NULL) {
-        setenv("MASTER_ADDR", "127.0.0.1", 1);
+        roll_env_set("MASTER_ADDR", "127.0.0.1", true);
     }
     if (getenv("MASTER_PORT") == NULL) {
         set_number("MASTER_PORT", (uint32_t)port);
@@ -41,22 +41,22 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
 {
     char path[PATH_MAX];
     if (dir[0] != '\0') {
-        setenv("ROLLCALL_DIR", dir, 1);
+        roll_env_set("ROLLCALL_DIR", dir, true);
     }
     if (place->daemon[0] != '\0') {
-        setenv("ROLLCALL_BIN", place->daemon, 1);
+        roll_env_set("ROLLCALL_BIN", place->daemon, true);
     }
     if (o->policy != NULL) {
-        setenv("ROLLCALL_POLICY", o->policy, 1);
+        roll_env_set("ROLLCALL_POLICY", o->policy, true);
     }
     if (o->on_mismatch != NULL) {
-        setenv("ROLLCALL_ON_MISMATCH", o->on_mismatch, 1);
+        roll_env_set("ROLLCALL_ON_MISMATCH", o->on_mismatch, true);
     }
     if (o->quiet) {
-        setenv("ROLLCALL_QUIET", "1", 1);
+        roll_env_set("ROLLCALL_QUIET", "1", true);
     }
     if (o->daemon != NULL) {
-        setenv("ROLLCALL_DAEMON", o->daemon, 1);
+        roll_env_set("ROLLCALL_DAEMON", o->daemon, true);
     } else {
         /* The root of this run is ours; a rank must not start an agent for another. */
         unsetenv("ROLLCALL_DAEMON");
@@ -68,7 +68,7 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
         roll_env_prepend("LD_PRELOAD", place->preload);
         roll_bind_apply(o->bound, place);
         if (o->nvtx) {
-            setenv("NVTX_INJECTION64_PATH", place->preload, 0); /* a profiler's stays */
+            roll_env_set("NVTX_INJECTION64_PATH", place->preload, false); /* a profiler's stays */
         }
     }
     if (o->python_stacks && place->python[0] != '\0') {
@@ -80,7 +80,7 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
             /* This directory is made here, because the ranks meet in it before the library has seen it. */
             snprintf(path, sizeof(path), "%s/hostnccl", dir);
             mkdir(path, 0700);
-            setenv("HOSTNCCL_DIR", path, 0);
+            roll_env_set("HOSTNCCL_DIR", path, false);
         }
     }
 }
@@ -102,8 +102,11 @@ _Noreturn void roll_run_become(const struct roll_run_options *o, const struct ro
     signal(SIGPIPE, SIG_DFL);
     signal(SIGTTOU, SIG_DFL);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    execvp(command[0], command);
-    int code = errno;
+    int code = roll_env_lacks();
+    if (code == 0) {
+        execvp(command[0], command);
+        code = errno;
+    }
     ssize_t n = error_fd >= 0 ? write(error_fd, &code, sizeof(code)) : 0;
     (void)n;
     _exit(code == ENOENT ? 127 : 126);

@@ -21,6 +21,9 @@
 
 #define READY_MS 10000
 #define STOP_MS  5000
+#define WRITE_MS 12000 /* more, where a bundle about a finding may be on its way to the disk */
+
+enum { WITHOUT_TRACE = 1u, WITHOUT_HTTP = 2u, WITHOUT_INCIDENT = 4u };
 
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
                   const sigset_t *mask, pid_t run, struct roll_warden *warden)
@@ -76,6 +79,10 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
             argv[n++] = "--http";
             argv[n++] = o->http;
         }
+        if (o->incident != NULL) {
+            argv[n++] = "--incident-dir";
+            argv[n++] = o->incident;
+        }
     }
     const char *const kept[][2] = {{"--trace", o->trace},
                                    {"--trace-segment", o->trace_segment},
@@ -126,19 +133,29 @@ static int wait_ready(int fd, char *out, size_t size)
     }
 }
 
-int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
-                          const char *dir, const sigset_t *mask, struct roll_warden *warden)
+/* Waits, as long as an end takes, for a process that is about to end. False: it has not. */
+static bool reaped(pid_t pid, int *status)
+{
+    const struct timespec nap = {0, 5000000};
+    for (int waited = 0; waited < STOP_MS; waited += 5) {
+        if (waitpid(pid, status, WNOHANG) == pid) {
+            return true;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+/* Starts the daemon once. *status: its wait status, where it ended before it was ready; else -1. */
+static int start_once(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
+                      const char *dir, const sigset_t *mask, struct roll_warden *warden, int *status)
 {
     int pipe_fd[2] = {-1, -1};
     pid_t run = getpid();
     int err = 0;
-    *d = (struct roll_run_daemon){0};
-    if (place->daemon[0] == '\0') {
-        roll_say("rollcalld was not found beside this program; the job runs unwatched");
-        return ROLL_E_NOTFOUND;
-    }
+    *status = -1;
     if (pipe2(pipe_fd, O_CLOEXEC) != 0 || (d->pid = fork()) < 0) {
-        roll_say("cannot start the daemon: %s; the job runs unwatched", strerror(errno));
+        roll_say("cannot start the daemon: %s", strerror(errno));
         err = ROLL_E_IO;
         goto out;
     }
@@ -149,15 +166,12 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
     pipe_fd[1] = -1;
     err = wait_ready(pipe_fd[0], d->endpoint, sizeof(d->endpoint));
     if (err != 0) {
-        roll_say("the daemon %s; the job runs unwatched",
-                 err == ROLL_E_TIMEOUT ? "was not ready in time" : "ended before it was ready");
         pid_t pid = d->pid;
-        roll_run_daemon_stop(d);
+        /* Who has closed the pipe is ending: what it says of itself is its own, not that of a signal of ours. */
+        if (err != ROLL_E_CLOSED || !reaped(pid, status)) {
+            roll_run_daemon_stop(d);
+        }
         roll_warden_forget(warden, pid);
-        goto out;
-    }
-    if (o->daemon != NULL) {
-        snprintf(d->endpoint, sizeof(d->endpoint), "%s", o->daemon);
     }
 out:
     if (err != 0) {
@@ -172,6 +186,69 @@ out:
     return err;
 }
 
+/* The options without which the daemon is tried again: a trace, a page or a place for bundles that cannot be had must
+ * not cost the verdicts as well. */
+static void without(struct roll_run_options *o, unsigned which, char *lacks, size_t size)
+{
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } names[] = {{WITHOUT_TRACE, "--trace"}, {WITHOUT_HTTP, "--http"}, {WITHOUT_INCIDENT, "--incident-dir"}};
+    if (which & WITHOUT_TRACE) {
+        o->trace = o->trace_segment = o->trace_limit = o->trace_age = NULL;
+    }
+    o->http = which & WITHOUT_HTTP ? NULL : o->http;
+    o->incident = which & WITHOUT_INCIDENT ? NULL : o->incident;
+    size_t used = 0;
+    lacks[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (which & names[i].bit) {
+            used += (size_t)snprintf(lacks + used, size - used, "%s%s", used > 0 ? " and " : "", names[i].name);
+        }
+    }
+}
+
+int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
+                          const char *dir, const sigset_t *mask, struct roll_warden *warden)
+{
+    static const unsigned tries[] = {0,
+                                     WITHOUT_HTTP,
+                                     WITHOUT_INCIDENT,
+                                     WITHOUT_TRACE,
+                                     WITHOUT_HTTP | WITHOUT_INCIDENT,
+                                     WITHOUT_HTTP | WITHOUT_TRACE,
+                                     WITHOUT_INCIDENT | WITHOUT_TRACE,
+                                     WITHOUT_HTTP | WITHOUT_INCIDENT | WITHOUT_TRACE};
+    unsigned given = (o->trace != NULL && !o->rehearses ? WITHOUT_TRACE : 0) | (o->http != NULL ? WITHOUT_HTTP : 0) |
+                     (o->incident != NULL ? WITHOUT_INCIDENT : 0);
+    int err = ROLL_E_CLOSED, status = -1;
+    *d = (struct roll_run_daemon){.writes = o->incident != NULL};
+    if (place->daemon[0] == '\0') {
+        roll_say("rollcalld was not found beside this program");
+        return ROLL_E_NOTFOUND;
+    }
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]) && err == ROLL_E_CLOSED; i++) {
+        struct roll_run_options reduced = *o;
+        if ((tries[i] & ~given) != 0) {
+            continue;
+        }
+        without(&reduced, tries[i], d->lacks, sizeof(d->lacks));
+        err = start_once(d, &reduced, place, dir, mask, warden, &status);
+        if (err == ROLL_E_CLOSED && status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == ROLL_EXIT_USAGE) {
+            return ROLL_E_ARG;
+        }
+    }
+    if (err != 0) {
+        d->lacks[0] = '\0';
+        if (err != ROLL_E_IO) {
+            roll_say("the daemon %s", err == ROLL_E_TIMEOUT ? "was not ready in time" : "ended before it was ready");
+        }
+    } else if (o->daemon != NULL) {
+        snprintf(d->endpoint, sizeof(d->endpoint), "%s", o->daemon);
+    }
+    return err;
+}
+
 void roll_run_daemon_stop(struct roll_run_daemon *d)
 {
     if (d->pid <= 0) {
@@ -180,7 +257,7 @@ void roll_run_daemon_stop(struct roll_run_daemon *d)
     kill(d->pid, SIGTERM);
     for (int waited = 0; waitpid(d->pid, NULL, WNOHANG) == 0; waited += 5) {
         struct timespec nap = {0, 5000000};
-        if (waited == STOP_MS) {
+        if (waited == STOP_MS + (d->writes ? WRITE_MS : 0)) {
             kill(d->pid, SIGKILL);
             while (waitpid(d->pid, NULL, 0) < 0 && errno == EINTR) {
             }

@@ -54,11 +54,13 @@ struct launcher {
     int signal_fd;
 
     bool timed_out, daemon_died, begun;
-    bool is_short;     /* where rings are made, there was no room for a single one */
-    bool stood;        /* that a rehearsal stands has been said */
-    int asked;         /* how many signals have asked us to stop */
-    uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
-    uint64_t moved_at; /* when a rank last made a call or printed */
+    const char *unwatched; /* why nobody watched the job, or not to its end; NULL = it was watched */
+    bool unheard;          /* the root did not send its last verdicts */
+    bool is_short;         /* where rings are made, there was no room for a single one */
+    bool stood;            /* that a rehearsal stands has been said */
+    int asked;             /* how many signals have asked us to stop */
+    uint64_t kill_at;      /* when SIGKILL follows; 0 = never */
+    uint64_t moved_at;     /* when a rank last made a call or printed */
     uint64_t progress, output;
 };
 
@@ -148,6 +150,7 @@ static void reap(struct launcher *r)
             if (r->announcer != NULL) {
                 roll_announcer_give_up(r->announcer);
             }
+            r->unwatched = "the daemon ended before the job did";
             roll_say("the daemon ended (%s %d); the job runs on unwatched",
                      WIFSIGNALED(status) ? "signal" : "exit code",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -423,14 +426,15 @@ static void print_summary(struct launcher *r)
 {
     const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
     char text[ROLL_SUMMARY_TEXT];
+    if (s == NULL && r->unwatched == NULL) {
+        r->unheard = true;
+    } else if (s != NULL && r->is_short && roll_json_int(s, "ranks", 0) == 0) {
+        r->unwatched = "there was no room for its records";
+    }
     if (r->o.quiet) {
         return;
     }
     if (s == NULL) {
-        if (r->announcer != NULL) { /* without an announcer a line before the job began has said why */
-            roll_say("the job is over, but the daemon did not send its last verdicts%s",
-                     r->daemon_died ? ": it has ended" : "");
-        }
         return;
     }
     struct roll_summary summary = {
@@ -505,29 +509,31 @@ static void say_lacking(struct launcher *r)
 }
 
 /* Sets up everything that has to be there before the job starts. For each part that fails one line says so, and the job
- * runs without it. */
-static void prepare(struct launcher *r)
+ * runs without it. 0; ROLL_E_ARG when an option is wrong in itself: then no job is started, as with other wrong ones.
+ */
+static int prepare(struct launcher *r)
 {
     char why[512] = "";
     name_job();
     if (r->place.preload[0] == '\0') {
-        roll_say("librollcall.so was not found beside this program; the job runs unwatched");
-        return;
+        r->unwatched = "librollcall.so was not found beside this program";
+        return 0;
     }
     if (strpbrk(r->place.preload, " :") != NULL) {
-        roll_say("LD_PRELOAD cannot hold %s, which has a blank or a colon in it: install it elsewhere; the job runs "
-                 "unwatched",
+        roll_say("LD_PRELOAD cannot hold %s, which has a blank or a colon in it: install it elsewhere",
                  r->place.preload);
+        r->unwatched = "its library cannot be preloaded";
         r->place.preload[0] = '\0';
-        return;
+        return 0;
     }
     bool guarded = roll_warden_start(&r->warden, r->o.scratch) == 0;
     int error = errno;
     if (roll_run_dir_new(&r->warden, r->dir, sizeof(r->dir), &r->dir_lock, why, sizeof(why)) != 0) {
-        roll_say("%s; the job runs unwatched", why);
+        roll_say("%s", why);
+        r->unwatched = "there is no directory for its records";
         r->place.preload[0] = '\0';
         r->dir[0] = '\0';
-        return;
+        return 0;
     }
     roll_bind_pick(r->o.bind, &r->place, r->o.hostnccl, r->o.command, &r->bind);
     r->o.bound = &r->bind;
@@ -546,7 +552,28 @@ static void prepare(struct launcher *r)
                  "run, and the ranks run on",
                  strerror(error), r->dir);
     }
-    roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask, &r->warden);
+    int err = roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask, &r->warden);
+    if (err != 0) {
+        r->unwatched = "its daemon could not be started";
+    } else if (r->daemon.lacks[0] != '\0') {
+        roll_say("the job is watched, but without %s, for the reason above", r->daemon.lacks);
+    }
+    return err == ROLL_E_ARG ? err : 0;
+}
+
+/* Repeats at the end what was said before the job, which may have printed pages since. Also with --quiet, which leaves
+ * out what was found: that nobody looked is something else. */
+static void say_unwatched(const struct launcher *r)
+{
+    if (r->unwatched != NULL) {
+        roll_say("NOBODY WATCHED this job%s: %s; that no finding is shown says nothing about it",
+                 r->daemon_died || r->announcer != NULL ? " to its end" : "", r->unwatched);
+    } else if (r->unheard) {
+        roll_say("the job is over, but the daemon did not send its last verdicts: what it found is not known here%s",
+                 r->o.daemon != NULL ? "; ask it with `rollcall verdicts`" : "");
+    } else if (r->daemon.lacks[0] != '\0' && !r->o.quiet) {
+        roll_say("the job was watched, but without %s: see the first lines", r->daemon.lacks);
+    }
 }
 
 static int conclude(struct launcher *r, int start_error)
@@ -554,13 +581,19 @@ static int conclude(struct launcher *r, int start_error)
     int code = r->job.first_failure;
     uint64_t findings = r->announcer != NULL ? roll_announcer_findings(r->announcer) : 0;
     if (start_error != 0) {
-        return start_error == ROLL_E_NOTFOUND ? 127 : start_error == ROLL_E_DENIED ? 126 : ROLL_EXIT_UNREACHABLE;
+        return start_error == ROLL_E_NOTFOUND ? 127
+               : start_error == ROLL_E_DENIED ? 126
+               : start_error == ROLL_E_ARG    ? ROLL_EXIT_USAGE
+                                              : ROLL_EXIT_UNREACHABLE;
     }
     if (r->timed_out) {
         return ROLL_EXIT_TIMEOUT;
     }
     if (code == 0 && r->o.fail_on_finding && findings > 0) {
         return ROLL_EXIT_FINDING;
+    }
+    if (code == 0 && r->o.fail_on_finding && (r->unwatched != NULL || r->unheard)) {
+        return ROLL_EXIT_UNREACHABLE;
     }
     return code;
 }
@@ -573,8 +606,16 @@ int roll_run_launch(const struct roll_run_options *options, const struct roll_pl
         .o = *options, .place = *place, .json = json, .peak_bytes = peak_bytes, .signal_fd = -1, .dir_lock = -1};
     block_signals(&r);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* we, not init, reap the processes that a dying rank leaves behind */
-    prepare(&r);
-    int start_error = roll_run_job_start(&r.job, &r.o, &r.place, r.dir, &r.old_mask, &r.warden);
+    int start_error = prepare(&r);
+    if (start_error != 0) {
+        roll_say("nothing was started");
+    } else {
+        if (r.unwatched != NULL) {
+            roll_say("%s; the job runs unwatched%s", r.unwatched,
+                     r.o.fail_on_finding ? ", and ends with 3 where it would end with 0 (--fail-on-finding)" : "");
+        }
+        start_error = roll_run_job_start(&r.job, &r.o, &r.place, r.dir, &r.old_mask, &r.warden);
+    }
     if (start_error != 0) {
         roll_run_job_signal(&r.job, SIGKILL);
     } else if (r.daemon.endpoint[0] != '\0') {
@@ -587,6 +628,7 @@ int roll_run_launch(const struct roll_run_options *options, const struct roll_pl
     wait_for_job(&r);
     if (start_error == 0) {
         print_summary(&r);
+        say_unwatched(&r);
     }
     int code = conclude(&r, start_error);
     roll_announcer_destroy(&r.announcer);

@@ -65,7 +65,7 @@ static void set_variables(char *list)
     for (char *rest = NULL, *at = strtok_r(list, " ", &rest); at != NULL; at = strtok_r(NULL, " ", &rest)) {
         char *value = strchr(at, '=');
         *value = '\0';
-        setenv(at, value + 1, 1);
+        roll_env_set(at, value + 1, true);
     }
 }
 

@@ -162,7 +162,7 @@ static int start_one(struct roll_zygote *z, const struct roll_run_options *o, co
     pid_t pid = command != NULL ? fork() : -1;
     if (pid == 0) {
         fcntl(pair[1], F_SETFD, 0);
-        setenv("ROLLCALL_ZYGOTE", "1", 1);
+        roll_env_set("ROLLCALL_ZYGOTE", "1", true);
         roll_run_become(o, place, dir, mask, warden, port, command, -1);
     }
     free(command);

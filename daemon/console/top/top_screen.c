@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1024
-#define HEAD_LINES 3 /* two of heading, one of tabs */
+#define HEAD_LINES 4 /* two of heading, one of what is found, one of tabs */
 
 enum pair { PAIR_PLAIN, PAIR_HEAD, PAIR_BAD, PAIR_DOUBT, PAIR_KEY };
 
@@ -109,11 +109,12 @@ static void paint_help(void)
         "  g   group the ranks that stand at the same place",
         "  q   quit          ?   this text",
         "",
-        "ranks: an ellipsis behind LAST CALL: the call was entered and has not returned.",
+        "ranks: STATE: what the process does; in ...: the call that it is inside.",
         "  AGE: since the last call.  WAITS: operations issued by the rank that are incomplete.",
         "communicators: DONE: how many collectives every member has issued.",
         "  AHEAD: how many the furthest member has issued.  BEHIND: who has not issued the next one.",
         "verdicts: TIME (UTC): when the verdict was given.  RANKS: the culprits.",
+        "columns that a narrow window has no room for are left out; an ellipsis: more text than room.",
     };
     for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++) {
         put_line(HEAD_LINES + 1 + (int)i, text[i], i == 0 ? A_BOLD : A_NORMAL);
@@ -122,7 +123,7 @@ static void paint_help(void)
 
 static void paint_tabs(const struct screen *s)
 {
-    move(2, 0);
+    move(HEAD_LINES - 1, 0);
     clrtoeol();
     for (unsigned i = 0; i < ROLL_TOP_TABS; i++) {
         const json_t *summary = json_object_get(s->status, "summary");
@@ -138,11 +139,13 @@ static void paint_tabs(const struct screen *s)
 
 static void paint(struct screen *s)
 {
-    char first[256], second[256], line[512], span[32], stale[256];
+    char first[256], second[256], line[512], span[32], stale[256], found[LINE_BYTES];
     erase();
     roll_top_heading(s->status, first, second, sizeof(first));
     put_line(0, first, COLOR_PAIR(PAIR_HEAD) | A_BOLD);
     put_line(1, second, A_NORMAL);
+    roll_top_found(s->status, s->verdicts, found, sizeof(found));
+    put_line(2, found, COLOR_PAIR(strncmp(found, "FOUND", 5) == 0 ? PAIR_BAD : PAIR_DOUBT));
     paint_tabs(s);
     if (s->help) {
         paint_help();

@@ -207,9 +207,6 @@ static void last_call(const json_t *status, const json_t *rank, char what[CELL],
     any(last, "comm", comm);
     name_comm(status, comm);
     any(last, "seq", seq);
-    if (json_is_true(json_object_get(rank, "in_call")) && strlen(what) + 5 < CELL) {
-        strcat(what, " \xe2\x80\xa6"); /* the call was entered and has not returned */
-    }
     const char *state = json_string_value(json_object_get(last, "state"));
     bool ordinary = !state || strcmp(state, "returned") == 0 || strcmp(state, "entered") == 0 || state[0] == '\0';
     if (!ordinary && strlen(what) + strlen(state) + 3 < CELL) {
@@ -255,6 +252,21 @@ static void ranged(const json_t *row, const char *key, const char *last_key, cha
     }
 }
 
+/* The state of a process, and whether it is known. Of one that runs, the call that it is inside says more: an AllReduce
+ * has returned long before the host waits for it in a synchronize. */
+static const char *state_of(const json_t *rank, char *out)
+{
+    const char *seen = roll_json_text(rank, "seen", ""), *state = roll_json_text(rank, "state", "?");
+    const char *inside = roll_json_text(rank, "inside", "a call");
+    bool heard = !json_is_false(json_object_get(rank, "heard"));
+    bool runs = strcmp(state, "running") == 0 && json_is_true(json_object_get(rank, "in_call"));
+    snprintf(out, CELL, "%s%.40s%s%s", runs ? "in " : "", runs ? inside : state, heard ? "" : ", ",
+             heard             ? ""
+             : seen[0] != '\0' ? seen
+                               : "not heard");
+    return out;
+}
+
 /* The rows of a root that has more ranks than it lists: made there, because the ranks themselves would be megabytes. */
 static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
@@ -269,8 +281,7 @@ static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_colum
         const json_t *last = json_object_get(row, "last");
         any(row, "ranks_text", cell[0]);
         counted(row, "count", cell[1]);
-        snprintf(cell[2], CELL, "%s%s", roll_json_text(row, "state", "?"),
-                 json_is_false(json_object_get(row, "heard")) ? ", not heard" : "");
+        (void)state_of(row, cell[2]);
         last_call(status, row, cell[3], cell[4], unused);
         const char *name = roll_json_text(last, "comm_name", "");
         if (name[0] != '\0') {
@@ -289,15 +300,6 @@ static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_colum
     return err;
 }
 
-/* The state of a process, and whether it is known. */
-static const char *state_of(const json_t *rank, char *out)
-{
-    const char *seen = roll_json_text(rank, "seen", ""), *state = roll_json_text(rank, "state", "?");
-    bool heard = !json_is_false(json_object_get(rank, "heard"));
-    snprintf(out, CELL, "%s%s%s", state, heard ? "" : ", ", heard ? "" : seen[0] != '\0' ? seen : "not heard");
-    return out;
-}
-
 static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
     static const char *const heading[] = {"RANK", "HOST",  "PID",  "STATE", "LAST CALL", "COMM", "SEQ",
@@ -307,6 +309,7 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
     bool places = has_places(status);
     *t = (struct roll_columns){.columns = places ? 13 : 12,
                                .right = 1u << 0 | 1u << 2 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
+                               .drop = {3, 12, 11, 10, 9},
                                .shrink = places ? 13 : 2};
     int err = roll_columns_row(t, heading);
     json_array_foreach(json_object_get(status, "ranks"), i, rank)
@@ -337,7 +340,7 @@ static void place_key(const json_t *status, const json_t *rank, char *out, size_
 {
     char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL], place[CELL];
     last_call(status, rank, what, comm, seq);
-    snprintf(out, size, "%s%d\n%s\n%s\n%s\n%s\n%s", any(rank, "state", state),
+    snprintf(out, size, "%s%d\n%s\n%s\n%s\n%s\n%s", state_of(rank, state),
              json_is_false(json_object_get(rank, "heard")), what, comm, seq, any(rank, "step", step),
              any(json_object_get(rank, "last"), "place", place));
 }
@@ -385,8 +388,10 @@ static int folded(const json_t *status, uint64_t now_ns, struct roll_columns *t)
     size_t n = json_array_size(ranks);
     bool *done = calloc(n + 1, sizeof(*done));
     bool places = has_places(status);
-    *t = (struct roll_columns){
-        .columns = places ? 9 : 8, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = places ? 9 : 1};
+    *t = (struct roll_columns){.columns = places ? 9 : 8,
+                               .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7,
+                               .drop = {7},
+                               .shrink = places ? 9 : 1};
     int err = done == NULL ? ROLL_E_NOMEM : roll_columns_row(t, heading);
     for (size_t i = 0; i < n && err == 0; i++) {
         char key[7 * CELL];
@@ -469,7 +474,8 @@ int roll_top_comms(const json_t *status, bool fold, struct roll_columns *t)
     if ((fold || n > COMMS_MOST || n == 0) && json_array_size(list) > 0 && fewer) {
         return families(list, t);
     }
-    *t = (struct roll_columns){.columns = 10, .right = 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5, .shrink = 8};
+    *t = (struct roll_columns){
+        .columns = 10, .right = 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5, .drop = {10, 2, 4, 9}, .shrink = 8};
     int err = roll_columns_row(t, heading);
     json_array_foreach((json_t *)comms, i, comm)
     {
@@ -518,7 +524,7 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
                                           "WAITING", "COMM",       "SEQ",       "TITLE"};
     size_t i;
     json_t *v;
-    *t = (struct roll_columns){.columns = 9, .right = 1u << 0 | 1u << 7, .shrink = 9};
+    *t = (struct roll_columns){.columns = 9, .right = 1u << 0 | 1u << 7, .drop = {8, 2}, .shrink = 9};
     int err = roll_columns_row(t, heading);
     json_array_foreach(verdicts, i, v)
     {
@@ -602,6 +608,30 @@ const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, siz
     return out;
 }
 
+const char *roll_top_found(const json_t *status, const json_t *verdicts, char *out, size_t size)
+{
+    size_t i, n = 0;
+    json_t *v, *newest = NULL;
+    json_array_foreach(verdicts, i, v)
+    {
+        if (roll_verdict_json_is_finding(v) && roll_verdict_json_retired_by(verdicts, v) == NULL) {
+            newest = v;
+            n++;
+        }
+    }
+    out[0] = '\0';
+    if (newest != NULL) {
+        char culprits[CELL];
+        any(newest, "culprits_text", culprits);
+        snprintf(out, size, "FOUND (%s) %s%s%s: %s; `rollcall why` says more", roll_json_text(newest, "certainty", "?"),
+                 roll_json_text(newest, "code", "?"), culprits[0] == '-' || culprits[0] == '\0' ? "" : ", rank ",
+                 culprits[0] == '-' ? "" : culprits, roll_json_text(newest, "title", "?"));
+    } else if (roll_json_text(status, "ripening", NULL) != NULL) {
+        snprintf(out, size, "nothing found yet: %s", roll_json_text(status, "ripening", ""));
+    }
+    return out;
+}
+
 const char *roll_top_unseen(const json_t *status, char *out, size_t size)
 {
     const json_t *unseen = json_object_get(status, "unseen");
@@ -625,6 +655,11 @@ int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns
     roll_text_fit(first, sizeof(first), width);
     roll_text_fit(second, sizeof(second), width);
     fprintf(out, "%s\n%s\n", first, second);
+    char found[1024];
+    if (roll_top_found(status, NULL, found, sizeof(found))[0] != '\0') { /* findings have their table */
+        roll_text_fit(found, sizeof(found), width);
+        fprintf(out, "%s\n", found);
+    }
     if (roll_top_stale(status, now_ns, stale, sizeof(stale))[0] != '\0') {
         fprintf(out, "%s\n", stale);
     }

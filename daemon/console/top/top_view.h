@@ -35,6 +35,9 @@ int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns
 /* "2 of 4 ranks heard, agent of n1 silent for 12.3 s; root late: 4.0 s": which eyes are closed, or were lately; "": all
  * are open. Returns out. */
 const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, size_t size);
+/* "FOUND (proven) call-skipped, rank 3: ..." of the newest finding that stands; else what may become one; "": nothing.
+ * Returns out. */
+const char *roll_top_found(const json_t *status, const json_t *verdicts, char *out, size_t size);
 /* "no record of ranks 8-15 (8 of 16): ..." where the root knows that there are more ranks than it has heard of; ""
  * else. Returns out. */
 const char *roll_top_unseen(const json_t *status, char *out, size_t size);

@@ -31,10 +31,16 @@
 /* refused collectives at whose place others wait */
 
 /* Other members have made the collective that this member lacks, and its last collective was refused. */
-static bool waited_for(const struct comm *c, const struct member *m)
+static bool waited_for(const struct roll_engine *e, const struct comm *c, const struct member *m)
 {
     const struct refused_member *r = refused_of_member(m);
-    return r && r->coll.open && m->next >= c->base && m->next < c->high && comm_slot(c, m->next)->ticket != 0;
+    if (!r || !r->coll.open || m->next < c->base || m->next >= c->high) {
+        return false;
+    }
+    const struct slot *slot = comm_slot(c, m->next);
+    const struct source *theirs = slot->ticket != 0 ? e->source[c->member[slot->rank].source] : NULL;
+    const struct entry *entry = theirs ? source_entry(theirs, slot->ticket - 1) : NULL;
+    return slot->ticket != 0 && refused_is_awaited(e, m, entry ? &entry->rec : NULL);
 }
 
 /* Every other member has come to this place, was refused there too, or has ended or left: there will be no more
@@ -43,7 +49,7 @@ static bool is_complete(const struct roll_engine *e, const struct comm *c, uint3
 {
     for (uint32_t r = 0; r < c->size; r++) {
         const struct member *m = &c->member[r];
-        bool refused = waited_for(c, m) && m->next == seq;
+        bool refused = waited_for(e, c, m) && m->next == seq;
         bool ended = m->source != NO_SOURCE && !source_alive(e->source[m->source]);
         if (m->next <= seq && !refused && !ended && !m->gone) {
             return false;
@@ -79,7 +85,7 @@ static void tell_place(struct roll_engine *e, struct comm *c, const struct membe
     t.certainty = t.outcome == NOT_AGAIN || refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
     for (uint32_t r = 0; r < c->size; r++) {
         uint32_t world = comm_world(e, c, r);
-        if (world != NO_SOURCE && waited_for(c, &c->member[r]) && c->member[r].next == m->next) {
+        if (world != NO_SOURCE && waited_for(e, c, &c->member[r]) && c->member[r].next == m->next) {
             (void)roll_rankset_add(&t.culprits, world);
         } else if (world != NO_SOURCE && c->member[r].next > m->next) {
             (void)roll_rankset_add(&t.waiting, world);
@@ -95,7 +101,7 @@ static void places_tick(struct roll_engine *e, struct comm *c)
 {
     for (uint32_t r = 0; c->refusals > 0 && !c->aborted && !c->overflow && r < c->size; r++) {
         const struct member *m = &c->member[r];
-        if (!waited_for(c, m) || refused_of_member(m)->coll.told || !is_due(e, m)) {
+        if (!waited_for(e, c, m) || refused_of_member(m)->coll.told || !is_due(e, m)) {
             continue;
         }
         if (c->muted && say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, m->next, 0)) == 0) {
@@ -152,9 +158,10 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
          */
         bool late =
             here && !r->coll.open && refused_entry_at(e, m, waits->seq, &ticket) != NULL && waits_before(e, m, ticket);
-        return (here && r->coll.open && m->next <= waits->seq) || short_of || late ? &r->coll.rec : NULL;
+        return (here && m->next <= waits->seq && refused_is_awaited(e, m, waits)) || short_of || late ? &r->coll.rec
+                                                                                                      : NULL;
     }
-    if (r->coll.open && r->coll.rec.group != 0) {
+    if (r->coll.rec.group != 0 && refused_is_awaited(e, m, NULL)) {
         return &r->coll.rec; /* the whole group of the message was refused */
     }
     enum { SHIFT_MAX = 8 }; /* a message so many places later is another one */
@@ -193,7 +200,7 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
         const struct member *o = &t.comm->member[r];
         const struct refused_member *theirs = refused_of_member(o);
-        bool open = theirs && theirs->coll.open && o->next == rec->seq && theirs->coll.rec.seq == rec->seq;
+        bool open = theirs && o->next == rec->seq && theirs->coll.rec.seq == rec->seq && refused_is_awaited(e, o, rec);
         bool fewer = doubtful && theirs && theirs->coll.passed_over && o->next == m->next &&
                      theirs->coll.rec.seq == rec->seq && refused_is_alike(&theirs->coll.rec, rec);
         if (open || fewer) {

@@ -70,6 +70,12 @@ bool refused_set_said(struct source *s, bool noted);
 struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket);
 /* Call b may be call a made again: the same operation and count, and the same datatype or an impossible one in a. */
 bool refused_is_alike(const struct roll_record *a, const struct roll_record *b);
+/*
+ * The refused collective of the member is still to come, as far as its peers say who wait in this call at its place
+ * (NULL: who wait in other calls). It is not where the member has made it again with no elements: such a call takes no
+ * number, so nothing else shows it. A call of the peers that is like the refused one is that call in any case.
+ */
+bool refused_is_awaited(const struct roll_engine *e, const struct member *m, const struct roll_record *waits);
 /* Forgets the refused calls of a source of which records are lost. */
 void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
 

@@ -189,6 +189,24 @@ static bool did_between(const struct roll_engine *e, const struct member *m, con
     return false;
 }
 
+bool refused_is_awaited(const struct roll_engine *e, const struct member *m, const struct roll_record *waits)
+{
+    const struct refused_member *own = refused_of_member(m);
+    const struct roll_record *rec = own ? &own->coll.rec : NULL;
+    if (!own || !own->coll.open) {
+        return false;
+    }
+    for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros && (!waits || !refused_is_alike(rec, waits)); i++) {
+        const struct entry *zero =
+            m->zero[i].seq == rec->seq ? source_entry(e->source[m->source], m->zero[i].ticket) : NULL;
+        if (zero && m->zero[i].ticket > roll_seal_ticket(rec->seal) && zero->rec.op == rec->op &&
+            zero->rec.thread == rec->thread && !did_between(e, m, rec, &zero->rec)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     struct refused_member *r = refused_of_member(m);
@@ -200,9 +218,9 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
         r->message.open = r->message.open && !next;
         r->message.passed_over = next ? did_between(e, m, &r->message.rec, rec) : r->message.passed_over;
     } else if (r && r->coll.open) {
-        r->coll.open = false;
-        r->coll.left_out = !refused_is_alike(&r->coll.rec, rec);
+        r->coll.left_out = refused_is_awaited(e, m, rec) && !refused_is_alike(&r->coll.rec, rec);
         r->coll.passed_over = !r->coll.left_out && did_between(e, m, &r->coll.rec, rec);
+        r->coll.open = false;
         bool again = !r->coll.left_out && !r->coll.passed_over;
         struct refused_source *own = refused_of_source(e->source[m->source]);
         if (own && again) {

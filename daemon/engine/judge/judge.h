@@ -14,7 +14,7 @@
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket);
 /* The same for a gap up to this ticket, which is excluded. Calls before it that have no room are given up. */
 void room_for_gap(struct roll_engine *e, struct source *s, uint64_t upto);
-int room_for_collective(struct roll_engine *e, const struct member *m, uint32_t seq);
+int room_for_collective(struct roll_engine *e, struct member *m, uint32_t seq);
 /* The same. Where the messages of the pair had to be given up, the pair is unsure afterwards. */
 int room_for_message(struct roll_engine *e, const struct member *m, struct pair *p, uint32_t index);
 /* Says a note, once in a run, when a source has been set aside because there was no room for it (model/budget.h). */

@@ -73,6 +73,7 @@ void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
     }
     c->aborted = true;
     comm_give_up(e, c);
+    comm_is_over(e, c);
 }
 
 /* The log has reached its bound: the pending calls of the source are given up, and their communicators are judged no
@@ -153,19 +154,22 @@ static int refuse(struct roll_engine *e, struct source *s)
     return ROLL_E_LIMIT;
 }
 
-int room_for_collective(struct roll_engine *e, const struct member *m, uint32_t seq)
+int room_for_collective(struct roll_engine *e, struct member *m, uint32_t seq)
 {
     struct comm *c = m->comm;
     struct source *s = e->source[m->source];
     while (seq - c->base > c->slot_mask) {
         if (c->slot_mask + 1 < e->config.window && seq - c->base < e->config.window) {
-            if (!budget_take(e, s, (c->slot_mask + 1) * sizeof(*c->slot))) {
+            uint64_t bytes = (c->slot_mask + 1) * sizeof(*c->slot);
+            if (!budget_take(e, s, bytes)) {
                 return refuse(e, s);
             }
             int rc = comm_grow(c);
             if (rc != 0) {
+                budget_give_back(e, s, bytes);
                 return rc;
             }
+            m->windows += (uint32_t)bytes;
             continue;
         }
         sweep(e);

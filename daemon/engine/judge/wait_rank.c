@@ -169,8 +169,32 @@ bool rank_thread_blocked(const struct roll_engine *e, const struct member *m, co
     return false;
 }
 
-/* The host of s has seen that its call with this ticket is over: the host came back from a wait that covers the call,
- * or the device has completed it. */
+/* The record, which stands behind a call of its process, shows that the call is over: a wait of the host that covers
+ * the call has come back, the device has completed what stands behind it on its stream or the end of its group, or the
+ * communicator was given up in good order, which waits for its calls. issued: the device has the call. */
+static bool shows_over(const struct roll_record *rec, const struct roll_record *call, bool issued)
+{
+    bool same = rec->stream == call->stream && call->stream != 0;
+    switch (roll_op_class(rec->op)) {
+    case ROLL_CLASS_SYNC:
+        return (issued || rec->thread == call->thread) &&
+               (rec->op == ROLL_OP_DEVICE_SYNC || (rec->op == ROLL_OP_STREAM_SYNC && same)) &&
+               roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
+    case ROLL_CLASS_COMM:
+        return issued && (rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_FINALIZE) &&
+               rec->comm == call->comm && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
+    case ROLL_CLASS_COLL:
+    case ROLL_CLASS_P2P:
+        return issued && same && roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && !call_failed(rec);
+    case ROLL_CLASS_GROUP:
+        return issued && (same || source_same_unit(rec, call)) && rec->op == ROLL_OP_GROUP_END &&
+               roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && !call_failed(rec);
+    default:
+        return false;
+    }
+}
+
+/* It is known of the call of s with this ticket that it is over. */
 bool rank_seen_over(const struct source *s, uint64_t ticket)
 {
     const struct entry *call = source_entry(s, ticket);
@@ -182,11 +206,7 @@ bool rank_seen_over(const struct source *s, uint64_t ticket)
     for (uint64_t t = ticket + 1; t < s->next; t++) {
         const struct entry *entry = source_entry(s, t);
         issued = issued || (entry && entry->rec.op == ROLL_OP_GROUP_END && source_same_unit(&entry->rec, &call->rec));
-        bool wait =
-            entry && (issued || entry->rec.thread == call->rec.thread) &&
-            (entry->rec.op == ROLL_OP_DEVICE_SYNC ||
-             (entry->rec.op == ROLL_OP_STREAM_SYNC && entry->rec.stream == call->rec.stream && call->rec.stream != 0));
-        if (wait && roll_seal_state(entry->rec.seal) >= ROLL_STATE_RETURNED && entry->rec.result == 0) {
+        if (entry && shows_over(&entry->rec, &call->rec, issued)) {
             return true;
         }
     }

@@ -68,10 +68,15 @@ void budget_charge(struct roll_engine *e, struct source *s, uint64_t bytes)
     set_held(e, s, s->held + bytes);
 }
 
+void budget_give_back(struct roll_engine *e, struct source *s, uint64_t bytes)
+{
+    set_held(e, s, s->held > bytes ? s->held - bytes : 0);
+}
+
 void budget_hand_over(struct roll_engine *e, struct source *from, struct source *to, uint64_t bytes)
 {
     if (from != to) {
-        set_held(e, from, from->held > bytes ? from->held - bytes : 0);
+        budget_give_back(e, from, bytes);
         set_held(e, to, to->held + bytes);
     }
 }

@@ -31,6 +31,8 @@ bool budget_has(const struct roll_engine *e, const struct source *s, uint64_t by
 bool budget_take(struct roll_engine *e, struct source *s, uint64_t bytes);
 /* The same for what has a bound of its own for each source: it counts, and is never refused. */
 void budget_charge(struct roll_engine *e, struct source *s, uint64_t bytes);
+/* What counted for the source is not kept any more. */
+void budget_give_back(struct roll_engine *e, struct source *s, uint64_t bytes);
 /* What counted for one source counts for another one from now on, who has it in any case. */
 void budget_hand_over(struct roll_engine *e, struct source *from, struct source *to, uint64_t bytes);
 /* Something that the source asked for was refused: counts it, and sets the source aside. */

@@ -249,6 +249,34 @@ void comm_advance(struct roll_engine *e, struct comm *c)
     if (chained) { /* where all were found to be ready, match_ready has stirred them */
         comm_stir(c);
     }
+    if (c->gone >= c->size) {
+        comm_is_over(e, c);
+    }
+}
+
+void comm_is_over(struct roll_engine *e, struct comm *c)
+{
+    bool over = c->aborted || (!c->open && c->seen == c->size && c->gone >= c->size);
+    if (!over || c->base != c->high || c->held != NO_SEQ || c->slot_mask == 0) {
+        return;
+    }
+    struct slot *one = calloc(1, sizeof(*one));
+    if (!one) {
+        return; /* its window stays as it is */
+    }
+    *one = *comm_slot(c, c->high - 1);
+    free(c->slot);
+    c->slot = one;
+    c->slot_mask = 0;
+    /* COMM_BYTES counts for the members alike, as comm_define has handed it over. */
+    uint64_t each = (SLOTS_MIN - 1) * sizeof(*one) / c->room;
+    for (uint32_t r = 0; r < c->size; r++) {
+        struct member *m = &c->member[r];
+        if (m->source != NO_SOURCE) {
+            budget_give_back(e, e->source[m->source], each + m->windows);
+            m->windows = 0;
+        }
+    }
 }
 
 int comm_grow(struct comm *c)

@@ -54,6 +54,7 @@ struct member {
     uint32_t zeros;
     uint32_t gaps;       /* how often records were lost */
     uint32_t splits;     /* calls of CommSplit with this communicator as the parent */
+    uint32_t windows;    /* bytes by which it has made the window of slots grow: budget.h */
     uint32_t split_gaps; /* `gaps` when the last of them came */
 
     /* how it leaves */
@@ -220,6 +221,9 @@ void comm_made(struct roll_engine *e, const struct member *m, const struct roll_
  */
 void comm_split_made(struct roll_engine *e, const struct source *s, const struct member *parent,
                      const struct roll_record *rec);
+/* Where the communicator is over and nothing is left to be judged, it keeps one slot, and what the others counted for
+ * their sources is given back: a job may make and destroy communicators for months. */
+void comm_is_over(struct roll_engine *e, struct comm *c);
 /* Doubles the window of slots. 0, NOMEM. */
 int comm_grow(struct comm *c);
 /* Opens the slots before `upto`, which there is room for. */

@@ -3,6 +3,7 @@
 import {el, replace} from "./dom.js";
 import {frameText, markdown, rows} from "./markdown.js";
 import {has, pairs} from "./ranks.js";
+import {sourceView} from "./source.js";
 import {clock, link, named} from "./words.js";
 import {item} from "./overview.js";
 
@@ -57,12 +58,16 @@ function facts(verdict) {
         .map(([name, value]) => el("tr", {}, el("th", {scope: "row"}, name), el("td", {}, String(value)))));
 }
 
+const POLL_MS = 200, MOST_MS = 10000;
+
 export class Finding {
     constructor(context, number) {
         this.context = context;
         this.number = Number(number);
         this.life = el("p", {class: "faint"});
         this.body = el("div", {});
+        this.source = el("div", {id: "source"});
+        this.answers = [];
         this.node = [el("section", {}, this.body, this.life)];
     }
 
@@ -75,6 +80,29 @@ export class Finding {
         } catch (error) {
             replace(this.body, el("h1", {}, "This finding cannot be shown"), el("p", {}, error.message));
         }
+        if (this.verdict) {
+            await this.read().catch((error) => replace(this.source, el("p", {class: "faint"}, error.message)));
+        }
+    }
+
+    // The lines around those that called, read where the ranks are: that takes a moment, and the rest is there before.
+    async read() {
+        const {job, restart} = this.context.run(), end = Date.now() + MOST_MS, answers = [];
+        const {id, count} = await this.context.ask("source", {job, restart, number: this.number});
+        for (let done = count === 0; !done && !this.closed && Date.now() < end;) {
+            const more = await this.context.ask("source", {job, restart, id, from: answers.length});
+            answers.push(...more.answers);
+            done = more.done;
+            if (!done) {
+                await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+            }
+        }
+        this.answers = answers;
+        replace(this.source, sourceView(answers));
+    }
+
+    close() {
+        this.closed = true;
     }
 
     show(verdict) {
@@ -84,7 +112,7 @@ export class Finding {
             return;
         }
         const said = el("span", {class: "faint", role: "status"}), place = el("div", {});
-        const text = () => markdown(verdict, this.context.address());
+        const text = () => markdown(verdict, this.context.address(), this.answers);
         const others = Object.entries(verdict).filter(([name]) => !KNOWN.has(name));
         replace(this.body,
             el("h1", {}, el("span", {class: `badge ${verdict.certainty}`}, verdict.certainty),
@@ -94,7 +122,7 @@ export class Finding {
                 el("button", {id: "copy", click: () => copy(text(), said, place)}, "Copy as Markdown"),
                 el("a", {id: "timeline", href: link("timeline", verdict, verdict.number)}, "the calls around it"),
                 el("a", {id: "permanent", href: link("finding", verdict, verdict.number)}, "permanent link"), said),
-            place, facts(verdict), el("h2", {}, "Evidence"), sides(verdict),
+            place, facts(verdict), el("h2", {}, "Evidence"), sides(verdict), this.source,
             verdict.remedy ? el("div", {id: "remedy"}, el("h2", {}, "Remedy"),
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
                     verdict.remedied ? " It has been applied." : ""),

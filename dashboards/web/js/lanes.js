@@ -5,10 +5,21 @@ import {count, span} from "./words.js";
 
 const LANE = 26, GAP = 6, AXIS = 22, LABEL = 120, MOST_ROWS = 4, LEAST_NS = 2000, BEFORE = 40;
 
+const FAR_NS = 1e17; // three years: beyond it no time is one, and sums of times are not exact
+
 // One answer {rank, host, calls: rollcall.calls/1} as {rank, host, error, calls: [{from, to, ...}]}: times are ns after
-// `base` (ms of the wall clock), `to` is null while the host is inside. No page is needed for it.
-export function laneOf({rank, host, calls}, base) {
-    const lane = {rank, host, error: calls.error ?? null, more: Boolean(calls.more), calls: [], rows: 1};
+// `base` (ms of the wall clock), `to` is null while the host is inside. An answer is what some agent has sent, and may
+// be anything. No page is needed for it.
+export function laneOf(answer, base) {
+    try {
+        return readLane(answer, base);
+    } catch {
+        return {rank: answer.rank, host: answer.host, error: "its answer cannot be read", more: false, calls: [], rows: 1};
+    }
+}
+
+function readLane({rank, host, calls}, base) {
+    const lane = {rank, host, error: calls.error ?? null, more: Boolean(calls.over), calls: [], rows: 1};
     const comms = new Map((calls.comms ?? []).map((comm) => [comm.id, comm]));
     const sites = new Map((calls.sites ?? []).map((site) => [site.id, site.place]));
     const names = calls.columns ?? [], shift = ((calls.base_ms ?? base) - base) * 1e6;
@@ -18,7 +29,9 @@ export function laneOf({rank, host, calls}, base) {
         call.to = call.call_ns === null ? null : call.from + call.call_ns;
         call.comm = comms.get(call.comm) ?? null;
         call.place = sites.get(call.site) ?? null;
-        lane.calls.push(call);
+        if (Math.abs(call.from) < FAR_NS && (call.to === null || (call.to >= call.from && call.to < FAR_NS))) {
+            lane.calls.push(call);
+        }
     }
     lane.calls.sort((a, b) => a.from - b.from);
     const ends = [];
@@ -34,7 +47,8 @@ export function laneOf({rank, host, calls}, base) {
 
 // All lanes, of one base; in the order in which the ranks were asked for.
 export function lanesOf(answers) {
-    const least = Math.min(...answers.map(({calls}) => calls.base_ms ?? Infinity)), base = Number.isFinite(least) ? least : 0;
+    const known = answers.map(({calls}) => calls.base_ms).filter((ms) => Number.isFinite(ms) && ms > 0 && ms < 8.64e15);
+    const base = known.length > 0 ? Math.min(...known) : 0;
     return {base, lanes: answers.map((answer) => laneOf(answer, base)).sort((a, b) => a.rank - b.rank)};
 }
 
@@ -79,7 +93,7 @@ export class Lanes {
     // told(lane, call): the pointer has come to a call, or to none (null). changed(from, to): what is seen is another.
     constructor(canvas, {pointed, picked, changed}) {
         Object.assign(this, {canvas, pointed, picked, changed, lanes: [], base: 0, mark: null, from: 0, to: 1e9});
-        this.figures = {draws: 0, bars: 0};
+        this.figures = {draws: 0, bars: 0, longest_ms: 0}; // what a test looks at
         this.at = null; // the call that the keyboard has come to: [lane, index]
         this.watch = new ResizeObserver(() => canvas.parentElement.clientWidth !== this.width && this.draw());
         this.watch.observe(canvas.parentElement);
@@ -188,7 +202,7 @@ export class Lanes {
     }
 
     draw() {
-        const width = this.canvas.parentElement.clientWidth, scale = devicePixelRatio || 1;
+        const width = this.canvas.parentElement.clientWidth, scale = devicePixelRatio || 1, begin = performance.now();
         if (width <= LABEL || !this.height) {
             return;
         }
@@ -208,6 +222,7 @@ export class Lanes {
         for (const lane of this.lanes) {
             this.lane(lane);
         }
+        this.figures.longest_ms = Math.max(this.figures.longest_ms, performance.now() - begin);
     }
 
     axis() {

@@ -1,4 +1,5 @@
 // markdown.js: a finding as Markdown for a ticket. What a job says is quoted, so that it cannot become markup.
+import {linesOf} from "./source.js";
 import {clock, named} from "./words.js";
 
 // Characters that Markdown or HTML would take for its own.
@@ -28,7 +29,12 @@ export function frameText(frame) {
     return `${where} ${frame.function ?? ""}`.trim();
 }
 
-export function markdown(verdict, address) {
+function around({line, first, texts}) {
+    return texts.map((text, i) => `${first + i === line ? ">" : " "}${String(first + i).padStart(5)}  ${text}`).join("\n");
+}
+
+// answers: the lines around those that called, where they are known (source.js).
+export function markdown(verdict, address, answers = []) {
     const out = [`## ${plain(verdict.code)}: ${plain(verdict.title)}`, "",
         `${verdict.certainty}, verdict ${verdict.number} of job ${plain(verdict.job)}, restart ${verdict.restart}, ` +
         `${clock(verdict.event_ns ?? verdict.time_ns)}`, "", block(verdict.text), ""];
@@ -48,6 +54,12 @@ export function markdown(verdict, address) {
     verdict.callsites.forEach((site, i) => {
         const frames = site.frames.map((frame) => frameText(frame) + (frame.text ? `\n    ${frame.text}` : ""));
         out.push("", `Call site ${i + 1}:`, "", block(frames.join("\n")));
+        for (const frame of site.frames) {
+            const lines = linesOf(answers, frame.file, frame.line);
+            if (lines) {
+                out.push("", `${plain(frame.file)}:`, "", block(around(lines)));
+            }
+        }
     });
     out.push(...(address ? ["", `<${address}>`] : []), "");
     return out.join("\n");

@@ -6,6 +6,7 @@ export const STATES = [
     {letter: "r", name: "running", means: "runs, and is inside no call"},
     {letter: "c", name: "inside", means: "inside a call"},
     {letter: "w", name: "waiting", means: "waits in a call for others, as its records or a finding say"},
+    {letter: "b", name: "busy", means: "in its own code, while others wait for it"},
     {letter: "s", name: "stopped", means: "the process is stopped"},
     {letter: "d", name: "dead", means: "the process is dead"},
     {letter: "n", name: "silent", means: "not heard: its agent is silent"},

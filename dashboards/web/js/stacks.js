@@ -1,7 +1,7 @@
 // stacks.js: where in their code ranks are: the stacks of their main threads, merged, as an icicle: outermost frames on
 // top, as wide as there are ranks in them. Taking stacks stops a thread for a moment, so it takes the operator.
 import {el, replace, say} from "./dom.js";
-import {count, fold, named} from "./words.js";
+import {count, fold, named, span} from "./words.js";
 
 const POLL_MS = 500, MOST_MS = 60000;
 
@@ -44,6 +44,21 @@ export function merge(answers) {
     return top;
 }
 
+// Which ranks' main threads stand in a later taking where they stood in the one before, and which do not; of others
+// nothing is known. No page is needed for it.
+export function compare(before, after) {
+    const paths = (answers) => new Map(answers.map(({rank, stack}) =>
+        [rank, looks(stack ?? {}).filter(Boolean).map((path) => path.map(text).join("\n"))]));
+    const was = paths(before), stuck = [], moved = [];
+    for (const [rank, now] of paths(after)) {
+        const then = was.get(rank) ?? [];
+        if (then.length > 0 && now.length > 0) {
+            (new Set([...then, ...now]).size === 1 ? stuck : moved).push(rank);
+        }
+    }
+    return {stuck: stuck.sort((a, b) => a - b), moved: moved.sort((a, b) => a - b)};
+}
+
 function state(node) {
     return node.seen === node.of ? "stuck" : `moving: here in ${node.seen} of ${node.of} looks`;
 }
@@ -75,9 +90,11 @@ export class Stacks {
                                   "aria-label": "ranks", size: 32});
         this.take = el("button", {id: "take", disabled: true, click: () => this.look()}, "Take stacks");
         this.said = el("p", {class: "faint", role: "status"});
+        this.since = el("p", {id: "since"});
+        this.before = null; // what was taken before: {answers, at}
         this.body = el("div", {class: "icicle"});
         this.node = [el("section", {}, el("h1", {}, "Stacks"), el("div", {class: "row"}, this.ranks, this.take),
-                                this.said, this.body)];
+                                this.said, this.since, this.body)];
     }
 
     async opened() {
@@ -118,5 +135,19 @@ export class Stacks {
         say(this.said, `${count(top.ranks.size)} of ${count(n)} ranks were looked at, their main threads` +
             (lacking.length > 0 ? `; ${lacking[0].stack?.error ?? "no answer"}` : ""));
         replace(this.body, top.ranks.size > 0 ? box(top) : null);
+        this.tell(answers);
+    }
+    // Within a taking 0.4 s are seen; a second one says more.
+    tell(answers) {
+        const now = Date.now();
+        if (this.before) {
+            const {stuck, moved} = compare(this.before.answers, answers), s = span((now - this.before.at) * 1e6);
+            const part = (ranks, one, many) => (ranks.length > 0 ? `${named(fold(ranks))} ${ranks.length > 1 ? many : one}` : null);
+            say(this.since, [part(stuck, "stands where it stood", "stand where they stood"), part(moved, "has moved", "have moved")]
+                .filter(Boolean).join("; ") + ` since the stacks of ${s} ago.`);
+        } else {
+            say(this.since, "Take them again to see who has moved since.");
+        }
+        this.before = {answers, at: now};
     }
 }

@@ -7,7 +7,7 @@ import {item} from "./overview.js";
 import {expand, has, pairs, STATE_OF, tally} from "./ranks.js";
 import {count, fold, link, named, some, span} from "./words.js";
 
-const AGAIN_MS = 5000, ROWS = 1024;
+const AGAIN_MS = 5000, ROWS = 1024, NODES = 256;
 
 function table(heads, rows) {
     return el("div", {class: "sides"}, el("table", {class: "list"},
@@ -19,10 +19,10 @@ function commName(comm) {
     return comm.name || comm.label || comm.key;
 }
 
-// A page that asks for the status again and again while it is open.
+// A page that asks the same question again and again while it is open.
 class Asked {
-    constructor(context, title) {
-        this.context = context;
+    constructor(context, title, op = "status", members = {rows: ROWS}) {
+        Object.assign(this, {context, op, members});
         this.line = el("p", {class: "faint"});
         this.body = el("div", {});
         this.node = [el("section", {}, el("h1", {}, title), this.line, this.body)];
@@ -41,8 +41,8 @@ class Asked {
     async look() {
         const run = this.context.run();
         try {
-            const status = await this.context.ask("status", {job: run.job || undefined, restart: run.job ? run.restart : undefined,
-                                                rows: ROWS});
+            const status = await this.context.ask(this.op, {job: run.job || undefined,
+                                                            restart: run.job ? run.restart : undefined, ...this.members});
             if (!this.closed) {
                 this.asked = status;
                 this.show(status);
@@ -85,33 +85,43 @@ function plain(value) {
 
 export class Nodes extends Asked {
     constructor(context) {
-        super(context, "Nodes");
+        super(context, "Nodes", "nodes", {rows: NODES});
     }
 
     // How many ranks of each host are in which state.
     states() {
-        const {rank, hosts} = expand(this.places ?? {hosts: []});
+        const {hosts} = expand(this.places ?? {hosts: []});
         return new Map(hosts.map(({host, begin, end}) => [host, {
-            ranks: end - begin, first: rank[begin], last: rank[end - 1],
             states: tally(this.field?.states.slice(begin, end) ?? "")}]));
     }
 
-    show({agents, agents_more: more, losses, time_ns: now}) {
-        const hosts = this.states(), of = new Map(agents.map((agent) => [agent.host, agent]));
-        const lost = Object.entries(losses).filter(([, n]) => n > 0);
-        say(this.line, `${some(hosts.size, "node")}; agents and relays: ${count(agents.length + (more?.agents ?? 0))}` +
-            (more ? `, of which the silent ones are listed` : ""));
-        const names = [...new Set([...hosts.keys(), ...of.keys()])];
-        replace(this.body, table(["node", "ranks", "they are", "agent", "heard", "rings"], names.slice(0, ROWS).map((name) => {
-            const host = hosts.get(name), agent = of.get(name);
-            return [name, host ? `${count(host.ranks)} (${host.first}\u2013${host.last})` : null,
-                host && Object.entries(host.states).map(([letter, n]) => `${n} ${STATE_OF[letter]?.name}`).join(", "),
-                agent && (agent.gone ? "gone" : agent.relay ? `relay, pid ${agent.pid}` : `pid ${agent.pid}`),
-                agent && `${span(Math.max(0, now - agent.seen_ns))} ago`, agent && count(agent.rings)];
-        })), el("h2", {}, "Losses"), lost.length > 0
-            ? table(["cause", "records"], lost.map(([cause, n]) => [cause, count(n)]))
-            : el("p", {class: "faint"}, "Nothing was lost."));
+    // The page is made of what is told of ranks, and of what was asked: which of the two has changed does not matter.
+    show({count: n, nodes, losses, eyes}) {
+        const hosts = this.states(), lost = Object.entries(losses).filter(([, k]) => k > 0);
+        say(this.line, `${some(n, "node")}${nodes.length < n ? `, of which ${nodes.length} are listed` : ""}; those in need first`);
+        replace(this.body, eyes.length > 0 ? el("ul", {class: "eyes"}, eyes.map(({text}) => el("li", {}, text))) : null,
+            table(["node", "ranks", "they are", "not heard", "lost", "without a CPU", "agent", "heard", "late"], nodes.map((node) => {
+                const states = hosts.get(node.host)?.states ?? {};
+                return [node.host, `${count(node.ranks)} (${node.ranks_text})`,
+                    Object.entries(states).map(([letter, k]) => `${k} ${STATE_OF[letter]?.name}`).join(", "),
+                    node.silent ? count(node.silent) : null, node.lost + node.unrecorded ? count(node.lost + node.unrecorded) : null,
+                    node.starved ? `${(node.starved / 10).toFixed(1)} %` : null, ...agentCells(node.agent, node.host)];
+            })), el("h2", {}, "Losses"), lost.length > 0
+                ? table(["cause", "records"], lost.map(([cause, k]) => [cause, count(k)]))
+                : el("p", {class: "faint"}, "Nothing was lost."));
     }
+}
+
+// Who speaks for a node, when it was heard, and what of it was late: the agent, the way to it, what it reads.
+function agentCells(agent, host) {
+    if (!agent) {
+        return ["nobody", null, null];
+    }
+    const late = [["agent", agent.late_ns], ["of it without a CPU", agent.waited_ns], ["link", agent.link_late_ns],
+        ["behind it", agent.below_late_ns], ["rings", agent.unread > 0 ? agent.unread_ns : 0]].filter(([, ns]) => ns >= 1e8);
+    const who = agent.relay ? `relay ${agent.host}, pid ${agent.pid}` : agent.host === host ? `pid ${agent.pid}` : `${agent.host}, pid ${agent.pid}`;
+    return [agent.gone ? `${who}, gone` : who, `${span(agent.age_ns)} ago`,
+        late.map(([name, ns]) => `${name} ${span(ns)}`).join(", ") || null];
 }
 
 // What is found for a text: a rank by its number, nodes and communicators by their names, findings by their words.

@@ -100,6 +100,25 @@ static void test_many_lines_of_one_kind_are_few_and_counted(void **state)
     assert_int_equal(roll_log_troubles() - before, 1500);
 }
 
+static void of_two_hosts(void)
+{
+    for (int i = 0; i < 500; i++) {
+        roll_log_about(ROLL_LOG_WARNING, "10.0.0.1", "root: %s has other keys", "10.0.0.1");
+    }
+    roll_log_about(ROLL_LOG_WARNING, "10.0.0.2", "root: %s has other keys", "10.0.0.2");
+    roll_log_tick(true);
+}
+
+static void test_who_comes_again_and_again_hides_nobody(void **state)
+{
+    (void)state;
+    const char *text = logged(of_two_hosts);
+    assert_int_equal(lines_of(text), 3);
+    assert_non_null(strstr(text, "rollcalld: root: 10.0.0.1 has other keys\n"));
+    assert_non_null(strstr(text, "rollcalld: root: 10.0.0.2 has other keys\n"));
+    assert_non_null(strstr(text, "499 more like this one: root: 10.0.0.1 has other keys\n"));
+}
+
 static void arrivals(void)
 {
     for (int i = 0; i < 200; i++) {
@@ -117,6 +136,22 @@ static void test_news_that_differs_is_not_folded(void **state)
     const char *text = logged(arrivals);
     assert_int_equal(lines_of(text), 200 + ROLL_LOG_KIND_LINES + 1);
     assert_non_null(strstr(text, "more like this one: root: agent on node7 is here"));
+}
+
+static void a_peer_that_comes_and_goes(void)
+{
+    for (int i = 0; i < 10000; i++) {
+        roll_log(ROLL_LOG_INFO, "root: agent on node1 (pid %d) is here", i);
+    }
+    roll_log_tick(true);
+}
+
+static void test_news_without_end_ends(void **state)
+{
+    (void)state;
+    const char *text = logged(a_peer_that_comes_and_goes);
+    assert_int_equal(lines_of(text), ROLL_LOG_NEWS_LINES + 1);
+    assert_non_null(strstr(text, "5904 more like this one: root: agent on node1 (pid 9999) is here"));
 }
 
 static void a_long_line(void)
@@ -140,7 +175,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_no_text_is_shown_and_not_obeyed),
         cmocka_unit_test(test_many_lines_of_one_kind_are_few_and_counted),
+        cmocka_unit_test(test_who_comes_again_and_again_hides_nobody),
         cmocka_unit_test(test_news_that_differs_is_not_folded),
+        cmocka_unit_test(test_news_without_end_ends),
         cmocka_unit_test(test_a_long_line_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -155,7 +155,8 @@ class Picked(BindCase):
             r = subprocess.run([self.path(f"{name}/bin/rollcall"), "run", "--", "sh", "-c", "echo out; exit 3"],
                                env=self.env, capture_output=True, text=True, timeout=300)
             self.assertEqual((r.returncode, r.stdout), (3, "out\n"))
-            self.assert_one_line(r.stderr, "the job runs unwatched")
+            self.assertIn("has a blank or a colon in it: install it elsewhere", r.stderr)
+            self.assertIn("its library cannot be preloaded; the job runs unwatched", r.stderr)
 
     def test_wrong_names_are_refused(self):
         for options in (("--bind=magic",), ("--audit", "--bind=plugin")):

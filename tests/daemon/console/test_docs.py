@@ -101,7 +101,7 @@ class Docs(unittest.TestCase):
                "relay": {"listen", "insecure", "connect"}}
         judges = {"dir", "own-dir", "linger", "parent", "listen", "insecure", "policy", "trace", "trace-segment",
                   "trace-limit", "trace-age", "json", "expect", "http", "stacks", "digest", "stream", "case-ranks",
-                  "case-records", "stall-ms", "suspect-ms"}
+                  "case-records", "stall-ms", "suspect-ms", "incident-dir", "incident-keep"}
         own.update(root=judges, standalone=judges | {"if-none"})
         values = {"listen": "tcp://127.0.0.1:*", "connect": "tcp://127.0.0.1:9", "policy": "auto", "stacks": "ask",
                   "trace-segment": "1M", "trace-limit": "1M", "trace-age": "1h"}

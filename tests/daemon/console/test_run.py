@@ -1,13 +1,15 @@
 """test_run.py: `rollcall run` as a launcher: codes, signals, output, time limits, and nothing left behind."""
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 import unittest
 
-from support import CATALOGUE, Case, DAEMON, END_S, ROLLCALL, marked, command_of, until
+from support import CATALOGUE, Case, DAEMON, END_S, ROLLCALL, marked, command_of, summary_of, until
 
 
 class Codes(Case):
@@ -253,17 +255,70 @@ class Ends(Case):
     def test_job_runs_on_when_the_daemon_cannot_start(self):
         """What the job itself needs of the run's directory stays there: here where the stand-ins of NCCL meet."""
         self.need_nccl()
+        for name in ("bin", "lib"):
+            os.mkdir(self.path(name))
+        shutil.copy(ROLLCALL, self.path("bin"))
+        shutil.copy(os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so"), self.path("lib"))
+        os.symlink(os.path.realpath(os.path.join(os.path.dirname(ROLLCALL), "../lib/hostnccl")),
+                   self.path("lib/hostnccl"))
+        with open(self.path("bin/rollcalld"), "w") as f:
+            f.write("#!/bin/sh\nexit 3\n")
+        os.chmod(self.path("bin/rollcalld"), 0o755)
+
+        def run(*arguments):
+            r = subprocess.run([self.path("bin/rollcall"), "run", *arguments], env=self.env, capture_output=True,
+                               text=True, stdin=subprocess.DEVNULL, timeout=END_S)
+            self.assertIn("its daemon could not be started; the job runs unwatched", r.stderr)
+            self.assertRegex(r.stderr.splitlines()[-1], "^rollcall: NOBODY WATCHED this job: its daemon could not")
+            return r
+        r = run("-n", "2", "--hostnccl", "--", CATALOGUE, "wrong-count", "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        r = run("--fail-on-finding", "--quiet", "--", "true")
+        self.assertEqual(r.returncode, 3, r.stderr)
+        self.assertIn("ends with 3 where it would end with 0", r.stderr)
+        self.assertEqual(run("--fail-on-finding", "--", "sh", "-c", "exit 6").returncode, 6)
+
+    def test_a_trace_or_a_port_that_cannot_be_had_does_not_cost_the_verdicts(self):
+        self.need_nccl()
         file = self.path("file")
         open(file, "w").close()
-        r = self.rollcall("run", "-n", "2", "--hostnccl", "--trace", os.path.join(file, "x"), "--", CATALOGUE,
-                          "wrong-count", "healthy")
-        self.assertEqual(r.returncode, 0, r.stderr)
-        self.assertIn("the job runs unwatched", r.stderr)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            http = ("--http", f"127.0.0.1:{taken.getsockname()[1]}")
+            for options, reasons, lacks in (
+                    (("--trace", f"{file}/x"), [f"--trace {file}/x"], "--trace"),
+                    (("--trace", file), [f"--trace {file} is not a directory"], "--trace"),
+                    (http, ["another program has this port"], "--http"),
+                    (("--trace", f"{file}/x", "--trace-limit", "1M", *http),
+                     [f"--trace {file}/x", "another program has this port"], "--trace and --http")):
+                with self.subTest(lacks=lacks):
+                    r = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", *options, "--", CATALOGUE,
+                                      "wrong-count", "healthy")
+                    self.assertEqual(r.returncode, 0, r.stderr)
+                    for reason in reasons:
+                        self.assertIn(reason, r.stderr)
+                    self.assertIn(f"the job is watched, but without {lacks}, for the reason above\n", r.stderr)
+                    self.assertEqual(summary_of(r.stderr)["ranks"], 2, r.stderr)
+                    self.assertIn(f"the job was watched, but without {lacks}", r.stderr.splitlines()[-1])
+
+    def test_an_address_that_is_none_is_refused_before_the_job(self):
+        ran = self.path("ran")
+        for address, why in (("foo", "not an address"), (":99999", "not an address"),
+                             ("0.0.0.0:9400", "only addresses of this host")):
+            r = self.rollcall("run", "--http", address, "--", "touch", ran)
+            self.assertEqual(r.returncode, 2, r.stderr)
+            self.assertIn(f"--http {address}: {why}", r.stderr)
+            self.assertTrue(r.stderr.endswith("rollcall: nothing was started\n"), r.stderr)
+            d = subprocess.run([DAEMON, "--root", "--dir", self.path("root"), "--http", address], env=self.env,
+                               capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=END_S)
+            self.assertEqual((d.returncode, why in d.stderr), (2, True), d.stderr)
+        self.assertFalse(os.path.exists(ran))
 
     def test_job_runs_on_when_the_daemon_is_killed(self):
         done, begun, told = self.path("done"), self.path("begun"), self.path("told")
-        p = self.start("run", "--", "sh", "-c",
-                       f"touch {begun}; until test -e {told}; do sleep 0.05; done; touch {done}; exit 6")
+        p = self.start("run", "--fail-on-finding", "--", "sh", "-c",
+                       f"touch {begun}; until test -e {told}; do sleep 0.05; done; touch {done}")
         self.assertTrue(until(lambda: os.path.exists(begun)))
         daemons = until(lambda: [x for x in marked(self.mark) if command_of(x).startswith(DAEMON)])
         self.assertEqual(len(daemons), 1)
@@ -271,8 +326,9 @@ class Ends(Case):
         while "the daemon ended (signal 9); the job runs on unwatched" not in (line := p.stderr.readline()):
             self.assertTrue(line, "it ended without a word about the daemon")
         open(told, "w").close()
-        self.assertEqual(p.wait(300), 6)
+        self.assertEqual(p.wait(300), 3)
         self.assertTrue(os.path.exists(done))
+        self.assertIn("NOBODY WATCHED this job to its end: the daemon ended before the job did", p.stderr.read())
 
 
 class Terminal(Case):

@@ -228,11 +228,10 @@ static void test_rows_of_the_root_are_shown_as_they_come(void **state)
     char *text = once(status, NULL, false, 0);
     assert_non_null(strstr(text, "ranks 16,384 (16,383 live)  calls 8,192,000 (8,191,999/s)  communicators 65 across "
                                  "nodes, 5 of a rank  findings 0  dead 1  no trace here\n"));
-    assert_non_null(strstr(text,
-                           "\n0-6,8-16383  16,383  running          AllReduce \xe2\x80\xa6  256 ranks  120-164   3-4   "
-                           "1.0 s  -\n"));
     assert_non_null(
-        strstr(text, "\n7                 1  dead, not heard  -            -                -     -       -  -\n"));
+        strstr(text, "\n0-6,8-16383  16,383  in a call        AllReduce  256 ranks  120-164   3-4   1.0 s  -\n"));
+    assert_non_null(
+        strstr(text, "\n7                 1  dead, not heard  -          -                -     -       -  -\n"));
     assert_non_null(
         strstr(text, "\n64 groups of 256 ranks      64   100    164  64 groups of 256 ranks  -           60\n"));
     free(text);
@@ -270,14 +269,69 @@ static void test_moe_verdict_shows_no_sequence_number(void **state)
     json_decref(verdicts);
 }
 
-static void test_entered_call_is_marked(void **state)
+/* A host that waits in a synchronize has left its AllReduce: the call that it is inside is its state. */
+static void test_state_is_the_call_that_a_rank_is_inside(void **state)
 {
     (void)state;
-    json_t *status = load("{\"ranks\":[{\"rank\":0,\"in_call\":true,\"last\":{\"op\":\"AllReduce\"}}]}");
-    char *text = once(status, NULL, false, 0);
-    assert_non_null(strstr(text, "AllReduce \xe2\x80\xa6"));
-    free(text);
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"in_call\":true,\"inside\":"
+                          "\"cudaStreamSynchronize\",\"last\":{\"op\":\"AllReduce\"}},"
+                          "{\"rank\":1,\"state\":\"running\",\"in_call\":false,\"inside\":null,\"last\":{\"op\":"
+                          "\"AllReduce\"}},{\"rank\":2,\"state\":\"stopped\",\"in_call\":true,\"inside\":"
+                          "\"cudaStreamSynchronize\",\"last\":{\"op\":\"AllReduce\"}}]}");
+    for (int folded = 0; folded < 2; folded++) {
+        char *text = once(status, NULL, folded != 0, 0);
+        assert_non_null(strstr(text, "in cudaStreamSynchronize  AllReduce  "));
+        assert_non_null(strstr(text, "running                   AllReduce  "));
+        assert_non_null(strstr(text, "stopped                   AllReduce  "));
+        free(text);
+    }
     json_decref(status);
+}
+
+static void test_narrow_tables_leave_out_whole_columns(void **state)
+{
+    (void)state;
+    struct roll_columns t = {.columns = 4, .drop = {2, 3}, .shrink = 4};
+    static const char *const rows[2][4] = {{"AAAA", "BBBBBBBB", "CCCCCC", "DDDDDDDDDD"}, {"a", "b", "c", "d"}};
+    static const struct {
+        size_t width;
+        const char *line;
+    } wants[] = {{0, "AAAA  BBBBBBBB  CCCCCC  DDDDDDDDDD"},
+                 {34, "AAAA  BBBBBBBB  CCCCCC  DDDDDDDDDD"},
+                 {33, "AAAA  CCCCCC  DDDDDDDDDD"},
+                 {24, "AAAA  CCCCCC  DDDDDDDDDD"},
+                 {23, "AAAA  DDDDDDDDDD"},
+                 {12, "AAAA  DDDDD\xe2\x80\xa6"}};
+    char line[256];
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(roll_columns_row(&t, rows[i]), 0);
+    }
+    for (size_t i = 0; i < sizeof(wants) / sizeof(wants[0]); i++) {
+        roll_columns_line(&t, 0, wants[i].width, line, sizeof(line));
+        assert_string_equal(line, wants[i].line);
+    }
+    roll_columns_fini(&t);
+}
+
+static void test_the_finding_is_told_whatever_table_is_shown(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"ripening\":\"rank 3 has not made AllReduce #7\"}"), *verdicts = load(verdict_text);
+    char out[256];
+    char *text = once(status, NULL, false, 0);
+    assert_non_null(strstr(text, "\nnothing found yet: rank 3 has not made AllReduce #7\n"));
+    free(text);
+    roll_top_found(status, verdicts, out, sizeof(out));
+    assert_non_null(strstr(out, "FOUND (proven) call-skipped, rank 1: a rank left out"));
+    json_t *v = json_array_get(verdicts, 0);
+    json_object_set_new(v, "certainty", json_string("note"));
+    assert_string_equal(roll_top_found(status, verdicts, out, sizeof(out)),
+                        "nothing found yet: rank 3 has not made AllReduce #7");
+    json_object_set_new(status, "ripening", json_null());
+    assert_string_equal(roll_top_found(status, verdicts, out, sizeof(out)), "");
+    assert_string_equal(roll_top_found(NULL, NULL, out, sizeof(out)), "");
+    json_decref(status);
+    json_decref(verdicts);
 }
 
 static void test_state_of_the_last_call_is_told_where_it_is_not_ordinary(void **state)
@@ -379,7 +433,9 @@ int main(void)
         cmocka_unit_test(test_rows_of_the_root_are_shown_as_they_come),
         cmocka_unit_test(test_lines_fit_80_columns),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
-        cmocka_unit_test(test_entered_call_is_marked),
+        cmocka_unit_test(test_state_is_the_call_that_a_rank_is_inside),
+        cmocka_unit_test(test_narrow_tables_leave_out_whole_columns),
+        cmocka_unit_test(test_the_finding_is_told_whatever_table_is_shown),
         cmocka_unit_test(test_state_of_the_last_call_is_told_where_it_is_not_ordinary),
         cmocka_unit_test(test_silent_agent_is_named_with_its_age),
         cmocka_unit_test(test_ranks_without_a_record_are_named),

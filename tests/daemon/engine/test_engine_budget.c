@@ -50,7 +50,7 @@ static void define_at(struct job *j, uint32_t source, uint32_t id, uint64_t key,
     assert_int_equal(roll_engine_define(j->e, source, &def), 0);
 }
 
-static void call(struct job *j, uint32_t rank, uint32_t comm, uint32_t seq, uint64_t count)
+static void record(struct job *j, uint32_t rank, enum roll_op op, uint32_t comm, uint32_t seq, uint64_t count)
 {
     struct roll_record rec = {.seal = roll_seal(j->ticket[rank]++, ROLL_STATE_RETURNED),
                               .enter_ns = j->now,
@@ -62,9 +62,14 @@ static void call(struct job *j, uint32_t rank, uint32_t comm, uint32_t seq, uint
                               .comm = (uint16_t)comm,
                               .stream = 1,
                               .thread = 1,
-                              .op = ROLL_OP_ALLREDUCE,
+                              .op = (uint8_t)op,
                               .dtype = ROLL_DTYPE_FLOAT32};
     assert_int_equal(roll_engine_feed(j->e, j->source[rank], &rec, 1), 0);
+}
+
+static void call(struct job *j, uint32_t rank, uint32_t comm, uint32_t seq, uint64_t count)
+{
+    record(j, rank, ROLL_OP_ALLREDUCE, comm, seq, count);
 }
 
 static void call_all(struct job *j, uint32_t wrong, uint64_t count)
@@ -268,7 +273,7 @@ static void test_pairs_count_for_who_asks_for_them(void **state)
 {
     (void)state;
     struct job j;
-    job_open(&j, 2, 4 * MIB);
+    job_open(&j, 2, 32 * MIB);
     define_at(&j, j.source[0], 1, 0x1000, 0, 1024);
     define_at(&j, j.source[1], 1, 0x1000, 1, 1024);
     uint64_t held = source_of(&j, 0)->held;
@@ -480,6 +485,46 @@ static void test_a_table_for_words_sets_nobody_aside(void **state)
     roll_engine_destroy(&j.e);
 }
 
+#define PAIRS 20000u
+
+/* A job of months makes communicators of two ranks, calls a little, and destroys them, again and again. Nobody asks for
+ * more than a few at a time, and so nobody is set aside; and the window of one whose member ran ahead is given back, as
+ * is that of an aborted one. */
+static void test_what_is_destroyed_is_given_back(void **state)
+{
+    (void)state;
+    static char text[65536];
+    struct job j;
+    job_open(&j, 2, 32 * MIB);
+    for (uint32_t i = 1; i <= PAIRS; i++) {
+        enum roll_op end = i % 2 ? ROLL_OP_COMM_DESTROY : ROLL_OP_COMM_ABORT;
+        uint32_t calls = i % 100 == 0 ? 500 : 1;
+        for (uint32_t r = 0; r < 2; r++) {
+            define_at(&j, j.source[r], i, 0x1000 + i, r, 2);
+            record(&j, r, ROLL_OP_COMM_INIT, i, 0, 0);
+        }
+        for (uint32_t r = 0; r < 2; r++) { /* the first one is ahead by all of its calls */
+            for (uint32_t k = 0; k < calls; k++) {
+                call(&j, r, i, k, 1024);
+            }
+            record(&j, r, ROLL_OP_DEVICE_SYNC, 0, 0, 0);
+        }
+        for (uint32_t r = 0; r < 2; r++) {
+            record(&j, r, end, i, 0, 0);
+        }
+        assert_int_equal(refusals_of(&j, 0) + refusals_of(&j, 1), 0);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_true(source_of(&j, r)->held < PAIRS * UINT64_C(1024));
+        assert_int_equal(source_of(&j, r)->shared, 0);
+    }
+    pass(&j, 10 * S_);
+    assert_int_equal(said(&j, text, sizeof(text)), 0);
+    call(&j, 0, PAIRS - 1, 1, 1024); /* who calls after all finds room as anybody */
+    call(&j, 1, PAIRS - 1, 1, 1024);
+    roll_engine_destroy(&j.e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_a_stuck_collective_elsewhere_is_told),
         cmocka_unit_test(test_a_process_without_room_is_replaced),
         cmocka_unit_test(test_a_table_for_words_sets_nobody_aside),
+        cmocka_unit_test(test_what_is_destroyed_is_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

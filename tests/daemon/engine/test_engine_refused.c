@@ -39,6 +39,66 @@ static void test_a_refused_call_that_is_made_again_is_no_fault(void **state)
     }
 }
 
+/* The call is made again with no elements, as by all others. It takes no number, so nothing else shows that it was, and
+ * the peers wait in the next one, for a rank that is held up elsewhere. */
+static void test_a_refused_call_that_is_made_again_empty_is_no_fault(void **state)
+{
+    (void)state;
+    static const uint32_t both[2] = {1, 2};
+    for (int grouped = 0; grouped < 2; grouped++) {
+        for (enum news news = 0; news < NEWS; news++) {
+            struct sim *sim = sim_new(3);
+            uint32_t w = sim_world(sim), v = sim_comm(sim, "v", both, 2);
+            sim_all(sim, w, AR, 64);
+            scene_refused(sim, 1, w, 100, news);
+            for (uint32_t r = 0; r < 3; r++) {
+                if (grouped) {
+                    sim_group(sim, r);
+                }
+                sim_call(sim, r, w, AR, 0);
+                if (grouped) {
+                    sim_group_end(sim, r);
+                }
+            }
+            sim_call(sim, 0, w, AR, 300);
+            sim_stuck(sim, 0);
+            sim_call(sim, 1, v, AR, 32);
+            sim_stuck(sim, 1);
+            for (uint32_t r = 0; r < 3; r++) {
+                sim_pass(sim, r, S_ * 4 / 10);
+            }
+            sim_call(sim, 2, v, AR, 32);
+            sim_return(sim, 1);
+            sim_call(sim, 1, w, AR, 300);
+            sim_call(sim, 2, w, AR, 300);
+            sim_return(sim, 0);
+            scene_sync_all(sim);
+            sim_expect(sim, "");
+            sim_destroy(&sim);
+        }
+    }
+}
+
+/* The empty call is another one of the program where the peers wait in the refused one. */
+static void test_an_empty_call_behind_a_refused_one_is_not_that_call(void **state)
+{
+    (void)state;
+    for (enum news news = 0; news < NEWS; news++) {
+        struct sim *sim = sim_new(3);
+        uint32_t w = sim_world(sim);
+        sim_all(sim, w, AR, 64);
+        for (uint32_t r = 0; r < 2; r++) {
+            sim_call(sim, r, w, AR, 100);
+            sim_stuck(sim, r);
+        }
+        scene_refused(sim, 2, w, 100, news);
+        sim_call(sim, 2, w, AR, 0);
+        sim_stuck(sim, 2);
+        sim_expect(sim, "suspected call-refused 2");
+        sim_destroy(&sim);
+    }
+}
+
 /* The agent may read the second attempt before it hears how the first one ended. */
 static void test_news_that_come_after_the_retry(void **state)
 {
@@ -217,6 +277,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refused_call_that_is_made_again_is_no_fault),
+        cmocka_unit_test(test_a_refused_call_that_is_made_again_empty_is_no_fault),
+        cmocka_unit_test(test_an_empty_call_behind_a_refused_one_is_not_that_call),
         cmocka_unit_test(test_news_that_come_after_the_retry),
         cmocka_unit_test(test_a_refused_call_that_is_not_made_again_is_told),
         cmocka_unit_test(test_a_group_in_vain_does_not_count),

@@ -3,6 +3,7 @@
  * complete.
  */
 #include "tests/daemon/engine/sim.h"
+#include "trace/err.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -288,6 +289,53 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     sim_destroy(&sim);
 }
 
+/* Nothing is found yet, and whoever asks is told what is lacking, by the clock that the suspicion waits for. */
+static void test_a_suspicion_ripens(void **state)
+{
+    (void)state;
+    uint32_t w, source[2];
+    struct sim *sim = two_ranks(&w);
+    char text[4096];
+    sim_call(sim, 0, w, AR, 16);
+    sim_stuck(sim, 0);
+    sim->config.suspect_ns = UINT64_C(5000000000);
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    uint64_t now = 0;
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        source[r] = sim_open(sim, e, r);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
+        }
+    }
+    sim_wait(e, UINT64_C(500000000), &now);
+    assert_int_equal(roll_engine_ripening(e, 0, true, text, sizeof(text)), ROLL_E_NOTFOUND); /* it is no news yet */
+    sim_wait(e, UINT64_C(2500000000), &now);
+    assert_int_equal(roll_engine_ripening(e, 1, true, text, sizeof(text)), ROLL_E_NOTFOUND); /* it waits for nobody */
+    static const char want[] = "told once rank 1 has been silent for 5 s, of which ";
+    for (int alone = 0; alone < 2; alone++) {
+        assert_true(roll_engine_ripening(e, 0, alone != 0, text, sizeof(text)) > 0);
+        const char *at = strstr(text, want);
+        double counted = at ? strtod(at + sizeof(want) - 1, NULL) : 0;
+        if (counted < 2 || counted > 4 ||
+            (strstr(text, "rank 1 has not made AllReduce of 16 float32 (sum), #") != NULL) != (alone != 0)) {
+            fail_msg("no \"%s\" in: %s", want, text);
+        }
+    }
+    struct roll_view_source view;
+    assert_true(roll_engine_rank(e, 0, &view));
+    assert_int_equal(view.inside, ROLL_OP_STREAM_SYNC);
+    assert_true(roll_engine_rank(e, 1, &view));
+    assert_int_equal(view.inside, ROLL_OP_NONE);
+    sim_wait(e, UINT64_C(4000000000), &now);
+    const struct roll_verdict *v = roll_engine_next(e);
+    assert_non_null(v);
+    assert_int_equal(v->certainty, ROLL_SUSPECTED);
+    assert_int_equal(roll_engine_ripening(e, 0, true, text, sizeof(text)), ROLL_E_NOTFOUND); /* it is told */
+    roll_engine_destroy(&e);
+    sim_destroy(&sim);
+}
+
 /* All ranks have made the call, and none goes on: a verdict says why, and the answer names its number. */
 static void test_why_names_the_finding_on_its_communicator(void **state)
 {
@@ -372,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_a_group_completes_on_a_stream_without_a_queue),
         cmocka_unit_test(test_communicators_are_told_apart_by_who_is_in_them),
         cmocka_unit_test(test_ranks_that_stand_alike_are_one_paragraph),
+        cmocka_unit_test(test_a_suspicion_ripens),
         cmocka_unit_test(test_why_names_the_finding_on_its_communicator),
         cmocka_unit_test(test_why_does_not_contradict_a_circle_of_streams),
     };

@@ -182,6 +182,48 @@ static void test_orderly_end_is_healthy(void **state)
     sim_destroy(&sim);
 }
 
+/* A process takes along what it had enqueued and nobody has seen done. Its records may show that it was done, in other
+ * ways than by a wait: here its peer is heard late, and waits no more. */
+static void test_what_is_known_to_be_over_did_not_end_with_the_process(void **state)
+{
+    (void)state;
+    enum { NOTHING, DESTROYED, DESTROYED_OTHER, BEHIND_IT, BEHIND_IT_ELSEWHERE, GROUP, SHOWS };
+    for (int shows = 0; shows < SHOWS; shows++) {
+        struct sim *sim = sim_new(2);
+        uint32_t w = sim_world(sim), v = sim_comm(sim, "v", NULL, 2);
+        for (uint32_t r = 0; r < 2; r++) {
+            if (shows == GROUP) {
+                sim_group(sim, r);
+            }
+            sim_call(sim, r, w, AR, 100)->stream = 5;
+            if (shows == GROUP) {
+                sim_group_end(sim, r);
+                struct roll_record *end = &sim->rank[r].event[sim->rank[r].events - 1].rec;
+                end->seal = roll_seal(roll_seal_ticket(end->seal), r == 1 ? ROLL_STATE_COMPLETE : ROLL_STATE_RETURNED);
+            } else if (shows == BEHIND_IT || shows == BEHIND_IT_ELSEWHERE) {
+                struct roll_record *rec = sim_call(sim, r, v, AR, 100);
+                rec->stream = shows == BEHIND_IT ? 5 : 6;
+                rec->seal = roll_seal(roll_seal_ticket(rec->seal), r == 1 ? ROLL_STATE_COMPLETE : ROLL_STATE_RETURNED);
+            }
+        }
+        if (shows == DESTROYED || shows == DESTROYED_OTHER) {
+            sim_record(sim, 1, ROLL_OP_COMM_DESTROY, shows == DESTROYED ? w : v);
+        }
+        sim_proc(sim, 1, ROLL_PROC_FINISHED, SIM_EXIT(0));
+        sim_stuck(sim, 0)->op = ROLL_OP_DEVICE_SYNC;
+        for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+            char *got = sim_run(sim, order, false, true);
+            bool told = strstr(got, "without waiting for it") != NULL;
+            bool over = shows == DESTROYED || shows == BEHIND_IT || shows == GROUP;
+            if (told == over) {
+                fail_msg("%d, order %u: %s", shows, order, got);
+            }
+            free(got);
+        }
+        sim_destroy(&sim);
+    }
+}
+
 static void test_stopped_rank_is_named(void **state)
 {
     (void)state;
@@ -377,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_ended_rank_is_named),
         cmocka_unit_test(test_exit_code_of_a_failure_settles_a_tie),
         cmocka_unit_test(test_orderly_end_is_healthy),
+        cmocka_unit_test(test_what_is_known_to_be_over_did_not_end_with_the_process),
         cmocka_unit_test(test_stopped_rank_is_named),
         cmocka_unit_test(test_busy_rank_is_suspected_only_after_patience),
         cmocka_unit_test(test_rank_inside_a_wait_without_reason_is_suspected_blocked),

@@ -73,6 +73,30 @@ static void a_long_line_ends_in_an_ellipsis(void **state)
     assert_string_equal(out + strlen(out) - 5, "\xc3\xa9\xe2\x80\xa6");
 }
 
+static void the_lines_around_one_keep_their_blanks(void **state)
+{
+    (void)state;
+    static const char bytes[] = "a\n  b\n\n\td\r\ne\nf\x1b\ng\nh\n";
+    struct roll_source_lines out;
+    assert_true(roll_source_around_of(bytes, sizeof(bytes) - 1, 5, &out));
+    assert_int_equal(out.first, 2);
+    assert_int_equal(out.lines, 7);
+    static const char *const want[] = {"  b", "", " d", "e", "f?", "g", "h"};
+    for (uint32_t i = 0; i < out.lines; i++) {
+        assert_string_equal(out.text[i], want[i]);
+    }
+    assert_true(roll_source_around_of(bytes, sizeof(bytes) - 1, 1, &out));
+    assert_int_equal(out.first, 1);
+    assert_int_equal(out.lines, 4);
+    assert_true(roll_source_around_of(bytes, sizeof(bytes) - 1, 8, &out));
+    assert_int_equal(out.first, 5);
+    assert_int_equal(out.lines, 4);
+    assert_false(roll_source_around_of(bytes, sizeof(bytes) - 1, 9, &out));
+    assert_false(roll_source_around_of(bytes, sizeof(bytes) - 1, 0, &out));
+    assert_false(roll_source_around_of(bytes, sizeof(bytes) - 1, UINT32_MAX, &out));
+    assert_false(roll_source_around_of(bytes, 0, 1, &out));
+}
+
 static const char *path_of(const char *name)
 {
     static char path[512];
@@ -105,6 +129,28 @@ static void only_plain_files_are_read(void **state)
     assert_false(roll_source_line(&process, path_of("job.py"), 2, out));
     process = (struct roll_source_process){.pid = 0x3ffffff};
     assert_false(roll_source_line(&process, path_of("job.py"), 2, out));
+}
+
+static bool says_around(const char *path)
+{
+    struct roll_source_process process = {.pid = rank};
+    struct roll_source_lines out;
+    return roll_source_around(&process, path, 2, &out) && out.lines == 2 &&
+           strcmp(out.text[1], "    all_reduce(x)") == 0;
+}
+
+/* What is no Python says nothing to who asks for lines, whatever a link to it is called. */
+static void lines_around_one_are_those_of_python_alone(void **state)
+{
+    (void)state;
+    char out[ROLL_TEXT_BYTES + 1];
+    assert_true(says_around(path_of("job.py")));
+    assert_true(says_around(path_of("link.py")));
+    assert_true(says("secret", out)); /* the file itself is as readable as the others */
+    assert_false(says_around(path_of("secret")));
+    assert_false(says_around(path_of("secret.py")));
+    assert_false(says_around(".py"));
+    assert_false(says_around(path_of("none.py")));
 }
 
 /* A ring is the job's to write: it may name a process that knows more than the job. */
@@ -171,11 +217,14 @@ static int make_rank(void **state)
     assert_non_null(mkdtemp(dir));
     put_file("job.py");
     put_file("later.py");
+    put_file("secret");
     put_file("huge.py");
     assert_int_equal(truncate(path_of("huge.py"), 5 << 20), 0);
     char target[512];
     snprintf(target, sizeof(target), "%s", path_of("job.py"));
     assert_int_equal(symlink(target, path_of("link.py")), 0);
+    snprintf(target, sizeof(target), "%s", path_of("secret"));
+    assert_int_equal(symlink(target, path_of("secret.py")), 0);
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
     int begun[2];
     assert_int_equal(pipe2(begun, O_CLOEXEC), 0);
@@ -196,7 +245,7 @@ static int make_rank(void **state)
 static int end_rank(void **state)
 {
     (void)state;
-    static const char *const names[] = {"job.py", "later.py", "huge.py", "link.py", "pipe"};
+    static const char *const names[] = {"job.py", "later.py", "huge.py", "link.py", "pipe", "secret", "secret.py"};
     kill(rank, SIGKILL);
     waitpid(rank, NULL, 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -210,7 +259,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_is_cut_out_of_a_file),
         cmocka_unit_test(a_long_line_ends_in_an_ellipsis),
+        cmocka_unit_test(the_lines_around_one_keep_their_blanks),
         cmocka_unit_test(only_plain_files_are_read),
+        cmocka_unit_test(lines_around_one_are_those_of_python_alone),
         cmocka_unit_test(a_process_that_does_not_map_the_ring_says_nothing),
         cmocka_unit_test(a_file_that_was_changed_says_nothing),
     };

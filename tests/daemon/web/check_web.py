@@ -5,6 +5,7 @@ usage: check_web.py CHECK ROLLCALLD ROLLCALL SYNTH_RANK MANY_RANKS
 
 What it costs is counted in cells and updates, which no machine changes; times are printed and never judged.
 """
+import json
 import os
 import re
 import signal
@@ -74,10 +75,11 @@ class Job:
     def url(self, user="viewer"):
         return f"http://{user}:{self.word if user == 'viewer' else self.operator}@127.0.0.1:{self.port}/"
 
-    def ranks(self, n, *ends, label=""):
-        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator."""
-        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label)
-                for r in range(n)]
+    def ranks(self, n, *ends, label="", site=()):
+        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator; site: the
+        file and the line that call."""
+        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
+                           *map(str, site)) for r in range(n)]
 
     def many(self, job, n, per_host, host):
         p = self.spawn(many_ranks, self.endpoint, job, str(n), str(per_host), host, stdin=subprocess.PIPE,
@@ -185,6 +187,80 @@ def hang(b):
         no_complaint(b)
 
 
+def nodes(b):
+    """Who is busy while others wait, who is stopped, and what is known of the nodes; hosts may be called anything."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        job.serve("--standalone", "--suspect-ms", "600000")
+        b.open(job.url())
+        ranks = job.ranks(4, "hang", "hang", "hang", "wait")
+        b.wait_for("who is busy", lambda: letters(b) == {"waiting": 3, "busy": 1})
+        expect("Nothing was found." in b.text(), "long before anybody is suspected")
+        ranks[0].send_signal(signal.SIGSTOP)
+        b.wait_for("who is stopped", lambda: letters(b) == {"waiting": 2, "busy": 1, "stopped": 1})
+        key(b, "n")
+        b.wait_for("the node", lambda: re.search(r"4 \(0-3\)\s.*2 waiting.*1 busy.*pid \d+\s.*ago", b.text("table")))
+        expect("Nothing was lost." in b.text(), b.text())
+        look(b, "nodes")
+        ranks[0].send_signal(signal.SIGCONT)
+        job.many("other", 32, 8, tag)
+        b.run("location.hash = '#/nodes/other/0'")
+        b.wait_for("its nodes", lambda: f"{tag}3" in b.text("table") and "4 nodes;" in b.text() and
+                   re.search(r"8 \(24-31\)\s+8 running\s", b.text("table")))
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b)
+
+
+def source(b):
+    """The lines around the one that called, as they stand in its file; nothing of what is no Python, or was changed."""
+    tag = "<img src=x onerror=owned=1>"
+    with Job() as job:
+        with open(f"{job.tmp}/train.py", "w") as f:
+            f.write("import torch\n\ndef train():\n    for x in data:\n" + f"        all_reduce(x)  # {tag}\n" +
+                    "        step(x)\n\ntrain()\nno line of the finding\n")
+        with open(f"{job.tmp}/secret", "w") as f:
+            f.write("one\ntwo\nthree\nfour\nsecret word\n")
+        job.serve("--standalone", "--suspect-ms", "500")
+        b.open(job.url())
+        job.ranks(4, "hang", "hang", "hang", "wrong", site=(f"{job.tmp}/train.py", 5))
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("its lines", lambda: b.run("return document.querySelectorAll('.source .line').length") > 0)
+        lines = b.run("return [...document.querySelectorAll('.source')].map((pre) => pre.textContent)")
+        expect(lines == ["    2  \n    3  def train():\n    4      for x in data:\n"
+                         f"    5          all_reduce(x)  # {tag}\n    6          step(x)\n    7  \n    8  train()\n"],
+               f"the lines: {lines}")
+        expect(tag in b.text(".source .here"), "the line that called")
+        b.run("Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { globalThis.taken = text; "
+              "return Promise.resolve(); }}})")
+        b.click("#copy")
+        made = b.wait_for("the Markdown", lambda: b.run("return globalThis.taken"))
+        expect(f">    5          all_reduce(x)  # {tag}\n" in made and "\n     4      for x in data:\n" in made, made)
+        look(b, "finding")
+        number = b.run("return location.hash").rsplit("/", 1)[1]
+        site = f"http://127.0.0.1:{job.port}/api/ask/source?job=job&number={number}"
+        status, body = ask(f"{site}&file={job.tmp}/secret&line=5", "viewer", job.word)  # a question names no file
+        asked = json.loads(body)["id"]
+        body = b.wait_for("the answer", lambda: (lambda said: '"done":true' in said and said)(
+            ask(f"http://127.0.0.1:{job.port}/api/ask/source?job=job&id={asked}", "viewer", job.word)[1]))
+        expect("secret" not in body and "def train" in body, body)
+        expect(b.run("return typeof globalThis.owned") == "undefined" and
+               b.run("return document.querySelectorAll('main img').length") == 0, "a name became an element")
+        no_complaint(b)
+    # A ring may name any file as the place of its calls; and the files of a job change while it runs.
+    with Job() as job:
+        with open(f"{job.tmp}/secret", "w") as f:
+            f.write("one\ntwo\nthree\nfour\nsecret word\nsix\n")
+        job.serve("--standalone", "--suspect-ms", "500")
+        b.open(job.url())
+        job.ranks(4, "hang", "hang", "hang", "wrong", site=(f"{job.tmp}/secret", 4))
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("the lack of lines", lambda: "cannot be read" in b.text("#source"))
+        expect("secret word" not in b.text(), "what is no Python was read")
+
+
 def pages(b):
     """The other pages, and what the operator switches on one of them; all of it by keys and addresses."""
     with Job() as job:
@@ -196,7 +272,6 @@ def pages(b):
         look(b, "communicators")
         key(b, "n")
         b.wait_for("the node", lambda: re.search(r"4 \(0.3\)\s+\d \w+", b.text("table")))
-        look(b, "nodes")
         key(b, "/")
         expect(b.run("return document.activeElement.name") == "text", "the search box")
         search(b, "count-mis")
@@ -222,6 +297,18 @@ def pages(b):
         if "0 of 4" not in b.text():  # where the kernel lets nobody look, that is what the page says
             expect("idle" in b.text(".icicle") and "stuck" in b.text(".icicle"), b.text())
         look(b, "stacks")
+        b.click("#take")
+        b.wait_for("the second time", lambda: "Take them again" not in b.text("#since") and
+                   b.run("return document.querySelector('#take').disabled") is False)
+        if "0 of 4" not in b.text():
+            expect(re.search(r"^ranks 0.3 stand where they stood since the stacks of \d", b.text("#since")), b.text("#since"))
+        # A rank that has moved, and one of which a taking saw nothing: by stacks that nobody could take at will.
+        said = b.call("POST", "/execute/async", {"script": """
+            const done = arguments[0], of = (rank, fn) => ({rank, stack: fn === null ? {error: "gone"} : {pid: 1,
+                frames: [{fn: "main"}, {fn}], stacks: [[0, 1]], threads: [{tid: 1, samples: [0, null]}]}});
+            import("/js/stacks.js").then(({compare}) => done(compare([of(0, "wait"), of(1, "wait"), of(2, null)],
+                [of(1, "copy"), of(0, "wait"), of(2, "wait"), of(3, "wait")])), (error) => done(String(error)));""", "args": []})
+        expect(said == {"stuck": [0], "moved": [1]}, said)
         asked = subprocess.run([rollcall, "remedy", "list", "--daemon", job.endpoint, "--job", "job"], env=job.env,
                                capture_output=True, text=True, check=True).stdout
         expect(re.search(r"^fill +on ", asked, re.M), f"the daemon knows of no switch: {asked}")
@@ -296,6 +383,26 @@ def large(b):
         expect(last["field"]["painted"] - then["field"]["painted"] == 16484, f"painted what changed: {last}")
         print(f"16,384 ranks: first paint after {last['painted_ms']:.0f} ms; the longest of {last['updates']} updates "
               f"{last['longest_ms']:.1f} ms")
+        # Of 16,384 ranks those are asked that were chosen, and what they tell is drawn; agents may tell anything.
+        b.run("location.hash = '#/timeline/large/0/0/100-115,16368-16383/256'")
+        b.wait_for("the lanes", lambda: "8,192 calls of 32 ranks" in b.text() and lanes(b)["bars"] > 0)
+        press(b, "canvas.lanes", "Enter")
+        expect("32 float32 sum" in b.text("#call"), f"how many rings were asked for: {b.text('#call')}")
+        press(b, "canvas.lanes", "0")
+        print(f"32 lanes of 256 calls: drawn {lanes(b)['draws']} times, the longest time {lanes(b)['longest_ms']:.1f} ms")
+        for line, said in (("lie 0 0", "its answer cannot be read"), ("swell 0 0", "its answer is too large")):
+            tell(many, line)
+            b.run("document.querySelector('#show').click()")
+            b.wait_for(said, lambda: said in b.text() and "0 calls of 0 ranks" in b.text())
+        key(b, "n")
+        b.wait_for("the nodes", lambda: "2,048 nodes, of which 256 are listed" in b.text() and
+                   b.run("return document.querySelectorAll('main tbody tr').length") == 256)
+        tasks = b.call("POST", "/execute/async", {"script": """
+            const done = arguments[0], list = [];
+            new PerformanceObserver((entries) => list.push(...entries.getEntries().map((task) =>
+                `${Math.round(task.duration)} ms at ${Math.round(task.startTime)}`))).observe({type: "longtask", buffered: true});
+            setTimeout(() => done(list), 100);""", "args": []})
+        print(f"tasks of the main thread beyond 50 ms, of {b.run('return Math.round(performance.now())')} ms: {tasks}")
         no_complaint(b)
 
 
@@ -313,8 +420,15 @@ def gone(b):
                                                  b.text("#heard")))
         expect(letters(b) == {"running": 16}, "what was known stays")
         look(b, "gone")
+        b.run("location.hash = '#/timeline/large/0/0/0-3'")
+        b.wait_for("that nobody answers", lambda: "Failed to fetch" in b.text() or "not heard since" in b.text("#heard"))
+        b.run("location.hash = '#/nodes/large/0'")
         job.serve("--root", "--digest")
         tell(many, "stopped 0 2")
+        b.wait_for("the nodes again", lambda: re.search(r"node0\s+8 \(0-7\)\s.*3 stopped", b.text("table")))
+        b.run("location.hash = '#/timeline/large/0/0/0-3'")
+        b.wait_for("the lanes again", lambda: "1,024 calls of 4 ranks" in b.text())
+        b.run("location.hash = '#/'")
         b.wait_for("the new root", lambda: b.text("#heard").startswith("heard at ") and
                    letters(b) == {"running": 13, "stopped": 3})
         no_complaint(b, but="ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|"

@@ -5,8 +5,9 @@
  *
  * Hosts are called HOST0, HOST1, ... It reads lines from standard input, "stopped 5 9", "dead 3 3", "running 5 9": the
  * ranks from one number to the other are so from then on, and says "ok" when that has been sent. It begins again when
- * a root asks it to, and ends with its input. Processes that really write rings were rejected: 16,384 rings do not fit
- * here.
+ * a root asks it to, and ends with its input. Whoever asks for calls gets 256 of each rank, whose counts are how many
+ * rings were asked for; after a line "lie 0 0" what is none, after "swell 0 0" more than there may be. Processes that
+ * really write rings were rejected: 16,384 rings do not fit here.
  */
 #include "daemon/wire/net.h"
 #include "trace/err.h"
@@ -21,7 +22,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define MOST 16384
+#define MOST   16384
+#define CALLS  256
+#define SWELLS (300 * 1024)
 
 static void *agent;
 static uint64_t seq;
@@ -29,6 +32,7 @@ static struct roll_ring ring;
 static const char *job, *host;
 static int ranks, per_host;
 static uint8_t state[MOST]; /* enum roll_proc_state */
+static enum { TRUTH, LIE, SWELL } answers = TRUTH;
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -76,6 +80,51 @@ static void begin(void)
     }
 }
 
+static json_t *calls_of(size_t asked)
+{
+    json_t *rows = json_array();
+    if (answers == LIE) {
+        json_decref(rows);
+        return json_pack("{s:s,s:i,s:[{}],s:i}", "base_ms", "yesterday", "rows", 5, "comms", "sites", 7);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        json_array_append_new(rows, json_pack("[i,i,i,s,s,i,i,I,s,s,n,i,n,i,n]", i, i * 1000000, 300000, "complete",
+                                              "AllReduce", 1, i, (json_int_t)asked, "float32", "sum", 0, 1));
+    }
+    json_t *calls =
+        json_pack("{s:I,s:[{s:i,s:s,s:s,s:i,s:i}],s:[],s:o}", "base_ms", (json_int_t)(now_ns(CLOCK_REALTIME) / 1000000),
+                  "comms", "id", 1, "key", "0x1", "name", "all", "rank", 0, "size", ranks, "sites", "rows", rows);
+    json_object_set_new(calls, "columns",
+                        json_pack("[s,s,s,s,s,s,s,s,s,s,s,s,s,s,s]", "ticket", "enter_ns", "call_ns", "state", "op",
+                                  "comm", "seq", "count", "dtype", "redop", "peer", "group", "step", "thread", "site"));
+    if (answers == SWELL) {
+        static char much[SWELLS + 1];
+        memset(much, 'x', SWELLS);
+        json_object_set_new(calls, "much", json_string(much));
+    }
+    return calls;
+}
+
+/* An answer for each ring that was asked for. */
+static void answer(const struct roll_frame *ask)
+{
+    json_t *json = roll_net_json(ask), *streams = json_object_get(json, "streams"), *stream;
+    const char *op = json_string_value(json_object_get(json, "op"));
+    size_t i;
+    json_array_foreach(streams, i, stream)
+    {
+        json_t *out = op && strcmp(op, "calls") == 0 ? json_pack("{s:s,s:O,s:o}", "op", op, "stream", stream, "calls",
+                                                                 calls_of(json_array_size(streams)))
+                                                     : NULL;
+        struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = ask->head.seq, .first = i};
+        while (out && roll_net_send_json(agent, NULL, 0, &head, out) == ROLL_E_BUSY) {
+            usleep(1000);
+        }
+        json_decref(out);
+    }
+    json_decref(json);
+}
+
 /* Takes what the root has said, and begins again where it asks for that. */
 static void listen_to_root(void)
 {
@@ -88,11 +137,13 @@ static void listen_to_root(void)
             zmq_msg_close(&msg);
             break;
         }
-        if (roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL) == 0 &&
-            frame.head.type == ROLL_FRAME_WELCOME) {
+        bool whole = roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL) == 0;
+        if (whole && frame.head.type == ROLL_FRAME_WELCOME) {
             json_t *json = roll_net_json(&frame);
             again = again || json_is_true(json_object_get(json, "resync"));
             json_decref(json);
+        } else if (whole && frame.head.type == ROLL_FRAME_ASK) {
+            answer(&frame);
         }
         zmq_msg_close(&msg);
     }
@@ -108,7 +159,8 @@ static void obey(const char *line)
     if (sscanf(line, "%15s %d %d", what, &from, &to) != 3 || from < 0 || to >= ranks) {
         return;
     }
-    for (int r = from; r <= to; r++) {
+    answers = strcmp(what, "lie") == 0 ? LIE : strcmp(what, "swell") == 0 ? SWELL : TRUTH;
+    for (int r = from; r <= to && answers == TRUTH; r++) {
         state[r] = strcmp(what, "dead") == 0      ? ROLL_PROC_DEAD
                    : strcmp(what, "stopped") == 0 ? ROLL_PROC_STOPPED
                                                   : ROLL_PROC_RUNNING;

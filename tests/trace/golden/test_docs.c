@@ -62,6 +62,7 @@ static const struct member members[] = {
     M(roll_ring_header, pad3),
     M(roll_ring_header, clock_mono_ns),
     M(roll_ring_header, clock_real_ns),
+    M(roll_ring_header, counted),
     M(roll_ring_header, pad4),
     M(roll_ring_header, losses),
     M(roll_ring_header, completion),

@@ -1,0 +1,179 @@
+/*
+ * agent_lines.c: see agent_lines.h. A thread reads the files (agent_source.c), so that the agent waits for none; an
+ * answer goes out when all of its lines are there, and after some seconds with those that are.
+ */
+#include "daemon/agent/agent_lines.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/json.h"
+#include "daemon/base/log.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUESTIONS  8u
+#define RINGS_MOST 8u
+#define LINES_MOST 32u /* of one question */
+#define TIME_NS    (4000 * ROLL_MS)
+
+struct question {
+    uint64_t number, key, until_ns; /* key: by which the reader knows it */
+    uint64_t epoch[RINGS_MOST];
+    size_t rings, waits; /* waits: for so many lines */
+    json_t *answer;      /* by ring: its lines; owned */
+};
+
+struct roll_agent_lines {
+    struct question list[QUESTIONS];
+    size_t used;
+    uint64_t last_key;
+};
+
+roll_agent_lines_t *roll_agent_lines_new(void)
+{
+    return calloc(1, sizeof(roll_agent_lines_t));
+}
+
+void roll_agent_lines_forget(roll_agent_lines_t *l)
+{
+    while (l->used > 0) {
+        json_decref(l->list[--l->used].answer);
+    }
+}
+
+void roll_agent_lines_destroy(roll_agent_lines_t **self)
+{
+    if (*self) {
+        roll_agent_lines_forget(*self);
+        free(*self);
+        *self = NULL;
+    }
+}
+
+bool roll_agent_lines_waits(const roll_agent_lines_t *l)
+{
+    return l->used > 0;
+}
+
+/* questions */
+
+static struct roll_agent_ring *ring_of(struct roll_agent_ring *const *rings, size_t used, uint64_t epoch)
+{
+    for (size_t i = 0; i < used; i++) {
+        if (rings[i]->epoch == epoch) {
+            return rings[i];
+        }
+    }
+    return NULL;
+}
+
+static size_t place_of(const struct question *q, uint64_t epoch)
+{
+    size_t i = 0;
+    while (i < q->rings && q->epoch[i] != epoch) {
+        i++;
+    }
+    return i;
+}
+
+static uint64_t epoch_of(const json_t *text)
+{
+    return json_is_string(text) ? strtoull(json_string_value(text), NULL, 16) : 0;
+}
+
+/* One line that is asked for; those of rings that are elsewhere are for others. */
+static void ask_line(struct question *q, roll_agent_sources_t *sources, struct roll_agent_ring *const *rings,
+                     size_t used, const json_t *line)
+{
+    uint64_t epoch = epoch_of(json_object_get(line, "stream"));
+    const char *file = json_string_value(json_object_get(line, "file"));
+    json_int_t number = json_integer_value(json_object_get(line, "line"));
+    size_t at = place_of(q, epoch);
+    struct roll_agent_ring *ring = at < q->rings ? ring_of(rings, used, epoch) : NULL;
+    if (!ring || !file || number < 1 || number > UINT32_MAX) {
+        return;
+    }
+    json_t *list = json_array_get(q->answer, at);
+    json_array_append_new(list, json_pack("{s:s,s:I}", "file", file, "line", number));
+    q->waits +=
+        sources && roll_agent_sources_ask(sources, ring, q->key, json_array_size(list) - 1, file, (uint32_t)number);
+}
+
+void roll_agent_lines_ask(roll_agent_lines_t *l, roll_agent_sources_t *sources, struct roll_agent_ring *const *rings,
+                          size_t used, const struct roll_frame *ask, uint64_t now)
+{
+    json_t *json = roll_net_json(ask), *streams = json_object_get(json, "streams"), *one;
+    const char *op = json_string_value(json_object_get(json, "op"));
+    size_t i, n = json_array_size(streams);
+    if (op && strcmp(op, "source") == 0 && l->used < QUESTIONS && n > 0 && n <= RINGS_MOST) {
+        struct question *q = &l->list[l->used++];
+        *q = (struct question){
+            .number = ask->head.seq, .key = ++l->last_key, .until_ns = now + TIME_NS, .answer = json_array()};
+        json_array_foreach(streams, i, one)
+        {
+            q->epoch[q->rings++] = epoch_of(one);
+            json_array_append_new(q->answer, json_array());
+        }
+        json_array_foreach(json_object_get(json, "lines"), i, one)
+        {
+            if (i < LINES_MOST) {
+                ask_line(q, sources, rings, used, one);
+            }
+        }
+    }
+    json_decref(json);
+}
+
+/* answers */
+
+static void take(roll_agent_lines_t *l, const struct roll_agent_around *a)
+{
+    for (size_t i = 0; i < l->used; i++) {
+        struct question *q = &l->list[i];
+        json_t *line =
+            q->key == a->question ? json_array_get(json_array_get(q->answer, place_of(q, a->epoch)), a->item) : NULL;
+        json_t *texts = line && a->said ? json_array() : NULL;
+        for (uint32_t k = 0; texts && k < a->lines.lines; k++) {
+            json_array_append_new(texts, roll_text_to_json(a->lines.text[k]));
+        }
+        if (texts) {
+            json_object_set_new(line, "first", json_integer(a->lines.first));
+            json_object_set_new(line, "texts", texts);
+        }
+        q->waits -= line && q->waits > 0;
+    }
+}
+
+static void send_answers(struct question *q, void *socket)
+{
+    for (size_t i = 0; i < q->rings; i++) {
+        char text[24];
+        snprintf(text, sizeof(text), "%016llx", (unsigned long long)q->epoch[i]);
+        json_t *json = json_pack("{s:s,s:s,s:{s:s,s:O}}", "op", "source", "stream", text, "source", "schema",
+                                 "rollcall.source/1", "lines", json_array_get(q->answer, i));
+        struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = q->number, .first = i};
+        int err = json ? roll_net_send_json(socket, NULL, 0, &head, json) : ROLL_E_NOMEM;
+        if (err) { /* a full socket, too: it is only text for people, who ask again */
+            roll_log(ROLL_LOG_INFO, "agent: lines of source cannot be sent to the root: %s", roll_strerror(err));
+        }
+        json_decref(json);
+    }
+}
+
+void roll_agent_lines_pump(roll_agent_lines_t *l, roll_agent_sources_t *sources, void *socket, uint64_t now)
+{
+    struct roll_agent_around around;
+    while (l->used > 0 && roll_agent_sources_take(sources, &around)) {
+        take(l, &around);
+    }
+    for (size_t i = l->used; i-- > 0;) {
+        if (l->list[i].waits == 0 || now >= l->list[i].until_ns) {
+            send_answers(&l->list[i], socket);
+            json_decref(l->list[i].answer);
+            memmove(&l->list[i], &l->list[i + 1], (--l->used - i) * sizeof(l->list[0]));
+        }
+    }
+}

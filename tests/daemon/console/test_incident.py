@@ -1,0 +1,205 @@
+"""test_incident.py: bundles about findings: made by itself and by hand, judged again, without secrets, on a full disk."""
+import json
+import os
+import re
+import resource
+import signal
+import stat
+import subprocess
+import unittest
+
+from support import Case, CATALOGUE, DAEMON, END_S, ROLLCALL, until
+
+FACTS = ("code", "certainty", "culprits")
+SECRETS = {"NCCL_MY_TOKEN": "t0p-one", "TORCH_API_KEY": "t0p-two", "SLURM_SECRET_WORD": "t0p-three",
+           "CUDA_PASSPHRASE": "t0p-four", "NOT_OF_THE_LIST": "t0p-five", "NCCL_URL": "http://me:t0p-six@host/x"}
+
+
+def standing(lines):
+    """What is wrong, by these verdicts: findings that no later one ended."""
+    verdicts = [v for v in map(json.loads, lines) if v["schema"] == "rollcall.verdict/1"]
+    ended = {v[k] for v in verdicts for k in ("supersedes", "confirms", "withdraws") if v[k]}
+    return sorted(str([v[k] for k in FACTS]) for v in verdicts
+                  if v["certainty"] != "note" and v["number"] not in ended)
+
+
+class Incident(Case):
+    def setUp(self):
+        super().setUp()
+        self.need_nccl()
+        self.out = self.path("bundles")
+
+    def hung(self, *options, program="skipped", env=None, before=()):
+        """A job that hangs under `run`, and what it has said so far in a file."""
+        err = open(self.path("err"), "w")
+        p = subprocess.Popen([*before, ROLLCALL, "run", "-n", "4", "--hostnccl", "--grace", "1", *options, "--",
+                              CATALOGUE, program, "sick"], stdout=subprocess.DEVNULL, stderr=err, stdin=subprocess.DEVNULL,
+                             env={**self.env, **(env or {})})
+        err.close()
+        self.started.append(p)
+        return p
+
+    def said(self):
+        with open(self.path("err")) as f:
+            return f.read()
+
+    def end(self, p):
+        p.terminate()
+        self.assertEqual(p.wait(END_S), 128 + signal.SIGTERM, self.said())
+
+    def bundles(self):
+        return sorted(os.listdir(self.out)) if os.path.isdir(self.out) else []
+
+    def read(self, bundle, name):
+        with open(os.path.join(self.out, bundle, name)) as f:
+            return f.read()
+
+    def judged(self, bundle):
+        r = self.rollcall("analyze", "--json", os.path.join(self.out, bundle))
+        self.assertEqual(r.returncode, 1, r.stderr)
+        return standing(r.stdout.splitlines())
+
+    def test_a_finding_makes_one_bundle_that_is_judged_alike(self):
+        for how in ("--stream", "--digest"):
+            with self.subTest(how=how):
+                self.out = self.path("bundles" + how)
+                p = self.hung("--incident-dir", self.out, how, env=SECRETS)
+                self.assertTrue(until(lambda: "a bundle about" in self.said() or p.poll() is not None))
+                self.end(p)
+                self.assertEqual(len(self.bundles()), 1, self.bundles())
+                bundle = self.bundles()[0]
+                found = standing(self.read(bundle, "verdicts.ndjson").splitlines())
+                self.assertEqual(len(found), 1)
+                self.assertIn("'call-skipped', 'proven', [3]", found[0])
+                self.assertEqual(self.judged(bundle), found)
+                self.check_files(bundle)
+
+    def check_files(self, bundle):
+        about = json.loads(self.read(bundle, "incident.json"))
+        self.assertEqual((about["recorded"], about["left_out"]), ("0-3", []))
+        readme = self.read(bundle, "README.md")
+        whole = ""
+        for folder, _, files in os.walk(os.path.join(self.out, bundle)):
+            self.assertEqual(stat.S_IMODE(os.stat(folder).st_mode), 0o700)
+            for name in files:
+                path = os.path.join(folder, name)
+                self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600, path)
+                with open(path, "rb") as f:
+                    whole += f.read().decode(errors="replace")
+                short = os.path.relpath(path, os.path.join(self.out, bundle))
+                if short != "README.md":
+                    self.assertIn(f"`{short}`", readme)
+        self.assertNotIn("t0p-", whole)
+        environment = self.read(bundle, "environment.txt")
+        self.assertRegex(environment, r"(?m)^NCCL_MY_TOKEN=\(hidden\) +# ranks 0-3$")
+        self.assertRegex(environment, r"(?m)^NCCL_URL=http://\*@host/x +# ranks 0-3$")
+        self.assertRegex(environment, r"(?m)^RANK=2 +# rank 2$")
+        self.assertNotIn("NOT_OF_THE_LIST", environment)
+        self.assertRegex(self.read(bundle, "versions.txt"), r"(?s)root: rollcall .*glibc.*libzmq.*libnccl\.so\.2")
+        self.assertIn("cat_sync", self.read(bundle, "stacks.txt") if "stacks.txt" in readme else "cat_sync")
+        self.assertIn("proven call-skipped", self.read(bundle, "logs.txt"))
+        self.assertEqual(json.loads(self.read(bundle, "status.json"))["schema"], "rollcall.status/1")
+
+    def test_a_healthy_job_makes_none(self):
+        r = self.rollcall("run", "-n", "4", "--hostnccl", "--incident-dir", self.out, "--", CATALOGUE, "skipped",
+                          "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(self.bundles(), [])
+
+    def test_a_job_that_is_ended_behind_its_finding_has_its_bundle(self):
+        """The root is to end at once, and writes it first; the rings are kept as long."""
+        p = self.hung("--incident-dir", self.out, program="abort-left")
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        self.end(p)
+        self.assertEqual(len(self.bundles()), 1, self.said())
+        self.assertEqual(self.judged(self.bundles()[0]),
+                         standing(self.read(self.bundles()[0], "verdicts.ndjson").splitlines()))
+
+    def test_by_hand_as_often_as_one_likes_and_none_is_overwritten(self):
+        p = self.hung()
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        for n in (1, 2, 3):
+            r = self.rollcall("incident", "--dir", self.out, "--no-stacks")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(len(self.bundles()), n)
+            self.assertIn(os.path.basename(r.stdout.strip()), self.bundles())
+            self.assertEqual(self.judged(os.path.basename(r.stdout.strip())), ["['call-skipped', 'proven', [3]]"])
+        r = self.rollcall("incident", "--dir", self.out, "--keep", "3")
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "there are 3 of")
+        r = self.rollcall("incident", "--dir", self.out, "--ranks", "2", "--no-stacks")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        about = json.loads(self.read(os.path.basename(r.stdout.strip()), "incident.json"))
+        self.assertEqual(about["recorded"], "0,3")  # the culprit, and one of the others
+        self.end(p)
+
+    def test_a_disk_that_is_full_is_one_line_and_leaves_nothing(self):
+        p = self.hung()
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        r = self.rollcall("incident", "--dir", self.out,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)))
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "no bundle is written: File too large")
+        self.assertEqual(self.bundles(), [])
+        self.end(p)
+
+    def test_a_full_disk_costs_a_living_root_nothing(self):
+        small = self.path("small")
+        os.mkdir(small)
+        enter = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+                 f'mount -t tmpfs -o size=8k,mode=700 tmpfs {small} && exec "$@"', "sh"]
+        if subprocess.run([*enter, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no folder of a size of our own can be had here (unshare --mount)")
+        p = self.hung("--incident-dir", small, before=enter)
+        self.assertTrue(until(lambda: "no bundle is written" in self.said() or p.poll() is not None), self.said())
+        self.assertIn("No space left on device", self.said())
+        r = self.rollcall("verdicts", "--json")
+        self.assertEqual(r.returncode, 1, r.stderr)
+        self.assertIn("call-skipped", r.stdout)
+        self.end(p)
+
+    def test_a_hostile_name_makes_no_path(self):
+        name = "../../..//x\n<b>`$(id)"
+        p = self.hung("--incident-dir", self.out, env={"ROLLCALL_JOB": name})
+        self.assertTrue(until(lambda: "a bundle about" in self.said() or p.poll() is not None))
+        self.end(p)
+        self.assertEqual(len(self.bundles()), 1)
+        self.assertRegex(self.bundles()[0], r"^incident-[A-Za-z0-9_.-]+$")
+        for _, _, files in os.walk(os.path.join(self.out, self.bundles()[0])):
+            for file in files:
+                self.assertRegex(file, r"^[A-Za-z0-9_.-]+$")
+        self.assertNotIn("<b>", self.read(self.bundles()[0], "README.md").replace("\\<b\\>", ""))
+
+    def test_directories_that_others_may_write_are_refused_before_the_job(self):
+        os.mkdir(self.out)
+        os.chmod(self.out, 0o777)
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--incident-dir", self.out, "--", "true")
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "--incident-dir")
+        r = self.rollcall("run", "--incident-dir", "x", "--daemon", "tcp://127.0.0.1:9", "--", "true")
+        self.assertEqual(r.returncode, 2)
+        r = subprocess.run([DAEMON, "--agent", "--connect", "tcp://127.0.0.1:9", "--incident-dir", "x"], env=self.env,
+                           capture_output=True, text=True)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("belongs to the root", r.stderr)
+
+    def test_what_is_larger_than_wished_is_named(self):
+        p = self.hung(program="skipped")
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        r = self.rollcall("incident", "--dir", self.out, "--bytes", "255K")
+        self.assertEqual(r.returncode, 2)
+        r = self.rollcall("incident", "--dir", self.out, "--bytes", "256K", "--ranks", "1")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(self.out) for f in files)
+        self.assertLess(size, 300 * 1024)
+        self.assertTrue(re.search(r"\d+ of its \d+ bytes|^Nothing\.$|rank", self.read(self.bundles()[0], "README.md")))
+        self.end(p)
+
+    def test_no_root_is_one_line(self):
+        r = self.rollcall("incident", "--dir", self.out)
+        self.assertEqual(r.returncode, 3)
+        self.assertEqual(self.bundles(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
