@@ -164,6 +164,36 @@ static void put_frame(FILE *out, const json_t *frame, bool first)
     }
 }
 
+/* The lines around the one that called, where they are known. */
+static int put_context(FILE *out, const json_t *frame)
+{
+    const json_t *context = json_object_get(frame, "context");
+    json_int_t here = json_integer_value(json_object_get(frame, "line"));
+    json_int_t number = json_integer_value(json_object_get(context, "first"));
+    char *text = NULL;
+    size_t i, size;
+    json_t *line;
+    FILE *lines = context != NULL ? open_memstream(&text, &size) : NULL;
+    if (lines == NULL) {
+        return context != NULL ? ROLL_E_NOMEM : 0;
+    }
+    json_array_foreach(json_object_get(context, "texts"), i, line)
+    {
+        fprintf(lines, "%s%c%5" JSON_INTEGER_FORMAT "  %s", i > 0 ? "\n" : "", number == here ? '>' : ' ', number,
+                json_string_value(line));
+        number++;
+    }
+    int err = fclose(lines) == 0 ? 0 : ROLL_E_NOMEM;
+    if (err == 0) {
+        fputc('\n', out);
+        roll_markdown_plain(out, text_of(frame, "file"));
+        fputs(":\n\n", out);
+        block(out, text);
+    }
+    free(text);
+    return err;
+}
+
 static int put_site(FILE *out, size_t number, const json_t *site)
 {
     char *text = NULL;
@@ -183,6 +213,10 @@ static int put_site(FILE *out, size_t number, const json_t *site)
         block(out, text);
     }
     free(text);
+    json_array_foreach(json_object_get(site, "frames"), i, frame)
+    {
+        err = err != 0 ? err : put_context(out, frame);
+    }
     return err;
 }
 

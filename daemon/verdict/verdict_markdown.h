@@ -11,7 +11,8 @@
 /* Writes text (NULL: nothing) so that Markdown and HTML take none of it for their own: on one line, with a backslash
  * before each character that either of them reads. */
 void roll_markdown_plain(FILE *out, const char *text);
-/* Writes one verdict (rollcall.verdict/1, borrowed). 0, CORRUPT when it is not a verdict, IO when the stream fails. */
+/* Writes one verdict (rollcall.verdict/1, borrowed; its frames may have a `context`, the lines around them, {"first":
+ * number of the first one, "texts"}). 0, NOMEM, CORRUPT when it is not a verdict, IO when the stream fails. */
 int roll_verdict_markdown(FILE *out, const json_t *verdict);
 
 #endif

@@ -30,7 +30,7 @@ function why(run, rank) {
     return {text: group?.text ?? "The recording says nothing about where this rank stood at its end."};
 }
 
-// Which moment was asked for: that of a finding is the nearest one to its time, else the end.
+// What a page that asks in two steps has begun to ask. A finding's moment is the nearest one to its time, else the end.
 let asked = null;
 function calls(run, {ranks, around_ms: around, id}) {
     if (id === undefined) {
@@ -50,6 +50,17 @@ function calls(run, {ranks, around_ms: around, id}) {
     return {answers, done: true};
 }
 
+// The lines around the calls of a finding, as they were on the machine where the report was made.
+function source(run, number) {
+    const sites = run.verdicts.find((one) => one.number === number)?.callsites ?? [], seen = new Set();
+    return sites.flatMap(({ranks, frames}) => frames.filter(({file, line, context}) => {
+        const again = seen.has(`${file}\n${line}`);
+        seen.add(`${file}\n${line}`);
+        return context && !again;
+    }).map(({file, line, context}) => ({rank: ranks[0] ?? "?", host: "read here",
+        source: {lines: [{file, line, ...context}]}})));
+}
+
 function far({number, time_ns: ns}, around) {
     return around === undefined ? (number === 0 ? 0 : 1) : number === 0 ? Infinity : Math.abs(ns / 1e6 - around);
 }
@@ -58,7 +69,7 @@ export async function ask(op, members = {}) {
     if (op === "runs") {
         return {runs};
     }
-    const run = op === "calls" && members.id !== undefined ? asked.run : runOf(members);
+    const run = members.id !== undefined ? asked.run : runOf(members);
     if (!run) {
         throw new Error("This report holds nothing of such a job.");
     }
@@ -67,6 +78,8 @@ export async function ask(op, members = {}) {
     case "verdicts": return verdict(run, Number(members.number));
     case "why": return why(run, Number(members.rank));
     case "calls": return calls(run, members);
+    case "source": return members.id === undefined ? {id: (asked = {run, number: members.number}) && 1, count: 1}
+        : {answers: source(run, asked.number), done: true};
     default: throw new Error("A report holds nothing of that.");
     }
 }

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define ROLL_LANE_CALLS   32u /* that are kept of each process: a power of two */
+#define ROLL_LANE_CALLS   64u /* that are kept of each process: a power of two */
 #define ROLL_MOMENT_LANES 12u /* processes that are looked at for one finding */
 #define ROLL_MOMENTS_MOST 64u /* findings of all jobs whose moment is kept */
 

@@ -15,6 +15,7 @@
 #include "daemon/console/report/html.h"
 #include "daemon/console/report/lanes.h"
 #include "daemon/console/report/run_json.h"
+#include "daemon/console/report/source_lines.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/verdict/verdict_markdown.h"
@@ -212,6 +213,9 @@ static int put_finding(struct report *r, const struct roll_verdict_copy *finding
     char *text = NULL;
     size_t size = 0;
     FILE *out = json != NULL ? open_memstream(&text, &size) : NULL;
+    if (r->room.has_source) {
+        roll_source_lines_add(json);
+    }
     int err = out != NULL ? roll_verdict_markdown(out, json) : ROLL_E_NOMEM;
     err = out != NULL && fclose(out) != 0 ? ROLL_E_NOMEM : err;
     *fits = err == 0 && size <= r->room.bytes;
