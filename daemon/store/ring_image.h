@@ -13,9 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_RING_IMAGE_RECORDS 32768u               /* most records of an image */
-#define ROLL_RING_IMAGE_BYTES   (UINT64_C(72) << 20) /* most bytes of one, unpacked: a ring's definitions may be 64 MiB \
-                                                      */
+#define ROLL_RING_IMAGE_RECORDS 32768u /* most records of an image */
+#define ROLL_RING_IMAGE_BYTES                                                                                          \
+    (UINT64_C(72) << 20) /* most bytes of one, unpacked: a ring's definitions may be 64 MiB                            \
+                          */
 
 struct roll_ring_image {
     uint8_t *bytes; /* owned by the caller */

@@ -1,4 +1,4 @@
-"""test_incident.py: bundles about findings: made by itself and by hand, judged again, without secrets, on a full disk."""
+"""test_incident.py: bundles about findings: made by itself, by hand, judged again; no secrets, and full disks."""
 import json
 import os
 import re
@@ -32,8 +32,9 @@ class Incident(Case):
     def hung(self, *options, program="skipped", env=None, before=()):
         """A job that hangs under `run`, and what it has said so far in a file."""
         err = open(self.path("err"), "w")
-        p = subprocess.Popen([*before, ROLLCALL, "run", "-n", "4", "--hostnccl", "--grace", "1", *options, "--",
-                              CATALOGUE, program, "sick"], stdout=subprocess.DEVNULL, stderr=err, stdin=subprocess.DEVNULL,
+        command = [*before, ROLLCALL, "run", "-n", "4", "--hostnccl", "--grace", "1", *options, "--", CATALOGUE,
+                   program, "sick"]
+        p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, stdin=subprocess.DEVNULL,
                              env={**self.env, **(env or {})})
         err.close()
         self.started.append(p)

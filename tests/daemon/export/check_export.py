@@ -212,7 +212,9 @@ def results(folder):
 
 def sqlite_queries(folder):
     """Each of the ten queries of docs/EXPORT.md finds what is wrong with a job."""
-    _, _, got = results(folder)
+    out, asked, got = results(folder)
+    assert all(r[0] == 0 for rows in got for r in rows), got
+    got = [[r[1:] for r in rows] for rows in got]
     last = RANKS - 1
     assert all(got), [len(rows) for rows in got]
     assert any(r[1] == "count-mismatch" and r[2] == str(last) for r in got[0]), got[0]
@@ -226,6 +228,16 @@ def sqlite_queries(folder):
     assert all(r[3] == CALLS // 4 for r in got[7] if r[0] not in (0, last)), got[7]
     assert [(r[1], r[2], r[5]) for r in got[8]] == [(PER_NODE - 2, PER_NODE - 1, None)], got[8]
     assert [r[0] for r in got[9]] == list(range((CALLS + 63) // 64)) and got[9][0][3] == 64 * RANKS, got[9]
+    # Another job in the same database changes nothing of what is said of this one.
+    (job,), = ask(out, "SELECT job FROM runs")
+    both = os.path.join(folder, "both")
+    export("sqlite", both, os.path.join(folder, "trace"), made(folder, "sick", "hostile", name="other"))
+    names = dict(ask(both, "SELECT job, run FROM runs"))
+    assert len(names) == 2, names
+    for query, want in zip(asked, got):
+        rows = ask(both, query)
+        assert {r[0] for r in rows} == {0, 1}, (query, rows[:3])
+        assert [r[1:] for r in rows if r[0] == names[job]] == want, query
 
 
 def sqlite_wheel(folder):
