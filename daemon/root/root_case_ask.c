@@ -82,9 +82,23 @@ bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hi
     return engine && roll_engine_has_all(engine, hint->key) && roll_engine_done(engine, hint->key) == hint->seq;
 }
 
+/* An earlier hint names the same communicator: for another reason, or because it stands as well. */
+static bool is_named_before(const struct roll_digested *d, size_t at)
+{
+    bool before = false;
+    for (size_t i = 0; i < at && !before; i++) {
+        before = d->hints.hint[i].key == d->hints.hint[at].key;
+    }
+    return before;
+}
+
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
 {
-    d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && d->hints.hints <= ROLL_CASE_NAMED;
+    size_t named = 0;
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        named += !is_named_before(d, i);
+    }
+    d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && named <= ROLL_CASE_NAMED;
 }
 
 /* How many rings will send records: members of hinted communicators, as far as their numbers are known. */
@@ -93,7 +107,8 @@ static uint64_t concerned(const struct roll_digested *d)
     uint64_t n = 8; /* those that fail, or have hinted themselves */
     struct roll_sum_place place;
     for (size_t i = 0; d->scoped && i < d->hints.hints; i++) {
-        n += roll_sum_place(d->sum, d->hints.hint[i].key, &place) ? place.size : 8;
+        uint64_t members = roll_sum_place(d->sum, d->hints.hint[i].key, &place) ? place.size : 8;
+        n += is_named_before(d, i) ? 0 : members;
     }
     return d->scoped && n < d->rings ? n : d->rings + 1;
 }

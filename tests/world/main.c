@@ -33,7 +33,7 @@ static const char help[] =
     "  --digest       always by digests\n"
     "  --failures N   ends after N failures; 5 when not given\n"
     "  --no-shrink    failures are printed as they come\n"
-    "  --loud         what the daemons log is shown\n"
+    "  --loud         the program and what the daemons log are shown\n"
     "  --help         this text\n"
     "\n"
     "Exit codes: 0 all invariants held; 1 one did not; 2 usage.\n";
