@@ -83,7 +83,7 @@ void plan_make(struct plan *plan, uint64_t seed)
     struct rng rng = {.state = (seed + 1) * 0xd6e8feb86659fd93u};
     /* Mostly rings as long as jobs have them. An agent glances at a short one every 2 to 4 ms, lest it be filled: most
      * of the world's work would be glances at rings into which nobody writes. */
-    static const uint32_t records[] = {64, 256, 1024, 4096};
+    static const uint32_t records[] = {64, 256, 1024, 16384};
     *plan = (struct plan){.seed = seed};
     plan->sick = rng_chance(&rng, 50);
     plan->per_node = 1 + rng_below(&rng, 8);
@@ -91,7 +91,7 @@ void plan_make(struct plan *plan, uint64_t seed)
     plan->relays = rng_chance(&rng, 30) ? 1 + rng_below(&rng, 2) : 0;
     plan->digest = rng_chance(&rng, plan->relays ? 70 : 25);
     plan->trace = rng_chance(&rng, 50);
-    uint32_t size = rng_below(&rng, 16);
+    uint32_t size = rng_below(&rng, 24);
     plan->records = size < 4 ? records[size] : PLAN_RECORDS;
     plan->statuses = !rng_chance(&rng, 15);
     plan->second = rng_chance(&rng, 30);
