@@ -173,7 +173,6 @@ static void test_who_is_read_is_never_shut_out(void **state)
     honest(TCP, NULL, PART);
     honest(TCP, &keys, 1);
     honest(at, NULL, PART);
-    honest(at, NULL, 1);
     scratch_remove(dir);
 }
 
