@@ -54,14 +54,14 @@ function(roll_fuzz_target target)
     return()
   endif()
   string(REPLACE "fuzz_" "" name ${target})
-  # Each input has a bound of time and one of memory.
+  # Each input has a bound of processor time and one of memory; -timeout, by the clock on the wall, is for hangs.
   add_executable(${target} ${F_UNPARSED_ARGUMENTS} ${PROJECT_SOURCE_DIR}/tests/trace/fuzz/bounds.c)
   target_link_libraries(${target} PRIVATE ${F_LIBS} roll_flags)
   target_link_options(${target} PRIVATE -fsanitize=fuzzer -Wl,--wrap=LLVMFuzzerTestOneInput)
   set_property(GLOBAL APPEND PROPERTY ROLL_FUZZ_TARGETS ${target})
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz/${name})
   math(EXPR limit "${ROLL_FUZZ_SECONDS} + 60")
-  add_test(NAME fuzz.${name} COMMAND ${target} -max_total_time=${ROLL_FUZZ_SECONDS} -rss_limit_mb=2048 -timeout=10
+  add_test(NAME fuzz.${name} COMMAND ${target} -max_total_time=${ROLL_FUZZ_SECONDS} -rss_limit_mb=2048 -timeout=120
            -print_final_stats=1 -artifact_prefix=${PROJECT_BINARY_DIR}/fuzz/${name}- ${PROJECT_BINARY_DIR}/fuzz/${name}
            ${F_SEEDS})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})

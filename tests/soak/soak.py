@@ -70,8 +70,8 @@ def row(words, widths=(10, 9, 9, 9, 12, 10, 6)):
     print("".join(f"{w:>{n}}" for w, n in zip(words, widths)), flush=True)
 
 
-def strike(daemon, rng, now, may_kill):
-    """Kills the worker, or stops it for a while; returns what ends that, and when."""
+def strike(daemon, rng, now, may_kill, done):
+    """Kills the worker, or stops it for a while; returns what ends that, and when. Notes it in done."""
     pid = daemon.worker()
     daemon.died = [t for t in daemon.died if now - t < 60]
     if not pid:
@@ -80,10 +80,13 @@ def strike(daemon, rng, now, may_kill):
         cluster.kill(pid, signal.SIGKILL)
         daemon.died.append(now)
         daemon.killed += 1
+        done.append(f"{time.strftime('%T', time.gmtime())} {daemon.name} killed")
         return None
     cluster.kill(pid, signal.SIGSTOP)
     daemon.stopped += 1
-    return now + rng.uniform(*STOP_S), pid
+    lasts = rng.uniform(*STOP_S)
+    done.append(f"{time.strftime('%T', time.gmtime())} {daemon.name} stopped for {lasts:.1f} s")
+    return now + lasts, pid
 
 
 def written(c):
@@ -121,7 +124,7 @@ def main():
         end, minute = began + 60 * minutes, 0
         look = began
         strikes = began + rng.uniform(*PAUSE_S)
-        goes_on = []
+        goes_on, done = [], []
         heads = {}
         while time.monotonic() < end:
             now = time.monotonic()
@@ -131,7 +134,7 @@ def main():
                     d.look(now)
                 heads.update(written(c))
             if now >= strikes:
-                goes_on += filter(None, [strike(rng.choice(daemons), rng, now, now - began < 30 * minutes)])
+                goes_on += filter(None, [strike(rng.choice(daemons), rng, now, now - began < 30 * minutes, done)])
                 strikes = now + rng.uniform(*PAUSE_S)
             for at, pid in [g for g in goes_on if now >= g[0]]:
                 cluster.kill(pid, signal.SIGCONT)
@@ -150,7 +153,10 @@ def main():
         for p in busy:
             p.kill()
             p.wait()
-        failed += [f"{v['certainty']} {v['code']} {v['culprits_text']}: {v['text']}" for v in c.findings()]
+        for v in c.findings():
+            said = time.strftime("%T", time.gmtime(v["time_ns"] / 1e9))
+            failed.append(f"{said} {v['certainty']} {v['code']} {v['culprits_text']}: {v['text']}")
+            failed += [f"    before it: {what}" for what in done if what[:8] <= said][-4:]
         # Standing still, so that what was written can be compared with what is known. That they do is told, in time.
         for p in ranks:
             cluster.kill(p.pid, signal.SIGSTOP)

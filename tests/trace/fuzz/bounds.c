@@ -23,6 +23,7 @@
 
 int __real_LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int __wrap_LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+const char *__asan_default_options(void);
 
 static int64_t held, most; /* bytes of the heap since the input began */
 
@@ -45,6 +46,15 @@ static uint64_t now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * What a fuzzer needs of the sanitizer: of memory that was given back, 16 MiB are watched, and not 256: one input has
+ * hardly as much, and memory that was used just now need not be made again. Eight frames say who asked for it.
+ */
+const char *__asan_default_options(void)
+{
+    return "quarantine_size_mb=16:malloc_context_size=8";
 }
 
 int __wrap_LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
