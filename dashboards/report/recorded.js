@@ -61,6 +61,18 @@ function source(run, number) {
         source: {lines: [{file, line, ...context}]}})));
 }
 
+// The nodes by their ranks: what was lost where is not told apart here, and no agent is there any more.
+function nodes(run, rows) {
+    const pieces = (ranks) => ranks.flatMap((first, i) => (i % 2 > 0 ? [] : first === ranks[i + 1] ? `${first}` : `${first}-${ranks[i + 1]}`));
+    const size = (ranks) => ranks.reduce((sum, last, i) => (i % 2 > 0 ? sum + last - ranks[i - 1] + 1 : sum), 0);
+    const list = (run.places?.hosts ?? []).map(({host, ranks}) => {
+        const text = pieces(ranks);
+        return {host, ranks: size(ranks), ranks_text: text.slice(0, 20).join(",") + (text.length > 20 ? ",\u2026" : ""),
+                silent: 0, lost: 0, unrecorded: 0, starved: 0};
+    });
+    return {count: list.length, nodes: list.slice(0, rows), losses: statusOf(run).losses, eyes: []};
+}
+
 function far({number, time_ns: ns}, around) {
     return around === undefined ? (number === 0 ? 0 : 1) : number === 0 ? Infinity : Math.abs(ns / 1e6 - around);
 }
@@ -75,6 +87,7 @@ export async function ask(op, members = {}) {
     }
     switch (op) {
     case "status": return statusOf(run);
+    case "nodes": return nodes(run, members.rows);
     case "verdicts": return verdict(run, Number(members.number));
     case "why": return why(run, Number(members.rank));
     case "calls": return calls(run, members);

@@ -114,6 +114,9 @@ export class Nodes extends Asked {
 
 // Who speaks for a node, when it was heard, and what of it was late: the agent, the way to it, what it reads.
 function agentCells(agent, host) {
+    if (agent === undefined) { // a recording does not say
+        return [null, null, null];
+    }
     if (!agent) {
         return ["nobody", null, null];
     }

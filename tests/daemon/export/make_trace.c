@@ -2,13 +2,13 @@
  * make_trace.c: a job's traces as the agents of its nodes would have written them, of any length, for the tests and the
  * figures of `rollcall export`.
  *
- *   make_trace DIR NODES PER_NODE CALLS [sick] [hostile]
+ *   make_trace DIR NODES PER_NODE CALLS [sick] [hostile] [markup]
  *
  * Each rank makes CALLS calls, of four kinds by turns: an AllReduce of all, an AllGather of its node, a message between
  * neighbours of the node, and a wait of its host. The first calls come once more when they are complete. sick: in the
  * last AllReduce the last rank has another count, which is the last that it calls, and rank 0 is still inside its last
  * call. hostile: every name has
- * quotes, SQL, a terminal's sequences and bytes that are no UTF-8.
+ * quotes, SQL, a terminal's sequences and bytes that are no UTF-8; markup: HTML that would run a script, and Markdown.
  */
 #include "daemon/store/segment.h"
 #include "trace/def.h"
@@ -30,10 +30,12 @@
 #define BYTES    (ROLL_FRAME_HEAD_BYTES + ROLL_RING_HEADER_BYTES + BATCH * ROLL_RECORD_BYTES)
 #define HOSTILE  "'\"; DROP TABLE calls;-- \x1b[31m\xff\xc3(\xe2\x80\xae%s"
 
+#define MARKUP   "</script><img src=x onerror=bad=1>\xe2\x80\xa8<!--`"
+
 static struct {
     uint32_t nodes, per_node, ranks;
     uint64_t calls;
-    bool sick, hostile;
+    bool sick, hostile, markup;
 } job;
 
 struct node {
@@ -49,7 +51,7 @@ static uint64_t calls_of(uint32_t rank)
 
 static const char *named(const char *plain)
 {
-    return job.hostile ? HOSTILE : plain;
+    return job.markup ? MARKUP : job.hostile ? HOSTILE : plain;
 }
 
 static int put(struct node *n, struct roll_frame_head head, const void *payload, size_t bytes)
@@ -76,6 +78,8 @@ static int put_ring(struct node *n, uint32_t rank)
     memcpy(h.magic, ROLL_RING_MAGIC, sizeof(h.magic));
     if (job.hostile) {
         snprintf(h.host, sizeof(h.host), "%s", HOSTILE);
+    } else if (job.markup) {
+        snprintf(h.host, sizeof(h.host), "%s", MARKUP);
     } else {
         snprintf(h.host, sizeof(h.host), "node%u", rank / job.per_node);
     }
@@ -254,6 +258,7 @@ int main(int argc, char **argv)
     for (int i = 5; i < argc; i++) {
         job.sick = job.sick || strcmp(argv[i], "sick") == 0;
         job.hostile = job.hostile || strcmp(argv[i], "hostile") == 0;
+        job.markup = job.markup || strcmp(argv[i], "markup") == 0;
     }
     (void)mkdir(argv[1], 0700);
     snprintf(path, sizeof(path), "%s/scratch", argv[1]);

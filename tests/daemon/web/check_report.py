@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""rollcall report: one file over recorded traces, opened in a real browser from the disk; what it says in Markdown; its
+bounds; and what it says of traces that are damaged, or none.
+
+usage: check_report.py CHECK ROLLCALL MAKE_TRACE [CATALOGUE]
+"""
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from browser import Browser, Missing
+
+check, rollcall, make = sys.argv[1], os.path.abspath(sys.argv[2]), os.path.abspath(sys.argv[3])
+catalogue = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
+SKIP = 77
+MOST_BYTES = 10 << 20  # docs/REPORT.md: 8 MiB of lists, and what stands around them
+
+
+def expect(holds, what):
+    if not holds:
+        raise AssertionError(what)
+
+
+def made(folder, nodes, per_node, calls, *how, name="trace"):
+    path = os.path.join(folder, name)
+    subprocess.run([make, path, str(nodes), str(per_node), str(calls), *how], check=True)
+    return path
+
+
+def run(command, *arguments):
+    return subprocess.run([rollcall, command, *arguments], capture_output=True, text=True, timeout=600)
+
+
+def report(folder, *arguments, name="out.html"):
+    """The file, and the exit code, which is that of analyze."""
+    out = os.path.join(folder, name)
+    said, judged = run("report", *arguments, "-o", out), run("analyze", *[a for a in arguments if a != "--no-source"])
+    expect(said.returncode == judged.returncode, f"{said} beside {judged.returncode}")
+    expect(not os.path.exists(out + ".part"), "an unfinished file is left")
+    return out, said
+
+
+def island(path):
+    with open(path, encoding="utf-8") as f:
+        html = f.read()
+    found = re.findall(r'<script type="application/json" id="recorded">(.*?)</script>', html, re.S)
+    expect(len(found) == 1, f"{len(found)} islands")
+    return json.loads(found[0])
+
+
+def opened(b, path, hash=""):
+    b.open("about:blank")
+    b.open(f"file://{path}{hash}")
+
+
+def clean(b):
+    said = b.complaints()
+    expect(not said, f"the report complains: {said}")
+    loaded = b.run("return performance.getEntriesByType('resource').map(({name}) => name)")
+    expect(loaded == [], f"it fetches {loaded}")
+    expect(b.run("return typeof bad") == "undefined", "a script of the job has run")
+
+
+def go(b, where):
+    b.run("location.hash = arguments[0]", where)
+
+
+def whole(folder):
+    """All views of a sick job, and the Markdown, which is that of the page."""
+    out, _ = report(folder, made(folder, 3, 4, 400, "sick"))
+    said = run("report", "--md", os.path.join(folder, "trace"))
+    with Browser() as b:
+        opened(b, out)
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        expect("12 ranks, 3,598 calls on 4 communicators: 1 finding" in b.text("#judged"), b.text("#judged"))
+        expect("3 nodes" in b.run("return document.querySelector('canvas').getAttribute('aria-label')"), "the field")
+        options = b.run("return [...document.querySelectorAll('#moment option')].map((o) => o.textContent)")
+        expect(len(options) == 2 and options[0].startswith("when finding 1") and "end" in options[1], options)
+        expect("Remedies" not in b.text("#pages") and "Timeline" in b.text("#pages"), b.text("#pages"))
+        if os.environ.get("ROLL_WEB_SCREENSHOTS"):
+            b.screenshot(f"{os.environ['ROLL_WEB_SCREENSHOTS']}/report.png")
+        b.click(".findings a")
+        b.wait_for("both sides", lambda: "side 2" in b.text() and "1033" in b.text() and "1028" in b.text())
+        b.run("Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { globalThis.copied = text; }}})")
+        b.click("#copy")
+        copied = b.wait_for("the Markdown", lambda: b.run("return globalThis.copied"))
+        expect(copied in said.stdout, f"the page copies\n{copied}\nand the command says\n{said.stdout}")
+        go(b, "#/timeline/made/0/1")
+        b.wait_for("the calls", lambda: re.search(r"320 calls of 5 ranks", b.text()))
+        expect(b.run("return rollcall.figures.lanes.bars") > 0, "no call is drawn")
+        go(b, "#/comms/made/0")
+        b.wait_for("the communicators", lambda: "4 communicators" in b.text() and "world" in b.text("table"))
+        go(b, "#/nodes/made/0")
+        b.wait_for("the nodes", lambda: "node2" in b.text("table") and "Nothing was lost" in b.text())
+        go(b, "#/rank/made/0/11")
+        b.wait_for("the rank", lambda: "Rank 11" in b.text("h1") and "count-mismatch" in b.text(".findings")
+                   and "last NCCL call" in b.text())
+        go(b, "#/search/made/0/count-mis")
+        b.wait_for("what is searched", lambda: "count-mismatch" in b.text(".findings"))
+        go(b, "#/finding/made/0/77")
+        b.wait_for("the lack of it", lambda: "There is no verdict 77" in b.text())
+        clean(b)
+
+
+def hostile(folder):
+    """Names that are HTML, Markdown or a terminal's: nothing of them runs, and nothing gets out of where it stands."""
+    for how in ("markup", "hostile"):
+        trace = made(folder, 2, 2, 40, "sick", how, name=how)
+        out, _ = report(folder, trace, name=f"{how}.html")
+        with open(out, "rb") as f:
+            html = f.read()
+        expect(html.count(b"</script") == 2 and html.count(b"<script") == 2 and b"<!--" not in html, "markup got out")
+        expect(b"\xe2\x80\xa8" not in html.split(b'id="recorded">')[1].split(b"</script>")[0], "U+2028 in the island")
+        expect(b"<img" not in html, "an element of the job's")
+        island(out)
+        text = run("report", "--md", trace).stdout
+        outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.S | re.M)
+        expect("count-mismatch" in outside and not re.search(r"(?<!\\)[<`]", outside), outside)
+        with Browser() as b:
+            opened(b, out)
+            for page in ("overview/made/0", "finding/made/0/1", "timeline/made/0/1", "comms/made/0", "nodes/made/0",
+                         "search/made/0/s"):
+                go(b, f"#/{page}")
+                b.wait_for(page, lambda: b.text("main").strip() != "" and "\u2026" not in b.text("main .said"))
+                clean(b)
+                expect(b.run("return document.querySelectorAll('main img, main script').length") == 0, page)
+
+
+def large(folder):
+    """16,384 ranks: bounded in bytes, and it opens; and memory does not grow with how much was called."""
+    peak = {}
+    for calls in (40, 400):
+        trace = made(folder, 2, 8, 1000 * calls // 4, "sick", name=f"long{calls}")
+        before = os.fork()
+        if before == 0:  # a process of its own, whose children's peak is that of one report
+            done = subprocess.run([rollcall, "report", trace, "-o", os.path.join(folder, "long.html")],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+            with open(os.path.join(folder, f"peak{calls}"), "w", encoding="ascii") as f:
+                f.write(f"{kib} {done.returncode}")
+            os._exit(0)
+        os.waitpid(before, 0)
+        with open(os.path.join(folder, f"peak{calls}"), encoding="ascii") as f:
+            peak[calls], code = map(int, f.read().split())
+        expect(code == 1, f"exit code {code}")
+        shutil.rmtree(trace)
+    print(f"peak: {peak} KiB")
+    expect(peak[400] < peak[40] + (32 << 10), f"memory grows with the calls: {peak} KiB")
+    out, _ = report(folder, made(folder, 32, 512, 8, "sick"))
+    size = os.path.getsize(out)
+    print(f"16,384 ranks: {size} bytes")
+    expect(size < MOST_BYTES, f"{size} bytes")
+    runs = island(out)[1:-1]
+    expect(runs[0]["places"]["ranks"] == 16384 and len(runs[0]["moments"][0]["states"]) == 16384, "the field")
+    expect(all(len(v["waiting"]) <= 64 for v in runs[0]["verdicts"]), "lists of ranks")
+    with Browser() as b:
+        opened(b, out)
+        b.wait_for("the field", lambda: "16384 ranks on 32 nodes" in b.run(
+            "return document.querySelector('canvas').getAttribute('aria-label') ?? ''"))
+        clean(b)
+
+
+def damaged(folder):
+    """A trace that was cut, one of another version, no trace, and what cannot be written: each its line and its code."""
+    trace = made(folder, 1, 2, 400)
+    segment = sorted(os.path.join(top, name) for top, _, names in os.walk(trace) for name in names)[0]
+    with open(segment, "rb") as f:
+        data = f.read()
+    with open(segment, "wb") as f:
+        f.write(data[:len(data) * 2 // 3 + 5])
+    out, said = report(folder, trace)
+    about = island(out)[0]
+    expect(said.returncode in (1, 4) and any("cut short" in text for text in about["unjudged"]), about)
+    expect("cut short" in run("report", "--md", trace).stdout, "Markdown does not say it")
+    other = os.path.join(folder, "other.rtrc")
+    with open(other, "wb") as f:
+        f.write(data[:8] + b"\xff\xff\xff\x7f" + data[12:])
+    _, said = report(folder, other, name="none.html")
+    expect(said.returncode == 3 and "version" in said.stderr, said)
+    empty = os.path.join(folder, "empty")
+    os.mkdir(empty)
+    _, said = report(folder, empty, name="none.html")
+    expect(said.returncode == 3 and "no trace" in said.stderr and not os.path.exists(os.path.join(folder, "none.html")), said)
+    said = run("report", made(folder, 1, 2, 40, name="well"), "-o", os.path.join(folder, "lacks", "x.html"))
+    expect(said.returncode == 3 and "lacks" in said.stderr, said)
+    expect(run("report", "well", "-o", "x.rtrc").returncode == 2, "a trace may be written over")
+
+
+def healthy(folder):
+    """A run with no finding has a report that says so."""
+    out, said = report(folder, made(folder, 2, 2, 40))
+    expect(said.returncode == 0 and "0 findings of 4 ranks" in said.stdout, said)
+    expect("No finding." in run("report", "--md", os.path.join(folder, "trace")).stdout, "Markdown")
+    with Browser() as b:
+        opened(b, out)
+        b.wait_for("the word for it", lambda: "No finding." in b.text("#judged") and "Nothing was found." in b.text())
+        clean(b)
+
+
+def jobs(folder):
+    """Real jobs of the catalogue, sick and healthy, in one directory; --job chooses."""
+    trace = os.path.join(folder, "trace")
+    for job, twin in (("well", "healthy"), ("ill", "sick")):
+        run("run", "-n", "4", "--hostnccl", "--quiet", "--timeout", "3", "--grace", "1", "--trace",
+            os.path.join(folder, job), "--", catalogue, "wrong-count", twin)
+    ill, well = os.path.join(folder, "ill"), os.path.join(folder, "well")
+    names = {path: [v["job"] for v in island(report(folder, path, name=f"{os.path.basename(path)}.html")[0])[1:-1]]
+             for path in (ill, well)}
+    expect(len(names[ill]) == 1 and len(names[well]) == 1, names)
+    os.mkdir(trace)
+    shutil.copytree(ill, os.path.join(trace, "ill"))
+    shutil.copytree(well, os.path.join(trace, "well"))
+    out, said = report(folder, trace)
+    both = island(out)
+    expect(said.returncode == 1 and both[0]["findings"] == 1, both[0])
+    _, said = report(folder, "--job", "nobody", trace, name="none.html")
+    expect(said.returncode == 3 and "nobody" in said.stderr, said)
+    out, said = report(folder, "--job", names[ill][0], trace, name="one.html")
+    expect(said.returncode == 1, said)
+    with Browser() as b:
+        opened(b, out)
+        b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
+        b.click(".findings a")
+        b.wait_for("both sides", lambda: "side 2" in b.text())
+        b.click("#timeline")
+        b.wait_for("the calls", lambda: re.search(r"\d+ calls of 4 ranks", b.text()))
+        clean(b)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    try:
+        globals()[check](folder)
+    except Missing as missing:
+        print(f"SKIPPED: {missing}")
+        sys.exit(SKIP)
