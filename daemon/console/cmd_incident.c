@@ -13,7 +13,7 @@
 
 #define BYTES       (UINT64_C(64) << 20)
 #define BYTES_LEAST (UINT64_C(256) << 10)
-#define RANKS       64u
+#define RANKS       256u /* as many as a root asks about a difference of digests: a vote needs all members */
 #define RANKS_MOST  1024u
 
 int cmd_incident(const struct roll_command *self, int argc, char **argv);
@@ -85,7 +85,7 @@ int cmd_incident(const struct roll_command *self, int argc, char **argv)
     const struct roll_option options[] = {
         {"dir", 'd', ROLL_OPT_TEXT, "DIR", "make the bundle in DIR (default: here)", &o.dir},
         {"ranks", 0, ROLL_OPT_COUNT, "N",
-         "the last calls of N ranks at most: those that findings name first (default 64)", &o.ranks},
+         "the last calls of N ranks at most: those that findings name first (default 256)", &o.ranks},
         {"bytes", 0, ROLL_OPT_TEXT, "SIZE", "at most so large (K, M, G; default 64M)", &bytes},
         {"keep", 0, ROLL_OPT_COUNT, "N", "write nothing where DIR has N bundles of this run", &keep},
         {"restart", 0, ROLL_OPT_NUMBER, "R", "only if this restart of the job is the one that is watched", &o.restart},

@@ -144,6 +144,11 @@ static void write_readme(struct roll_incident *i, bool trace)
     fprintf(out, "; the last calls are those of %zu of them (%s).\n\n## Found\n\n", roll_rankset_count(&i->got),
             got[0] != '\0' ? got : "none");
     put_findings(out, json_object_get(i->verdicts, "verdicts"));
+    if ((int64_t)roll_rankset_count(&i->got) < roll_json_int(i->run, "ranks", 0)) {
+        fputs("\nThis was said with the calls of all ranks. With those in this bundle `rollcall analyze` may be less "
+              "certain: who is in the minority, only all members of a communicator can show.\n",
+              out);
+    }
     fputs("\n## What to do next\n\n", out);
     put_next(out, trace);
     fputs("\n## Files\n\n", out);

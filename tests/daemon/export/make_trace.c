@@ -2,13 +2,14 @@
  * make_trace.c: a job's traces as the agents of its nodes would have written them, of any length, for the tests and the
  * figures of `rollcall export`.
  *
- *   make_trace DIR NODES PER_NODE CALLS [sick] [hostile] [markup]
+ *   make_trace DIR NODES PER_NODE CALLS [sick] [hostile] [markup] [again]
  *
  * Each rank makes CALLS calls, of four kinds by turns: an AllReduce of all, an AllGather of its node, a message between
  * neighbours of the node, and a wait of its host. The first calls come once more when they are complete. sick: in the
  * last AllReduce the last rank has another count, which is the last that it calls, and rank 0 is still inside its last
  * call. hostile: every name has
  * quotes, SQL, a terminal's sequences and bytes that are no UTF-8; markup: HTML that would run a script, and Markdown.
+ * again: it is the job's restart 1.
  */
 #include "daemon/store/segment.h"
 #include "trace/def.h"
@@ -35,7 +36,7 @@
 static struct {
     uint32_t nodes, per_node, ranks;
     uint64_t calls;
-    bool sick, hostile, markup;
+    bool sick, hostile, markup, again;
 } job;
 
 struct node {
@@ -74,6 +75,7 @@ static int put_ring(struct node *n, uint32_t rank)
                                  .world_size = (int32_t)job.ranks,
                                  .local_rank = (int32_t)(rank % job.per_node),
                                  .epoch = rank + 1,
+                                 .restart = job.again,
                                  .job = "made"};
     memcpy(h.magic, ROLL_RING_MAGIC, sizeof(h.magic));
     if (job.hostile) {
@@ -248,7 +250,7 @@ int main(int argc, char **argv)
     struct roll_ring scratch;
     struct roll_ring_params params = {.capacity = 64, .job = "made", .exe = "", .defs_bytes = 65536};
     if (argc < 5) {
-        fprintf(stderr, "usage: make_trace DIR NODES PER_NODE CALLS [sick] [hostile]\n");
+        fprintf(stderr, "usage: make_trace DIR NODES PER_NODE CALLS [sick] [hostile] [again]\n");
         return 2;
     }
     job.nodes = (uint32_t)strtoul(argv[2], NULL, 10);
@@ -259,6 +261,7 @@ int main(int argc, char **argv)
         job.sick = job.sick || strcmp(argv[i], "sick") == 0;
         job.hostile = job.hostile || strcmp(argv[i], "hostile") == 0;
         job.markup = job.markup || strcmp(argv[i], "markup") == 0;
+        job.again = job.again || strcmp(argv[i], "again") == 0;
     }
     (void)mkdir(argv[1], 0700);
     snprintf(path, sizeof(path), "%s/scratch", argv[1]);
