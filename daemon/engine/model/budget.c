@@ -3,6 +3,8 @@
  */
 #include "daemon/engine/model/budget.h"
 
+#include "daemon/engine/model/comm.h"
+
 /* Parts of roll_engine_config.memory as it was when the engine was made; in brackets with 512 MiB. */
 #define OF_ONE 2u    /* a source has at most this part of it (256 MiB), and more in large jobs */
 #define OF_OWN 2048u /* so much a source has by itself (256 KiB): three times what ranks of large jobs need */
@@ -44,7 +46,7 @@ static void set_held(struct roll_engine *e, struct source *s, uint64_t bytes)
     e->shared += s->shared;
 }
 
-bool budget_has(const struct roll_engine *e, const struct source *s, uint64_t bytes)
+static bool has_room(const struct roll_engine *e, const struct source *s, uint64_t bytes)
 {
     uint64_t most = budget_most(e), shared = e->config.memory + of_ranks(e);
     if (bytes > most || s->held > most - bytes) {
@@ -52,6 +54,15 @@ bool budget_has(const struct roll_engine *e, const struct source *s, uint64_t by
     }
     uint64_t beyond = beyond_own(e, s, s->held + bytes);
     return beyond <= s->shared || e->shared + (beyond - s->shared) <= shared;
+}
+
+bool budget_has(struct roll_engine *e, const struct source *s, uint64_t bytes)
+{
+    bool has = has_room(e, s, bytes);
+    while (!has && comm_forget_one(e)) {
+        has = has_room(e, s, bytes);
+    }
+    return has;
 }
 
 bool budget_take(struct roll_engine *e, struct source *s, uint64_t bytes)

@@ -25,8 +25,9 @@
 
 /* Bytes that one source may have in all. */
 uint64_t budget_most(const struct roll_engine *e);
-/* There is room for so many bytes more of this source's. */
-bool budget_has(const struct roll_engine *e, const struct source *s, uint64_t bytes);
+/* There is room for so many bytes more of this source's, if need be because communicators that are over are forgotten.
+ */
+bool budget_has(struct roll_engine *e, const struct source *s, uint64_t bytes);
 /* Room for so many bytes more, which count for the source. False: there is none, and nothing has changed. */
 bool budget_take(struct roll_engine *e, struct source *s, uint64_t bytes);
 /* The same for what has a bound of its own for each source: it counts, and is never refused. */

@@ -254,12 +254,26 @@ void comm_advance(struct roll_engine *e, struct comm *c)
     }
 }
 
-void comm_is_over(struct roll_engine *e, struct comm *c)
+/* Whether nothing can come of it any more, and nothing is left to be judged but what looks back. */
+static bool is_over(const struct comm *c)
 {
     bool over = c->aborted || (!c->open && c->seen == c->size && c->gone >= c->size);
-    if (!over || c->base != c->high || c->held != NO_SEQ || c->slot_mask == 0) {
-        return;
+    return over && c->base == c->high && c->held == NO_SEQ && c->slot_mask != 0;
+}
+
+void comm_is_over(struct roll_engine *e, struct comm *c)
+{
+    if (!c->waits_over && is_over(c)) {
+        c->waits_over = true;
+        c->next_over = NULL;
+        *(e->last_over ? &e->last_over->next_over : &e->first_over) = c;
+        e->last_over = c;
     }
+}
+
+/* Of what it keeps the newest slot is left. */
+static void shrink(struct roll_engine *e, struct comm *c)
+{
     struct slot *one = calloc(1, sizeof(*one));
     if (!one) {
         return; /* its window stays as it is */
@@ -277,6 +291,21 @@ void comm_is_over(struct roll_engine *e, struct comm *c)
             m->windows = 0;
         }
     }
+}
+
+bool comm_forget_one(struct roll_engine *e)
+{
+    struct comm *c = e->first_over;
+    if (!c) {
+        return false;
+    }
+    e->first_over = c->next_over;
+    e->last_over = e->first_over ? e->last_over : NULL;
+    c->waits_over = false;
+    if (is_over(c)) { /* who called after all has been taken in again */
+        shrink(e, c);
+    }
+    return true;
 }
 
 int comm_grow(struct comm *c)

@@ -126,10 +126,12 @@ struct comm {
     uint32_t high;      /* the highest sequence number that has arrived, plus 1 */
     uint32_t held;      /* the sequence number that is being judged; NO_SEQ = none: align.c */
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
-    bool aborted;       /* no member is left that could still call */
-    bool overflow;      /* there was no room for its incomplete calls: room.c */
-    bool muted;         /* a cause was found here; until silence.c ends that, what follows is its consequence */
-    bool group_told;    /* members were seen to differ in where a group begins or ends: align.c */
+    bool waits_over;    /* it is over, and one of those that are forgotten when there is no room */
+    struct comm *next_over;
+    bool aborted;    /* no member is left that could still call */
+    bool overflow;   /* there was no room for its incomplete calls: room.c */
+    bool muted;      /* a cause was found here; until silence.c ends that, what follows is its consequence */
+    bool group_told; /* members were seen to differ in where a group begins or ends: align.c */
 
     /* what its members have called, for the faces */
     struct roll_view_traffic traffic;
@@ -221,9 +223,13 @@ void comm_made(struct roll_engine *e, const struct member *m, const struct roll_
  */
 void comm_split_made(struct roll_engine *e, const struct source *s, const struct member *parent,
                      const struct roll_record *rec);
-/* Where the communicator is over and nothing is left to be judged, it keeps one slot, and what the others counted for
- * their sources is given back: a job may make and destroy communicators for months. */
+/* Where the communicator is over, what it keeps of its calls may be forgotten when there is no room for something else
+ * (comm_forget_one): a job may make and destroy communicators for months. Not before, because what is judged later
+ * looks back at it. */
 void comm_is_over(struct roll_engine *e, struct comm *c);
+/* Forgets what the one keeps that has been over for the longest time, and gives back what that counted for its sources.
+ * false: there is none. */
+bool comm_forget_one(struct roll_engine *e);
 /* Doubles the window of slots. 0, NOMEM. */
 int comm_grow(struct comm *c);
 /* Opens the slots before `upto`, which there is room for. */
