@@ -58,6 +58,20 @@ static bool is_complete(const struct roll_engine *e, const struct comm *c, uint3
     return true;
 }
 
+/* The device of the rank stands at a call before the refused one: a circle through that call, or whoever it waits for
+ * there, is told by the walk (refused_block). */
+static bool waits_already(const struct roll_engine *e, const struct member *m)
+{
+    const struct source *s = e->source[m->source];
+    uint64_t refused = roll_seal_ticket(refused_of_member(m)->coll.rec.seal);
+    for (uint32_t k = 0; k < s->queues; k++) {
+        if (s->queue[k].head != 0 && s->queue[k].head - 1 < refused) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_due(const struct roll_engine *e, const struct member *m)
 {
     const struct source *s = e->source[m->source];
@@ -70,6 +84,9 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     }
     if (e->no_rooms > 0 && !over) { /* elsewhere a rank was set aside: only suspected in any case, and later */
         return e->finishing || age >= e->config.suspect_ns * 2;
+    }
+    if (!over && !source_blocked(e, s) && waits_already(e, m)) {
+        return e->finishing; /* the host may wait for the device in a call that is not recorded, such as a copy */
     }
     return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }

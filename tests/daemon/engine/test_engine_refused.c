@@ -99,6 +99,26 @@ static void test_an_empty_call_behind_a_refused_one_is_not_that_call(void **stat
     }
 }
 
+/* The device of the rank stands at an earlier call, whose other member makes no call at all. The host of the rank may
+ * wait for its device in a call that is not recorded: whoever holds it up is told, and not its refused call. */
+static void test_a_refused_call_behind_one_that_waits_is_not_told(void **state)
+{
+    (void)state;
+    static const uint32_t low[2] = {0, 1}, high[2] = {0, 2};
+    for (enum news news = 0; news < NEWS; news++) {
+        struct sim *sim = sim_new(3);
+        uint32_t w = sim_world(sim), v = sim_comm(sim, "v", low, 2), u = sim_comm(sim, "u", high, 2);
+        sim_all(sim, w, AR, 64);
+        scene_sync_all(sim);
+        sim_call(sim, 0, v, AR, 32);
+        scene_refused(sim, 0, u, 100, news);
+        sim_call(sim, 2, u, AR, 100);
+        sim_stuck(sim, 2);
+        sim_expect(sim, "suspected rank-busy 1");
+        sim_destroy(&sim);
+    }
+}
+
 /* The agent may read the second attempt before it hears how the first one ended. */
 static void test_news_that_come_after_the_retry(void **state)
 {
@@ -279,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_call_that_is_made_again_is_no_fault),
         cmocka_unit_test(test_a_refused_call_that_is_made_again_empty_is_no_fault),
         cmocka_unit_test(test_an_empty_call_behind_a_refused_one_is_not_that_call),
+        cmocka_unit_test(test_a_refused_call_behind_one_that_waits_is_not_told),
         cmocka_unit_test(test_news_that_come_after_the_retry),
         cmocka_unit_test(test_a_refused_call_that_is_not_made_again_is_told),
         cmocka_unit_test(test_a_group_in_vain_does_not_count),
