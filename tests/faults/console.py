@@ -13,8 +13,8 @@ import time
 
 import trial
 
-# exact: it says the same in each run; else but for its numbers. sizes: its files have random contents. part: its file may
-# hold what could be read, where it says so. seen: words that stand in all that it says; what else it says changes.
+# exact: it says the same in each run; else but for its numbers. sizes: its files have random contents. part: its file
+# may hold what could be read, where it says so. seen: words that stand in all that it says; what else it says changes.
 Command = collections.namedtuple("Command", "name words environment exact sizes incomplete part seen",
                                  defaults=({}, True, False, (), False, ()))
 

@@ -1,5 +1,6 @@
-"""daemon.py: agent, relay and root on the rings of a job that is over, with a fault in one of them: it ends in good order
-or goes on, finds nothing that is not there, and says what failed. What it recorded is whole, or it said that it is not.
+"""daemon.py: agent, relay and root on the rings of a job that is over, with a fault in one of them: it ends in good
+order or goes on, finds nothing that is not there, and says what failed. What it recorded is whole, or it said that it
+is not.
 """
 import glob
 import json
@@ -12,8 +13,9 @@ import time
 import page
 import trial
 
-# Which processes there are, in the order in which they start. The fault is in the one that the role is called after, or
-# in the first. "sick" takes the stacks of a hung job by itself, "stacks" when it is asked; "page" is asked by a browser.
+# Which processes there are, in the order in which they start. The fault is in the one that the role is called after,
+# or in the first. "sick" takes the stacks of a hung job by itself, "stacks" when it is asked; "page" is asked by a
+# browser.
 ROLES = {
     "standalone": ("standalone",),
     "agent": ("root", "agent"),

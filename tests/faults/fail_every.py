@@ -8,8 +8,8 @@ machine gives for it.
     fail_every.py BUILD --list          the scenes, with the number of their faults
 
 A scene is one thing that rollcall does: a rank under the preloaded library, a daemon, a command. What may come of a
-fault is in the module of the scene (shim.py, daemon.py, console.py, job.py). Short scenes are run once for each n; daemons,
-which do most things again and again, for the first call of each place in the code, and for a later one.
+fault is in the module of the scene (shim.py, daemon.py, console.py, job.py). Short scenes are run once for each n;
+daemons, which do most things again and again, for the first call of each place in the code, and for a later one.
 """
 import argparse
 import collections
@@ -38,7 +38,7 @@ MENDED = {
     "console.analyze.trace": ["roll_trace_reader_new"],
 }
 
-SAMPLE = {"shim": 17, "daemon": 31, "console": 71, "job": 31}  # one of so many,
+SAMPLE = {"shim": 17, "daemon": 31, "console": 71, "job": 71}  # one of so many,
 LEAST, MOST = 10, 40  # and of a scene about so many at least, and at most
 
 Scene = collections.namedtuple("Scene", "name run judge faults")

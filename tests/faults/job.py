@@ -1,9 +1,9 @@
-"""job.py: `rollcall run`, `rehearse` and `replay` with a fault in rollcall itself (the warden, and what it is between fork
-and exec, included): the job does what it would have done, or it was not begun, and a line says why.
+"""job.py: `rollcall run`, `rehearse` and `replay` with a fault in rollcall itself (the warden, and what it is between
+fork and exec, included): the job does what it would have done, or it was not begun, and a line says why.
 
-Nothing is left: no process, whatever became of its parents, no directory, no ring. What was recorded is whole, or it is
-said that it is not. The ranks and the daemon are preloaded as well, and count; but nothing fails in them: the faults are
-those of places in the program `rollcall`.
+Nothing is left: no process, whatever became of its parents, no directory, no ring. What was recorded is whole, or it
+is said that it is not. The ranks and the daemon are preloaded as well, and count; but nothing fails in them: the
+faults are those of places in the program `rollcall`.
 """
 import os
 import signal

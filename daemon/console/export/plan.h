@@ -13,7 +13,8 @@
 
 /*
  * Writes the plans of a job into this directory, which is there. *ranks: how many it has. 0; UNSUPPORTED: it cannot be
- * made again as it was, and one line says why; and the errors of reading and writing, with one line. After an error no file of it is left.
+ * made again as it was, and one line says why; and the errors of reading and writing, with one line.
+ * After an error no file of it is left.
  */
 int roll_plan_write(char **path, size_t paths, unsigned threads, const char *only, const char *dir, uint32_t *ranks,
                     struct roll_analysis_summary *summary);
