@@ -106,5 +106,6 @@ def is_double(state, fault):
 
 
 def plain(text):
-    """Without what differs from run to run: numbers, with the units of times."""
+    """Without what differs from run to run: numbers, with the units of times; and that a loaded machine was late."""
+    text = re.sub(r",? ?[Ss]een late \([^)]*\)\.?", "", text)
     return re.sub(r"[0-9][0-9.,]*( ?(ns|us|ms|s|min|h)\b)?", "#", text)
