@@ -53,6 +53,7 @@ roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
         return NULL;
     }
     e->ask = &detectors_ask;
+    e->forget = comm_forget_one;
     roll_engine_set(e, config);
     e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
     e->config.memory = e->room = config->memory ? config->memory : BUDGET_DEFAULT;

@@ -55,7 +55,7 @@ json_t *roll_calls_query(roll_root_t *root, struct roll_run *run, const json_t *
     calls = calls * n > ROWS_MOST ? (unsigned)(ROWS_MOST / n) : calls;
     json_int_t around = json_integer_value(json_object_get(query, "around_ms"));
     json_t *options = json_pack("{s:i,s:I}", "calls", (int)calls, "around_ms", around > 0 ? around : 0);
-    struct roll_collection *c = roll_collect(root, run, ROLL_COLLECT_CALLS, &ranks, options, TIMEOUT_MS, 0);
+    struct roll_collection *c = roll_collect(root, run, ROLL_COLLECT_CALLS, &ranks, options, TIMEOUT_MS, 0, NULL);
     json_t *folded = roll_ranks_text_json(&ranks);
     roll_rankset_fini(&ranks);
     return roll_collect_begun(c, folded);
@@ -127,7 +127,7 @@ json_t *roll_source_query(roll_root_t *root, struct roll_run *run, const json_t 
         return json_pack("{s:i,s:i,s:s}", "id", 0, "count", 0, "ranks", ""); /* no line of the job's own is known */
     }
     struct roll_collection *c = roll_collect(root, run, ROLL_COLLECT_SOURCE, &ranks, json_pack("{s:o}", "lines", lines),
-                                             TIMEOUT_MS, v->said.number);
+                                             TIMEOUT_MS, v->said.number, NULL);
     json_t *folded = roll_ranks_text_json(&ranks);
     roll_rankset_fini(&ranks);
     return roll_collect_begun(c, folded);

@@ -101,8 +101,8 @@ static void finish(roll_root_t *root, struct roll_collection *c, uint64_t now)
 {
     if (c->done_ns == 0 && c->answered == c->ranks) {
         c->done_ns = now;
-        if (c->kind == ROLL_COLLECT_STACKS) {
-            roll_stacks_done(root, c);
+        if (c->hooks.done) {
+            c->hooks.done(root, c);
         }
     }
 }
@@ -179,7 +179,7 @@ unsigned roll_collect_bounded(const json_t *query, const char *key, unsigned oth
 
 struct roll_collection *roll_collect(roll_root_t *root, const struct roll_run *run, enum roll_collect kind,
                                      const struct roll_rankset *ranks, json_t *options, unsigned timeout_ms,
-                                     uint64_t verdict)
+                                     uint64_t verdict, const struct roll_collect_hooks *hooks)
 {
     struct roll_root_collections *s = collections_of(root);
     struct roll_view_source v;
@@ -192,6 +192,7 @@ struct roll_collection *roll_collect(roll_root_t *root, const struct roll_run *r
                                   .id = ++s->last_id,
                                   .run = run->id,
                                   .verdict = verdict,
+                                  .hooks = hooks ? *hooks : (struct roll_collect_hooks){0},
                                   .answers = json_array(),
                                   .deadline_ns = roll_mono_ns() + timeout_ms * ROLL_MS + GRACE_NS};
     for (uint32_t i = 0; roll_engine_source_brief(roll_feed_engine(roll_run_judge(run)), i, &v); i++) {
@@ -225,8 +226,8 @@ static void take(roll_root_t *root, struct roll_collection *c, const json_t *jso
     if (w && bytes > kinds[c->kind].answer_bytes) {
         refuse(c, w, "its answer is too large");
     } else if (w) {
-        if (c->kind == ROLL_COLLECT_STACKS) {
-            roll_stacks_came(root, c, w, answer);
+        if (c->hooks.came) {
+            c->hooks.came(root, c, w, answer);
         }
         add_answer(c, w, json_incref(answer));
     }

@@ -24,6 +24,14 @@ struct roll_collected {
     bool answered;
 };
 
+struct roll_collection;
+/* What whoever asks wants to hear at once: an answer has come; all have, or will not. Each may be NULL. */
+struct roll_collect_hooks {
+    void (*came)(roll_root_t *root, const struct roll_collection *c, const struct roll_collected *rank,
+                 const json_t *answer);
+    void (*done)(roll_root_t *root, const struct roll_collection *c);
+};
+
 struct roll_collection {
     enum roll_collect kind;
     uint64_t id;
@@ -31,27 +39,24 @@ struct roll_collection {
     uint64_t verdict;            /* number of the verdict that it is for; 0 = none */
     struct roll_collected *rank; /* owned */
     size_t ranks, room, answered;
+    struct roll_collect_hooks hooks;
     json_t *answers; /* [{"rank","host",MEMBER}] in the order in which they came */
     uint64_t deadline_ns, done_ns;
 };
 
 /*
  * Asks the agents of these ranks (borrowed) of the run. options: members of the question besides `op` and `streams`
- * (takes). NULL: no memory, or too many collections of this kind at work. One without ranks is done at once.
+ * (takes). hooks: borrowed; NULL: none. NULL: no memory, or too many collections of this kind at work. One without
+ * ranks is done at once.
  */
 struct roll_collection *roll_collect(roll_root_t *root, const struct roll_run *run, enum roll_collect kind,
                                      const struct roll_rankset *ranks, json_t *options, unsigned timeout_ms,
-                                     uint64_t verdict);
+                                     uint64_t verdict, const struct roll_collect_hooks *hooks);
 /* The answers from number `from` on, as many as a reply takes: {"done","answers"}. Owned. */
 json_t *roll_collect_fetch(const roll_root_t *root, enum roll_collect kind, uint64_t id, size_t from);
 /* What a query of this kind that has begun a collection is answered (NULL: it could not begin). Owned. */
 json_t *roll_collect_begun(struct roll_collection *c, json_t *ranks_text); /* takes ranks_text */
 /* A member of a query as a number from 1 to max. */
 unsigned roll_collect_bounded(const json_t *query, const char *key, unsigned otherwise, unsigned max);
-
-/* root_stack.c: an answer has come; and the collection, of which this root wants something by itself, is whole. */
-void roll_stacks_came(roll_root_t *root, const struct roll_collection *c, const struct roll_collected *rank,
-                      const json_t *stack);
-void roll_stacks_done(roll_root_t *root, const struct roll_collection *c);
 
 #endif

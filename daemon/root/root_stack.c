@@ -82,22 +82,10 @@ static void choose(const struct roll_run *run, struct roll_rankset *out)
     roll_rankset_fini(&waiting);
 }
 
-/* Starts a collection for these ranks (borrowed). NULL: no memory, or too many collections at work. */
-static struct roll_collection *collect(roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks,
-                                       const json_t *query, uint64_t verdict)
-{
-    unsigned timeout = roll_collect_bounded(query, "timeout_ms", TIMEOUT_MS, TIMEOUT_MAX_MS);
-    json_t *options = json_pack(
-        "{s:i, s:i, s:i, s:b, s:b}", "samples", (int)roll_collect_bounded(query, "samples", 3, 16), "interval_ms",
-        (int)roll_collect_bounded(query, "interval_ms", 200, 10000), "timeout_ms", (int)timeout, "native",
-        !json_is_false(json_object_get(query, "native")), "python", !json_is_false(json_object_get(query, "python")));
-    return roll_collect(root, run, ROLL_COLLECT_STACKS, ranks, options, timeout, verdict);
-}
-
 /* what is kept of an answer */
 
-void roll_stacks_came(roll_root_t *root, const struct roll_collection *c, const struct roll_collected *rank,
-                      const json_t *stack)
+static void keep_top(roll_root_t *root, const struct roll_collection *c, const struct roll_collected *rank,
+                     const json_t *stack)
 {
     char key[64];
     json_t *top = roll_stacks_top(stack), *taken = json_object_get(stack, "taken_ns");
@@ -110,7 +98,7 @@ void roll_stacks_came(roll_root_t *root, const struct roll_collection *c, const 
 }
 
 /* Stacks that were taken on suspicion stand with their verdict. */
-void roll_stacks_done(roll_root_t *root, const struct roll_collection *c)
+static void attach(roll_root_t *root, const struct roll_collection *c)
 {
     struct roll_run *run = c->verdict ? run_by_id(root, c->run) : NULL;
     for (size_t i = 0; run && i < run->verdicts.used; i++) {
@@ -120,6 +108,21 @@ void roll_stacks_done(roll_root_t *root, const struct roll_collection *c)
             }
         }
     }
+}
+
+/* asking */
+
+/* Starts a collection for these ranks (borrowed). NULL: no memory, or too many collections at work. */
+static struct roll_collection *collect(roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks,
+                                       const json_t *query, uint64_t verdict)
+{
+    static const struct roll_collect_hooks hooks = {.came = keep_top, .done = attach};
+    unsigned timeout = roll_collect_bounded(query, "timeout_ms", TIMEOUT_MS, TIMEOUT_MAX_MS);
+    json_t *options = json_pack(
+        "{s:i, s:i, s:i, s:b, s:b}", "samples", (int)roll_collect_bounded(query, "samples", 3, 16), "interval_ms",
+        (int)roll_collect_bounded(query, "interval_ms", 200, 10000), "timeout_ms", (int)timeout, "native",
+        !json_is_false(json_object_get(query, "native")), "python", !json_is_false(json_object_get(query, "python")));
+    return roll_collect(root, run, ROLL_COLLECT_STACKS, ranks, options, timeout, verdict, &hooks);
 }
 
 /* outside */

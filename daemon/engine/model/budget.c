@@ -3,8 +3,6 @@
  */
 #include "daemon/engine/model/budget.h"
 
-#include "daemon/engine/model/comm.h"
-
 /* Parts of roll_engine_config.memory as it was when the engine was made; in brackets with 512 MiB. */
 #define OF_ONE 2u    /* a source has at most this part of it (256 MiB), and more in large jobs */
 #define OF_OWN 2048u /* so much a source has by itself (256 KiB): three times what ranks of large jobs need */
@@ -59,7 +57,7 @@ static bool has_room(const struct roll_engine *e, const struct source *s, uint64
 bool budget_has(struct roll_engine *e, const struct source *s, uint64_t bytes)
 {
     bool has = has_room(e, s, bytes);
-    while (!has && comm_forget_one(e)) {
+    while (!has && e->forget(e)) {
         has = has_room(e, s, bytes);
     }
     return has;

@@ -85,8 +85,9 @@ struct roll_engine {
     struct comm **comm;
     uint32_t comms;
     size_t comm_room;
-    struct comm *first_over, *last_over; /* those that are over, in the order in which they were: comm_is_over */
-    struct roll_map comm_at;             /* from the key of a communicator to its number in `comm` */
+    struct comm *first_over, *last_over;   /* those that are over, in the order in which they were: comm_is_over */
+    bool (*forget)(struct roll_engine *e); /* comm_forget_one, which stands above those who ask for room */
+    struct roll_map comm_at;               /* from the key of a communicator to its number in `comm` */
     struct file_name *file; /* files of Python, lines of the job's own, and process groups that it has named: line.c */
     struct python_line *line;
     struct group *group;
