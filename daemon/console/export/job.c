@@ -228,7 +228,7 @@ static void end(struct roll_job *job, roll_analysis_t *a, const char *only, int 
     if (!job->stop && job->summary.files == 0) {
         if (job->summary.unreadable == 0) {
             roll_say("no trace (*.rtrc)%s was found in the given places",
-                     job->writer->takes_all ? ", no ring (*.ring), no digest (*.rdig) and no dump of the Flight Recorder"
+                     job->writer->takes_all ? ", no ring (*.ring), no digest (*.rdig), no dump of the Flight Recorder"
                                             : " and no ring (*.ring)");
         }
         fail(job, ROLL_E_NOTFOUND);

@@ -10,7 +10,7 @@
 
 #include "trace/err.h"
 
-#include "report_hashes.h"
+#include <report_hashes.h> /* made by bundle.cmake */
 
 #include <stdbool.h>
 #include <string.h>

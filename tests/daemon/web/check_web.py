@@ -301,13 +301,15 @@ def pages(b):
         b.wait_for("the second time", lambda: "Take them again" not in b.text("#since") and
                    b.run("return document.querySelector('#take').disabled") is False)
         if "0 of 4" not in b.text():
-            expect(re.search(r"^ranks 0.3 stand where they stood since the stacks of \d", b.text("#since")), b.text("#since"))
+            since = b.text("#since")
+            expect(re.search(r"^ranks 0.3 stand where they stood since the stacks of \d", since), since)
         # A rank that has moved, and one of which a taking saw nothing: by stacks that nobody could take at will.
         said = b.call("POST", "/execute/async", {"script": """
             const done = arguments[0], of = (rank, fn) => ({rank, stack: fn === null ? {error: "gone"} : {pid: 1,
                 frames: [{fn: "main"}, {fn}], stacks: [[0, 1]], threads: [{tid: 1, samples: [0, null]}]}});
             import("/js/stacks.js").then(({compare}) => done(compare([of(0, "wait"), of(1, "wait"), of(2, null)],
-                [of(1, "copy"), of(0, "wait"), of(2, "wait"), of(3, "wait")])), (error) => done(String(error)));""", "args": []})
+                [of(1, "copy"), of(0, "wait"), of(2, "wait"), of(3, "wait")])),
+                (error) => done(String(error)));""", "args": []})
         expect(said == {"stuck": [0], "moved": [1]}, said)
         asked = subprocess.run([rollcall, "remedy", "list", "--daemon", job.endpoint, "--job", "job"], env=job.env,
                                capture_output=True, text=True, check=True).stdout
@@ -344,9 +346,11 @@ def timeline(b):
         said = b.text("#call")
         expect("rank 3: AllReduce on" in said and tag in said and "999 float32 sum" in said and
                "entered, and not returned" in said, said)
-        b.run("const form = document.querySelector('form.row'); form.elements.ranks.value = '1,3'; form.requestSubmit()")
+        b.run("const form = document.querySelector('form.row');"
+              "form.elements.ranks.value = '1,3'; form.requestSubmit()")
         b.wait_for("two lanes", lambda: "82 calls of 2 ranks" in b.text())
-        expect(re.search(r"#/timeline/job/0/\d+/1%2C3/256$", b.run("return location.href")), b.run("return location.href"))
+        at = b.run("return location.href")
+        expect(re.search(r"#/timeline/job/0/\d+/1%2C3/256$", at), at)
         b.run("location.hash = '#/timeline/job/0/0/0-40'")
         b.wait_for("the bound", lambda: "at most 32" in b.text())
         b.run("location.hash = '#/timeline/job/0/0/77'")
@@ -389,7 +393,8 @@ def large(b):
         press(b, "canvas.lanes", "Enter")
         expect("32 float32 sum" in b.text("#call"), f"how many rings were asked for: {b.text('#call')}")
         press(b, "canvas.lanes", "0")
-        print(f"32 lanes of 256 calls: drawn {lanes(b)['draws']} times, the longest time {lanes(b)['longest_ms']:.1f} ms")
+        drawn = lanes(b)
+        print(f"32 lanes of 256 calls: drawn {drawn['draws']} times, the longest time {drawn['longest_ms']:.1f} ms")
         for line, said in (("lie 0 0", "its answer cannot be read"), ("swell 0 0", "its answer is too large")):
             tell(many, line)
             b.run("document.querySelector('#show').click()")
@@ -400,7 +405,8 @@ def large(b):
         tasks = b.call("POST", "/execute/async", {"script": """
             const done = arguments[0], list = [];
             new PerformanceObserver((entries) => list.push(...entries.getEntries().map((task) =>
-                `${Math.round(task.duration)} ms at ${Math.round(task.startTime)}`))).observe({type: "longtask", buffered: true});
+                `${Math.round(task.duration)} ms at ${Math.round(task.startTime)}`)))
+                .observe({type: "longtask", buffered: true});
             setTimeout(() => done(list), 100);""", "args": []})
         print(f"tasks of the main thread beyond 50 ms, of {b.run('return Math.round(performance.now())')} ms: {tasks}")
         no_complaint(b)
@@ -421,7 +427,8 @@ def gone(b):
         expect(letters(b) == {"running": 16}, "what was known stays")
         look(b, "gone")
         b.run("location.hash = '#/timeline/large/0/0/0-3'")
-        b.wait_for("that nobody answers", lambda: "Failed to fetch" in b.text() or "not heard since" in b.text("#heard"))
+        b.wait_for("that nobody answers",
+                   lambda: "Failed to fetch" in b.text() or "not heard since" in b.text("#heard"))
         b.run("location.hash = '#/nodes/large/0'")
         job.serve("--root", "--digest")
         tell(many, "stopped 0 2")
