@@ -80,7 +80,7 @@ static void test_what_cannot_be_had_gets_one_line_and_code_3(void **state)
                 harness_path("theirs"));
     }
     REFUSED(3, "cannot listen", "--dir", dir, "--listen", "tcp://203.0.113.7:7001", "--insecure");
-    REFUSED(3, "--http", "--dir", dir, "--http", "nonsense");
+    REFUSED(2, "not an address", "--dir", dir, "--http", "nonsense");
     assert_int_equal(harness_count(dir, ""), 0);
     assert_int_equal(chmod(dir, 0777), 0);
     REFUSED(3, "writable by nobody else", "--dir", dir);

@@ -3,6 +3,7 @@
  * complete.
  */
 #include "tests/daemon/engine/sim.h"
+#include "trace/err.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
