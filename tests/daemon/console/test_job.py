@@ -272,8 +272,8 @@ class Job(Case):
                          CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: findings(live)), "no verdict")
         groups = self.rollcall("top", "--once", "-g").stdout
-        self.assertRegex(groups, r"(?m)^0-2 +3 +running +AllReduce")
-        self.assertRegex(groups, r"(?m)^3 +1 +running +AllReduce")
+        self.assertRegex(groups, r"(?m)^0-2 +3 +in cudaStreamSynchronize +AllReduce")
+        self.assertRegex(groups, r"(?m)^3 +1 +in cudaStreamSynchronize +AllReduce")
         status = json.loads(self.rollcall("top", "--json", "-g").stdout)
         self.assertEqual([(r["rank"], r["last"]["op"]) for r in status["ranks"]], [(n, "AllReduce") for n in range(4)])
         self.assertEqual(status["digests"]["records"], "judged")
