@@ -20,7 +20,7 @@
 int cmd_jobs(const struct roll_command *self, int argc, char **argv);
 
 #define ROOTS_MOST   32u
-#define ROOT_WAIT_MS 1000 /* patience with each of several roots */
+#define ROOT_WAIT_MS 3000 /* patience with each root: one that has not ended is slow only on an overloaded machine */
 
 struct jobs {
     json_t *list; /* owned: members of `runs` and what rings tell, each with `source` */

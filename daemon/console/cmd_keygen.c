@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 int cmd_keygen(const struct roll_command *self, int argc, char **argv);
 
@@ -16,9 +17,17 @@ static int add_client(const char *dir, const char *name, const char *role, const
         roll_say("%s", why[0] != '\0' ? why : roll_strerror(err));
         return err == ROLL_E_ARG ? ROLL_EXIT_USAGE : ROLL_EXIT_UNREACHABLE;
     }
-    printf("client %s may be a %s%s%s\n"
-           "  give it the folder %s/%s (mode 0700), as its ROLLCALL_CURVE_DIR; the list is %s/allowed/%s.pub\n",
-           name, role, host != NULL ? " of host " : "", host != NULL ? host : "", dir, name, dir, name);
+    bool node = strstr(role, "node") != NULL, asks = strstr(role, "viewer") != NULL || strstr(role, "operator") != NULL;
+    printf("keys of %s made in %s/%s, for the role%s %s%s%s\n", name, dir, name, strchr(role, ',') != NULL ? "s" : "",
+           role, host != NULL ? " of host " : "", host != NULL ? host : "");
+    if (node) {
+        printf("  ranks and agents: ROLLCALL_CURVE_DIR=%s/%s\n", dir, name);
+    }
+    if (asks) {
+        printf("  to look:          ROLLCALL_CURVE_DIR=%s/%s rollcall top%s\n", dir, name,
+               node ? "" : "   (not for ranks: this key may not report)");
+    }
+    printf("  to take it back:  rm %s/allowed/%s.pub\n", dir, name);
     return ROLL_EXIT_CLEAN;
 }
 
@@ -53,9 +62,10 @@ int cmd_keygen(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     printf("keys made in %s\n"
-           "  root:   rollcalld --listen tcp://ADDRESS:PORT --curve-dir %s   (needs server.key, server.pub, allowed/)\n"
-           "  nodes:  ROLLCALL_CURVE_DIR=...   with a copy of client.key, client.pub and server.pub\n"
-           "  the client may do everything; one that may less: rollcall keygen --role node --name NAME %s\n",
-           argv[first], argv[first], argv[first]);
+           "  root, relays: rollcalld --root --listen tcp://0.0.0.0:7777 --curve-dir %s\n"
+           "                (client.key there may do everything: keep it with them)\n"
+           "  then, for ranks and agents:  rollcall keygen --role node --name nodes %s\n"
+           "        for who looks:         rollcall keygen --role viewer --name me %s\n",
+           argv[first], argv[first], argv[first], argv[first]);
     return ROLL_EXIT_CLEAN;
 }

@@ -187,7 +187,7 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
-                     (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
+                     (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER;
     json_t *reply = NULL, *verdict;
     code = roll_link_ask(client, &link,
                          json_pack("{s:s, s:I}", "op", following ? "subscribe" : "verdicts", "from", (json_int_t)from),

@@ -124,7 +124,7 @@ int cmd_why(const struct roll_command *self, int argc, char **argv)
         print_ranks(reply);
         print_pointed(client, &link, reply,
                       (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
-                          (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN));
+                          (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER);
     }
     json_decref(reply);
     roll_client_destroy(&client);

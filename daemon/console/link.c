@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-#define ROOTS_NAMED  16
-#define ROOT_WAIT_MS 1000 /* patience with each of several roots, which are asked what they watch */
+#define ROOTS_NAMED 16
+/* Patience with each of several roots, which are asked what they watch: as much as with one. */
+#define ROOT_WAIT_MS 3000
 
 static void say_hosts(const json_t *run, FILE *out)
 {
@@ -112,7 +113,8 @@ static void name_roots(const struct roll_link_options *o)
         size_t bytes = strlen(endpoint[i]);
         width = bytes > width ? bytes : width;
     }
-    roll_say("%zu daemons of yours are running here; pick one (or set ROLLCALL_DAEMON):", n);
+    roll_say(
+        "%zu daemons of yours are running here; pick one by --daemon (or ROLLCALL_DAEMON), or a job by --job NAME:", n);
     for (size_t i = 0; i < named; i++) {
         name_root(o, endpoint[i], (int)width);
     }

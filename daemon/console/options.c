@@ -105,7 +105,8 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
     case ROLL_OPTION_OVER:
         return read.operand;
     case ROLL_OPTION_LACKS:
-        *code = roll_usage(cmd, "option '%s' needs an argument", read.word);
+        *code = roll_usage(cmd, "option '%s' needs an argument%s", read.word,
+                           strcmp(read.word, "--job") == 0 ? ": `rollcall jobs` lists the jobs" : "");
         break;
     case ROLL_OPTION_LETTER:
         *code = roll_usage(cmd, "unknown option '-%c'", read.letter);

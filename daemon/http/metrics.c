@@ -146,7 +146,11 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     if ((reads || posts) && metrics->page != NULL && roll_page_has(url)) {
         return show_page(metrics, connection, url, method, state);
     }
-    return answer_line(connection, MHD_HTTP_NOT_FOUND, "not found: there are /metrics and /healthz\n");
+    return answer_line(connection, MHD_HTTP_NOT_FOUND,
+                       metrics->page != NULL
+                           ? "not found: the page is at /, and there are /metrics and /healthz; `rollcall page` says "
+                             "the page's password\n"
+                           : "not found: there are /metrics and /healthz\n");
 }
 
 static struct MHD_Daemon *start(struct roll_metrics *metrics, const struct sockaddr_storage *address)

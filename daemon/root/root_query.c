@@ -110,6 +110,18 @@ static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *que
     return roll_status_json(root, run, n < 0 ? 0 : n > ROLL_STATUS_ROWS ? ROLL_STATUS_ROWS : (size_t)n);
 }
 
+/* The jobs that there are, for who asks for another one. Borrowed until the next call. */
+static const char *no_such_job(const roll_root_t *root)
+{
+    static char text[1024];
+    size_t used = (size_t)snprintf(text, sizeof(text), "no such job here");
+    for (size_t i = 0; i < root->runs_used && used < sizeof(text); i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s", i == 0 ? "; those here:" : ",",
+                                 root->runs[i]->job);
+    }
+    return text;
+}
+
 /* subscribe */
 
 static json_t *subscribe(roll_root_t *root, const struct roll_address *from, const json_t *query)
@@ -327,9 +339,13 @@ static bool switches(const char *op, const json_t *query)
 
 static const char *denied(const struct roll_role *role, const char *op, const json_t *query)
 {
-    return role->denied & ROLL_DENY_ASK ? "this key may not ask: it needs the role viewer or operator"
+    return role->denied & ROLL_DENY_ASK ? "this key may not ask, it is for ranks: take one with the role viewer or "
+                                          "operator (`rollcall keygen --role viewer "
+                                          "--name NAME DIR`)"
            : role->denied & ROLL_DENY_SWITCH && switches(op, query)
-               ? "this key may ask, and not switch: that needs the role operator"
+               ? "this key may not do that, it is for looking: stacks, which stop a rank for a moment, and all that "
+                 "switches something need the role operator "
+                 "(`rollcall keygen --role operator --name NAME DIR`)"
                : NULL;
 }
 
@@ -352,7 +368,7 @@ json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
         if (strcmp(op, table[i].op) == 0) {
             json_t *answer = run ? table[i].answer(root, run, query)
-                                 : unavailable(json_object_get(query, "job") ? "no such job here"
+                                 : unavailable(json_object_get(query, "job") ? no_such_job(root)
                                                                              : "no run yet: no rank has been seen");
             return run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
         }

@@ -68,7 +68,7 @@ static void header_ranks(const json_t *verdict, char *out, size_t size)
     snprintf(out, size, "%s%s%s", one, other[0] != '\0' ? " or " : "", other);
 }
 
-static void print_header(const struct roll_printer *p, const json_t *verdict)
+static void print_header(const struct roll_printer *p, const json_t *verdict, bool numbered)
 {
     char certainty[32];
     snprintf(certainty, sizeof(certainty), "%s", roll_member_text(verdict, "certainty"));
@@ -86,6 +86,10 @@ static void print_header(const struct roll_printer *p, const json_t *verdict)
         roll_printer_put(p, ranks);
     }
     roll_printer_paint(p, ROLL_PLAIN);
+    int64_t number = 0;
+    if (numbered && roll_member_number(verdict, "number", &number)) {
+        fprintf(p->out, "  (verdict %" PRId64 ")", number);
+    }
     fputc('\n', p->out);
     if (*roll_member_text(verdict, "title") != '\0') {
         roll_printer_gutter(p, "", "");
@@ -344,7 +348,7 @@ int roll_verdict_print(FILE *out, const json_t *verdict, unsigned style)
     if (*roll_member_text(verdict, "code") == '\0' || *roll_member_text(verdict, "certainty") == '\0') {
         return ROLL_E_CORRUPT;
     }
-    print_header(&p, verdict);
+    print_header(&p, verdict, (style & ROLL_VERDICT_NUMBER) != 0);
     print_where(&p, verdict);
     print_made(&p, verdict);
     roll_printer_evidence(&p, verdict);

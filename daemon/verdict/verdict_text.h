@@ -11,8 +11,9 @@
 /* How verdicts are printed, or'ed. */
 enum roll_verdict_style {
     ROLL_VERDICT_PLAIN = 0,
-    ROLL_VERDICT_COLOR = 1, /* with ANSI colours: the caller knows its terminal */
-    ROLL_VERDICT_FRAMES = 2 /* every frame of each call site: those of libraries and of native code as well */
+    ROLL_VERDICT_COLOR = 1,  /* with ANSI colours: the caller knows its terminal */
+    ROLL_VERDICT_FRAMES = 2, /* every frame of each call site: those of libraries and of native code as well */
+    ROLL_VERDICT_NUMBER = 4  /* with its number, by which other texts name it */
 };
 
 /*

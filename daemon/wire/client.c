@@ -10,6 +10,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/file.h"
 #include "daemon/wire/net.h"
+#include "daemon/wire/reach.h"
 #include "trace/err.h"
 #include "trace/ident.h"
 
@@ -259,8 +260,9 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
     *root = to ? strdup(to) : NULL;
     json_decref(reply);
     if (err) {
-        snprintf(why, why_size, "no answer from %s within %d ms: is rollcalld running there%s?", client->endpoint,
-                 timeout_ms, roll_net_takes_keys(client->endpoint) ? ", and do the keys (ROLLCALL_CURVE_DIR) fit" : "");
+        char reason[512];
+        roll_reach_why(client->endpoint, secure, curve_dir, reason, sizeof(reason));
+        snprintf(why, why_size, "no answer from %s within %d ms: %s", client->endpoint, timeout_ms, reason);
         return ROLL_E_UNREACHABLE;
     }
     return 0;

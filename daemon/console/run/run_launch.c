@@ -404,9 +404,12 @@ static void wait_for_job(struct launcher *r)
 /* Why no rank was recorded, as far as that can be seen from here. */
 static void say_unrecorded(const struct launcher *r)
 {
-    const char *rehearse = r->o.no_gpu && !r->o.rehearses && !r->o.hostnccl
-                               ? "; this machine has no GPU: `rollcall rehearse -- COMMAND` runs a CUDA job without one"
-                               : "";
+    const char *rehearse =
+        r->o.no_gpu && !r->o.rehearses && !r->o.hostnccl
+            ? "; this machine has no GPU: `rollcall rehearse -- COMMAND` runs a PyTorch job without one, "
+              "`rollcall run --hostnccl -- COMMAND` a program that needs NCCL and the CUDA runtime "
+              "alone"
+            : "";
     if (r->is_short) {
         roll_say("no rank was recorded, because there was no room in %s: %s", r->dir, room_help);
     } else if (r->o.rehearses) {
