@@ -194,7 +194,8 @@ static int fails(enum fail_kind kind, unsigned number, const char *name, const i
                 state->error = error;
                 state->number = number;
                 state->variants = n;
-                snprintf(state->function, sizeof(state->function), "%s", name);
+                snprintf(state->function, sizeof(state->function), "%s%s", name,
+                         writes_to == STDERR_FILENO ? " of words" : "");
                 snprintf(state->object, sizeof(state->object), "%s", ours[r->object - 1]);
             }
         }
