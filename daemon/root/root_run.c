@@ -90,6 +90,28 @@ static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path
     return frames;
 }
 
+/* Ranks that lived when the trace ended are not heard until their agents announce them to this root: what they have
+ * done since then nobody has seen, and their agents may come late, or never. */
+static void await_all(struct roll_run *run)
+{
+    struct roll_frame_sight sight = {.heard = 0};
+    struct roll_feed_stream ring;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &ring); i++) {
+        struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = ring.stream};
+        uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(sight)];
+        struct roll_frame frame;
+        bool ended = ring.proc == ROLL_PROC_FINISHED || ring.proc == ROLL_PROC_DEAD;
+        int64_t n = ended ? 0 : roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame);
+        int err = n > 0 ? roll_segments_append(run->trace, &frame, raw, (size_t)n, roll_mono_ns()) : 0;
+        if (err) {
+            trace_failed(run, err);
+        }
+        if (n > 0) {
+            (void)roll_feed_frame(run->feed, &frame);
+        }
+    }
+}
+
 /* Opens the run's trace: the segments of an earlier root are fed first, then a new segment goes on. */
 static void open_trace(roll_root_t *root, struct roll_run *run)
 {
@@ -124,6 +146,7 @@ static void open_trace(roll_root_t *root, struct roll_run *run)
     run->replaying = false;
     run->said = 0;
     if (frames > 0) {
+        await_all(run);
         roll_log(ROLL_LOG_INFO, "root: %s: continued from %s (%llu frames)", series, list[count - 1].path,
                  (unsigned long long)frames);
     }
