@@ -130,7 +130,7 @@ static void write_rings(int dirs)
 {
     for (int i = 0; i < RINGS; i++) {
         static struct synth rank;
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "d%d", i % dirs);
         (void)mkdir(harness_path(name), 0700);
         assert_int_equal(synth_open(&rank, harness_path(name), "away", i, RINGS, RECORDS), 0);
