@@ -93,7 +93,7 @@ export class Lanes {
     // told(lane, call): the pointer has come to a call, or to none (null). changed(from, to): what is seen is another.
     constructor(canvas, {pointed, picked, changed}) {
         Object.assign(this, {canvas, pointed, picked, changed, lanes: [], base: 0, mark: null, from: 0, to: 1e9});
-        this.figures = {draws: 0, bars: 0, longest_ms: 0}; // what a test looks at
+        this.figures = {draws: 0, bars: 0, longest_ms: 0, seen_ms: 0}; // what a test looks at
         this.at = null; // the call that the keyboard has come to: [lane, index]
         this.watch = new ResizeObserver(() => canvas.parentElement.clientWidth !== this.width && this.draw());
         this.watch.observe(canvas.parentElement);
@@ -218,6 +218,7 @@ export class Lanes {
         this.ink.font = "11px system-ui, sans-serif";
         this.figures.draws++;
         this.figures.bars = 0;
+        this.figures.seen_ms = (this.to - this.from) / 1e6;
         this.axis();
         for (const lane of this.lanes) {
             this.lane(lane);
