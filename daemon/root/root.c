@@ -83,7 +83,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
         roll_peers_answer(root, from, &frame);
         break;
     case ROLL_FRAME_QUERY:
-        if (roll_guard_reads(&root->guard[from->socket == root->socket[1]], from->fd)) {
+        if (roll_guard_reads(&root->guard[from->socket == root->socket[1]], from->fd, from->id, from->bytes)) {
             roll_query(root, from, &frame);
         }
         break;

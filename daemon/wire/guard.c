@@ -10,8 +10,10 @@
 #include "daemon/wire/guard.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/clock.h"
 #include "daemon/wire/counted.h"
 #include "trace/err.h"
+#include "trace/ident.h"
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
@@ -33,6 +35,7 @@
 #define SHORT_BYTES   255 /* a longer part has eight bytes of length */
 #define PART_BYTES    64  /* of memory, that libzmq needs for a part beside its bytes */
 #define UNREAD_MOST   64  /* questions that wait on a slow way; an answer has some hundred KiB at most, as a rule */
+#define SHUT_NS       (10000 * ROLL_MS)
 #define IDLE_MS       200 /* how often the watch looks whether the watched thread turns */
 #define BUSY_MS       10  /* and at the connections, while it does not */
 
@@ -169,9 +172,26 @@ static void shut(struct roll_guard *guard, struct roll_guarded *c, int fd)
     guard->closed++;
 }
 
-bool roll_guard_reads(struct roll_guard *guard, int fd)
+/* Whether this asker was shut, and has not been quiet since. Under the lock. */
+static bool was_shut(struct roll_guard *guard, uint64_t asker, uint64_t now)
 {
+    for (size_t i = 0; i < ROLL_GUARD_SHUT; i++) {
+        if (guard->shut[i].asker == asker && now - guard->shut[i].ns < SHUT_NS) {
+            guard->shut[i].ns = now;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool roll_guard_reads(struct roll_guard *guard, int fd, const void *id, size_t bytes)
+{
+    uint64_t asker = roll_hash64(0, id, bytes) | 1, now = roll_mono_ns();
     pthread_mutex_lock(&guard->lock);
+    if (was_shut(guard, asker, now)) {
+        pthread_mutex_unlock(&guard->lock);
+        return false;
+    }
     struct roll_guarded *c = find(guard, fd);
     int waits = 0;
     if (c) {
@@ -180,6 +200,8 @@ bool roll_guard_reads(struct roll_guard *guard, int fd)
     bool reads = !c || c->unread <= UNREAD_MOST;
     if (!reads) {
         shut(guard, c, fd);
+        guard->shut[guard->shuts % ROLL_GUARD_SHUT].asker = asker;
+        guard->shut[guard->shuts++ % ROLL_GUARD_SHUT].ns = now;
     }
     pthread_mutex_unlock(&guard->lock);
     return reads;

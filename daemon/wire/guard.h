@@ -32,6 +32,8 @@
 
 #define ROLL_GUARD_PEER_BYTES 64
 
+#define ROLL_GUARD_SHUT 16u
+
 struct roll_guard {
     const char *failed;      /* a handshake that has, until its connection is said to be over; borrowed */
     pthread_mutex_t lock;    /* guards the members below */
@@ -39,7 +41,12 @@ struct roll_guard {
     size_t used;
     size_t suspects;   /* connections of which much has come since a message of theirs was taken */
     uint64_t wrapping; /* bytes around a part that CURVE adds; 0: no keys */
-    unsigned closed;   /* connections that were shut and of which nobody has been told */
+    struct {
+        uint64_t asker;      /* a hash of who asked; 0: nobody */
+        uint64_t ns;         /* when a question of it was seen last */
+    } shut[ROLL_GUARD_SHUT]; /* askers that were shut last: what they had asked before comes after */
+    unsigned shuts;
+    unsigned closed; /* connections that were shut and of which nobody has been told */
 };
 
 /* A guard that watches nothing yet. curve: the connections of its socket have keys. */
@@ -53,10 +60,12 @@ void roll_guard_peer(struct roll_guard *guard, int fd, char out[ROLL_GUARD_PEER_
 /* A part of a message was taken from the socket, any but the first. */
 void roll_guard_took(struct roll_guard *guard, zmq_msg_t *part);
 /*
- * A question has come on this connection. False: its answers are not read, and it is shut. Who asks again and again and
- * never reads would make the root hold all the answers; who is honest has read one before it asks the next.
+ * A question has come on this connection, from this id (borrowed; of libzmq's ROUTER). False: its answers are not read,
+ * and it is shut, or has been: what it had asked before may come when its descriptor is another one's. Who asks again
+ * and again and never reads would make the root hold all the answers; who is honest has read one before it asks the
+ * next.
  */
-bool roll_guard_reads(struct roll_guard *guard, int fd);
+bool roll_guard_reads(struct roll_guard *guard, int fd, const void *id, size_t bytes);
 /* Looks at all connections, and shuts those that are too far ahead; where the socket was read empty meanwhile (!behind)
  * also those that go on without end. To be called some times a second. Returns how many were shut since it was asked
  * last. */
