@@ -204,7 +204,7 @@ class Rehearse(Case):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
         out = self.path("report.json")
-        r = self.rehearse("-n", "1", "--json", out, "--", sys.executable, job,
+        r = self.rehearse("-n", "1", "--force", "--json", out, "--", sys.executable, job,  # beside any PyTorch
                           env={"PYTHONPATH": os.path.dirname(library)})
         self.assertEqual(r.returncode, 0, r.stderr)
         with open(out, encoding="utf-8") as f:
@@ -533,7 +533,7 @@ class BadInput(Case):
 
     def test_a_script_from_standard_input(self):
         for script in ((), ("-",), ("-u", "-", "argument")):
-            r = self.rollcall("rehearse", "-n", "2", "--", sys.executable, *script)
+            r = self.rollcall("rehearse", "-n", "2", "--force", "--", sys.executable, *script)
             self.assertEqual(r.returncode, 0, r.stderr)
             self.assertEqual(r.stderr.splitlines(), [
                 f"rollcall: with -n the ranks read nothing from standard input: {sys.executable} gets no script; name "
@@ -640,7 +640,7 @@ class BadInput(Case):
             f.write(f'#!/bin/sh\n[ "$1" = job ] || exec {shlex.quote(sys.executable)} "$@"\n')
         os.chmod(python, stat.S_IRWXU)
         open(os.path.join(folder, "job"), "w").close()  # what is started is the file, which is not read
-        r = self.rollcall("rehearse", "--quiet", "--", python, "job", cwd=folder)
+        r = self.rollcall("rehearse", "--quiet", "--force", "--", python, "job", cwd=folder)
         self.assertEqual((r.returncode, r.stderr, os.path.exists(ran)), (0, "", False))
         r = self.rollcall("doctor", python, "job", cwd=folder)
         self.assertIn("no PyTorch for CUDA behind this command", r.stdout)
