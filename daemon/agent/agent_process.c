@@ -62,20 +62,35 @@ static bool is_hidden(const char *name)
     return false;
 }
 
-/* "http://user:word@host": what stands between "//" and "@" of one word is replaced; it never grows. */
+/* Of one word: what stands before its last "@", behind "://" where it has that, is replaced, and so is what follows a
+ * "?". Passwords may have commas and slashes in them, so more is hidden than need be. Never grows. */
+static void hide_in(char *word, char *end)
+{
+    size_t rest = strlen(end);
+    char *host = memrchr(word, '@', (size_t)(end - word)), *name = memmem(word, (size_t)(end - word), "://", 3);
+    name = name != NULL ? name + 3 : host != NULL && memchr(word, ':', (size_t)(host - word)) != NULL ? word : NULL;
+    if (host != NULL && name != NULL && host > name) {
+        *name = '*';
+        memmove(name + 1, host, strlen(host) + 1);
+    }
+    end = word + strlen(word) - rest;
+    char *query = memchr(word, '?', (size_t)(end - word));
+    if (query != NULL && query + 1 < end) {
+        query[1] = '*';
+        memmove(query + 2, end, rest + 1);
+    }
+}
+
+/* "http://user:word@host", "user:word@host", "https://host/?token=word". */
 static void hide_user(char *value)
 {
-    char *at, *from = value;
-    while ((at = strstr(from, "://")) != NULL) {
-        char *name = at + 3, *end = name + strcspn(name, "/ \t,;\"'"), *host = NULL;
-        for (char *p = name; p < end; p++) {
-            host = *p == '@' ? p : host;
-        }
-        if (host > name) {
-            *name = '*';
-            memmove(name + 1, host, strlen(host) + 1);
-        }
-        from = name;
+    static const char between[] = " \t\n\"";
+    for (char *word = value; *word != '\0';) {
+        char *end = word + strcspn(word, between);
+        size_t rest = strlen(end);
+        hide_in(word, end);
+        word += strlen(word) - rest;
+        word += strspn(word, between);
     }
 }
 

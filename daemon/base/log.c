@@ -24,7 +24,7 @@
 
 #define LINE_BYTES 1024
 #define TAIL_BYTES 16384 /* of lines that are kept for roll_log_tail */
-#define KINDS      64    /* that are counted at a time; of more, the one that came longest ago is told and forgotten */
+#define KINDS      64    /* that are counted at a time; of more, the one that came longest ago is forgotten */
 
 static _Atomic int log_level = ROLL_LOG_INFO;
 static _Atomic unsigned log_troubles;
@@ -177,7 +177,9 @@ static struct kind *kind_of(struct kind *kinds, uint64_t key, uint64_t most, uin
         oldest = k->last_ns < oldest->last_ns ? k : oldest;
     }
     if (!unused) {
-        finish(oldest);
+        if (kinds == by_format) { /* many texts, or names, must not be as many lines */
+            finish(oldest);
+        }
         unused = oldest;
     }
     *unused = (struct kind){.key = key, .begin_ns = now, .last_ns = now, .most = most};

@@ -148,14 +148,16 @@ static void environment_tells_no_secret(void **state)
     static const char environment[] =
         "NCCL_DEBUG=INFO\0HOME=/root\0NCCL_TOKEN=a\0CUDA_Secret_X=b\0TORCH_PASSWORD=c\0SLURM_JWT=d\0"
         "NCCL_A=http://u:p@h/x,https://v@i\0NCCL_B=x://no/at@all\0RANK=3\0NOEQUALS\0=x\0NCCL_EMPTY=\0NCCL_\xff=1\0"
-        "LD_PRELOAD=/a.so";
+        "NCCL_C=http://u:p,w@h u:p?w@i https://j/?token=k me@l m:n\0NCCL_D=u:p/w@o:1\0LD_PRELOAD=/a.so";
     json_t *answer = roll_process_variables(environment, sizeof(environment));
     assert_string_equal(told(answer, "NCCL_DEBUG"), "INFO");
     assert_string_equal(told(answer, "RANK"), "3");
     assert_string_equal(told(answer, "LD_PRELOAD"), "/a.so");
     assert_string_equal(told(answer, "NCCL_EMPTY"), "");
-    assert_string_equal(told(answer, "NCCL_A"), "http://*@h/x,https://*@i");
-    assert_string_equal(told(answer, "NCCL_B"), "x://no/at@all");
+    assert_string_equal(told(answer, "NCCL_A"), "http://*@i");
+    assert_string_equal(told(answer, "NCCL_B"), "x://*@all");
+    assert_string_equal(told(answer, "NCCL_C"), "http://*@h *@i https://j/?* me@l m:n");
+    assert_string_equal(told(answer, "NCCL_D"), "*@o:1");
     assert_null(told(answer, "HOME"));
     static const char *const hidden[] = {"NCCL_TOKEN", "CUDA_Secret_X", "TORCH_PASSWORD", "SLURM_JWT"};
     for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {

@@ -79,10 +79,13 @@ static void add_to(json_t *frame)
     const char *path = json_string_value(json_object_get(frame, "file"));
     const char *noted = json_string_value(json_object_get(frame, "text"));
     json_int_t line = json_integer_value(json_object_get(frame, "line"));
-    char *data;
+    /* The name is the trace's: what it leads to must be a file of Python as well. */
+    char *real = is_python(path) && path[0] == '/' ? realpath(path, NULL) : NULL, *data;
     size_t bytes;
-    if (!is_python(path) || noted == NULL || line < 1 || line > UINT32_MAX ||
-        roll_read_whole(path, FILE_MOST, &data, &bytes) != 0) {
+    bool read = is_python(real) && noted != NULL && line >= 1 && line <= UINT32_MAX &&
+                roll_read_whole(real, FILE_MOST, &data, &bytes) == 0;
+    free(real);
+    if (!read) {
         return;
     }
     json_t *context = context_of((struct text){data, bytes}, (size_t)line, noted);
