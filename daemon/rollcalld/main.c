@@ -16,6 +16,7 @@
 #include "daemon/root/root.h"
 #include "daemon/stack/helper.h"
 #include "daemon/store/segment.h"
+#include "daemon/wire/counted.h"
 #include "daemon/wire/curve.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
@@ -91,8 +92,9 @@ static void set_up_process(void)
      * be of no use to the other, which is 150 MiB in the largest jobs. */
     mallopt(M_ARENA_MAX, 1);
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max;
+    if (getrlimit(RLIMIT_NOFILE, &files) ==
+        0) { /* all that may be had, but none whose bytes the guard could not count */
+        files.rlim_cur = files.rlim_max < ROLL_COUNTED_FDS ? files.rlim_max : ROLL_COUNTED_FDS;
         setrlimit(RLIMIT_NOFILE, &files);
     }
 }
