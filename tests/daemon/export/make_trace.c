@@ -31,7 +31,7 @@
 #define BYTES    (ROLL_FRAME_HEAD_BYTES + ROLL_RING_HEADER_BYTES + BATCH * ROLL_RECORD_BYTES)
 #define HOSTILE  "'\"; DROP TABLE calls;-- \x1b[31m\xff\xc3(\xe2\x80\xae%s"
 
-#define MARKUP   "</script><img src=x onerror=bad=1>\xe2\x80\xa8<!--`"
+#define MARKUP "</script><img src=x onerror=bad=1>\xe2\x80\xa8<!--`"
 
 static struct {
     uint32_t nodes, per_node, ranks;
