@@ -71,7 +71,12 @@ export class Finding {
         this.node = [el("section", {}, this.body, this.life)];
     }
 
-    async opened() {
+    // Once it is there it is not asked for again: a verdict is never changed, and what ends it is told.
+    async begins() {
+        if (this.verdict || this.asking) {
+            return;
+        }
+        this.asking = true;
         try {
             const run = this.context.run();
             const answer = await this.context.ask("verdicts", {job: run.job, restart: run.restart, number: this.number});
@@ -80,6 +85,7 @@ export class Finding {
         } catch (error) {
             replace(this.body, el("h1", {}, "This finding cannot be shown"), el("p", {}, error.message));
         }
+        this.asking = false;
         if (this.verdict) {
             await this.read().catch((error) => replace(this.source, el("p", {class: "faint"}, error.message)));
         }
@@ -139,8 +145,8 @@ export class Finding {
             replace(this.life, ours?.ended_by ? ["ended by ", el("a",
                 {href: link("finding", this.context.run(), ours.ended_by)}, `verdict ${ours.ended_by}`)]
                 : ours?.stands ? "stands" : "");
-            if (ours && !this.verdict) {
-                this.opened();
+            if (ours && this.may) {
+                this.begins();
             }
         }
     }
@@ -154,11 +160,11 @@ export class Rank {
         this.findings = el("ol", {class: "findings"});
         this.node = [
             el("section", {}, el("h1", {}, `Rank ${this.rank}`), this.text,
-                context.lacks.length > 0 ? null : el("button", {click: () => this.opened()}, "Ask again")),
+                context.lacks.length > 0 ? null : el("button", {click: () => this.begins()}, "Ask again")),
             el("section", {}, el("h2", {}, "Findings that name it, or for which it waits"), this.findings)];
     }
 
-    async opened() {
+    async begins() {
         const run = this.context.run();
         try {
             replace(this.text, (await this.context.ask("why", {job: run.job, restart: run.restart, rank: this.rank})).text);

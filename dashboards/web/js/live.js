@@ -82,10 +82,17 @@ export class Live {
         this.set("lost");
         this.timer = setTimeout(() => this.begin(), this.wait * (0.75 + Math.random() / 2));
         this.wait = Math.min(2 * this.wait, LATE_MS);
-        if (refused && await ask("runs").then(() => true, () => false)) { // the daemon is there: it has too many
+        const runs = refused ? await ask("runs").then((answer) => answer.runs, () => null) : null;
+        if (runs) { // the daemon is there: it has too many
+            this.runs = runs;
             this.wait = FULL_MS;
             this.set("full");
         }
+    }
+
+    // Who is one too many is told nothing: whether there is such a run is known from when it was told so.
+    knows(run) {
+        return run ? this.runs.some(({job, restart}) => job === run.job && restart === run.restart) : this.runs.length > 0;
     }
 
     // A connection may be open, and dead: the daemon tells something every second, or every ten where it has much to do.

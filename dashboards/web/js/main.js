@@ -27,6 +27,8 @@ const PAGES = {
 };
 LACKS.forEach((name) => delete PAGES[name]); // a report has no use for all of them
 
+const RUNS = 8; // that are named where the one that was asked for is not there
+
 const place = document.getElementById("page"), heard = document.getElementById("heard");
 const search = document.getElementById("search");
 const jobs = document.getElementById("job"), pages = document.getElementById("pages");
@@ -45,10 +47,47 @@ const context = {
     go: (address) => { location.hash = address; },
 };
 
+// A page asks only of a run that the daemon knows, as it said last: of any other one every question would be an error.
+// What it has shown stays, and is dimmed, while the daemon is gone or knows the run no more; then it begins once more.
+let there = false;
+const absent = el("section", {id: "absent", role: "status"});
+
+function meet() {
+    const lacks = known.status?.run === null && live.state !== "full";
+    place.classList.toggle("absent", lacks && !page.met);
+    place.classList.toggle("past", lacks && Boolean(page.met));
+    if (lacks && !absent.isConnected) {
+        place.prepend(absent);
+        lament();
+    } else if (!lacks) {
+        absent.remove();
+    }
+    const may = live.state === "full" ? live.knows(run) : there;
+    if (may && !page.may) {
+        page.met = page.may = true;
+        page.begins?.();
+    }
+    page.may = may;
+}
+
+// What is said of a run that is not there; and which are.
+async function lament() {
+    const name = run && called(run), list = el("ul", {});
+    replace(absent, el("h1", {}, name ? `No rank of ${name} has been seen yet` : "No rank has been seen yet"),
+        el("p", {}, live.words ? "This report holds nothing of it." : `${name ? "The job has not begun, or this daemon no longer keeps it."
+            : "No job runs here so far."} This page goes on by itself as soon as a rank is heard.`), list);
+    const {runs} = await ask("runs").catch(() => ({runs: []}));
+    replace(list, runs.slice(-RUNS).reverse().map((one) => el("li", {}, el("a", {href: link("overview", one)}, called(one)))));
+}
+
 function told(part, data) {
     const begin = performance.now(), before = context.run();
     known[part] = data;
     page?.update(part, data);
+    if (part === "status") {
+        there = Boolean(data.run);
+        meet();
+    }
     const {job, restart} = context.run();
     // They may come before it is known of which run they are told: then their links name another one, or none.
     if (part === "status" && known.findings && (job !== before.job || restart !== before.restart)) {
@@ -64,6 +103,10 @@ function told(part, data) {
 
 function changed() {
     const lost = live.state === "lost" || live.state === "full";
+    there &&= live.state === "live" || Boolean(live.words);
+    if (page) {
+        meet();
+    }
     const since = live.heard ? `not heard since ${timeOfDay(live.heard)}` : "not heard yet";
     say(heard, live.words ? live.words() : live.state === "live" ? `heard at ${timeOfDay(live.heard)}`
         : live.state === "full" ? `too many pages listen to this daemon; ${since}`
@@ -97,6 +140,7 @@ function show() {
         el("a", {href: run ? link(name, run) : `#/${name}`, "aria-current": name === to.name ? "page" : null}, title));
     replace(pages, links);
     page.opened?.();
+    there &&= !other;
     if (other || live.state === "new") {
         known = {};
         live.listen(run);
@@ -105,14 +149,19 @@ function show() {
             page.update(part, data);
         }
     }
+    meet();
     choose();
+}
+
+function called({job, restart}) {
+    return `${job}${restart ? ` (restart ${restart})` : ""}`;
 }
 
 // The runs that can be chosen; asked for when somebody is about to.
 async function fill() {
     const {runs} = await ask("runs").catch(() => ({runs: []}));
     replace(jobs, el("option", {value: "#/"}, "newest run"), runs.map((one) =>
-        el("option", {value: link("overview", one)}, `${one.job}${one.restart ? ` (restart ${one.restart})` : ""}`)));
+        el("option", {value: link("overview", one)}, called(one))));
     choose();
 }
 

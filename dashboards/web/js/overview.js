@@ -100,8 +100,7 @@ export class Overview {
 
     status(status) {
         if (!status.run) {
-            this.empty("No rank has been seen yet: nothing runs here, or another job was asked for.");
-            return;
+            return; // which the page around it says
         }
         const {run, summary} = status;
         say(this.about, `${run.job}${run.restart ? `, restart ${run.restart}` : ""}`);

@@ -17,7 +17,7 @@ export class Remedies {
         this.now = "";
     }
 
-    async opened() {
+    async begins() {
         try {
             this.operates = (await this.context.ask("who")).user === "operator";
             this.show(this.policyNow);

@@ -28,9 +28,10 @@ class Asked {
         this.node = [el("section", {}, el("h1", {}, title), this.line, this.body)];
     }
 
-    opened() {
+    begins() {
+        clearInterval(this.timer);
+        this.timer = setInterval(() => this.may && !document.hidden && this.look(), AGAIN_MS);
         this.look();
-        this.timer = setInterval(() => document.hidden || this.look(), AGAIN_MS);
     }
 
     close() {

@@ -62,7 +62,15 @@ export class Timeline {
             picked: (lane, call) => say(this.point, callText(lane, call, this.view.base)),
         });
         this.context.figures.lanes = this.view.figures;
-        if (this.number > 0 || this.asked) {
+    }
+
+    // Where nobody has chosen, what is told chooses, once.
+    begins() {
+        if (!this.number && !this.asked && this.known.findings && this.known.places) {
+            const found = otherwise(this.known.findings, this.known.places);
+            Object.assign(this, {number: found.number, asked: found.ranks});
+        }
+        if ((this.number > 0 || this.asked) && this.view.lanes.length === 0) {
             this.look();
         }
     }
@@ -72,16 +80,10 @@ export class Timeline {
         this.view?.close();
     }
 
-    // Where nobody has chosen, what is told chooses, once.
     update(part, data) {
         this.known[part] = data;
-        if (!this.number && !this.asked && this.known.findings && this.known.places) {
-            const found = otherwise(this.known.findings, this.known.places);
-            if (found.ranks) {
-                Object.assign(this, {number: found.number, asked: found.ranks});
-                this.ranks.value = found.ranks;
-                this.look();
-            }
+        if (this.may && !this.number && !this.asked) {
+            this.begins();
         }
     }
 

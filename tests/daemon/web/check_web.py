@@ -203,8 +203,11 @@ def nodes(b):
         expect("Nothing was lost." in b.text(), b.text())
         look(b, "nodes")
         ranks[0].send_signal(signal.SIGCONT)
+        b.run("location.hash = '#/nodes/other/0'")  # before there is one
+        b.wait_for("that there is none", lambda: "No rank of other has been seen yet" in b.text("#absent h1") and
+                   b.text("#absent li") == "job")
+        look(b, "absent")
         job.many("other", 32, 8, tag)
-        b.run("location.hash = '#/nodes/other/0'")
         b.wait_for("its nodes", lambda: f"{tag}3" in b.text("table") and "4 nodes;" in b.text() and
                    re.search(r"8 \(24-31\)\s+8 running\s", b.text("table")))
         expect(b.run("return typeof globalThis.owned") == "undefined" and
@@ -432,7 +435,10 @@ def gone(b):
         b.wait_for("that nobody answers",
                    lambda: "Failed to fetch" in b.text() or "not heard since" in b.text("#heard"))
         b.run("location.hash = '#/nodes/large/0'")
-        job.serve("--root", "--digest")
+        many.send_signal(signal.SIGSTOP)  # a root that knows nothing of the run yet is asked nothing about it
+        root = job.serve("--root", "--digest")
+        b.wait_for("that the run is not there", lambda: "No rank of large has been seen yet" in b.text("#absent h1"))
+        many.send_signal(signal.SIGCONT)
         tell(many, "stopped 0 2")
         b.wait_for("the nodes again", lambda: re.search(r"node0\s+8 \(0-7\)\s.*3 stopped", b.text("table")))
         b.run("location.hash = '#/timeline/large/0/0/0-3'")
@@ -440,6 +446,17 @@ def gone(b):
         b.run("location.hash = '#/'")
         b.wait_for("the new root", lambda: b.text("#heard").startswith("heard at ") and
                    letters(b) == {"running": 13, "stopped": 3})
+        # Once more, and what a page has shown stays there meanwhile.
+        b.run("location.hash = '#/nodes/large/0'")
+        b.wait_for("the nodes", lambda: "3 stopped" in b.text("table"))
+        many.send_signal(signal.SIGSTOP)
+        root.kill()
+        root.wait()
+        job.serve("--root", "--digest")
+        b.wait_for("that the run is not there", lambda: "No rank of large has been seen yet" in b.text("#absent h1"))
+        expect("3 stopped" in b.text("table"), "what was known stays")
+        many.send_signal(signal.SIGCONT)
+        b.wait_for("that it is there", lambda: b.text("#absent") == "" and "2 nodes;" in b.text())
         no_complaint(b, but="ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|"
                             "ERR_CONNECTION_RESET")
 
