@@ -33,6 +33,7 @@ static const char help[] =
     "  --digest       always by digests\n"
     "  --failures N   ends after N failures; 5 when not given\n"
     "  --no-shrink    failures are printed as they come\n"
+    "  --each         a line for each plan: its verdict, and how its runs went, which is the same on every machine\n"
     "  --loud         the program and what the daemons log are shown\n"
     "  --help         this text\n"
     "\n"
@@ -45,6 +46,7 @@ static struct {
 } sum;
 
 static char playing[PLAN_BYTES];
+static bool says_each;
 
 static void on_hang(int number)
 {
@@ -74,6 +76,7 @@ static void add(const struct played *p)
 /* Plays one; true: all is well. */
 static bool try_one(struct plan *plan, bool shrinks)
 {
+    static const char *const verdicts[] = {"good", "bad", "left out"};
     static struct played calm, run;
     char why[512], text[PLAN_BYTES];
     plan_text(plan, playing);
@@ -86,6 +89,11 @@ static bool try_one(struct plan *plan, bool shrinks)
     sum.plans += verdict != PLAN_UNUSABLE;
     add(&calm);
     add(&run);
+    if (says_each) {
+        printf("%s: %s, prints %016llx %016llx, turns %llu %llu\n", plan_text(plan, text), verdicts[verdict],
+               (unsigned long long)calm.print, (unsigned long long)run.print, (unsigned long long)calm.turns,
+               (unsigned long long)run.turns);
+    }
     if (verdict != PLAN_BAD) {
         return true;
     }
@@ -157,7 +165,7 @@ int main(int argc, char **argv)
         {"seeds", 1, NULL, 's'},  {"long", 1, NULL, 'g'},     {"plan", 1, NULL, 'p'},      {"plans", 1, NULL, 'P'},
         {"calm", 0, NULL, 'c'},   {"healthy", 0, NULL, 'h'},  {"sick", 0, NULL, 'i'},      {"stream", 0, NULL, 't'},
         {"digest", 0, NULL, 'd'}, {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'},
-        {"help", 0, NULL, 'H'},   {NULL, 0, NULL, 0}};
+        {"each", 0, NULL, 'e'},   {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
     uint64_t from = 1, to = 100, failures = 5;
     bool calm = false, healthy = false, sick = false, stream = false, digest = false, shrinks = true;
     const char *text = NULL, *plans = NULL;
@@ -200,6 +208,9 @@ int main(int argc, char **argv)
             break;
         case 'n':
             shrinks = false;
+            break;
+        case 'e':
+            says_each = true;
             break;
         case 'l':
             play_loud = true;

@@ -635,6 +635,8 @@ void play(const struct plan *plan, const struct script *script, const struct scr
     out->host_ns = out->world_ns * world.hosts;
     out->rank_ns = out->world_ns * script->program.ranks;
     out->deaths = stage.deaths;
+    out->turns = world.turns;
+    out->print = world.print ^ world.rng.state;
     judge_told(script, out);
     snprintf(out->trouble, sizeof(out->trouble), "%s", world.trouble);
     for (uint32_t i = 0; i < stage.roles; i++) {

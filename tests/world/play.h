@@ -19,7 +19,8 @@ struct played {
     uint64_t rank_ns;                         /* and times ranks */
     size_t agent_most, root_most, relay_most; /* bytes of memory */
     uint64_t deaths;
-    char trouble[512]; /* what went against an invariant; "" = nothing */
+    uint64_t turns, print; /* of the world, at its end */
+    char trouble[512];     /* what went against an invariant; "" = nothing */
 };
 
 enum verdict_of_plan { PLAN_GOOD, PLAN_BAD, PLAN_UNUSABLE /* there is no such program, or the engine itself errs */ };

@@ -48,6 +48,7 @@ struct world {
     bool loud;            /* what the daemons log is shown */
     char trouble[512];    /* what went wrong first; "" = nothing yet */
     uint64_t turns;       /* how often a process was let run */
+    uint64_t print;       /* of all messages, and when they came: two runs with the same one went the same way */
 };
 extern struct world world;
 
