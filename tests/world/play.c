@@ -250,16 +250,29 @@ static void add_job(const char *name, const struct script *script, uint32_t reco
     }
 }
 
-static void build(const struct plan *plan, const struct script *script, const struct script *second)
+/* All files of the world that this process plays. */
+static void folder_of(pid_t pid, char out[WORLD_PATH])
 {
     static const char *base = "/dev/shm";
+    snprintf(out, WORLD_PATH, "%s/roll-world.%07d", access(base, W_OK) == 0 ? base : "/tmp", (int)pid);
+}
+
+void play_clean(pid_t pid)
+{
+    char folder[WORLD_PATH];
+    folder_of(pid, folder);
+    remove_folder(folder);
+}
+
+static void build(const struct plan *plan, const struct script *script, const struct script *second)
+{
     memset(&world, 0, sizeof(world));
     memset(&stage, 0, sizeof(stage));
     stage.plan = plan;
     world.rng.state = plan->seed * 0x2545f4914f6cdd1du + 1;
     world.now_ns = START_NS - LEAD_NS;
     world.loud = play_loud;
-    snprintf(world.dir, sizeof(world.dir), "%s/roll-world.%d", access(base, W_OK) == 0 ? base : "/tmp", (int)getpid());
+    folder_of(getpid(), world.dir);
     remove_folder(world.dir);
     make_folder(world.dir);
     snprintf(stage.trace, sizeof(stage.trace), "%.200s/trace", world.dir);
@@ -424,8 +437,8 @@ static void role_turn(struct role *role)
 
 static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
 {
+    const struct plan *plan = stage.plan;
     while (world.now_ns < until && !world.trouble[0]) {
-        const struct plan *plan = stage.plan;
         uint64_t next = until, links = link_next(), ranks = ranks_next();
         for (uint32_t i = 0; i < stage.roles; i++) {
             uint64_t at = role_next(&stage.role[i]);
@@ -450,7 +463,9 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
         }
         link_turn();
         for (uint32_t i = 0; i < stage.roles; i++) {
-            role_turn(&stage.role[i]);
+            if (role_next(&stage.role[i]) <= world.now_ns) {
+                role_turn(&stage.role[i]);
+            }
         }
     }
 }

@@ -8,6 +8,8 @@
 #include "tests/simulation/judge.h"
 #include "tests/world/plan.h"
 
+#include <sys/types.h>
+
 /* What a run left. */
 struct played {
     enum outcome outcome;                     /* of the first job */
@@ -33,6 +35,9 @@ enum verdict_of_plan plan_try(const struct plan *plan, char why[512], struct pla
 /* Makes the plan smaller as long as it goes wrong in the same way; why: in which. */
 void plan_shrink(struct plan *plan, const char *why);
 extern bool play_loud; /* logs of the daemons are shown */
+
+/* Removes what a process has left that was ended while it played. */
+void play_clean(pid_t pid);
 
 /* world_play.c */
 /* The program, the mistake in it and what its ranks do; made by plan_try. */

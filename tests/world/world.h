@@ -78,7 +78,7 @@ struct process {
     int index;
     bool touched; /* its descriptors have to be looked at */
     /* what it has used */
-    size_t heap_bytes, heap_most;
+    size_t heap_bytes, heap_blocks, heap_most;
     uint64_t turns, second_ns, second_turns, polled_ns;
     void (*main)(struct process *);
     void *argument;
