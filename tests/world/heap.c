@@ -177,8 +177,9 @@ size_t heap_left(const struct process *p, size_t *count)
 
 void world_init(void)
 {
-    /* All that a world takes it gives back, and the next one takes it again: not from the kernel, page by page. */
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    /* All that a world takes it gives back, and the next one takes it again: not from the kernel, page by page. But
+     * for the large rows of which most stays zero and is never touched (nodes.c). */
+    mallopt(M_MMAP_THRESHOLD, 512 << 10);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     json_object_seed(1);
     json_set_alloc_funcs(__wrap_malloc, __wrap_free); /* it is a library of its own, whose calls are not ours */
