@@ -3,6 +3,7 @@
  * the options.
  */
 #include "tests/world/crew.h"
+#include "tests/world/hours.h"
 #include "tests/world/play.h"
 #include "tests/world/world.h"
 
@@ -32,6 +33,7 @@ static const char help[] =
     "  --calm         without faults\n"
     "  --stream       no digests, no relays\n"
     "  --digest       always by digests\n"
+    "  --hours N      each plan goes on for so many hours, with pauses of its jobs and faults here and there\n"
     "  --failures N   ends after N failures; 5 when not given\n"
     "  --jobs N       processes side by side; as many as there are processors when not given\n"
     "  --no-shrink    failures are printed as they come\n"
@@ -43,7 +45,8 @@ static const char help[] =
 
 static struct {
     uint64_t from, to, failures;
-    unsigned jobs; /* 0: as many as there are processors */
+    uint32_t hours; /* that a plan goes on for at least */
+    unsigned jobs;  /* 0: as many as there are processors */
     bool calm, healthy, sick, stream, digest;
     bool keeps; /* failures are not shrunk */
     bool says_each, file;
@@ -122,6 +125,9 @@ static void play_seed(uint64_t i, struct tally *tally)
     plan.relays = o.stream ? 0 : plan.relays;
     plan.digest = (plan.digest || o.digest) && !o.stream;
     plan.sick = o.sick || (plan.sick && !o.healthy);
+    if (o.hours > 0) {
+        hours_plan(&plan, o.hours);
+    }
     play_one(&plan, !o.keeps, tally);
 }
 
@@ -208,7 +214,8 @@ static int read_options(int argc, char **argv)
         {"seeds", 1, NULL, 's'},  {"long", 1, NULL, 'g'},     {"plan", 1, NULL, 'p'},      {"plans", 1, NULL, 'P'},
         {"calm", 0, NULL, 'c'},   {"healthy", 0, NULL, 'h'},  {"sick", 0, NULL, 'i'},      {"stream", 0, NULL, 't'},
         {"digest", 0, NULL, 'd'}, {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'},
-        {"each", 0, NULL, 'e'},   {"jobs", 1, NULL, 'j'},     {"help", 0, NULL, 'H'},      {NULL, 0, NULL, 0}};
+        {"each", 0, NULL, 'e'},   {"jobs", 1, NULL, 'j'},     {"hours", 1, NULL, 'o'},     {"help", 0, NULL, 'H'},
+        {NULL, 0, NULL, 0}};
     int c, rc = 0;
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         switch (c) {
@@ -234,6 +241,10 @@ static int read_options(int argc, char **argv)
             break;
         case 'j':
             o.jobs = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'o':
+            o.hours = (uint32_t)strtoul(optarg, NULL, 10);
+            rc = o.hours >= 1 && o.hours <= HOURS_MAX ? 0 : 2;
             break;
         case 'c':
             o.calm = true;

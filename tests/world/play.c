@@ -22,6 +22,7 @@
 #define SETTLE_NS   (30 * S_)  /* how long it goes on when nothing more happens: longer than any patience */
 #define JAM_NS      (150 * S_) /* of work on a device that never ends: a creation is waited for two minutes */
 #define END_NS      (12 * S_)  /* an orderly end takes no longer */
+#define HOUR_NS     (3600 * S_)
 #define AGENT_BYTES (24u << 20)
 #define ROOT_BYTES  (96u << 20)
 #define ROLES       12u
@@ -473,7 +474,8 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
 /* How long the world goes on: until all has been said that is to be said. */
 static uint64_t end_of(const struct plan *plan, const struct script *script, bool with_faults)
 {
-    uint64_t end = script->story.still_ns > START_NS ? script->story.still_ns : START_NS;
+    uint64_t end = START_NS + plan->hours * HOUR_NS;
+    end = script->story.still_ns > end ? script->story.still_ns : end;
     for (uint32_t i = 0; with_faults && i < plan->faults; i++) {
         const struct fault *f = &plan->fault[i];
         uint64_t lasts = f->kind == FAULT_SLOW || f->kind == FAULT_DELAY                               ? f->b
