@@ -42,6 +42,18 @@ static bool known(const struct roll_agent *a, const char *path, const struct sta
     return false;
 }
 
+/* Whether this entry of the directory is a ring that is open: then nobody has to ask for the file. */
+static bool is_open(const struct roll_agent *a, const struct dirent *entry)
+{
+    for (size_t i = 0; i < a->used; i++) {
+        const char *slash = strrchr(a->rings[i]->path, '/');
+        if (a->rings[i]->ino == entry->d_ino && slash && strcmp(slash + 1, entry->d_name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void remember_bad(struct roll_agent *a, const char *path, const struct stat *st, bool old)
 {
     char *name = strdup(path);
@@ -129,7 +141,7 @@ void roll_agent_scan(struct roll_agent *a, uint64_t now)
         size_t n = strlen(entry->d_name);
         struct stat st;
         char path[PATH_MAX];
-        if (n < 6 || strcmp(entry->d_name + n - 5, ".ring") != 0 || entry->d_name[0] == '.') {
+        if (n < 6 || strcmp(entry->d_name + n - 5, ".ring") != 0 || entry->d_name[0] == '.' || is_open(a, entry)) {
             continue;
         }
         snprintf(path, sizeof(path), "%s/%s", a->o->dir, entry->d_name);

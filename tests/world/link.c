@@ -19,14 +19,17 @@
 #define IO_NS      (1 * MS_) /* what was sent so shortly before a kill may not have been written */
 
 void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
 void __real_free(void *block);
 
 static struct link links[LINKS];
 static uint32_t in_use; /* of these; a bit for each */
 static struct end *bound[ENDS];
 static struct piece *pieces;
+static struct message *spare; /* messages that were freed */
 static uint64_t numbers;
+static uint32_t queued;  /* messages in all queues: mostly there is none, and nobody has to look */
+static uint32_t closed;  /* links that go when their last message has gone */
+static bool news = true; /* something has changed that link_next tells */
 
 /* pieces and messages */
 
@@ -67,15 +70,23 @@ void message_free(struct message *m, uint32_t from)
     for (uint32_t i = from; m && i < m->parts; i++) {
         piece_free(m->part[i]);
     }
-    __real_free(m);
+    if (m) {
+        m->next = spare;
+        spare = m;
+    }
 }
 
+/* Its parts are written when they come: they need not be zero. */
 struct message *message_new(void)
 {
-    struct message *m = __real_calloc(1, sizeof(*m));
+    struct message *m = spare ? spare : __real_malloc(sizeof(*m));
     if (!m) {
         abort();
     }
+    spare = spare ? spare->next : NULL;
+    m->next = NULL;
+    m->at_ns = m->sent_ns = 0;
+    m->parts = 0;
     return m;
 }
 
@@ -85,6 +96,7 @@ static void queue_put(struct queue *q, struct message *m)
     q->last = m;
     m->next = NULL;
     q->n++;
+    queued++;
 }
 
 struct message *queue_take(struct queue *q)
@@ -93,6 +105,7 @@ struct message *queue_take(struct queue *q)
     q->first = m->next;
     q->last = q->first ? q->last : NULL;
     q->n--;
+    queued--;
     return m;
 }
 
@@ -134,6 +147,11 @@ static void send_off(struct link *l, struct queue *q, struct message *m)
     if (to && to->owner) {
         process_wake(to->owner, m->at_ns);
     }
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < m->parts; i++) {
+        bytes += m->part[i]->bytes;
+    }
+    world.print = (world.print ^ m->at_ns ^ bytes << 40) * 0x9e3779b97f4a7c15u + (uint64_t)(l - links);
 }
 
 static void flip(struct message *m)
@@ -162,7 +180,9 @@ void link_push(struct link *l, bool down, struct message *m)
             flip(m);
         } else {
             again = message_new();
-            *again = *m;
+            again->sent_ns = m->sent_ns;
+            again->at_ns = m->at_ns;
+            again->parts = m->parts;
             for (uint32_t i = 0; i < m->parts; i++) {
                 again->part[i] = piece_new(m->part[i]->bytes);
                 memcpy(again->part[i]->data, m->part[i]->data, m->part[i]->bytes);
@@ -181,6 +201,7 @@ static void go_down(struct link *l)
 {
     l->up = false;
     l->break_ns = WORLD_NEVER;
+    news = true;
     queue_drop(&l->rise, is_on_its_way);
     queue_drop(&l->fall, is_on_its_way);
     l->retry_ns = RETRY_NS;
@@ -200,6 +221,7 @@ static struct end *bound_to(const char *target)
 static void try_connect(struct link *l)
 {
     struct end *router = bound_to(l->target);
+    news = true;
     if (!router || l->cut_ns > world.now_ns || (router->owner && router->owner->stopped_ns > world.now_ns)) {
         l->timer_ns = world.now_ns + l->retry_ns;
         l->retry_ns = l->retry_ns * 2 < RETRY_MOST ? l->retry_ns * 2 : RETRY_MOST;
@@ -230,6 +252,8 @@ static uint32_t next_used(uint32_t i)
 static void link_clear(struct link *l)
 {
     in_use &= ~(1u << (l - links));
+    news = true;
+    closed -= l->used && !l->dealer;
     queue_drop(&l->rise, is_any);
     queue_drop(&l->fall, is_any);
     *l = (struct link){0};
@@ -237,7 +261,12 @@ static void link_clear(struct link *l)
 
 uint64_t link_next(void)
 {
-    uint64_t next = WORLD_NEVER;
+    static uint64_t next;
+    if (!news) {
+        return next;
+    }
+    next = WORLD_NEVER;
+    news = false;
     for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         const struct link *l = &links[i];
         if (l->used && l->dealer) {
@@ -250,6 +279,9 @@ uint64_t link_next(void)
 
 void link_turn(void)
 {
+    if (closed == 0 && link_next() > world.now_ns) {
+        return;
+    }
     for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
         struct link *l = &links[i];
         if (!l->used) {
@@ -290,6 +322,7 @@ void link_cut(struct process *p, uint64_t until_ns)
     if (!l) {
         return;
     }
+    news = true;
     l->cut_ns = until_ns;
     l->break_ns = until_ns - world.now_ns > GIVE_UP_NS ? world.now_ns + GIVE_UP_NS : WORLD_NEVER;
     for (int down = 0; down < 2; down++) {
@@ -353,6 +386,7 @@ int link_open(struct end *dealer, const char *target)
         struct link *l = &links[i];
         if (!l->used) {
             in_use |= 1u << i;
+            news = true;
             *l = (struct link){
                 .used = true, .number = ++numbers, .dealer = dealer, .retry_ns = RETRY_NS, .break_ns = WORLD_NEVER};
             snprintf(l->target, sizeof(l->target), "%s", target);
@@ -369,6 +403,8 @@ static void close_dealer(struct link *l, bool orderly)
 {
     uint64_t since = orderly ? WORLD_NEVER : world.now_ns - world_below(2) * IO_NS;
     struct queue kept = {0};
+    news = true;
+    closed++;
     l->dealer = NULL;
     while (l->rise.first) {
         struct message *m = queue_take(&l->rise);
@@ -385,6 +421,7 @@ static void close_dealer(struct link *l, bool orderly)
 
 static void close_router(struct link *l)
 {
+    news = true;
     queue_drop(&l->rise, is_on_its_way);
     while (l->rise.first && l->rise.first->at_ns != WORLD_NEVER) { /* it had been received, and is not read */
         message_free(queue_take(&l->rise), 0);
@@ -453,6 +490,9 @@ static struct message *arrived(const struct queue *q)
 
 struct queue *link_pull(const struct end *end, uint32_t *turn, struct link **from)
 {
+    if (queued == 0) {
+        return NULL;
+    }
     uint32_t left = (uint32_t)(((uint64_t)in_use << LINKS | in_use) >> *turn); /* in the order of the turns */
     for (; left != 0; left &= left - 1) {
         uint32_t k = (uint32_t)__builtin_ctz(left);
@@ -470,7 +510,7 @@ struct queue *link_pull(const struct end *end, uint32_t *turn, struct link **fro
 uint64_t link_soonest(const struct process *p)
 {
     uint64_t soonest = WORLD_NEVER;
-    for (uint32_t i = next_used(0); i < LINKS; i = next_used(i + 1)) {
+    for (uint32_t i = queued ? next_used(0) : LINKS; i < LINKS; i = next_used(i + 1)) {
         const struct link *l = &links[i];
         const struct queue *q[2] = {l->router && l->router->owner == p ? &l->rise : NULL,
                                     l->dealer && l->dealer->owner == p ? &l->fall : NULL};

@@ -22,6 +22,7 @@
 #define SETTLE_NS   (30 * S_)  /* how long it goes on when nothing more happens: longer than any patience */
 #define JAM_NS      (150 * S_) /* of work on a device that never ends: a creation is waited for two minutes */
 #define END_NS      (12 * S_)  /* an orderly end takes no longer */
+#define HOUR_NS     (3600 * S_)
 #define AGENT_BYTES (24u << 20)
 #define ROOT_BYTES  (96u << 20)
 #define ROLES       12u
@@ -250,16 +251,29 @@ static void add_job(const char *name, const struct script *script, uint32_t reco
     }
 }
 
-static void build(const struct plan *plan, const struct script *script, const struct script *second)
+/* All files of the world that this process plays. */
+static void folder_of(pid_t pid, char out[WORLD_PATH])
 {
     static const char *base = "/dev/shm";
+    snprintf(out, WORLD_PATH, "%s/roll-world.%07d", access(base, W_OK) == 0 ? base : "/tmp", (int)pid);
+}
+
+void play_clean(pid_t pid)
+{
+    char folder[WORLD_PATH];
+    folder_of(pid, folder);
+    remove_folder(folder);
+}
+
+static void build(const struct plan *plan, const struct script *script, const struct script *second)
+{
     memset(&world, 0, sizeof(world));
     memset(&stage, 0, sizeof(stage));
     stage.plan = plan;
     world.rng.state = plan->seed * 0x2545f4914f6cdd1du + 1;
     world.now_ns = START_NS - LEAD_NS;
     world.loud = play_loud;
-    snprintf(world.dir, sizeof(world.dir), "%s/roll-world.%d", access(base, W_OK) == 0 ? base : "/tmp", (int)getpid());
+    folder_of(getpid(), world.dir);
     remove_folder(world.dir);
     make_folder(world.dir);
     snprintf(stage.trace, sizeof(stage.trace), "%.200s/trace", world.dir);
@@ -424,8 +438,8 @@ static void role_turn(struct role *role)
 
 static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
 {
+    const struct plan *plan = stage.plan;
     while (world.now_ns < until && !world.trouble[0]) {
-        const struct plan *plan = stage.plan;
         uint64_t next = until, links = link_next(), ranks = ranks_next();
         for (uint32_t i = 0; i < stage.roles; i++) {
             uint64_t at = role_next(&stage.role[i]);
@@ -450,7 +464,9 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
         }
         link_turn();
         for (uint32_t i = 0; i < stage.roles; i++) {
-            role_turn(&stage.role[i]);
+            if (role_next(&stage.role[i]) <= world.now_ns) {
+                role_turn(&stage.role[i]);
+            }
         }
     }
 }
@@ -458,7 +474,8 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
 /* How long the world goes on: until all has been said that is to be said. */
 static uint64_t end_of(const struct plan *plan, const struct script *script, bool with_faults)
 {
-    uint64_t end = script->story.still_ns > START_NS ? script->story.still_ns : START_NS;
+    uint64_t end = START_NS + plan->hours * HOUR_NS;
+    end = script->story.still_ns > end ? script->story.still_ns : end;
     for (uint32_t i = 0; with_faults && i < plan->faults; i++) {
         const struct fault *f = &plan->fault[i];
         uint64_t lasts = f->kind == FAULT_SLOW || f->kind == FAULT_DELAY                               ? f->b
@@ -635,6 +652,8 @@ void play(const struct plan *plan, const struct script *script, const struct scr
     out->host_ns = out->world_ns * world.hosts;
     out->rank_ns = out->world_ns * script->program.ranks;
     out->deaths = stage.deaths;
+    out->turns = world.turns;
+    out->print = world.print ^ world.rng.state;
     judge_told(script, out);
     snprintf(out->trouble, sizeof(out->trouble), "%s", world.trouble);
     for (uint32_t i = 0; i < stage.roles; i++) {

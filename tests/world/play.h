@@ -8,6 +8,8 @@
 #include "tests/simulation/judge.h"
 #include "tests/world/plan.h"
 
+#include <sys/types.h>
+
 /* What a run left. */
 struct played {
     enum outcome outcome;                     /* of the first job */
@@ -19,7 +21,8 @@ struct played {
     uint64_t rank_ns;                         /* and times ranks */
     size_t agent_most, root_most, relay_most; /* bytes of memory */
     uint64_t deaths;
-    char trouble[512]; /* what went against an invariant; "" = nothing */
+    uint64_t turns, print; /* of the world, at its end */
+    char trouble[512];     /* what went against an invariant; "" = nothing */
 };
 
 enum verdict_of_plan { PLAN_GOOD, PLAN_BAD, PLAN_UNUSABLE /* there is no such program, or the engine itself errs */ };
@@ -32,6 +35,9 @@ enum verdict_of_plan plan_try(const struct plan *plan, char why[512], struct pla
 /* Makes the plan smaller as long as it goes wrong in the same way; why: in which. */
 void plan_shrink(struct plan *plan, const char *why);
 extern bool play_loud; /* logs of the daemons are shown */
+
+/* Removes what a process has left that was ended while it played. */
+void play_clean(pid_t pid);
 
 /* world_play.c */
 /* The program, the mistake in it and what its ranks do; made by plan_try. */

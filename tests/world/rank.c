@@ -47,10 +47,23 @@ struct rank {
 static struct rank rank[RANKS];
 static uint32_t ranks;
 static pid_t next_pid;
+/* Of all ranks: before, nothing is to be written; and when the next one begins or ends. */
+static uint64_t write_ns, life_ns;
 
 static uint64_t begin_ns(const struct rank *r)
 {
     return START_NS - LEAD_NS + r->number * MS_;
+}
+
+/* When the next one begins or ends. */
+static void look_ahead(void)
+{
+    life_ns = WORLD_NEVER;
+    for (uint32_t i = 0; i < ranks; i++) {
+        const struct rank *r = &rank[i];
+        uint64_t at = !r->begun ? begin_ns(r) : !r->ended ? r->story->end_ns : WORLD_NEVER;
+        life_ns = at < life_ns ? at : life_ns;
+    }
 }
 
 int ranks_begin(const struct job *job)
@@ -72,6 +85,8 @@ int ranks_begin(const struct job *job)
             r->polls = r->polls || r->poll[t].on;
         }
     }
+    write_ns = 0;
+    look_ahead();
     return 0;
 }
 
@@ -82,6 +97,7 @@ void ranks_end(void)
     }
     ranks = 0;
     next_pid = 0;
+    write_ns = life_ns = WORLD_NEVER;
 }
 
 /* definitions */
@@ -308,22 +324,22 @@ static void turn(struct rank *r, uint64_t now)
 
 void ranks_turn(void)
 {
+    if (write_ns > world.now_ns) {
+        return;
+    }
+    write_ns = WORLD_NEVER;
     for (uint32_t i = 0; i < ranks; i++) {
         if (rank[i].next_ns <= world.now_ns) {
             turn(&rank[i], world.now_ns);
         }
+        write_ns = rank[i].next_ns < write_ns ? rank[i].next_ns : write_ns;
     }
+    look_ahead();
 }
 
 uint64_t ranks_next(void)
 {
-    uint64_t next = WORLD_NEVER;
-    for (uint32_t i = 0; i < ranks; i++) {
-        const struct rank *r = &rank[i];
-        uint64_t at = !r->begun ? begin_ns(r) : !r->ended ? r->story->end_ns : WORLD_NEVER;
-        next = at < next ? at : next;
-    }
-    return next;
+    return life_ns;
 }
 
 char rank_process(const struct host *host, pid_t pid)
@@ -370,6 +386,7 @@ void rank_harm(uint32_t i, enum rank_harm harm)
         atomic_fetch_add(&r->ring.header->head, UINT64_C(1) << (20 + world_below(36)));
     } else if (truncate(r->path, (off_t)world_below(200) * 4096) == 0) {
         r->ended = true; /* its own next store would be its end, too */
+        look_ahead();
         calls_ended(r->host, r->pid);
     }
 }

@@ -53,7 +53,7 @@ static bool drop_faults(struct plan *plan, const char *kind)
 static bool simplify(struct plan *plan, const char *kind)
 {
     bool any = false;
-    for (int what = 0; what < 6; what++) {
+    for (int what = 0; what < 7; what++) {
         struct plan tried = *plan;
         tried.second = what == 0 ? false : tried.second;
         tried.relays = what == 1 ? 0 : tried.relays;
@@ -61,6 +61,7 @@ static bool simplify(struct plan *plan, const char *kind)
         tried.trace = what == 3 ? false : tried.trace;
         tried.records = what == 4 ? 4096 : tried.records;
         tried.per_node = what == 5 ? 16 : tried.per_node;
+        tried.hours = what == 6 ? 0 : tried.hours;
         any = (memcmp(&tried, plan, sizeof(tried)) != 0 && keeps(plan, &tried, kind)) || any;
     }
     return any;

@@ -16,8 +16,6 @@
 #define SOCKETS  64u
 #define FIRST_FD (1 << 20) /* of ZMQ_FD: no file has such a number */
 
-void __real_free(void *block);
-
 struct held { /* what is in a zmq_msg_t */
     struct piece *piece;
     bool more;
@@ -428,7 +426,7 @@ int zmq_msg_recv(zmq_msg_t *msg, void *socket, int flags)
         held(msg)->piece = s->in->part[s->in_part++];
         held(msg)->more = s->in_part < s->in->parts;
         if (!held(msg)->more) {
-            __real_free(s->in);
+            message_free(s->in, s->in_part);
             s->in = NULL;
         }
     }

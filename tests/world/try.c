@@ -7,6 +7,7 @@
  */
 #include "tests/simulation/generate.h"
 #include "tests/simulation/shrink.h"
+#include "tests/world/hours.h"
 #include "tests/world/play.h"
 
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #define MORE   80u /* orders in which the engine is asked whether it errs as the world does */
 
 static struct script first, second;
+static struct script lasting[2]; /* the same, with pauses */
 
 /* The program of a seed, with a mistake or without, and without what the plan leaves out. */
 static bool make_script(const struct plan *plan, uint64_t seed, bool sick, bool drops, struct script *out)
@@ -123,6 +125,18 @@ static void show(const struct script *script)
     fflush(stdout);
 }
 
+/* The script as it is played: where the plan takes hours, its job pauses. */
+static const struct script *played(const struct plan *plan, const struct script *script)
+{
+    struct script *lasts = &lasting[script == &second];
+    if (plan->hours == 0) {
+        return script;
+    }
+    *lasts = *script;
+    hours_pause(&lasts->story, lasts->program.ranks, plan->seed + (script == &second), plan->hours);
+    return lasts;
+}
+
 static enum verdict_of_plan play_both(const struct plan *plan, char why[512], struct played *calm, struct played *run)
 {
     if (!make_script(plan, plan->seed, plan->sick, true, &first) ||
@@ -133,7 +147,8 @@ static enum verdict_of_plan play_both(const struct plan *plan, char why[512], st
     if (play_loud) {
         show(&first);
     }
-    play(plan, &first, plan->second ? &second : NULL, false, calm);
+    const struct script *one = played(plan, &first), *other = plan->second ? played(plan, &second) : NULL;
+    play(plan, one, other, false, calm);
     if (calm->trouble[0]) {
         snprintf(why, 512, "without faults: %.400s", calm->trouble);
         return PLAN_BAD;
@@ -148,7 +163,7 @@ static enum verdict_of_plan play_both(const struct plan *plan, char why[512], st
     if (plan->faults == 0) {
         return PLAN_GOOD;
     }
-    play(plan, &first, plan->second ? &second : NULL, true, run);
+    play(plan, one, other, true, run);
     if (run->trouble[0]) {
         snprintf(why, 512, "%.500s", run->trouble);
         return PLAN_BAD;

@@ -48,6 +48,7 @@ struct world {
     bool loud;            /* what the daemons log is shown */
     char trouble[512];    /* what went wrong first; "" = nothing yet */
     uint64_t turns;       /* how often a process was let run */
+    uint64_t print;       /* of all messages, and when they came: two runs with the same one went the same way */
 };
 extern struct world world;
 
@@ -77,7 +78,7 @@ struct process {
     int index;
     bool touched; /* its descriptors have to be looked at */
     /* what it has used */
-    size_t heap_bytes, heap_most;
+    size_t heap_bytes, heap_blocks, heap_most;
     uint64_t turns, second_ns, second_turns, polled_ns;
     void (*main)(struct process *);
     void *argument;
