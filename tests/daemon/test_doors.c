@@ -9,6 +9,7 @@
 #include "tests/daemon/zmtp_raw.h"
 #include "trace/frame.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define TRIES       10000
 #define DESCRIPTORS 4096u /* of a daemon: fewer than would be left */
 #define OTHERS      64    /* that a daemon may have opened meanwhile, for files and for those who are let in later */
+#define PATIENCE_S  60    /* for an answer: only who has no descriptor left does not give one */
 
 /* READY of a DEALER with a name. */
 static const char named[] = "\x04\x2d\x05READY\x0bSocket-Type\0\0\0\x06"
@@ -77,12 +79,16 @@ static int come(const char *endpoint)
     char question[128] = {0}, theirs[ZMTP_GREETING_BYTES];
     int64_t n = roll_frame_encode(&head, text, sizeof(text) - 1, (uint8_t *)question + 2, sizeof(question) - 2);
     int fd = connect_to(endpoint);
+    struct timeval end = {.tv_sec = PATIENCE_S};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &end, sizeof(end)), 0);
+    errno = 0;
     question[1] = (char)n;
     if (zmtp_send(fd, zmtp_greeting, sizeof(zmtp_greeting)) && zmtp_receive(fd, theirs, sizeof(theirs)) &&
         zmtp_send(fd, named, sizeof(named) - 1) && skip_frame(fd) && zmtp_send(fd, question, (size_t)n + 2) &&
         skip_frame(fd)) {
         return fd;
     }
+    assert_int_not_equal(errno, EAGAIN); /* nobody answers: it has no descriptor left */
     close(fd);
     return -1;
 }
