@@ -9,6 +9,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/wire/doors.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -53,6 +54,7 @@ static void look_at_connections(struct roll_relay *r, int taken)
                      closed, closed == 1 ? " is" : "s are");
         }
     }
+    (void)roll_doors_tell("relay");
 }
 
 void roll_relay_run(roll_relay_t *r)

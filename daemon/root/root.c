@@ -10,6 +10,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/dir.h"
 #include "daemon/base/log.h"
+#include "daemon/wire/doors.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 
@@ -152,6 +153,7 @@ static void look_at_connections(roll_root_t *root, bool behind)
                      closed, closed == 1 ? " is" : "s are");
         }
     }
+    root->bad_frames += roll_doors_tell("root");
 }
 
 /* A thread of its own looks at them while the root is at work. */

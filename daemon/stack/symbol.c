@@ -261,6 +261,15 @@ void roll_symbols_warm(roll_symbols_t *symbols)
     symbols->warm = symbols->warm != NULL ? symbols->warm : roll_symbol_warm_new();
 }
 
+size_t roll_symbols_open(const roll_symbols_t *symbols)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < symbols->files; i++) {
+        n += roll_symbol_file_is_open(symbols->file[i]);
+    }
+    return n;
+}
+
 /* Asks ahead for the addresses that resolve() will ask for. */
 static void warm_up(struct roll_symbols *table, const struct ring_defs *ring, const struct roll_def *def)
 {

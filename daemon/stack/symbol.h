@@ -39,9 +39,13 @@ void roll_symbols_destroy(roll_symbols_t **symbols);
 /*
  * From now on reads the debug information of call sites as soon as they are defined, on a thread of its own, so that
  * the first verdict need not wait for it. The frames are the same with and without. Where no thread can be had, frames
- * are read when they are first shown.
+ * are read when they are first shown. The same thread closes the files again when no call site has been defined for 5
+ * s.
  */
 void roll_symbols_warm(roll_symbols_t *symbols);
+
+/* How many files are open at the moment. */
+size_t roll_symbols_open(const roll_symbols_t *symbols);
 
 /* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE, CALLSITE, SOURCE, LINE, STAND and
  * TEXT matter. 0 or NOMEM. */

@@ -5,10 +5,16 @@
  * Debug information is looked for in the file and, by build id, below /usr/lib/debug. libdwfl's standard search was
  * rejected: it may ask a debuginfod server, and a verdict must not wait for a network. A file whose build id is not the
  * one that the rank noted is not used at all: a wrong line is worse than none.
+ *
+ * What libdwfl holds of a program is ten times what is asked of it (13 MiB of a small one and libc), and a root watches
+ * runs for months. So all names are copied, and a file that rests is closed: what was looked up is remembered, and what
+ * is asked later opens it again. One file for all runs that have it was rejected as the only cure: each build of a
+ * program would still stay open for as long as its run is kept.
  */
 #include "daemon/stack/symbol_file.h"
 
 #include "daemon/base/array.h"
+#include "daemon/stack/text_pool.h"
 
 #include <dlfcn.h>
 #include <dwarf.h>
@@ -30,11 +36,10 @@ struct roll_symbol_file {
     size_t build_id_bytes;
     bool opened;
     Dwfl *dwfl;
-    Dwfl_Module *module; /* NULL when the file cannot be used */
-    GElf_Addr bias;      /* address in dwfl = address in the file + bias */
-    char **name;         /* demangled names, owned */
-    size_t names, name_room;
-    struct seen *seen; /* addresses that were looked up */
+    Dwfl_Module *module;        /* NULL when the file cannot be used */
+    GElf_Addr bias;             /* address in dwfl = address in the file + bias */
+    struct roll_text_pool name; /* all names that were given away: they outlive what libdwfl has read */
+    struct seen *seen;          /* addresses that were looked up */
     size_t seen_used, seen_room;
     pthread_mutex_t
         lock; /* guards all members except path and build id: libdwfl's objects are for one thread at a time */
@@ -83,19 +88,39 @@ struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_byte
     return file;
 }
 
+static void close_file(struct roll_symbol_file *file)
+{
+    if (file->dwfl != NULL) {
+        dwfl_end(file->dwfl);
+    }
+    file->dwfl = NULL;
+    file->module = NULL;
+    file->opened = false;
+}
+
+void roll_symbol_file_rest(struct roll_symbol_file *file)
+{
+    pthread_mutex_lock(&file->lock);
+    close_file(file);
+    pthread_mutex_unlock(&file->lock);
+}
+
+bool roll_symbol_file_is_open(struct roll_symbol_file *file)
+{
+    pthread_mutex_lock(&file->lock);
+    bool is_open = file->dwfl != NULL;
+    pthread_mutex_unlock(&file->lock);
+    return is_open;
+}
+
 void roll_symbol_file_destroy(struct roll_symbol_file **self)
 {
     struct roll_symbol_file *file = *self;
     if (file == NULL) {
         return;
     }
-    for (size_t i = 0; i < file->names; i++) {
-        free(file->name[i]);
-    }
-    free(file->name);
-    if (file->dwfl != NULL) {
-        dwfl_end(file->dwfl);
-    }
+    close_file(file);
+    roll_text_pool_fini(&file->name);
     pthread_mutex_destroy(&file->lock);
     free(file->seen);
     free(file->path);
@@ -175,25 +200,20 @@ static void find_demangler(void)
     *(void **)&demangler_function = dlsym(RTLD_DEFAULT, "__cxa_demangle");
 }
 
-/* C++ names become readable where the process has the C++ runtime anyway (libzmq brings it); else they stay as they
- * are. */
+/* The name as it is shown, kept. C++ names become readable where the process has the C++ runtime anyway (libzmq brings
+ * it); else they stay as they are. */
 static const char *demangle(struct roll_symbol_file *file, const char *name)
 {
     if (name == NULL) {
         return "";
     }
-    if (strncmp(name, "_Z", 2) != 0) {
-        return name;
-    }
     pthread_once(&demangler_once, find_demangler);
     int status = -1;
-    char *text = demangler_function != NULL ? demangler_function(name, NULL, NULL, &status) : NULL;
-    if (text == NULL || ROLL_GROW(file->name, file->name_room, file->names + 1) != 0) {
-        free(text);
-        return name;
-    }
-    file->name[file->names++] = text;
-    return text;
+    bool mangled = strncmp(name, "_Z", 2) == 0 && demangler_function != NULL;
+    char *text = mangled ? demangler_function(name, NULL, NULL, &status) : NULL;
+    const char *kept = roll_text_keep(&file->name, text != NULL ? text : name);
+    free(text);
+    return kept;
 }
 
 static const char *die_name(struct roll_symbol_file *file, Dwarf_Die *die)
@@ -204,7 +224,8 @@ static const char *die_name(struct roll_symbol_file *file, Dwarf_Die *die)
 }
 
 /* Reads where an inlined function was called from, which its entry in the debug information says. */
-static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, unsigned *line)
+static void call_place(struct roll_symbol_file *file, Dwarf_Die *cu, Dwarf_Die *inlined, const char **path,
+                       unsigned *line)
 {
     Dwarf_Attribute attribute;
     Dwarf_Word number = 0;
@@ -218,7 +239,7 @@ static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, uns
     if (dwarf_formudata(dwarf_attr(inlined, DW_AT_call_file, &attribute), &number) == 0 &&
         dwarf_getsrcfiles(cu, &files, &count) == 0) {
         const char *name = dwarf_filesrc(files, (size_t)number, NULL, NULL);
-        *path = name != NULL ? name : "";
+        *path = name != NULL ? roll_text_keep(&file->name, name) : "";
     }
 }
 
@@ -238,13 +259,14 @@ static Dwarf_Die *find_unit(struct roll_symbol_file *file, GElf_Addr address, Dw
     return NULL;
 }
 
-static void set_line(Dwarf_Die *unit, Dwarf_Addr address, struct roll_symbol_frame *frame)
+static void set_line(struct roll_symbol_file *file, Dwarf_Die *unit, Dwarf_Addr address,
+                     struct roll_symbol_frame *frame)
 {
     Dwarf_Line *line = dwarf_getsrc_die(unit, address);
     const char *source = line != NULL ? dwarf_linesrc(line, NULL, NULL) : NULL;
     int number = 0;
     if (source != NULL && dwarf_lineno(line, &number) == 0 && number > 0) {
-        frame->file = source;
+        frame->file = roll_text_keep(&file->name, source);
         frame->line = (unsigned)number;
     }
 }
@@ -276,7 +298,7 @@ static size_t dwarf_frames(struct roll_symbol_file *file, Dwarf_Die *cu, Dwarf_A
         if (tag == DW_TAG_subprogram) {
             break;
         }
-        call_place(cu, &scope[i], &frame.file, &frame.line);
+        call_place(file, cu, &scope[i], &frame.file, &frame.line);
     }
     free(scope);
     return n;
@@ -297,7 +319,7 @@ static size_t look_up(struct roll_symbol_file *file, uint64_t address, struct ro
     Dwarf_Die *unit = find_unit(file, there, &bias);
     size_t n = 0;
     if (unit != NULL) {
-        set_line(unit, there - bias, &base);
+        set_line(file, unit, there - bias, &base);
         n = dwarf_frames(file, unit, there - bias, &base, out, max);
     }
     if (n == 0) {

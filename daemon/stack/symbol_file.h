@@ -14,6 +14,10 @@ struct roll_symbol_file;
 struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_bytes, const uint8_t *build_id,
                                               size_t build_id_bytes);
 void roll_symbol_file_destroy(struct roll_symbol_file **file);
+/* Closes the file until something new is asked of it. What was told stays valid, and is told again without it. Any
+ * thread. */
+void roll_symbol_file_rest(struct roll_symbol_file *file);
+bool roll_symbol_file_is_open(struct roll_symbol_file *file); /* any thread */
 
 /* Opens a regular file; the descriptor is owned. -1: there is no such file, or it is something else. The path comes
  * from a rank: whatever stands in the file's place by now (a FIFO, a device) must not hold us up. */

@@ -1,0 +1,23 @@
+/*
+ * doors.h: how many connections that have ended one address may leave behind.
+ *
+ * A ROUTER gives the name of a connection to whoever comes with it last (ZMQ_ROUTER_HANDOVER: an agent that comes back
+ * must get its place again, also while its old connection has not been found dead). The old connection has no queue
+ * from there on; libzmq 4.3.4 stops reading it at its next message, and never looks at it again: its descriptor and
+ * 21 KiB stay until the process ends. An unlucky agent leaves one in a while. Who is let in and does it on purpose
+ * could leave all that there are, so an address of which so many have stayed is let in once a minute from there on:
+ * that is enough for an agent, and a thousand a day for who means harm.
+ *
+ * Any thread.
+ */
+#ifndef ROLL_DAEMON_WIRE_DOORS_H
+#define ROLL_DAEMON_WIRE_DOORS_H
+
+#define ROLL_DOORS_LEFT  512u /* so many may stay of one address */
+#define ROLL_DOORS_SHARE 16u  /* or this part of the descriptors that the process may have, if that is less */
+
+/* Logs which address was kept out since this was asked last; role: "root", "relay". Returns how many connections were
+ * turned away. */
+unsigned roll_doors_tell(const char *role);
+
+#endif
