@@ -51,9 +51,10 @@ class Lists(unittest.TestCase):
             with self.subTest(line), self.assertRaises(mutate.Wrong):
                 self.read(line)
 
-    def test_tests_are_those_of_the_folder(self):
-        mutants = self.read("")
-        self.assertEqual((mutants.tests_of("a/f.c"), mutants.tests_of("b/f.c")), (["unit.a", "unit.b"], []))
+    def test_steps_are_in_the_order_of_the_list(self):
+        steps = self.read("tests b/ ;; unit.c\n").steps
+        self.assertEqual(steps, [("a/", ["unit.a", "unit.b"], None), ("", [], ["prog", "--seeds", "1-2"]),
+                                 ("b/", ["unit.c"], None)])
 
     def ends(self, *rows, broken=0):
         mutants = self.read("".join(f"{word} a/f.c ;; a > 1 ;; a >= 1 ;; why\n" for word, _ in rows)).mutants
