@@ -171,6 +171,7 @@ void roll_run_forget(roll_root_t *root, size_t i)
     roll_run_destroy(&root->runs[i]);
     memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
     root->runs_used--;
+    (void)roll_memory_ebb(&root->ebb, true, roll_mono_ns()); /* what it held goes back, too */
 }
 
 static void forget_oldest(roll_root_t *root)

@@ -6,6 +6,7 @@
 #define ROLL_DAEMON_ROOT_ROOT_STATE_H
 
 #include "daemon/base/map.h"
+#include "daemon/base/memory.h"
 #include "daemon/feed/clock.h"
 #include "daemon/feed/families.h"
 #include "daemon/feed/feed.h"
@@ -202,6 +203,7 @@ struct roll_root {
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
     uint64_t snapshot_ns, snapshot_every_ns, batches, bytes, engine_ns;
     uint64_t shared_ns; /* when room was shared out last: root_room.c */
+    struct roll_memory_ebb ebb;
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
