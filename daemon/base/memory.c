@@ -1,7 +1,8 @@
-/* memory.c: see memory.h. The counter, for whoever asks; memory_wrap.c is what counts. */
+/* memory.c: see memory.h. The counter, for whoever asks; memory_wrap.c is what counts. And what is given back. */
 #include "daemon/base/memory.h"
 
 #include <jansson.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -20,4 +21,18 @@ void roll_memory_failed(void)
 void roll_memory_begin(void)
 {
     json_set_alloc_funcs(malloc, free);
+}
+
+bool roll_memory_ebb(struct roll_memory_ebb *ebb, bool behind, uint64_t now)
+{
+    if (behind) {
+        ebb->behind_ns = now;
+        return false;
+    }
+    if (ebb->behind_ns == 0 || now - ebb->behind_ns < ROLL_MEMORY_EBB_NS) {
+        return false;
+    }
+    ebb->behind_ns = 0;
+    malloc_trim(0);
+    return true;
 }

@@ -125,6 +125,8 @@ static const struct family families[] = {
      write_count, MEMBER(findings)},
     {"ranks", "Rank processes known now, by state.", false, write_ranks, 0},
     {"runs", "Runs watched now.", false, write_count, MEMBER(runs)},
+    {"unwatched_runs", "Runs that are not watched because the root has no place for them.", false, write_count,
+     MEMBER(unwatched_runs)},
     {"agents", "Agents connected now.", false, write_count, MEMBER(agents)},
     {"communicators", "Communicators known now.", false, write_count, MEMBER(comms)},
     {"operations_incomplete", "Operations that some but not all members have issued.", false, write_count,

@@ -43,6 +43,7 @@ struct roll_metrics_snapshot {
     double late_seconds[ROLL_EYES];     /* how late the worst of a kind was lately */
     double root_late_seconds;           /* how late the root was, in all */
     double missed_seconds;              /* left out of the patience, because it was not seen */
+    uint64_t unwatched_runs;            /* runs for which this root has no place */
     uint64_t deaths;                    /* processes of the daemon that died and were replaced */
 };
 

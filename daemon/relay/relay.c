@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define POLL_MS  20
+#define MUCH     256              /* frames in one turn: the relay stood still, or those below it did */
 #define PAUSE_MS 2                /* while there is no room above */
 #define STOP_NS  (1500 * ROLL_MS) /* longest time for what agents send before they are gone, too */
 
@@ -81,6 +82,7 @@ void roll_relay_run(roll_relay_t *r)
             }
         }
         roll_relay_tell_above(r, now);
+        (void)roll_memory_ebb(&r->ebb, taken >= MUCH || roll_credit_is_used(&r->credit), now);
         if (now - looked_ns > 100 * ROLL_MS) {
             looked_ns = now;
             roll_log_tick(false);

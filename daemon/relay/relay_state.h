@@ -5,6 +5,7 @@
 #define ROLL_DAEMON_RELAY_RELAY_STATE_H
 
 #include "daemon/base/map.h"
+#include "daemon/base/memory.h"
 #include "daemon/digest/sum.h"
 #include "daemon/feed/late.h"
 #include "daemon/relay/relay.h"
@@ -114,6 +115,7 @@ struct roll_relay {
     struct roll_digest came, up;
     uint8_t *payload; /* of DIGEST frames */
     uint64_t refused, refused_said_ns;
+    struct roll_memory_ebb ebb;
 };
 
 /* relay_state.c: what both conversations need */

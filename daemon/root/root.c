@@ -279,6 +279,7 @@ bool roll_root_run(roll_root_t *root)
         }
         uint64_t now = roll_mono_ns();
         roll_root_late_read(root, now, behind);
+        (void)roll_memory_ebb(&root->ebb, behind, now);
         tick(root, now);
         roll_peers_acknowledge(root, now);
         roll_serve_drains(root, now);

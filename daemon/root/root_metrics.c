@@ -148,6 +148,7 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     }
     struct roll_metrics_snapshot s = root->forgotten;
     s.runs = root->runs_used;
+    s.unwatched_runs = roll_place_unwatched(root, now);
     s.agents = agents;
     s.batches = root->batches;
     s.bytes = root->bytes;

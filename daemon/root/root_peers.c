@@ -331,7 +331,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
 {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
-    struct roll_run *run;
+    struct roll_run *run = NULL;
     struct roll_ring_header header;
     struct roll_feed_stream view;
     int err = roll_feed_run_of(frame, job, &restart);
@@ -354,8 +354,10 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     }
     if (err) {
         root->refused_frames++;
-        roll_log(ROLL_LOG_WARNING, "root: a ring of the %s on %s is refused: %s", roll_peer_noun(peer), peer->host,
-                 roll_strerror(err));
+        if (run || err != ROLL_E_LIMIT) { /* else the log says that there is no place for the run */
+            roll_log(ROLL_LOG_WARNING, "root: a ring of the %s on %s is refused: %s", roll_peer_noun(peer), peer->host,
+                     roll_strerror(err));
+        }
         return;
     }
     if (new) {

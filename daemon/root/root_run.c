@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_RUNS 64 /* runs that are kept; beyond, the oldest run without a live rank goes */
-
 bool roll_run_live(const struct roll_run *run)
 {
     return roll_engine_live(roll_feed_engine(run->feed)) > 0;
@@ -171,17 +169,7 @@ void roll_run_forget(roll_root_t *root, size_t i)
     roll_run_destroy(&root->runs[i]);
     memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
     root->runs_used--;
-}
-
-static void forget_oldest(roll_root_t *root)
-{
-    size_t i = 0;
-    while (i < root->runs_used && roll_run_live(root->runs[i])) {
-        i++;
-    }
-    if (i < root->runs_used) {
-        roll_run_forget(root, i);
-    }
+    (void)roll_memory_ebb(&root->ebb, true, roll_mono_ns()); /* what it held goes back, too */
 }
 
 static struct roll_run *find_run(const roll_root_t *root, const char *job, uint32_t restart)
@@ -253,16 +241,11 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t wo
         look_at_size(*out);
         return 0;
     }
-    if (root->runs_used >= MAX_RUNS) {
-        forget_oldest(root);
-    }
-    if (root->runs_used >= MAX_RUNS) {
-        return ROLL_E_LIMIT;
-    }
-    int err = ROLL_GROW(root->runs, root->runs_room, root->runs_used + 1);
+    int err = roll_place_make(root, job, restart, roll_mono_ns());
+    err = err ? err : ROLL_GROW(root->runs, root->runs_room, root->runs_used + 1);
     struct roll_run *run = err ? NULL : calloc(1, sizeof(*run));
     if (!run) {
-        return ROLL_E_NOMEM;
+        return err ? err : ROLL_E_NOMEM;
     }
     struct roll_engine_config config = {
         .stall_ns = root->o.stall_ns, .suspect_ns = root->o.suspect_ns, .policy = root->policy};

@@ -6,6 +6,7 @@
 #define ROLL_DAEMON_ROOT_ROOT_STATE_H
 
 #include "daemon/base/map.h"
+#include "daemon/base/memory.h"
 #include "daemon/feed/clock.h"
 #include "daemon/feed/families.h"
 #include "daemon/feed/feed.h"
@@ -26,6 +27,7 @@
 
 #define ROLL_ID_BYTES     255u /* longest routing id of ZeroMQ */
 #define ROLL_PEER_CHAINS  4096 /* chains in which agents are looked up: with a few thousand agents one in each */
+#define ROLL_ROOT_RUNS    64u  /* that are kept; beyond, one gives way (root_place.c) */
 #define ROLL_ROOT_SOCKETS 2    /* plain (ipc, inproc, tcp without keys) and CURVE */
 
 /* Where a frame came from and its answer goes. */
@@ -202,6 +204,10 @@ struct roll_root {
     struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
     uint64_t snapshot_ns, snapshot_every_ns, batches, bytes, engine_ns;
     uint64_t shared_ns; /* when room was shared out last: root_room.c */
+    struct roll_memory_ebb ebb;
+    struct { /* runs for which there was no place, and when that was found last */
+        uint64_t hash, ns;
+    } unwatched[ROLL_ROOT_RUNS];
     double start_time;
     char **places; /* the host and directory of each such number; owned */
     size_t places_used, places_room;
@@ -319,6 +325,11 @@ void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
 void roll_run_forget(roll_root_t *root,
                      size_t i); /* the run at this place in root->runs: nobody looks at it any more */
+/* root_place.c */
+/* Makes a place for a run of this name. 0; LIMIT: there is none, and that is logged and counted. */
+int roll_place_make(roll_root_t *root, const char *job, uint32_t restart, uint64_t now);
+/* How many runs there are, or were a moment ago, for which there is no place. */
+size_t roll_place_unwatched(const roll_root_t *root, uint64_t now);
 /* root_room.c */
 /* Shares out among the runs what their ranks may ask for; runs that have ended are forgotten where that needs it. */
 void roll_room_share(roll_root_t *root, uint64_t now);

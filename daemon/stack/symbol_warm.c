@@ -15,6 +15,7 @@
 #include "daemon/base/array.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -65,6 +66,7 @@ static void wait_for_more(struct roll_symbol_warm *w)
         while (w->open_used > 0) {
             roll_symbol_file_rest(w->open[--w->open_used]);
         }
+        malloc_trim(0); /* else what was read stays with the process, between what is still used */
         pthread_mutex_lock(&w->lock);
     }
 }

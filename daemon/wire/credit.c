@@ -44,3 +44,8 @@ bool roll_credit_has(struct roll_credit *credit)
     *credit = (struct roll_credit){.sent = 0};
     return true;
 }
+
+bool roll_credit_is_used(const struct roll_credit *credit)
+{
+    return credit->marks >= 2;
+}

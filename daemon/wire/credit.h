@@ -37,5 +37,7 @@ void roll_credit_read(struct roll_credit *credit, uint64_t seq);
 /* More may be sent. Where nothing was acknowledged for long, it may as well: the other side refuses what it reads, and
  * what it cannot hold is its guard's affair. */
 bool roll_credit_has(struct roll_credit *credit);
+/* The other side has a megabyte and more to read. */
+bool roll_credit_is_used(const struct roll_credit *credit);
 
 #endif

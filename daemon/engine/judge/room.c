@@ -10,6 +10,9 @@
 
 #include <inttypes.h>
 
+#define LOG_REST  4096u /* entries of a log that is not made shorter: 350 KiB */
+#define LOG_SLACK 3u    /* a job that comes apart now and then is not to make its log anew each time */
+
 static void tell_window(struct roll_engine *e, const struct comm *c)
 {
     struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
@@ -97,6 +100,21 @@ static uint64_t log_bytes(const struct source *s)
     return (s->log_mask + 1) * (sizeof(*s->log) + sizeof(*s->brief));
 }
 
+/*
+ * A log that has filled up several times, and of which little was needed each time, becomes shorter. It had become long
+ * when records were lost or came late, and at its longest it takes 22 MiB: a root that runs for months would keep that
+ * of each rank that was ever apart from its peers. A log of LOG_REST entries stays, which detectors look through.
+ */
+static void let_log_shrink(struct roll_engine *e, struct source *s, uint64_t ticket)
+{
+    uint64_t room = s->log_mask + 1, bytes = log_bytes(s) / 2;
+    s->slack = room > LOG_REST && ticket - s->safe < room / 16 ? s->slack + 1 : 0;
+    if (s->slack >= LOG_SLACK && source_log_shrink(s) == 0) {
+        s->slack = 0;
+        budget_give_back(e, s, bytes);
+    }
+}
+
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
 {
     int rc = s->log ? 0 : source_log_open(s, ticket);
@@ -108,6 +126,9 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
         source_stir(e, s->number);
         sweep_stirred(e);
         s->safe = source_log_needed(s, ticket);
+    }
+    if (source_log_fits(s, ticket)) {
+        let_log_shrink(e, s, ticket);
     }
     while (rc == 0 && !source_log_fits(s, ticket)) {
         if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {

@@ -3,7 +3,8 @@
  *
  * The log holds each call until the call is complete, addressed by its ticket: an update (the call has returned) and
  * the evidence of a verdict are found with one index. The log starts small and doubles only while calls really are
- * incomplete; a bound (config.window) ends the growth for a rank whose peers are not traced. To copy records into a
+ * incomplete; a bound (config.window) ends the growth for a rank whose peers are not traced. What a rank was once apart
+ * from its peers does not make its log long for ever: room.c halves it again. To copy records into a
  * list for each communicator was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  * Beside the log stands a brief of each call, because to read whole records again when calls get complete is most of
  * what that costs where the logs of thousands of ranks are in no cache.
@@ -150,9 +151,9 @@ uint64_t source_log_needed(struct source *s, uint64_t upto)
     return oldest;
 }
 
-int source_log_grow(struct source *s)
+/* Moves the log into one of `room` entries, a power of two. What lies further back than that is left out. */
+static int move_log(struct source *s, uint64_t room)
 {
-    uint64_t room = (s->log_mask + 1) * 2;
     struct entry *log = calloc(room, sizeof(*log));
     struct brief *brief = calloc(room, sizeof(*brief));
     if (!log || !brief) {
@@ -161,10 +162,10 @@ int source_log_grow(struct source *s)
         return ROLL_E_NOMEM;
     }
     for (uint64_t i = 0; i <= s->log_mask; i++) {
-        if (roll_seal_state(s->log[i].rec.seal) != ROLL_STATE_EMPTY) {
-            uint64_t at = roll_seal_ticket(s->log[i].rec.seal) & (room - 1);
-            log[at] = s->log[i];
-            brief[at] = s->brief[i];
+        uint64_t ticket = roll_seal_ticket(s->log[i].rec.seal);
+        if (roll_seal_state(s->log[i].rec.seal) != ROLL_STATE_EMPTY && s->next - 1 - ticket < room) {
+            log[ticket & (room - 1)] = s->log[i];
+            brief[ticket & (room - 1)] = s->brief[i];
         }
     }
     free(s->log);
@@ -173,6 +174,16 @@ int source_log_grow(struct source *s)
     s->brief = brief;
     s->log_mask = room - 1;
     return 0;
+}
+
+int source_log_grow(struct source *s)
+{
+    return move_log(s, (s->log_mask + 1) * 2);
+}
+
+int source_log_shrink(struct source *s)
+{
+    return move_log(s, (s->log_mask + 1) / 2);
 }
 
 int source_log_open(struct source *s, uint64_t ticket)

@@ -163,6 +163,7 @@ struct source {
 
     /* what the engine keeps for it: budget.h */
     uint64_t held, shared; /* bytes; those of them that are not its own */
+    uint32_t slack;        /* how often in a row the log was full and a sixteenth of it was needed */
     uint64_t refusals;     /* how often there was no room for what it asked for */
     bool no_room;          /* it is set aside for that */
     uint64_t fog;        /* ticket + 1 of the oldest of its calls that were not matched and may not be over; 0 = none */
@@ -346,6 +347,8 @@ uint64_t source_log_needed(struct source *s, uint64_t upto);
 struct entry *source_log_put(struct source *s, const struct roll_record *rec, uint64_t ticket);
 /* Doubles the log. 0, NOMEM. */
 int source_log_grow(struct source *s);
+/* Halves the log: what it held of the older tickets is gone. 0, NOMEM. */
+int source_log_shrink(struct source *s);
 /* The wall clock at which the host entered this call. */
 uint64_t source_wall(const struct source *s, const struct roll_record *rec);
 /* Something came from this source: its silence begins anew. */

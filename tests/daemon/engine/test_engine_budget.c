@@ -268,6 +268,48 @@ static void test_windows_count_for_who_asks_for_them(void **state)
     roll_engine_destroy(&j.e);
 }
 
+/* A log that became long when a rank was behind becomes short when it is not, and is paid for no more. */
+static void test_a_long_log_becomes_short_again(void **state)
+{
+    (void)state;
+    enum { COMMS = 4, AHEAD = 4000, TOGETHER = 80000 };
+    static char text[65536];
+    struct job j;
+    job_open(&j, 2, 32 * MIB);
+    for (uint32_t id = 1; id <= COMMS; id++) {
+        define_at(&j, j.source[0], id, 0x1000 + id, 0, 2);
+        define_at(&j, j.source[1], id, 0x1000 + id, 1, 2);
+    }
+    const struct source *s = source_of(&j, 0);
+    for (uint32_t r = 0; r < 2; r++) {
+        for (uint32_t n = 0; n < COMMS * AHEAD; n++) {
+            call(&j, r, 1 + n % COMMS, n / COMMS, 64);
+        }
+        assert_int_equal(s->log_mask + 1, 16384); /* all were incomplete until the other one made them */
+    }
+    uint64_t held = s->held;
+    for (uint32_t n = 0; n < TOGETHER; n++) {
+        call(&j, 0, 1, AHEAD + n, 64);
+        call(&j, 1, 1, AHEAD + n, 64);
+    }
+    assert_int_equal(s->log_mask + 1, 4096);
+    assert_int_equal(held - s->held, (16384 - 4096) * (sizeof(struct entry) + sizeof(struct brief)));
+    assert_int_equal(said(&j, text, sizeof(text)), 0);
+    for (uint32_t n = 0; n < AHEAD; n++) { /* what is needed is still held, and grows again where it must */
+        call(&j, 0, 2, AHEAD + n, n == 1000 ? 65 : 64);
+        call(&j, 0, 3, AHEAD + n, 64);
+    }
+    assert_int_equal(s->log_mask + 1, 8192);
+    for (uint32_t n = 0; n < AHEAD; n++) {
+        call(&j, 1, 2, AHEAD + n, 64);
+        call(&j, 1, 3, AHEAD + n, 64);
+    }
+    pass(&j, 20 * S_);
+    assert_int_equal(said(&j, text, sizeof(text)), 1);
+    assert_non_null(strstr(text, "#5000"));
+    roll_engine_destroy(&j.e);
+}
+
 /* Messages: a pair for each partner, and its window. */
 static void test_pairs_count_for_who_asks_for_them(void **state)
 {
@@ -528,6 +570,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_without_room_is_never_a_culprit),
         cmocka_unit_test(test_honest_jobs_are_refused_nothing),
         cmocka_unit_test(test_windows_count_for_who_asks_for_them),
+        cmocka_unit_test(test_a_long_log_becomes_short_again),
         cmocka_unit_test(test_pairs_count_for_who_asks_for_them),
         cmocka_unit_test(test_calls_behind_one_without_a_place_are_not_ready),
         cmocka_unit_test(test_who_waits_for_a_rank_without_room_is_not_missed_in_a_creation),

@@ -355,6 +355,36 @@ static void names_read_ahead_are_the_names(void **state)
 }
 
 /* Lines of Python come first, as they were defined; a line that was never defined is left out; ids are a ring's own. */
+/* A daemon lives for months, and a program that is open costs megabytes. */
+static void files_of_which_nothing_is_asked_are_closed(void **state)
+{
+    (void)state;
+    struct self self = read_self("");
+    struct roll_symbol_frame before[ROLL_SYMBOL_FRAMES], frame[ROLL_SYMBOL_FRAMES];
+    roll_symbols_t *symbols = roll_symbols_new();
+    roll_symbols_warm(symbols);
+    define_self(symbols, &self);
+    outer_caller();
+    define_callsite(symbols, 1, noted_pc);
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 1, before, ROLL_SYMBOL_FRAMES), 2);
+    for (int i = 0; roll_symbols_open(symbols) > 0 && i < 30000; i++) {
+        usleep(10000);
+    }
+    assert_int_equal(roll_symbols_open(symbols), 0);
+    /* What was told is still there, and is told again without the file. */
+    assert_string_equal(before[0].function, "inlined_caller");
+    assert_string_equal(before[1].function, "outer_caller");
+    assert_true(ends_with(before[0].file, "test_symbol.c"));
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 1, frame, ROLL_SYMBOL_FRAMES), 2);
+    assert_memory_equal(frame, before, 2 * sizeof(*frame));
+    assert_int_equal(roll_symbols_open(symbols), 0);
+    mangled_caller(); /* and what is new opens it again */
+    define_callsite(symbols, 2, noted_pc);
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 2, frame, ROLL_SYMBOL_FRAMES), 1);
+    assert_string_equal(frame[0].function, "moe::train()");
+    roll_symbols_destroy(&symbols);
+}
+
 static void lines_of_python_stand_first(void **state)
 {
     (void)state;
@@ -449,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_has_function_file_and_line),
         cmocka_unit_test(names_read_ahead_are_the_names),
+        cmocka_unit_test(files_of_which_nothing_is_asked_are_closed),
         cmocka_unit_test(lines_of_python_stand_first),
         cmocka_unit_test(where_the_main_thread_stood_and_what_the_line_says),
         cmocka_unit_test(an_inlined_call_shows_both_functions),

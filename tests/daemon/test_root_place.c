@@ -1,0 +1,147 @@
+/*
+ * test_root_place.c: which run gives way where a root watches as many as it may, and what is said of one for which
+ * there is no place (daemon/root/root_place.c). The clock is a number here.
+ */
+#include "tests/trace/cmocka_all.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/root/root_state.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S (1000 * ROLL_MS)
+
+static roll_root_t *root;
+static struct roll_peer *peer; /* who speaks for all runs */
+
+/* A run of one rank, which lives. */
+static struct roll_run *begin(unsigned number)
+{
+    struct roll_run *run = calloc(1, sizeof(*run));
+    struct roll_engine_config config = {.memory = 0};
+    struct roll_source_info info = {.stream = number + 1, .world_size = 1};
+    uint32_t source;
+    assert_non_null(run);
+    snprintf(run->job, sizeof(run->job), "job%u", number);
+    run->feed = roll_feed_new(&config, run->job, 0);
+    assert_non_null(run->feed);
+    assert_int_equal(roll_engine_open(roll_feed_engine(run->feed), &info, &source), 0);
+    root->runs[root->runs_used++] = run;
+    struct roll_peer_stream *s = roll_streams_add(peer, number + 1, run);
+    assert_non_null(s);
+    roll_streams_set(peer, s, true, true);
+    return run;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    root = calloc(1, sizeof(*root));
+    peer = calloc(1, sizeof(*peer));
+    if (!root || !peer || !(root->runs = calloc(ROLL_ROOT_RUNS, sizeof(*root->runs))) ||
+        !(root->peers = calloc(2, sizeof(*root->peers)))) {
+        return -1;
+    }
+    root->runs_room = ROLL_ROOT_RUNS;
+    root->peers[root->peers_used++] = peer;
+    for (unsigned i = 0; i < ROLL_ROOT_RUNS; i++) {
+        (void)begin(i);
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    while (root->runs_used > 0) {
+        roll_run_forget(root, 0);
+    }
+    roll_streams_fini(peer);
+    free(peer);
+    free(root->peers);
+    free(root->runs);
+    free(root);
+    return 0;
+}
+
+static bool has(const char *job)
+{
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (strcmp(root->runs[i]->job, job) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void is_said(const char *text)
+{
+    static char tail[65536];
+    roll_log_tail(tail, sizeof(tail));
+    if (!strstr(tail, text)) {
+        fail_msg("nothing says '%s': %s", text, tail);
+    }
+}
+
+static void test_all_are_heard_and_the_next_one_waits(void **state)
+{
+    (void)state;
+    assert_int_equal(roll_place_make(root, "next", 0, 1000 * S), ROLL_E_LIMIT);
+    assert_int_equal(roll_place_make(root, "next", 0, 1002 * S), ROLL_E_LIMIT); /* its agent asks again */
+    assert_int_equal(roll_place_make(root, "other", 0, 1002 * S), ROLL_E_LIMIT);
+    assert_int_equal(root->runs_used, ROLL_ROOT_RUNS);
+    assert_int_equal(roll_place_unwatched(root, 1003 * S), 2);
+    is_said("next.0 is not watched");
+    is_said("other.0 is not watched");
+    assert_int_equal(roll_place_unwatched(root, 1013 * S), 0); /* nobody asks any more */
+    assert_int_equal(roll_engine_process(roll_feed_engine(root->runs[7]->feed), 0, ROLL_PROC_FINISHED, 0), 0);
+    assert_int_equal(roll_place_make(root, "next", 0, 1014 * S), 0);
+    assert_false(has("job7"));
+    assert_int_equal(root->runs_used, ROLL_ROOT_RUNS - 1);
+    is_said("job7.0 has ended, and is forgotten: next.0 takes its place");
+}
+
+static void test_a_run_that_nobody_hears_gives_way(void **state)
+{
+    (void)state;
+    struct roll_peer *away = calloc(1, sizeof(*away));
+    assert_non_null(away);
+    root->peers[root->peers_used++] = away;
+    for (unsigned i = 20; i < 22; i++) { /* these are the affair of a node that has gone */
+        roll_streams_drop(peer, roll_streams_find(peer, i + 1));
+        struct roll_peer_stream *s = roll_streams_add(away, i + 1, root->runs[i]);
+        assert_non_null(s);
+        roll_streams_set(away, s, true, true);
+    }
+    away->seen_ns = 900 * S;
+    assert_int_equal(roll_place_make(root, "next", 0, 1000 * S), ROLL_E_LIMIT); /* it is not taken for gone */
+    away->gone = true;
+    assert_int_equal(roll_place_make(root, "next", 0, 959 * S), ROLL_E_LIMIT); /* it may come back */
+    assert_int_equal(roll_place_make(root, "next", 0, 961 * S), 0);
+    assert_int_equal(root->runs_used, ROLL_ROOT_RUNS - 1);
+    assert_false(has("job20"));
+    assert_true(has("job21"));
+    is_said("job20.0 is forgotten: its ranks have not been heard for more than 60 s, and next.0 takes its place");
+    (void)begin(100);
+    /* Who has ended goes before who is not heard. */
+    assert_int_equal(roll_engine_process(roll_feed_engine(root->runs[50]->feed), 0, ROLL_PROC_FINISHED, 0), 0);
+    assert_int_equal(roll_place_make(root, "one", 0, 2000 * S), 0);
+    assert_true(has("job21"));
+    roll_streams_fini(away);
+    free(away);
+    root->peers_used--;
+}
+
+int main(void)
+{
+    roll_log_init(true);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_all_are_heard_and_the_next_one_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_run_that_nobody_hears_gives_way, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
