@@ -3,8 +3,8 @@
  *
  * The page knows nothing of jobs. A question of a browser waits here until the thread that owns the answers takes it,
  * and that thread publishes texts that every listener of a topic is sent. So the HTTP thread never sees the engine, and
- * the root's thread never waits for a browser. A console's connection for each browser was rejected: sixteen open pages
- * would have sixteen times the same answer made.
+ * the root's thread never waits for a browser. A console's connection for each browser was rejected: a hundred open
+ * pages would have a hundred times the same answer made.
  */
 #ifndef ROLL_DAEMON_HTTP_PAGE_H
 #define ROLL_DAEMON_HTTP_PAGE_H
@@ -17,8 +17,8 @@
 
 #define ROLL_PAGE_ARGS       8u
 #define ROLL_PAGE_TEXT_BYTES 128u /* longest name or value of an argument, its end included */
-#define ROLL_PAGE_TOPICS     8u   /* runs that are listened to at a time */
-#define ROLL_PAGE_LISTENERS  16u  /* pages that are told at a time: others ask now and then */
+#define ROLL_PAGE_TOPICS     16u  /* runs that are listened to at a time */
+#define ROLL_PAGE_LISTENERS  100u /* pages that are told at a time: others ask now and then */
 #define ROLL_PAGE_ASKS       32u  /* questions that wait at a time */
 #define ROLL_PAGE_NEWEST     (-1)
 

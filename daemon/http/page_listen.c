@@ -109,15 +109,17 @@ static unsigned topic_of(roll_page_t *page, const char *job, int64_t restart)
     return unused;
 }
 
-/* A place for the listener; NULL: too many listen. */
+/* A place for the listener; NULL: too many listen, as *why (an answer) says. */
 static struct roll_page_listener *take_place(roll_page_t *page, struct MHD_Connection *connection, const char *job,
-                                             int64_t restart)
+                                             int64_t restart, const char **why)
 {
+    *why = "{\"error\":\"too many pages listen: ask now and then instead\"}";
     for (unsigned i = 0; i < ROLL_PAGE_LISTENERS && !page->ends; i++) {
         struct roll_page_listener *l = &page->listener[i];
         if (l->connection == NULL) {
             unsigned topic = topic_of(page, job, restart);
             if (topic == ROLL_PAGE_TOPICS) {
+                *why = "{\"error\":\"pages listen to too many other runs: ask now and then instead\"}";
                 return NULL;
             }
             page->topic[topic].listeners++;
@@ -135,13 +137,13 @@ enum MHD_Result roll_page_listen(roll_page_t *page, struct MHD_Connection *conne
     if (job != NULL && strlen(job) >= ROLL_NAME_BYTES) {
         return roll_page_send_json(connection, MHD_HTTP_BAD_REQUEST, "{\"error\":\"no job has so long a name\"}");
     }
+    const char *why;
     pthread_mutex_lock(&page->lock);
     struct roll_page_listener *l =
-        take_place(page, connection, job ? job : "", restart ? strtoll(restart, NULL, 10) : ROLL_PAGE_NEWEST);
+        take_place(page, connection, job ? job : "", restart ? strtoll(restart, NULL, 10) : ROLL_PAGE_NEWEST, &why);
     pthread_mutex_unlock(&page->lock);
     if (l == NULL) {
-        return roll_page_send_json(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                   "{\"error\":\"too many pages listen: ask now and then instead\"}");
+        return roll_page_send_json(connection, MHD_HTTP_SERVICE_UNAVAILABLE, why);
     }
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     int bytes = SEND_BYTES;

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #define ROLL_SEATS_KEPT 24u /* connections that may stay: a new one beyond them takes the place of the oldest */
-#define ROLL_SEATS_MOST                                                                                                \
-    160u /* that the server accepts, so that there is room for new ones while old ones are closed                      \
-          */
+/* That the server accepts: listeners have places of their own (ROLL_PAGE_LISTENERS), and there is room for new ones
+ * while old ones are closed. */
+#define ROLL_SEATS_MOST 224u
 
 struct roll_seats {
     struct roll_seat {

@@ -295,6 +295,7 @@ bool roll_root_run(roll_root_t *root)
             look_at_connections(root, behind);
             roll_peers_look_after(root, now);
             roll_collect_tick(root, now);
+            roll_sources_tick(root);
             writes = roll_incident_turn(root, now, stop_ns != 0);
             roll_root_metrics_refresh(root, now);
             roll_root_page_tell(root, now);

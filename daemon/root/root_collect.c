@@ -302,6 +302,15 @@ json_t *roll_collect_fetch(const roll_root_t *root, enum roll_collect kind, uint
     return unavailable(text);
 }
 
+json_t *roll_collect_fetched(const roll_root_t *root, enum roll_collect kind, const json_t *query)
+{
+    const json_t *id = json_object_get(query, "id");
+    json_int_t from = json_integer_value(json_object_get(query, "from"));
+    return json_is_integer(id)
+               ? roll_collect_fetch(root, kind, (uint64_t)json_integer_value(id), from > 0 ? (size_t)from : 0)
+               : NULL;
+}
+
 json_t *roll_collect_begun(struct roll_collection *c, json_t *ranks_text)
 {
     if (c && c->ranks > 0) {

@@ -54,6 +54,8 @@ struct roll_collection *roll_collect(roll_root_t *root, const struct roll_run *r
                                      uint64_t verdict, const struct roll_collect_hooks *hooks);
 /* The answers from number `from` on, as many as a reply takes: {"done","answers"}. Owned. */
 json_t *roll_collect_fetch(const roll_root_t *root, enum roll_collect kind, uint64_t id, size_t from);
+/* What has come of the earlier question whose `id` a query has; NULL: it has none, and is a question. Owned. */
+json_t *roll_collect_fetched(const roll_root_t *root, enum roll_collect kind, const json_t *query);
 /* What a query of this kind that has begun a collection is answered (NULL: it could not begin). Owned. */
 json_t *roll_collect_begun(struct roll_collection *c, json_t *ranks_text); /* takes ranks_text */
 /* A member of a query as a number from 1 to max. */

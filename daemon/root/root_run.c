@@ -45,6 +45,7 @@ void roll_run_destroy(struct roll_run **pointer)
     free(run->switches);
     roll_rankset_fini(&run->looked_at);
     roll_rankset_fini(&run->incident.culprits);
+    roll_sources_destroy(&run->sources);
     free(run);
     *pointer = NULL;
 }

@@ -30,6 +30,8 @@
 #define ROLL_ROOT_RUNS    64u  /* that are kept; beyond, one gives way (root_place.c) */
 #define ROLL_ROOT_SOCKETS 2    /* plain (ipc, inproc, tcp without keys) and CURVE */
 
+struct roll_sources;
+
 /* Where a frame came from and its answer goes. */
 struct roll_address {
     void *socket;
@@ -76,6 +78,7 @@ struct roll_run {
         uint64_t verdict;          /* because of which it is due */
         struct roll_rankset culprits; /* of all proven findings */
     } incident;                       /* root_incident.c */
+    struct roll_sources *sources;     /* lines of source that are kept (root_source.c); NULL until there are any */
     struct roll_digested *digested;   /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge; /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
     uint64_t no_room;   /* the most that the engine of a case that is over had no room for; see roll_run_no_room */
@@ -494,8 +497,13 @@ void roll_collect_answer(roll_root_t *root, const struct roll_frame *frame); /* 
 void roll_collect_tick(roll_root_t *root, uint64_t now);
 void roll_collect_destroy(roll_root_t *root);
 
-/* root_calls.c: the calls of some ranks around a moment, and the lines of source that a verdict names */
+/* root_calls.c: the calls of some ranks around a moment */
 json_t *roll_calls_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+
+/* root_source.c: the lines of source that a verdict names, and what of them is kept */
+#define ROLL_SOURCES_KEPT 64u /* findings of a run whose lines are kept */
+void roll_sources_tick(roll_root_t *root);
+void roll_sources_destroy(struct roll_sources **sources);
 json_t *roll_source_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 
 /* root_stack_top.c */

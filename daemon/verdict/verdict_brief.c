@@ -7,9 +7,13 @@
 #include "trace/remedy.h"
 #include "trace/verdict.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define GIST_BYTES 400u
+#define GIST_BYTES  400u
+#define SITE_FRAMES 3u /* of a call site that are told, innermost first */
+#define PLACES_MOST 6u /* of a verdict */
+#define PLACE_BYTES 128u
 
 void roll_verdict_waiting(const struct roll_verdict_list *list, struct roll_rankset *waiting)
 {
@@ -57,18 +61,56 @@ static json_t *number_or_null(uint64_t number)
     return number != 0 ? json_integer((json_int_t)number) : json_null();
 }
 
+static bool has_text(const json_t *list, const json_t *text)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        if (json_equal(one, text)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who called, for those who search: "step train.py:88", each place once. */
+static json_t *places_of(const struct roll_verdict_copy *copy)
+{
+    json_t *places = json_array();
+    for (uint32_t i = 0; i < copy->sites; i++) {
+        unsigned told = 0;
+        for (size_t k = 0; k < copy->site[i].frames && told < SITE_FRAMES; k++) {
+            const struct roll_symbol_frame *f = &copy->site[i].frame[k];
+            const char *slash = strrchr(f->file, '/');
+            char text[PLACE_BYTES];
+            if (f->library || f->function[0] == '\0' || json_array_size(places) >= PLACES_MOST) {
+                continue;
+            }
+            snprintf(text, sizeof(text), "%s %s:%u", f->function, slash ? slash + 1 : f->file, f->line);
+            json_t *place = roll_text_to_json(text);
+            told++;
+            if (!has_text(places, place)) {
+                json_array_append(places, place);
+            }
+            json_decref(place);
+        }
+    }
+    return places;
+}
+
 static json_t *finding(const struct roll_verdict_copy *copy)
 {
     const struct roll_verdict *v = &copy->said;
-    return json_pack("{s:I,s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:I,s:o,s:b,s:o,s:o,s:b,s:o}", "number", (json_int_t)v->number,
-                     "code", roll_verdict_name(v->code), "title", roll_verdict_title(v->code), "family",
-                     roll_family_name(roll_verdict_family(v->code)), "certainty", roll_certainty_name(v->certainty),
-                     "culprits_text", roll_ranks_text_json(&v->culprits), "waiting_text",
-                     roll_ranks_text_json(&v->waiting), "comm", comm_name(v), "time_ns", (json_int_t)v->time_ns,
-                     "event_ns", number_or_null(v->event_ns), "stands", (int)roll_verdict_stands(copy), "ended_by",
-                     number_or_null(copy->ended_by), "remedy",
+    return json_pack("{s:I,s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:I,s:o,s:b,s:o,s:o,s:b,s:o,s:o}", "number",
+                     (json_int_t)v->number, "code", roll_verdict_name(v->code), "title", roll_verdict_title(v->code),
+                     "family", roll_family_name(roll_verdict_family(v->code)), "certainty",
+                     roll_certainty_name(v->certainty), "culprits_text", roll_ranks_text_json(&v->culprits),
+                     "waiting_text", roll_ranks_text_json(&v->waiting), "comm", comm_name(v), "time_ns",
+                     (json_int_t)v->time_ns, "event_ns", number_or_null(v->event_ns), "stands",
+                     (int)roll_verdict_stands(copy), "ended_by", number_or_null(copy->ended_by), "remedy",
                      v->remedy ? json_string(roll_remedy_name(v->remedy)) : json_null(), "remedied", (int)v->remedied,
-                     "gist", gist(v->text));
+                     "gist", gist(v->text), "places", places_of(copy));
 }
 
 json_t *roll_verdict_briefs_json(const struct roll_verdict_list *list, size_t most)

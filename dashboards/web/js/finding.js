@@ -93,9 +93,9 @@ export class Finding {
 
     // The lines around those that called, read where the ranks are: that takes a moment, and the rest is there before.
     async read() {
-        const {job, restart} = this.context.run(), end = Date.now() + MOST_MS, answers = [];
-        const {id, count} = await this.context.ask("source", {job, restart, number: this.number});
-        for (let done = count === 0; !done && !this.closed && Date.now() < end;) {
+        const {job, restart} = this.context.run(), end = Date.now() + MOST_MS;
+        const {id, count, answers = []} = await this.context.ask("source", {job, restart, number: this.number});
+        for (let done = answers.length >= count; !done && !this.closed && Date.now() < end;) {
             const more = await this.context.ask("source", {job, restart, id, from: answers.length});
             answers.push(...more.answers);
             done = more.done;

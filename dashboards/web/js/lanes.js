@@ -3,7 +3,7 @@
 // with 512 calls each are 16,384 elements, which no browser pans smoothly.
 import {count, span} from "./words.js";
 
-const LANE = 26, GAP = 6, AXIS = 22, LABEL = 120, MOST_ROWS = 4, LEAST_NS = 2000, BEFORE = 40;
+const LANE = 26, GAP = 6, AXIS = 22, LABEL = 120, MOST_ROWS = 4, LEAST_NS = 2000, BEFORE = 40, FAR_OFF = 8;
 
 const FAR_NS = 1e17; // three years: beyond it no time is one, and sums of times are not exact
 
@@ -52,7 +52,8 @@ export function lanesOf(answers) {
     return {base, lanes: answers.map((answer) => laneOf(answer, base)).sort((a, b) => a.rank - b.rank)};
 }
 
-// What is to be seen at first: the last calls before `at` (ns after the base; null: the last ones), and what came then.
+// What is to be seen at first: the last calls before `at` (ns after the base; null: the last ones), what came then, and
+// that moment itself; but where it is so far from all calls that they would be a line beside it, the calls alone.
 export function firstWindow(lanes, at) {
     let from = Infinity, to = -Infinity;
     for (const {calls} of lanes) {
@@ -63,7 +64,12 @@ export function firstWindow(lanes, at) {
         }
     }
     if (!Number.isFinite(from)) {
-        return [0, 1e9];
+        return at === null ? [0, 1e9] : [at - 1e9, at + 1e9];
+    }
+    const far = FAR_OFF * Math.max(LEAST_NS, to - from);
+    if (at !== null && at > from - far && at < to + far) {
+        from = Math.min(from, at);
+        to = Math.max(to, at);
     }
     const more = Math.max(LEAST_NS, (to - from) * 0.1);
     return [from - more / 4, to + more];
@@ -93,7 +99,7 @@ export class Lanes {
     // told(lane, call): the pointer has come to a call, or to none (null). changed(from, to): what is seen is another.
     constructor(canvas, {pointed, picked, changed}) {
         Object.assign(this, {canvas, pointed, picked, changed, lanes: [], base: 0, mark: null, from: 0, to: 1e9});
-        this.figures = {draws: 0, bars: 0, longest_ms: 0, seen_ms: 0}; // what a test looks at
+        this.figures = {draws: 0, bars: 0, longest_ms: 0, seen_ms: 0, moment: false}; // what a test looks at
         this.at = null; // the call that the keyboard has come to: [lane, index]
         this.watch = new ResizeObserver(() => canvas.parentElement.clientWidth !== this.width && this.draw());
         this.watch.observe(canvas.parentElement);
@@ -102,7 +108,7 @@ export class Lanes {
         this.scheme.addEventListener("change", this.redraw);
         canvas.addEventListener("wheel", (event) => {
             event.preventDefault();
-            this.zoom(Math.exp(Math.sign(event.deltaY) * 0.25), this.timeAt(event.offsetX));
+            this.zoom(Math.exp(Math.sign(event.deltaY) * 0.25), this.timeAt(event.offsetX), true);
         }, {passive: false});
         canvas.addEventListener("pointerdown", (event) => {
             canvas.setPointerCapture(event.pointerId);
@@ -121,6 +127,7 @@ export class Lanes {
     }
 
     close() {
+        cancelAnimationFrame(this.frame ?? 0);
         this.watch.disconnect();
         this.scheme.removeEventListener("change", this.redraw);
     }
@@ -141,16 +148,22 @@ export class Lanes {
         this.draw();
     }
 
-    see(from, to) {
+    // later: a wheel or a pointer that is dragged tells more than can be drawn; drawn is what it told last.
+    see(from, to, later = false) {
         const least = LEAST_NS / 2;
         this.from = from;
         this.to = Math.max(to, from + least);
-        this.draw();
+        cancelAnimationFrame(this.frame ?? 0);
+        if (later) {
+            this.frame = requestAnimationFrame(() => this.draw());
+        } else {
+            this.draw();
+        }
         this.changed?.(this.from, this.to);
     }
 
-    zoom(factor, about = (this.from + this.to) / 2) {
-        this.see(about - (about - this.from) * factor, about + (this.to - about) * factor);
+    zoom(factor, about = (this.from + this.to) / 2, later = false) {
+        this.see(about - (about - this.from) * factor, about + (this.to - about) * factor, later);
     }
 
     pan(share) {
@@ -223,6 +236,7 @@ export class Lanes {
         for (const lane of this.lanes) {
             this.lane(lane);
         }
+        this.moment();
         this.figures.longest_ms = Math.max(this.figures.longest_ms, performance.now() - begin);
     }
 
@@ -234,6 +248,16 @@ export class Lanes {
             this.ink.fillRect(x, AXIS - 6, 1, this.height - AXIS + 6);
             this.ink.fillStyle = this.look.faint;
             this.ink.fillText(Math.abs(after) < step / 2 ? "0" : `${after < 0 ? "\u2212" : "+"}${short(Math.abs(after))}`, x + 3, 12);
+        }
+    }
+
+    // The moment of the finding, across all lanes.
+    moment() {
+        const x = this.xOf(this.mark?.ns ?? NaN);
+        this.figures.moment = x >= LABEL && x <= this.width;
+        if (this.figures.moment) {
+            this.ink.fillStyle = this.look.mark;
+            this.ink.fillRect(x, AXIS - 6, 1.5, this.height - AXIS + 6);
         }
     }
 
@@ -301,7 +325,7 @@ export class Lanes {
             const by = (event.offsetX - this.drag.x) / (this.width - LABEL) * (this.drag.to - this.drag.from);
             this.drag.moved ||= Math.abs(event.offsetX - this.drag.x) > 3;
             if (this.drag.moved) {
-                this.see(this.drag.from - by, this.drag.to - by);
+                this.see(this.drag.from - by, this.drag.to - by, true);
             }
             return;
         }

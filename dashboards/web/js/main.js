@@ -3,7 +3,8 @@
 //   #/                               the newest run       #/overview/JOB/RESTART
 //   #/comms/JOB/RESTART, nodes, stacks, remedies      #/search/JOB/RESTART/TEXT
 //   #/finding/JOB/RESTART/NUMBER     one finding          #/rank/JOB/RESTART/RANK
-//   #/timeline/JOB/RESTART/NUMBER/RANKS/COUNT        the calls of these ranks around a finding; number 0: the newest
+//   #/timeline/JOB/RESTART/NUMBER/RANKS/COUNT/FROM/TO
+//       the calls of these ranks around a finding (number 0: the newest), and which times of them are seen
 import {el, replace, say} from "./dom.js";
 import {Finding, Rank} from "./finding.js";
 import {LACKS, Live, ask} from "./live.js";
@@ -45,6 +46,8 @@ const context = {
     address: () => (location.protocol === "file:" ? null : location.href),
     run: () => run ?? known.status?.run ?? {job: "", restart: 0},
     go: (address) => { location.hash = address; },
+    // The page that is shown is at this address from here on: nothing is made anew.
+    note: (address) => history.replaceState(null, "", address),
 };
 
 // A page asks only of a run that the daemon knows, as it said last: of any other one every question would be an error.
@@ -134,7 +137,7 @@ function show() {
     page?.close?.();
     run = to.run;
     page = PAGES[to.name].make(context, ...to.rest);
-    document.title = `${[to.name, ...to.rest].join(" ")} \u2013 ${run?.job ?? "rollcall"}`;
+    document.title = `${[to.name, ...to.rest.slice(0, 2)].join(" ")} \u2013 ${run?.job ?? "rollcall"}`;
     replace(place, live.beside?.(to.name), page.node);
     const links = Object.entries(PAGES).filter(([, {title}]) => title).map(([name, {title}]) =>
         el("a", {href: run ? link(name, run) : `#/${name}`, "aria-current": name === to.name ? "page" : null}, title));

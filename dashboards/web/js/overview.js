@@ -3,9 +3,9 @@ import {el, replace, say, svg} from "./dom.js";
 import {Field} from "./field.js";
 import {STATES, tally} from "./ranks.js";
 import {waitGraph} from "./waits.js";
-import {clock, count, link, named, span} from "./words.js";
+import {clock, count, link, named, some} from "./words.js";
 
-const SAMPLES = 120, SHOWN = 50;
+const SAMPLES = 120, SHOWN = 50, RATE = 3; // the figure that has a curve
 
 // Calls a second, of two looks at how many there were.
 class Rate {
@@ -52,15 +52,16 @@ export class Overview {
         this.figures = el("ul", {class: "figures"});
         this.line = svg("polyline", {});
         this.canvas = el("canvas", {tabindex: 0, role: "img"});
-        this.point = el("p", {class: "faint"}, "\u00a0");
+        this.point = el("p", {class: "point faint"}, "\u00a0");
         this.legend = el("ul", {class: "legend"}, STATES.map(({name, means}) =>
             el("li", {title: means}, el("i", {class: name}), el("span", {}, name), " ", el("b", {}, "0"))),
             el("li", {title: "a finding that stands names the rank"}, el("i", {class: "mark"}), "named by a finding"));
         this.findings = el("ol", {class: "findings"});
         this.waits = el("div", {});
+        this.curve = svg("svg", {class: "rate", viewBox: "0 0 100 20", preserveAspectRatio: "none", role: "img",
+                                 "aria-label": "calls a second, lately"}, this.line);
         this.node = [
-            el("section", {}, this.about, this.figures,
-                svg("svg", {class: "rate", viewBox: "0 0 100 20", preserveAspectRatio: "none"}, this.line)),
+            el("section", {}, this.about, this.figures),
             part("Ranks, by node", el("div", {}, this.canvas), this.point, this.legend),
             part("Findings, newest first", this.findings),
             part("Who waits for whom", this.waits)];
@@ -106,18 +107,21 @@ export class Overview {
         say(this.about, `${run.job}${run.restart ? `, restart ${run.restart}` : ""}`);
         const told = status.digests?.calls_per_s, rate = this.rate.add(summary.calls, status.time_ns);
         const rows = [
-            [count(summary.ranks_live), `of ${count(summary.ranks)} ranks live`],
-            [count(summary.calls), "calls"], [count(typeof told === "number" ? told : rate), "calls a second"],
-            [count(summary.comms), "communicators"], [count(summary.findings), "findings stand"],
-            [count(summary.incomplete), "operations incomplete"], [count(summary.lost), "records lost"],
+            [count(summary.ranks_live), `of ${some(summary.ranks, "rank")} live`],
+            [count(summary.findings), summary.findings === 1 ? "finding stands" : "findings stand", summary.findings > 0],
             [summary.step ?? "-", summary.step_source === "learned" ? "step (learned)" : "step"],
+            [count(typeof told === "number" ? told : rate), "calls a second"], [count(summary.calls), "calls"],
+            [count(summary.comms), summary.comms === 1 ? "communicator" : "communicators"],
+            [count(summary.incomplete), "operations incomplete"], [count(summary.lost), "records lost", summary.lost > 0],
             [run.policy, "policy"], ...(status.remedies ? [[status.remedies.on.join(", ") || "none", "remedies on"]] : [])];
         if (this.figures.children.length !== rows.length) {
-            replace(this.figures, rows.map(() => el("li", {}, el("b", {}), " ", el("span", {}))));
+            replace(this.figures, rows.map((_, i) => el("li", {}, el("b", {}), " ", el("span", {}), i === RATE ? this.curve : null)));
         }
-        rows.forEach(([value, name], i) => {
-            say(this.figures.children[i].firstChild, String(value));
-            say(this.figures.children[i].lastChild, name);
+        rows.forEach(([value, name, bad], i) => {
+            const [number, means] = this.figures.children[i].children;
+            say(number, String(value));
+            say(means, name);
+            number.classList.toggle("bad", Boolean(bad));
         });
         this.line.setAttribute("points", this.rate.line());
     }
@@ -132,7 +136,7 @@ export class Overview {
     }
 
     graph({edges, groups}) {
-        const graph = waitGraph(edges);
+        const graph = waitGraph(edges, this.context.run());
         const calls = groups.map((group) => el("details", {},
             el("summary", {}, `${named(group.ranks_text)} (${group.count})`),
             el("p", {class: "said"}, group.text)));

@@ -31,6 +31,32 @@ export function has(list, rank) {
     return list.some(([first, last]) => first <= rank && rank <= last);
 }
 
+// The same pairs in order, those that touch as one; and whether one of them has the rank, in few steps.
+export function merged(list) {
+    const made = [];
+    for (const [first, last] of [...list].sort((a, b) => a[0] - b[0])) {
+        if (made.length > 0 && first <= made.at(-1)[1] + 1) {
+            made.at(-1)[1] = Math.max(made.at(-1)[1], last);
+        } else {
+            made.push([first, last]);
+        }
+    }
+    return made;
+}
+
+export function within(made, rank) {
+    let low = 0, high = made.length;
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        if (made[middle][1] < rank) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < made.length && made[low][0] <= rank;
+}
+
 // The rank at each place, and the hosts with where they begin: from {hosts: [{host, ranks: [first, last, ...]}]}.
 export function expand(places) {
     const rank = [], hosts = [];
@@ -62,32 +88,37 @@ function columns(n) {
     return n <= 8 ? n : n <= 16 ? 8 : Math.ceil(Math.sqrt(2 * n));
 }
 
-function place(hosts, width, cell) {
-    const gap = cell >= 11 ? 10 : cell >= 6 ? 5 : 3, label = cell >= 13 ? 16 : 0, blocks = [];
+// How high all hosts are with cells of this size; told(host, x, y, wide) has the place of each.
+function flow(hosts, width, cell, told) {
+    const gap = cell >= 11 ? 10 : cell >= 6 ? 5 : 3, label = cell >= 13 ? 16 : 0, most = Math.floor(width / cell);
     let x = 0, y = 0, high = 0;
     for (const host of hosts) {
-        const n = host.end - host.begin, wide = Math.max(1, Math.min(columns(n), Math.floor(width / cell)));
+        const n = host.end - host.begin, wide = Math.max(1, Math.min(columns(n), most));
         const w = Math.max(wide * cell, label ? 64 : 0), h = label + Math.ceil(n / wide) * cell;
         if (x > 0 && x + w > width) {
             x = 0;
             y += high + gap;
             high = 0;
         }
-        blocks.push({...host, x, y: y + label, wide});
+        told?.(host, x, y + label, wide);
         x += w + gap;
         high = Math.max(high, h);
     }
-    return {blocks, cell, label, height: y + high};
+    return {height: y + high, label};
 }
 
 // The largest cells with which all hosts fit into width times height, in pixels.
 export function layout(hosts, width, height) {
-    let found = null;
-    for (const cell of CELLS) {
-        found = place(hosts, width, cell);
-        if (found.height <= height) {
-            break;
+    let low = 0, high = CELLS.length - 1; // smaller ones never need more room, so few have to be tried
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        if (flow(hosts, width, CELLS[middle]).height <= height) {
+            high = middle;
+        } else {
+            low = middle + 1;
         }
     }
-    return found;
+    const cell = CELLS[low], blocks = [];
+    const found = flow(hosts, width, cell, (host, x, y, wide) => blocks.push({...host, x, y, wide}));
+    return {...found, blocks, cell};
 }

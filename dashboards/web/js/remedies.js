@@ -37,7 +37,7 @@ export class Remedies {
         const places = [["the job", remedies.on, remedies.off ?? []],
             ...remedies.layers.map((one) => [`layer ${one.layer}`, one.on, one.off]),
             ...remedies.groups.map((one) => [`communicator ${one.comm}`, one.on, one.off])];
-        replace(this.body, el("table", {}, el("tr", {}, ["remedy", "does", "on for", "off for", ""].map((head) => el("th", {}, head))),
+        replace(this.body, el("table", {class: "list switches"}, el("tr", {}, ["remedy", "does", "on for", "off for", ""].map((head) => el("th", {}, head))),
             known.map(({name, text}) => el("tr", {}, el("td", {}, el("b", {}, name)), el("td", {}, text),
                 [1, 2].map((i) => el("td", {}, places.filter((place) => place[i].includes(name)).map(([place]) => place).join(", ") || "-")),
                 el("td", {}, this.operates ? ["on", "off", "clear"].map((action) => el("button", {

@@ -1,11 +1,12 @@
 // timeline.js: the page of swim lanes: which ranks, the calls around which finding, and what is seen of them. All of it
-// stands in the address.
+// stands in the address: the window as two times in microseconds, after the moment of the finding or else by the wall
+// clock. It is written there when somebody has moved it, without a new entry in the browser's history.
 import {el, replace, say} from "./dom.js";
 import {Lanes, callText, lanesOf} from "./lanes.js";
 import {pairs} from "./ranks.js";
 import {clock, count, fold, link, named, some} from "./words.js";
 
-const POLL_MS = 250, MOST_MS = 30000, OF_EACH = 4, COUNTS = [64, 256, 512];
+const NOTE_MS = 300, POLL_MS = 250, MOST_MS = 30000, OF_EACH = 4, COUNTS = [64, 256, 512];
 
 // The ranks to look at for a finding: some of those that are named, some that wait, and one of each side.
 export function chosen(finding) {
@@ -33,8 +34,10 @@ function otherwise(findings, places) {
 }
 
 export class Timeline {
-    constructor(context, number, ranks, most) {
-        Object.assign(this, {context, number: Number(number) || 0, asked: ranks ?? "", known: {}});
+    constructor(context, number, ranks, most, from, to) {
+        Object.assign(this, {context, number: Number(number) || 0, asked: ranks ?? "", known: {}, timer: 0});
+        this.window = /^-?\d{1,17}$/.test(from ?? "") && /^-?\d{1,17}$/.test(to ?? "") && Number(from) < Number(to)
+            ? [Number(from), Number(to)] : null;
         this.title = el("p", {class: "faint"});
         this.ranks = el("input", {name: "ranks", "aria-label": "ranks", size: 24, placeholder: "ranks, as 0-3,7",
                                   autocomplete: "off"});
@@ -60,6 +63,7 @@ export class Timeline {
         this.view = new Lanes(this.canvas, {
             pointed: (lane, call) => say(this.point, call ? callText(lane, call, this.view.base) : "\u00a0"),
             picked: (lane, call) => say(this.point, callText(lane, call, this.view.base)),
+            changed: (from, to) => this.moved(from, to),
         });
         this.context.figures.lanes = this.view.figures;
     }
@@ -77,7 +81,16 @@ export class Timeline {
 
     close() {
         this.closed = true;
+        clearTimeout(this.timer);
         this.view?.close();
+    }
+
+    // What is seen is another: a browser takes an address only now and then.
+    moved(from, to) {
+        this.window = [from, to].map((ns) => Math.round((ns - this.zero) / 1e3));
+        clearTimeout(this.timer);
+        this.timer = setTimeout(() => this.context.note(link("timeline", this.context.run(), this.number, this.asked,
+            this.most.value, ...this.window)), NOTE_MS);
     }
 
     update(part, data) {
@@ -117,7 +130,8 @@ export class Timeline {
 
     async collect() {
         const {finding} = this, answers = [], end = Date.now() + MOST_MS;
-        const around = finding?.event_ns ? Math.floor(finding.event_ns / 1e6) : undefined;
+        const moment = finding ? (finding.event_ns ?? finding.time_ns) / 1e6 : this.window ? (this.window[0] + this.window[1]) / 2e3 : 0;
+        const around = moment > 0 ? Math.floor(moment) : undefined;
         const {id, count: n} = await this.context.ask("calls", {...this.members(), ranks: this.asked,
                                                                 calls: this.most.value, around_ms: around});
         for (let done = false; !done && !this.closed && Date.now() < end;) {
@@ -144,19 +158,21 @@ export class Timeline {
             return;
         }
         const {base, lanes} = lanesOf(answers), {finding} = this;
-        const mark = finding ? {ns: finding.event_ns ? finding.event_ns - base * 1e6 : null, comm: finding.comm?.key,
+        const mark = finding ? {ns: (finding.event_ns ?? finding.time_ns) - base * 1e6, comm: finding.comm?.key,
                                 seq: finding.seq} : null;
+        this.zero = mark ? mark.ns : -base * 1e6; // of the times in the address
         const lacking = lanes.filter(({error}) => error), calls = lanes.reduce((sum, lane) => sum + lane.calls.length, 0);
         say(this.said, [`${some(calls, "call")} of ${some(lanes.length - lacking.length, "rank")}`,
             lacking.length > 0 ? `${named(fold(lacking.map(({rank}) => rank)))}: ${lacking[0].error}` : null]
             .filter(Boolean).join("; "));
-        this.view.set({base, lanes}, mark);
+        this.view.set({base, lanes}, mark, this.window?.map((us) => us * 1e3 + this.zero));
         const comms = new Map(lanes.flatMap((lane) => lane.calls).filter(({comm}) => comm).map(({comm}) => [comm.key, comm]));
         replace(this.colours, [...comms.values()].slice(0, 12).map((comm) => {
             const box = el("i", {});
             box.style.background = this.view.hue(comm);
             return el("li", {}, box, `${comm.name} (${count(comm.size)})`);
         }), el("li", {}, el("i", {class: "waiting"}), "inside now"),
-        finding ? el("li", {}, el("i", {class: "marked"}), "the call of the finding") : null);
+        finding ? el("li", {}, el("i", {class: "marked"}), "the call of the finding") : null,
+        finding ? el("li", {}, el("i", {class: "moment"}), "its moment, 0") : null);
     }
 }

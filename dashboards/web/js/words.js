@@ -17,8 +17,10 @@ export function span(ns) {
         : `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min`;
 }
 
+const digits = new Intl.NumberFormat("en-US");
+
 export function count(n) {
-    return n === null || n === undefined ? "-" : Math.round(n).toLocaleString("en-US");
+    return n === null || n === undefined ? "-" : digits.format(Math.round(n));
 }
 
 // "1 rank", "2,048 nodes".

@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from browser import Browser, Missing
+from streams import Streams
 
 check, rollcalld, rollcall, synth_rank, many_ranks = sys.argv[1:6]
 SKIP = 77
@@ -405,8 +407,23 @@ def large(b):
             b.run("document.querySelector('#show').click()")
             b.wait_for(said, lambda: said in b.text() and "0 calls of 0 ranks" in b.text())
         key(b, "n")
-        b.wait_for("the nodes", lambda: "2,048 nodes, of which 256 are listed" in b.text() and
-                   b.run("return document.querySelectorAll('main tbody tr').length") == 256)
+        rows = "return document.querySelectorAll('main tbody tr').length"
+        b.wait_for("the nodes", lambda: "2,048 nodes, of which 1,024 are listed" in b.text() and b.run(rows) > 0)
+        expect(b.run(rows) < 256, f"{b.run(rows)} rows are made for one screen")
+        b.run("globalThis.first = document.querySelector('main tbody tr')")
+
+        def further():
+            b.run("scrollTo(0, document.body.scrollHeight)")
+            return b.run(rows) == 1024
+        b.wait_for("those further down", further)
+        last, begin = "main tbody:last-of-type tr:last-child", "main tbody tr"
+        expect("8 stopped" in b.text(last), b.text(last))
+        tell(many, "running 0 16383")  # what is near is told again, the rest when it comes near
+        b.wait_for("that the last one runs", lambda: "8 running" in b.text(last))
+        expect("8 stopped" in b.text(begin), "rows far from what is seen are made again")
+        b.run("scrollTo(0, 0)")
+        b.wait_for("that the first one runs", lambda: "8 running" in b.text(begin))
+        expect(b.run("return globalThis.first === document.querySelector('main tbody tr')"), "a row was made anew")
         tasks = b.call("POST", "/execute/async", {"script": """
             const done = arguments[0], list = [];
             new PerformanceObserver((entries) => list.push(...entries.getEntries().map((task) =>
@@ -501,7 +518,7 @@ def ask(url, user=None, word=None, method="GET", **headers):
 
 
 def strangers(b):
-    """Who has no password is told nothing but metrics; who may look may not switch; listeners are bounded."""
+    """Who has no password is told nothing but metrics, and who may look may not switch."""
     with Job() as job:
         job.serve("--standalone")
         job.ranks(2, "wait")
@@ -521,21 +538,53 @@ def strangers(b):
         expect(ask(switch, "operator", operator, "POST")[0] == 403, "without an origin")
         expect(ask(f"{site}/api/ask/status", "viewer", job.word, Host="evil.example")[0] == 403, "another name")
         expect(ask(switch, "operator", operator, "POST", Origin=site)[0] == 200, "the operator switches")
-        # Listeners that never read: sixteen are there at a time, the others are told so, and a page that asks goes on.
-        listeners = [job.spawn("curl", "-s", "-N", "--digest", "-u", f"viewer:{job.word}", "-w", "%{http_code}", "-o",
-                               f"{job.tmp}/listener{i}", f"{site}/api/listen", stdout=subprocess.PIPE, text=True)
-                     for i in range(24)]
-        refused = b.wait_for("eight that are refused", lambda: (
-            lambda over: len(over) >= 8 and over)([p for p in listeners if p.poll() is not None]))
-        expect(len(refused) == 8 and all(p.stdout.read().endswith("503") for p in refused),
-               f"{len(refused)} are refused")
-        expect(ask(f"{site}/api/ask/status", "viewer", job.word)[0] == 200, "questions are answered")
-        b.open(job.url())
-        b.wait_for("the line that too many listen", lambda: "too many pages listen" in b.text("#heard"))
-        listeners = [p for p in listeners if p.poll() is None]
-        for p in listeners:
-            p.kill()
-            p.wait()
+
+
+def resident_kib(p):
+    with open(f"/proc/{p.pid}/status") as f:
+        return int(re.search(r"^VmRSS:\s+(\d+)", f.read(), re.M)[1])
+
+
+def hundred(b):
+    """A hundred pages listen, half of them without ever reading: the others are told all, and one more is refused."""
+    with Job() as job:
+        root = job.serve("--root", "--digest")
+        many = job.many("large", 16384, 8, "node")
+        b.open(job.url() + "#/overview/large/0")
+        b.wait_for("all ranks", lambda: letters(b) == {"running": 16384})
+        with Streams(job.port, job.word, "/api/listen?job=large&restart=0") as streams:
+            before = resident_kib(root)
+            said = [streams.add(reads=i % 2 == 0)[0] for i in range(99)]
+            expect(said == [200] * 99, f"with the browser's a hundred are let in: {said}")
+            for _ in range(4):
+                status, why = streams.add(reads=True)
+                expect(status == 503 and "too many pages listen" in why, f"the 101st: {status} {why}")
+            site = f"http://127.0.0.1:{job.port}"
+            for last in range(20):  # each time all of the field is told anew, until those that do not read hold it up
+                streams.forget()
+                tell(many, f"stopped 0 {last}")
+                told = ("s" * (last + 1) + "r" * 8).encode()
+                b.wait_for("that all who read are told", lambda: streams.all_told(told))
+                expect(ask(f"{site}/metrics")[0] == 200 and ask(f"{site}/api/ask/status", "viewer", job.word)[0] == 200,
+                       "a scraper, or a question, is not answered")
+            b.wait_for("that the page is told", lambda: letters(b) == {"running": 16364, "stopped": 20})
+            grown = resident_kib(root) - before
+            print(f"a hundred listeners, of whom 49 never read: {grown} KiB more of the root, after 20 fields of 16 KiB")
+            expect(grown < 64 << 10, f"{grown} KiB more: texts are kept for those that do not read")
+
+            def place():  # who takes nothing is let go, so there is room again
+                tell(many, f"stopped 0 {int(time.monotonic() * 10) % 1000}")
+                return streams.add(reads=False)[0] == 200
+            b.wait_for("a place", place)
+        # A browser that is one too many says so, and goes on when there is a place.
+        b.open("about:blank")
+        with Streams(job.port, job.word, "/api/listen?job=large&restart=0") as streams:
+            b.wait_for("all places", lambda: streams.fill() == 100)
+            b.open(job.url() + "#/overview/large/0")
+            b.wait_for("the line that too many listen", lambda: "too many pages listen" in b.text("#heard"))
+            look(b, "full")
+            b.run("location.hash = '#/nodes/large/0'")  # what is asked for is answered all the same
+            b.wait_for("the nodes", lambda: "2,048 nodes" in b.text())
         b.wait_for("a place", lambda: b.text("#heard").startswith("heard at "))
 
 
