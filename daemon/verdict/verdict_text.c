@@ -293,15 +293,18 @@ static void print_remedy(const struct roll_printer *p, const json_t *verdict)
     }
     bool acted = json_is_true(json_object_get(verdict, "remedied"));
     struct roll_line text = {.used = 0};
-    roll_line_add(&text, "%.40s%s: %.300s", roll_member_text(remedy, "name"), acted ? " (has acted)" : "",
-                  roll_member_text(remedy, "text"));
+    const char *instead = roll_member_text(remedy, "instead");
+    const char *command = *instead != '\0' ? instead : roll_member_text(remedy, "command");
+    roll_line_add(&text, "%.40s%s: %.300s%s", roll_member_text(remedy, "name"), acted ? " (has acted)" : "",
+                  roll_member_text(remedy, "text"),
+                  *instead != '\0' ? "; too late for this step: start the job again with it" : "");
     roll_printer_gutter(p, "remedy", ROLL_GREEN);
     roll_printer_wrap(p, text.bytes);
-    if (!acted && *roll_member_text(remedy, "command") != '\0') {
+    if (!acted && *command != '\0') {
         roll_printer_gutter(p, "", "");
         roll_printer_paint(p, ROLL_BOLD);
         fputs("$ ", p->out);
-        roll_printer_put(p, roll_member_text(remedy, "command"));
+        roll_printer_put(p, command);
         roll_printer_paint(p, ROLL_PLAIN);
         fputc('\n', p->out);
     }

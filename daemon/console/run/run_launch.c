@@ -559,7 +559,8 @@ static int prepare(struct launcher *r)
     if (err != 0) {
         r->unwatched = "its daemon could not be started";
     } else if (r->daemon.lacks[0] != '\0') {
-        roll_say("the job is watched, but without %s, for the reason above", r->daemon.lacks);
+        roll_say("the job is watched, but without %s, for the reason%s above", r->daemon.lacks,
+                 strstr(r->daemon.lacks, " and ") != NULL ? "s" : "");
     }
     return err == ROLL_E_ARG ? err : 0;
 }

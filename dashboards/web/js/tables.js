@@ -71,7 +71,7 @@ export class Communicators extends Asked {
         say(this.line, `${some(summary.comms, "communicator")}${comms.length < summary.comms
             ? `, of which ${comms.length} are listed` : ""}; those that are furthest apart first`);
         replace(this.body, comms.length > 0 ? table(
-            ["name", "role", "size", "seen", "all have done", "furthest", "behind", "made at"],
+            ["name", "role", "size", "seen", "called by all", "furthest", "behind", "made at"],
             apart.map((comm) => [commName(comm), comm.role || null, count(comm.size), count(comm.seen),
                 count(comm.done), count(comm.ahead), fold(comm.behind), comm.made_at])) : null,
             families?.length > 0 ? [el("h2", {}, "By families"), table(Object.keys(families[0]),

@@ -316,7 +316,7 @@ def damaged(form, folder):
         run = export(form, out, path, code=3)
         one_line(run.stderr, word)
         assert not os.path.exists(out)
-    for place, word in ((folder, "Is a directory"), (os.path.join(folder, "no", "such"), "No such file"),
+    for place, word in ((folder, "Is a directory"), (os.path.join(folder, "no", "such"), os.path.join(folder, "no") + " is not there"),
                         ("/dev/full/x", "Not a directory")):
         one_line(export(form, place, files[0], code=3).stderr, word)
     export(form, os.path.join(folder, "x.rtrc"), files[0], code=2)

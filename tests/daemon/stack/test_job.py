@@ -59,7 +59,9 @@ class Job(Looking):
         why = " ".join(self.rollcall("why", "3").stdout.split())
         self.assertRegex(why,
                          r"Stack of rank 3, taken at \d\d:\d\d:\d\d UTC: "
-                         r"the main thread is in .*busy_in_host_code \(inject.c:\d+\)")
+                         r"the main thread is at busy_in_host_code \(inject.c:\d+\), called from inject_process "
+                         r"\(inject.c:\d+\), from \w+ \(\w+.c:\d+\)[.;]")
+        self.assertRegex(kept[0]["stacks"][0]["own"][0], r"^busy_in_host_code \(")
         # Looking has stopped nobody, and above all has not been taken for the fault.
         self.stacks("-n", "16", "-i", "10")
         hold(self.pids()[3], lambda: time.sleep(0.4))
