@@ -125,8 +125,8 @@ static void test_what_is_no_option_is_told_apart(void **state)
 static void test_what_was_meant_is_suggested(void **state)
 {
     (void)state;
-    static const struct roll_option some[] = {{.name = "json"}, {.name = "trace"}, {.name = "trace-age"},
-                                              {.name = "http"}, {0}};
+    static const struct roll_option some[] = {
+        {.name = "json"}, {.name = "trace"}, {.name = "trace-age"}, {.name = "http"}, {0}};
     static const char *const words[][2] = {{"--jsom", " (did you mean --json?)"},
                                            {"--josn", " (did you mean --json?)"},
                                            {"--htpp=:9400", " (did you mean --http?)"},
