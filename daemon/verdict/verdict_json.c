@@ -158,7 +158,7 @@ static json_t *comm_to_json(const struct roll_verdict *v)
 
 /* `fill` acts where a rank is about to skip its experts. A verdict that names it has seen that this is past, and the
  * step hangs whatever is switched now: what helps is a job that is started with it. */
-#define FILL_INSTEAD "rollcall run --policy auto"
+#define FILL_INSTEAD "rollcall run --policy auto -- COMMAND"
 
 static json_t *remedy_to_json(const struct roll_verdict *v)
 {

@@ -102,6 +102,29 @@ class Docs(unittest.TestCase):
                 offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
                 self.assertEqual(options(offered), listed(command) | {"--help"})
 
+    def offered(self, program, *words):
+        """What the completion of a program offers for the last of these words."""
+        script = (f'source "{os.path.join(DOCS, "completion", program)}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+                  f'_{program}; echo "${{COMPREPLY[@]}}"')
+        return subprocess.run(["bash", "-c", script, "bash", program, *words], capture_output=True, text=True,
+                              check=True).stdout.split()
+
+    def test_behind_an_option_with_an_argument_no_option_is_offered(self):
+        """But what it takes, where that can be listed."""
+        for command in self.commands():
+            for name in re.findall(r"^  (?:-\w, |    )(--[a-z-]+) [A-Z]", run("help", command), re.M):
+                with self.subTest(command=command, option=name):
+                    self.assertFalse([w for w in self.offered("rollcall", command, name, "") if w.startswith("-")])
+        for name, argument in self.daemon_options():
+            if argument:
+                with self.subTest(option=name):
+                    self.assertFalse([w for w in self.offered("rollcalld", f"--{name}", "") if w.startswith("-")])
+        self.assertEqual(self.offered("rollcall", "keygen", "--role", ""), ["node", "viewer", "operator"])
+        self.assertEqual(self.offered("rollcall", "remedy", "on", "f"), ["fill"])
+        with open(os.path.join(TREE, "common", "remedy.def"), encoding="utf-8") as f:
+            labels = re.findall(r'^ROLL_REMEDY_ROW\(\w+, \d+, "([a-z-]+)"', f.read(), re.M)
+        self.assertEqual(self.offered("rollcall", "remedy", "off", ""), labels)
+
     def daemon_options(self):
         return re.findall(r"^ +--([a-z-]+)(?: ([A-Z:]+))?",
                           subprocess.run([DAEMON, "--help"], capture_output=True, text=True, check=True).stdout, re.M)

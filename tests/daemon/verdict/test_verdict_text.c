@@ -71,16 +71,18 @@ static void the_block_is_short_and_aligned(void **state)
     json_decref(json);
 }
 
-/* A remedy that acts before the fault is no help when the fault has been found: what helps then is told in its place. */
+/* A remedy that acts before the fault is no help when the fault has been found: what helps then is told in its place.
+ */
 static void a_remedy_that_comes_too_late_is_not_offered(void **state)
 {
     (void)state;
     json_t *json = load();
-    json_object_set_new(json_object_get(json, "remedy"), "instead", json_string("rollcall run --policy auto"));
+    json_object_set_new(json_object_get(json, "remedy"), "instead",
+                        json_string("rollcall run --policy auto -- COMMAND"));
     char *text = print(json, false, 0);
     assert_non_null(strstr(text, "\nremedy    fill: a rank without tokens walks its whole backward plan with exact "
                                  "zeros; too late for\n          this step: start the job again with it\n"
-                                 "          $ rollcall run --policy auto\n"));
+                                 "          $ rollcall run --policy auto -- COMMAND\n"));
     assert_null(strstr(text, "remedy on"));
     free(text);
     json_decref(json);
