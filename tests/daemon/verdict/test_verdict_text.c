@@ -472,6 +472,11 @@ static void the_life_of_a_verdict_is_told(void **state)
             fail_msg("%s", text);
         }
         free(text);
+        /* What the text says is not said again. */
+        json_object_set_new(json, "text", json_string("So it is. The calls known so far fit call-added as well."));
+        text = print(json, false, 0);
+        assert_null(strstr(text, "\nor        "));
+        free(text);
         size_t bytes = 0;
         FILE *out = open_memstream(&text, &bytes);
         assert_int_equal(roll_verdict_print_of(out, earlier, json, false), 0);
