@@ -210,10 +210,12 @@ static void handle(struct roll_agent *a, const struct roll_frame *frame, uint64_
         roll_agent_tails_ask(a->tails, frame);
         roll_agent_controls_ask(&a->controls, frame, a->socket);
         break;
-    case ROLL_FRAME_ERROR:
-        roll_log(ROLL_LOG_WARNING, "agent: the root refuses a frame: %.*s",
-                 (int)(frame->head.payload < 400 ? frame->head.payload : 400), (const char *)frame->payload);
+    case ROLL_FRAME_ERROR: {
+        char words[400];
+        roll_log(ROLL_LOG_WARNING, "agent: the root refuses what is sent: %s",
+                 roll_error_of_json(frame->payload, frame->head.payload, words, sizeof(words)));
         break;
+    }
     default:
         break; /* a newer root may send other types */
     }

@@ -19,14 +19,40 @@ static int refuse(int err, const char *path, const char *what, char *why, size_t
     return err;
 }
 
-static int of_errno(const char *path, char *why, size_t size)
+static int error_of(int number)
 {
-    int number = errno;
-    snprintf(why, size, "%s: %s", path, strerror(number));
     return number == ENOENT                                         ? ROLL_E_NOTFOUND
            : number == EACCES || number == EPERM || number == EROFS ? ROLL_E_DENIED
            : number == ENAMETOOLONG                                 ? ROLL_E_SIZE
                                                                     : ROLL_E_IO;
+}
+
+static int of_errno(const char *path, char *why, size_t size)
+{
+    int number = errno;
+    snprintf(why, size, "%s: %s", path, strerror(number));
+    return error_of(number);
+}
+
+const char *roll_dir_cannot_make(const char *path, int number, char *out, size_t size)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    while (end > 0 && path[end - 1] != '/') {
+        end--;
+    }
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    if (end > 0 && (number == ENOENT || number == ENOTDIR)) {
+        snprintf(out, size, "%s: cannot be made: %.*s is %s", path, (int)end, path,
+                 number == ENOENT ? "not there" : "not a directory");
+    } else {
+        snprintf(out, size, "%s: cannot be made: %s", path, strerror(number));
+    }
+    return out;
 }
 
 int roll_dir_open(const char *path, unsigned flags, int *out, char *why, size_t why_size)
@@ -43,7 +69,9 @@ int roll_dir_open(const char *path, unsigned flags, int *out, char *why, size_t 
     memcpy(plain, path, length);
     plain[length] = '\0';
     if ((flags & ROLL_DIR_MAKE) && mkdir(plain, 0700) != 0 && errno != EEXIST) {
-        return of_errno(plain, why, why_size);
+        int number = errno;
+        (void)roll_dir_cannot_make(plain, number, why, why_size);
+        return error_of(number);
     }
     int fd = open(plain, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {

@@ -19,4 +19,8 @@
  */
 int roll_dir_open(const char *path, unsigned flags, int *fd, char *why, size_t why_size);
 
+/* Says why a file or a folder could not be made, by its errno: "PATH: cannot be made: /no/such is not there". "No such
+ * file" alone would name what nobody expected to be there. Returns out. */
+const char *roll_dir_cannot_make(const char *path, int number, char *out, size_t size);
+
 #endif

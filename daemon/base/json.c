@@ -4,6 +4,7 @@
  */
 #include "daemon/base/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,4 +51,17 @@ json_t *roll_text_to_json(const char *text)
     string = json_string(copy);
     free(copy);
     return string;
+}
+
+const char *roll_error_of_json(const void *bytes, size_t count, char *out, size_t size)
+{
+    json_t *json = json_loadb(bytes, count, 0, NULL);
+    const char *words = json_string_value(json_object_get(json, "error"));
+    if (words) {
+        snprintf(out, size, "%s", words);
+    } else {
+        snprintf(out, size, "%.*s", (int)(count < size ? count : size - 1), (const char *)bytes);
+    }
+    json_decref(json);
+    return out;
 }

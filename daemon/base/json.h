@@ -20,4 +20,8 @@ json_t *roll_text_to_json(const char *text);
 /* A set of ranks, folded and whole ("0-3,7"), as a JSON string; owned; NULL when out of memory. Any thread. */
 json_t *roll_ranks_text_json(const struct roll_rankset *set);
 
+/* The words of a message of JSON that says what is wrong, {"error": WORDS}, or what came instead, cut to the size. Any
+ * thread; returns out. */
+const char *roll_error_of_json(const void *bytes, size_t count, char *out, size_t size);
+
 #endif

@@ -4,6 +4,8 @@
  */
 #include "daemon/base/options.h"
 
+#include "daemon/base/nearest.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -115,6 +117,43 @@ enum roll_option_event roll_options_next(struct roll_option_reader *r)
     return r->code == ROLL_OPTION_GO_ON ? ROLL_OPTION_TAKEN
            : r->code == ROLL_OPTION_BAD ? ROLL_OPTION_WRONG
                                         : ROLL_OPTION_EXIT;
+}
+
+/* The options of which the word is the beginning; returns how many. */
+static size_t short_for(const struct roll_option *table, const char *word, char *out, size_t size)
+{
+    size_t n = 0, used = 0;
+    out[0] = '\0';
+    for (const struct roll_option *o = table; o->name != NULL; o++) {
+        if (strncmp(o->name, word, strlen(word)) == 0 && used < size) {
+            used += (size_t)snprintf(out + used, size - used, "%s--%s", n > 0 ? ", " : "", o->name);
+            n++;
+        }
+    }
+    return n;
+}
+
+const char *roll_options_meant(const struct roll_option *table, const char *word, char *out, size_t size)
+{
+    char typed[ROLL_NEAREST_BYTES + 1], list[256];
+    const char *dashless = word + strspn(word, "-");
+    struct roll_nearest search = {.typed = typed};
+    snprintf(typed, sizeof(typed), "%.*s", (int)strcspn(dashless, "="), dashless);
+    out[0] = '\0';
+    if (typed[0] == '\0') {
+        return out;
+    }
+    if (short_for(table, typed, list, sizeof(list)) > 1) {
+        snprintf(out, size, " (it is short for %s)", list);
+        return out;
+    }
+    for (const struct roll_option *o = table; o->name != NULL; o++) {
+        roll_nearest_offer(&search, o->name);
+    }
+    if (search.found) {
+        snprintf(out, size, " (did you mean --%s?)", search.found);
+    }
+    return out;
 }
 
 void roll_options_print(const struct roll_option *table, bool letters, int width)

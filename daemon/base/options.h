@@ -68,6 +68,9 @@ struct roll_option_reader {
 
 /* The next option. */
 enum roll_option_event roll_options_next(struct roll_option_reader *read);
+/* What somebody may have meant who typed this option, which is none: " (did you mean --json?)", " (it is short for
+ * --trace-age and --trace-limit)", or "". Returns out. */
+const char *roll_options_meant(const struct roll_option *table, const char *word, char *out, size_t size);
 /* The table on standard output, a line a row. With `letters` there is room for them; the options take `width` columns.
  */
 void roll_options_print(const struct roll_option *table, bool letters, int width);

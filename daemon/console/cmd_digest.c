@@ -5,6 +5,7 @@
  * For jobs whose traces are too many for one machine to read. What the exit code says is what it says of analyze: 3 a
  * file could not be read; 4 something was cut or lost; 0 otherwise. Whether the job is sick no single node can say.
  */
+#include "daemon/base/dir.h"
 #include "daemon/base/file.h"
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/jobs.h"
@@ -249,7 +250,12 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     cut = tell_unknown(&asked, &out) > 0 || cut;
     int number = write_out(&out, output);
     if (number != 0) {
-        roll_say("%s: %s", output ? output : "standard output", strerror(number));
+        char why[PATH_MAX + 128];
+        if (output && (number == ENOENT || number == ENOTDIR)) {
+            roll_say("%s", roll_dir_cannot_make(output, number, why, sizeof(why)));
+        } else {
+            roll_say("%s: %s", output ? output : "standard output", strerror(number));
+        }
         code = ROLL_EXIT_UNREACHABLE;
     } else {
         code = found.unreadable > 0 ? ROLL_EXIT_UNREACHABLE : cut || lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;

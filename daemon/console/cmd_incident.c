@@ -58,16 +58,18 @@ static int make(struct roll_incident *i, bool brief)
     roll_incident_write(i);
     char size[32];
     uint64_t used = i->bundle.used;
-    size_t left = json_array_size(i->bundle.left_out), ranks = roll_rankset_count(&i->got);
+    char ranks[48];
+    size_t left = json_array_size(i->bundle.left_out);
+    (void)roll_plural(roll_rankset_count(&i->got), "rank", "ranks", ranks, sizeof(ranks));
     if (roll_bundle_end(&i->bundle) != 0) {
         code = ROLL_EXIT_UNREACHABLE;
     } else if (brief) {
-        roll_say("a bundle about %s is in %s/%s (%s, last calls of %zu ranks%s): its README.md says what to do next",
-                 job, i->bundle.dir, i->bundle.name, roll_units_bytes_text((double)used, size, sizeof(size)), ranks,
+        roll_say("a bundle about %s is in %s/%s (%s, last calls of %s%s): its README.md says what to do next", job,
+                 i->bundle.dir, i->bundle.name, roll_units_bytes_text((double)used, size, sizeof(size)), ranks,
                  left > 0 ? ", not all could be had" : "");
     } else {
         printf("%s/%s\n", i->bundle.dir, i->bundle.name);
-        roll_say("%s, last calls of %zu ranks%s; README.md says what each file is, and what to do next",
+        roll_say("%s, last calls of %s%s; README.md says what each file is, and what to do next",
                  roll_units_bytes_text((double)used, size, sizeof(size)), ranks,
                  left > 0 ? "; not all could be had (README.md, \"Not in it\")" : "");
     }

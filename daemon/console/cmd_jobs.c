@@ -161,23 +161,30 @@ static void print_state(const json_t *job)
     fputs("\n", stdout);
 }
 
-/* The options that make the other subcommands ask for this job. */
+/* The options that make the other subcommands ask for this job: none where it is the only one of the only root, else
+ * its name where that is enough. */
 static void selection(const struct jobs *jobs, const json_t *job, char *out, size_t size)
 {
-    const char *endpoint = roll_json_text(job, "daemon", "");
-    size_t i, same = 0;
+    const char *endpoint = roll_json_text(job, "daemon", ""), *name = roll_json_text(job, "job", "");
+    size_t i, beside = 0, named = 0;
     json_t *other;
     json_array_foreach(jobs->list, i, other)
     {
-        same += strcmp(roll_json_text(other, "daemon", ""), endpoint) == 0;
+        bool told = roll_json_text(other, "daemon", NULL) != NULL;
+        beside += told && strcmp(roll_json_text(other, "daemon", ""), endpoint) == 0;
+        named += told && strcmp(roll_json_text(other, "job", ""), name) == 0;
     }
-    size_t n = 0;
     out[0] = '\0';
-    if (jobs->roots > 1) {
-        n = (size_t)snprintf(out, size, " --daemon %s", endpoint);
+    if (jobs->roots <= 1 && beside <= 1) {
+        return;
     }
-    if (same > 1 && n < size) {
-        snprintf(out + n, size - n, " --job %s", roll_json_text(job, "job", "?"));
+    if (roll_link_names_job(name, named)) {
+        snprintf(out, size, " --job %s", name);
+    } else {
+        size_t n = jobs->roots > 1 ? (size_t)snprintf(out, size, " --daemon %s", endpoint) : 0;
+        if (beside > 1 && n < size) {
+            snprintf(out + n, size - n, " --job %s", name);
+        }
     }
 }
 

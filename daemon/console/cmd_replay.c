@@ -4,6 +4,7 @@
  * The plans (export/plan.c) are for one program, hostnccl/replay/, which knows nothing of traces; and that program is
  * run as any job is, by `rollcall run`, so that the hang can be looked at with everything that there is for a job.
  */
+#include "daemon/base/dir.h"
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
@@ -115,7 +116,9 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     const char *base = getenv("TMPDIR");
     snprintf(dir, sizeof(dir), "%.*s/rollcall-replay-XXXXXX", PATH_MAX - 64, base != NULL ? base : "/tmp");
     if (plan != NULL ? mkdir(plan, 0700) != 0 : mkdtemp(dir) == NULL) {
-        roll_say("%s: %s", plan != NULL ? plan : dir, strerror(errno));
+        int number = errno;
+        char why[PATH_MAX + 128];
+        roll_say("%s", roll_dir_cannot_make(plan != NULL ? plan : dir, number, why, sizeof(why)));
         return ROLL_EXIT_UNREACHABLE;
     }
     plan != NULL ? (void)snprintf(dir, sizeof(dir), "%s", plan) : (void)0;

@@ -7,6 +7,7 @@
 #include "daemon/console/console.h"
 
 #include "daemon/base/memory.h"
+#include "daemon/base/nearest.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -50,13 +51,20 @@ static void print_help(void)
          "  --version  print the version and exit\n"
          "  --help     this text\n"
          "\n"
-         "exit codes: 0 asked and answered, 1 a finding (verdicts, analyze) or a failed check (doctor), 2 usage,\n"
-         "            3 cannot reach or read, 4 incomplete data (analyze, export, dump, stacks); run: the job's own");
+         "exit codes: 0 asked and answered, 1 a finding (verdicts, analyze, report) or a failed check (doctor), 2 "
+         "usage,\n"
+         "            3 cannot reach or read, 4 something is missing (analyze, report, digest, export, dump, stacks);\n"
+         "            of run, rehearse and replay: the job's own");
 }
 
 static int unknown_command(const char *name)
 {
-    roll_say("unknown command '%s'; `rollcall help` lists them", name);
+    struct roll_nearest search = {.typed = name};
+    for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
+        roll_nearest_offer(&search, c->name);
+    }
+    roll_say("unknown command '%s'%s%s%s; `rollcall help` lists them", name, search.found ? " (did you mean " : "",
+             search.found ? search.found : "", search.found ? "?)" : "");
     return ROLL_EXIT_USAGE;
 }
 

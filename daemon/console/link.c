@@ -5,6 +5,7 @@
 #include "daemon/console/text.h"
 #include "trace/err.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ROOTS_NAMED 16
@@ -81,43 +82,72 @@ void roll_link_print_about(const json_t *reply)
     fputs(json_array_size(others) > 0 ? "\n\n" : "\n", stdout);
 }
 
-/* Prints one of several roots: the option that picks it, and the jobs that it watches. */
-static void name_root(const struct roll_link_options *o, const char *endpoint, int width)
+/* What one of several roots says that it watches, owned; NULL: it does not answer. */
+static json_t *runs_of(const struct roll_link_options *o, const char *endpoint)
 {
     roll_client_t *client = NULL;
-    json_t *reply = NULL, *run;
-    char why[512] = "", text[512];
-    size_t i;
-    int err = roll_client_new(endpoint, o->curve, ROOT_WAIT_MS, &client, why, sizeof(why));
-    if (err == 0) {
-        err = roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply);
+    json_t *reply = NULL;
+    char why[512] = "";
+    if (roll_client_new(endpoint, o->curve, ROOT_WAIT_MS, &client, why, sizeof(why)) != 0 ||
+        roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply) != 0) {
+        reply = NULL;
     }
-    const json_t *runs = json_object_get(reply, "runs");
-    json_array_foreach(runs, i, run)
-    {
-        roll_say("--daemon %-*s  %s", width, endpoint, roll_link_about(run, text, sizeof(text)));
-    }
-    if (err != 0 || json_array_size(runs) == 0) {
-        roll_say("--daemon %-*s  %s", width, endpoint, err != 0 ? "does not answer" : "no job: no rank has been seen");
-    }
-    json_decref(reply);
     roll_client_destroy(&client);
+    json_t *runs = json_incref(json_object_get(reply, "runs"));
+    json_decref(reply);
+    return runs;
 }
 
-/* Prints several roots, each with its jobs, because nobody knows roots by their endpoints. */
+bool roll_link_names_job(const char *job, size_t same)
+{
+    const char *root = getenv("ROLLCALL_DAEMON");
+    bool asks_all = root == NULL || root[0] == '\0'; /* else --job is a job of that root */
+    return same == 1 && asks_all && job[0] != '\0' && job[0] != '-' &&
+           job[strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@%:,/=")] == '\0';
+}
+
+/* Prints the jobs of one root, each behind the option that picks it. names: of all jobs, with how many have each. */
+static void name_root(const char *endpoint, const json_t *runs, const json_t *names)
+{
+    char text[512];
+    size_t i;
+    json_t *run;
+    json_array_foreach((json_t *)runs, i, run)
+    {
+        const char *job = roll_json_text(run, "job", "");
+        if (roll_link_names_job(job, (size_t)roll_json_int(names, job, 0))) {
+            roll_say("--job %s  %s", job, roll_link_about(run, text, sizeof(text)));
+        } else {
+            roll_say("--daemon %s  %s", endpoint, roll_link_about(run, text, sizeof(text)));
+        }
+    }
+    if (json_array_size(runs) == 0) {
+        roll_say("--daemon %s  %s", endpoint, runs == NULL ? "does not answer" : "no job: no rank has been seen");
+    }
+}
+
+/* Prints several roots, each with its jobs: people know jobs by their names, and roots not at all. */
 static void name_roots(const struct roll_link_options *o)
 {
     static char endpoint[ROOTS_NAMED][ROLL_CLIENT_ENDPOINT_BYTES];
-    size_t n = roll_client_live(endpoint, ROOTS_NAMED), named = n < ROOTS_NAMED ? n : ROOTS_NAMED, width = 0;
+    size_t n = roll_client_live(endpoint, ROOTS_NAMED), named = n < ROOTS_NAMED ? n : ROOTS_NAMED, k;
+    json_t *runs[ROOTS_NAMED], *names = json_object(), *run;
     for (size_t i = 0; i < named; i++) {
-        size_t bytes = strlen(endpoint[i]);
-        width = bytes > width ? bytes : width;
+        runs[i] = runs_of(o, endpoint[i]);
+        json_array_foreach(runs[i], k, run)
+        {
+            const char *job = roll_json_text(run, "job", "");
+            json_object_set_new(names, job, json_integer(roll_json_int(names, job, 0) + 1));
+        }
     }
-    roll_say(
-        "%zu daemons of yours are running here; pick one by --daemon (or ROLLCALL_DAEMON), or a job by --job NAME:", n);
+    roll_say("%zu daemons of yours are running here; pick a job by its option, or a daemon by --daemon (or "
+             "ROLLCALL_DAEMON):",
+             n);
     for (size_t i = 0; i < named; i++) {
-        name_root(o, endpoint[i], (int)width);
+        name_root(endpoint[i], runs[i], names);
+        json_decref(runs[i]);
     }
+    json_decref(names);
     if (n > named) {
         roll_say("and %zu more", n - named);
     }

@@ -34,6 +34,10 @@ int roll_link_open(const struct roll_link_options *options, roll_client_t **clie
  */
 int roll_link_ask(roll_client_t *client, const struct roll_link_options *options, json_t *query, json_t **reply);
 
+/* Whether `--job NAME` alone picks a job when `same` jobs of all daemons here have its name: it is the only one, no
+ * daemon is named otherwise, and a shell takes the name as it is. */
+bool roll_link_names_job(const char *job, size_t same);
+
 /* "job NAME: ranks 0-3 (4 ranks) on host vm, watched since 2026-11-23T00:55:40Z (35.1 s)". run: a member `run` of a
  * reply. Returns out. */
 const char *roll_link_about(const json_t *run, char *out, size_t size);

@@ -124,9 +124,12 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
                 roll_usage(cmd, "option '--%s %s': wants %s", read.option->name, read.word, wanted(read.option->kind));
         }
         break;
-    default:
-        *code = roll_usage(cmd, "unknown or ambiguous option '%s'", read.word);
+    default: {
+        char meant[320];
+        *code = roll_usage(cmd, "unknown option '%s'%s", read.word,
+                           roll_options_meant(table, read.word, meant, sizeof(meant)));
         break;
+    }
     }
     return -1;
 }

@@ -96,11 +96,33 @@ static bool repeats(const struct roll_stack_node *a, const struct roll_stack_nod
            strcmp(a->function, b->function) == 0 && strcmp(a->file, b->file) == 0;
 }
 
+/* What a thread or a program begins with before any code of its author's; `--json` has these frames as well. */
+static bool is_start(const struct roll_stack_node *n)
+{
+    static const char *const names[] = {"_start",
+                                        "__libc_start_main",
+                                        "__libc_start_main_impl",
+                                        "__libc_start_call_main",
+                                        "__clone3",
+                                        "clone3",
+                                        "__clone",
+                                        "clone",
+                                        "start_thread"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        found = found || (!n->python && strcmp(n->function, names[i]) == 0);
+    }
+    return found;
+}
+
 /* Prints a row of frames that one set of ranks shares, then the subtrees into which these ranks part. */
 static void put_segment(FILE *out, const struct roll_stack_node *n, const struct roll_stacks_style *style,
                         size_t indent)
 {
     put_head(out, n, style, indent);
+    for (const struct roll_stack_node *next = only_child(n); indent == 0 && is_start(n) && next; next = only_child(n)) {
+        n = next;
+    }
     for (;;) {
         char text[LINE_BYTES];
         unsigned times = 1;

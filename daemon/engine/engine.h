@@ -330,6 +330,10 @@ uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key);
 /* Something has come of each member of the communicator with this key; false also where there is no such. */
 bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
 
+/* Adds the ranks whose calls the calls in this rank's way lack; none where the rank goes on or everybody has made them.
+ */
+void roll_engine_awaited(roll_engine_t *e, uint32_t world_rank, struct roll_rankset *out);
+
 /*
  * Says why a rank of the job does not go on, in one paragraph of plain words: what the rank issued last, for what and
  * for whom that call waits, and what those ranks are doing. Writes at most `size` bytes, with the end mark. Returns the

@@ -152,6 +152,15 @@ struct entry *view_in_the_way(const struct roll_engine *e, const struct source *
     return entry;
 }
 
+void roll_engine_awaited(roll_engine_t *e, uint32_t world_rank, struct roll_rankset *out)
+{
+    const struct source *s = source_newest(e, world_rank);
+    for (uint32_t i = 0; s && source_alive(s) && i < s->queues; i++) {
+        uint32_t unknown;
+        (void)view_in_the_way(e, s, &s->queue[i], out, &unknown);
+    }
+}
+
 /* A key of what is told about a call: two calls with one key are told alike. Of messages the peer and the size do not
  * count, because each rank has its own. */
 static uint64_t call_key(const struct source *s, const struct roll_record *rec)

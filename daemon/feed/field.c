@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char letter(const struct roll_view_source *v, const struct roll_rankset *waiting,
-                   const struct roll_rankset *awaited)
+char roll_field_letter(const struct roll_view_source *v, const struct roll_rankset *waiting,
+                       const struct roll_rankset *awaited)
 {
     uint32_t rank = (uint32_t)v->info.world_rank;
     bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, rank));
@@ -23,11 +23,26 @@ static char letter(const struct roll_view_source *v, const struct roll_rankset *
                                              : 'r';
 }
 
+const char *roll_field_name(char letter)
+{
+    static const struct {
+        char letter;
+        const char *name;
+    } names[] = {{'r', "running"}, {'c', "inside"}, {'w', "waiting"}, {'b', "busy"},
+                 {'s', "stopped"}, {'d', "dead"},   {'n', "silent"},  {'f', "finished"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (names[i].letter == letter) {
+            return names[i].name;
+        }
+    }
+    return "unknown";
+}
+
 struct roll_field_place roll_field_place(const struct roll_view_source *v, uint32_t source,
                                          const struct roll_rankset *waiting, const struct roll_rankset *awaited)
 {
     return (struct roll_field_place){v->info.host ? v->info.host : "", v->info.world_rank, source,
-                                     letter(v, waiting, awaited)};
+                                     roll_field_letter(v, waiting, awaited)};
 }
 
 /* Of one rank the newest process is the last. */

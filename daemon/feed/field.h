@@ -21,9 +21,13 @@ struct roll_field_place {
     char state;      /* what the letters mean stands in docs/WEB.md, and once more in dashboards/web/js/ranks.js */
 };
 
-/* The place of a source; waiting: those of whom a finding that stands says that they wait (roll_verdict_waiting);
- * awaited: those who are in their own code while others wait for them (roll_verdict_awaited, and what the caller knows
- * besides). */
+/* How a rank stands, in one letter: the page, reports, `top` and the status say the same because they all ask here.
+ * waiting: those of whom a finding that stands says that they wait (roll_verdict_waiting); awaited: those who are in
+ * their own code while others wait for them (roll_verdict_awaited, and what the caller knows besides). */
+char roll_field_letter(const struct roll_view_source *v, const struct roll_rankset *waiting,
+                       const struct roll_rankset *awaited);
+const char *roll_field_name(char letter); /* the word of the page's legend for it: "waiting" */
+/* The place of a source, with its letter. */
 struct roll_field_place roll_field_place(const struct roll_view_source *v, uint32_t source,
                                          const struct roll_rankset *waiting, const struct roll_rankset *awaited);
 /* Brings places into their order: by host, node2 before node10; then by rank. A rank that was started again on its host

@@ -408,6 +408,15 @@ static bool read_expected(struct daemon *d)
     return true;
 }
 
+/* Who started this for one job, and waits to hear that it is ready, hears for which option it ends instead: it is
+ * started again without, and the reason is told once. */
+static void tell_option(const struct daemon *d)
+{
+    if (d->o.parent > 0 && d->o.ready_fd >= 0 && !d->stood && strncmp(d->why, "--", 2) == 0) {
+        (void)dprintf(d->o.ready_fd, "without %.*s\n", (int)strcspn(d->why, " "), d->why);
+    }
+}
+
 /* In the supervisor of a daemon in the background, whose lines go where its worker's go. */
 static void to_log(void *argument)
 {
@@ -474,6 +483,7 @@ int main(int argc, char **argv)
     code = run(&d);
     if (code == EXIT_CANNOT || code == EXIT_USAGE) {
         complain(&d, d.why[0] ? d.why : roll_memory_failures() > 0 ? "there is no memory" : "it cannot go on");
+        tell_option(&d);
     }
     if (d.o.detach) {
         roll_place_ready(code, d.o.dir,

@@ -342,8 +342,11 @@ static int read_table(const struct roll_option *table, int argc, char **argv, bo
         const struct roll_option_own *own = read.option->value;
         return usage("--%s: '%s' is %s", read.option->name, read.word, own->wrong);
     }
-    default:
-        return usage("unknown option '%s'", argv[read.at]);
+    default: {
+        char meant[320];
+        return usage("unknown option '%s'%s", argv[read.at],
+                     roll_options_meant(table, argv[read.at], meant, sizeof(meant)));
+    }
     }
 }
 

@@ -32,17 +32,21 @@
 #define LEAVE_NS (5000 * ROLL_MS)  /* a root that is to end waits so long for records, as a drain does */
 #define WRITE_NS (10000 * ROLL_MS) /* and so long for a bundle about a finding */
 
+#define NO_REPORT                                                                                                      \
+    "this key is for looking and may not report: ranks and agents take one with the role node (`rollcall keygen "      \
+    "--role node --name NAME DIR`)"
+
 /* A bad frame is counted, answered and logged, at most once a second. */
-static void bad_frame(roll_root_t *root, const struct roll_address *from, int err, uint64_t now)
+static void bad_frame(roll_root_t *root, const struct roll_address *from, const char *why, uint64_t now)
 {
     root->bad_frames++;
     if (now - root->bad_said_ns < 1000 * ROLL_MS && root->bad_frames > 1) {
         return;
     }
     root->bad_said_ns = now;
-    roll_log(ROLL_LOG_WARNING, "root: a bad frame from a peer: %s (%llu so far)", roll_strerror(err),
+    roll_log(ROLL_LOG_WARNING, "root: a bad frame from a peer: %s (%llu so far)", why,
              (unsigned long long)root->bad_frames);
-    json_t *json = json_pack("{s:s}", "error", roll_strerror(err));
+    json_t *json = json_pack("{s:s}", "error", why);
     struct roll_frame_head head = {.type = ROLL_FRAME_ERROR};
     if (json) {
         roll_net_send_json(from->socket, from->id, from->bytes, &head, json);
@@ -55,11 +59,11 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     struct roll_frame frame;
     int err = roll_frame_decode(raw, bytes, &frame, NULL);
     if (err) {
-        bad_frame(root, from, err, now);
+        bad_frame(root, from, roll_strerror(err), now);
         return;
     }
     if (frame.head.type != ROLL_FRAME_QUERY && (from->role.denied & ROLL_DENY_REPORT)) {
-        bad_frame(root, from, ROLL_E_DENIED, now);
+        bad_frame(root, from, NO_REPORT, now);
         return;
     }
     switch (frame.head.type) {
@@ -89,7 +93,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
         }
         break;
     default:
-        bad_frame(root, from, ROLL_E_UNSUPPORTED, now);
+        bad_frame(root, from, roll_strerror(ROLL_E_UNSUPPORTED), now);
         break;
     }
 }

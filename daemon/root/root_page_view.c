@@ -8,7 +8,6 @@
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/array.h"
-#include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/feed/field.h"
 #include "daemon/verdict/verdict_brief.h"
@@ -20,45 +19,20 @@
 
 #define FINDINGS_MOST 200u /* that are told; the page says how many there are */
 #define EDGES_MOST    100u
-#define BUSY_NS       (1000 * ROLL_MS)
-
-/* Those who are in their own code while others wait for them: as a finding says; or who have made no call for a second
- * while members of a communicator have made one that they have not, which less than a second is the way of any job. */
-static void awaited_of(const struct roll_run *run, struct roll_rankset *awaited)
-{
-    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
-    struct roll_rankset behind = {0};
-    struct roll_view_comm comm;
-    struct roll_view_source v;
-    uint64_t now = roll_real_ns();
-    roll_verdict_awaited(&run->verdicts, awaited);
-    for (uint32_t i = 0; !roll_digested_calm(run) && roll_engine_comm(engine, i, &comm); i++) {
-        (void)roll_rankset_union(&behind, &comm.behind);
-    }
-    for (size_t i = 0, n = roll_rankset_count(&behind); i < n; i++) {
-        uint32_t rank = roll_rankset_at(&behind, i);
-        if (roll_engine_rank(engine, rank, &v) && v.last_ns + BUSY_NS < now) {
-            (void)roll_rankset_add(awaited, rank);
-        }
-    }
-    roll_rankset_fini(&behind);
-}
 
 static struct roll_field_place *places_of(const struct roll_run *run, size_t *n)
 {
     struct roll_view_source v;
-    struct roll_rankset waiting = {0}, awaited = {0};
+    struct roll_stands stands;
     struct roll_field_place *list = NULL;
     size_t room = 0, used = 0;
-    roll_verdict_waiting(&run->verdicts, &waiting);
-    awaited_of(run, &awaited);
+    roll_stands_begin(run, &stands);
     for (uint32_t i = 0; roll_run_source_brief(run, i, &v) && ROLL_GROW(list, room, used + 1) == 0; i++) {
         if (v.info.world_rank >= 0) {
-            list[used++] = roll_field_place(&v, i, &waiting, &awaited);
+            list[used++] = roll_field_place(&v, i, &stands.waiting, &stands.awaited);
         }
     }
-    roll_rankset_fini(&waiting);
-    roll_rankset_fini(&awaited);
+    roll_stands_end(&stands);
     *n = roll_field_sort(list, used);
     return list;
 }

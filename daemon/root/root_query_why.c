@@ -113,6 +113,34 @@ static int by_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Says who waits for a rank that is in code of its own: its records tell nothing wrong of it, and it is the one that
+ * matters. Of a job so large that a status lists no single ranks, findings say it. */
+static void why_awaited(const struct roll_run *run, const struct roll_view_source *about, FILE *out)
+{
+    struct roll_rankset waiters = {0};
+    struct roll_stands stands;
+    struct roll_view_source v;
+    char folded[256];
+    size_t n = roll_engine_sources(roll_feed_engine(roll_run_judge(run)));
+    roll_stands_begin(run, &stands);
+    bool is_busy = about->info.world_rank >= 0 && roll_stands_letter(&stands, about) == 'b';
+    for (uint32_t i = 0; is_busy && n <= ROLL_STATUS_ROWS && roll_run_source_brief(run, i, &v); i++) {
+        struct roll_rankset awaits = {0};
+        roll_stands_awaits(&stands, &v, &awaits);
+        if (roll_rankset_has(&awaits, (uint32_t)about->info.world_rank)) {
+            (void)roll_rankset_add(&waiters, (uint32_t)v.info.world_rank);
+        }
+        roll_rankset_fini(&awaits);
+    }
+    if (waiters.used > 0) {
+        bool many = roll_rankset_count(&waiters) > 1;
+        (void)roll_rankset_format(&waiters, folded, sizeof(folded));
+        fprintf(out, " Rank%s %s wait%s for it.", many ? "s" : "", folded, many ? "" : "s");
+    }
+    roll_rankset_fini(&waiters);
+    roll_stands_end(&stands);
+}
+
 /* Writes the paragraph of one group into text; -1 when the engine has nothing to say of the group. */
 static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, struct roll_eyes_at *at,
                     char *text)
@@ -130,6 +158,9 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     }
     if (tail && !calm) {
         roll_why_called(run, &g->ranks, tail);
+    }
+    if (tail && roll_rankset_count(&g->ranks) == 1 && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v)) {
+        why_awaited(run, &v, tail);
     }
     char ripens[1024];
     if (tail && g->verdict) {

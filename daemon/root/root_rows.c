@@ -11,6 +11,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/json.h"
 #include "daemon/base/map.h"
+#include "daemon/feed/field.h"
 #include "trace/op.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #define ROWS_MOST  40u /* of a screen */
 #define TEXT_BYTES 400u
 #define LEVELS     4u
-#define PLACES     8u /* ranks of a row whose lines are looked up: one that all have is shown */
+#define PLACES     8u /* ranks of a row that are looked at closely: what all of them have is shown */
 
 const char *roll_proc_name(unsigned proc)
 {
@@ -36,6 +37,7 @@ struct stand {
     uint64_t comm, last_ns, lost, calls;
     uint32_t seq, step;
     bool waits;
+    char letter;
 };
 
 struct row {
@@ -47,6 +49,7 @@ struct row {
     size_t waiting;
     uint64_t comm; /* key of the first's communicator, */
     bool one_comm; /* and it is that of all */
+    char letter;   /* how all of them stand */
 };
 
 static uint64_t mix(uint64_t key, uint64_t value)
@@ -65,11 +68,11 @@ static uint64_t family_of(const struct roll_run *run, const struct roll_comm_fam
 }
 
 /* Four keys of how a rank stands, from fine to coarse. */
-static void keys_of(const struct roll_run *run, const struct roll_view_source *v,
+static void keys_of(const struct roll_run *run, const struct roll_view_source *v, char letter,
                     const struct roll_comm_families *families, uint64_t *key)
 {
     uint64_t family = family_of(run, families, v->last_comm_key);
-    uint64_t state = 0, proc = mix(mix(0, v->proc), v->heard);
+    uint64_t state = 0, proc = mix(mix(mix(0, v->proc), v->heard), (uint64_t)(unsigned char)letter);
     for (const char *at = v->state ? v->state : ""; *at; at++) {
         state = mix(state, (uint64_t)(unsigned char)*at);
     }
@@ -89,8 +92,9 @@ static int by_rank(const void *a, const void *b)
     return x->source < y->source ? -1 : x->source > y->source;
 }
 
-static struct stand *stands_of(const struct roll_run *run, const struct roll_comm_families *families, size_t *n)
+static struct stand *list_of(const struct roll_stands *stands, const struct roll_comm_families *families, size_t *n)
 {
+    const struct roll_run *run = stands->run;
     size_t count = roll_engine_sources(roll_feed_engine(roll_run_judge(run)));
     struct stand *list = calloc(count + 1, sizeof(*list));
     struct roll_view_source v;
@@ -105,8 +109,9 @@ static struct stand *stands_of(const struct roll_run *run, const struct roll_com
                             .calls = v.calls,
                             .seq = v.last.seq,
                             .step = v.step,
-                            .waits = v.waits_for > 0};
-        keys_of(run, &v, families, s->key);
+                            .waits = v.waits_for > 0,
+                            .letter = roll_stands_letter(stands, &v)};
+        keys_of(run, &v, s->letter, families, s->key);
     }
     if (*n > 1) {
         qsort(list, *n, sizeof(*list), by_rank);
@@ -145,6 +150,7 @@ static void add_to_row(struct row *row, const struct stand *s)
     row->step = has_step && s->step < row->step ? s->step : row->step;
     row->step_last = has_step && s->step > row->step_last ? s->step : row->step_last;
     row->waiting += s->waits;
+    row->letter = s->letter;
     row->comm = row->count == 1 ? s->comm : row->comm;
     row->one_comm = row->comm == s->comm && (row->count == 1 || row->one_comm);
     if (s->rank >= 0) {
@@ -171,9 +177,32 @@ static json_t *place_of(const struct roll_run *run, const struct row *row)
     return first[0] != '\0' ? roll_text_to_json(first) : json_null();
 }
 
-static json_t *row_json(const struct roll_run *run, const struct row *row, const struct roll_comm_families *families,
-                        unsigned level)
+/* For whom the ranks of the row wait, where those that were looked at agree; "various": they do not. */
+static json_t *awaits_of(const struct roll_stands *stands, const struct row *row)
 {
+    size_t n = roll_rankset_count(&row->ranks);
+    char first[TEXT_BYTES] = "", text[TEXT_BYTES];
+    for (size_t i = 0; row->letter == 'w' && i < n && i < PLACES; i++) {
+        struct roll_view_source v;
+        struct roll_rankset awaits = {0};
+        uint32_t rank = roll_rankset_at(&row->ranks, n <= PLACES ? i : i * (n - 1) / (PLACES - 1));
+        if (roll_run_rank(stands->run, rank, &v)) {
+            roll_stands_awaits(stands, &v, &awaits);
+        }
+        (void)roll_rankset_format(&awaits, text, sizeof(text));
+        roll_rankset_fini(&awaits);
+        if (i > 0 && strcmp(text, first) != 0) {
+            return json_string("various");
+        }
+        memcpy(first, text, sizeof(first));
+    }
+    return first[0] != '\0' ? json_string(first) : json_null();
+}
+
+static json_t *row_json(const struct roll_stands *stands, const struct row *row,
+                        const struct roll_comm_families *families, unsigned level)
+{
+    const struct roll_run *run = stands->run;
     struct roll_view_source v;
     char ranks[TEXT_BYTES], key[24], size[32] = "";
     if (!roll_run_source(run, row->first, &v)) {
@@ -200,19 +229,22 @@ static json_t *row_json(const struct roll_run *run, const struct row *row, const
     }
     bool has_step = row->step != ROLL_STEP_NONE;
     bool is_inside = level < 3 && v.inside != ROLL_OP_NONE;
-    return json_pack("{s:s,s:I,s:i,s:s,s:b,s:o,s:b,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "ranks_text", ranks, "count",
+    return json_pack("{s:s,s:I,s:i,s:s,s:b,s:o,s:b,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:s,s:o}", "ranks_text", ranks, "count",
                      (json_int_t)row->count, "rank", (int)v.info.world_rank, "state", roll_proc_name(v.proc), "in_call",
                      (int)(level < 3 && v.in_call), "inside",
                      is_inside ? json_string(roll_op_name(v.inside)) : json_null(), "heard", (int)v.heard, "waiting",
                      (json_int_t)row->waiting, "last_ns", (json_int_t)row->oldest_ns, "calls", (json_int_t)row->calls,
                      "lost", (json_int_t)row->lost, "step", has_step ? json_integer(row->step) : json_null(),
-                     "step_last", has_step ? json_integer(row->step_last) : json_null(), "last", last);
+                     "step_last", has_step ? json_integer(row->step_last) : json_null(), "last", last, "stands",
+                     roll_field_name(row->letter), "awaits", awaits_of(stands, row));
 }
 
 json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_families *families)
 {
     size_t n, used = 0, room = 0;
-    struct stand *list = stands_of(run, families, &n);
+    struct roll_stands stands;
+    roll_stands_begin(run, &stands);
+    struct stand *list = list_of(&stands, families, &n);
     unsigned level = level_of(list, n);
     struct roll_map at = {0};
     struct row *row = NULL;
@@ -230,9 +262,10 @@ json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_famili
         add_to_row(&row[k], &list[i]);
     }
     for (size_t i = 0; i < used; i++) {
-        json_array_append_new(rows, row_json(run, &row[i], families, level));
+        json_array_append_new(rows, row_json(&stands, &row[i], families, level));
         roll_rankset_fini(&row[i].ranks);
     }
+    roll_stands_end(&stands);
     roll_map_fini(&at);
     free(row);
     free(list);

@@ -88,12 +88,14 @@ static void keep_top(roll_root_t *root, const struct roll_collection *c, const s
                      const json_t *stack)
 {
     char key[64];
-    json_t *top = roll_stacks_top(stack), *taken = json_object_get(stack, "taken_ns");
+    json_t *top = roll_stacks_top(stack), *own = top ? roll_stacks_own(stack) : NULL;
+    json_t *taken = json_object_get(stack, "taken_ns");
     snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)c->run, (int)rank->rank);
     root->stack_tops = root->stack_tops ? root->stack_tops : json_object();
     if (top) {
         json_object_set_new(root->stack_tops, key,
-                            json_pack("{s:O, s:o}", "taken_ns", taken ? taken : json_null(), "top", top));
+                            json_pack("{s:O, s:o, s:o}", "taken_ns", taken ? taken : json_null(), "top", top, "own",
+                                      own ? own : json_array()));
     }
 }
 

@@ -452,6 +452,19 @@ void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 /* root_query_why.c: what ranks wait for (docs/DAEMON.md); returns owned. */
 json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 
+/* root_stands.c: how ranks stand, for every face that shows it */
+struct roll_stands {
+    const struct roll_run *run;
+    struct roll_rankset waiting, awaited; /* of findings that stand, and of what is seen besides */
+};
+/* Looked up once for an answer about all ranks, while nothing is fed. */
+void roll_stands_begin(const struct roll_run *run, struct roll_stands *out);
+void roll_stands_end(struct roll_stands *stands);
+char roll_stands_letter(const struct roll_stands *stands, const struct roll_view_source *v);
+/* Adds the ranks for which this one waits: as its records say, else as a finding does. None where it does not wait, or
+ * where everybody has made the call. */
+void roll_stands_awaits(const struct roll_stands *stands, const struct roll_view_source *v, struct roll_rankset *out);
+
 /* root_status.c */
 #define ROLL_STATUS_ROWS                                                                                               \
     1024u /* ranks, and communicators, that a status lists one by one where nobody says how many                       \
@@ -510,9 +523,11 @@ json_t *roll_source_query(roll_root_t *root, struct roll_run *run, const json_t 
 /* The innermost frames of the main thread in an agent's stacks, innermost first; returned owned; NULL: there are none.
  */
 json_t *roll_stacks_top(const json_t *stack);
+/* Those of them that are the program's own, likewise. */
+json_t *roll_stacks_own(const json_t *stack);
 /* The answers of a collection as they stand in a verdict; returned owned. */
 json_t *roll_stacks_answers(const json_t *answers);
-/* Prints the top that was kept of these ranks (taken_ns, top), behind a space; nothing for NULL. */
+/* Prints what was kept of these ranks (taken_ns, top, own), the own frames first, behind a space; nothing for NULL. */
 void roll_stacks_tell_top(const json_t *kept, const struct roll_rankset *ranks, FILE *out);
 
 /* root_facts.c */

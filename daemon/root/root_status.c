@@ -7,6 +7,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/feed/families.h"
+#include "daemon/feed/field.h"
 #include "trace/op.h"
 
 #include <stdio.h>
@@ -156,23 +157,35 @@ static json_t *exit_json(const struct roll_view_source *v)
     return v->exit_status == ROLL_EXIT_UNKNOWN ? json_null() : json_integer(v->exit_status);
 }
 
-static json_t *rank_json(const roll_root_t *root, const struct roll_run *run, const struct roll_view_source *v,
+static json_t *awaits_json(const struct roll_stands *stands, const struct roll_view_source *v)
+{
+    struct roll_rankset awaits = {0};
+    roll_stands_awaits(stands, v, &awaits);
+    json_t *text = awaits.used > 0 ? roll_ranks_text_json(&awaits) : json_null();
+    roll_rankset_fini(&awaits);
+    return text;
+}
+
+static json_t *rank_json(const roll_root_t *root, const struct roll_stands *stands, const struct roll_view_source *v,
                          struct roll_eyes_at *at)
 {
+    const struct roll_run *run = stands->run;
     char seen[160] = "";
     if (!v->heard) {
         const struct roll_peer *peer = roll_eyes_peer(root, run, v->info.stream, at);
         (void)roll_eyes_of(root, run, peer, seen, sizeof(seen));
     }
-    return json_pack(
-        "{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:I,s:o,s:b,s:o}", "rank", (int)v->info.world_rank,
-        "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid", (json_int_t)v->info.pid, "local_rank",
-        (int)v->info.local_rank, "exe", roll_text_to_json(v->info.exe ? v->info.exe : ""), "state",
-        roll_proc_name(v->proc), "exit", exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records,
-        "lost", (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
-        (int)v->in_call, "inside", v->inside != ROLL_OP_NONE ? json_string(roll_op_name(v->inside)) : json_null(),
-        "waits_for", (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
-        "heard", (int)v->heard, "seen", seen[0] ? roll_text_to_json(seen) : json_null());
+    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:I,s:o,s:b,s:o,s:s,s:o}", "rank",
+                     (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
+                     (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
+                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", roll_proc_name(v->proc), "exit",
+                     exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
+                     (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
+                     (int)v->in_call, "inside",
+                     v->inside != ROLL_OP_NONE ? json_string(roll_op_name(v->inside)) : json_null(), "waits_for",
+                     (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
+                     "heard", (int)v->heard, "seen", seen[0] ? roll_text_to_json(seen) : json_null(), "stands",
+                     roll_field_name(roll_stands_letter(stands, v)), "awaits", awaits_json(stands, v));
 }
 
 /* family: its index in the list of families. */
@@ -283,6 +296,7 @@ static json_t *ranks_json(const roll_root_t *root, const struct roll_run *run)
 {
     struct roll_view_source source;
     struct roll_eyes_at at = {.is_made = false};
+    struct roll_stands stands;
     struct listed *list = NULL;
     size_t room = 0;
     uint32_t n = 0;
@@ -293,9 +307,11 @@ static json_t *ranks_json(const roll_root_t *root, const struct roll_run *run)
     if (n > 0) {
         qsort(list, n, sizeof(*list), by_rank);
     }
+    roll_stands_begin(run, &stands);
     for (uint32_t i = 0; i < n && roll_run_source(run, list[i].source, &source); i++) {
-        json_array_append_new(ranks, rank_json(root, run, &source, &at));
+        json_array_append_new(ranks, rank_json(root, &stands, &source, &at));
     }
+    roll_stands_end(&stands);
     roll_eyes_at_fini(&at);
     free(list);
     return ranks;

@@ -156,6 +156,10 @@ static json_t *comm_to_json(const struct roll_verdict *v)
                      "made_at", text_or_null(v->comm_place));
 }
 
+/* `fill` acts where a rank is about to skip its experts. A verdict that names it has seen that this is past, and the
+ * step hangs whatever is switched now: what helps is a job that is started with it. */
+#define FILL_INSTEAD "rollcall run --policy auto -- COMMAND"
+
 static json_t *remedy_to_json(const struct roll_verdict *v)
 {
     if (v->remedy == 0) {
@@ -164,7 +168,9 @@ static json_t *remedy_to_json(const struct roll_verdict *v)
     const char *name = roll_remedy_name(v->remedy);
     char command[128];
     snprintf(command, sizeof(command), "rollcall remedy on %s", name);
-    return json_pack("{s:s, s:s, s:s}", "name", name, "text", roll_remedy_text(v->remedy), "command", command);
+    bool is_past = v->remedy == ROLL_REMEDY_FILL && !v->remedied;
+    return json_pack("{s:s, s:s, s:s, s:o}", "name", name, "text", roll_remedy_text(v->remedy), "command", command,
+                     "instead", is_past ? json_string(FILL_INSTEAD) : json_null());
 }
 
 static void add_moment(json_t *out, const struct roll_verdict *v)

@@ -257,6 +257,9 @@ static void print_waiting(const struct roll_printer *p, const json_t *verdict)
     fprintf(p->out, " (%zu rank%s)%s\n", n, n == 1 ? "" : "s", predicted ? "" : " when this was found");
 }
 
+/* How the engine begins the sentence with what else the calls fit (explain.c): what it says is not said again. */
+#define MAY_BE_WORDS "The calls known so far fit "
+
 /* Prints which earlier verdict counts no more, and which verdicts this one does not exclude. */
 static void print_life(const struct roll_printer *p, const json_t *verdict)
 {
@@ -279,7 +282,7 @@ static void print_life(const struct roll_printer *p, const json_t *verdict)
         const char *code = json_string_value(json_array_get(codes, i));
         roll_line_add(&text, "%s%.40s", i > 0 ? ", " : "", code != NULL ? code : "?");
     }
-    if (text.used > 0) {
+    if (text.used > 0 && strstr(roll_member_text(verdict, "text"), MAY_BE_WORDS) == NULL) {
         roll_printer_gutter(p, "or", ROLL_DIM);
         roll_printer_wrap(p, text.bytes);
     }
@@ -293,15 +296,18 @@ static void print_remedy(const struct roll_printer *p, const json_t *verdict)
     }
     bool acted = json_is_true(json_object_get(verdict, "remedied"));
     struct roll_line text = {.used = 0};
-    roll_line_add(&text, "%.40s%s: %.300s", roll_member_text(remedy, "name"), acted ? " (has acted)" : "",
-                  roll_member_text(remedy, "text"));
+    const char *instead = roll_member_text(remedy, "instead");
+    const char *command = *instead != '\0' ? instead : roll_member_text(remedy, "command");
+    roll_line_add(&text, "%.40s%s: %.300s%s", roll_member_text(remedy, "name"), acted ? " (has acted)" : "",
+                  roll_member_text(remedy, "text"),
+                  *instead != '\0' ? "; too late for this step: start the job again with it" : "");
     roll_printer_gutter(p, "remedy", ROLL_GREEN);
     roll_printer_wrap(p, text.bytes);
-    if (!acted && *roll_member_text(remedy, "command") != '\0') {
+    if (!acted && *command != '\0') {
         roll_printer_gutter(p, "", "");
         roll_printer_paint(p, ROLL_BOLD);
         fputs("$ ", p->out);
-        roll_printer_put(p, roll_member_text(remedy, "command"));
+        roll_printer_put(p, command);
         roll_printer_paint(p, ROLL_PLAIN);
         fputc('\n', p->out);
     }

@@ -160,7 +160,9 @@ int roll_curve_keygen_client(const char *dir, const char *name, const char *role
         return complain(ROLL_E_ARG, why, why_size, "no name for a client: letters, digits and ._-", name, "");
     }
     if (!roll_role_read(roles, host, &role)) {
-        return complain(ROLL_E_ARG, why, why_size, "roles are node, viewer and operator, and a host is a host's name",
+        return complain(ROLL_E_ARG, why, why_size,
+                        host ? "roles are node, viewer and operator, and a host is a host's name"
+                             : "roles are node, viewer and operator, with commas between",
                         roles, host ? host : "");
     }
     snprintf(path, sizeof(path), "%s/%s", dir, name);

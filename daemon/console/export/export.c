@@ -8,8 +8,10 @@
 #include "daemon/console/export/export.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/dir.h"
 #include "daemon/base/map.h"
 #include "daemon/console/console.h"
+#include "daemon/console/export/out.h"
 #include "daemon/console/file.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
@@ -305,8 +307,13 @@ static bool name_folder(const char *folder, uint32_t n, char *out, size_t size)
 
 static int write_all(struct export *x, const char *folder, size_t entries, size_t *ranks)
 {
-    int err = mkdir(folder, 0777) != 0 && errno != EEXIST ? ROLL_E_DENIED : 0;
-    err = err != 0 ? err : complete_members(x);
+    char why[PATH_MAX + 128];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        int number = errno;
+        roll_say("%s", roll_dir_cannot_make(folder, number, why, sizeof(why)));
+        return roll_out_error(number);
+    }
+    int err = complete_members(x);
     struct roll_map there = {0}; /* world rank -> how many of its rings were written */
     uint32_t *times = calloc(x->ranks + 1, sizeof(*times)), most = 1;
     err = err == 0 && times == NULL ? ROLL_E_NOMEM : err;

@@ -4,6 +4,7 @@
  */
 #include "daemon/console/export/out.h"
 
+#include "daemon/base/dir.h"
 #include "daemon/console/console.h"
 #include "trace/err.h"
 
@@ -99,7 +100,10 @@ int roll_out_begin(const char *path)
     (void)unlink(part); /* what a killed one has left */
     descriptor = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor < 0) {
-        return complain(errno);
+        int number = errno;
+        char why[PATH_MAX + 128];
+        roll_say("%s", roll_dir_cannot_make(name, number, why, sizeof(why)));
+        return roll_out_error(number);
     }
     watch_signals();
     return descriptor;

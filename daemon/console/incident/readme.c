@@ -41,9 +41,13 @@ static void put_findings(FILE *out, const json_t *list)
         bool stands = strcmp(roll_json_text(verdict, "certainty", "note"), "note") != 0 &&
                       roll_verdict_json_retired_by(list, verdict) == NULL;
         if (stands && n++ < FINDINGS_MOST) {
-            fprintf(out, "- **%s %s**, ranks ", roll_json_text(verdict, "certainty", "?"),
-                    roll_json_text(verdict, "code", "?"));
-            put(out, roll_json_text(verdict, "culprits_text", "?"));
+            size_t culprits = json_array_size(json_object_get(verdict, "culprits"));
+            fprintf(out, "- **%s %s**%s", roll_json_text(verdict, "certainty", "?"),
+                    roll_json_text(verdict, "code", "?"),
+                    culprits == 0   ? ""
+                    : culprits == 1 ? ", rank "
+                                    : ", ranks ");
+            put(out, roll_json_text(verdict, "culprits_text", ""));
             fputs(": ", out);
             put(out, roll_json_text(verdict, "text", ""));
             fputc('\n', out);
@@ -57,7 +61,7 @@ static void put_findings(FILE *out, const json_t *list)
     }
 }
 
-static void put_losses(FILE *out, const json_t *status)
+static bool put_losses(FILE *out, const json_t *status)
 {
     const char *cause;
     json_t *count;
@@ -69,7 +73,8 @@ static void put_losses(FILE *out, const json_t *status)
             any = true;
         }
     }
-    fputs(any ? ".\n" : "Nothing of what the ranks recorded was lost.\n", out);
+    fputs(any ? ".\n" : "", out);
+    return any;
 }
 
 static void put_files(FILE *out, const struct roll_bundle *b)
@@ -99,9 +104,6 @@ static void put_left_out(FILE *out, const json_t *list)
     }
     if (k > LEFT_MOST) {
         fprintf(out, "- and %zu more: incident.json\n", k - LEFT_MOST);
-    }
-    if (k == 0) {
-        fputs("Nothing.\n", out);
     }
 }
 
@@ -139,8 +141,9 @@ static void write_readme(struct roll_incident *i, bool trace)
     fputs("# Incident: ", out);
     put(out, roll_json_text(i->run, "job", "?"));
     fprintf(out, ", restart %lld\n\n", (long long)roll_json_int(i->run, "restart", 0));
-    fprintf(out, "Made by rollcall %s at %s, of a job of %lld ranks", ROLL_VERSION,
-            roll_time_text(roll_now_real_ns(), date), (long long)roll_json_int(i->run, "ranks", 0));
+    char ranks[48];
+    fprintf(out, "Made by rollcall %s at %s, of a job of %s", ROLL_VERSION, roll_time_text(roll_now_real_ns(), date),
+            roll_plural((uint64_t)roll_json_int(i->run, "ranks", 0), "rank", "ranks", ranks, sizeof(ranks)));
     fprintf(out, "; the last calls are those of %zu of them (%s).\n\n## Found\n\n", roll_rankset_count(&i->got),
             got[0] != '\0' ? got : "none");
     put_findings(out, json_object_get(i->verdicts, "verdicts"));
@@ -154,8 +157,8 @@ static void write_readme(struct roll_incident *i, bool trace)
     fputs("\n## Files\n\n", out);
     put_files(out, &i->bundle);
     fputs("\n## Not in it\n\n", out);
-    put_losses(out, i->status);
-    fputc('\n', out);
+    bool lost = put_losses(out, i->status), left = json_array_size(i->bundle.left_out) > 0;
+    fputs(lost && left ? "\n" : lost ? "" : left ? "" : "Nothing: no record was lost, and no file left out.\n", out);
     put_left_out(out, i->bundle.left_out);
     if (fclose(out) == 0) {
         roll_bundle_text(&i->bundle, "README.md", "this file", bytes, used);

@@ -24,6 +24,7 @@
 #define WRITE_MS 12000 /* more, where a bundle about a finding may be on its way to the disk */
 
 enum { WITHOUT_TRACE = 1u, WITHOUT_HTTP = 2u, WITHOUT_INCIDENT = 4u };
+#define WITHOUT "without " /* what a daemon says that ends for want of one of these, before the option's name */
 
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
                   const sigset_t *mask, pid_t run, struct roll_warden *warden)
@@ -146,14 +147,17 @@ static bool reaped(pid_t pid, int *status)
     return false;
 }
 
-/* Starts the daemon once. *status: its wait status, where it ended before it was ready; else -1. */
+/* Starts the daemon once. *status: its wait status, where it ended before it was ready; else -1. lacking: the option
+ * for want of which it ended, or "". */
 static int start_once(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
-                      const char *dir, const sigset_t *mask, struct roll_warden *warden, int *status)
+                      const char *dir, const sigset_t *mask, struct roll_warden *warden, int *status, char *lacking,
+                      size_t size)
 {
     int pipe_fd[2] = {-1, -1};
     pid_t run = getpid();
     int err = 0;
     *status = -1;
+    lacking[0] = '\0';
     if (pipe2(pipe_fd, O_CLOEXEC) != 0 || (d->pid = fork()) < 0) {
         roll_say("cannot start the daemon: %s", strerror(errno));
         err = ROLL_E_IO;
@@ -165,6 +169,10 @@ static int start_once(struct roll_run_daemon *d, const struct roll_run_options *
     close(pipe_fd[1]);
     pipe_fd[1] = -1;
     err = wait_ready(pipe_fd[0], d->endpoint, sizeof(d->endpoint));
+    if (err == 0 && strncmp(d->endpoint, WITHOUT, sizeof(WITHOUT) - 1) == 0) {
+        snprintf(lacking, size, "%s", d->endpoint + sizeof(WITHOUT) - 1);
+        err = ROLL_E_CLOSED;
+    }
     if (err != 0) {
         pid_t pid = d->pid;
         /* Who has closed the pipe is ending: what it says of itself is its own, not that of a signal of ours. */
@@ -188,12 +196,23 @@ out:
 
 /* The options without which the daemon is tried again: a trace, a page or a place for bundles that cannot be had must
  * not cost the verdicts as well. */
+static const struct {
+    unsigned bit;
+    const char *name;
+} names[] = {{WITHOUT_TRACE, "--trace"}, {WITHOUT_HTTP, "--http"}, {WITHOUT_INCIDENT, "--incident-dir"}};
+#define NAMES (sizeof(names) / sizeof(names[0]))
+
+static unsigned bit_of(const char *option)
+{
+    unsigned bit = 0;
+    for (size_t i = 0; i < NAMES; i++) {
+        bit |= strcmp(names[i].name, option) == 0 ? names[i].bit : 0;
+    }
+    return bit;
+}
+
 static void without(struct roll_run_options *o, unsigned which, char *lacks, size_t size)
 {
-    static const struct {
-        unsigned bit;
-        const char *name;
-    } names[] = {{WITHOUT_TRACE, "--trace"}, {WITHOUT_HTTP, "--http"}, {WITHOUT_INCIDENT, "--incident-dir"}};
     if (which & WITHOUT_TRACE) {
         o->trace = o->trace_segment = o->trace_limit = o->trace_age = NULL;
     }
@@ -201,7 +220,7 @@ static void without(struct roll_run_options *o, unsigned which, char *lacks, siz
     o->incident = which & WITHOUT_INCIDENT ? NULL : o->incident;
     size_t used = 0;
     lacks[0] = '\0';
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < NAMES; i++) {
         if (which & names[i].bit) {
             used += (size_t)snprintf(lacks + used, size - used, "%s%s", used > 0 ? " and " : "", names[i].name);
         }
@@ -211,33 +230,26 @@ static void without(struct roll_run_options *o, unsigned which, char *lacks, siz
 int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
                           const char *dir, const sigset_t *mask, struct roll_warden *warden)
 {
-    static const unsigned tries[] = {0,
-                                     WITHOUT_HTTP,
-                                     WITHOUT_INCIDENT,
-                                     WITHOUT_TRACE,
-                                     WITHOUT_HTTP | WITHOUT_INCIDENT,
-                                     WITHOUT_HTTP | WITHOUT_TRACE,
-                                     WITHOUT_INCIDENT | WITHOUT_TRACE,
-                                     WITHOUT_HTTP | WITHOUT_INCIDENT | WITHOUT_TRACE};
     unsigned given = (o->trace != NULL && !o->rehearses ? WITHOUT_TRACE : 0) | (o->http != NULL ? WITHOUT_HTTP : 0) |
                      (o->incident != NULL ? WITHOUT_INCIDENT : 0);
-    int err = ROLL_E_CLOSED, status = -1;
+    unsigned left_out = 0, more = 0;
+    int err, status = -1;
     *d = (struct roll_run_daemon){.writes = o->incident != NULL};
     if (place->daemon[0] == '\0') {
         roll_say("rollcalld was not found beside this program");
         return ROLL_E_NOTFOUND;
     }
-    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]) && err == ROLL_E_CLOSED; i++) {
+    do { /* each time without one option more */
         struct roll_run_options reduced = *o;
-        if ((tries[i] & ~given) != 0) {
-            continue;
-        }
-        without(&reduced, tries[i], d->lacks, sizeof(d->lacks));
-        err = start_once(d, &reduced, place, dir, mask, warden, &status);
+        char lacking[sizeof(d->endpoint)];
+        left_out |= more;
+        without(&reduced, left_out, d->lacks, sizeof(d->lacks));
+        err = start_once(d, &reduced, place, dir, mask, warden, &status, lacking, sizeof(lacking));
         if (err == ROLL_E_CLOSED && status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == ROLL_EXIT_USAGE) {
             return ROLL_E_ARG;
         }
-    }
+        more = err == ROLL_E_CLOSED ? bit_of(lacking) & given & ~left_out : 0;
+    } while (more != 0);
     if (err != 0) {
         d->lacks[0] = '\0';
         if (err != ROLL_E_IO) {

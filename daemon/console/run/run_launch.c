@@ -425,6 +425,14 @@ static void say_unrecorded(const struct launcher *r)
     }
 }
 
+/* Some rank has recorded calls here, whatever the root has heard of them. */
+static bool has_rings(const struct launcher *r)
+{
+    uint64_t sum = 0;
+    (void)roll_run_progress(r->dir, &r->job, r->o.ranks > 0, &sum);
+    return sum > 0;
+}
+
 static void print_summary(struct launcher *r)
 {
     const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
@@ -433,6 +441,9 @@ static void print_summary(struct launcher *r)
         r->unheard = true;
     } else if (s != NULL && r->is_short && roll_json_int(s, "ranks", 0) == 0) {
         r->unwatched = "there was no room for its records";
+    } else if (s != NULL && r->o.daemon != NULL && roll_json_int(s, "ranks", 0) == 0 && has_rings(r)) {
+        r->unwatched = "nothing of what its ranks recorded has come to the root; the agent's lines above say why";
+        return;
     }
     if (r->o.quiet) {
         return;
@@ -559,7 +570,8 @@ static int prepare(struct launcher *r)
     if (err != 0) {
         r->unwatched = "its daemon could not be started";
     } else if (r->daemon.lacks[0] != '\0') {
-        roll_say("the job is watched, but without %s, for the reason above", r->daemon.lacks);
+        roll_say("the job is watched, but without %s, for the reason%s above", r->daemon.lacks,
+                 strstr(r->daemon.lacks, " and ") != NULL ? "s" : "");
     }
     return err == ROLL_E_ARG ? err : 0;
 }

@@ -15,6 +15,7 @@
 
 #define STALE_NS   5000000000u
 #define CELL       96
+#define KEY_BYTES  (8 * CELL)
 #define COMMS_MOST 64 /* of more, families are shown */
 
 const char *roll_top_tab_name(enum roll_top_tab tab)
@@ -252,47 +253,63 @@ static void ranged(const json_t *row, const char *key, const char *last_key, cha
     }
 }
 
-/* The state of a process, and whether it is known. Of one that runs, the call that it is inside says more: an AllReduce
- * has returned long before the host waits for it in a synchronize. */
+/* How a rank stands, in the word that the page has for it, and the call that it is inside: an AllReduce has returned
+ * long before the host waits for it in a synchronize. Of one that is not heard, the state of its process when it was
+ * heard last, and since when it is not; so it is with a root of before it told how ranks stand. */
 static const char *state_of(const json_t *rank, char *out)
 {
     const char *seen = roll_json_text(rank, "seen", ""), *state = roll_json_text(rank, "state", "?");
-    const char *inside = roll_json_text(rank, "inside", "a call");
-    bool heard = !json_is_false(json_object_get(rank, "heard"));
-    bool runs = strcmp(state, "running") == 0 && json_is_true(json_object_get(rank, "in_call"));
-    snprintf(out, CELL, "%s%.40s%s%s", runs ? "in " : "", runs ? inside : state, heard ? "" : ", ",
-             heard             ? ""
-             : seen[0] != '\0' ? seen
-                               : "not heard");
+    const char *inside = roll_json_text(rank, "inside", "a call"), *stands = roll_json_text(rank, "stands", state);
+    bool in_call = strcmp(state, "running") == 0 && json_is_true(json_object_get(rank, "in_call"));
+    bool plain = strcmp(stands, "inside") == 0 || strcmp(stands, "running") == 0; /* the call says it */
+    if (json_is_false(json_object_get(rank, "heard"))) {
+        snprintf(out, CELL, "%s%.40s, %s", in_call ? "in " : "", in_call ? inside : state,
+                 seen[0] != '\0' ? seen : "not heard");
+    } else if (in_call) {
+        snprintf(out, CELL, "%s%sin %.40s", plain ? "" : stands, plain ? "" : " ", inside);
+    } else {
+        snprintf(out, CELL, "%s", stands);
+    }
     return out;
 }
+
+/* The ranks for which a rank waits; "-": it does not, or everybody has made the call. */
+static const char *awaits_of(const json_t *rank, char *out)
+{
+    snprintf(out, CELL, "%.95s", roll_json_text(rank, "awaits", "-"));
+    return out;
+}
+
+#define FOLDED_RIGHT (1u << 1 | 1u << 6 | 1u << 7 | 1u << 8)
+static const char *const folded_heading[] = {"RANKS", "N",   "STATE", "WAITS FOR", "LAST CALL",
+                                             "COMM",  "SEQ", "STEP",  "OLDEST",    "PLACE"};
 
 /* The rows of a root that has more ranks than it lists: made there, because the ranks themselves would be megabytes. */
 static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
-    static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST", "PLACE"};
     size_t i;
     json_t *row;
-    *t = (struct roll_columns){.columns = 9, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = 1};
-    int err = roll_columns_row(t, heading);
+    *t = (struct roll_columns){.columns = 10, .right = FOLDED_RIGHT, .shrink = 1};
+    int err = roll_columns_row(t, folded_heading);
     json_array_foreach(json_object_get(status, "groups"), i, row)
     {
-        char cell[9][CELL], unused[CELL];
+        char cell[10][CELL], unused[CELL];
         const json_t *last = json_object_get(row, "last");
         any(row, "ranks_text", cell[0]);
         counted(row, "count", cell[1]);
         (void)state_of(row, cell[2]);
-        last_call(status, row, cell[3], cell[4], unused);
+        (void)awaits_of(row, cell[3]);
+        last_call(status, row, cell[4], cell[5], unused);
         const char *name = roll_json_text(last, "comm_name", "");
         if (name[0] != '\0') {
-            snprintf(cell[4], CELL, "%s", name);
+            snprintf(cell[5], CELL, "%s", name);
         }
-        ranged(last, "seq", "seq_last", cell[5]);
-        ranged(row, "step", "step_last", cell[6]);
-        age(row, now_ns, cell[7]);
-        any(last, "place", cell[8]);
-        const char *cells[9];
-        for (size_t k = 0; k < 9; k++) {
+        ranged(last, "seq", "seq_last", cell[6]);
+        ranged(row, "step", "step_last", cell[7]);
+        age(row, now_ns, cell[8]);
+        any(last, "place", cell[9]);
+        const char *cells[10];
+        for (size_t k = 0; k < 10; k++) {
             cells[k] = cell[k][0] != '\0' ? cell[k] : "-";
         }
         err = err == 0 ? roll_columns_row(t, cells) : err;
@@ -302,13 +319,13 @@ static int rows_of_root(const json_t *status, uint64_t now_ns, struct roll_colum
 
 static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
-    static const char *const heading[] = {"RANK", "HOST",  "PID",  "STATE", "LAST CALL", "COMM", "SEQ",
-                                          "AGE",  "WAITS", "STEP", "CALLS", "LOST",      "PLACE"};
+    static const char *const heading[] = {"RANK", "HOST", "PID",  "STATE", "WAITS FOR", "LAST CALL", "COMM",
+                                          "SEQ",  "AGE",  "STEP", "CALLS", "LOST",      "PLACE"};
     size_t i;
     json_t *rank;
     bool places = has_places(status);
     *t = (struct roll_columns){.columns = places ? 13 : 12,
-                               .right = 1u << 0 | 1u << 2 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
+                               .right = 1u << 0 | 1u << 2 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
                                .drop = {3, 12, 11, 10, 9},
                                .shrink = places ? 13 : 2};
     int err = roll_columns_row(t, heading);
@@ -319,9 +336,9 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
         any(rank, "host", cell[1]);
         any(rank, "pid", cell[2]);
         (void)state_of(rank, cell[3]);
-        last_call(status, rank, cell[4], cell[5], cell[6]);
-        age(rank, now_ns, cell[7]);
-        any(rank, "waits_for", cell[8]);
+        (void)awaits_of(rank, cell[4]);
+        last_call(status, rank, cell[5], cell[6], cell[7]);
+        age(rank, now_ns, cell[8]);
         any(rank, "step", cell[9]);
         counted(rank, "calls", cell[10]);
         counted(rank, "lost", cell[11]);
@@ -338,11 +355,11 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
 /* Writes a key that is equal for ranks that stand at the same place. */
 static void place_key(const json_t *status, const json_t *rank, char *out, size_t size)
 {
-    char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL], place[CELL];
+    char state[CELL], awaits[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL], place[CELL];
     last_call(status, rank, what, comm, seq);
-    snprintf(out, size, "%s%d\n%s\n%s\n%s\n%s\n%s", state_of(rank, state),
-             json_is_false(json_object_get(rank, "heard")), what, comm, seq, any(rank, "step", step),
-             any(json_object_get(rank, "last"), "place", place));
+    snprintf(out, size, "%s%d\n%s\n%s\n%s\n%s\n%s\n%s", state_of(rank, state),
+             json_is_false(json_object_get(rank, "heard")), awaits_of(rank, awaits), what, comm, seq,
+             any(rank, "step", step), any(json_object_get(rank, "last"), "place", place));
 }
 
 static int folded_row(const json_t *status, size_t from, const char *key, bool *done, uint64_t now_ns,
@@ -350,13 +367,13 @@ static int folded_row(const json_t *status, size_t from, const char *key, bool *
 {
     struct roll_rankset set = {0};
     const json_t *ranks = json_object_get(status, "ranks");
-    char cell[8][CELL], count[CELL];
+    char cell[9][CELL], count[CELL];
     json_t *first = json_array_get(ranks, from), *rank;
     uint64_t oldest = UINT64_MAX;
     size_t members = 0;
     int err = 0;
     for (size_t i = from; i < json_array_size(ranks) && err == 0; i++) {
-        char other[7 * CELL];
+        char other[KEY_BYTES];
         rank = json_array_get(ranks, i);
         place_key(status, rank, other, sizeof(other));
         if (!done[i] && strcmp(other, key) == 0) {
@@ -371,30 +388,28 @@ static int folded_row(const json_t *status, size_t from, const char *key, bool *
     roll_rankset_fini(&set);
     snprintf(count, sizeof(count), "%zu", members);
     (void)state_of(first, cell[1]);
-    last_call(status, first, cell[2], cell[3], cell[4]);
-    any(first, "step", cell[5]);
+    (void)awaits_of(first, cell[2]);
+    last_call(status, first, cell[3], cell[4], cell[5]);
+    any(first, "step", cell[6]);
     json_t *aged = json_pack("{s:I}", "last_ns", (json_int_t)oldest);
-    age(aged, now_ns, cell[6]);
+    age(aged, now_ns, cell[7]);
     json_decref(aged);
-    any(json_object_get(first, "last"), "place", cell[7]);
-    const char *cells[] = {cell[0], count, cell[1], cell[2], cell[3], cell[4], cell[5], cell[6], cell[7]};
+    any(json_object_get(first, "last"), "place", cell[8]);
+    const char *cells[] = {cell[0], count, cell[1], cell[2], cell[3], cell[4], cell[5], cell[6], cell[7], cell[8]};
     return err == 0 ? roll_columns_row(t, cells) : err;
 }
 
 static int folded(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
-    static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST", "PLACE"};
     const json_t *ranks = json_object_get(status, "ranks");
     size_t n = json_array_size(ranks);
     bool *done = calloc(n + 1, sizeof(*done));
     bool places = has_places(status);
-    *t = (struct roll_columns){.columns = places ? 9 : 8,
-                               .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7,
-                               .drop = {7},
-                               .shrink = places ? 9 : 1};
-    int err = done == NULL ? ROLL_E_NOMEM : roll_columns_row(t, heading);
+    *t = (struct roll_columns){
+        .columns = places ? 10 : 9, .right = FOLDED_RIGHT, .drop = {8}, .shrink = places ? 10 : 1};
+    int err = done == NULL ? ROLL_E_NOMEM : roll_columns_row(t, folded_heading);
     for (size_t i = 0; i < n && err == 0; i++) {
-        char key[7 * CELL];
+        char key[KEY_BYTES];
         if (!done[i]) {
             place_key(status, json_array_get(ranks, i), key, sizeof(key));
             err = folded_row(status, i, key, done, now_ns, t);
@@ -439,7 +454,7 @@ static const char *set_text(const json_t *object, const char *key, char out[CELL
 /* One row for each family of communicators. */
 static int families(const json_t *list, struct roll_columns *t)
 {
-    static const char *const heading[] = {"COMM", "GROUPS", "DONE", "AHEAD", "MEMBERS", "MADE AT", "APART"};
+    static const char *const heading[] = {"COMM", "GROUPS", "BY ALL", "FURTHEST", "MEMBERS", "MADE AT", "APART"};
     size_t i;
     json_t *family;
     /* Only digests tell how far the members of one communicator are apart at most. */
@@ -465,8 +480,8 @@ static int families(const json_t *list, struct roll_columns *t)
 
 int roll_top_comms(const json_t *status, bool fold, struct roll_columns *t)
 {
-    static const char *const heading[] = {"COMM",  "ROLE",   "SIZE",    "SEEN",    "DONE",
-                                          "AHEAD", "BEHIND", "MEMBERS", "MADE AT", "KEY"};
+    static const char *const heading[] = {"COMM",     "ROLE",   "SIZE",    "SEEN",    "BY ALL",
+                                          "FURTHEST", "BEHIND", "MEMBERS", "MADE AT", "KEY"};
     const json_t *comms = json_object_get(status, "comms"), *list = json_object_get(status, "families");
     size_t i, n = json_array_size(comms);
     json_t *comm;

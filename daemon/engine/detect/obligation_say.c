@@ -147,10 +147,7 @@ void obligation_came_true(struct roll_engine *e, struct cause *cause)
                   : roll_rankset_count(&cause->culprits) == 1 ? " because it skipped its experts in "
                                                               : " because they skipped their experts in ");
     words_place(&w, cause->step, cause->microbatch, cause->layer);
-    words_add(&w,
-              ". For this step it is too late: remedy '%s' acts where %s. Start the job again "
-              "with policy auto, or with the remedy on.",
-              roll_remedy_name(ROLL_REMEDY_FILL),
+    words_add(&w, ". For this step it is too late: remedy '%s' acts where %s.", roll_remedy_name(ROLL_REMEDY_FILL),
               cause->skipped ? "the experts are skipped" : "a rank finds that it received nothing");
     say_text(e, v, "%s", w.text);
 }

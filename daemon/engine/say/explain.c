@@ -112,17 +112,17 @@ void words_exit(struct words *w, int32_t status)
 
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint32_t layer)
 {
-    words_add(w, " Remedy '%s': %s.", roll_remedy_name(remedy), roll_remedy_text(remedy));
     if (e->config.policy == ROLL_POLICY_OBSERVE) {
-        return;
+        return; /* what it does stands in the verdict beside the text */
     }
     if (e->config.policy == ROLL_POLICY_AUTO) {
         words_add(w, " Policy auto lets ranks take it by themselves.");
     }
     if (layer != ROLL_LAYER_NONE) {
-        words_add(w, " Switch it on with: rollcall remedy on %s --layer %u", roll_remedy_name(remedy), layer);
+        words_add(w, " Switch it on with: rollcall remedy on %s --layer %u (for the steps to come)",
+                  roll_remedy_name(remedy), layer);
     } else {
-        words_add(w, " Switch it on with: rollcall remedy on %s", roll_remedy_name(remedy));
+        words_add(w, " Switch it on with: rollcall remedy on %s (for the steps to come)", roll_remedy_name(remedy));
     }
 }
 

@@ -182,7 +182,7 @@ static void words_size(struct words *w, const struct comm *c)
     if (c->believed > 0) {
         words_add(w, " (%u of %u ranks run)", c->size, c->believed);
     } else {
-        words_add(w, " (%u ranks)", c->size);
+        words_add(w, " (%u %s)", c->size, c->size == 1 ? "rank" : "ranks");
     }
 }
 

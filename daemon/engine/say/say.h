@@ -82,7 +82,7 @@ void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t l
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
 /* " The calls known so far fit call-skipped and op-mismatch as well." Adds nothing where the class is certain. */
 void words_may_be(struct words *w, const struct roll_verdict *v);
-/* What the remedy does, and the command that switches it on. */
+/* The command that switches the remedy on, where the policy is to advise; what it does stands beside the text. */
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint32_t layer);
 
 /* name.c: what communicators are called */

@@ -131,8 +131,9 @@ export class Finding {
             place, facts(verdict), el("h2", {}, "Evidence"), sides(verdict), this.source,
             verdict.remedy ? el("div", {id: "remedy"}, el("h2", {}, "Remedy"),
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
-                    verdict.remedied ? " It has been applied." : ""),
-                el("pre", {}, verdict.remedy.command),
+                    verdict.remedied ? " It has been applied." : "",
+                    verdict.remedy.instead ? " Too late for this step: start the job again with it." : ""),
+                el("pre", {}, verdict.remedy.instead ?? verdict.remedy.command),
                 this.context.lacks.includes("remedies") ? null : el("a", {href: link("remedies", verdict)}, "switch it")) : null,
             others.map(([name, value]) => el("details", {}, el("summary", {}, name),
                 el("pre", {}, JSON.stringify(value, null, 2)))));

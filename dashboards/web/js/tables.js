@@ -71,13 +71,13 @@ class Asked {
     }
 }
 
-const OF_FAMILY = [["name", "name"], ["groups", "groups"], ["size", "size"], ["text", "they are"], ["done", "all have done"],
+const OF_FAMILY = [["name", "name"], ["groups", "groups"], ["size", "size"], ["text", "they are"], ["done", "called by all"],
                    ["ahead", "furthest"], ["made_at", "made at"]];
 
 export class Communicators extends Asked {
     constructor(context) {
         super(context, "Communicators");
-        this.list = this.table(["name", "role", "size", "seen", "all have done", "furthest", "behind", "made at"]);
+        this.list = this.table(["name", "role", "size", "seen", "called by all", "furthest", "behind", "made at"]);
         this.families = this.table(OF_FAMILY.map(([, head]) => head));
         this.kin = el("div", {hidden: true}, el("h2", {}, "By families"), this.families.node);
         replace(this.body, this.list.node, this.kin);

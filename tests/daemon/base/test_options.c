@@ -1,6 +1,7 @@
 /*
  * test_options.c: what each kind of option takes, what is refused, and where reading ends.
  */
+#include "daemon/base/nearest.h"
 #include "daemon/base/options.h"
 
 #include <setjmp.h>
@@ -120,6 +121,30 @@ static void test_what_is_no_option_is_told_apart(void **state)
     assert_string_equal(r.word, "--quiet=3");
 }
 
+/* One slip of the hand is recognised, an abbreviation of several names them, and nothing is made up. */
+static void test_what_was_meant_is_suggested(void **state)
+{
+    (void)state;
+    static const struct roll_option some[] = {
+        {.name = "json"}, {.name = "trace"}, {.name = "trace-age"}, {.name = "http"}, {0}};
+    static const char *const words[][2] = {{"--jsom", " (did you mean --json?)"},
+                                           {"--josn", " (did you mean --json?)"},
+                                           {"--htpp=:9400", " (did you mean --http?)"},
+                                           {"--trce", " (did you mean --trace?)"},
+                                           {"--tra", " (it is short for --trace, --trace-age)"},
+                                           {"--save", ""},
+                                           {"--x", ""},
+                                           {"--", ""},
+                                           {"", ""}};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        char meant[320];
+        assert_string_equal(roll_options_meant(some, words[i][0], meant, sizeof(meant)), words[i][1]);
+    }
+    assert_int_equal(roll_nearest_distance("top", "tpo"), 1);
+    assert_int_equal(roll_nearest_distance("", "why"), 3);
+    assert_int_equal(roll_nearest_distance("stacks", "stakcs"), 1);
+}
+
 static void test_a_function_may_end_the_program(void **state)
 {
     (void)state;
@@ -174,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_every_kind_is_stored),
         cmocka_unit_test(test_bad_arguments_are_named),
         cmocka_unit_test(test_what_is_no_option_is_told_apart),
+        cmocka_unit_test(test_what_was_meant_is_suggested),
         cmocka_unit_test(test_a_function_may_end_the_program),
         cmocka_unit_test(test_operands_are_found),
         cmocka_unit_test(test_help_lists_every_row),

@@ -1,6 +1,7 @@
 /* test_commands.c: the command line: unknown things are one line and code 2, help names every command and option. */
 #include "tests/trace/cmocka_all.h"
 
+#include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
 
 #include <stdio.h>
@@ -135,6 +136,63 @@ static void test_bad_arguments_say_what_is_wanted(void **state)
     }
 }
 
+/* docs/CONSOLE.md: a finding counts before what cannot be read, and that before what is missing. */
+static void test_the_exit_code_of_an_analysis_is_the_first_reason_in_order(void **state)
+{
+    (void)state;
+    for (unsigned findings = 0; findings < 2; findings++) {
+        for (unsigned unreadable = 0; unreadable < 2; unreadable++) {
+            for (unsigned way = 0; way < 9; way++) { /* ways to be incomplete; the first is none */
+                struct roll_analysis_summary s = {.unreadable = unreadable,
+                                                  .cut = way == 1,
+                                                  .missing = way == 2,
+                                                  .unjudged = way == 3,
+                                                  .unreached = way == 4};
+                s.engine.findings = findings;
+                s.engine.sources = way != 5;
+                s.engine.lost = way == 6;
+                s.losses[ROLL_LOSS_CALLSITE] = 1; /* which calls are judged without */
+                s.losses[ROLL_LOSS_GRAPH] = way == 7;
+                int want = findings     ? ROLL_EXIT_FINDING
+                           : unreadable ? ROLL_EXIT_UNREACHABLE
+                           : way > 0    ? ROLL_EXIT_INCOMPLETE
+                                        : ROLL_EXIT_CLEAN;
+                assert_int_equal(roll_analysis_exit(&s, way == 8), want);
+            }
+        }
+    }
+}
+
+/* A slip of the hand is recognised; what is not near anything is not explained away. */
+static void test_a_mistyped_command_or_option_is_answered_with_the_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[4];
+        const char *line;
+    } rows[] = {
+        {{"rollcall", "tpo"}, "rollcall: unknown command 'tpo' (did you mean top?); `rollcall help` lists them\n"},
+        {{"rollcall", "verdict"},
+         "rollcall: unknown command 'verdict' (did you mean verdicts?); `rollcall help` lists them\n"},
+        {{"rollcall", "frobnicate"}, "rollcall: unknown command 'frobnicate'; `rollcall help` lists them\n"},
+        {{"rollcall", "run", "--jsom"},
+         "rollcall: unknown option '--jsom' (did you mean --json?); see `rollcall help run`\n"},
+        {{"rollcall", "run", "--trace-"},
+         "rollcall: unknown option '--trace-' (it is short for --trace-segment, --trace-limit, --trace-age); see "
+         "`rollcall help run`\n"},
+        {{"rollcall", "top", "--nonsense"}, "rollcall: unknown option '--nonsense'; see `rollcall help top`\n"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char out[4096];
+        int argc = 0;
+        while (argc < 4 && rows[i].args[argc] != NULL) {
+            argc++;
+        }
+        assert_int_equal(run(2, out, sizeof(out), argc, rows[i].args), ROLL_EXIT_USAGE);
+        assert_string_equal(out, rows[i].line);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +200,8 @@ int main(void)
         cmocka_unit_test(test_unknown_option_of_every_command_is_one_line_and_code_2),
         cmocka_unit_test(test_help_names_every_command),
         cmocka_unit_test(test_bad_arguments_say_what_is_wanted),
+        cmocka_unit_test(test_a_mistyped_command_or_option_is_answered_with_the_nearest),
+        cmocka_unit_test(test_the_exit_code_of_an_analysis_is_the_first_reason_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,26 @@ class Docs(unittest.TestCase):
                 heads = set(re.findall(r"--[a-z][a-z-]*", " ".join(re.findall(r"^\.B (.*)$", page, re.M))))
                 self.assertEqual(heads - listed(command), set(), "in the manual page only")
 
+    def test_help_and_manual_page_say_the_same_of_an_option(self):
+        """Its letter and what its argument is called; and what a command does in one line."""
+        for command in self.commands():
+            help_ = run("help", command)
+            page = self.manual("rollcall-" + command)
+            with self.subTest(command=command):
+                brief = help_.split("\n\n")[1].strip()
+                self.assertEqual(page.split(".SH NAME\n")[1].split("\n")[0], f"rollcall-{command} - {brief}")
+                synopsis = re.sub(r"^\.B |^\.br$", "", page.split(".SH SYNOPSIS\n")[1].split(".SH")[0], flags=re.M)
+                self.assertIn(" ".join(("rollcall", command, "[OPTION...]")), " ".join(synopsis.split()))
+            heads = {}
+            for line in re.findall(r"^\.B (-.*)$", page, re.M):
+                words = [word.split() for word in line.split(", ")]
+                letters = {word[0] for word in words if len(word[0]) == 2}
+                for word in words:
+                    heads.setdefault(word[0], (letters, " ".join(word[1:])))
+            for letter, name, argument in re.findall(r"^  (?:(-\w), |    )(--[a-z-]+)(?: (\S+))?(?= |$)", help_, re.M):
+                with self.subTest(command=command, option=name):
+                    self.assertEqual(heads[name], ({letter} - {""}, argument))
+
     def test_pages_name_no_command_that_is_not_there(self):
         """Neither in the text nor in lines of code, as SLURM.md has them."""
         pages = [os.path.join(DOCS, name) for name in os.listdir(DOCS) if name.endswith(".md")]
@@ -81,6 +101,29 @@ class Docs(unittest.TestCase):
                           'COMP_CWORD=2; _rollcall; echo "${COMPREPLY[@]}"')
                 offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
                 self.assertEqual(options(offered), listed(command) | {"--help"})
+
+    def offered(self, program, *words):
+        """What the completion of a program offers for the last of these words."""
+        script = (f'source "{os.path.join(DOCS, "completion", program)}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+                  f'_{program}; echo "${{COMPREPLY[@]}}"')
+        return subprocess.run(["bash", "-c", script, "bash", program, *words], capture_output=True, text=True,
+                              check=True).stdout.split()
+
+    def test_behind_an_option_with_an_argument_no_option_is_offered(self):
+        """But what it takes, where that can be listed."""
+        for command in self.commands():
+            for name in re.findall(r"^  (?:-\w, |    )(--[a-z-]+) [A-Z]", run("help", command), re.M):
+                with self.subTest(command=command, option=name):
+                    self.assertFalse([w for w in self.offered("rollcall", command, name, "") if w.startswith("-")])
+        for name, argument in self.daemon_options():
+            if argument:
+                with self.subTest(option=name):
+                    self.assertFalse([w for w in self.offered("rollcalld", f"--{name}", "") if w.startswith("-")])
+        self.assertEqual(self.offered("rollcall", "keygen", "--role", ""), ["node", "viewer", "operator"])
+        self.assertEqual(self.offered("rollcall", "remedy", "on", "f"), ["fill"])
+        with open(os.path.join(TREE, "common", "remedy.def"), encoding="utf-8") as f:
+            labels = re.findall(r'^ROLL_REMEDY_ROW\(\w+, \d+, "([a-z-]+)"', f.read(), re.M)
+        self.assertEqual(self.offered("rollcall", "remedy", "off", ""), labels)
 
     def daemon_options(self):
         return re.findall(r"^ +--([a-z-]+)(?: ([A-Z:]+))?",
@@ -121,6 +164,11 @@ class Docs(unittest.TestCase):
         names = {f"--{name}" for name, _ in self.daemon_options()}
         page = self.manual("rollcalld")
         self.assertEqual(names - options(page), set(), "not in the manual page")
+        heads = " ".join(re.findall(r"^\.(?:B|BI|BR) (-.*)$", page, re.M))
+        self.assertEqual(options(heads), names, "heads of the manual page")
+        for name, argument in self.daemon_options():
+            if argument:
+                self.assertIn(f'.BI --{name} " {argument}"', page)
         self.assertIn(".SH EXAMPLES", page)
         script = (f'source "{os.path.join(DOCS, "completion", "rollcalld")}"; COMP_WORDS=(rollcalld --); COMP_CWORD=1; '
                   '_rollcalld; echo "${COMPREPLY[@]}"')

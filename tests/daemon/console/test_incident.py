@@ -197,7 +197,16 @@ class Incident(Case):
         self.assertEqual(r.returncode, 0, r.stderr)
         size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(self.out) for f in files)
         self.assertLess(size, 300 * 1024)
-        self.assertTrue(re.search(r"\d+ of its \d+ bytes|^Nothing\.$|rank", self.read(self.bundles()[0], "README.md")))
+        readme = self.read(self.bundles()[0], "README.md")
+        self.assertTrue(re.search(r"\d+ of its \d+ bytes|Nothing: no record was lost|rank", readme))
+        self.assertIn("last calls of 1 rank", r.stderr)
+        self.assertNotRegex(r.stderr + readme, r"\b1 ranks")
+        self.assertRegex(readme, r"(?m)^- \*\*proven call-skipped\*\*, rank 3: ")
+        # What is not in it is told once: what was lost, what was left out, or that it is neither.
+        missing = readme.split("## Not in it\n\n")[1]
+        self.assertRegex(missing, r"\A(Nothing: no record was lost, and no file left out\.\n|(Lost, by cause: .*\n\n?)?"
+                                  r"(- .*\n)*)\Z")
+        self.assertNotEqual(missing, "")
         self.end(p)
 
     def test_no_root_is_one_line(self):

@@ -71,6 +71,7 @@ class Jobs(Case):
         self.assertEqual(len(found or ()), 2, found)
         for line in found:
             words = line.split("rollcall top ")[1].split()[:2]
+            self.assertEqual(words[0], "--job", line)  # the name is enough: nobody wants to type an ipc:// address
             top = self.rollcall("top", "--once", *words)
             self.assertEqual(top.returncode, 0, top.stderr)
         self.end(*p)
@@ -110,11 +111,13 @@ class Jobs(Case):
                 self.assertRegex(r.stdout.splitlines()[0], f"job {name}[ :]")
         r = self.rollcall("why")
         self.assertEqual(r.returncode, 3)
-        self.assertIn("2 daemons of yours are running here; pick one", r.stderr)
+        self.assertIn("2 daemons of yours are running here; pick a job", r.stderr)
         r = self.rollcall("why", "--job", "neither")
         self.assertEqual(r.returncode, 3)
         self.assertIn("rollcall: job neither is watched by none of them\n", r.stderr)
-        self.assertEqual(r.stderr.count("rollcall: --daemon ipc://"), 2)
+        for name in ("left", "right"):
+            self.assertRegex(r.stderr, rf"(?m)^rollcall: --job {name}  job {name}: ranks 0-3 \(4 ranks\) on host ")
+        self.assertNotIn("ipc://", r.stderr)
         r = self.rollcall("why", "--job")
         self.assertEqual(r.returncode, 2)
         self.assertIn("option '--job' needs an argument: `rollcall jobs` lists the jobs", r.stderr)
@@ -151,6 +154,29 @@ class Jobs(Case):
         os.close(write)
         with os.fdopen(read) as f:
             return root, f.readline().strip()
+
+    def test_ranks_with_a_key_for_looking_are_told_which_one_they_need(self):
+        """And nobody says that they made no call: they did, and the root did not take it."""
+        keys = self.path("keys")
+        self.assertEqual(self.rollcall("keygen", keys).returncode, 0)
+        for role in ("viewer", "node"):
+            self.assertEqual(self.rollcall("keygen", "--role", role, "--name", role, keys).returncode, 0)
+        root, endpoint = self.root("keyed", "--listen", "tcp://127.0.0.1:0", "--curve-dir", keys)
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--daemon", endpoint, "--", CATALOGUE, "skipped", "healthy",
+                          env={"ROLLCALL_CURVE_DIR": os.path.join(keys, "viewer")})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("agent: the root refuses what is sent: this key is for looking and may not report: ranks and "
+                      "agents take one with the role node (`rollcall keygen --role node --name NAME DIR`)", r.stderr)
+        self.assertNotIn("no rank recorded a call", r.stderr)
+        self.assertRegex(r.stderr.splitlines()[-1], "^rollcall: NOBODY WATCHED this job to its end: nothing of what its "
+                                                    "ranks recorded has come to the root")
+        with open(os.path.join(keys, "viewer", "client.key"), encoding="utf-8") as f:
+            self.assertNotIn(f.read().split()[0], r.stderr)  # names and places are told, no key ever
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--daemon", endpoint, "--", CATALOGUE, "skipped", "healthy",
+                          env={"ROLLCALL_CURVE_DIR": os.path.join(keys, "node")})
+        self.assertIn("this key may not ask, it is for ranks: take one with the role viewer or operator", r.stderr)
+        root.terminate()
+        root.wait()
 
     def test_mistakes_of_connection_are_told_apart(self):
         for name in ("ours", "theirs"):

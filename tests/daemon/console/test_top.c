@@ -19,19 +19,19 @@ static const char status_text[] =
     "{\"rank\":0,\"host\":\"n1\",\"pid\":10,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000009000000000,"
     "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"step\":3},"
+    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3},"
     "{\"rank\":1,\"host\":\"n1\",\"pid\":11,\"state\":\"running\",\"calls\":5,\"lost\":0,\"last_ns\":"
     "1700000008000000000,"
     "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":4},\"in_call\":false,\"waits_for\":0,"
-    "\"step\":3},"
+    "\"stands\":\"busy\",\"awaits\":null,\"step\":3},"
     "{\"rank\":2,\"host\":\"n1\",\"pid\":12,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000007500000000,"
     "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"step\":3},"
+    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3},"
     "{\"rank\":3,\"host\":\"n1\",\"pid\":13,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000009500000000,"
     "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"step\":3}],"
+    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3}],"
     "\"comms\":[{\"key\":\"0x00000000000000aa\",\"label\":\"dp\",\"role\":\"\",\"size\":4,\"seen\":4,\"done\":5,"
     "\"ahead\":6,"
     "\"members\":[0,1,2,3],\"behind\":[1]}],"
@@ -72,14 +72,14 @@ static void test_once_shows_ranks_comms_and_verdicts(void **state)
         text, "rollcall  job j  restart 0  policy observe  remedies fill\n"
               "ranks 4 (4 live)  calls 1,234  communicators 1  findings 1  lost 0  incomplete 1\n"
               "\n"
-              "RANK  HOST  PID  STATE    LAST CALL  COMM  SEQ       AGE  WAITS  STEP  CALLS  LOST\n"
-              "   0  n1     10  running  AllReduce  dp      5     1.0 s      1     3      6     0\n"
-              "   1  n1     11  running  AllReduce  dp      4     2.0 s      0     3      5     0\n"
-              "   2  n1     12  running  AllReduce  dp      5     2.5 s      1     3      6     0\n"
-              "   3  n1     13  running  AllReduce  dp      5  500.0 ms      1     3      6     0\n"
+              "RANK  HOST  PID  STATE    WAITS FOR  LAST CALL  COMM  SEQ       AGE  STEP  CALLS  LOST\n"
+              "   0  n1     10  waiting  1          AllReduce  dp      5     1.0 s     3      6     0\n"
+              "   1  n1     11  busy     -          AllReduce  dp      4     2.0 s     3      5     0\n"
+              "   2  n1     12  waiting  1          AllReduce  dp      5     2.5 s     3      6     0\n"
+              "   3  n1     13  waiting  1          AllReduce  dp      5  500.0 ms     3      6     0\n"
               "\n"
-              "COMM  ROLE  SIZE  SEEN  DONE  AHEAD  BEHIND  MEMBERS  MADE AT  KEY\n"
-              "dp    -        4     4     5      6  1       0-3      -        0x00000000000000aa\n"
+              "COMM  ROLE  SIZE  SEEN  BY ALL  FURTHEST  BEHIND  MEMBERS  MADE AT  KEY\n"
+              "dp    -        4     4       5         6  1       0-3      -        0x00000000000000aa\n"
               "\n"
               "#  TIME (UTC)    CERTAINTY  VERDICT       RANKS  WAITING  COMM  SEQ  TITLE\n"
               "1  22:13:29.123  proven     call-skipped  1      0,2-3    dp      5  a rank left out a call\n");
@@ -123,9 +123,9 @@ static void test_fold_puts_ranks_at_one_place_into_one_row(void **state)
     assert_int_equal(roll_top_ranks(status, NOW, true, &t), 0);
     assert_int_equal(roll_columns_rows(&t), 3);
     roll_columns_line(&t, 1, 0, line, sizeof(line));
-    assert_string_equal(line, "0,2-3  3  running  AllReduce  dp      5     3   2.5 s");
+    assert_string_equal(line, "0,2-3  3  waiting  1          AllReduce  dp      5     3   2.5 s");
     roll_columns_line(&t, 2, 0, line, sizeof(line));
-    assert_string_equal(line, "1      1  running  AllReduce  dp      4     3   2.0 s");
+    assert_string_equal(line, "1      1  busy     -          AllReduce  dp      4     3   2.0 s");
     roll_columns_fini(&t);
     json_decref(status);
 }
@@ -138,7 +138,7 @@ static void test_comms_fold_their_ranks(void **state)
     char line[256];
     assert_int_equal(roll_top_comms(status, false, &t), 0);
     roll_columns_line(&t, 1, 0, line, sizeof(line));
-    assert_string_equal(line, "dp    -        4     4     5      6  1       0-3      -        0x00000000000000aa");
+    assert_string_equal(line, "dp    -        4     4       5         6  1       0-3      -        0x00000000000000aa");
     roll_columns_fini(&t);
     json_decref(status);
 }
@@ -166,9 +166,10 @@ static void test_families_share_a_row_and_names_are_used(void **state)
         assert_int_equal(roll_top_comms(status, false, &t), 0);
         assert_int_equal(roll_columns_rows(&t), many ? 2 : 4);
         roll_columns_line(&t, 1, 0, line, sizeof(line));
-        assert_string_equal(line, many ? "tp-like     100     7      9  100 groups of 8 neighbours  train.py:9 main"
-                                       : "group 1  -        8     -     -      -  -       -        train.py:9 main  "
-                                         "0x0000000000000000");
+        assert_string_equal(line,
+                            many ? "tp-like     100       7         9  100 groups of 8 neighbours  train.py:9 main"
+                                 : "group 1  -        8     -       -         -  -       -        train.py:9 main  "
+                                   "0x0000000000000000");
         roll_columns_fini(&t);
         assert_int_equal(roll_top_comms(status, true, &t), 0);
         assert_int_equal(roll_columns_rows(&t), 2);
@@ -215,7 +216,8 @@ static void test_rows_of_the_root_are_shown_as_they_come(void **state)
         "\"digests\":{\"calls_per_s\":8191999.6,\"comms_of_rank\":5,\"records\":\"none\"},\"trace\":{\"kept\":false,"
         "\"why\":\"x\"},"
         "\"groups\":[{\"ranks_text\":\"0-6,8-16383\",\"count\":16383,\"rank\":0,\"state\":\"running\",\"heard\":true,"
-        "\"in_call\":true,\"waiting\":16383,\"last_ns\":1700000009000000000,\"calls\":5,\"lost\":0,\"step\":3,"
+        "\"in_call\":true,\"stands\":\"waiting\",\"awaits\":\"7\",\"waiting\":16383,\"last_ns\":1700000009000000000,"
+        "\"calls\":5,\"lost\":0,\"step\":3,"
         "\"step_last\":4,\"last\":{\"op\":\"AllReduce\",\"state\":\"entered\",\"comm\":\"\",\"comm_name\":\"256 "
         "ranks\","
         "\"seq\":120,\"seq_last\":164,\"place\":null}},"
@@ -228,12 +230,12 @@ static void test_rows_of_the_root_are_shown_as_they_come(void **state)
     char *text = once(status, NULL, false, 0);
     assert_non_null(strstr(text, "ranks 16,384 (16,383 live)  calls 8,192,000 (8,191,999/s)  communicators 65 across "
                                  "nodes, 5 of a rank  findings 0  dead 1  no trace here\n"));
+    assert_non_null(strstr(
+        text, "\n0-6,8-16383  16,383  waiting in a call  7          AllReduce  256 ranks  120-164   3-4   1.0 s  -\n"));
+    assert_non_null(strstr(
+        text, "\n7                 1  dead, not heard    -          -          -                -     -       -  -\n"));
     assert_non_null(
-        strstr(text, "\n0-6,8-16383  16,383  in a call        AllReduce  256 ranks  120-164   3-4   1.0 s  -\n"));
-    assert_non_null(
-        strstr(text, "\n7                 1  dead, not heard  -          -                -     -       -  -\n"));
-    assert_non_null(
-        strstr(text, "\n64 groups of 256 ranks      64   100    164  64 groups of 256 ranks  -           60\n"));
+        strstr(text, "\n64 groups of 256 ranks      64     100       164  64 groups of 256 ranks  -           60\n"));
     free(text);
     json_decref(status);
 }
@@ -280,11 +282,41 @@ static void test_state_is_the_call_that_a_rank_is_inside(void **state)
                           "\"cudaStreamSynchronize\",\"last\":{\"op\":\"AllReduce\"}}]}");
     for (int folded = 0; folded < 2; folded++) {
         char *text = once(status, NULL, folded != 0, 0);
-        assert_non_null(strstr(text, "in cudaStreamSynchronize  AllReduce  "));
-        assert_non_null(strstr(text, "running                   AllReduce  "));
-        assert_non_null(strstr(text, "stopped                   AllReduce  "));
+        assert_non_null(strstr(text, "in cudaStreamSynchronize  -          AllReduce  "));
+        assert_non_null(strstr(text, "running                   -          AllReduce  "));
+        assert_non_null(strstr(text, "stopped                   -          AllReduce  "));
         free(text);
     }
+    json_decref(status);
+}
+
+/* The word is that of the page; the call that the rank is inside, and for whom it waits, stand beside it. Ranks that
+ * wait for others are not folded into one row. */
+static void test_how_a_rank_stands_is_told_in_the_words_of_the_page(void **state)
+{
+    (void)state;
+    static const char *const stands[] = {"running", "inside", "waiting", "busy", "finished"};
+    static const char *const inside[] = {"in Send", "in Send", "waiting in Send", "busy in Send", "finished in Send"};
+    for (size_t i = 0; i < sizeof(stands) / sizeof(stands[0]); i++) {
+        for (int in_call = 0; in_call < 2; in_call++) {
+            json_t *status =
+                json_pack("{s:[{s:i,s:s,s:b,s:s,s:s,s:s,s:{s:s}}]}", "ranks", "rank", 0, "state", "running", "in_call",
+                          in_call, "inside", "Send", "stands", stands[i], "awaits", "4-7", "last", "op", "AllReduce");
+            char want[64], *text = once(status, NULL, false, 0);
+            snprintf(want, sizeof(want), "  -  %s ", in_call ? inside[i] : stands[i]);
+            if (strstr(text, want) == NULL || strstr(text, " 4-7        AllReduce ") == NULL) {
+                fail_msg("no \"%s\" in: %s", want, text);
+            }
+            free(text);
+            json_decref(status);
+        }
+    }
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"awaits\":\"2\"},"
+                          "{\"rank\":1,\"state\":\"running\",\"stands\":\"waiting\",\"awaits\":\"3\"}]}");
+    struct roll_columns t = {0};
+    assert_int_equal(roll_top_ranks(status, NOW, true, &t), 0);
+    assert_int_equal(roll_columns_rows(&t), 3);
+    roll_columns_fini(&t);
     json_decref(status);
 }
 
@@ -434,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_lines_fit_80_columns),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
         cmocka_unit_test(test_state_is_the_call_that_a_rank_is_inside),
+        cmocka_unit_test(test_how_a_rank_stands_is_told_in_the_words_of_the_page),
         cmocka_unit_test(test_narrow_tables_leave_out_whole_columns),
         cmocka_unit_test(test_the_finding_is_told_whatever_table_is_shown),
         cmocka_unit_test(test_state_of_the_last_call_is_told_where_it_is_not_ordinary),

@@ -316,8 +316,9 @@ def damaged(form, folder):
         run = export(form, out, path, code=3)
         one_line(run.stderr, word)
         assert not os.path.exists(out)
-    for place, word in ((folder, "Is a directory"), (os.path.join(folder, "no", "such"), "No such file"),
-                        ("/dev/full/x", "Not a directory")):
+    for place, word in ((folder, "Is a directory"),
+                        (os.path.join(folder, "no", "such"), f"cannot be made: {folder}/no is not there"),
+                        ("/dev/full/x", "cannot be made: /dev/full is not a directory")):
         one_line(export(form, place, files[0], code=3).stderr, word)
     export(form, os.path.join(folder, "x.rtrc"), files[0], code=2)
     # A file that may grow no larger, as on a full disk: nothing half stays.

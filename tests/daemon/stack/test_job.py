@@ -43,7 +43,8 @@ class Job(Looking):
         self.assertEqual(before, [("rank-busy", [3])])
         r = self.rollcall("stacks", "--threads", "main")
         self.assertEqual((r.returncode, r.stderr), (0, ""))
-        self.assertRegex(r.stdout, r"^\[0-7\] \(8 ranks\)  stuck\n")
+        # The first line is the program's own, not what every program begins with.
+        self.assertRegex(r.stdout, r"^\[0-7\] \(8 ranks\)  stuck\n  (main|run_rank)  train/main.c:\d+\n")
         self.assertRegex(r.stdout, r"\n  \[0-2,4-7\] \(7 ranks\)  stuck\n")
         self.assertRegex(r.stdout, r"\n  \[3\] \(1 rank\)  stuck\n(    .*\n)*    inject_process  train/inject.c:\d+\n")
         self.assertRegex(r.stdout, r"\n *busy_in_host_code  train/inject.c:\d+\n")
@@ -59,7 +60,10 @@ class Job(Looking):
         why = " ".join(self.rollcall("why", "3").stdout.split())
         self.assertRegex(why,
                          r"Stack of rank 3, taken at \d\d:\d\d:\d\d UTC: "
-                         r"the main thread is in .*busy_in_host_code \(inject.c:\d+\)")
+                         r"the main thread is at busy_in_host_code \(inject.c:\d+\), called from inject_process "
+                         r"\(inject.c:\d+\), from \w+ \(\w+.c:\d+\)[.;]")
+        self.assertRegex(kept[0]["stacks"][0]["own"][0], r"^busy_in_host_code \(")
+        self.assertIn(" Ranks 0-2,4-7 wait for it.", why)
         # Looking has stopped nobody, and above all has not been taken for the fault.
         self.stacks("-n", "16", "-i", "10")
         hold(self.pids()[3], lambda: time.sleep(0.4))

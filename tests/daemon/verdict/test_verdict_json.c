@@ -148,6 +148,7 @@ static void a_full_verdict_has_every_member(void **state)
     const json_t *remedy = json_object_get(json, "remedy");
     assert_string_equal(text(remedy, "name"), "fill");
     assert_string_equal(text(remedy, "command"), "rollcall remedy on fill");
+    assert_string_equal(text(remedy, "instead"), "rollcall run --policy auto -- COMMAND"); /* the skip is past */
     assert_true(json_is_false(json_object_get(json, "remedied")));
     assert_string_equal(text(json, "job"), "job-1");
     assert_int_equal(number(json, "restart"), 2);

@@ -71,6 +71,23 @@ static void the_block_is_short_and_aligned(void **state)
     json_decref(json);
 }
 
+/* A remedy that acts before the fault is no help when the fault has been found: what helps then is told in its place.
+ */
+static void a_remedy_that_comes_too_late_is_not_offered(void **state)
+{
+    (void)state;
+    json_t *json = load();
+    json_object_set_new(json_object_get(json, "remedy"), "instead",
+                        json_string("rollcall run --policy auto -- COMMAND"));
+    char *text = print(json, false, 0);
+    assert_non_null(strstr(text, "\nremedy    fill: a rank without tokens walks its whole backward plan with exact "
+                                 "zeros; too late for\n          this step: start the job again with it\n"
+                                 "          $ rollcall run --policy auto -- COMMAND\n"));
+    assert_null(strstr(text, "remedy on"));
+    free(text);
+    json_decref(json);
+}
+
 /* A group of PyTorch is called by its name, a label that the job chose stands in quotes, and the job's line that made
  * the communicator has a line of its own. */
 static void a_communicator_has_its_name_and_the_line_that_made_it(void **state)
@@ -455,6 +472,11 @@ static void the_life_of_a_verdict_is_told(void **state)
             fail_msg("%s", text);
         }
         free(text);
+        /* What the text says is not said again. */
+        json_object_set_new(json, "text", json_string("So it is. The calls known so far fit call-added as well."));
+        text = print(json, false, 0);
+        assert_null(strstr(text, "\nor        "));
+        free(text);
         size_t bytes = 0;
         FILE *out = open_memstream(&text, &bytes);
         assert_int_equal(roll_verdict_print_of(out, earlier, json, false), 0);
@@ -577,6 +599,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_block_is_short_and_aligned),
+        cmocka_unit_test(a_remedy_that_comes_too_late_is_not_offered),
         cmocka_unit_test(a_communicator_has_its_name_and_the_line_that_made_it),
         cmocka_unit_test(a_learned_step_is_about_so_many),
         cmocka_unit_test(sides_in_different_steps_are_told),

@@ -103,6 +103,16 @@ def letters(b):
                  ".filter(([, n]) => n > 0))")
 
 
+def agree(job, b):
+    """`rollcall top` says of as many ranks as the field that they are in each state."""
+    def told():
+        asked = subprocess.run([rollcall, "top", "--json", "--daemon", job.endpoint, "--job", "job"], env=job.env,
+                               capture_output=True, text=True, check=True)
+        stands = [rank["stands"] for rank in json.loads(asked.stdout)["ranks"]]
+        return {name: stands.count(name) for name in stands}
+    b.wait_for("what top says", lambda: told() == letters(b))
+
+
 def key(b, name):
     b.run("document.activeElement.blur(); "
           "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))", name)
@@ -145,6 +155,7 @@ def looks(b):
         b.wait_for("a page without a job", lambda: "No rank has been seen yet" in b.text())
         job.ranks(2, "wait")
         b.wait_for("both ranks", lambda: letters(b) == {"running": 2})
+        agree(job, b)
         b.wait_for("their calls", lambda: re.search(r"\b80 calls\b", b.text()))
         expect("Nothing was found." in b.text() and "No finding says that anybody waits." in b.text(), b.text())
         expect(b.text("#heard").startswith("heard at "), b.text("#heard"))
@@ -164,6 +175,7 @@ def hang(b):
         job.ranks(4, "hang", "hang", "hang", "wrong")
         b.wait_for("the finding", lambda: "count-mismatch" in b.text(".findings"))
         b.wait_for("who waits", lambda: b.run("return document.querySelector('svg.waits') !== null"))
+        agree(job, b)
         expect(b.run("return document.querySelector('svg.waits .who').textContent").find("rank 3") >= 0, "who is named")
         look(b, "hang")
         b.click(".findings a")
@@ -197,9 +209,11 @@ def nodes(b):
         b.open(job.url())
         ranks = job.ranks(4, "hang", "hang", "hang", "wait")
         b.wait_for("who is busy", lambda: letters(b) == {"waiting": 3, "busy": 1})
+        agree(job, b)
         expect("Nothing was found." in b.text(), "long before anybody is suspected")
         ranks[0].send_signal(signal.SIGSTOP)
         b.wait_for("who is stopped", lambda: letters(b) == {"waiting": 2, "busy": 1, "stopped": 1})
+        agree(job, b)
         key(b, "n")
         b.wait_for("the node", lambda: re.search(r"4 \(0-3\)\s.*2 waiting.*1 busy.*pid \d+\s.*ago", b.text("table")))
         expect("Nothing was lost." in b.text(), b.text())
