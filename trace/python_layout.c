@@ -149,6 +149,16 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
 
 /* lines */
 
+/*
+ * What to say of an instruction when the table has come to this line there. Where it has none (line 0, which from 3.11
+ * on the beginning of each module's code says, where a thread that waits for the interpreter's lock often stands), the
+ * first line of the code is the nearest that is known.
+ */
+static unsigned known_line(int64_t line, unsigned first)
+{
+    return line > 0 && line <= INT32_MAX ? (unsigned)line : first;
+}
+
 static unsigned lnotab_line(const uint8_t *table, size_t bytes, unsigned first, unsigned at)
 {
     unsigned address = 0;
@@ -160,7 +170,7 @@ static unsigned lnotab_line(const uint8_t *table, size_t bytes, unsigned first, 
         }
         line += (int8_t)table[i + 1];
     }
-    return line > 0 ? (unsigned)line : 0;
+    return known_line(line, first);
 }
 
 static unsigned ranges_line(const uint8_t *table, size_t bytes, unsigned first, unsigned at)
@@ -169,11 +179,10 @@ static unsigned ranges_line(const uint8_t *table, size_t bytes, unsigned first, 
     int64_t line = first;
     for (size_t i = 0; i + 1 < bytes; i += 2) {
         int delta = (int8_t)table[i + 1];
-        bool none = delta == -128;
-        line += none ? 0 : delta;
+        line += delta == -128 ? 0 : delta; /* no line: that of the entry before is the nearest */
         end += table[i];
         if (at < end) {
-            return none || line <= 0 ? 0 : (unsigned)line;
+            return known_line(line, first);
         }
     }
     return 0;
@@ -209,7 +218,7 @@ static int64_t signed_varint(struct reader *r)
 }
 
 /* Kinds of entries: 0-9 two bytes of columns, 10-12 the same behind a line step of 0 to 2, 13 only a line step, 14 line
- * step, end line and columns, 15 nothing. */
+ * step, end line and columns, 15 nothing: then the line of the entry before is the nearest. */
 static unsigned locations_line(const uint8_t *table, size_t bytes, unsigned first, unsigned at)
 {
     struct reader r = {table, table + bytes};
@@ -219,9 +228,8 @@ static unsigned locations_line(const uint8_t *table, size_t bytes, unsigned firs
         uint8_t head = next_byte(&r);
         unsigned kind = head >> 3 & 15;
         end += ((head & 7u) + 1) * 2;
-        bool none = false;
         if (kind == 15) {
-            none = true;
+            /* nothing follows */
         } else if (kind >= 13) {
             line += signed_varint(&r);
             for (int i = 0; kind == 14 && i < 3; i++) {
@@ -234,7 +242,7 @@ static unsigned locations_line(const uint8_t *table, size_t bytes, unsigned firs
             }
         }
         if (at < end) {
-            return none || line <= 0 || line > INT32_MAX ? 0 : (unsigned)line;
+            return known_line(line, first);
         }
     }
     return 0;

@@ -54,7 +54,9 @@ const struct roll_py_layout *roll_py_layout_known(unsigned minor);
  */
 int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layout *out);
 
-/* The line of the instruction at byte `at` of the code, from its line table; 0 when it has none. Bounded by `bytes`. */
+/* The line of the instruction at byte `at` of the code, from its line table: for one that has none, that of the
+ * instructions before it, and before all of them the first line of the code. 0: the table does not reach that far.
+ * Bounded by `bytes`. */
 unsigned roll_py_line(enum roll_py_lines form, const uint8_t *table, size_t bytes, unsigned first_line, unsigned at);
 
 /* One character as UTF-8, at most 4 bytes, not terminated; characters that control a terminal or turn

@@ -69,7 +69,8 @@ bool roll_pystack_runs(void);
 /*
  * What a frame stands for. A thread reads its own frames with roll_pystack_load, those of another with
  * roll_pystack_peek. Texts are cut to what fits, the end of a path and the beginning of a name are kept; the result
- * says that all of it could be read. *line is 0 when the code has none there. Under roll_lock.
+ * says that all of it could be read. *line is 0 when the line table cannot be read or does not
+ * reach that far. Under roll_lock.
  */
 bool roll_pystack_describe(const struct roll_pyframe *frame, roll_pystack_get *get, char *file, size_t file_bytes,
                            char *function, size_t function_bytes, uint32_t *line);

@@ -99,9 +99,9 @@ static void lines_of_3_9(void **state)
 static void lines_of_3_10(void **state)
 {
     (void)state;
-    static const uint8_t t[] = {4, 1, 6, 0x80, 2, 2}; /* below 4: 11; below 10: none; below 12: 13 */
+    static const uint8_t t[] = {4, 1, 6, 0x80, 2, 2}; /* below 4: 11; below 10: none, so 11; below 12: 13 */
     assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 3), 11);
-    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 4), 0);
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 4), 11);
     assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 10), 13);
     assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 12), 0);
 }
@@ -112,15 +112,30 @@ static void lines_of_3_11(void **state)
     static const uint8_t t[] = {
         0x80 | 3 << 3 | 1,  0x12,                /* 2 units, short: line 10 */
         0x80 | 11 << 3 | 0, 1,    2,             /* 1 unit, one line down: 11 */
-        0x80 | 15 << 3 | 0,                      /* 1 unit, nowhere */
+        0x80 | 15 << 3 | 0,                      /* 1 unit, nowhere: still 11 */
         0x80 | 14 << 3 | 1, 0x46, 0x02, 1, 1, 1, /* 2 units, long: +(0x46 & 63 | 2 << 6) = 134 / 2 = +67: 78 */
         0x80 | 13 << 3 | 7, 0x03,                /* 8 units, no columns: -1: 77 */
     };
-    const unsigned want[] = {10, 10, 11, 0, 78, 78, 77, 77, 77};
+    const unsigned want[] = {10, 10, 11, 11, 78, 78, 77, 77, 77};
     for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof(t), 10, i * 2), want[i]);
     }
     assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof(t), 10, 1000), 0);
+}
+
+/* Line 0, at which the code of each module begins from 3.11 on, and nothing, with no line before it. */
+static void instructions_without_a_line_are_at_the_nearest(void **state)
+{
+    (void)state;
+    static const uint8_t module[] = {0x80 | 13 << 3 | 0, 0x03, 0x80 | 15 << 3 | 0, 0x80 | 13 << 3 | 0, 0x0a};
+    const unsigned want[] = {1, 1, 5};
+    for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, module, sizeof(module), 1, i * 2), want[i]);
+    }
+    static const uint8_t nothing[] = {4, 0x80}, below[] = {4, (uint8_t)-3}, before[] = {0, (uint8_t)-3};
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, nothing, sizeof(nothing), 3, 0), 3);
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, below, sizeof(below), 3, 0), 3);
+    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, before, sizeof(before), 3, 0), 3);
 }
 
 /* Is `line` none, or as near to the first line as `steps` entries can lead? */
@@ -172,6 +187,7 @@ int main(void)
         cmocka_unit_test(lines_of_3_9),
         cmocka_unit_test(lines_of_3_10),
         cmocka_unit_test(lines_of_3_11),
+        cmocka_unit_test(instructions_without_a_line_are_at_the_nearest),
         cmocka_unit_test(hostile_lines_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,11 +28,13 @@ told = []
 
 
 def seen():
-    """The count of the next call, which says which it is; notes the frames of the caller."""
+    """The count of the next call, which says which it is; notes the frames of the caller. Where Python has no line, as
+    at the beginning of a module's code from 3.11 on, the first line of the code is the nearest."""
     frame, frames = sys._getframe(1), []
     while frame is not None:
         code = frame.f_code
-        frames.append([code.co_qualname if NAMED else code.co_name, code.co_filename, frame.f_lineno])
+        frames.append([code.co_qualname if NAMED else code.co_name, code.co_filename,
+                       frame.f_lineno or code.co_firstlineno])
         frame = frame.f_back
     told.append(frames)
     return len(told)
@@ -93,6 +95,17 @@ def executed():
     for i in range(40):  # code objects that come and go, perhaps at one address, each with its call on another line
         source = "\n" * i + f"def made_{i}():\n" + "    call()\n" * (i % 3) + "    pass\nmade_%d()" % i
         exec(compile(source, f"<made {i}>", "exec"), {"call": plain})
+
+
+def entered():
+    """Calls while the frames below have run nothing of their code yet."""
+    def at_call(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename == "<entered>":
+            plain()
+    code = compile("\n\nclass C:\n    pass\n(lambda: None)()", "<entered>", "exec")
+    sys.setprofile(at_call)
+    exec(code)
+    sys.setprofile(None)
 
 
 def on_signal(number, frame):
@@ -157,6 +170,7 @@ def main():
         plain()
     asyncio.run(both())
     executed()
+    entered()
     signal.signal(signal.SIGUSR1, on_signal)
     signal.raise_signal(signal.SIGUSR1)
     threads()

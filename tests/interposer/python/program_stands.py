@@ -24,7 +24,7 @@ loop.embedded_begin.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_
 def seen():
     frame, frames = sys._getframe(1), []
     while frame is not None:
-        frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno])
+        frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno])
         frame = frame.f_back
     told.append(frames)
     return len(told)
@@ -50,6 +50,14 @@ def made():
         exec(compile(source, f"<cell {i}>", "exec"), {"loop": loop, "comm": comm, "seen": seen})
 
 
+def entered():
+    """Stands at the beginning of a module's code, as a thread does that waits there for the interpreter's lock."""
+    code = compile("\n\n'of no instruction before line 3'", "<entered>", "exec")
+    sys.setprofile(lambda frame, event, argument: first() if frame.f_code is code and event == "call" else None)
+    exec(code)
+    sys.setprofile(None)
+
+
 def goes_on(rounds):
     """Frames and code that come and go while another thread looks at them."""
     space = {}
@@ -68,6 +76,7 @@ if sys.argv[2] == "waits":
     deep(12)
     deep(200)
     made()
+    entered()
     second()
 else:
     for _ in range(int(sys.argv[3])):
