@@ -166,6 +166,7 @@ void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once)
 void roll_run_forget(roll_root_t *root, size_t i)
 {
     roll_streams_forget(root, root->runs[i]);
+    roll_stacks_forget(root, root->runs[i]);
     roll_root_metrics_forget(root, root->runs[i]);
     roll_run_destroy(&root->runs[i]);
     memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));

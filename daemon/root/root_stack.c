@@ -194,6 +194,21 @@ static const json_t *top_of(const roll_root_t *root, const struct roll_run *run,
     return json_object_get(root->stack_tops, key);
 }
 
+void roll_stacks_forget(roll_root_t *root, const struct roll_run *run)
+{
+    char prefix[32];
+    const char *key;
+    void *next;
+    json_t *value;
+    int n = snprintf(prefix, sizeof(prefix), "%llu.", (unsigned long long)run->id);
+    json_object_foreach_safe(root->stack_tops, next, key, value)
+    {
+        if (strncmp(key, prefix, (size_t)n) == 0) {
+            json_object_del(root->stack_tops, key);
+        }
+    }
+}
+
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks, FILE *out)
 {
     struct roll_rankset told = {0};

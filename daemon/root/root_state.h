@@ -503,6 +503,8 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run,
                          const struct roll_verdict *verdict); /* a verdict was said */
 /* Prints the tops that were kept of these ranks: those that are alike once, with the ranks they are of. */
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
+/* The run is forgotten: what was kept of its ranks goes. */
+void roll_stacks_forget(roll_root_t *root, const struct roll_run *run);
 void roll_stacks_destroy(roll_root_t *root);
 
 /* root_collect.c: what agents of single ranks are asked for (root_collect.h) */

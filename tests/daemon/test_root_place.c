@@ -136,11 +136,27 @@ static void test_a_run_that_nobody_hears_gives_way(void **state)
     root->peers_used--;
 }
 
+/* Stacks are kept by the number of the run and the rank; a root that forgets a run a day must not keep those. */
+static void test_what_was_kept_of_its_ranks_goes_with_a_run(void **state)
+{
+    (void)state;
+    root->runs[3]->id = 1;
+    root->stack_tops = json_pack("{s:{}, s:{}, s:{}, s:{}}", "1.0", "1.17", "12.0", "21.1");
+    assert_non_null(root->stack_tops);
+    roll_run_forget(root, 3);
+    assert_int_equal(json_object_size(root->stack_tops), 2);
+    assert_non_null(json_object_get(root->stack_tops, "12.0"));
+    assert_non_null(json_object_get(root->stack_tops, "21.1"));
+    json_decref(root->stack_tops);
+    root->stack_tops = NULL;
+}
+
 int main(void)
 {
     roll_log_init(true);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_all_are_heard_and_the_next_one_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_kept_of_its_ranks_goes_with_a_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_run_that_nobody_hears_gives_way, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
