@@ -145,12 +145,12 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     if (err == 0 && paced) {
         setenv("ROLL_REPLAY_PACED", "1", 1);
     }
-    snprintf(own, sizeof(own), "%.*s/trace", PATH_MAX - 16, dir); /* goes with the plans */
+    /* Where it is recorded: a folder that goes with the plans, unless it is to stay. */
+    snprintf(own, sizeof(own), "%.*s%s", PATH_MAX - 16, trace != NULL ? trace : dir, trace != NULL ? "" : "/trace");
     trace = trace == NULL && plan == NULL ? own : trace;
-    bool alone = trace == NULL || !roll_out_is_full(trace); /* else older recordings would be read as well */
+    bool alone = !roll_out_is_full(own); /* else older recordings would be read as well */
     code = err == 0 ? start(&place, dir, ranks, timeout, trace, plan != NULL) : ROLL_EXIT_UNREACHABLE;
     if (err == 0 && plan == NULL) {
-        snprintf(own, sizeof(own), "%s", trace);
         compare(own, alone, threads, &was, timeout, code);
     }
     roll_standing_fini(&was);

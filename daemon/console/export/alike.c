@@ -82,6 +82,8 @@ static const char *why_of(const struct roll_stands *s, bool lacks)
         {0, ROLL_FAMILY_NUMBERS, -1, "it rests on numbers, and a replay's buffers hold none: not repeatable"},
         {0, ROLL_FAMILY_TOOL, -1, "it is about how the job was recorded, not about its calls: not repeatable"},
         {ROLL_VERDICT_RANK_STOPPED, 0, 1, "a replay stops no process; a rank that was stopped stays without a call"},
+        {ROLL_VERDICT_RANK_FINISHED, 0, 1,
+         "why a rank ended may not be in its calls: what was wrong with a call's buffers, for one, is not recorded"},
         {ROLL_VERDICT_STRAGGLER, 0, -1, "it rests on times between calls, which a replay shortens: --paced keeps them"},
         {ROLL_VERDICT_RANK_BUSY, 0, -1, "it rests on what the host did between calls, which a replay does not do"},
         {ROLL_VERDICT_RANK_BLOCKED, 0, -1, "it rests on where the host stood outside NCCL, which a replay does not do"},
@@ -105,6 +107,20 @@ static const char *why_of(const struct roll_stands *s, bool lacks)
 static bool is_same(const struct roll_stands *a, const struct roll_stands *b)
 {
     return a->code == b->code && a->certainty == b->certainty && strcmp(a->ranks, b->ranks) == 0;
+}
+
+/* Whether `list` names the same ranks for a call that does not fit, which call sites may have told apart otherwise. */
+static bool has_twin(const struct roll_standing *list, const struct roll_stands *one)
+{
+    for (size_t i = 0; i < list->used; i++) {
+        enum roll_family family = roll_verdict_family(list->at[i].code), own = roll_verdict_family(one->code);
+        bool calls = (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT) &&
+                     (own == ROLL_FAMILY_SEQUENCE || own == ROLL_FAMILY_ALIGNMENT);
+        if (calls && one->ranks[0] != '\0' && strcmp(one->ranks, list->at[i].ranks) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* How many of `list` are the same as this one. */
@@ -147,9 +163,13 @@ static bool put_lacks(FILE *out, const struct roll_standing *list, const struct 
         if (!is_first(list, i) || count_of(list, s) <= count_of(other, s)) {
             continue;
         }
-        bool early = lacks && ended_after_s > 0 && ended_after_s < patience_s(s);
-        const char *why = why_of(s, lacks);
-        fputs(lacks ? "replay: different: the trace has " : "replay: different: only the replay has ", out);
+        bool twin = has_twin(other, s), early = lacks && !twin && ended_after_s > 0 && ended_after_s < patience_s(s);
+        const char *why = twin
+                              ? "the other names the same ranks by another code, as it may without the job's call sites"
+                              : why_of(s, lacks);
+        fputs(lacks ? "rollcall: replay: different: the trace has "
+                    : "rollcall: replay: different: only the replay has ",
+              out);
         put_finding(out, s);
         fputs(lacks ? ", the replay has not" : "", out);
         if (early) {
@@ -173,11 +193,11 @@ bool roll_standing_compare(FILE *out, const struct roll_standing *was, const str
         return false;
     }
     if (was->used == 0) {
-        fprintf(out, "replay: the same as in the trace: no finding\n");
+        fprintf(out, "rollcall: replay: the same as in the trace: no finding\n");
         return true;
     }
     for (size_t i = 0; i < was->used; i++) {
-        fputs(i > 0 ? ", " : "replay: the same as in the trace: ", out);
+        fputs(i > 0 ? ", " : "rollcall: replay: the same as in the trace: ", out);
         put_finding(out, &was->at[i]);
     }
     fputc('\n', out);
