@@ -5,6 +5,7 @@
 #include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
 #include "daemon/console/export/export.h"
+#include "daemon/console/export/out.h"
 #include "daemon/console/export/perfetto.h"
 #include "daemon/console/export/sqlite.h"
 #include "daemon/console/text.h"
@@ -16,10 +17,13 @@
 
 int cmd_export(const struct roll_command *self, int argc, char **argv);
 
-static int export_recorder(char **path, size_t paths, const char *folder)
+static int export_recorder(char **path, size_t paths, const char *folder, bool force)
 {
     size_t ranks;
     bool cut;
+    if (roll_out_folder(folder, force) != 0) {
+        return ROLL_EXIT_UNREACHABLE;
+    }
     if (roll_export(path, paths, folder, ROLL_EXPORT_ENTRIES, &ranks, &cut) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
@@ -52,7 +56,7 @@ static bool ends(const char *text, const char *suffix)
 }
 
 static int export_form(const struct roll_command *self, const struct form *form, char **path, size_t paths,
-                       unsigned threads, const char *only, const char *output)
+                       unsigned threads, const char *only, const char *output, bool force)
 {
     struct roll_analysis_summary s = {.runs = 0};
     if (form->write == NULL) {
@@ -63,6 +67,9 @@ static int export_form(const struct roll_command *self, const struct form *form,
     output = output != NULL ? output : form->output;
     if (ends(output, ".rtrc") || ends(output, ".ring")) {
         return roll_usage(self, "--output %s: that is the name of what was recorded", output);
+    }
+    if (roll_out_name(output, force) != 0) {
+        return ROLL_EXIT_UNREACHABLE;
     }
     if (form->write(path, paths, threads, only, output, &s) != 0) {
         return ROLL_EXIT_UNREACHABLE;
@@ -78,7 +85,7 @@ static int export_form(const struct roll_command *self, const struct form *form,
 
 int cmd_export(const struct roll_command *self, int argc, char **argv)
 {
-    bool recorder = false, perfetto = false, sqlite = false;
+    bool recorder = false, perfetto = false, sqlite = false, force = false;
     const char *output = NULL, *job = NULL;
     uint32_t threads = 0;
     const struct roll_option options[] = {
@@ -90,6 +97,7 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
          "the file; of dumps the directory, one file a rank; default flight_recorder, rollcall.pftrace, "
          "rollcall.sqlite",
          &output},
+        {"force", 0, ROLL_OPT_FLAG, NULL, "replace a file, or dumps, of that name that are there", &force},
         ROLL_JOB_OPTION(job),
         ROLL_READ_OPTIONS(threads),
         {0},
@@ -110,6 +118,6 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
     }
     char **path = argv + first;
     size_t paths = (size_t)(argc - first);
-    return recorder ? export_recorder(path, paths, output != NULL ? output : "flight_recorder")
-                    : export_form(self, &forms[sqlite ? 1 : 0], path, paths, threads, job, output);
+    return recorder ? export_recorder(path, paths, output != NULL ? output : "flight_recorder", force)
+                    : export_form(self, &forms[sqlite ? 1 : 0], path, paths, threads, job, output, force);
 }

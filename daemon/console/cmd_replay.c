@@ -8,6 +8,8 @@
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
+#include "daemon/console/export/alike.h"
+#include "daemon/console/export/out.h"
 #include "daemon/console/export/plan.h"
 #include "daemon/console/file.h"
 #include "daemon/console/place.h"
@@ -86,11 +88,29 @@ static int start(const struct roll_place *place, const char *dir, uint32_t ranks
     return ROLL_EXIT_CLEAN;
 }
 
+/* Says how the replay compares with what it repeats: a run that was ended early would else say "0 findings". */
+static void compare(char *trace, bool alone, unsigned threads, const struct roll_standing *was, const char *timeout,
+                    int code)
+{
+    enum { TIMED_OUT = 124 };
+    struct roll_standing now = {.at = NULL};
+    if (!alone) {
+        roll_say("replay: not compared with the trace: in %s there was something before, which cannot be told apart",
+                 trace);
+    } else if (access(trace, F_OK) != 0 || roll_standing_read(trace, threads, &now) != 0) {
+        roll_say("replay: nothing was recorded of it that could be compared with the trace");
+    } else {
+        (void)roll_standing_compare(stderr, was, &now,
+                                    timeout != NULL && code == TIMED_OUT ? strtod(timeout, NULL) : 0);
+    }
+    roll_standing_fini(&now);
+}
+
 int cmd_replay(const struct roll_command *self, int argc, char **argv)
 {
     static struct roll_place place;
     const char *timeout = NULL, *trace = NULL, *plan = NULL, *job = NULL;
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], own[PATH_MAX];
     uint32_t threads = 0, ranks = 0;
     bool paced = false;
     const struct roll_option options[] = {
@@ -123,11 +143,20 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     }
     plan != NULL ? (void)snprintf(dir, sizeof(dir), "%s", plan) : (void)0;
     struct roll_analysis_summary s;
-    int err = roll_plan_write(argv + first, (size_t)(argc - first), threads, job, dir, &ranks, &s);
+    struct roll_standing was = {.at = NULL};
+    int err = roll_plan_write(argv + first, (size_t)(argc - first), threads, job, dir, &ranks, &was, &s);
     if (err == 0 && paced) {
         setenv("ROLL_REPLAY_PACED", "1", 1);
     }
+    /* Where it is recorded: a folder that goes with the plans, unless it is to stay. */
+    snprintf(own, sizeof(own), "%.*s%s", PATH_MAX - 16, trace != NULL ? trace : dir, trace != NULL ? "" : "/trace");
+    trace = trace == NULL && plan == NULL ? own : trace;
+    bool alone = !roll_out_is_full(own); /* else older recordings would be read as well */
     code = err == 0 ? start(&place, dir, ranks, timeout, trace, plan != NULL) : ROLL_EXIT_UNREACHABLE;
+    if (err == 0 && plan == NULL) {
+        compare(own, alone, threads, &was, timeout, code);
+    }
+    roll_standing_fini(&was);
     if (plan == NULL || err != 0) {
         (void)(roll_directory_remove(dir) != 0 ? rmdir(dir) : 0); /* the plans may have gone by themselves */
     }

@@ -6,6 +6,7 @@
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
+#include "daemon/console/export/out.h"
 #include "daemon/console/report/report.h"
 #include "trace/err.h"
 
@@ -25,11 +26,12 @@ int cmd_report(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_report_options o = {.job = NULL};
     struct roll_analysis_summary s = {.runs = 0};
-    bool no_source = false;
+    bool no_source = false, force = false;
     uint32_t threads = 0;
     const struct roll_option options[] = {
         {"output", 'o', ROLL_OPT_TEXT, "FILE", "the file; default report.html, and standard output with --md",
          &o.output},
+        {"force", 0, ROLL_OPT_FLAG, NULL, "replace a file of that name that is there", &force},
         {"md", 0, ROLL_OPT_FLAG, NULL, "Markdown for a ticket, in place of HTML", &o.markdown},
         {"no-source", 0, ROLL_OPT_FLAG, NULL, "no lines of the job's own files", &no_source},
         ROLL_JOB_OPTION(o.job),
@@ -48,6 +50,9 @@ int cmd_report(const struct roll_command *self, int argc, char **argv)
     o.has_source = !no_source;
     o.output = o.output != NULL || o.markdown ? o.output : "report.html";
     o.output = o.output != NULL && strcmp(o.output, "-") == 0 ? NULL : o.output;
+    if (o.output != NULL && roll_out_name(o.output, force) != 0) {
+        return ROLL_EXIT_UNREACHABLE;
+    }
     if (roll_report_write(argv + first, (size_t)(argc - first), &o, &s) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }

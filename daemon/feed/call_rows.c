@@ -20,8 +20,23 @@
 #define IDS_MOST 65536u  /* definitions of a kind that records, or call sites, refer to */
 #define MS_NS    1000000 /* the base is a whole ms */
 
-static const char *const columns[] = {"ticket", "enter_ns", "call_ns", "state", "op",   "comm",   "seq", "count",
-                                      "dtype",  "redop",    "peer",    "group", "step", "thread", "site"};
+/* Columns of a row, in their order, with the form in which json_pack takes the value. */
+#define COLUMNS(_)                                                                                                     \
+    _("ticket", "I")                                                                                                   \
+    _("enter_ns", "I")                                                                                                 \
+    _("call_ns", "o")                                                                                                  \
+    _("state", "s")                                                                                                    \
+    _("op", "s")                                                                                                       \
+    _("comm", "o")                                                                                                     \
+    _("seq", "I")                                                                                                      \
+    _("count", "o")                                                                                                    \
+    _("dtype", "o")                                                                                                    \
+    _("redop", "o")                                                                                                    \
+    _("peer", "o")                                                                                                     \
+    _("group", "I")                                                                                                    \
+    _("step", "o")                                                                                                     \
+    _("thread", "i")                                                                                                   \
+    _("site", "o")
 
 struct comm {
     uint64_t key;
@@ -159,10 +174,10 @@ int roll_call_rows_define(roll_call_rows_t *rows, const struct roll_def *def)
     }
 }
 
-static bool is_shown(unsigned op)
+bool roll_call_is_shown(unsigned op)
 {
     enum roll_op_class class = roll_op_class(op);
-    return op != ROLL_OP_NONE && class != ROLL_CLASS_MOE && class != ROLL_CLASS_POLL && class != ROLL_CLASS_ORDER;
+    return class != ROLL_CLASS_NONE && class != ROLL_CLASS_MOE && class != ROLL_CLASS_POLL && class != ROLL_CLASS_ORDER;
 }
 
 static const char *state_of(const struct roll_record *rec, bool done)
@@ -182,32 +197,54 @@ static json_t *number_or_null(bool known, uint64_t number)
     return known ? json_integer((json_int_t)number) : json_null();
 }
 
+json_t *roll_call_row_json(const struct roll_call_row *row)
+{
+#define NAME(name, form) form
+    static const char form[] = "[" COLUMNS(NAME) "]";
+#undef NAME
+    const struct roll_record *rec = row->rec;
+    bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED, typed = rec->dtype != ROLL_DTYPE_NONE;
+    bool counted = typed && (rec->flags & ROLL_FLAG_UNSIZED) == 0;
+    return json_pack(form, (json_int_t)roll_seal_ticket(rec->seal), (json_int_t)row->after_ns,
+                     number_or_null(!inside, rec->call_ns), state_of(rec, row->done), roll_op_name(rec->op),
+                     number_or_null(row->comm, rec->comm), (json_int_t)rec->seq, number_or_null(counted, rec->count),
+                     typed ? json_string(roll_dtype_name(rec->dtype)) : json_null(),
+                     rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null(),
+                     rec->peer != ROLL_PEER_NONE ? json_integer(rec->peer) : json_null(), (json_int_t)rec->group,
+                     number_or_null(rec->step != ROLL_STEP_NONE, rec->step), (int)rec->thread,
+                     number_or_null(row->site, rec->callsite));
+}
+
+json_t *roll_call_columns_json(void)
+{
+#define NAME(name, form) name,
+    static const char *const columns[] = {COLUMNS(NAME)};
+#undef NAME
+    json_t *names = json_array();
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        json_array_append_new(names, json_string(columns[i]));
+    }
+    return names;
+}
+
 int roll_call_rows_add(roll_call_rows_t *rows, const struct roll_record *rec, uint64_t real_ns, bool done)
 {
-    if (!is_shown(rec->op)) {
+    if (!roll_call_is_shown(rec->op)) {
         return 0;
     }
     if (json_array_size(rows->list) == 0) {
         rows->base_ms = real_ns / MS_NS;
     }
-    bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED, typed = rec->dtype != ROLL_DTYPE_NONE;
     bool comm = rec->comm < rows->comms && rows->comm[rec->comm].key != 0;
     bool site = rec->callsite < rows->sites && rows->site[rec->callsite].line != 0;
-    bool counted = typed && (rec->flags & ROLL_FLAG_UNSIZED) == 0;
     if (comm) {
         rows->comm[rec->comm].used = true;
     }
     if (site) {
         rows->site[rec->callsite].used = true;
     }
-    json_t *row = json_pack(
-        "[I,I,o,s,s,o,I,o,o,o,o,I,o,i,o]", (json_int_t)roll_seal_ticket(rec->seal),
-        (json_int_t)(real_ns - rows->base_ms * MS_NS), number_or_null(!inside, rec->call_ns), state_of(rec, done),
-        roll_op_name(rec->op), number_or_null(comm, rec->comm), (json_int_t)rec->seq,
-        number_or_null(counted, rec->count), typed ? json_string(roll_dtype_name(rec->dtype)) : json_null(),
-        rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null(),
-        rec->peer != ROLL_PEER_NONE ? json_integer(rec->peer) : json_null(), (json_int_t)rec->group,
-        number_or_null(rec->step != ROLL_STEP_NONE, rec->step), (int)rec->thread, number_or_null(site, rec->callsite));
+    const struct roll_call_row call = {rec, real_ns - rows->base_ms * MS_NS, comm, site, done};
+    json_t *row = roll_call_row_json(&call);
     return row == NULL || json_array_append_new(rows->list, row) != 0 ? ROLL_E_NOMEM : 0;
 }
 
@@ -244,10 +281,7 @@ static json_t *sites_json(const roll_call_rows_t *rows)
 
 json_t *roll_call_rows_json(roll_call_rows_t *rows)
 {
-    json_t *names = json_array();
-    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
-        json_array_append_new(names, json_string(columns[i]));
-    }
     return json_pack("{s:s,s:I,s:o,s:o,s:o,s:O}", "schema", "rollcall.calls/1", "base_ms", (json_int_t)rows->base_ms,
-                     "comms", comms_json(rows), "sites", sites_json(rows), "columns", names, "rows", rows->list);
+                     "comms", comms_json(rows), "sites", sites_json(rows), "columns", roll_call_columns_json(), "rows",
+                     rows->list);
 }

@@ -12,6 +12,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* One row, for who has the communicators and call sites of the rank from elsewhere, and knows which are there. */
+struct roll_call_row {
+    const struct roll_record *rec; /* borrowed */
+    uint64_t after_ns;             /* from the base of the rows to where it was entered */
+    bool comm, site;               /* what it refers to is among those that are told */
+    bool done;                     /* its work is known to be complete on the device */
+};
+
+/* Whether it is drawn: an observation, what is asked again and again, and what only orders streams are not. */
+bool roll_call_is_shown(unsigned op);
+/* Returned owned; NULL: no memory. */
+json_t *roll_call_row_json(const struct roll_call_row *row);
+json_t *roll_call_columns_json(void);
+
 typedef struct roll_call_rows roll_call_rows_t;
 
 /* NULL when out of memory. */

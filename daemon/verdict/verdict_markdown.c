@@ -69,18 +69,49 @@ static void put_clock(FILE *out, json_int_t ns)
     fputs(text, out);
 }
 
+/* "rank 3", "ranks 0-2". */
+static const char *noun_of(const char *ranks)
+{
+    return ranks[strspn(ranks, "0123456789")] == '\0' ? "rank" : "ranks";
+}
+
 static void put_named(FILE *out, const char *what, const char *ranks)
 {
     if (ranks != NULL && ranks[0] != '\0') {
-        bool one = ranks[strspn(ranks, "0123456789")] == '\0';
-        fprintf(out, "- %s: %s %s\n", what, one ? "rank" : "ranks", ranks);
+        fprintf(out, "- %s: %s %s\n", what, noun_of(ranks), ranks);
     }
 }
 
-/* The rows of the table of sides; "root" and "op" are words of NCCL. As in dashboards/web/js/markdown.js. */
-static const char *const members[] = {"ranks_text", "op",    "count", "dtype",  "redop", "root",
-                                      "peer",       "bytes", "seq",   "groups", "empty", "state",
-                                      "error",      "group", "graph", "phase",  "step",  "tensors"};
+/* The rows of the table of sides, and what they are called for people. As in dashboards/web/js/markdown.js. */
+static const struct {
+    const char *name, *title;
+} members[] = {{"op", "call"},           {"count", "elements"},     {"dtype", "datatype"}, {"redop", "reduction"},
+               {"root", "root"},         {"peer", "peer"},          {"bytes", "bytes"},    {"seq", "call number"},
+               {"groups", "groups"},     {"empty", "empty groups"}, {"state", "state"},    {"error", "error"},
+               {"group", "NCCL group"},  {"graph", "CUDA graph"},   {"phase", "phase"},    {"step", "step"},
+               {"tensors", "as many as"}};
+
+/* What moe_core told has names of records (trace/op.def); what they say. The number of it stands under "amount". */
+static const char *const told[][2] = {{"moe route", "routed tokens to experts"},
+                                      {"moe counts", "received rows for its experts"},
+                                      {"moe split", "sends rows to a member"},
+                                      {"moe gemm", "expert GEMM"},
+                                      {"moe skip", "skipped its experts"},
+                                      {"moe oblige", "owes a backward collective"},
+                                      {"moe oblige end", "owes backward collectives"},
+                                      {"moe remedy", "a remedy acted"},
+                                      {"moe uniform", "a number that all ranks need alike"},
+                                      {"moe tensor", "report about a tensor"}};
+
+static const char *told_of(const char *op)
+{
+    for (size_t i = 0; op != NULL && i < sizeof(told) / sizeof(told[0]); i++) {
+        if (strcmp(told[i][0], op) == 0) {
+            return told[i][1];
+        }
+    }
+    return NULL;
+}
 
 /* A member of a side; NULL: it has none, or null. */
 static const json_t *value_of(const json_t *side, const char *name)
@@ -93,14 +124,15 @@ static void put_value(FILE *out, const json_t *value)
 {
     char number[32];
     if (json_is_string(value)) {
-        roll_markdown_plain(out, json_string_value(value));
+        const char *words = told_of(json_string_value(value));
+        roll_markdown_plain(out, words != NULL ? words : json_string_value(value));
         return;
     }
     snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     roll_markdown_plain(out, json_is_integer(value) ? number : "-");
 }
 
-static void put_row(FILE *out, const json_t *evidence, const char *name)
+static void put_row(FILE *out, const json_t *evidence, const char *name, const char *title)
 {
     const json_t *first = value_of(json_array_get(evidence, 0), name);
     bool any = false, differs = false;
@@ -115,11 +147,10 @@ static void put_row(FILE *out, const json_t *evidence, const char *name)
     if (!any) {
         return;
     }
-    bool ranks = strcmp(name, "ranks_text") == 0;
-    fprintf(out, "| %s |", ranks ? "ranks" : name);
+    fprintf(out, "| %s |", title);
     json_array_foreach((json_t *)evidence, i, side)
     {
-        const char *mark = differs && !ranks ? "**" : "";
+        const char *mark = differs ? "**" : "";
         fprintf(out, " %s", mark);
         put_value(out, value_of(side, name));
         fprintf(out, "%s |", mark);
@@ -129,27 +160,74 @@ static void put_row(FILE *out, const json_t *evidence, const char *name)
 
 static void put_evidence(FILE *out, const json_t *evidence)
 {
-    size_t n = json_array_size(evidence);
+    size_t n = json_array_size(evidence), i;
+    json_t *side, *op = json_object_get(json_array_get(evidence, 0), "op");
+    bool is_report = told_of(json_string_value(op)) != NULL;
     if (n == 0) {
         return;
     }
     fputs("\n| |", out);
-    for (size_t i = 0; i < n; i++) {
-        fprintf(out, " side %zu |", i + 1);
+    json_array_foreach((json_t *)evidence, i, side)
+    {
+        const char *ranks = text_of(side, "ranks_text");
+        fputc(' ', out);
+        if (ranks != NULL && ranks[0] != '\0') {
+            fprintf(out, "%s ", noun_of(ranks));
+            roll_markdown_plain(out, ranks);
+        } else {
+            fprintf(out, "side %zu", i + 1);
+        }
+        fputs(" |", out);
     }
     fputs("\n|---|", out);
-    for (size_t i = 0; i < n; i++) {
+    for (i = 0; i < n; i++) {
         fputs("---|", out);
     }
     fputc('\n', out);
-    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
-        put_row(out, evidence, members[i]);
+    for (i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        bool amount = is_report && strcmp(members[i].name, "count") == 0; /* of rows, tokens or calls, not elements */
+        put_row(out, evidence, members[i].name, amount ? "amount" : members[i].title);
     }
+}
+
+/* What begins a process or a thread, below the job's own: nobody looks for a mistake there. */
+static bool is_beginning(const json_t *frame)
+{
+    static const char *const names[] = {
+        "_start",  "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "clone3",
+        "__clone", "__clone3"};
+    const char *function = text_of(frame, "function");
+    size_t n = function != NULL ? strcspn(function, "@+") : 0; /* without a version */
+    while (n > 5 && strncmp(function + n - 5, "_impl", 5) == 0) {
+        n -= 5;
+    }
+    for (size_t i = 0; n > 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strlen(names[i]) == n && strncmp(names[i], function, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_python(const json_t *frame)
+{
+    const char *language = text_of(frame, "language");
+    return language != NULL && strcmp(language, "python") == 0;
+}
+
+/* A path as it was compiled may begin where its build happened to stand: "../src/train.c". */
+static const char *path_of(const json_t *frame)
+{
+    const char *file = text_of(frame, "file");
+    while (file != NULL && strncmp(file, "../", 3) == 0) {
+        file += 3;
+    }
+    return file;
 }
 
 static void put_frame(FILE *out, const json_t *frame, bool first)
 {
-    const char *file = text_of(frame, "file"), *module = text_of(frame, "module"), *text = text_of(frame, "text");
+    const char *file = path_of(frame), *module = text_of(frame, "module"), *text = text_of(frame, "text");
     const char *function = text_of(frame, "function");
     json_int_t line = json_integer_value(json_object_get(frame, "line"));
     fprintf(out, "%s%s", first ? "" : "\n", file != NULL ? file : module != NULL ? module : "?");
@@ -186,7 +264,7 @@ static int put_context(FILE *out, const json_t *frame)
     int err = fclose(lines) == 0 ? 0 : ROLL_E_NOMEM;
     if (err == 0) {
         fputc('\n', out);
-        roll_markdown_plain(out, text_of(frame, "file"));
+        roll_markdown_plain(out, path_of(frame));
         fputs(":\n\n", out);
         block(out, text);
     }
@@ -194,22 +272,55 @@ static int put_context(FILE *out, const json_t *frame)
     return err;
 }
 
-static int put_site(FILE *out, size_t number, const json_t *site)
+static bool is_at(const json_t *object, size_t site)
+{
+    const json_t *index = json_object_get(object, "callsite");
+    return json_is_integer(index) && json_integer_value(index) == (json_int_t)site;
+}
+
+/* Who called there, which the sides say: that a communicator was made somewhere is no call of the finding's. */
+static void put_site_title(FILE *out, const json_t *v, size_t number)
+{
+    size_t i, named = 0;
+    json_t *side;
+    json_array_foreach(json_object_get(v, "evidence"), i, side)
+    {
+        const char *ranks = text_of(side, "ranks_text");
+        if (is_at(side, number) && ranks != NULL && ranks[0] != '\0') {
+            fprintf(out, "%s%s ", named++ > 0 ? " and " : "\nCalled by ", noun_of(ranks));
+            roll_markdown_plain(out, ranks);
+        }
+    }
+    const char *other = is_at(json_object_get(v, "comm"), number) ? "\nWhere the communicator was made" : "\nAlso";
+    fputs(named > 0 ? ":\n\n" : other, out);
+    fputs(named > 0 ? "" : ":\n\n", out);
+}
+
+static int put_site(FILE *out, const json_t *v, size_t number, const json_t *site)
 {
     char *text = NULL;
     size_t i, size;
     json_t *frame;
-    FILE *frames = open_memstream(&text, &size);
+    FILE *frames =
+        open_memstream(&text, &size); /* Python's where there are any, and nothing of a process's beginning */
+    bool first = true, python = false;
     if (frames == NULL) {
         return ROLL_E_NOMEM;
     }
     json_array_foreach(json_object_get(site, "frames"), i, frame)
     {
-        put_frame(frames, frame, i == 0);
+        python = python || is_python(frame);
+    }
+    json_array_foreach(json_object_get(site, "frames"), i, frame)
+    {
+        if (i == 0 || (!is_beginning(frame) && (is_python(frame) || !python))) {
+            put_frame(frames, frame, first);
+            first = false;
+        }
     }
     int err = fclose(frames) == 0 ? 0 : ROLL_E_NOMEM;
     if (err == 0) {
-        fprintf(out, "\nCall site %zu:\n\n", number);
+        put_site_title(out, v, number);
         block(out, text);
     }
     free(text);
@@ -270,7 +381,7 @@ int roll_verdict_markdown(FILE *out, const json_t *v)
     put_evidence(out, json_object_get(v, "evidence"));
     json_array_foreach(json_object_get(v, "callsites"), i, site)
     {
-        err = err != 0 ? err : put_site(out, i + 1, site);
+        err = err != 0 ? err : put_site(out, v, i, site);
     }
     return err != 0 ? err : ferror(out) ? ROLL_E_IO : 0;
 }

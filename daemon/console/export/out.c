@@ -8,6 +8,7 @@
 #include "daemon/console/console.h"
 #include "trace/err.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,6 +23,7 @@ static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
 
 static char name[PATH_MAX], part[PATH_MAX]; /* written before the signals are waited for, and behind them */
 static int descriptor = -1;
+static bool replaces; /* a file of that name that is there */
 static bool is_taken[ENDS];
 static void (*before_large)(int); /* what SIGXFSZ did */
 
@@ -85,6 +87,59 @@ static int complain(int number)
     return roll_out_error(number);
 }
 
+int roll_out_name(const char *path, bool replace)
+{
+    struct stat st;
+    replaces = replace;
+    if (lstat(path, &st) != 0) {
+        return 0; /* why it cannot be written, if it cannot, is said by who opens it */
+    }
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* a device, also behind a link, would be replaced by a file */
+        roll_say("%s: %s; name another place with -o", path,
+                 S_ISDIR(st.st_mode) ? strerror(EISDIR) : "not an ordinary file");
+        return ROLL_E_DENIED;
+    }
+    if (!replace) {
+        roll_say("%s is there already; --force replaces it, -o FILE takes another name", path);
+        return ROLL_E_DENIED;
+    }
+    return 0;
+}
+
+bool roll_out_is_full(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry = NULL;
+    bool full = false;
+    while (dir != NULL && !full && (entry = readdir(dir)) != NULL) {
+        full = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return full;
+}
+
+int roll_out_folder(const char *path, bool replace)
+{
+    bool full = !replace && roll_out_is_full(path);
+    if (full) {
+        roll_say("%s is there already, and not empty; --force writes into it, -o DIR takes another place", path);
+    }
+    return full ? ROLL_E_DENIED : 0;
+}
+
+/* The finished file gets its name. One that has come there meanwhile stays, where the file system can tell. */
+static int give_name(void)
+{
+    if (replaces) {
+        return rename(part, name);
+    }
+    int rc = renameat2(AT_FDCWD, part, AT_FDCWD, name, RENAME_NOREPLACE);
+    bool able = rc == 0 || (errno != EINVAL && errno != ENOSYS);
+    return able ? rc : rename(part, name);
+}
+
 int roll_out_begin(const char *path)
 {
     struct stat st;
@@ -126,7 +181,7 @@ int roll_out_end(bool whole)
     int number = whole && fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS ? errno : 0;
     number = close(descriptor) != 0 && number == 0 ? errno : number;
     descriptor = -1;
-    number = whole && number == 0 && rename(part, name) != 0 ? errno : number;
+    number = whole && number == 0 && give_name() != 0 ? errno : number;
     int err = number != 0 ? complain(number) : 0;
     if (!whole || number != 0) {
         (void)unlink(part);

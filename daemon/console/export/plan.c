@@ -47,6 +47,7 @@ struct planner {
     size_t files;
     uint64_t first_ns, most_bytes;
     uint32_t ranks;
+    struct roll_standing *standing; /* borrowed */
 };
 
 static int refuse(const char *format, const char *what)
@@ -257,6 +258,7 @@ static int end(void *ctx, struct roll_job *job)
 {
     struct planner *p = ctx;
     int err = check(p, job);
+    err = err != 0 ? err : roll_standing_take(p->standing, job);
     for (uint32_t i = 0; i < p->ranks && err == 0; i++) {
         uint32_t ring = roll_job_ring_of(job, 0, i);
         err = ring != ROLL_JOB_NONE ? check_ring(p, job, ring) : ROLL_E_CORRUPT;
@@ -280,9 +282,9 @@ static void discard(const struct planner *p)
 }
 
 int roll_plan_write(char **path, size_t paths, unsigned threads, const char *only, const char *dir, uint32_t *ranks,
-                    struct roll_analysis_summary *summary)
+                    struct roll_standing *standing, struct roll_analysis_summary *summary)
 {
-    struct planner p = {.dir = dir, .first_ns = UINT64_MAX};
+    struct planner p = {.dir = dir, .first_ns = UINT64_MAX, .standing = standing};
     struct roll_job_writer writer = {.ctx = &p, .call = take_call, .end = end};
     int err = roll_job_read(path, paths, threads, only, &writer, summary);
     for (size_t i = 0; i < p.files; i++) {

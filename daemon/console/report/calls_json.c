@@ -1,55 +1,18 @@
 /*
- * calls_json.c: see calls_json.h. A call is a list of values whose names are told once: objects would be four times the
- * bytes. Times are ns after the first call of the lane, because JavaScript holds no ns of the wall clock.
+ * calls_json.c: see calls_json.h. Rows and columns are those of daemon/feed/call_rows.h, which says why they are so;
+ * here communicators and call sites come from the trace's job in place of one rank's definitions.
  */
 #include "daemon/console/report/calls_json.h"
 
 #include "daemon/base/json.h"
+#include "daemon/feed/call_rows.h"
 #include "trace/err.h"
-#include "trace/op.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MS_NS UINT64_C(1000000)
-
-static const char *const columns[] = {"ticket", "enter_ns", "call_ns", "state", "op",   "comm",   "seq", "count",
-                                      "dtype",  "redop",    "peer",    "group", "step", "thread", "site"};
-
-static json_t *number_or_null(bool known, uint64_t number)
-{
-    return known ? json_integer((json_int_t)number) : json_null();
-}
-
-static const char *state_of(const struct roll_record *rec)
-{
-    enum { NCCL_IN_PROGRESS = 7 };
-    enum roll_state state = roll_seal_state(rec->seal);
-    bool refused = rec->result != 0 && rec->result != NCCL_IN_PROGRESS;
-    return state == ROLL_STATE_ENTERED              ? "entered"
-           : refused                                ? "refused"
-           : state == ROLL_STATE_COMPLETE           ? "complete"
-           : (rec->flags & ROLL_FLAG_CAPTURED) != 0 ? "captured"
-           : rec->result == NCCL_IN_PROGRESS        ? "in progress"
-                                                    : "returned";
-}
-
-static json_t *row_json(const struct roll_lane_call *call, uint64_t base_ms)
-{
-    const struct roll_record *rec = &call->rec;
-    bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED, typed = rec->dtype != ROLL_DTYPE_NONE;
-    bool counted = typed && (rec->flags & ROLL_FLAG_UNSIZED) == 0;
-    return json_pack("[I,I,o,s,s,o,I,o,o,o,o,I,o,i,o]", (json_int_t)roll_seal_ticket(rec->seal),
-                     (json_int_t)(call->real_ns - base_ms * MS_NS), number_or_null(!inside, rec->call_ns),
-                     state_of(rec), roll_op_name(rec->op), number_or_null(call->comm != ROLL_JOB_NONE, rec->comm),
-                     (json_int_t)rec->seq, number_or_null(counted, rec->count),
-                     typed ? json_string(roll_dtype_name(rec->dtype)) : json_null(),
-                     rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null(),
-                     rec->peer != ROLL_PEER_NONE ? json_integer(rec->peer) : json_null(), (json_int_t)rec->group,
-                     number_or_null(rec->step != ROLL_STEP_NONE, rec->step), (int)rec->thread,
-                     number_or_null(rec->callsite != 0, rec->callsite));
-}
 
 /* Whether a call before this one in the lane has the same number in the definitions of its process. */
 static bool is_again(const struct roll_moment_lane *lane, uint32_t i, bool site)
@@ -103,24 +66,24 @@ static json_t *sites_json(const struct roll_job *job, const struct roll_moment_l
 
 static json_t *lane_json(const struct roll_job *job, const struct roll_moment_lane *lane)
 {
-    json_t *rows = json_array(), *names = json_array();
+    json_t *rows = json_array();
     uint64_t base_ms = UINT64_MAX;
     struct roll_feed_stream view;
-    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
-        json_array_append_new(names, json_string(columns[i]));
-    }
     for (uint32_t i = 0; i < lane->calls; i++) {
         uint64_t ms = lane->call[i].real_ns / MS_NS;
         base_ms = ms < base_ms ? ms : base_ms;
     }
     for (uint32_t i = 0; i < lane->calls; i++) {
-        json_array_append_new(rows, row_json(&lane->call[i], base_ms));
+        const struct roll_lane_call *call = &lane->call[i];
+        const struct roll_call_row row = {&call->rec, call->real_ns - base_ms * MS_NS, call->comm != ROLL_JOB_NONE,
+                                          call->rec.callsite != 0, false};
+        json_array_append_new(rows, roll_call_row_json(&row));
     }
     roll_job_ring_view(job, lane->ring, &view);
     return json_pack("{s:i,s:o,s:{s:s,s:I,s:o,s:o,s:o,s:o}}", "rank", (int)roll_job_rank(job, lane->ring), "host",
                      roll_text_to_json(view.host), "calls", "schema", "rollcall.calls/1", "base_ms",
                      (json_int_t)(lane->calls > 0 ? base_ms : 0), "comms", comms_json(job, lane), "sites",
-                     sites_json(job, lane), "columns", names, "rows", rows);
+                     sites_json(job, lane), "columns", roll_call_columns_json(), "rows", rows);
 }
 
 json_t *roll_report_calls_json(const struct roll_job *job, uint32_t run, const struct roll_lanes *lanes, size_t *bytes,

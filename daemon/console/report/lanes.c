@@ -4,9 +4,9 @@
 #include "daemon/console/report/lanes.h"
 
 #include "daemon/base/array.h"
+#include "daemon/feed/call_rows.h"
 #include "daemon/feed/field.h"
 #include "trace/err.h"
-#include "trace/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,13 +37,6 @@ void roll_lanes_fini(struct roll_lanes *lanes)
 
 /* calls */
 
-/* What the page draws: not what an observer reports, nor what is asked again and again, nor what orders streams. */
-static bool is_shown(unsigned op)
-{
-    enum roll_op_class class = roll_op_class(op);
-    return class != ROLL_CLASS_NONE && class != ROLL_CLASS_MOE && class != ROLL_CLASS_POLL && class != ROLL_CLASS_ORDER;
-}
-
 /* The call among the kept ones that has this ticket; NULL = none. News are mostly about the newest ones. */
 static struct roll_lane_call *find(struct roll_lane *lane, uint64_t ticket)
 {
@@ -59,7 +52,7 @@ static struct roll_lane_call *find(struct roll_lane *lane, uint64_t ticket)
 
 int roll_lanes_call(struct roll_lanes *lanes, const struct roll_job_call *call)
 {
-    if (!is_shown(call->rec->op)) {
+    if (!roll_call_is_shown(call->rec->op)) {
         return 0;
     }
     if (ROLL_GROW_ZERO(lanes->lane, lanes->lane_room, (size_t)call->ring + 1) != 0) {

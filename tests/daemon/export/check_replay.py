@@ -54,6 +54,8 @@ def same(folder, names, twin):
         assert bool(was) == (twin == "sick"), (name, was)
         assert was == now, (name, was, now, run.stderr)
         assert twin == "sick" or run.returncode == 0, (name, run)
+        said = [x for x in run.stderr.splitlines() if x.startswith("rollcall: replay: ")]
+        assert len(said) == 1 and "the same as in the trace: " in said[0], (name, said)
         return f"{name} {twin}: {now}"
     with concurrent.futures.ThreadPoolExecutor(4) as side_by_side:  # they mostly wait
         for line in side_by_side.map(one, names):
@@ -68,6 +70,19 @@ def sick(folder):
 def healthy(folder):
     """A job that was well ends well."""
     same(folder, HEALTHY, "healthy")
+
+
+def unlike(folder):
+    """Where the verdict is another one, the replay says so, and why; a folder that holds older traces is not compared."""
+    for name, words in (("stopped", ("the trace has rank-stopped (proven, rank 3), the replay has not: a replay stops",)),
+                        ("eager", ("only the replay has p2p-deadlock", "HOSTNCCL_EAGER=65536")),
+                        ("barrier-branch", ("the trace has call-added", "by another code"))):
+        trace = recorded(folder, name, "sick")
+        run = replay("--timeout", "3", trace)
+        said = "\n".join(x for x in run.stderr.splitlines() if x.startswith("rollcall: replay: "))
+        assert all(word in said for word in words), (name, run.stderr)
+    run = replay("--timeout", "3", "--trace", os.path.join(folder, "stopped-sick"), trace)
+    assert "not compared with the trace" in run.stderr, run.stderr
 
 
 def small(folder):

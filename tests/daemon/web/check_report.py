@@ -39,7 +39,7 @@ def run(command, *arguments):
 def report(folder, *arguments, name="out.html"):
     """The file, and the exit code, which is that of analyze."""
     out = os.path.join(folder, name)
-    said, judged = run("report", *arguments, "-o", out), run("analyze", *[a for a in arguments if a != "--no-source"])
+    said, judged = run("report", *arguments, "--force", "-o", out), run("analyze", *[a for a in arguments if a != "--no-source"])
     expect(said.returncode == judged.returncode, f"{said} beside {judged.returncode}")
     expect(not os.path.exists(out + ".part"), "an unfinished file is left")
     return out, said
@@ -139,7 +139,7 @@ def large(folder):
         trace = made(folder, 2, 8, 1000 * calls // 4, "sick", name=f"long{calls}")
         before = os.fork()
         if before == 0:  # a process of its own, whose children's peak is that of one report
-            done = subprocess.run([rollcall, "report", trace, "-o", os.path.join(folder, "long.html")],
+            done = subprocess.run([rollcall, "report", trace, "--force", "-o", os.path.join(folder, "long.html")],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
             with open(os.path.join(folder, f"peak{calls}"), "w", encoding="ascii") as f:
