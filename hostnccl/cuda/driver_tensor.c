@@ -21,7 +21,8 @@ static int is_right(const struct hostcuda_tensor_map *m, const uint64_t *dims, c
 {
     uint64_t inner = (uint64_t)box[0] * m->element_bytes, row = dims[0] * m->element_bytes;
     for (int i = 0; i < m->rank; i++) {
-        if (!dims[i] || dims[i] > UINT64_C(1) << 32 || !box[i] || box[i] > BOX_MAX || !steps[i] || steps[i] > STEP_MAX) {
+        if (!dims[i] || dims[i] > UINT64_C(1) << 32 || !box[i] || box[i] > BOX_MAX || !steps[i] ||
+            steps[i] > STEP_MAX) {
             return 0;
         }
     }

@@ -1,8 +1,8 @@
 /*
  * kernel_launch.c: launches of kernels. Nothing here can run the code of a GPU, so HOSTCUDA_KERNELS says what a launch
- * means: nothing (skip), what a twin on the host computes (host), or an error (refuse); and HOSTCUDA_CODE names a library
- * that runs kernels whose code it has. A launch is checked as the
- * vendor's is before the policy is asked: a program that would fail on a GPU for its grid fails here too.
+ * means: nothing (skip), what a twin on the host computes (host), or an error (refuse); and HOSTCUDA_CODE names a
+ * library that runs kernels whose code it has. A launch is checked as the vendor's is before the policy is asked: a
+ * program that would fail on a GPU for its grid fails here too.
  *
  * A skipped launch is counted under its name and leaves the stream alone, because a stream keeps its order without an
  * operation that does nothing. In a capture it is a node, so that the graph has its shape.
@@ -62,7 +62,8 @@ static void *copy_arguments(size_t count, const size_t *sizes, void **arguments,
 bool hostcuda_is_refused(struct hostcuda_function *function)
 {
     enum hostcuda_policy policy = hostcuda_policy();
-    return policy == HOSTCUDA_KERNELS_REFUSE || (policy == HOSTCUDA_KERNELS_OWN && !function->twin && !hostcuda_code_of(function));
+    return policy == HOSTCUDA_KERNELS_REFUSE ||
+           (policy == HOSTCUDA_KERNELS_OWN && !function->twin && !hostcuda_code_of(function));
 }
 
 cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_function *function,
@@ -99,8 +100,8 @@ cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_
         if (kernel.count && !config->arguments) {
             return cudaErrorInvalidValue;
         }
-        kernel.block = copy_arguments(kernel.count, code ? code->bytes : function->bytes, config->arguments,
-                                      &kernel.block_bytes);
+        kernel.block =
+            copy_arguments(kernel.count, code ? code->bytes : function->bytes, config->arguments, &kernel.block_bytes);
         if (!kernel.block) {
             return cudaErrorMemoryAllocation;
         }

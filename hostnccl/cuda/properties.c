@@ -11,7 +11,15 @@
 
 #define NAME "hostcuda"
 
-enum { PCI_BUS_FIRST = 0x10, PCI_DOMAIN = 0, MAJOR = 9, MINOR = 0, CLOCK_KHZ = 1980000, MULTIPROCESSORS = 132, MEMORY_CLOCK_KHZ = 2619000 };
+enum {
+    PCI_BUS_FIRST = 0x10,
+    PCI_DOMAIN = 0,
+    MAJOR = 9,
+    MINOR = 0,
+    CLOCK_KHZ = 1980000,
+    MULTIPROCESSORS = 132,
+    MEMORY_CLOCK_KHZ = 2619000
+};
 
 static int pci_bus(const struct hostcuda_device *device)
 {
