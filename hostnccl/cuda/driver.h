@@ -33,8 +33,10 @@ CUresult driver_leave(cudaError_t error);
 #include "hostnccl/cuda/driver_refused.def"
 #undef REFUSED
 
-/* driver_memory.c: older headers do not have the types. */
-DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address);
+/* driver_tensor.c, driver_memory.c: older headers do not have the types. */
+DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address, const uint64_t *dims,
+                                         const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                                         int interleave, int swizzle, int l2, int fill);
 DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address);
 
 /* Since CUDA 12.8; older headers do not declare them. */

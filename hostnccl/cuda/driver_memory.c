@@ -165,24 +165,13 @@ DRIVER_EXPORT CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, siz
     return DRIVER(fill(pointer(dst), value, 4, count, stream));
 }
 
-/* A description of a tensor is read by kernels only; its 128 bytes are 0 here. Older headers do not have its types. */
-static int describe(void *map, unsigned int least_rank, unsigned int rank)
+/* Of types that older headers do not have; read by kernels only, and none here asks for this form: 128 bytes of 0. */
+DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address)
 {
-    if (!map || rank < least_rank || rank > 5) {
+    (void)type, (void)address;
+    if (!map || rank < 3 || rank > 5) { /* batch, at least one dimension in space, channels */
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(map, 0, 128);
     return CUDA_SUCCESS;
-}
-
-DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address)
-{
-    (void)type, (void)address;
-    return describe(map, 1, rank);
-}
-
-DRIVER_EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned int rank, void *address)
-{
-    (void)type, (void)address;
-    return describe(map, 3, rank); /* batch, at least one dimension in space, channels */
 }

@@ -296,8 +296,14 @@ struct hostcuda_memory_op {
 /* A function that stands for a kernel; its parameters are as a launch lays them out, one pointer each. */
 typedef void hostcuda_kernel_fn(void **parameters);
 
+/* Tells the library of device code, if there is one, of memory that kernels may touch. kernel_code.c. */
+void hostcuda_code_memory(const void *start, size_t bytes, bool is_there);
+
+struct hostcuda_code_entry;
+
 struct hostcuda_kernel {
-    hostcuda_kernel_fn *fn; /* NULL: the launch is skipped */
+    hostcuda_kernel_fn *fn;                 /* a twin; NULL: none */
+    const struct hostcuda_code_entry *code; /* or code that runs on the processor; neither: the launch is skipped */
     struct hostcuda_function *function;
     void *block; /* owned: pointers, then the values of the parameters; NULL: none */
     size_t block_bytes, count, shared_bytes;

@@ -6,6 +6,7 @@
 #ifndef ROLL_HOSTNCCL_CUDA_KERNEL_H
 #define ROLL_HOSTNCCL_CUDA_KERNEL_H
 
+#include "hostnccl/cuda/code.h"
 #include "hostnccl/cuda/hostcuda.h"
 
 enum { HOSTCUDA_PARAMETERS_MAX = 16 };
@@ -25,6 +26,8 @@ struct hostcuda_function {
     hostcuda_kernel_fn *twin; /* NULL: none; guarded by the lock of kernel_table.c, as count and bytes */
     size_t count;
     size_t bytes[HOSTCUDA_PARAMETERS_MAX];
+    _Atomic(const struct hostcuda_code_entry *) code; /* once is_code_known; NULL: none */
+    atomic_bool is_code_known;
     atomic_int dynamic_shared_bytes; /* the most that a launch may ask for */
     struct {
         _Atomic unsigned long long count;
@@ -54,6 +57,14 @@ int hostcuda_twin_add(const char *name, hostcuda_kernel_fn *fn, size_t count, co
  * cudaErrorInvalidSymbol, cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_variable(const void *symbol, void **address, size_t *bytes);
 
+/* kernel_code.c: device code that runs on the processor */
+
+/* The library that HOSTCUDA_CODE names. NULL: none. Borrowed. Any thread. */
+const struct hostcuda_code *hostcuda_code_loaded(void);
+
+/* The code of a kernel, where the policy lets it run and it has no twin. NULL: none. Borrowed. Any thread. */
+const struct hostcuda_code_entry *hostcuda_code_of(struct hostcuda_function *function);
+
 /* kernel_count.c: counts a launch. Any thread. */
 void hostcuda_kernel_count(struct hostcuda_function *function, enum hostcuda_fate fate);
 
@@ -67,7 +78,7 @@ struct hostcuda_launch_config {
 };
 
 /* Whether every launch of the kernel is an error. */
-bool hostcuda_is_refused(const struct hostcuda_function *function);
+bool hostcuda_is_refused(struct hostcuda_function *function);
 
 /* Makes the work of a launch; *is_skipped: it does nothing. Otherwise as the policy says: cudaErrorNotSupported,
  * cudaErrorInvalidConfiguration, cudaErrorInvalidValue, cudaErrorMemoryAllocation. */

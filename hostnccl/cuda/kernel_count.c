@@ -31,8 +31,18 @@ void hostcuda_kernel_count(struct hostcuda_function *function, enum hostcuda_fat
 
 void hostcuda_kernel_run(const struct hostcuda_kernel *kernel)
 {
-    hostcuda_kernel_count(kernel->function, kernel->fn ? HOSTCUDA_RUN : HOSTCUDA_SKIPPED);
+    hostcuda_kernel_count(kernel->function, kernel->fn || kernel->code ? HOSTCUDA_RUN : HOSTCUDA_SKIPPED);
     if (kernel->fn) {
         kernel->fn(kernel->block);
+    } else if (kernel->code) {
+        struct hostcuda_code_launch launch = {.entry = kernel->code,
+                                              .grid = {kernel->grid[0], kernel->grid[1], kernel->grid[2]},
+                                              .threads = {kernel->threads[0], kernel->threads[1], kernel->threads[2]},
+                                              .shared_bytes = kernel->shared_bytes,
+                                              .parameters = kernel->block};
+        int error = hostcuda_code_loaded()->run(&launch);
+        if (error) {
+            hostcuda_fault_set((cudaError_t)error);
+        }
     }
 }

@@ -1,7 +1,8 @@
 /*
  * kernel_launch.c: launches of kernels. Nothing here can run the code of a GPU, so HOSTCUDA_KERNELS says what a launch
- * means: nothing (skip), what a twin on the host computes (host), or an error (refuse). A launch is checked as the
- * vendor's is before the policy is asked: a program that would fail on a GPU for its grid fails here too.
+ * means: nothing (skip), what a twin on the host computes (host), or an error (refuse); and HOSTCUDA_CODE names a
+ * library that runs kernels whose code it has. A launch is checked as the vendor's is before the policy is asked: a
+ * program that would fail on a GPU for its grid fails here too.
  *
  * A skipped launch is counted under its name and leaves the stream alone, because a stream keeps its order without an
  * operation that does nothing. In a capture it is a node, so that the graph has its shape.
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MAX = 1024, CONFIGURATIONS_MAX = 16 };
+enum { THREADS_MAX = 1024, CONFIGURATIONS_MAX = 16, SHARED_MAX_BYTES = 227 << 10 };
 
 static cudaError_t refuse(struct hostcuda_function *function)
 {
@@ -37,11 +38,11 @@ static bool is_possible(const struct hostcuda_launch_config *c)
 }
 
 /* Copies the arguments as they are now: first a pointer for each, then the values, aligned. NULL without memory. */
-static void *copy_arguments(const struct hostcuda_function *function, void **arguments, size_t *block_bytes)
+static void *copy_arguments(size_t count, const size_t *sizes, void **arguments, size_t *block_bytes)
 {
-    size_t bytes = function->count * sizeof(void *);
-    for (size_t i = 0; i < function->count; i++) {
-        bytes += (function->bytes[i] + 15) / 16 * 16;
+    size_t bytes = count * sizeof(void *);
+    for (size_t i = 0; i < count; i++) {
+        bytes += (sizes[i] + 15) / 16 * 16;
     }
     bytes = (bytes + 31) / 16 * 16;
     char *block = malloc(bytes);
@@ -49,19 +50,20 @@ static void *copy_arguments(const struct hostcuda_function *function, void **arg
         return NULL;
     }
     void **pointers = (void **)(void *)block;
-    char *at = block + (function->count * sizeof(void *) + 15) / 16 * 16;
-    for (size_t i = 0; i < function->count; i++) {
-        pointers[i] = memcpy(at, arguments[i], function->bytes[i]);
-        at += (function->bytes[i] + 15) / 16 * 16;
+    char *at = block + (count * sizeof(void *) + 15) / 16 * 16;
+    for (size_t i = 0; i < count; i++) {
+        pointers[i] = memcpy(at, arguments[i], sizes[i]);
+        at += (sizes[i] + 15) / 16 * 16;
     }
     *block_bytes = bytes;
     return block;
 }
 
-bool hostcuda_is_refused(const struct hostcuda_function *function)
+bool hostcuda_is_refused(struct hostcuda_function *function)
 {
     enum hostcuda_policy policy = hostcuda_policy();
-    return policy == HOSTCUDA_KERNELS_REFUSE || (policy == HOSTCUDA_KERNELS_OWN && !function->twin);
+    return policy == HOSTCUDA_KERNELS_REFUSE ||
+           (policy == HOSTCUDA_KERNELS_OWN && !function->twin && !hostcuda_code_of(function));
 }
 
 cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_function *function,
@@ -76,7 +78,14 @@ cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_
     if (hostcuda_is_refused(function)) {
         return refuse(function);
     }
-    *is_skipped = hostcuda_policy() == HOSTCUDA_KERNELS_SKIP || !function->twin;
+    const struct hostcuda_code_entry *code = hostcuda_code_of(function);
+    if (code && config->threads.x * config->threads.y * config->threads.z > code->threads_max) {
+        return cudaErrorLaunchOutOfResources;
+    }
+    if (code && config->shared_bytes + code->shared_bytes > SHARED_MAX_BYTES) {
+        return cudaErrorInvalidValue;
+    }
+    *is_skipped = hostcuda_policy() == HOSTCUDA_KERNELS_SKIP || (!function->twin && !code);
     struct hostcuda_kernel kernel = {.function = function,
                                      .grid = {config->grid.x, config->grid.y, config->grid.z},
                                      .threads = {config->threads.x, config->threads.y, config->threads.z},
@@ -85,12 +94,14 @@ cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_
         if (config->extra) { /* arguments packed by the caller */
             return cudaErrorNotSupported;
         }
-        if (function->count && !config->arguments) {
+        kernel.fn = function->twin;
+        kernel.code = code;
+        kernel.count = code ? code->count : function->count;
+        if (kernel.count && !config->arguments) {
             return cudaErrorInvalidValue;
         }
-        kernel.fn = function->twin;
-        kernel.count = function->count;
-        kernel.block = copy_arguments(function, config->arguments, &kernel.block_bytes);
+        kernel.block =
+            copy_arguments(kernel.count, code ? code->bytes : function->bytes, config->arguments, &kernel.block_bytes);
         if (!kernel.block) {
             return cudaErrorMemoryAllocation;
         }

@@ -51,6 +51,9 @@ static bool table_add(struct hostcuda_range *range)
     pthread_rwlock_wrlock(&table_lock);
     struct hostcuda_range **node = tsearch(range, &table, compare);
     bool taken = node && *node == range; /* the node may be gone as soon as the lock is */
+    if (taken) {
+        hostcuda_code_memory((const void *)range->start, range->end - range->start, true);
+    }
     pthread_rwlock_unlock(&table_lock);
     return taken;
 }
@@ -73,6 +76,7 @@ static struct hostcuda_range *table_take(const void *address, bool is_host, bool
         found = NULL;
     }
     if (found) {
+        hostcuda_code_memory((const void *)found->start, found->end - found->start, false);
         tdelete(found, &table, compare);
     }
     pthread_rwlock_unlock(&table_lock);

@@ -11,7 +11,15 @@
 
 #define NAME "hostcuda"
 
-enum { PCI_BUS_FIRST = 0x10, PCI_DOMAIN = 0, MAJOR = 9, MINOR = 0, CLOCK_KHZ = 1980000, MEMORY_CLOCK_KHZ = 2619000 };
+enum {
+    PCI_BUS_FIRST = 0x10,
+    PCI_DOMAIN = 0,
+    MAJOR = 9,
+    MINOR = 0,
+    CLOCK_KHZ = 1980000,
+    MULTIPROCESSORS = 132,
+    MEMORY_CLOCK_KHZ = 2619000
+};
 
 static int pci_bus(const struct hostcuda_device *device)
 {
@@ -83,7 +91,7 @@ static void fill_properties(struct cudaDeviceProp *p, const struct hostcuda_devi
     p->minor = MINOR;
     p->textureAlignment = 512;
     p->texturePitchAlignment = 32;
-    p->multiProcessorCount = 132;
+    p->multiProcessorCount = (int)hostcuda_env("HOSTCUDA_SMS", 1, 1024, MULTIPROCESSORS);
     p->canMapHostMemory = 1;
     p->surfaceAlignment = 512;
     p->concurrentKernels = 1;
