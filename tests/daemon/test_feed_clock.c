@@ -170,6 +170,27 @@ static void a_new_run_waits_until_its_ranks_are_seen(void **state)
 }
 
 /* A root that goes on from its trace continues the engine's time of then, however long it was away. */
+static void an_agent_that_is_about_to_be_given_up_is_waited_for(void **state)
+{
+    (void)state;
+    struct roll_feed_clock clock = running(0);
+    uint64_t since = MONO + 1000 * MS;
+    roll_feed_clock_see(&clock, since, true);
+    roll_feed_clock_await(&clock, since, true);
+    assert_true(roll_feed_clock_wait_ns(&clock, since + 5000 * MS, true) == UINT64_MAX);
+    /* Others are seen meanwhile: what is awaited is so all the same. */
+    roll_feed_clock_see(&clock, since + ROLL_FEED_AWAITED_NS - MS, true);
+    roll_feed_clock_await(&clock, since + ROLL_FEED_AWAITED_NS - MS, true);
+    assert_false(roll_feed_clock_is_due(&clock, since + ROLL_FEED_AWAITED_NS - MS, true));
+    roll_feed_clock_see(&clock, since + ROLL_FEED_AWAITED_NS, true);
+    roll_feed_clock_await(&clock, since + ROLL_FEED_AWAITED_NS, true);
+    assert_true(wait_of(&clock, since + ROLL_FEED_AWAITED_NS, true) < 200 * MS);
+    /* It was heard, and is silent again: that is another wait. */
+    roll_feed_clock_await(&clock, since + ROLL_FEED_AWAITED_NS + MS, false);
+    roll_feed_clock_await(&clock, since + ROLL_FEED_AWAITED_NS + 2 * MS, true);
+    assert_true(roll_feed_clock_wait_ns(&clock, since + ROLL_FEED_AWAITED_NS + 5000 * MS, true) == UINT64_MAX);
+}
+
 static void the_past_is_continued(void **state)
 {
     (void)state;
@@ -257,6 +278,7 @@ int main(void)
         cmocka_unit_test(small_steps_add_up),
         cmocka_unit_test(the_clock_stands_still_for_a_rank_that_is_not_seen),
         cmocka_unit_test(a_new_run_waits_until_its_ranks_are_seen),
+        cmocka_unit_test(an_agent_that_is_about_to_be_given_up_is_waited_for),
         cmocka_unit_test(the_past_is_continued),
         cmocka_unit_test(the_wall_clock_of_verdicts_is_at_most_a_millisecond_old),
         cmocka_unit_test(an_agents_trace_ticks_when_something_moved_or_time_has_passed),
