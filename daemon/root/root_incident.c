@@ -41,7 +41,8 @@ extern char **environ;
 struct tail {
     uint64_t id, asked_ns; /* id 0: free */
     uint64_t stream;
-    json_t *answer; /* owned; NULL: none has come */
+    struct roll_address asked; /* who was asked: from nobody else an answer is taken */
+    json_t *answer;            /* owned; NULL: none has come */
 };
 
 struct roll_root_incident {
@@ -128,7 +129,7 @@ static json_t *ask(roll_root_t *root, const struct roll_run *run, json_int_t ran
     char text[24];
     snprintf(text, sizeof(text), "%016" PRIx64, v.info.stream);
     json_t *json = json_pack("{s:s, s:[s], s:I}", "op", "tail", "streams", text, "records", records);
-    *t = (struct tail){.id = ++s->last_id, .asked_ns = roll_mono_ns(), .stream = v.info.stream};
+    *t = (struct tail){.id = ++s->last_id, .asked_ns = roll_mono_ns(), .stream = v.info.stream, .asked = peer->at};
     struct roll_frame_head head = {.type = ROLL_FRAME_ASK, .seq = t->id};
     int err = json ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, json) : ROLL_E_NOMEM;
     json_decref(json);
@@ -155,12 +156,22 @@ static json_t *fetch(struct roll_root_incident *s, uint64_t id)
     return unavailable("this answer is not kept any more: ask anew");
 }
 
-void roll_incident_answer(roll_root_t *root, const struct roll_frame *frame)
+static bool was_asked(const struct tail *t, const struct roll_peer *peer)
+{
+    return t->asked.socket == peer->at.socket && t->asked.bytes == peer->at.bytes &&
+           memcmp(t->asked.id, peer->at.id, peer->at.bytes) == 0;
+}
+
+void roll_incident_answer(roll_root_t *root, const struct roll_peer *peer, const struct roll_frame *frame)
 {
     struct roll_root_incident *s = root->incident;
     struct tail *t = NULL;
     for (size_t i = 0; s && i < TAILS; i++) {
         t = s->tail[i].id == frame->head.seq && frame->head.seq != 0 && !s->tail[i].answer ? &s->tail[i] : t;
+    }
+    if (t && !was_asked(t, peer)) {
+        root->refused_frames++;
+        return;
     }
     json_t *json = t ? roll_net_json(frame) : NULL;
     const char *op = json_string_value(json_object_get(json, "op"));
