@@ -7,7 +7,7 @@
  * slow, full or gone costs the root nothing, and neither does packing what 16,384 ranks have to say. A thread was
  * rejected: it would share the root's memory, and its end.
  */
-#include "daemon/root/root_state.h"
+#include "daemon/root/root_digest.h"
 
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
@@ -216,12 +216,8 @@ json_t *roll_incident_query(roll_root_t *root, struct roll_run *run, const json_
  */
 static bool is_echo(const struct roll_run *run, const struct roll_verdict *verdict)
 {
-    size_t n = roll_rankset_count(&verdict->culprits);
-    bool all = run->incident.begun_ns || run->incident.due_ns;
-    for (size_t i = 0; i < n && all; i++) {
-        all = roll_rankset_has(&run->incident.culprits, roll_rankset_at(&verdict->culprits, i));
-    }
-    return all;
+    return (run->incident.begun_ns || run->incident.due_ns) &&
+           roll_ranks_are_part(&verdict->culprits, &run->incident.culprits);
 }
 
 void roll_incident_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict)
