@@ -323,7 +323,9 @@ json_t *roll_collect_begun(struct roll_collection *c, json_t *ranks_text)
     }
     json_decref(ranks_text);
     if (!c) {
-        return unavailable("as much is being collected for others as there may be: try again in a moment");
+        return json_pack("{s:s,s:b,s:b}", "error",
+                         "as much is being collected for others as there may be: try again in a moment", "unavailable",
+                         1, "again", 1);
     }
     return json_pack("{s:s}", "error", "no such rank in this run");
 }
