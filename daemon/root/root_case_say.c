@@ -11,6 +11,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/map.h"
 #include "daemon/verdict/verdict.h"
 #include "trace/op.h"
 
@@ -148,20 +149,24 @@ static bool is_same_end(const struct roll_verdict *c, const struct roll_verdict 
            roll_rankset_equal(&c->culprits, &v->culprits) && v->event_ns <= c->event_ns + NEXT_NS;
 }
 
-/* The newest process of each of these ranks has ended, and its ring is one of the first `rings`. */
+/* The newest process of each of these ranks has ended, and its ring is one of the first `rings`. Rings are gone through
+ * once, the newest first: a whole job may end at once. Without memory nobody has ended. */
 static bool have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings)
 {
-    size_t n = roll_rankset_count(ranks);
+    size_t n = roll_rankset_count(ranks), found = 0;
+    struct roll_map seen = {0};
     bool ended = n > 0;
-    for (size_t k = 0; k < n && ended; k++) {
-        uint32_t rank = roll_rankset_at(ranks, k);
-        size_t i = d->rings; /* in the order in which they came */
-        while (i > 0 && rank_of(&d->ring[i - 1]) != (int32_t)rank) {
-            i--;
+    for (size_t i = d->rings; i > 0 && ended && found < n; i--) {
+        int32_t rank = rank_of(&d->ring[i - 1]);
+        bool newest = rank >= 0 && roll_rankset_has(ranks, (uint32_t)rank) &&
+                      roll_map_get(&seen, (uint64_t)rank) == ROLL_MAP_NONE;
+        if (newest) {
+            found++;
+            ended = i <= rings && d->ring[i - 1].ended && roll_map_add(&seen, (uint64_t)rank, 0) == 0;
         }
-        ended = i > 0 && i <= rings && d->ring[i - 1].ended;
     }
-    return ended;
+    roll_map_fini(&seen);
+    return ended && found == n;
 }
 
 /* Both tell that others wait for what these processes have not done and will never do. One end is told once, however
@@ -184,14 +189,18 @@ static bool is_same_refusal(const struct roll_verdict *c, const struct roll_verd
            roll_rankset_count(&v->culprits) > 0 && roll_rankset_equal(&c->culprits, &v->culprits) && apart <= CLOCK_NS;
 }
 
-/* No rank is in `a` that is not in `b`. */
-static bool is_part_of(const struct roll_rankset *a, const struct roll_rankset *b)
+bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset *b)
 {
-    bool part = roll_rankset_count(a) <= roll_rankset_count(b);
-    for (size_t i = 0; i < roll_rankset_count(a) && part; i++) {
-        part = roll_rankset_has(b, roll_rankset_at(a, i));
+    size_t k = 0;
+    for (size_t i = 0; i < a->used; i++) {
+        while (k < b->used && b->range[k].last < a->range[i].last) {
+            k++;
+        }
+        if (k == b->used || b->range[k].first > a->range[i].first) {
+            return false;
+        }
     }
-    return part;
+    return true;
 }
 
 /* A verdict like this one that stands, or one that says more of the same place: a case that is opened for the same
@@ -202,9 +211,10 @@ static struct digested_finding *said_before(struct roll_digested *d, const struc
         struct digested_finding *f = &d->finding[i];
         const struct roll_verdict *c = &f->copy->said;
         bool ranks = roll_rankset_equal(&c->culprits, &v->culprits);
-        bool less = f->engine != d->number && c->seq == v->seq &&
+        bool place = c->code == v->code && c->comm_key == v->comm_key; /* what costs nothing is compared first */
+        bool less = place && f->engine != d->number && c->seq == v->seq &&
                     (ranks ? v->certainty < c->certainty
-                           : is_part_of(&v->culprits, &c->culprits) && v->certainty <= c->certainty);
+                           : v->certainty <= c->certainty && roll_ranks_are_part(&v->culprits, &c->culprits));
         bool back = c->code == v->code && ranks && c->certainty == v->certainty &&
                     roll_verdict_retires(v) == c->number; /* the engine has come to what was said */
         if (back) {
@@ -213,8 +223,7 @@ static struct digested_finding *said_before(struct roll_digested *d, const struc
         if ((is_same_end(c, v) || is_same_lack(d, f, v) || is_same_refusal(c, v)) && f->engine != d->number) {
             return f;
         }
-        if (c->code == v->code && c->comm_key == v->comm_key &&
-            ((ranks && c->certainty == v->certainty && is_same_thing(d, f, v)) || less)) {
+        if (place && ((ranks && c->certainty == v->certainty && is_same_thing(d, f, v)) || less)) {
             return f;
         }
     }

@@ -218,11 +218,15 @@ static struct roll_collected *asked(struct roll_collection *c, uint64_t stream)
     return NULL;
 }
 
-static void take(roll_root_t *root, struct roll_collection *c, const json_t *json, size_t bytes)
+static void take(roll_root_t *root, struct roll_peer *peer, struct roll_collection *c, const json_t *json, size_t bytes)
 {
     const char *stream = json_string_value(json_object_get(json, "stream"));
     json_t *answer = json_object_get(json, kinds[c->kind].member);
     struct roll_collected *w = stream && json_is_object(answer) ? asked(c, strtoull(stream, NULL, 16)) : NULL;
+    if (w && !serves(peer, w->stream)) { /* whoever knows numbers must not speak for the ranks of others */
+        root->refused_frames++;
+        return;
+    }
     if (w && bytes > kinds[c->kind].answer_bytes) {
         refuse(c, w, "its answer is too large");
     } else if (w) {
@@ -236,7 +240,7 @@ static void take(roll_root_t *root, struct roll_collection *c, const json_t *jso
     }
 }
 
-void roll_collect_answer(roll_root_t *root, const struct roll_frame *frame)
+void roll_collect_answer(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame)
 {
     struct roll_root_collections *s = root->collections;
     struct roll_collection *c = NULL;
@@ -246,7 +250,7 @@ void roll_collect_answer(roll_root_t *root, const struct roll_frame *frame)
     json_t *json = c ? roll_net_json(frame) : NULL; /* an answer to what nobody asks any more is not read */
     const char *op = json_string_value(json_object_get(json, "op"));
     if (op && strcmp(op, kinds[c->kind].op) == 0) {
-        take(root, c, json, frame->head.payload);
+        take(root, peer, c, json, frame->head.payload);
     }
     json_decref(json);
 }
@@ -319,7 +323,9 @@ json_t *roll_collect_begun(struct roll_collection *c, json_t *ranks_text)
     }
     json_decref(ranks_text);
     if (!c) {
-        return unavailable("as much is being collected for others as there may be: try again in a moment");
+        return json_pack("{s:s,s:b,s:b}", "error",
+                         "as much is being collected for others as there may be: try again in a moment", "unavailable",
+                         1, "again", 1);
     }
     return json_pack("{s:s}", "error", "no such rank in this run");
 }

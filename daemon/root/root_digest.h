@@ -178,6 +178,9 @@ bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
 
 /* root_case_say.c: what the engines of cases find, as the run says it (roll_digested_verdicts) */
 
+/* No rank is in `a` that is not in `b`. One step for each of their ranges. Pure. */
+bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset *b);
+
 /* Calls that differ are hinted at: what was found of the kind goes on. */
 void roll_case_goes_on(struct roll_digested *d, const struct roll_digest *up, uint64_t now);
 /* Withdraws what was suspected and is over. closes: the open case is about to be closed, because everybody goes on. */

@@ -7,7 +7,7 @@
  * slow, full or gone costs the root nothing, and neither does packing what 16,384 ranks have to say. A thread was
  * rejected: it would share the root's memory, and its end.
  */
-#include "daemon/root/root_state.h"
+#include "daemon/root/root_digest.h"
 
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -34,6 +35,8 @@
 #define CALM_NS   (500 * ROLL_MS)              /* what one mistake leads to is mostly said within that */
 #define APART_NS  (60000 * ROLL_MS)            /* between two bundles of one run: later findings are mostly its echo */
 #define LIFE_NS   (UINT64_C(180000) * ROLL_MS) /* longest time for one bundle */
+#define TERM_MS   5000u                        /* and then to end in good order, before it is killed */
+#define KILL_MS   5000u                        /* and then to die: the kernel keeps who waits for a disk that hangs */
 #define ARGUMENTS 24
 
 extern char **environ;
@@ -41,7 +44,8 @@ extern char **environ;
 struct tail {
     uint64_t id, asked_ns; /* id 0: free */
     uint64_t stream;
-    json_t *answer; /* owned; NULL: none has come */
+    struct roll_address asked; /* who was asked: from nobody else an answer is taken */
+    json_t *answer;            /* owned; NULL: none has come */
 };
 
 struct roll_root_incident {
@@ -50,7 +54,8 @@ struct roll_root_incident {
     pid_t child; /* 0: none */
     uint64_t child_ns;
     char job[ROLL_NAME_BYTES]; /* of which it writes */
-    bool killed;
+    size_t pressed;            /* steps of `pressing` that it has had */
+    pid_t hung;                /* one that even SIGKILL did not end, and that nobody waits for; 0: none */
 };
 
 /* Everything of this file that a root has; made when it is needed first. */
@@ -66,6 +71,40 @@ static void release(struct tail *t)
     *t = (struct tail){.id = 0};
 }
 
+/* What ends a program that takes too long, one after the other. */
+static const struct {
+    int number;
+    unsigned ms; /* time that it has then */
+} pressing[] = {{SIGTERM, TERM_MS}, {SIGKILL, KILL_MS}};
+#define PRESSINGS (sizeof(pressing) / sizeof(pressing[0]))
+
+/* The program did not die: the disk that holds it must hold nothing else up. */
+static void leave_hung(struct roll_root_incident *s)
+{
+    roll_log(ROLL_LOG_WARNING,
+             "root: the program that writes a bundle about %s (pid %d) cannot be ended: its disk does "
+             "not answer; no other bundle is written until it has ended",
+             s->job, (int)s->child);
+    s->hung = s->child;
+    s->child = 0;
+}
+
+/* Ends the program, within a bounded time. */
+static void end_child(struct roll_root_incident *s)
+{
+    for (size_t i = 0; i < PRESSINGS; i++) {
+        kill(s->child, pressing[i].number);
+        for (unsigned waited = 0; waited < pressing[i].ms; waited += 10) {
+            if (waitpid(s->child, NULL, WNOHANG) != 0) {
+                s->child = 0;
+                return;
+            }
+            poll(NULL, 0, 10);
+        }
+    }
+    leave_hung(s);
+}
+
 void roll_incident_destroy(roll_root_t *root)
 {
     struct roll_root_incident *s = root->incident;
@@ -76,8 +115,7 @@ void roll_incident_destroy(roll_root_t *root)
         release(&s->tail[i]);
     }
     if (s->child > 0) { /* it has had its time, or nobody runs the loop that it asks */
-        kill(s->child, SIGTERM);
-        (void)waitpid(s->child, NULL, 0);
+        end_child(s);
     }
     free(s);
     root->incident = NULL;
@@ -93,6 +131,12 @@ static json_t *error(const char *text)
 static json_t *unavailable(const char *text)
 {
     return json_pack("{s:s,s:b}", "error", text, "unavailable", 1);
+}
+
+/* Of a question that can be answered a moment later: "again" tells a program what the text tells a person. */
+static json_t *busy(const char *text)
+{
+    return json_pack("{s:s,s:b,s:b}", "error", text, "unavailable", 1, "again", 1);
 }
 
 static const struct roll_peer *server_of(const roll_root_t *root, uint64_t stream)
@@ -123,12 +167,12 @@ static json_t *ask(roll_root_t *root, const struct roll_run *run, json_int_t ran
         t = s->tail[i].id == 0 ? &s->tail[i] : NULL;
     }
     if (!t) {
-        return unavailable("others are asking: try again in a moment");
+        return busy("others are asking: try again in a moment");
     }
     char text[24];
     snprintf(text, sizeof(text), "%016" PRIx64, v.info.stream);
     json_t *json = json_pack("{s:s, s:[s], s:I}", "op", "tail", "streams", text, "records", records);
-    *t = (struct tail){.id = ++s->last_id, .asked_ns = roll_mono_ns(), .stream = v.info.stream};
+    *t = (struct tail){.id = ++s->last_id, .asked_ns = roll_mono_ns(), .stream = v.info.stream, .asked = peer->at};
     struct roll_frame_head head = {.type = ROLL_FRAME_ASK, .seq = t->id};
     int err = json ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, json) : ROLL_E_NOMEM;
     json_decref(json);
@@ -152,15 +196,25 @@ static json_t *fetch(struct roll_root_incident *s, uint64_t id)
             return json_pack("{s:b}", "done", 0);
         }
     }
-    return unavailable("this answer is not kept any more: ask anew");
+    return busy("this answer is not kept any more: ask anew");
 }
 
-void roll_incident_answer(roll_root_t *root, const struct roll_frame *frame)
+static bool was_asked(const struct tail *t, const struct roll_peer *peer)
+{
+    return t->asked.socket == peer->at.socket && t->asked.bytes == peer->at.bytes &&
+           memcmp(t->asked.id, peer->at.id, peer->at.bytes) == 0;
+}
+
+void roll_incident_answer(roll_root_t *root, const struct roll_peer *peer, const struct roll_frame *frame)
 {
     struct roll_root_incident *s = root->incident;
     struct tail *t = NULL;
     for (size_t i = 0; s && i < TAILS; i++) {
         t = s->tail[i].id == frame->head.seq && frame->head.seq != 0 && !s->tail[i].answer ? &s->tail[i] : t;
+    }
+    if (t && !was_asked(t, peer)) {
+        root->refused_frames++;
+        return;
     }
     json_t *json = t ? roll_net_json(frame) : NULL;
     const char *op = json_string_value(json_object_get(json, "op"));
@@ -205,12 +259,8 @@ json_t *roll_incident_query(roll_root_t *root, struct roll_run *run, const json_
  */
 static bool is_echo(const struct roll_run *run, const struct roll_verdict *verdict)
 {
-    size_t n = roll_rankset_count(&verdict->culprits);
-    bool all = run->incident.begun_ns || run->incident.due_ns;
-    for (size_t i = 0; i < n && all; i++) {
-        all = roll_rankset_has(&run->incident.culprits, roll_rankset_at(&verdict->culprits, i));
-    }
-    return all;
+    return (run->incident.begun_ns || run->incident.due_ns) &&
+           roll_ranks_are_part(&verdict->culprits, &run->incident.culprits);
 }
 
 void roll_incident_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict)
@@ -296,6 +346,13 @@ static void start(roll_root_t *root, struct roll_run *run, uint64_t now)
     struct roll_root_incident *s = root->incident;
     run->incident.due_ns = 0;
     run->incident.begun_ns = now;
+    if (s->hung) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: no bundle is written about verdict %" PRIu64 " of %s: an earlier one's program "
+                 "is held by its disk",
+                 run->incident.verdict, run->job);
+        return;
+    }
     int rc = spawn(root, run);
     if (rc != 0) {
         roll_log(ROLL_LOG_WARNING,
@@ -304,28 +361,45 @@ static void start(roll_root_t *root, struct roll_run *run, uint64_t now)
         return;
     }
     s->child_ns = now;
-    s->killed = false;
+    s->pressed = 0;
     snprintf(s->job, sizeof(s->job), "%s", run->job);
+}
+
+/* Ends a program that has had its time, one step further each time that a step was in vain. */
+static void press(struct roll_root_incident *s, uint64_t now)
+{
+    uint64_t due = s->child_ns + LIFE_NS;
+    for (size_t i = 0; i < s->pressed; i++) {
+        due += pressing[i].ms * ROLL_MS;
+    }
+    if (now <= due) {
+        return;
+    }
+    if (s->pressed == PRESSINGS) {
+        leave_hung(s);
+        return;
+    }
+    if (s->pressed == 0) {
+        roll_log(ROLL_LOG_WARNING, "root: the bundle about %s is given up: it takes too long", s->job);
+    }
+    kill(s->child, pressing[s->pressed++].number);
 }
 
 /* The child says itself, on this daemon's standard error, what has come of the bundle. */
 static void reap(struct roll_root_incident *s, uint64_t now)
 {
     int status;
-    if (now - s->child_ns > LIFE_NS && !s->killed) {
-        s->killed = true;
-        kill(s->child, SIGTERM);
-        roll_log(ROLL_LOG_WARNING, "root: the bundle about %s is given up: it takes too long", s->job);
-    }
     if (waitpid(s->child, &status, WNOHANG) != 0) {
         bool well = WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 4);
-        if (!well && !s->killed) {
+        if (!well && s->pressed == 0) {
             roll_log(ROLL_LOG_WARNING, "root: no bundle is written about %s (%s %d)", s->job,
                      WIFEXITED(status) ? "status" : "signal",
                      WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
         }
         s->child = 0;
+        return;
     }
+    press(s, now);
 }
 
 bool roll_incident_turn(roll_root_t *root, uint64_t now, bool stops)
@@ -343,6 +417,9 @@ bool roll_incident_turn(roll_root_t *root, uint64_t now, bool stops)
     }
     if (s && s->child) {
         reap(s, now);
+    }
+    if (s && s->hung && waitpid(s->hung, NULL, WNOHANG) != 0) {
+        s->hung = 0;
     }
     for (size_t i = 0; root->o.incident_dir && i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];

@@ -498,11 +498,11 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
 
 void roll_peers_answer(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
 {
-    const struct roll_peer *peer = find_peer(root, from);
+    struct roll_peer *peer = find_peer(root, from);
     if (peer && roll_peers_may_report(from, peer->host)) {
-        roll_collect_answer(root, frame);
+        roll_collect_answer(root, peer, frame);
         roll_facts_answer(root, frame);
-        roll_incident_answer(root, frame);
+        roll_incident_answer(root, peer, frame);
         roll_remedy_answer(root, peer, frame);
     }
 }

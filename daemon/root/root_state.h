@@ -508,7 +508,8 @@ void roll_stacks_forget(roll_root_t *root, const struct roll_run *run);
 void roll_stacks_destroy(roll_root_t *root);
 
 /* root_collect.c: what agents of single ranks are asked for (root_collect.h) */
-void roll_collect_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
+/* Of a known agent (borrowed): what it says of a ring that it does not serve is not taken, and counted. */
+void roll_collect_answer(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame);
 void roll_collect_tick(roll_root_t *root, uint64_t now);
 void roll_collect_destroy(roll_root_t *root);
 
@@ -542,7 +543,8 @@ void roll_facts_destroy(roll_root_t *root);
 /* root_incident.c: bundles about findings */
 /* The question of a console for the tail of a rank (`rank`, `records`), for an answer (`id`), or about this root. */
 json_t *roll_incident_query(roll_root_t *root, struct roll_run *run, const json_t *query);
-void roll_incident_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
+/* Of a known agent (borrowed): it is taken from the one that was asked alone. */
+void roll_incident_answer(roll_root_t *root, const struct roll_peer *peer, const struct roll_frame *frame);
 /* A verdict is said: a bundle may be due. */
 void roll_incident_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict);
 /* Whether the rings of this run are to be kept when their processes have ended, because a bundle may want them. */

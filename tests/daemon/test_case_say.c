@@ -22,6 +22,27 @@ static uint64_t numbers;
 
 struct roll_verdict_copy *__wrap_roll_feed_next(roll_feed_t *feed);
 
+/* How many ranges were looked at for ranks of sets: what that costs, without a clock. */
+static size_t steps;
+bool __real_roll_rankset_has(const struct roll_rankset *set, uint32_t rank);
+bool __wrap_roll_rankset_has(const struct roll_rankset *set, uint32_t rank);
+uint32_t __real_roll_rankset_at(const struct roll_rankset *set, size_t i);
+uint32_t __wrap_roll_rankset_at(const struct roll_rankset *set, size_t i);
+
+bool __wrap_roll_rankset_has(const struct roll_rankset *set, uint32_t rank)
+{
+    for (size_t left = set->used; left > 0; left /= 2) { /* it halves them */
+        steps++;
+    }
+    return __real_roll_rankset_has(set, rank);
+}
+
+uint32_t __wrap_roll_rankset_at(const struct roll_rankset *set, size_t i)
+{
+    steps += i < set->used ? i : set->used; /* it goes through them */
+    return __real_roll_rankset_at(set, i);
+}
+
 static struct here {
     void *context;
     roll_root_t *root;
@@ -64,15 +85,12 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A case is opened, and its engine finds this. Was it said? */
-static bool is_said(enum roll_verdict_code code, int culprit, uint64_t comm, uint64_t seq, uint64_t event_ns)
+/* A case is opened, and its engine finds this (takes the ranks). Was it said? */
+static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, uint64_t comm, uint64_t seq,
+                       uint64_t event_ns)
 {
     struct roll_digested *d = here.run->digested;
     uint64_t before = d->numbers;
-    struct roll_rankset ranks = {0};
-    if (culprit >= 0) {
-        assert_int_equal(roll_rankset_add(&ranks, (uint32_t)culprit), 0);
-    }
     roll_case_open(here.root, here.run, roll_mono_ns());
     d->fed = true;
     numbers = 0;
@@ -90,6 +108,15 @@ static bool is_said(enum roll_verdict_code code, int culprit, uint64_t comm, uin
     assert_int_equal(next.code, 0);
     roll_rankset_fini(&ranks);
     return d->numbers > before;
+}
+
+static bool is_said(enum roll_verdict_code code, int culprit, uint64_t comm, uint64_t seq, uint64_t event_ns)
+{
+    struct roll_rankset ranks = {0};
+    if (culprit >= 0) {
+        assert_int_equal(roll_rankset_add(&ranks, (uint32_t)culprit), 0);
+    }
+    return is_said_of(code, ranks, comm, seq, event_ns);
 }
 
 static void test_the_end_of_a_process_is_said_once(void **state)
@@ -154,6 +181,56 @@ static void test_what_comes_again_is_said_again(void **state)
     assert_false(is_said(ROLL_VERDICT_COLLECTIVE_STUCK, -1, 10, 7, 100 * S));
 }
 
+/* Every second rank from `first` to the end of a large job: as many ranges as there can be. */
+#define MANY 16384u
+static struct roll_rankset scattered(uint32_t first)
+{
+    struct roll_rankset ranks = {0};
+    for (uint32_t rank = first; rank < MANY; rank += 2) {
+        assert_int_equal(roll_rankset_add(&ranks, rank), 0);
+    }
+    return ranks;
+}
+
+/* 20 findings stand about half of a job of 16,384 ranks, all of which has ended, and another one comes: each rank is
+ * looked up a few times for each of them, not once for each other rank. */
+static void test_a_finding_costs_no_more_than_ranks_and_findings(void **state)
+{
+    (void)state;
+    for (int32_t rank = 0; rank < (int32_t)MANY; rank++) {
+        add_ring(rank, true);
+    }
+    for (uint32_t i = 0; i < 20; i++) {
+        assert_true(is_said_of(ROLL_VERDICT_RANK_FINISHED, scattered(0), 10 + i, 7, (100 + 100 * i) * S) == (i == 0));
+        assert_true(is_said_of(ROLL_VERDICT_RANK_STOPPED, scattered(0), 10 + i, 7, 100 * S));
+    }
+    steps = 0;
+    assert_false(is_said_of(ROLL_VERDICT_RANK_FINISHED, scattered(0), 99, 8, 9000 * S)); /* the same lack */
+    assert_true(is_said_of(ROLL_VERDICT_RANK_FINISHED, scattered(2), 10, 8, 9000 * S));  /* others */
+    assert_false(is_said_of(ROLL_VERDICT_RANK_STOPPED, scattered(4), 10, 7, 100 * S));   /* less of what was said */
+    printf("%zu steps for 16,384 ranks\n", steps);
+    assert_in_range(steps, 1, 16 * (size_t)MANY * 14);
+}
+
+static void test_a_part_of_ranks_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        bool part;
+    } rows[] = {{"", "", true},          {"", "1", true},        {"1", "", false},         {"1-3", "0-4", true},
+                {"1-3", "1-3", true},    {"1-4", "1-3", false},  {"0-3", "1-3", false},    {"1,5", "0-2,4-6", true},
+                {"1,3", "1-2,4", false}, {"9", "1,3,5,9", true}, {"2-5", "2-3,5-9", false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct roll_rankset a = {0}, b = {0};
+        assert_int_equal(*rows[i].a ? roll_rankset_parse(rows[i].a, &a) : 0, 0);
+        assert_int_equal(*rows[i].b ? roll_rankset_parse(rows[i].b, &b) : 0, 0);
+        assert_int_equal(roll_ranks_are_part(&a, &b), rows[i].part);
+        roll_rankset_fini(&a);
+        roll_rankset_fini(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +239,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_refused_call_is_said_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_finding_costs_no_more_than_ranks_and_findings, set_up, tear_down),
+        cmocka_unit_test(test_a_part_of_ranks_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,22 +19,41 @@
 #define TAILS_NS    (60000 * ROLL_MS) /* most time for all tails */
 #define STACKS_NS   (20000 * ROLL_MS) /* and for the stacks */
 #define SETTLE_NS   (1500 * ROLL_MS)  /* behind the beginning, verdicts are asked for */
-#define STACK_RANKS 16u               /* whose stacks are taken, of the ranks concerned */
+#define BUSY_NS     (20000 * ROLL_MS) /* most time for a root that has no room for a question */
+#define BUSY_MS     50
+#define STACK_RANKS 16u /* whose stacks are taken, of the ranks concerned */
 
 struct wanted {
     uint32_t rank;
-    int64_t id; /* 0: not asked yet */
-    bool done;
+    int64_t id;        /* 0: not asked yet */
+    bool done, waited; /* waited: the root had no room for the question, because others were asking */
 };
 
-json_t *roll_incident_ask(struct roll_incident *i, json_t *query, const char *what)
+/* Sends a question (takes it). *again: the root has no room for it now, because others are asking. */
+static json_t *ask_once(struct roll_incident *i, json_t *query, int *err, bool *again)
 {
     json_t *reply = NULL;
-    json_int_t asked = json_integer_value(json_object_get(query, "rank"));
     if (query != NULL && i->o->link.job != NULL) {
         json_object_set_new(query, "job", json_string(i->o->link.job));
     }
-    int err = query == NULL ? ROLL_E_NOMEM : roll_client_query(i->client, query, ROLL_CLIENT_TIMEOUT_MS, &reply);
+    *err = query == NULL ? ROLL_E_NOMEM : roll_client_query(i->client, query, ROLL_CLIENT_TIMEOUT_MS, &reply);
+    *again = *err == 0 && json_is_true(json_object_get(reply, "again"));
+    return reply;
+}
+
+json_t *roll_incident_ask(struct roll_incident *i, json_t *query, const char *what)
+{
+    json_int_t asked = json_integer_value(json_object_get(query, "rank"));
+    uint64_t end = roll_mono_ns() + BUSY_NS;
+    bool again;
+    int err;
+    json_t *copy = json_deep_copy(query), *reply = ask_once(i, query, &err, &again);
+    while (again && roll_mono_ns() < end) {
+        json_decref(reply);
+        poll(NULL, 0, BUSY_MS);
+        reply = ask_once(i, json_deep_copy(copy), &err, &again);
+    }
+    json_decref(copy);
     const char *refused = err == 0 ? roll_json_text(reply, "error", NULL) : roll_strerror(err);
     if (refused != NULL) {
         if (what != NULL) {
@@ -108,14 +127,15 @@ static bool step(struct roll_incident *i, struct wanted *w, json_int_t records)
     json_t *query =
         w->id == 0 ? json_pack("{s:s, s:I, s:I}", "op", "incident", "rank", (json_int_t)w->rank, "records", records)
                    : json_pack("{s:s, s:I}", "op", "incident", "id", (json_int_t)w->id);
-    json_t *reply = NULL;
-    if (query != NULL && i->o->link.job != NULL) {
-        json_object_set_new(query, "job", json_string(i->o->link.job));
-    }
-    int err = query == NULL ? ROLL_E_NOMEM : roll_client_query(i->client, query, ROLL_CLIENT_TIMEOUT_MS, &reply);
+    bool moved = true, again;
+    int err;
+    json_t *reply = ask_once(i, query, &err, &again);
     const char *refused = err == 0 ? roll_json_text(reply, "error", NULL) : roll_strerror(err);
-    bool moved = true;
-    if (refused != NULL) {
+    if (again) { /* another bundle asks at the same time: it is this one's turn when the root has room */
+        w->id = 0;
+        w->waited = true;
+        moved = false;
+    } else if (refused != NULL) {
         roll_bundle_left_out(&i->bundle, "the last calls of rank %u: %s", w->rank, refused);
         w->done = true;
     } else if (w->id == 0) {
@@ -164,7 +184,8 @@ static int collect_tails(struct roll_incident *i)
     }
     for (size_t k = begin; k < n; k++) {
         if (!w[k].done) {
-            roll_bundle_left_out(&i->bundle, "the last calls of rank %u: there was no time for them", w[k].rank);
+            roll_bundle_left_out(&i->bundle, "the last calls of rank %u: there was no time for them%s", w[k].rank,
+                                 w[k].waited ? ", others were asking at the same time" : "");
         }
     }
     i->taken_ns = roll_now_real_ns();
