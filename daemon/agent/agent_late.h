@@ -10,8 +10,10 @@
 #include <stdint.h>
 
 struct roll_agent_late {
-    int schedstat;    /* descriptor of the thread's own; -1: it cannot be read */
-    uint64_t late_ns; /* in all */
+    int schedstat;                    /* descriptor of the thread's own; -1: it cannot be read */
+    uint64_t late_ns;                 /* in all */
+    uint64_t read_late_ns, waited_ns; /* when the latter was read last: late_ns, and what it was */
+    unsigned beats;                   /* since then */
 };
 
 /* In the thread whose waiting for a CPU is meant. proc: "/proc". */
@@ -23,7 +25,7 @@ void roll_agent_late_looked(struct roll_agent_late *late, uint64_t due_ns, uint6
 /* Behind a look: notes how far it has read the ring. now: when the look began. */
 void roll_agent_late_read(struct roll_agent_ring *ring, uint64_t now);
 /* What a heartbeat says. */
-void roll_agent_late_beat(const struct roll_agent_late *late, struct roll_agent_ring *const *rings, size_t n,
+void roll_agent_late_beat(struct roll_agent_late *late, struct roll_agent_ring *const *rings, size_t n,
                           struct roll_frame_heartbeat *beat);
 
 #endif

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MS   UINT64_C(1000000)
 #define S    (1000 * MS)
@@ -236,6 +238,26 @@ static void the_own_thread_tells_how_long_it_stood_ready(void **state)
     roll_agent_late_fini(&late);
 }
 
+/* The kernel is asked where that tells something, and now and then. */
+static void how_long_it_stood_ready_is_read_where_it_was_late(void **state)
+{
+    (void)state;
+    char text[] = "1 100 1\n";
+    struct roll_frame_heartbeat beat;
+    struct roll_agent_late late = {.schedstat = memfd_create("schedstat", MFD_CLOEXEC)};
+    uint64_t told[10];
+    for (int i = 0; i < 10; i++) {
+        text[2] = (char)('0' + i);
+        assert_int_equal(pwrite(late.schedstat, text, sizeof(text) - 1, 0), sizeof(text) - 1);
+        roll_agent_late_looked(&late, T0, T0 + (i == 5 ? 3000 * MS : 0));
+        roll_agent_late_beat(&late, NULL, 0, &beat);
+        told[i] = beat.waited_ns;
+    }
+    static const uint64_t want[10] = {0, 0, 0, 0, 0, 500, 500, 500, 800, 800};
+    assert_memory_equal(told, want, sizeof(want));
+    close(late.schedstat);
+}
+
 /* patience: 64 ranks, of which the last does not come; an agent that is heard every now and then, and a root's clock */
 
 #define RANKS   64u
@@ -358,6 +380,7 @@ int main(void)
         cmocka_unit_test(a_ring_that_cannot_be_told_grows_old),
         cmocka_unit_test(looks_in_time_add_nothing),
         cmocka_unit_test(the_own_thread_tells_how_long_it_stood_ready),
+        cmocka_unit_test(how_long_it_stood_ready_is_read_where_it_was_late),
         cmocka_unit_test(a_hung_rank_is_found_later_by_what_was_missed),
         cmocka_unit_test(nothing_is_found_where_all_have_come),
     };
