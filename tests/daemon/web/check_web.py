@@ -77,10 +77,10 @@ class Job:
     def url(self, user="viewer"):
         return f"http://{user}:{self.word if user == 'viewer' else self.operator}@127.0.0.1:{self.port}/"
 
-    def ranks(self, n, *ends, label="", site=()):
-        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator; site: the
+    def ranks(self, n, *ends, name="job", label="", site=()):
+        """Ranks of a job, of which each ends as told; label: what the job calls its communicator; site: the
         file and the line that call."""
-        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
+        return [self.spawn(synth_rank, self.tmp, name, str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
                            *map(str, site)) for r in range(n)]
 
     def many(self, job, n, per_host, host):
