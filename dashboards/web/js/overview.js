@@ -24,7 +24,7 @@ class Rate {
     }
 
     line() {
-        if (this.list.length < 2) {
+        if (this.list.length < 5) {
             return "";
         }
         const top = Math.max(...this.list, 1e-9);
@@ -50,6 +50,7 @@ export class Overview {
     constructor(context) {
         this.context = context;
         this.rate = new Rate();
+        this.listens = true; // nothing here is asked for: who is told nothing has nothing to show
         const part = (title, ...children) => el("section", {}, el("h2", {}, title), children);
         this.about = el("h1", {});
         this.figures = el("ul", {class: "figures"});

@@ -641,6 +641,7 @@ def hundred(b):
             b.wait_for("all places", lambda: streams.fill() == 100)
             b.open(job.url() + "#/overview/large/0")
             b.wait_for("the line that too many listen", lambda: "too many pages listen" in b.text("#heard"))
+            expect("This one tries again" in b.text("#absent"), b.text())
             look(b, "full")
             b.run("location.hash = '#/nodes/large/0'")  # what is asked for is answered all the same
             b.wait_for("the nodes", lambda: "2,048 nodes" in b.text())
