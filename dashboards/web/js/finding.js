@@ -127,7 +127,7 @@ export class Finding {
             el("div", {class: "row"},
                 el("button", {id: "copy", click: () => copy(text(), said, place)}, "Copy as Markdown"),
                 el("a", {id: "timeline", href: link("timeline", verdict, verdict.number)}, "the calls around it"),
-                el("a", {id: "permanent", href: link("finding", verdict, verdict.number)}, "permanent link"), said),
+                el("a", {id: "permanent", href: link("finding", verdict, verdict.number)}, "permanent link"), this.life, said),
             place, facts(verdict), el("h2", {}, "Evidence"), sides(verdict), this.source,
             verdict.remedy ? el("div", {id: "remedy"}, el("h2", {}, "Remedy"),
                 el("p", {}, el("b", {}, verdict.remedy.name), `: ${verdict.remedy.text}`,
@@ -143,9 +143,9 @@ export class Finding {
     update(part, data) {
         if (part === "findings") {
             const ours = data.findings.find((finding) => finding.number === this.number);
-            replace(this.life, ours?.ended_by ? ["ended by ", el("a",
+            replace(this.life, ours?.ended_by ? ["It was ended by ", el("a",
                 {href: link("finding", this.context.run(), ours.ended_by)}, `verdict ${ours.ended_by}`)]
-                : ours?.stands ? "stands" : "");
+                : ours?.stands ? "It stands." : "");
             if (ours && this.may) {
                 this.begins();
             }

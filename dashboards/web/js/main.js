@@ -56,16 +56,18 @@ let there = false;
 const absent = el("section", {id: "absent", role: "status"});
 
 function meet() {
-    const lacks = known.status?.run === null && live.state !== "full";
-    place.classList.toggle("absent", lacks && !page.met);
+    const full = live.state === "full", lacks = known.status?.run === null && !full;
+    const kind = lacks ? "absent" : full && page.listens && !known.status ? "full" : null;
+    place.classList.toggle("absent", kind === "full" || (lacks && !page.met));
     place.classList.toggle("past", lacks && Boolean(page.met));
-    if (lacks && !absent.isConnected) {
-        place.prepend(absent);
-        lament();
-    } else if (!lacks) {
+    if (!kind) {
         absent.remove();
+    } else if (!absent.isConnected || absent.dataset.kind !== kind) {
+        absent.dataset.kind = kind;
+        place.prepend(absent);
+        lament(kind);
     }
-    const may = live.state === "full" ? live.knows(run) : there;
+    const may = full ? live.knows(run) : there;
     if (may && !page.may) {
         page.met = page.may = true;
         page.begins?.();
@@ -73,13 +75,16 @@ function meet() {
     page.may = may;
 }
 
-// What is said of a run that is not there; and which are.
-async function lament() {
+// What is said of a run that is not there, and which are; and where too many listen.
+async function lament(kind) {
     const name = run && called(run), list = el("ul", {});
-    replace(absent, el("h1", {}, name ? `No rank of ${name} has been seen yet` : "No rank has been seen yet"),
-        el("p", {}, live.words ? "This report holds nothing of it." : `${name ? "The job has not begun, or this daemon no longer keeps it."
-            : "No job runs here so far."} This page goes on by itself as soon as a rank is heard.`), list);
-    const {runs} = await ask("runs").catch(() => ({runs: []}));
+    const [title, text] = kind === "full" ? ["Too many pages listen to this daemon",
+        "This one tries again every ten seconds. What is asked for is answered all the same: communicators, nodes, remedies, and one rank or finding."]
+        : [name ? `No rank of ${name} has been seen yet` : "No rank has been seen yet",
+            live.words ? "This report holds nothing of it." : `${name ? "The job has not begun, or this daemon no longer keeps it."
+                : "No job runs here so far."} This page goes on by itself as soon as a rank is heard.`];
+    replace(absent, el("h1", {}, title), el("p", {}, text), list);
+    const {runs} = kind === "full" ? {runs: []} : await ask("runs").catch(() => ({runs: []}));
     replace(list, runs.slice(-RUNS).reverse().map((one) => el("li", {}, el("a", {href: link("overview", one)}, called(one)))));
 }
 

@@ -24,6 +24,9 @@ class Rate {
     }
 
     line() {
+        if (this.list.length < 5) {
+            return "";
+        }
         const top = Math.max(...this.list, 1e-9);
         return this.list.map((v, i) => `${(i / (SAMPLES - 1) * 100).toFixed(1)},${(19 - v / top * 18).toFixed(1)}`)
             .join(" ");
@@ -47,6 +50,7 @@ export class Overview {
     constructor(context) {
         this.context = context;
         this.rate = new Rate();
+        this.listens = true; // nothing here is asked for: who is told nothing has nothing to show
         const part = (title, ...children) => el("section", {}, el("h2", {}, title), children);
         this.about = el("h1", {});
         this.figures = el("ul", {class: "figures"});
@@ -113,7 +117,8 @@ export class Overview {
             [count(typeof told === "number" ? told : rate), "calls a second"], [count(summary.calls), "calls"],
             [count(summary.comms), summary.comms === 1 ? "communicator" : "communicators"],
             [count(summary.incomplete), "operations incomplete"], [count(summary.lost), "records lost", summary.lost > 0],
-            [run.policy, "policy"], ...(status.remedies ? [[status.remedies.on.join(", ") || "none", "remedies on"]] : [])];
+            [run.policy, !status.remedies ? "policy" : `policy, ${status.remedies.on.length > 0
+                ? `remedies on: ${status.remedies.on.join(", ")}` : "no remedy on"}`]];
         if (this.figures.children.length !== rows.length) {
             replace(this.figures, rows.map((_, i) => el("li", {}, el("b", {}), " ", el("span", {}), i === RATE ? this.curve : null)));
         }

@@ -17,6 +17,11 @@ function text(frame) {
     return `${frame.fn || "?"}  ${file}`.trim();
 }
 
+// What of a frame is shown: of its path the file alone. The whole of it stands behind.
+function shown(name) {
+    return name.replace(/  .*\//, "  ");
+}
+
 // Merges answers [{rank, stack}] into a tree: {name, ranks, seen, of, below}. `seen` of `of` looks found these ranks
 // there. No page is needed for it.
 export function merge(answers) {
@@ -77,7 +82,7 @@ function box(node) {
     const ranks = fold([...node.ranks].sort((a, b) => a - b));
     const made = el("div", {class: `frame ${node.seen === node.of ? "stuck" : "moving"}`},
         el("div", {class: "faint"}, `${named(ranks)} (${count(node.ranks.size)}), ${state(node)}`),
-        lines.filter(({name}) => name).map(({name}) => el("code", {}, name)),
+        lines.filter(({name}) => name).map(({name}) => el("code", {title: name}, shown(name))),
         below.length > 0 ? el("div", {class: "below"}, below.map(box)) : null);
     made.style.flexGrow = String(node.ranks.size);
     return made;
@@ -87,7 +92,7 @@ export class Stacks {
     constructor(context) {
         this.context = context;
         this.ranks = el("input", {name: "ranks", placeholder: "ranks, as 0-3,7; none: those that matter",
-                                  "aria-label": "ranks", size: 32});
+                                  "aria-label": "ranks", size: 42});
         this.take = el("button", {id: "take", disabled: true, click: () => this.look()}, "Take stacks");
         this.said = el("p", {class: "faint", role: "status"});
         this.since = el("p", {id: "since"});

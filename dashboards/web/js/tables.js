@@ -79,7 +79,7 @@ export class Communicators extends Asked {
         super(context, "Communicators");
         this.list = this.table(["name", "role", "size", "seen", "called by all", "furthest", "behind", "made at"]);
         this.families = this.table(OF_FAMILY.map(([, head]) => head));
-        this.kin = el("div", {hidden: true}, el("h2", {}, "By families"), this.families.node);
+        this.kin = el("div", {class: "kin", hidden: true}, el("h2", {}, "By families"), this.families.node);
         replace(this.body, this.list.node, this.kin);
     }
 
@@ -153,6 +153,7 @@ export class Search extends Asked {
     constructor(context, text) {
         super(context, `Search: ${text ?? ""}`);
         this.text = (text ?? "").toLowerCase();
+        this.body.className = "found";
     }
 
     fits(...texts) {

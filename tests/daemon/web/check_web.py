@@ -77,10 +77,10 @@ class Job:
     def url(self, user="viewer"):
         return f"http://{user}:{self.word if user == 'viewer' else self.operator}@127.0.0.1:{self.port}/"
 
-    def ranks(self, n, *ends, label="", site=()):
-        """Ranks of the job `job`, of which each ends as told; label: what the job calls its communicator; site: the
+    def ranks(self, n, *ends, name="job", label="", site=()):
+        """Ranks of a job, of which each ends as told; label: what the job calls its communicator; site: the
         file and the line that call."""
-        return [self.spawn(synth_rank, self.tmp, "job", str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
+        return [self.spawn(synth_rank, self.tmp, name, str(r), str(n), "200", "40", "1024", ends[r % len(ends)], label,
                            *map(str, site)) for r in range(n)]
 
     def many(self, job, n, per_host, host):
@@ -641,6 +641,7 @@ def hundred(b):
             b.wait_for("all places", lambda: streams.fill() == 100)
             b.open(job.url() + "#/overview/large/0")
             b.wait_for("the line that too many listen", lambda: "too many pages listen" in b.text("#heard"))
+            expect("This one tries again" in b.text("#absent"), b.text())
             look(b, "full")
             b.run("location.hash = '#/nodes/large/0'")  # what is asked for is answered all the same
             b.wait_for("the nodes", lambda: "2,048 nodes" in b.text())
