@@ -61,15 +61,17 @@ function source(run, number) {
         source: {lines: [{file, line, ...context}]}})));
 }
 
-// The nodes by their ranks: what was lost where is not told apart here, and no agent is there any more.
+// The nodes by their ranks, with what their rings lost; no agent is there any more.
 function nodes(run, rows) {
     const pieces = (ranks) => ranks.flatMap((first, i) => (i % 2 > 0 ? [] : first === ranks[i + 1] ? `${first}` : `${first}-${ranks[i + 1]}`));
     const size = (ranks) => ranks.reduce((sum, last, i) => (i % 2 > 0 ? sum + last - ranks[i - 1] + 1 : sum), 0);
+    const losses = new Map((run.losses ?? []).map((one) => [one.host, one]));
     const list = (run.places?.hosts ?? []).map(({host, ranks}) => {
         const text = pieces(ranks);
         return {host, ranks: size(ranks), ranks_text: text.slice(0, 20).join(",") + (text.length > 20 ? ",\u2026" : ""),
-                silent: 0, lost: 0, unrecorded: 0, starved: 0};
+                silent: 0, lost: 0, unrecorded: 0, starved: 0, ...losses.get(host)};
     });
+    list.sort((a, b) => b.lost + b.unrecorded - a.lost - a.unrecorded); // else as they are
     return {count: list.length, nodes: list.slice(0, rows), losses: statusOf(run).losses, eyes: []};
 }
 

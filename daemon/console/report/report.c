@@ -14,6 +14,7 @@
 #include "daemon/console/export/out.h"
 #include "daemon/console/report/html.h"
 #include "daemon/console/report/lanes.h"
+#include "daemon/console/report/node_losses.h"
 #include "daemon/console/report/run_json.h"
 #include "daemon/console/report/source_lines.h"
 #include "daemon/console/text.h"
@@ -194,6 +195,7 @@ static int put_html(struct report *r, struct roll_job *job)
             snprintf(text, sizeof(text), "the calls around %" PRIu64 " later findings", r->lanes.left_out);
             json_array_append_new(r->left_out, json_string(text));
         }
+        roll_sources_say(&r->room.sources, r->left_out);
         fputs(",\n", r->out); /* the last one: what the report as a whole leaves out */
         err = roll_html_json(r->out, r->left_out);
         fputs("]", r->out);
@@ -214,7 +216,7 @@ static int put_finding(struct report *r, const struct roll_verdict_copy *finding
     size_t size = 0;
     FILE *out = json != NULL ? open_memstream(&text, &size) : NULL;
     if (r->room.has_source) {
-        roll_source_lines_add(json);
+        roll_source_lines_add(json, &r->room.sources);
     }
     int err = out != NULL ? roll_verdict_markdown(out, json) : ROLL_E_NOMEM;
     err = out != NULL && fclose(out) != 0 ? ROLL_E_NOMEM : err;
@@ -272,6 +274,31 @@ static void put_list(FILE *out, const char *title, const json_t *list)
     }
 }
 
+/* Where things were lost. */
+static void put_losses(FILE *out, const struct roll_job *job)
+{
+    size_t i;
+    json_t *node, *texts = json_array();
+    for (size_t k = 0; k < job->runs; k++) {
+        json_t *list = job->run[k].feed != NULL ? roll_node_losses_json(job->run[k].feed) : NULL;
+        json_array_foreach(list, i, node)
+        {
+            json_int_t lost = json_integer_value(json_object_get(node, "lost"));
+            json_int_t unrecorded = json_integer_value(json_object_get(node, "unrecorded"));
+            if (lost + unrecorded > 0 && json_array_size(texts) < LINES_MOST) {
+                json_array_append_new(
+                    texts, json_sprintf("node %s: %" JSON_INTEGER_FORMAT " record%s lost, %" JSON_INTEGER_FORMAT
+                                        " time%s something could not be recorded",
+                                        json_string_value(json_object_get(node, "host")), lost, lost == 1 ? "" : "s",
+                                        unrecorded, unrecorded == 1 ? "" : "s"));
+            }
+        }
+        json_decref(list);
+    }
+    put_list(out, "Where something was lost", texts);
+    json_decref(texts);
+}
+
 static int put_markdown(struct report *r, struct roll_job *job)
 {
     char line[ROLL_SUMMARY_TEXT];
@@ -285,7 +312,9 @@ static int put_markdown(struct report *r, struct roll_job *job)
         fputs("No finding.\n", r->out);
     }
     int err = for_each_run(r, job, put_markdown_run);
+    put_losses(r->out, job);
     put_list(r->out, "What could not be judged", unjudged);
+    roll_sources_say(&r->room.sources, r->left_out);
     put_list(r->out, "What is left out here", r->left_out);
     fprintf(r->out, "\nJudged by rollcall %s.\n", ROLL_VERSION);
     json_decref(unjudged);

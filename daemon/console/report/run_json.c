@@ -6,6 +6,7 @@
 #include "daemon/base/array.h"
 #include "daemon/base/json.h"
 #include "daemon/console/report/calls_json.h"
+#include "daemon/console/report/node_losses.h"
 #include "daemon/console/report/source_lines.h"
 #include "daemon/console/text.h"
 #include "daemon/feed/families.h"
@@ -92,7 +93,7 @@ static void cut(json_t *array, size_t most)
 
 /* A verdict in full. The ranks stand in it as numbers as well: of 16,384 the first ones are enough beside their text.
  */
-static json_t *verdict_json(const struct roll_verdict_copy *copy, const struct roll_report_room *room)
+static json_t *verdict_json(const struct roll_verdict_copy *copy, struct roll_report_room *room)
 {
     json_t *verdict = roll_verdict_to_json(copy), *one;
     size_t i;
@@ -107,7 +108,7 @@ static json_t *verdict_json(const struct roll_verdict_copy *copy, const struct r
         cut(json_object_get(one, "ranks"), BEHIND_MOST);
     }
     if (room->has_source) {
-        roll_source_lines_add(verdict);
+        roll_source_lines_add(verdict, &room->sources);
     }
     return verdict;
 }
@@ -382,6 +383,7 @@ static int add_ranks(struct roll_job *job, uint32_t run, const struct roll_verdi
     if (err == 0) {
         uint64_t last_ns = lanes->moment[lanes->moments - 1].time_ns;
         json_object_set_new(out, "places", roll_field_places_json(list, n));
+        json_object_set_new(out, "losses", roll_node_losses_json(feed));
         json_object_set_new(out, "status", status_json(feed, part, last_ns, room, left_out));
         json_object_set_new(out, "why", why_json(roll_feed_engine(feed), list, n, room, left_out));
         json_object_set_new(out, "moments", moments_json(lanes, run, list, n)); /* writes over the states in the list */

@@ -6,13 +6,15 @@
 #define ROLL_DAEMON_CONSOLE_REPORT_RUN_JSON_H
 
 #include "daemon/console/report/lanes.h"
+#include "daemon/console/report/source_lines.h"
 
 #include <jansson.h>
 
 /* What is left of the room that all runs of a report share. */
 struct roll_report_room {
-    size_t bytes;    /* of verdicts in full, of calls and of paragraphs */
-    bool has_source; /* lines of the job's files are added where they are here */
+    size_t bytes;                /* of verdicts in full, of calls and of paragraphs */
+    bool has_source;             /* lines of the job's files are added where they are here */
+    struct roll_sources sources; /* which were not */
 };
 
 /* The verdicts of one run, in the order in which they were said: pointers are borrowed, the array is owned. */

@@ -74,7 +74,7 @@ static bool is_python(const char *path)
     return n > 3 && strcmp(path + n - 3, ".py") == 0;
 }
 
-static void add_to(json_t *frame)
+static void add_to(json_t *frame, struct roll_sources *sources)
 {
     const char *path = json_string_value(json_object_get(frame, "file"));
     const char *noted = json_string_value(json_object_get(frame, "text"));
@@ -86,16 +86,33 @@ static void add_to(json_t *frame)
                 roll_read_whole(real, FILE_MOST, &data, &bytes) == 0;
     free(real);
     if (!read) {
+        sources->absent =
+            sources->absent || noted != NULL; /* else the trace has not noted a line that could be found */
         return;
     }
     json_t *context = context_of((struct text){data, bytes}, (size_t)line, noted);
     if (context != NULL) {
         json_object_set_new(frame, "context", context);
+    } else {
+        sources->other = true;
     }
     free(data);
 }
 
-void roll_source_lines_add(json_t *verdict)
+void roll_sources_say(const struct roll_sources *sources, json_t *texts)
+{
+    if (sources->absent) {
+        json_array_append_new(texts, json_string("lines around where the job called: its source files are not on the "
+                                                 "machine that made this report. Made where they are, at the same "
+                                                 "paths, a report shows them"));
+    }
+    if (sources->other) {
+        json_array_append_new(texts, json_string("lines around where the job called: a source file on the machine that "
+                                                 "made this report is not the one that ran"));
+    }
+}
+
+void roll_source_lines_add(json_t *verdict, struct roll_sources *sources)
 {
     size_t i, k, added = 0;
     json_t *site, *frame;
@@ -105,7 +122,7 @@ void roll_source_lines_add(json_t *verdict)
         {
             bool own = json_object_get(frame, "library") == json_false(); /* only frames of Python say it */
             if (own && added < FRAMES_MOST) {
-                add_to(frame);
+                add_to(frame, sources);
                 added += json_object_get(frame, "context") != NULL;
             }
         }

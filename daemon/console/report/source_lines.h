@@ -10,11 +10,21 @@
 #define ROLL_DAEMON_CONSOLE_REPORT_SOURCE_LINES_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #define ROLL_SOURCE_AROUND 3u /* lines before and behind */
 
+/* Whether there were lines that are not shown, and why: a trace is often read on a machine that has no checkout. */
+struct roll_sources {
+    bool absent; /* the file is not here, or cannot be read */
+    bool other;  /* the file here is another one, or has changed since */
+};
+
+/* Says so in one line each, added to a list of texts (borrowed). */
+void roll_sources_say(const struct roll_sources *sources, json_t *texts);
+
 /* Adds `context` {"first": number of the first line, "texts": [...]} to the frames of a verdict (rollcall.verdict/1)
- * whose file is here as it was. */
-void roll_source_lines_add(json_t *verdict);
+ * whose file is here as it was, and notes of which it is not. */
+void roll_source_lines_add(json_t *verdict, struct roll_sources *sources);
 
 #endif
