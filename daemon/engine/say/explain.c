@@ -118,11 +118,10 @@ void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy,
     if (e->config.policy == ROLL_POLICY_AUTO) {
         words_add(w, " Policy auto lets ranks take it by themselves.");
     }
+    words_add(w, " Switch remedy '%s' on for the steps to come with: rollcall remedy on %s", roll_remedy_name(remedy),
+              roll_remedy_name(remedy));
     if (layer != ROLL_LAYER_NONE) {
-        words_add(w, " Switch it on with: rollcall remedy on %s --layer %u (for the steps to come)",
-                  roll_remedy_name(remedy), layer);
-    } else {
-        words_add(w, " Switch it on with: rollcall remedy on %s (for the steps to come)", roll_remedy_name(remedy));
+        words_add(w, " --layer %u", layer);
     }
 }
 

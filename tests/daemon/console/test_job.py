@@ -272,8 +272,8 @@ class Job(Case):
                          CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: findings(live)), "no verdict")
         groups = self.rollcall("top", "--once", "-g").stdout
-        self.assertRegex(groups, r"(?m)^0-2 +3 +(running|in cuda\w+) +AllReduce")
-        self.assertRegex(groups, r"(?m)^3 +1 +(running|in cuda\w+) +AllReduce")
+        self.assertRegex(groups, r"(?m)^0-2 +3 +waiting( in cuda\w+)? +3 +AllReduce")
+        self.assertRegex(groups, r"(?m)^3 +1 +(running|busy|in cuda\w+|waiting( in cuda\w+)?) +\S+ +AllReduce")
         status = json.loads(self.rollcall("top", "--json", "-g").stdout)
         self.assertEqual([(r["rank"], r["last"]["op"]) for r in status["ranks"]], [(n, "AllReduce") for n in range(4)])
         self.assertEqual(status["digests"]["records"], "judged")
@@ -304,7 +304,7 @@ class Job(Case):
             said = [line for line in lines if f"  job {job}: ranks 0-3 (4 ranks) on host " in line]
             self.assertEqual(len(said), 1, r.stderr)
             option = said[0].removeprefix("rollcall: ").split()[:2]
-            self.assertEqual(option[0], "--daemon")
+            self.assertEqual(option, ["--job", job])
             self.assertRegex(self.rollcall("why", *option).stdout, "^" + who % job)
         # Killed: what it leaves behind is nobody who could be asked.
         left = [p for p in marked(self.mark) if os.path.basename(DAEMON) in command_of(p)

@@ -145,7 +145,10 @@ def advise(tmp):
     found, _, err = run_until(argv, out, lambda found: found, LIMIT_S)
     first = (found or [{}])[0]
     check(first.get("remedy") and "rollcall remedy on fill" in first["remedy"]["command"], "no command", err)
-    check("rollcall remedy on fill" in err, "the command is not printed", err)
+    text = " ".join(err.split())  # lines break where the durations in them let them
+    check("on for the steps to come with: rollcall remedy on fill --layer" in text, "the command is not printed", err)
+    check("too late for this step: start the job again with it $ rollcall run --policy auto" in text,
+          "what helps now is not printed", err)
 
 
 def pad(tmp):
