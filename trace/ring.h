@@ -46,7 +46,7 @@ enum roll_loss {
     ROLL_LOSS_CALLSITE = 4,     /* call-site table full: recorded without a call site */
     ROLL_LOSS_STREAM = 5,       /* stream table full */
     ROLL_LOSS_SIGNAL = 6,       /* call made inside a signal handler while recording: not recorded */
-    ROLL_LOSS_WIRE = 7,         /* dropped between agent and root (counted by the agent) */
+    ROLL_LOSS_WIRE = 7,         /* dropped between agent and root (counted by the reader) */
     ROLL_LOSS_GRAPH = 8,        /* graph table full: its launches are not recorded */
     ROLL_LOSS_MOE_KIND = 9,     /* an MoE event of a kind that is not known here: not recorded */
     ROLL_LOSS_VERDICT = 10,     /* a verdict that was not kept, written or shown (counted by the root, in no ring) */

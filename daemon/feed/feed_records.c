@@ -184,6 +184,28 @@ static bool follows(const roll_feed_t *feed, const struct roll_frame_status *sta
     return now == 0 || (is > now ? is - now : now - is) < (was > now ? was - now : now - was);
 }
 
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
+/*
+ * What the ring counts by now, by cause. Its agent counts what it finds written over, once in the ring's life. What an
+ * agent had sent and nobody got, and what a reader before this one had, it does not count: the rest of what is missing
+ * here was dropped on its way to this reader. A STATUS comes behind the records that it speaks of, so what is counted
+ * late does not look like that. A frame in which a reader says what it lacks was rejected: an agent can do nothing
+ * about it, and readers of a ring may lack different records.
+ */
+static void take_losses(struct roll_stream *s, const struct roll_frame_status *status)
+{
+    const uint64_t *losses = status->losses;
+    uint64_t counted = add(add(losses[ROLL_LOSS_OVERRUN], losses[ROLL_LOSS_WIRE]), losses[ROLL_LOSS_CORRUPT]);
+    uint64_t dropped = s->view.lost > counted ? s->view.lost - counted : 0;
+    s->dropped = dropped > s->dropped ? dropped : s->dropped; /* a counter never falls */
+    memcpy(s->view.losses, losses, sizeof(s->view.losses));
+    s->view.losses[ROLL_LOSS_WIRE] = add(losses[ROLL_LOSS_WIRE], s->dropped);
+}
+
 int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
@@ -198,7 +220,6 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
         lost(feed, s, s->view.next_ticket + 1); /* calls go on, and no record of them will come */
     }
     s->status = status;
-    memcpy(s->view.losses, status.losses, sizeof(s->view.losses));
     int64_t offset = (int64_t)(status.clock_real_ns - status.clock_mono_ns);
     int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
     if ((step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) && follows(feed, &status, s->clock_offset, offset)) {
@@ -210,6 +231,7 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     if (gone && status.head > s->view.next_ticket) { /* records that a dead process left unsealed will never come */
         lost(feed, s, status.head);
     }
+    take_losses(s, &status);
     if (proc == s->view.proc && status.exit_status == s->view.exit_status) {
         return 0;
     }

@@ -223,6 +223,40 @@ static void test_what_a_dead_process_never_sent_is_lost(void **state)
     assert_int_equal(view(f, 0).exit_status, 9);
 }
 
+static int give_losses(struct fixture *f, uint64_t overrun, uint64_t corrupt)
+{
+    struct roll_frame_status status = {.head = 8, .proc_state = ROLL_PROC_RUNNING, .exit_status = ROLL_EXIT_UNKNOWN};
+    status.losses[ROLL_LOSS_OVERRUN] = overrun;
+    status.losses[ROLL_LOSS_CORRUPT] = corrupt;
+    struct roll_frame_head head = {.type = ROLL_FRAME_STATUS, .stream = f->rank[0].ring.header->epoch};
+    return give(f->feed, head, &status, sizeof(status));
+}
+
+/* An agent counts what it finds written over. What it had sent, and nobody got, or another root got, is not there. */
+static void test_what_is_lacking_and_no_ring_counts_was_dropped_on_its_way(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t sum[ROLL_LOSS_LIMIT];
+    calls(f, 0, 8);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 5, 1, ROLL_FRAME_RECORDS), 0); /* 5 are missing */
+    assert_int_equal(give_losses(f, 5, 0), 0);
+    assert_int_equal(view(f, 0).losses[ROLL_LOSS_WIRE], 0);
+    assert_int_equal(give_records(f, 0, 7, 1, ROLL_FRAME_RECORDS), 0); /* and one more, which no ring counts */
+    assert_int_equal(view(f, 0).losses[ROLL_LOSS_WIRE], 0);            /* not before the ring has had its word */
+    assert_int_equal(give_losses(f, 5, 0), 0);
+    assert_int_equal(view(f, 0).lost, 6);
+    assert_int_equal(view(f, 0).losses[ROLL_LOSS_OVERRUN], 5);
+    assert_int_equal(view(f, 0).losses[ROLL_LOSS_WIRE], 1);
+    assert_int_equal(give_losses(f, 5, 2), 0); /* what leaves no gap here takes nothing back */
+    assert_int_equal(view(f, 0).losses[ROLL_LOSS_WIRE], 1);
+    assert_int_equal(give_losses(f, UINT64_MAX, UINT64_MAX), 0);
+    assert_int_equal(view(f, 0).losses[ROLL_LOSS_WIRE], 1);
+    assert_int_equal(give_losses(f, 5, 0), 0);
+    assert_int_equal(roll_feed_losses(f->feed, sum), 6);
+    assert_int_equal(sum[ROLL_LOSS_WIRE], 1);
+}
+
 static void test_a_rank_is_heard_as_soon_as_its_agent_says_anything(void **state)
 {
     struct fixture *f = *state;
@@ -516,6 +550,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_frames_of_unknown_rings_and_other_runs_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_header_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_dead_process_never_sent_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_lacking_and_no_ring_counts_was_dropped_on_its_way, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_the_same_frames_give_the_same_verdict, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_verdict_outlives_its_feed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_ahead_raises_no_alarm, set_up, tear_down),

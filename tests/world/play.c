@@ -490,8 +490,10 @@ static uint64_t end_of(const struct plan *plan, const struct script *script, boo
 
 /* accounts */
 
-/* What its rank wrote is what the root took and what it counts as lost, by some cause. */
-static void check_ring(const struct roll_run *run, const struct rank_written *w, const struct roll_feed_stream *s)
+/* What its rank wrote is what the root took and what it counts as lost, by some cause. Nothing is dropped on its way
+ * where nothing fails. */
+static void check_ring(const struct roll_run *run, const struct rank_written *w, const struct roll_feed_stream *s,
+                       bool with_faults)
 {
     uint64_t counted = 0;
     for (unsigned c = 0; c < ROLL_LOSS_LIMIT; c++) {
@@ -509,6 +511,10 @@ static void check_ring(const struct roll_run *run, const struct rank_written *w,
         world_fail("of rank %u of %s %llu records are lost, and %llu have a cause", w->rank, w->job,
                    (unsigned long long)s->lost, (unsigned long long)counted);
     }
+    if (!with_faults && s->losses[ROLL_LOSS_WIRE] > 0) {
+        world_fail("of rank %u of %s %llu records were dropped on their way, without faults", w->rank, w->job,
+                   (unsigned long long)s->losses[ROLL_LOSS_WIRE]);
+    }
 }
 
 static bool turns_bits(const struct plan *plan)
@@ -522,7 +528,7 @@ static bool turns_bits(const struct plan *plan)
 }
 
 /* Each ring, but for those into which somebody else has written, and those behind a link that turned bits. */
-static void check_accounts(struct played *out)
+static void check_accounts(struct played *out, bool with_faults)
 {
     const roll_root_t *root = stage.role[0].root;
     struct rank_written w;
@@ -541,7 +547,7 @@ static void check_accounts(struct played *out)
                 found = true;
                 out->lost += first ? s.lost + s.losses[ROLL_LOSS_LAPPED] : 0;
                 if (counts) {
-                    check_ring(run, &w, &s);
+                    check_ring(run, &w, &s, with_faults);
                 }
             }
         }
@@ -644,7 +650,7 @@ void play(const struct plan *plan, const struct script *script, const struct scr
     uint64_t began = world.now_ns;
     pass(stage.end_ns, with_faults, &faults);
     if (!world.trouble[0]) {
-        check_accounts(out);
+        check_accounts(out, with_faults);
     }
     check_memory(out);
     end_in_order(&faults);
