@@ -33,8 +33,8 @@ class Wrong(Exception):
 
 
 class Mutant:
-    def __init__(self, number, must, fields):
-        self.number, self.must = number, must
+    def __init__(self, number, kind, fields):
+        self.number, self.kind = number, kind
         self.path, what, by, self.why = fields
         self.what, self.by = (text.replace("\\n", "\n").strip(" ") for text in (what, by))
 
@@ -78,8 +78,8 @@ class List:
                 self.steps.append((fields[0], fields[1].split(), None))
             elif word == "run" and rest:
                 self.steps.append(("", [], rest.split()))
-            elif word in ("must", "may") and len(fields) == 4 and fields[1] and fields[3]:
-                self.mutants.append(Mutant(number, word == "must", fields))
+            elif word in ("must", "open", "may") and len(fields) == 4 and fields[1] and fields[3]:
+                self.mutants.append(Mutant(number, word, fields))
             else:
                 raise Wrong(f"{self.file.relative_to(ROOT)}:{number}: no line of a list: {line}")
 
@@ -117,7 +117,7 @@ class Copy:
         # As developers build, so that a cache of compiled files holds all but the mutants.
         self.call(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                    "-DROLL_CUDA=OFF"], env)
-        self.env = env
+        self.env, self.trusted = env, set()
         self.program = {}
         for file in self.build.rglob("CTestTestfile.cmake"):  # ctest itself tells only of programs that are built
             for name, program in re.findall(r'add_test\(\[=\[(.*?)\]=\] "(.*?)"', file.read_text()):
@@ -155,34 +155,37 @@ class Copy:
                 os.killpg(process.pid, 9)
                 return True
 
-    def found_by(self, mutant):
-        """What finds it; None: nothing does. A Wrong where it does not build."""
+    def found_by(self, number, path):
+        """What finds the change that is in the file; None: nothing does. A Wrong where it does not build."""
         until = time.monotonic() + SECONDS
-        for name, program, command in self.steps(mutant.path):
-            said = self.make(program)
+        for step in self.steps(path):
+            said = self.make(step[1])
             if said:
-                raise Wrong(f"line {mutant.number}: it does not build:\n{said}")
-            if self.finds(command, until):
-                return name
+                raise Wrong(f"line {number}: it does not build:\n{said}")
+            if self.finds(step[2], until):
+                return step
         return None
 
     def attempt(self, mutant):
-        """What finds it; the copy is as it was behind it."""
+        """The name of what finds it, or None; the copy is as it was behind it. What finds one for the first time has to
+        find nothing where nothing is."""
         file, new = self.tree / mutant.path, mutant.text(self.tree)
         old = file.read_text()
         try:
             file.write_text(LENIENT + new)
-            return self.found_by(mutant)
+            step = self.found_by(mutant.number, mutant.path)
         finally:
             file.write_text(old)
+        if step and step[0] not in self.trusted:
+            if self.make(step[1]) or self.finds(step[2], time.monotonic() + SECONDS):
+                raise Wrong(f"{step[0]} fails without any mutant")
+            self.trusted.add(step[0])
+        return step[0] if step else None
 
 
 def work(folder, mutants, left, say):
     try:
         copy = Copy(folder, mutants)
-        clean = copy.found_by(Mutant(0, True, ["daemon/", "x", "y", ""]))
-        if clean:
-            raise Wrong(f"{clean} fails without any mutant")
     except Wrong as wrong:
         say(None, None, wrong, 0)
         return
@@ -198,17 +201,21 @@ def work(folder, mutants, left, say):
             say(mutant, None, wrong, time.monotonic() - began)
 
 
+HELD = {"must": "MUST BE FOUND", "open": "a hole that is known", "may": "may live"}
+
+
 def show(results, broken):
     """The table. How the whole ends."""
     found = sum(1 for _, by, _ in results if by)
     for mutant, by, _ in sorted(results, key=lambda result: result[0].number):
         if not by:
-            known = "may live" if not mutant.must else "MUST BE FOUND"
-            print(f"lives      {mutant.place(ROOT)}  {known}\n           {mutant.why}")
-    holes = [mutant for mutant, by, _ in results if mutant.must and not by]
+            print(f"lives      {mutant.place(ROOT)}  {HELD[mutant.kind]}\n           {mutant.why}")
+        elif mutant.kind != "must":
+            print(f"found      {mutant.place(ROOT)}  '{mutant.kind}' in the list: make it 'must'")
+    holes = [mutant for mutant, by, _ in results if mutant.kind == "must" and not by]
     share = found / len(results) if results else 0
-    print(f"{found} of {len(results)} mutants found ({100 * share:.1f} %); {len(holes)} that must be found "
-          f"{'lives' if len(holes) == 1 else 'live'}; {broken} could not be tried")
+    print(f"{found} of {len(results)} mutants found ({100 * share:.1f} %, of which {100 * SHARE:.0f} are asked for); "
+          f"{len(holes)} that must be found {'lives' if len(holes) == 1 else 'live'}; {broken} could not be tried")
     return 1 if holes or broken or share < SHARE else 0
 
 
@@ -228,7 +235,7 @@ def run(options):
                 print(f"wrong      {wrong}", flush=True)
                 return
             results.append((mutant, by, seconds))
-            print(f"{'found' if by else 'LIVES' if mutant.must else 'lives':10} {mutant.place(ROOT):46} "
+            print(f"{'found' if by else 'LIVES' if mutant.kind == 'must' else 'lives':10} {mutant.place(ROOT):46} "
                   f"{by or '-':44} {seconds:4.0f} s   {mutant.why}", flush=True)
 
     folder = pathlib.Path(options.dir or tempfile.mkdtemp(prefix="roll-mutants-"))

@@ -66,6 +66,8 @@ class Lists(unittest.TestCase):
         self.assertEqual(self.ends(*found), 0)
         self.assertEqual(self.ends(*found, ("may", None)), 0)
         self.assertEqual(self.ends(*found, ("must", None)), 1)
+        self.assertEqual(self.ends(*found, ("open", None)), 0)
+        self.assertEqual(self.ends(*found, ("open", None), ("open", None)), 1)  # fewer than 95 in a hundred
         self.assertEqual(self.ends(*found, broken=1), 1)
         self.assertEqual(self.ends(("must", "unit.a"), ("may", None)), 1)  # too many that may live
 

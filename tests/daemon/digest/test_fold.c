@@ -43,6 +43,51 @@ static void a_refused_call_leaves_no_trace_in_the_hash(void **state)
     }
 }
 
+/* And it is no call at which a rank stands. */
+static void a_refused_call_is_not_where_a_rank_is(void **state)
+{
+    (void)state;
+    struct folded_rank r[2];
+    struct roll_digest d[2] = {{0}, {0}};
+    for (uint32_t i = 0; i < 2; i++) {
+        folded_init(&r[i], i, 2);
+        folded_calls(&r[i], 10);
+    }
+    struct roll_record rec = folded_reduce(r[1].seq, 999);
+    folded_feed(&r[1], rec, ROLL_STATE_ENTERED);
+    rec = r[1].rec[r[1].next - 1];
+    rec.seal = roll_seal(r[1].next - 1, ROLL_STATE_RETURNED);
+    rec.result = 4;
+    assert_int_equal(roll_fold_record(r[1].fold, &rec, 0), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        roll_fold_cut(r[i].fold, 100 * MS, &d[i]);
+        assert_int_equal(d[i].fronts, 1);
+    }
+    assert_int_equal(d[1].front[0].high, d[0].front[0].high);
+    assert_true(d[1].front[0].hash == d[0].front[0].hash);
+    for (uint32_t i = 0; i < 2; i++) {
+        roll_digest_fini(&d[i]);
+        roll_fold_destroy(&r[i].fold);
+    }
+}
+
+static void a_creation_that_failed_is_hinted_at(void **state)
+{
+    (void)state;
+    for (uint8_t result = 0; result <= 4; result += 4) {
+        struct folded_rank r;
+        struct roll_digest d = {0};
+        folded_init(&r, 0, 2);
+        struct roll_record rec = {.op = ROLL_OP_COMM_SPLIT, .comm = 1, .result = result};
+        folded_feed(&r, rec, ROLL_STATE_RETURNED);
+        roll_fold_cut(r.fold, 100 * MS, &d);
+        assert_int_equal(d.hints, result != 0);
+        assert_true(d.hints == 0 || d.hint[0].why == ROLL_HINT_REFUSED);
+        roll_digest_fini(&d);
+        roll_fold_destroy(&r.fold);
+    }
+}
+
 static void lost_records_make_no_window(void **state)
 {
     (void)state;
@@ -182,6 +227,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_refused_call_leaves_no_trace_in_the_hash),
+        cmocka_unit_test(a_refused_call_is_not_where_a_rank_is),
+        cmocka_unit_test(a_creation_that_failed_is_hinted_at),
         cmocka_unit_test(lost_records_make_no_window),
         cmocka_unit_test(an_excerpt_holds_what_is_asked_for),
         cmocka_unit_test(a_host_that_stays_inside_is_told_of_once),
