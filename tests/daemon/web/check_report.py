@@ -193,6 +193,68 @@ def damaged(folder):
     expect(run("report", "well", "-o", "x.rtrc").returncode == 2, "a trace may be written over")
 
 
+def standing(*paths):
+    """Codes that analyze says of these files and that stand."""
+    lines = [json.loads(line) for line in run("analyze", "--json", *paths).stdout.splitlines()]
+    verdicts = [v for v in lines if v["schema"] == "rollcall.verdict/1"]
+    gone = {(v["job"], v[k]) for v in verdicts for k in ("supersedes", "confirms", "withdraws") if v.get(k)}
+    return sorted(v["code"] for v in verdicts if v["certainty"] != "note" and (v["job"], v["number"]) not in gone)
+
+
+def inputs(folder):
+    """Digests, dumps of the Flight Recorder, and what ncclras and Inspector say: the report has the findings of analyze,
+    and what is none of these is one line."""
+    trace, digest, dumps = made(folder, 2, 4, 400, "sick"), os.path.join(folder, "a.rdig"), os.path.join(folder, "dumps")
+    expect(run("digest", "-o", digest, trace).returncode in (0, 1, 4), "no digest")
+    expect(run("export", "--flight-recorder", "-o", dumps, trace).returncode in (0, 4), "no dumps")
+    seeds = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "console", "report_seeds")
+    inspector = os.path.join(folder, "inspector")
+    os.mkdir(inspector)
+    shutil.copy(os.path.join(seeds, "inspector"), os.path.join(inspector, "host-0.log"))
+    for name, path in (("digest", digest), ("dumps", dumps), ("ncclras", os.path.join(seeds, "json")),
+                       ("text", os.path.join(seeds, "text")), ("inspector", inspector)):
+        out, said = report(folder, path, name=f"{name}.html")
+        want = standing(path)
+        found = sorted(v["code"] for one in island(out)[1:-1] for v in one["findings"]["findings"] if v["stands"])
+        expect(found == want, f"{name}: analyze says {want}, the report {found}")
+        text = run("report", "--md", path).stdout
+        expect(all(f"## {code.replace('_', chr(92) + '_')}" in text for code in want), f"{name}: {text}")
+        print(f"{name}: {want}, exit code {said.returncode}")
+    out, _ = report(folder, trace, digest, dumps, name="all.html")
+    expect(island(out)[0]["findings"] > 0, "what is there in three forms is judged")
+    for name, content in (("x.rdig", b"no digest at all"), ("x.json", b"{}"), ("x.pickle", b"\x80\x02}q\x00.")):
+        path = os.path.join(folder, name)
+        with open(path, "wb") as f:
+            f.write(content)
+        said = run("report", path, "-o", os.path.join(folder, "none.html"))
+        expect(said.returncode == 3 and not os.path.exists(os.path.join(folder, "none.html")), said)
+        expect(1 <= len(said.stderr.splitlines()) <= 2 and "Traceback" not in said.stderr, said)
+
+
+def there(folder):
+    """A file that is there stays as it is, unless it is said otherwise; nor is a device replaced by a file."""
+    trace, out = made(folder, 1, 2, 40), os.path.join(folder, "out")
+    with open(out, "w", encoding="utf-8") as f:
+        f.write("from before")
+    link = os.path.join(folder, "null")
+    os.symlink("/dev/null", link)
+    for command in (["report"], ["report", "--md"], ["export", "--perfetto"], ["export", "--sqlite"]):
+        said = run(*command, trace, "-o", out)
+        if "built without" in said.stderr:
+            continue
+        expect(said.returncode == 3 and "--force" in said.stderr and len(said.stderr.splitlines()) == 1, said)
+        with open(out, encoding="utf-8") as f:
+            expect(f.read() == "from before", command)
+        said = run(*command, trace, "--force", "-o", link)
+        expect(said.returncode == 3 and "not an ordinary file" in said.stderr and os.path.islink(link), said)
+    expect(run("report", trace, "--force", "-o", out).returncode == 0 and island(out), "with --force it is replaced")
+    dumps = os.path.join(folder, "dumps")
+    expect(run("export", "--flight-recorder", trace, "-o", dumps).returncode in (0, 4), "dumps")
+    said = run("export", "--flight-recorder", trace, "-o", dumps)
+    expect(said.returncode == 3 and "not empty" in said.stderr, said)
+    expect(run("export", "--flight-recorder", trace, "--force", "-o", dumps).returncode in (0, 4), "dumps again")
+
+
 def healthy(folder):
     """A run with no finding has a report that says so."""
     out, said = report(folder, made(folder, 2, 2, 40))
