@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""large.py: what a trace of gigabytes costs `rollcall analyze`, `report` and both exports: processor time, time, memory,
-the size of what is written; and that SIGINT in the middle ends each at once, with no half file. It prints figures, and
+"""large.py: what a trace of gigabytes costs `rollcall analyze`, `report` and both exports: processor time, time,
+memory, the size of what is written; and that SIGINT in the middle ends each at once, with no half file. It prints figures, and
 fails only where a file is left, or memory depends on the length.
 
 usage: large.py ROLLCALL MAKE_TRACE CALLS_A_RANK [TRACE [FORM...]]
 
-make_trace writes 8 ranks, about 2.7 bytes a call: 48000000 calls a rank are a gigabyte. TRACE: one that is there already,
-of any job; FORM: one of analyze, report, perfetto, sqlite. An export has 120 bytes a call. ctest runs it with a trace
+make_trace writes 8 ranks, about 2.7 bytes a call: 48000000 calls a rank are a gigabyte. TRACE: one that is there
+already, of any job; FORM: one of analyze, report, perfetto, sqlite. An export has 120 bytes a call. ctest runs it with a trace
 that is small.
 """
 import os
@@ -66,7 +66,8 @@ def main(folder):
         written = os.path.getsize(out) if form != "analyze" else 0
         stop = interrupted(form, trace, out + "-stopped", processor / 3 + 0.05)
         print(f"{form:9} {wall:8.1f} s  {processor:8.1f} s of processor  {kib / 1024:7.1f} MiB at most  "
-              f"{written / 1e6:9.1f} MB written  SIGINT: {'done before' if stop is None else f'{stop:.2f} s'}", flush=True)
+              f"{written / 1e6:9.1f} MB written  SIGINT: {'done before' if stop is None else f'{stop:.2f} s'}",
+              flush=True)
         left = [name for name in os.listdir(folder) if name.endswith(".part")]
         assert left == [] and (stop is None or not os.path.exists(out + "-stopped")), (form, left)
         for path in (out, out + "-stopped"):
@@ -74,6 +75,6 @@ def main(folder):
                 os.remove(path)
 
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background ignores it, and so would they
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who is in the background ignores it, and so would they
 with tempfile.TemporaryDirectory() as where:
     main(where)
