@@ -204,12 +204,18 @@ static int read_trace(struct export *x, const char *path)
     return err;
 }
 
-static int read_path(struct export *x, const char *path)
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* A trace, or those of a directory, and of the ones directly in it where `inside` says so: one for each node. */
+static int read_path(struct export *x, const char *path, bool inside)
 {
     struct dirent **entry = NULL;
-    struct stat st;
     int err = 0;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+    if (!is_folder(path)) {
         err = read_trace(x, path);
         if (err != 0) {
             roll_file_complain(path, err);
@@ -225,8 +231,10 @@ static int read_path(struct export *x, const char *path)
         char inner[PATH_MAX];
         size_t len = strlen(entry[i]->d_name);
         bool trace = len > 5 && strcmp(entry[i]->d_name + len - 5, ".rtrc") == 0;
-        if (trace && err == 0 && snprintf(inner, sizeof(inner), "%s/%s", path, entry[i]->d_name) < PATH_MAX) {
-            err = read_path(x, inner);
+        bool fits = snprintf(inner, sizeof(inner), "%s/%s", path, entry[i]->d_name) < PATH_MAX;
+        bool folder = fits && inside && entry[i]->d_name[0] != '.' && is_folder(inner);
+        if (fits && err == 0 && (folder || (trace && !is_folder(inner)))) {
+            err = read_path(x, inner, false);
         }
         free(entry[i]);
     }
@@ -355,7 +363,7 @@ int roll_export(char **path, size_t paths, const char *folder, size_t entries, s
     int err = x.symbols == NULL ? ROLL_E_NOMEM : 0;
     *ranks = 0;
     for (size_t i = 0; i < paths && err == 0; i++) {
-        err = read_path(&x, path[i]);
+        err = read_path(&x, path[i], true);
     }
     if (err == 0 && x.files == 0) {
         roll_say("no trace (*.rtrc) was found in the given places");

@@ -37,8 +37,8 @@ def made(folder, *how, nodes=NODES, per_node=PER_NODE, calls=CALLS, name="trace"
 
 
 def export(form, out, *paths, code=0):
-    run = subprocess.run([ROLLCALL, "export", "--" + form, *paths, "--force", "-o", out], capture_output=True, text=True,
-                         timeout=300)
+    run = subprocess.run([ROLLCALL, "export", "--" + form, *paths, "--force", "-o", out], capture_output=True,
+                         text=True, timeout=300)
     assert run.returncode == code, (run.returncode, run.stdout, run.stderr)
     assert not os.path.exists(out + ".part")
     return run
@@ -345,8 +345,8 @@ def interrupted(form, folder):
     for number in (signal.SIGINT, signal.SIGTERM):
         while True:  # a machine may be so fast that it is done before it is interrupted
             trace = made(folder, name=f"t{calls}", calls=calls) if not os.path.exists(f"{folder}/t{calls}") else trace
-            with subprocess.Popen([ROLLCALL, "export", "--" + form, trace, "--force", "-o", out], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True) as p:
+            with subprocess.Popen([ROLLCALL, "export", "--" + form, trace, "--force", "-o", out],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
                 while p.poll() is None and not (os.path.exists(out + ".part") and os.path.getsize(out + ".part") > 0):
                     time.sleep(0.001)
                 p.send_signal(number)
@@ -365,7 +365,8 @@ def interrupted(form, folder):
 
 def peak_kib(form, trace, out):
     """At least what this interpreter has: a process begins with its parent's peak."""
-    p = subprocess.Popen([ROLLCALL, "export", "--" + form, "-j", "1", trace, "--force", "-o", out], stdout=subprocess.DEVNULL)
+    p = subprocess.Popen([ROLLCALL, "export", "--" + form, "-j", "1", trace, "--force", "-o", out],
+                         stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(p.pid, 0)
     p.returncode = os.waitstatus_to_exitcode(status)
     assert p.returncode == 0
@@ -433,7 +434,8 @@ def one_of_several(folder):
                 calls = "SELECT COUNT(*) FROM calls"
                 assert ask(out, calls) == ask(alone, calls) and ask(out, "SELECT DISTINCT job FROM runs") == [(name,)]
     os.unlink(out)
-    run = subprocess.run([ROLLCALL, "export", "--sqlite", "--job", "4242", "--force", "-o", out, *both], capture_output=True,
+    run = subprocess.run([ROLLCALL, "export", "--sqlite", "--job", "4242", "--force", "-o", out, *both],
+                         capture_output=True,
                          text=True)
     assert run.returncode == 3 and "4242" in run.stderr and not os.path.exists(out), run
     run = subprocess.run([ROLLCALL, "export", "--flight-recorder", "--job", "4242", "--force", "-o", out, *both],

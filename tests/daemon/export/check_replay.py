@@ -73,8 +73,8 @@ def healthy(folder):
 
 
 def unlike(folder):
-    """Where the verdict is another one, the replay says so, and why; a folder that holds older traces is not compared."""
-    for name, words in (("stopped", ("the trace has rank-stopped (proven, rank 3), the replay has not: a replay stops",)),
+    """Where the verdict is another one, the replay says so, and why; a folder with older traces is not compared."""
+    for name, words in (("stopped", ("the trace has rank-stopped (proven, rank 3), the replay has not: a replay ",)),
                         ("eager", ("only the replay has p2p-deadlock", "HOSTNCCL_EAGER=65536")),
                         ("barrier-branch", ("the trace has call-added", "by another code"))):
         trace = recorded(folder, name, "sick")

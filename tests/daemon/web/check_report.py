@@ -39,7 +39,8 @@ def run(command, *arguments):
 def report(folder, *arguments, name="out.html"):
     """The file, and the exit code, which is that of analyze."""
     out = os.path.join(folder, name)
-    said, judged = run("report", *arguments, "--force", "-o", out), run("analyze", *[a for a in arguments if a != "--no-source"])
+    said = run("report", *arguments, "--force", "-o", out)
+    judged = run("analyze", *[a for a in arguments if a != "--no-source"])
     expect(said.returncode == judged.returncode, f"{said} beside {judged.returncode}")
     expect(not os.path.exists(out + ".part"), "an unfinished file is left")
     return out, said
@@ -191,6 +192,93 @@ def damaged(folder):
     said = run("report", made(folder, 1, 2, 40, name="well"), "-o", os.path.join(folder, "lacks", "x.html"))
     expect(said.returncode == 3 and "lacks" in said.stderr, said)
     expect(run("report", "well", "-o", "x.rtrc").returncode == 2, "a trace may be written over")
+
+
+def standing(*paths):
+    """Codes that analyze says of these files and that stand."""
+    lines = [json.loads(line) for line in run("analyze", "--json", *paths).stdout.splitlines()]
+    verdicts = [v for v in lines if v["schema"] == "rollcall.verdict/1"]
+    gone = {(v["job"], v[k]) for v in verdicts for k in ("supersedes", "confirms", "withdraws") if v.get(k)}
+    return sorted(v["code"] for v in verdicts if v["certainty"] != "note" and (v["job"], v["number"]) not in gone)
+
+
+def others(folder):
+    """Folders of what ncclras says, twice, of a rank that is four operations behind; and of Inspector's lines, of sizes
+    that differ."""
+    ras, inspector = os.path.join(folder, "ras"), os.path.join(folder, "inspector")
+    os.mkdir(ras)
+    os.mkdir(inspector)
+    for second in (10, 40):
+        ranks = [{"rank": i, "host": "10.0.0.1", "pid": 1000 + i, "cuda_dev": i, "nvml_dev": i,
+                  "status": {"init_state": 0, "async_error": 0, "abort_flag": False},
+                  "collective_counts": {"AllReduce": 60 if i == 3 else 64}} for i in range(4)]
+        comm = {"hash": "0xa1", "secondary_hash": "0x7c:0x83", "size": 4, "ranks_count": 4, "missing_ranks_count": 0,
+                "ranks": ranks, "missing_ranks": []}
+        with open(os.path.join(ras, f"{second}.json"), "w", encoding="utf-8") as f:
+            json.dump({"nccl_version": "2.28.9", "timestamp": f"2026-06-19 06:55:{second}", "communicators_count": 1,
+                       "communicators": [comm], "ras": {"collection_time_sec": 0.0, "timeouts_count": 0}}, f)
+    for rank in range(4):
+        with open(os.path.join(inspector, f"host-{rank}.log"), "w", encoding="utf-8") as f:
+            for number in range(80):
+                size = 99 if rank == 1 and number == 79 else 65536
+                json.dump({"header": {"id": "0x9e7a", "rank": rank, "n_ranks": 4, "nnodes": 1},
+                           "metadata": {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 1, "pid": 7},
+                           "coll_perf": {"coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": size,
+                                         "coll_exec_time_us": 20000, "coll_timing_source": "kernel_gpu"}}, f)
+                f.write("\n")
+    return ras, inspector
+
+
+def inputs(folder):
+    """Digests, dumps of the Flight Recorder, and what ncclras and Inspector say: the report has the findings of
+    analyze, and what is none of these is one line."""
+    trace = made(folder, 2, 4, 400, "sick")
+    digest, dumps = os.path.join(folder, "a.rdig"), os.path.join(folder, "dumps")
+    expect(run("digest", "-o", digest, trace).returncode in (0, 1, 4), "no digest")
+    expect(run("export", "--flight-recorder", "-o", dumps, trace).returncode in (0, 4), "no dumps")
+    ras, inspector = others(folder)
+    for name, path in (("digest", digest), ("dumps", dumps), ("ncclras", ras), ("inspector", inspector)):
+        out, said = report(folder, path, name=f"{name}.html")
+        want = standing(path)
+        found = sorted(v["code"] for one in island(out)[1:-1] for v in one["findings"]["findings"] if v["stands"])
+        expect(found == want, f"{name}: analyze says {want}, the report {found}")
+        text = run("report", "--md", path).stdout
+        expect(all(f"## {code.replace('_', chr(92) + '_')}" in text for code in want), f"{name}: {text}")
+        expect(want, f"{name}: there is nothing to compare")
+        print(f"{name}: {want}, exit code {said.returncode}")
+    out, _ = report(folder, trace, digest, dumps, name="all.html")
+    expect(island(out)[0]["findings"] > 0, "what is there in three forms is judged")
+    for name, content in (("x.rdig", b"no digest at all"), ("x.json", b"{}"), ("x.pickle", b"\x80\x02}q\x00.")):
+        path = os.path.join(folder, name)
+        with open(path, "wb") as f:
+            f.write(content)
+        said = run("report", path, "-o", os.path.join(folder, "none.html"))
+        expect(said.returncode == 3 and not os.path.exists(os.path.join(folder, "none.html")), said)
+        expect(1 <= len(said.stderr.splitlines()) <= 2 and "Traceback" not in said.stderr, said)
+
+
+def there(folder):
+    """A file that is there stays as it is, unless it is said otherwise; nor is a device replaced by a file."""
+    trace, out = made(folder, 1, 2, 40), os.path.join(folder, "out")
+    with open(out, "w", encoding="utf-8") as f:
+        f.write("from before")
+    link = os.path.join(folder, "null")
+    os.symlink("/dev/null", link)
+    for command in (["report"], ["report", "--md"], ["export", "--perfetto"], ["export", "--sqlite"]):
+        said = run(*command, trace, "-o", out)
+        if "built without" in said.stderr:
+            continue
+        expect(said.returncode == 3 and "--force" in said.stderr and len(said.stderr.splitlines()) == 1, said)
+        with open(out, encoding="utf-8") as f:
+            expect(f.read() == "from before", command)
+        said = run(*command, trace, "--force", "-o", link)
+        expect(said.returncode == 3 and "not an ordinary file" in said.stderr and os.path.islink(link), said)
+    expect(run("report", trace, "--force", "-o", out).returncode == 0 and island(out), "with --force it is replaced")
+    dumps = os.path.join(folder, "dumps")
+    expect(run("export", "--flight-recorder", trace, "-o", dumps).returncode in (0, 4), "dumps")
+    said = run("export", "--flight-recorder", trace, "-o", dumps)
+    expect(said.returncode == 3 and "not empty" in said.stderr, said)
+    expect(run("export", "--flight-recorder", trace, "--force", "-o", dumps).returncode in (0, 4), "dumps again")
 
 
 def healthy(folder):
