@@ -493,7 +493,8 @@ static void test_a_trace_gives_them_also_where_patience_and_policy_are_not_the_d
     synth_allreduce(&rank[0], &(struct synth_call){.comm = comm[0], .count = 8, .hang = true});
     json_t *busy = harness_verdict(client, "rank-busy"), *tokens = harness_verdict(client, "moe-tokens-unequal");
     assert_non_null(busy);
-    assert_non_null(strstr(json_string_value(json_object_get(tokens, "text")), "for the steps to come with: rollcall remedy on "));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(tokens, "text")), "for the steps to come with: rollcall remedy on "));
     json_decref(busy);
     json_decref(tokens);
     roll_client_destroy(&client);

@@ -1,5 +1,5 @@
-"""test_stands.py: how a rank stands is the same for everybody who asks: the page, `top` and `why`. On a hang, with a rank
-that is stopped, and when all have ended well."""
+"""test_stands.py: how a rank stands is the same for everybody who asks: the page, `top` and `why`. On a hang, with a
+rank that is stopped, and when all have ended well."""
 import json
 import os
 import re
@@ -70,8 +70,7 @@ class Stands(Case):
             return {rank["rank"]: (rank["stands"], rank["awaits"] or "-") for rank in self.status()["ranks"]}
         self.assertTrue(until(lambda: seen() == want), f"{seen()} is not {want}")
         letters = {rank: state for rank, (state, _) in want.items()}
-        self.assertTrue(until(lambda: self.page() == letters), "the page, whose pictures are made once a second or two, "
-                                                               f"does not come to {letters}")
+        self.assertTrue(until(lambda: self.page() == letters), f"the page does not come to {letters}")
         shown = self.top()
         for rank, (state, awaits) in want.items():
             self.assertRegex(shown[rank][0], r"^in \w+$" if state == "inside" else rf"^{state}( in \w+)?$", shown)

@@ -1,6 +1,6 @@
 """check_demo.py: the last act of scripts/demo, with the programs of this build: the page of the hung job answers, and a
-bundle and a report lie beside it. What the other acts show is checked by job.observe and job.auto; all of them on a bare
-Debian: scripts/fresh.
+bundle and a report lie beside it. What the other acts show is checked by job.observe and job.auto; all of them on a
+bare Debian: scripts/fresh.
 
 usage: check_demo.py DEMO BIN
 """
@@ -29,7 +29,8 @@ with tempfile.TemporaryDirectory() as tmp:
     check(done.returncode == 0, f"status {done.returncode}", text)
     for line in (r"^    page      http://127\.0\.0\.1:\d+/$", r"^    password  [0-9a-f]{32}$",
                  r"^    guarded   without the password it answers HTTP/1\.[01] 401 ",
-                 rf"^    bundle    {out}/incidents/incident-demo-\d+\.0-", r"^    PROVEN    moe-obligation-missing  rank ",
+                 rf"^    bundle    {out}/incidents/incident-demo-\d+\.0-",
+                 r"^    PROVEN    moe-obligation-missing  rank ",
                  rf"^    report    {out}/incident\.html: one file for a browser or a mail$"):
         check(re.search(line, text, re.M), f"no line {line}", text)
     check("should not happen" not in text, "something that should not happen", text)
