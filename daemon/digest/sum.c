@@ -13,6 +13,8 @@ roll_sum_t *roll_sum_new(const struct roll_sum_config *config)
     if (sum) {
         sum->config = *config;
         sum->config.most = config->most ? config->most : 1u << 17;
+        sum->config.likes = config->likes ? config->likes : 1u << 14;
+        sum->config.shares = config->shares ? config->shares : 1u << 11;
     }
     return sum;
 }

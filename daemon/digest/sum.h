@@ -17,6 +17,9 @@ struct roll_sum_config {
     uint64_t stand_ns; /* members at different calls, and the last one does not go on, for so long: a hint */
     uint32_t most;     /* communicators; 0 = 131,072 (about 520 MiB). More are refused: a child may be hostile,
                        and has room for half of them; all children together have room for 16 times as many (350 MiB) */
+    uint32_t likes;    /* places of which is remembered what was told first, a power of two; 0 = 16,384: 1 MiB, when
+                       there are any */
+    uint32_t shares;   /* sums of shares that may be under way, a power of two; 0 = 2,048 */
     bool is_root;      /* nobody is above: members of whom nothing is heard are judged as members that have not come */
 };
 

@@ -8,8 +8,6 @@
 #include "daemon/digest/sum_state.h"
 
 #define WINDOWS_MOST (UINT32_MAX / ROLL_DIGEST_WINDOW) /* a higher number than collectives can have */
-#define LIKES        (1u << 14) /* places of which is remembered what was told first: 1 MiB, when there are any */
-#define SHARES       (1u << 11) /* sums of shares that may be under way */
 
 /* What the child speaks of: a communicator of which it has told a front. NULL: it has not, so it lies. */
 static struct roll_sum_cell *spoken_cell(struct roll_sum *sum, uint32_t child, uint64_t key, struct roll_sum_level **c)
@@ -123,7 +121,7 @@ static int take_like(struct roll_sum *sum, uint32_t child, const struct roll_dig
     if (!spoken_cell(sum, child, like->key, &c)) {
         return ROLL_E_ARG;
     }
-    int news = roll_likes_take(&sum->likes, like, LIKES);
+    int news = roll_likes_take(&sum->likes, like, sum->config.likes);
     if (news > 0) {
         roll_sum_hint(sum, like->key, (enum roll_digest_why)like->why, like->seq);
     }
@@ -133,7 +131,8 @@ static int take_like(struct roll_sum *sum, uint32_t child, const struct roll_dig
 static int take_share(struct roll_sum *sum, uint32_t child, const struct roll_digest_share *share)
 {
     struct roll_sum_level *c;
-    return spoken_cell(sum, child, share->key, &c) ? roll_shares_take(&sum->shares, child, share, SHARES) : ROLL_E_ARG;
+    return spoken_cell(sum, child, share->key, &c) ? roll_shares_take(&sum->shares, child, share, sum->config.shares)
+                                                   : ROLL_E_ARG;
 }
 
 /* Of a communicator that a child judges by itself, nothing may be known here but its hints. */

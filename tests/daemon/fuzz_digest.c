@@ -1,6 +1,9 @@
 /*
  * fuzz_digest.c: arbitrary bytes as a digest, into a level, and from there as bytes into the root: nothing grows beyond
  * its bound, and what a level passes on is always well formed.
+ *
+ * The tables of what was told first are small: one input fills them, so that what is new takes the place of what is
+ * old, and a table of the usual size would be most of the time that an input takes.
  */
 #include "daemon/digest/digest_bytes.h"
 #include "daemon/digest/sum.h"
@@ -10,10 +13,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define COMMS_MOST 64u
+#define LIKES      64u
+#define SHARES     8u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct roll_sum_config config = {.stand_ns = 250000000, .most = COMMS_MOST};
+    struct roll_sum_config config = {.stand_ns = 250000000, .most = COMMS_MOST, .likes = LIKES, .shares = SHARES};
     roll_sum_t *node = roll_sum_new(&config);
     config.is_root = true;
     roll_sum_t *root = roll_sum_new(&config);
