@@ -23,7 +23,7 @@ TRAIN = """import torch
 import torch.distributed as dist
 
 
-def reduce_gradients(model, group):
+def train(model, group):
     for bucket in model.buckets:
         # A bucket of the last rank lacks what its empty experts never made.
         dist.all_reduce(bucket.flat, group=group)
@@ -34,7 +34,7 @@ def main():
     for step, batch in enumerate(loader):
         loss = model(batch)
         loss.backward()
-        reduce_gradients(model, dp_group)
+        train(model, dp_group)
 """
 
 # What of the page is wider than the window, and which texts do not stand out from what is behind them.
