@@ -87,6 +87,9 @@ export class Timeline {
 
     // What is seen is another: a browser takes an address only now and then.
     moved(from, to) {
+        if (!Number.isFinite(this.zero)) {
+            return; // nothing has come yet
+        }
         this.window = [from, to].map((ns) => Math.round((ns - this.zero) / 1e3));
         clearTimeout(this.timer);
         this.timer = setTimeout(() => this.context.note(link("timeline", this.context.run(), this.number, this.asked,

@@ -23,7 +23,7 @@ TRAIN = """import torch
 import torch.distributed as dist
 
 
-def reduce_gradients(model, group):
+def train(model, group):
     for bucket in model.buckets:
         # A bucket of the last rank lacks what its empty experts never made.
         dist.all_reduce(bucket.flat, group=group)
@@ -34,13 +34,14 @@ def main():
     for step, batch in enumerate(loader):
         loss = model(batch)
         loss.backward()
-        reduce_gradients(model, dp_group)
+        train(model, dp_group)
 """
 
 # What of the page is wider than the window, and which texts do not stand out from what is behind them.
 FLAWS = """
 const number = (text) => (text.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number), flaws = [];
-const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 const behind = (node) => {
     for (let at = node; at; at = at.parentElement) {
@@ -57,20 +58,21 @@ if (document.documentElement.scrollWidth > innerWidth) {
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
     const node = walker.currentNode.parentElement, box = node.getBoundingClientRect();
-    if (walker.currentNode.textContent.trim() && box.width > 0 && node.checkVisibility() && !node.closest("svg, option")) {
-        const [a, b] = [light(number(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => y - x);
+    const text = walker.currentNode.textContent.trim().slice(0, 40), look = getComputedStyle(node);
+    if (text && box.width > 0 && node.checkVisibility() && !node.closest("svg, option")) {
+        const [a, b] = [light(number(look.color)), light(behind(node))].sort((x, y) => y - x);
         if ((a + 0.05) / (b + 0.05) < 4.5) {
-            flaws.push(`"${walker.currentNode.textContent.trim().slice(0, 40)}" has a contrast of ${((a + 0.05) / (b + 0.05)).toFixed(1)}`);
+            flaws.push(`"${text}" has a contrast of ${((a + 0.05) / (b + 0.05)).toFixed(1)}`);
         }
-        if (node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== "inline" && !node.closest(".sides, pre")) {
-            flaws.push(`"${walker.currentNode.textContent.trim().slice(0, 40)}" is wider than its place`);
+        if (node.scrollWidth > node.clientWidth + 1 && look.display !== "inline" && !node.closest(".sides, pre")) {
+            flaws.push(`"${text}" is wider than its place`);
         }
         const cell = node.closest(".figures li, .legend li")?.getBoundingClientRect();
         if (cell && box.right > cell.right + 1) {
-            flaws.push(`"${walker.currentNode.textContent.trim().slice(0, 40)}" reaches into the next one`);
+            flaws.push(`"${text}" reaches into the next one`);
         }
         if (box.right > innerWidth + 1) {
-            flaws.push(`"${walker.currentNode.textContent.trim().slice(0, 40)}" ends beyond the window`);
+            flaws.push(`"${text}" ends beyond the window`);
         }
     }
 }
@@ -148,7 +150,8 @@ def hung(b):
         look(b, "stacks")
         for page, said in (("comms", "1 communicator;"), ("remedies", "zero-wgrad"), ("rank", "Rank 7"),
                            ("search", "called in")):
-            b.run("location.hash = arguments[0]", f"#/{page}/gpt-moe/0{ {'rank': '/7', 'search': '/train.py'}.get(page, '')}")
+            rest = {"rank": "/7", "search": "/train.py"}.get(page, "")
+            b.run("location.hash = arguments[0]", f"#/{page}/gpt-moe/0{rest}")
             b.wait_for(page, lambda: said in b.text("main"))
             look(b, page)
 

@@ -192,7 +192,8 @@ def hang(b):
         one = {"count": 1, "text": "0", "edges": [0]}
         expect(said == [[one, {"count": 2, "text": "1-2", "edges": [0, 1]}, {"count": 1, "text": "4", "edges": [1]}],
                         [{"count": 3, "text": "0-2", "edges": [0, 1]}],
-                        [{"count": 1, "text": "0-2,\u2026", "edges": [0]}, {"count": 2, "text": "1", "edges": [1]}]], said)
+                        [{"count": 1, "text": "0-2,\u2026", "edges": [0]},
+                         {"count": 2, "text": "1", "edges": [1]}]], said)
         b.click(".findings a")
         b.wait_for("its page", lambda: "side 2" in b.text())
         expect(re.search(r"#/finding/job/0/\d+$", b.run("return location.href")), b.run("return location.href"))
@@ -413,9 +414,10 @@ def timeline(b):
         expect(abs(lanes(b)["seen_ms"] - seen) < 0.01, f"{seen} ms were seen, and now {lanes(b)['seen_ms']}")
         press(b, "canvas.lanes", "0")
         expect(lanes(b)["moment"], "the moment of the finding is not to be seen")
-        said = in_page(b, """const {firstWindow} = await import("/js/lanes.js"), calls = [{from: 1e6, to: 2e6}, {from: 3e6, to: 4e6}];
-            return [5e6, 0, 1e12].map((at) => firstWindow([{calls}], at)).map(([from, to], i) => from < [5e6, 0, 1e12][i] &&
-                [5e6, 0, 1e12][i] < to);""")
+        said = in_page(b, """const {firstWindow} = await import("/js/lanes.js");
+            const calls = [{from: 1e6, to: 2e6}, {from: 3e6, to: 4e6}];
+            return [5e6, 0, 1e12].map((at) => [at, ...firstWindow([{calls}], at)])
+                .map(([at, from, to]) => from < at && at < to);""")
         expect(said == [True, True, False], f"a moment behind all calls, one before them, one far off: {said}")
         b.run("location.hash = '#/timeline/job/0/0/0-40'")
         b.wait_for("the bound", lambda: "at most 32" in b.text())

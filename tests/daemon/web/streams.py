@@ -26,8 +26,8 @@ def get(port, path, user=None, word=None, nonce=None, receive_bytes=0):
     asks = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     if nonce:
         answer = digest(digest(user, "rollcall", word), nonce, "00000001", "c", "auth", digest("GET", path))
-        asks += (f'Authorization: Digest username="{user}", realm="rollcall", nonce="{nonce}", uri="{path}", cnonce="c", '
-                 f'nc=00000001, qop=auth, algorithm=SHA-256, response="{answer}"\r\n')
+        asks += (f'Authorization: Digest username="{user}", realm="rollcall", nonce="{nonce}", uri="{path}", cnonce='
+                 f'"c", nc=00000001, qop=auth, algorithm=SHA-256, response="{answer}"\r\n')
     s.sendall((asks + "\r\n").encode())
     return s
 
@@ -47,7 +47,7 @@ def head(s):
 
 
 class Streams:
-    """Listeners of one run: add() adds one and says its status; events() are those that each of the readers was told."""
+    """Listeners of one run: add() adds one and says its status; all_told() asks what those that read were told."""
 
     def __init__(self, port, word, path="/api/listen"):
         self.port, self.word, self.path = port, word, path
