@@ -1,9 +1,7 @@
 /*
- * test_agent_tail.c: what an agent says for a bundle where a process does not answer, where a ring names a process that
- * is not its own, and where it is asked for more lines of source than it reads at a time. A process that holds its
- * memory map is the test's own (the linker's --wrap); all else is real.
+ * test_agent_tail.c: what an agent says for a bundle where a process does not answer, and where a ring names a process
+ * that is not its own. A process that holds its memory map is the test's own (the linker's --wrap); all else is real.
  */
-#include "daemon/agent/agent_lines.h"
 #include "daemon/agent/agent_process.h"
 #include "daemon/agent/agent_tail.h"
 #include "daemon/base/json.h"
@@ -218,38 +216,12 @@ static void a_ring_tells_nothing_of_a_process_that_does_not_write_it(void **stat
     roll_agent_tails_destroy(&tails);
 }
 
-static void lines_for_more_ranks_than_are_read_at_a_time_are_refused_in_words(void **state)
-{
-    (void)state;
-    const char *text = "{\"op\":\"source\",\"streams\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"a\"],"
-                       "\"lines\":[]}";
-    struct roll_frame frame = frame_of(text);
-    roll_agent_lines_t *lines = roll_agent_lines_new();
-    roll_agent_lines_ask(lines, NULL, NULL, 0, &frame, 1);
-    roll_agent_lines_pump(lines, NULL, here.agent, 1);
-    for (int i = 1; i <= 10; i++) {
-        json_t *json = NULL;
-        for (int turn = 0; turn < 60000 && !(json = came()); turn++) {
-            usleep(1000);
-        }
-        assert_non_null(json);
-        assert_int_equal(strtol(json_string_value(json_object_get(json, "stream")), NULL, 16), i);
-        assert_int_equal(json_object_get(json_object_get(json, "source"), "error") != NULL, i > 8);
-        json_decref(json);
-    }
-    assert_null(came());
-    assert_false(roll_agent_lines_waits(lines));
-    roll_agent_lines_destroy(&lines);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_process_that_does_not_answer_is_named_and_the_others_are_told, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_ring_tells_nothing_of_a_process_that_does_not_write_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lines_for_more_ranks_than_are_read_at_a_time_are_refused_in_words, set_up,
-                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
