@@ -24,12 +24,13 @@ struct question {
     uint64_t epoch[RINGS_MOST];
     size_t rings, waits; /* waits: for so many lines */
     json_t *answer;      /* by ring: its lines; owned */
+    json_t *beyond;      /* texts: further rings, for which there is no place; owned */
 };
 
 struct roll_agent_lines {
     struct question list[QUESTIONS];
     size_t used;
-    uint64_t last_key;
+    uint64_t last_key, refused; /* refused: rings that were asked for and had no place, since the agent began */
 };
 
 roll_agent_lines_t *roll_agent_lines_new(void)
@@ -37,10 +38,16 @@ roll_agent_lines_t *roll_agent_lines_new(void)
     return calloc(1, sizeof(roll_agent_lines_t));
 }
 
+static void release(struct question *q)
+{
+    json_decref(q->answer);
+    json_decref(q->beyond);
+}
+
 void roll_agent_lines_forget(roll_agent_lines_t *l)
 {
     while (l->used > 0) {
-        json_decref(l->list[--l->used].answer);
+        release(&l->list[--l->used]);
     }
 }
 
@@ -108,12 +115,27 @@ void roll_agent_lines_ask(roll_agent_lines_t *l, roll_agent_sources_t *sources, 
     json_t *json = roll_net_json(ask), *streams = json_object_get(json, "streams"), *one;
     const char *op = json_string_value(json_object_get(json, "op"));
     size_t i, n = json_array_size(streams);
-    if (op && strcmp(op, "source") == 0 && l->used < QUESTIONS && n > 0 && n <= RINGS_MOST) {
+    bool ours = op && strcmp(op, "source") == 0 && n > 0;
+    if (ours && (l->used == QUESTIONS || n > RINGS_MOST)) {
+        l->refused += l->used == QUESTIONS ? n : n - RINGS_MOST;
+        roll_log(ROLL_LOG_INFO,
+                 "agent: lines of source are asked for %zu ranks at once, of %u at most; %llu ranks "
+                 "were left out so far",
+                 n, RINGS_MOST, (unsigned long long)l->refused);
+    }
+    if (ours && l->used < QUESTIONS) {
         struct question *q = &l->list[l->used++];
-        *q = (struct question){
-            .number = ask->head.seq, .key = ++l->last_key, .until_ns = now + TIME_NS, .answer = json_array()};
+        *q = (struct question){.number = ask->head.seq,
+                               .key = ++l->last_key,
+                               .until_ns = now + TIME_NS,
+                               .answer = json_array(),
+                               .beyond = json_array()};
         json_array_foreach(streams, i, one)
         {
+            if (i >= RINGS_MOST) {
+                json_array_append(q->beyond, one);
+                continue;
+            }
             q->epoch[q->rings++] = epoch_of(one);
             json_array_append_new(q->answer, json_array());
         }
@@ -147,19 +169,35 @@ static void take(roll_agent_lines_t *l, const struct roll_agent_around *a)
     }
 }
 
+/* Sends one answer (takes it). */
+static void send_one(const struct question *q, size_t number, json_t *json, void *socket)
+{
+    struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = q->number, .first = number};
+    int err = json ? roll_net_send_json(socket, NULL, 0, &head, json) : ROLL_E_NOMEM;
+    if (err) { /* a full socket, too: it is only text for people, who ask again */
+        roll_log(ROLL_LOG_INFO, "agent: lines of source cannot be sent to the root: %s", roll_strerror(err));
+    }
+    json_decref(json);
+}
+
 static void send_answers(struct question *q, void *socket)
 {
+    size_t k;
+    json_t *one;
     for (size_t i = 0; i < q->rings; i++) {
         char text[24];
         snprintf(text, sizeof(text), "%016llx", (unsigned long long)q->epoch[i]);
-        json_t *json = json_pack("{s:s,s:s,s:{s:s,s:O}}", "op", "source", "stream", text, "source", "schema",
-                                 "rollcall.source/1", "lines", json_array_get(q->answer, i));
-        struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = q->number, .first = i};
-        int err = json ? roll_net_send_json(socket, NULL, 0, &head, json) : ROLL_E_NOMEM;
-        if (err) { /* a full socket, too: it is only text for people, who ask again */
-            roll_log(ROLL_LOG_INFO, "agent: lines of source cannot be sent to the root: %s", roll_strerror(err));
-        }
-        json_decref(json);
+        send_one(q, i,
+                 json_pack("{s:s,s:s,s:{s:s,s:O}}", "op", "source", "stream", text, "source", "schema",
+                           "rollcall.source/1", "lines", json_array_get(q->answer, i)),
+                 socket);
+    }
+    json_array_foreach(q->beyond, k, one)
+    {
+        send_one(q, q->rings + k,
+                 json_pack("{s:s,s:O,s:{s:s,s:s}}", "op", "source", "stream", one, "source", "schema",
+                           "rollcall.source/1", "error", "its agent reads lines for 8 ranks at a time: ask for fewer"),
+                 socket);
     }
 }
 
@@ -172,7 +210,7 @@ void roll_agent_lines_pump(roll_agent_lines_t *l, roll_agent_sources_t *sources,
     for (size_t i = l->used; i-- > 0;) {
         if (l->list[i].waits == 0 || now >= l->list[i].until_ns) {
             send_answers(&l->list[i], socket);
-            json_decref(l->list[i].answer);
+            release(&l->list[i]);
             memmove(&l->list[i], &l->list[i + 1], (--l->used - i) * sizeof(l->list[0]));
         }
     }

@@ -6,7 +6,7 @@
  */
 #include "daemon/agent/agent_tail.h"
 
-#include "daemon/agent/agent_process.h"
+#include "daemon/agent/agent_look.h"
 #include "daemon/base/base64.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
@@ -19,10 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUESTIONS   64u
-#define TELL_NS     (300 * ROLL_MS) /* between the end of a process and what its launcher says of it */
-#define ANSWER_MOST (1000u * 1024u) /* a root takes a mebibyte of JSON */
-#define IMAGE_MOST  (640u * 1024u)  /* four thirds of it as text, and room for the rest */
+#define QUESTIONS    64u
+#define TELL_NS      (300 * ROLL_MS)  /* between the end of a process and what its launcher says of it */
+#define LOOK_NS      (2000 * ROLL_MS) /* patience with a process; a root has more with its agent */
+#define LOOK_VAIN_NS (300 * ROLL_MS)  /* behind one that did not answer, so that many such do not use that up */
+#define ANSWER_MOST  (1000u * 1024u)  /* a root takes a mebibyte of JSON */
+#define IMAGE_MOST   (640u * 1024u)   /* four thirds of it as text, and room for the rest */
 
 struct question {
     uint64_t number, epoch;
@@ -33,7 +35,10 @@ struct roll_agent_tails {
     const char *host;
     struct question queue[QUESTIONS];
     size_t used;
-    json_t *out; /* an answer that waits for room in the socket; owned */
+    json_t *out;             /* an answer that waits for room in the socket, or for its process; owned */
+    roll_agent_look_t *look; /* at the process of `out`; owned; NULL: it is not waited for */
+    uint64_t look_ns;        /* since when */
+    bool vain;               /* the last one was waited for in vain: the next one is waited for less */
     uint64_t out_number;
 };
 
@@ -49,6 +54,7 @@ roll_agent_tails_t *roll_agent_tails_new(const char *host)
 void roll_agent_tails_forget(roll_agent_tails_t *t)
 {
     t->used = 0;
+    roll_agent_look_leave(&t->look);
     json_decref(t->out);
     t->out = NULL;
 }
@@ -111,7 +117,50 @@ static void add_image(json_t *answer, const struct roll_ring *ring, const struct
     free(image.bytes);
 }
 
-static json_t *answer_of(const roll_agent_tails_t *t, const struct question *q, const struct roll_agent_ring *ring)
+/* Begins to look at the process that writes the ring. */
+static void begin_look(roll_agent_tails_t *t, json_t *answer, const struct roll_agent_ring *ring)
+{
+    const struct roll_ring_header *h = ring->map.header;
+    struct roll_source_process process = {.pid = (pid_t)h->pid, .start_ticks = h->start_ticks};
+    const char *why = "the process that its ring names is not the one that writes it, or has ended";
+    if (ring->gone || ring->foreign) {
+        return;
+    }
+    if (roll_source_mapping(h, ring->path, &process.ring)) {
+        t->look = roll_agent_look_new(&process, &why);
+        t->look_ns = roll_mono_ns();
+    }
+    if (!t->look) {
+        set(answer, "process_error", json_string(why));
+    }
+}
+
+/* Puts what the process has told into the answer. False: it is still waited for. */
+static bool end_look(roll_agent_tails_t *t)
+{
+    json_t *environment, *libraries;
+    const char *why;
+    if (!t->look) {
+        return true;
+    }
+    bool told = roll_agent_look_done(t->look, &environment, &libraries, &why);
+    if (!told && roll_mono_ns() - t->look_ns < (t->vain ? LOOK_VAIN_NS : LOOK_NS)) {
+        return false;
+    }
+    t->vain = !told;
+    set(t->out, "environment", environment);
+    set(t->out, "libraries", libraries);
+    why = told ? why : "its process does not answer: /proc/PID tells nothing of it in time";
+    set(t->out, "process_error", why ? json_string(why) : NULL);
+    roll_agent_look_leave(&t->look);
+    if (json_dumpb(t->out, NULL, 0, JSON_COMPACT) > ANSWER_MOST) { /* the tail says most */
+        json_object_del(t->out, "environment");
+        json_object_del(t->out, "log");
+    }
+    return true;
+}
+
+static json_t *answer_of(roll_agent_tails_t *t, const struct question *q, const struct roll_agent_ring *ring)
 {
     char epoch[24], log[8192];
     snprintf(epoch, sizeof(epoch), "%016llx", (unsigned long long)q->epoch);
@@ -123,17 +172,9 @@ static json_t *answer_of(const roll_agent_tails_t *t, const struct question *q, 
         set(answer, "error", json_string("its ring is not here any more"));
         return answer;
     }
-    pid_t pid = ring->gone || ring->foreign ? 0 : (pid_t)ring->map.header->pid;
     set(answer, "process", json_integer(roll_agent_ring_proc(ring)));
-    if (pid > 0) {
-        set(answer, "environment", roll_process_environment(pid));
-        set(answer, "libraries", roll_process_libraries(pid));
-    }
+    begin_look(t, answer, ring);
     add_image(answer, &ring->map, q);
-    if (json_dumpb(answer, NULL, 0, JSON_COMPACT) > ANSWER_MOST) { /* the tail says most */
-        json_object_del(answer, "environment");
-        json_object_del(answer, "log");
-    }
     return answer;
 }
 
@@ -154,6 +195,9 @@ bool roll_agent_tails_pump(roll_agent_tails_t *t, void *socket, roll_agent_ring_
         t->out = answer_of(t, &t->queue[0], ring);
         t->out_number = t->queue[0].number;
         memmove(t->queue, t->queue + 1, --t->used * sizeof(t->queue[0]));
+    }
+    if (t->out && !end_look(t)) {
+        return true; /* the next turn looks again */
     }
     if (t->out) {
         struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = t->out_number};

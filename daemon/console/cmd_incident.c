@@ -42,7 +42,7 @@ static int make(struct roll_incident *i, bool brief)
     uint32_t restart;
     json_t *reply = NULL;
     int code = look_at_run(i, &job, &restart, &reply);
-    if (code == 0 && roll_bundle_begin(&i->bundle, i->o->dir, job, restart, i->o->keep, i->o->bytes) != 0) {
+    if (code == 0 && roll_bundle_begin(&i->bundle, i->o->dir, job, restart, &i->o->bounds, i->o->bytes) != 0) {
         code = ROLL_EXIT_UNREACHABLE;
     }
     if (code != 0) {
@@ -82,7 +82,8 @@ int cmd_incident(const struct roll_command *self, int argc, char **argv)
     static struct roll_incident_options o;
     const char *bytes = NULL;
     bool brief = false;
-    uint32_t keep = 0;
+    uint32_t keep = 0, most = 0;
+    const char *most_bytes = NULL;
     o = (struct roll_incident_options){.dir = ".", .bytes = BYTES, .ranks = RANKS, .restart = -1};
     const struct roll_option options[] = {
         {"dir", 'd', ROLL_OPT_TEXT, "DIR", "make the bundle in DIR (default: here)", &o.dir},
@@ -90,6 +91,9 @@ int cmd_incident(const struct roll_command *self, int argc, char **argv)
          "the last calls of N ranks at most: those that findings name first (default 256)", &o.ranks},
         {"bytes", 0, ROLL_OPT_TEXT, "SIZE", "at most so large (K, M, G; default 64M)", &bytes},
         {"keep", 0, ROLL_OPT_COUNT, "N", "write nothing where DIR has N bundles of this run", &keep},
+        {"most", 0, ROLL_OPT_COUNT, "N", "write nothing where DIR has N bundles of all jobs", &most},
+        {"most-bytes", 0, ROLL_OPT_TEXT, "SIZE",
+         "write nothing that makes the bundles in DIR larger than SIZE together", &most_bytes},
         {"restart", 0, ROLL_OPT_NUMBER, "R", "only if this restart of the job is the one that is watched", &o.restart},
         {"no-stacks", 0, ROLL_OPT_FLAG, NULL, "do not stop ranks for a moment to see where they are", &o.no_stacks},
         {"brief", 0, ROLL_OPT_FLAG, NULL, "one line on standard error; wait for what a fresh finding leads to", &brief},
@@ -114,7 +118,11 @@ int cmd_incident(const struct roll_command *self, int argc, char **argv)
     if (o.ranks > RANKS_MOST) {
         return roll_usage(self, "option '--ranks %u': at most %u", o.ranks, RANKS_MOST);
     }
-    o.keep = keep;
+    if (most_bytes != NULL && !roll_units_bytes(most_bytes, &o.bounds.most_bytes)) {
+        return roll_usage(self, "option '--most-bytes %s': wants a size like 512M or 2G", most_bytes);
+    }
+    o.bounds.keep = keep;
+    o.bounds.most = most;
     o.settle = brief;
     umask(077);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may grow no larger is an error of writing */

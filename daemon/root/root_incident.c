@@ -29,15 +29,17 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define TAILS     16u                          /* that are under way or wait to be fetched: 16 MiB at most */
-#define ANSWER_NS (8000 * ROLL_MS)             /* patience with an agent */
-#define KEPT_NS   (30000 * ROLL_MS)            /* how long an answer waits to be fetched */
-#define CALM_NS   (500 * ROLL_MS)              /* what one mistake leads to is mostly said within that */
-#define APART_NS  (60000 * ROLL_MS)            /* between two bundles of one run: later findings are mostly its echo */
-#define LIFE_NS   (UINT64_C(180000) * ROLL_MS) /* longest time for one bundle */
-#define TERM_MS   5000u                        /* and then to end in good order, before it is killed */
-#define KILL_MS   5000u                        /* and then to die: the kernel keeps who waits for a disk that hangs */
-#define ARGUMENTS 24
+#define TAILS        16u               /* that are under way or wait to be fetched: 16 MiB at most */
+#define ANSWER_NS    (8000 * ROLL_MS)  /* patience with an agent */
+#define KEPT_NS      (30000 * ROLL_MS) /* how long an answer waits to be fetched */
+#define CALM_NS      (500 * ROLL_MS)   /* what one mistake leads to is mostly said within that */
+#define APART_NS     (60000 * ROLL_MS) /* between two bundles of one run: later findings are mostly its echo */
+#define LIFE_NS      (UINT64_C(180000) * ROLL_MS) /* longest time for one bundle */
+#define TERM_MS      5000u                        /* and then to end in good order, before it is killed */
+#define KILL_MS      5000u /* and then to die: the kernel keeps who waits for a disk that hangs */
+#define BUNDLES_MOST "64"  /* in one directory, of all jobs and restarts */
+#define BYTES_MOST   "2G"  /* and all of them together */
+#define ARGUMENTS    24
 
 extern char **environ;
 
@@ -311,10 +313,11 @@ static int spawn(roll_root_t *root, const struct roll_run *run)
     for (unsigned i = 0; i < root->o.listens; i++) {
         endpoint = strncmp(root->endpoint[i], "ipc:", 4) == 0 ? root->endpoint[i] : endpoint;
     }
-    const char *argument[ARGUMENTS] = {program,  "incident",           "--daemon", endpoint, "--job",     run->job,
-                                       "--dir",  root->o.incident_dir, "--keep",   keep,     "--restart", restart,
-                                       "--brief"};
-    size_t n = 13;
+    const char *argument[ARGUMENTS] = {
+        program,   "incident", "--daemon",  endpoint, "--job",   run->job, "--dir",      root->o.incident_dir,
+        "--keep",  keep,       "--restart", restart,  "--brief", "--most", BUNDLES_MOST, "--most-bytes",
+        BYTES_MOST};
+    size_t n = 17;
     if (root->o.curve_dir) {
         argument[n++] = "--curve-dir";
         argument[n++] = root->o.curve_dir;

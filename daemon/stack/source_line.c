@@ -201,6 +201,12 @@ static bool is_ours(const struct roll_source_process *p)
            (p->ring.file[0] == '\0' || (p->ring.owner == geteuid() && p->pid != getpid() && has_ring(p)));
 }
 
+bool roll_source_is_writer(const struct roll_source_process *process)
+{
+    struct roll_source_process p = *process;
+    return p.pid > 0 && p.ring.file[0] != '\0' && is_it(&p) && is_ours(&p);
+}
+
 /* What the kernel says of a process that a fork leaves as it is and an exec does not: where its code and its stack
  * begin. */
 struct image {

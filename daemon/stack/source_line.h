@@ -48,6 +48,10 @@ bool roll_source_around(const struct roll_source_process *process, const char *p
 /* The file that this process maps at an address, which lies at `path`. False: it is not, or not any more. */
 bool roll_source_mapping(const void *at, const char *path, struct roll_source_mapping *out);
 
+/* Whether the process is there, is our own user's, was born when the ring says, and maps the ring that has named it.
+ * May wait for the process. Any thread. */
+bool roll_source_is_writer(const struct roll_source_process *process);
+
 /* The same out of the bytes of a file. Pure. */
 bool roll_source_line_of(const char *bytes, size_t size, uint32_t line, char out[ROLL_TEXT_BYTES + 1]);
 bool roll_source_around_of(const char *bytes, size_t size, uint32_t line, struct roll_source_lines *out);

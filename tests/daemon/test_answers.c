@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
@@ -93,7 +94,8 @@ static void test_who_was_not_asked_answers_for_nobody(void **state)
     const char *dir = harness_path("rings");
     pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
     assert_true(root > 0);
-    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", dir, "--connect", endpoint, "--insecure");
+    setenv("ROLLCALL_INSECURE", "1", 1);
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", dir, "--connect", endpoint);
     assert_true(agent > 0);
     pid_t rank = harness_rank(dir, 0, 1, 1000, 40, "wait");
     roll_client_t *client = harness_client(endpoint);
@@ -119,6 +121,7 @@ static void test_who_was_not_asked_answers_for_nobody(void **state)
     zmq_close(socket_of_stranger);
     zmq_ctx_term(context);
     roll_client_destroy(&client);
+    unsetenv("ROLLCALL_INSECURE");
     (void)harness_end(rank, SIGKILL);
     assert_int_equal(harness_end(agent, SIGTERM), 0);
     assert_int_equal(harness_end(root, SIGTERM), 0);

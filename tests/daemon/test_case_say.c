@@ -93,6 +93,10 @@ static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, u
     uint64_t before = d->numbers;
     roll_case_open(here.root, here.run, roll_mono_ns());
     d->fed = true;
+    d->scoped = false; /* everything was asked of everybody */
+    for (size_t i = 0; i < d->rings; i++) {
+        d->ring[i].aside = d->ring[i].cut = false;
+    }
     numbers = 0;
     next = (struct roll_verdict){.code = code,
                                  .certainty = ROLL_PROVEN,

@@ -220,6 +220,32 @@ static void name_of_a_job_becomes_a_word(void **state)
     assert_string_equal(out, "job-1_x");
 }
 
+static void bundles_of_two_jobs_never_begin_alike(void **state)
+{
+    (void)state;
+    char long_one[120], long_two[120], begin[ROLL_BUNDLE_NAME];
+    memset(long_one, 'x', sizeof(long_one));
+    long_one[sizeof(long_one) - 1] = '\0';
+    memcpy(long_two, long_one, sizeof(long_one));
+    long_two[100] = 'y';
+    roll_bundle_begins("job-1", 12, begin);
+    assert_string_equal(begin, "incident-job-1.12-");
+    const char *const jobs[] = {"a_b", "a/b", "a.b",   "a b",    "..",     "__",
+                                "",    "job", "job.1", "job.1-", long_one, long_two};
+    const size_t n = sizeof(jobs) / sizeof(jobs[0]);
+    char all[12][ROLL_BUNDLE_NAME];
+    for (size_t i = 0; i < n; i++) {
+        roll_bundle_begins(jobs[i], 1, all[i]);
+        assert_in_range(strlen(all[i]), 1, ROLL_BUNDLE_NAME - 32); /* the date and a number fit behind it */
+        assert_int_equal(strspn(all[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"),
+                         strlen(all[i]));
+        for (size_t k = 0; k < i; k++) {
+            assert_int_not_equal(strncmp(all[i], all[k], strlen(all[k])), 0);
+            assert_int_not_equal(strncmp(all[i], all[k], strlen(all[i])), 0);
+        }
+    }
+}
+
 static void tail_of_the_log_is_its_newest_lines(void **state)
 {
     (void)state;
@@ -245,6 +271,7 @@ int main(void)
         cmocka_unit_test(environment_tells_no_secret),
         cmocka_unit_test(those_are_chosen_whom_the_findings_name),
         cmocka_unit_test(name_of_a_job_becomes_a_word),
+        cmocka_unit_test(bundles_of_two_jobs_never_begin_alike),
         cmocka_unit_test(tail_of_the_log_is_its_newest_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

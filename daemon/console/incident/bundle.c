@@ -1,5 +1,9 @@
 /*
  * bundle.c: see bundle.h. What a killed predecessor has left is known by its lock, which died with it.
+ *
+ * Several may be made in one folder at a time, also by hosts that share it, whose processes have the same numbers: each
+ * has a name drawn by chance, and who looks round, begins or gives a name holds the lock of the folder meanwhile. So
+ * nobody takes away what another has made and not yet locked, and no two find the same last place free.
  */
 #include "daemon/console/incident/bundle.h"
 
@@ -8,15 +12,19 @@
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
 #include "trace/err.h"
+#include "trace/ident.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +32,10 @@
 #define WORD_BYTES 49  /* of a job's name; what tells bundles apart stands behind it */
 #define NAMES_MOST 100 /* bundles of one second */
 #define PART_BEGIN ".part-"
+#define NAME_BEGIN "incident-"
+#define PARTS_MOST 16    /* names that are tried for a part */
+#define LOCK_MS    10000 /* patience with others in the same folder, who hold it for some milliseconds */
+#define TURN_MS    10
 
 void roll_bundle_word(const char *text, char *out, size_t size)
 {
@@ -34,6 +46,16 @@ void roll_bundle_word(const char *text, char *out, size_t size)
         out[n++] = plain ? *text : '_';
     }
     out[n] = '\0';
+}
+
+void roll_bundle_begins(const char *job, uint32_t restart, char out[ROLL_BUNDLE_NAME])
+{
+    char word[WORD_BYTES], hash[24] = "";
+    roll_bundle_word(job, word, sizeof(word));
+    if (strcmp(word, job) != 0) { /* the point cannot be part of a word, and no number begins with an h */
+        snprintf(hash, sizeof(hash), ".h%016" PRIx64, roll_hash64(0, job, strlen(job)));
+    }
+    snprintf(out, ROLL_BUNDLE_NAME, NAME_BEGIN "%s%s.%" PRIu32 "-", word, hash, restart);
 }
 
 static int error_of(int number)
@@ -63,42 +85,141 @@ static int complain(const struct roll_bundle *b, int number)
     return error_of(number);
 }
 
-/* Takes away what killed ones have left; counts the bundles whose names begin with `begin`. */
-static unsigned look_round(const struct roll_bundle *b, const char *begin)
+/* Takes the lock of the folder; BUSY behind a line. Who dies lets it go. */
+static int take_folder(const struct roll_bundle *b)
 {
-    int copy = openat(b->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
-    struct dirent *entry;
-    unsigned n = 0;
-    if (!d && copy >= 0) {
-        close(copy);
+    int rc, waited = 0;
+    while ((rc = flock(b->dir_fd, LOCK_EX | LOCK_NB)) != 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
+           waited < LOCK_MS) {
+        poll(NULL, 0, TURN_MS);
+        waited += TURN_MS;
     }
+    if (rc != 0 && errno != EWOULDBLOCK && errno != EINTR) {
+        return 0; /* a file system without locks: as good as it gets */
+    }
+    if (rc != 0) {
+        roll_say("%s: no bundle is written: others have been making one here for %d s; ask again: rollcall incident",
+                 b->dir, LOCK_MS / 1000);
+        return ROLL_E_BUSY;
+    }
+    return 0;
+}
+
+static void let_folder_go(const struct roll_bundle *b)
+{
+    (void)flock(b->dir_fd, LOCK_UN);
+}
+
+/* What is in the folder already. */
+struct there {
+    unsigned of_run, all;
+    uint64_t bytes;
+};
+
+static DIR *open_list(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0) {
+        close(fd);
+    }
+    return d;
+}
+
+/* The bytes of the files in a bundle, and in folders of it down to `depth`. */
+static uint64_t bytes_in(int dir_fd, const char *name, int depth)
+{
+    DIR *d = open_list(dir_fd, name);
+    struct dirent *entry;
+    uint64_t bytes = 0;
     while (d && (entry = readdir(d)) != NULL) {
-        n += strncmp(entry->d_name, begin, strlen(begin)) == 0;
-        if (strncmp(entry->d_name, PART_BEGIN, strlen(PART_BEGIN)) != 0) {
+        struct stat st;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
             continue;
         }
-        int fd = openat(b->dir_fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            char path[2 * PATH_MAX];
-            snprintf(path, sizeof(path), "%s/%s", b->dir, entry->d_name);
-            (void)roll_directory_remove(path);
+        bytes += S_ISREG(st.st_mode) && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+        bytes += S_ISDIR(st.st_mode) && depth > 0 ? bytes_in(dirfd(d), entry->d_name, depth - 1) : 0;
+    }
+    if (d) {
+        closedir(d);
+    }
+    return bytes;
+}
+
+/* Removes a part that nobody holds. */
+static void clean(const struct roll_bundle *b, const char *part)
+{
+    int fd = openat(b->dir_fd, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        char path[2 * PATH_MAX];
+        snprintf(path, sizeof(path), "%s/%s", b->dir, part);
+        (void)roll_directory_remove(path);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* Takes away what killed ones have left, and counts what is there. With the lock of the folder. */
+static struct there look_round(const struct roll_bundle *b)
+{
+    DIR *d = open_list(b->dir_fd, ".");
+    struct dirent *entry;
+    struct there there = {0};
+    while (d && (entry = readdir(d)) != NULL) {
+        if (strncmp(entry->d_name, PART_BEGIN, strlen(PART_BEGIN)) == 0 && strcmp(entry->d_name, b->part) != 0) {
+            clean(b, entry->d_name);
         }
-        if (fd >= 0) {
-            close(fd);
+        if (strncmp(entry->d_name, NAME_BEGIN, strlen(NAME_BEGIN)) == 0) {
+            there.all++;
+            there.of_run += strncmp(entry->d_name, b->begin, strlen(b->begin)) == 0;
+            there.bytes += b->bounds.most_bytes ? bytes_in(b->dir_fd, entry->d_name, 1) : 0;
         }
     }
     if (d) {
         closedir(d);
     }
-    return n;
+    return there;
+}
+
+/* Whether one more may be there, of so many bytes. LIMIT behind a line. */
+static int find_room(const struct roll_bundle *b, uint64_t bytes)
+{
+    struct there there = look_round(b);
+    if (b->bounds.keep > 0 && there.of_run >= b->bounds.keep) {
+        roll_say("%s: no bundle is written: there are %u of %.*s already, and --keep is %u", b->dir, there.of_run,
+                 (int)strlen(b->begin) - 1, b->begin, b->bounds.keep);
+        return ROLL_E_LIMIT;
+    }
+    if (b->bounds.most > 0 && there.all >= b->bounds.most) {
+        roll_say("%s: no bundle is written: there are %u of all jobs already, and --most is %u; remove some", b->dir,
+                 there.all, b->bounds.most);
+        return ROLL_E_LIMIT;
+    }
+    if (b->bounds.most_bytes > 0 && there.bytes + bytes > b->bounds.most_bytes) {
+        roll_say("%s: no bundle is written: those of all jobs have %" PRIu64 " bytes, and with this one there would be "
+                 "more than --most-bytes; remove some",
+                 b->dir, there.bytes);
+        return ROLL_E_LIMIT;
+    }
+    return 0;
 }
 
 static int begin_part(struct roll_bundle *b)
 {
-    snprintf(b->part, sizeof(b->part), PART_BEGIN "%d", (int)getpid());
+    int rc = -1;
+    errno = EEXIST;
+    for (unsigned i = 0; rc != 0 && errno == EEXIST && i < PARTS_MOST; i++) {
+        uint64_t chance = 0;
+        if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) != (ssize_t)sizeof(chance)) {
+            chance = (uint64_t)getpid() << 8 | i;
+        }
+        snprintf(b->part, sizeof(b->part), PART_BEGIN "%d-%016" PRIx64, (int)getpid(), chance);
+        rc = mkdirat(b->dir_fd, b->part, 0700);
+    }
     snprintf(b->path, sizeof(b->path), "%s/%s", b->dir, b->part);
-    if (mkdirat(b->dir_fd, b->part, 0700) != 0) {
+    if (rc != 0) {
         return complain(b, errno);
     }
     b->fd = openat(b->dir_fd, b->part, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -124,13 +245,13 @@ static void release(struct roll_bundle *b)
     b->files = b->left_out = NULL;
 }
 
-int roll_bundle_begin(struct roll_bundle *b, const char *dir, const char *job, uint32_t restart, unsigned keep,
-                      uint64_t limit)
+int roll_bundle_begin(struct roll_bundle *b, const char *dir, const char *job, uint32_t restart,
+                      const struct roll_bundle_bounds *bounds, uint64_t limit)
 {
-    char word[WORD_BYTES], begin[ROLL_BUNDLE_NAME], date[24], why[PATH_MAX + 128];
+    char date[24], why[PATH_MAX + 128];
     time_t now = time(NULL);
     struct tm tm;
-    *b = (struct roll_bundle){.dir_fd = -1, .fd = -1, .limit = limit};
+    *b = (struct roll_bundle){.dir_fd = -1, .fd = -1, .limit = limit, .bounds = *bounds};
     int err =
         strlen(dir) >= sizeof(b->dir) ? ROLL_E_SIZE : roll_dir_open(dir, ROLL_DIR_MAKE, &b->dir_fd, why, sizeof(why));
     if (err) {
@@ -138,19 +259,17 @@ int roll_bundle_begin(struct roll_bundle *b, const char *dir, const char *job, u
         return err;
     }
     snprintf(b->dir, sizeof(b->dir), "%s", dir);
-    roll_bundle_word(job, word, sizeof(word));
-    snprintf(begin, sizeof(begin), "incident-%s.%u-", word, restart);
-    unsigned there = look_round(b, begin);
-    if (keep > 0 && there >= keep) {
-        roll_say("%s: no bundle is written: there are %u of %s already, and --keep is %u", b->dir, there, word, keep);
-        release(b);
-        return ROLL_E_LIMIT;
-    }
+    roll_bundle_begins(job, restart, b->begin);
     strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm) ? &tm : &(struct tm){0});
-    snprintf(b->name, sizeof(b->name), "%.*s%s", (int)(sizeof(b->name) - 32), begin, date);
+    snprintf(b->name, sizeof(b->name), "%.*s%s", (int)(sizeof(b->name) - 32), b->begin, date);
     b->files = json_array();
     b->left_out = json_array();
-    err = begin_part(b);
+    err = take_folder(b);
+    if (!err) {
+        err = find_room(b, 0); /* how large it becomes is seen at its end */
+        err = err ? err : begin_part(b);
+        let_folder_go(b);
+    }
     if (err) {
         release(b);
     }
@@ -229,29 +348,41 @@ static int take_name(const struct roll_bundle *b, const char *name)
     return rc;
 }
 
+/* Gives it a name that is free. 0, or an errno. */
+static int name_it(struct roll_bundle *b)
+{
+    char name[ROLL_BUNDLE_NAME];
+    snprintf(name, sizeof(name), "%s", b->name);
+    for (unsigned i = 2; take_name(b, name) != 0; i++) {
+        if (errno != EEXIST && errno != ENOTEMPTY) {
+            return errno;
+        }
+        if (i > NAMES_MOST) {
+            return EEXIST;
+        }
+        snprintf(name, sizeof(name), "%.*s-%u", (int)sizeof(name) - 16, b->name, i);
+    }
+    memcpy(b->name, name, sizeof(name));
+    return 0;
+}
+
 int roll_bundle_end(struct roll_bundle *b)
 {
     int number = b->number;
     if (number == 0 && fsync(b->fd) != 0 && errno != EINVAL && errno != EROFS) {
         number = errno;
     }
-    char name[ROLL_BUNDLE_NAME];
-    snprintf(name, sizeof(name), "%s", b->name);
-    for (unsigned i = 2; number == 0 && take_name(b, name) != 0; i++) {
-        if (errno != EEXIST && errno != ENOTEMPTY) {
-            number = errno;
-        } else if (i > NAMES_MOST) {
-            number = EEXIST;
-        } else {
-            snprintf(name, sizeof(name), "%.*s-%u", (int)sizeof(name) - 16, b->name, i);
-        }
+    int err = number != 0 ? complain(b, number) : take_folder(b);
+    if (!err) {
+        err = find_room(b, b->used); /* others may have been made meanwhile */
+        number = err ? 0 : name_it(b);
+        err = number != 0 ? complain(b, number) : err;
+        let_folder_go(b);
     }
-    if (number != 0) {
-        int err = complain(b, number);
+    if (err) {
         roll_bundle_drop(b);
         return err;
     }
-    memcpy(b->name, name, sizeof(name));
     (void)fsync(b->dir_fd); /* the name; the files are there in any case */
     release(b);
     return 0;

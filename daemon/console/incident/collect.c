@@ -99,9 +99,10 @@ static void take_surroundings(struct roll_incident *i, uint32_t rank, const json
         }
         add_to_list(values, json_is_string(value) ? json_string_value(value) : "?", rank);
     }
-    if (variables == NULL && json_object_get(answer, "error") == NULL) {
-        roll_bundle_left_out(
-            &i->bundle, "the environment and libraries of rank %u: its process cannot be looked at any more", rank);
+    const char *why = roll_json_text(answer, "process_error", NULL);
+    if ((variables == NULL || why != NULL) && json_object_get(answer, "error") == NULL) {
+        roll_bundle_left_out(&i->bundle, "the environment and libraries of rank %u: %.300s", rank,
+                             why != NULL ? why : "its process cannot be looked at any more");
     }
     json_array_foreach(json_object_get(answer, "libraries"), k, path)
     {

@@ -17,10 +17,10 @@
 struct roll_incident_options {
     struct roll_link_options link;
     const char *dir;
-    uint64_t bytes;  /* most of a bundle */
-    uint32_t ranks;  /* of so many the tails are taken at most */
-    unsigned keep;   /* bundles of the run at most; 0: any number */
-    int64_t restart; /* of the run that is meant; -1: of that which the root answers for */
+    uint64_t bytes;                   /* most of a bundle */
+    uint32_t ranks;                   /* of so many the tails are taken at most */
+    struct roll_bundle_bounds bounds; /* of the directory */
+    int64_t restart;                  /* of the run that is meant; -1: of that which the root answers for */
     bool no_stacks;
     bool settle; /* a finding was made just now: what it leads to is waited for */
 };

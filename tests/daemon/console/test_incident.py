@@ -6,6 +6,7 @@ import resource
 import signal
 import stat
 import subprocess
+import sys
 import unittest
 
 from support import Case, CATALOGUE, DAEMON, END_S, ROLLCALL, until
@@ -158,6 +159,80 @@ class Incident(Case):
         self.assertEqual(r.returncode, 1, r.stderr)
         self.assertIn("call-skipped", r.stdout)
         self.end(p)
+
+    def test_a_directory_holds_so_many_of_all_jobs(self):
+        p = self.hung()
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        os.makedirs(os.path.join(self.out, "incident-other.0-20260101T000000Z", "trace"), 0o700)
+        os.makedirs(os.path.join(self.out, "incident-other.7-20260101T000000Z"), 0o700)
+        os.chmod(self.out, 0o700)
+        with open(os.path.join(self.out, "incident-other.0-20260101T000000Z", "trace", "x"), "wb") as f:
+            f.truncate(3 << 20)
+        for options, said in ((("--most", "2"), "there are 2 of all jobs already"),
+                              (("--most-bytes", "3M"), "those of all jobs have 3145728 bytes")):
+            r = self.rollcall("incident", "--dir", self.out, "--no-stacks", *options)
+            self.assertEqual(r.returncode, 3)
+            self.assert_one_line(r.stderr, said)
+            self.assertEqual(len(self.bundles()), 2)
+        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G", "--keep", "1")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(len(self.bundles()), 3)
+        self.end(p)
+
+    def test_several_at_a_time_stay_within_the_bound(self):
+        """Who asks at the same time sees the same place free; only so many get a name."""
+        p = self.hung()
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        makers = [self.start("incident", "--dir", self.out, "--no-stacks", "--keep", "2") for _ in range(5)]
+        codes = []
+        for maker in makers:
+            maker.communicate(timeout=END_S)
+            codes.append(maker.returncode)
+        self.assertEqual(sorted(codes), [0, 0, 3, 3, 3])
+        self.assertEqual(len(self.bundles()), 2)
+        self.end(p)
+
+    def test_bundles_at_the_same_time_into_one_directory_are_all_whole(self):
+        """More ask at once than a root has room for: nobody's ranks are left out, and no bundle has another's files."""
+        p = self.hung()
+        self.assertTrue(until(lambda: "PROVEN" in self.said() or p.poll() is not None))
+        makers = [self.start("incident", "--dir", self.out) for _ in range(8)]
+        for maker in makers:
+            out, err = maker.communicate(timeout=END_S)
+            self.assertEqual(maker.returncode, 0, err)
+            about = json.loads(self.read(os.path.basename(out.strip()), "incident.json"))
+            self.assertEqual((about["recorded"], about["left_out"]), ("0-3", []))
+            for file in about["files"]:
+                path = os.path.join(self.out, os.path.basename(out.strip()), file["name"])
+                self.assertEqual(os.path.getsize(path), file["bytes"], path)
+        self.assertEqual(len(self.bundles()), len(makers))  # and nothing that is half made
+        self.end(p)
+
+    def test_a_program_that_hangs_is_killed_and_the_root_ends(self):
+        """A stand-in for `rollcall incident` that no SIGTERM ends, as one that a disk holds."""
+        bin_dir, mark = self.path("bin"), self.path("mark")
+        os.mkdir(bin_dir)
+        with open(os.path.join(bin_dir, "rollcall"), "w") as f:
+            f.write("#!" + sys.executable + "\nimport os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                    f"open({mark!r} + '.part', 'w').write(str(os.getpid()))\nos.rename({mark!r} + '.part', {mark!r})\n"
+                    f"time.sleep({END_S})\n")
+        os.chmod(os.path.join(bin_dir, "rollcall"), 0o755)
+        err = open(self.path("root.err"), "w")
+        root = subprocess.Popen([DAEMON, "--dir", self.path("rings"), "--incident-dir", self.out], stderr=err,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                env={**self.env, "ROLLCALL_BIN": os.path.join(bin_dir, "rollcalld")})
+        err.close()
+        self.started.append(root)
+        job = self.hung("--daemon", "ipc://" + self.path("rings/root"), before=())
+        self.assertTrue(until(lambda: os.path.exists(mark) or root.poll() is not None or job.poll() is not None),
+                        self.said())
+        with open(mark) as f:
+            pid = int(f.read())
+        root.terminate()
+        self.assertIsNotNone(root.wait(END_S))
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+        job.terminate()
+        job.wait(END_S)
 
     def test_a_hostile_name_makes_no_path(self):
         name = "../../..//x\n<b>`$(id)"
