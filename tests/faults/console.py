@@ -52,7 +52,8 @@ def commands(programs, place, rings):
     yield Command("analyze.digest", ["analyze", digest], incomplete=(4,))
     yield Command("digest", ["digest", trace, "-o", "node.rdig"], incomplete=(4,))
     yield Command("export", ["export", "--flight-recorder", "--force", trace, "-o", "dumps"], incomplete=(4,))
-    yield Command("export.perfetto", ["export", "--perfetto", "--force", trace, "-o", "job.pftrace"], incomplete=(4,), part=True)
+    yield Command("export.perfetto", ["export", "--perfetto", "--force", trace, "-o", "job.pftrace"], incomplete=(4,),
+                  part=True)
     yield Command("export.sqlite", ["export", "--sqlite", "--force", trace, "-o", "job.db"], incomplete=(4,), part=True)
     yield Command("replay.plan", ["replay", "--plan", "plan", trace], incomplete=(4,))
     yield Command("dump.ring", ["dump", one])

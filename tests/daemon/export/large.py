@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """large.py: what a trace of gigabytes costs `rollcall analyze`, `report` and both exports: processor time, time,
-memory, the size of what is written; and that SIGINT in the middle ends each at once, with no half file. It prints figures, and
-fails only where a file is left, or memory depends on the length.
+memory, the size of what is written; and that SIGINT in the middle ends each at once, with no half file. It prints
+figures, and fails only where a file is left, or memory depends on the length.
 
 usage: large.py ROLLCALL MAKE_TRACE CALLS_A_RANK [TRACE [FORM...]]
 
 make_trace writes 8 ranks, about 2.7 bytes a call: 48000000 calls a rank are a gigabyte. TRACE: one that is there
-already, of any job; FORM: one of analyze, report, perfetto, sqlite. An export has 120 bytes a call. ctest runs it with a trace
-that is small.
+already, of any job; FORM: one of analyze, report, perfetto, sqlite. An export has 120 bytes a call. ctest runs it
+with a trace that is small.
 """
 import os
 import signal
