@@ -28,8 +28,8 @@ void roll_standing_fini(struct roll_standing *standing);
 
 /*
  * Says in lines, each of which begins with "rollcall: replay: ", how the second recording compares with the first.
- * ended_after_s: the second was ended when nothing had moved for so long; 0: it ended by itself. True: the same stands
- * in both.
+ * ended_after_s:
+ * the second was ended when nothing had moved for so long; 0: it ended by itself. True: the same stands in both.
  */
 bool roll_standing_compare(FILE *out, const struct roll_standing *was, const struct roll_standing *now,
                            double ended_after_s);
