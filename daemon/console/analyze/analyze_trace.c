@@ -150,7 +150,7 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, unsigned threa
     if (err) {
         return err;
     }
-    roll_reading_begin(&reading, file, n, true);
+    roll_reading_begin(&reading, file, n, stop == NULL); /* who watches writes what is read, and half of it is none */
     reading.stop = stop;
     roll_ahead_t *ahead = roll_ahead_new(threads, used);
     all = calloc(used + 1, sizeof(*all));

@@ -174,7 +174,8 @@ class Incident(Case):
             self.assertEqual(r.returncode, 3)
             self.assert_one_line(r.stderr, said)
             self.assertEqual(len(self.bundles()), 2)
-        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G", "--keep", "1")
+        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G",
+                          "--keep", "1")
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(len(self.bundles()), 3)
         self.end(p)

@@ -69,8 +69,7 @@ def main(folder):
               f"{written / 1e6:9.1f} MB written  SIGINT: {'done before' if stop is None else f'{stop:.2f} s'}",
               flush=True)
         left = [name for name in os.listdir(folder) if name.endswith(".part")]
-        # A report that is interrupted while it reads is written of what was read, as analyze judges it.
-        kept = os.path.exists(out + "-stopped") and stop is not None and form != "report"
+        kept = os.path.exists(out + "-stopped") and stop is not None
         assert left == [] and not kept, (form, left)
         for path in (out, out + "-stopped"):
             if os.path.exists(path):
