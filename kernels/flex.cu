@@ -183,6 +183,9 @@ extern "C" int moe_cuda_flex_unpack(moe_device_t *device, const struct moe_flex_
         cudaMemsetAsync(a->mask, 0, cells, device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
+    if (a->k == 0) { /* nobody chose anything */
+        return 0;
+    }
     flex_unpack<<<moe_blocks(a->rows * a->k, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(*a);
     return moe_launch_result();
 }
@@ -209,6 +212,9 @@ extern "C" int moe_cuda_flex_choices(moe_device_t *device, const struct moe_flex
     if (!a->inverse && cudaMemsetAsync(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof(*a->by_expert),
                                        device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
+    }
+    if (a->k == 0) {
+        return 0;
     }
     flex_choices<<<moe_blocks(a->rows * a->k, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(*a);
     return moe_launch_result();

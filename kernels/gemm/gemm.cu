@@ -375,10 +375,20 @@ extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel
 
 /* cuBLAS */
 
-/* Makes cuBLAS's handle at the first call that needs it; that call must not be captured. */
+/* Made at its first product, which may be a captured one: its memory is taken in relaxed capture mode, since in the
+ * others an allocation ends the capture. */
 static int need_cublas(moe_kernel_gemm_t *g)
 {
-    return g->cublas != NULL ? 0 : moe_cublas_new(&g->cublas);
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (g->cublas != NULL) {
+        return 0;
+    }
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) {
+        return MOE_E_DEVICE;
+    }
+    int rc = moe_cublas_new(&g->cublas);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return rc;
 }
 
 extern "C" int moe_kernel_product(moe_kernel_gemm_t *g, const struct moe_gemm *args, cudaStream_t stream)

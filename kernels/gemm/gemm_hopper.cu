@@ -131,6 +131,7 @@ static __device__ __forceinline__ void skip(int64_t blocks, uint32_t full, struc
 {
     for (int64_t block = 0; block < blocks; block++) {
         barrier_wait(full + at->stage * 8, at->parity);
+        __syncwarp(); /* a lane that has not seen this turn yet would wait for ever for one that is over */
         stage_release(full + (STAGES + at->stage) * 8);
         moe_gemm_ring_next(at, STAGES);
     }

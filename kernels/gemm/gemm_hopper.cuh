@@ -16,7 +16,8 @@
 
 enum { STAGING = 2048 /* bytes for each consumer warp */, CONSUMER_WARPS = 8 };
 
-/* One arrival per warp says that the warp's matrix instructions have read the stage. */
+/* One arrival per warp says that the warp's matrix instructions have read the stage. The warp's lanes are together
+ * before: the first lane speaks for all, and two turns later the phase that a late lane waits for looks unfinished. */
 static __device__ __forceinline__ void stage_release(uint32_t bar)
 {
     if (threadIdx.x % 32 == 0) {
