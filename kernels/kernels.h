@@ -69,7 +69,7 @@ int moe_kernel_grouped(moe_kernel_gemm_t *gemm, const struct moe_grouped *args, 
 
 /*
  * Computes c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. The first call makes cuBLAS's handle and
- * its workspace, so it must not be captured. Errors: SHAPE, NOMEM, DEVICE.
+ * its workspace, in relaxed capture mode, so it may be captured, too. Errors: SHAPE, NOMEM, DEVICE.
  */
 int moe_kernel_product(moe_kernel_gemm_t *gemm, const struct moe_gemm *args, cudaStream_t stream);
 
