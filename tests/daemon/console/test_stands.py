@@ -100,8 +100,10 @@ class Stands(Case):
         done = self.path("done")
         job = self.begin("sh", "-c", f"{CATALOGUE} skipped healthy; touch {done}.$RANK; exec sleep 1000")
         self.assertTrue(until(lambda: all(os.path.exists(f"{done}.{rank}") for rank in range(4))))
+        ended = {("finished", None)}  # what they have written is heard a moment later
+        until(lambda: {(rank["stands"], rank["awaits"]) for rank in self.status()["ranks"]} == ended)
         r = self.status()
-        self.assertEqual({(rank["stands"], rank["awaits"]) for rank in r["ranks"]}, {("finished", None)}, r)
+        self.assertEqual({(rank["stands"], rank["awaits"]) for rank in r["ranks"]}, ended, r)
         self.assertTrue(until(lambda: self.page() == {rank: "finished" for rank in range(4)}))
         self.assertEqual(self.top(), {rank: ("finished", "-") for rank in range(4)})
         self.end(job)
