@@ -275,13 +275,6 @@ static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, e
     return any;
 }
 
-/* The reason is that the agent of a rank is silent: it ends when the rank is heard again, and then another one may be
- * found. One that was set aside stays so. */
-static bool is_passing(const struct block *b)
-{
-    return b->kind == BLOCK_UNHEARD && !b->rank->aside && !b->rank->no_room;
-}
-
 /* These ranks wait, in a creation or beside it, for a reason that is known: detect_init.c need not look for one. */
 static void mark_known(struct block *b)
 {
@@ -349,7 +342,7 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     }
     for (uint32_t i = 0; i < n; i++) {
         bool soft = found[i].kind == BLOCK_STUCK || found[i].kind == BLOCK_BUSY;
-        if (!soft && !is_passing(&found[i]) && (found[i].kind != BLOCK_CYCLE || found[i].hard || !explained)) {
+        if (!soft && (found[i].kind != BLOCK_CYCLE || found[i].hard || !explained)) {
             mark_known(&found[i]);
         }
         roll_rankset_fini(&found[i].odd);
