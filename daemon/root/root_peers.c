@@ -316,6 +316,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     peer->gone = false;
     peer->expected = frame->head.seq + 1;
     peer->seen_ns = now;
+    roll_place_keep_heard(root, peer, now); /* its rings are announced in a moment */
     roll_streams_clear(peer);
     peer->unheard = peer->agents = 0;
     roll_peer_late_begin(root, peer);

@@ -21,16 +21,25 @@
 #define UNHEARD_NS   (60000 * ROLL_MS)
 #define UNWATCHED_NS (10000 * ROLL_MS) /* five times as long as an agent waits before it asks again */
 
-/* When some rank of the run was last heard that lives, as far as is known; 0: nobody speaks for it. */
+/* When some rank of the run was last heard that lives, as far as is known. */
 static uint64_t heard_ns(const roll_root_t *root, const struct roll_run *run, uint64_t now)
 {
-    uint64_t newest = 0;
+    uint64_t newest = run->heard_ns;
     for (size_t i = 0; i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
         uint64_t seen = peer->gone ? peer->seen_ns : now;
         newest = seen > newest && roll_streams_live(peer, run) > 0 ? seen : newest;
     }
     return newest;
+}
+
+void roll_place_keep_heard(const roll_root_t *root, const struct roll_peer *peer, uint64_t now)
+{
+    uint64_t seen = peer->gone ? peer->seen_ns : now;
+    for (size_t i = 0; i < root->runs_used; i++) {
+        struct roll_run *run = root->runs[i];
+        run->heard_ns = seen > run->heard_ns && roll_streams_live(peer, run) > 0 ? seen : run->heard_ns;
+    }
 }
 
 static size_t oldest_ended(const roll_root_t *root)

@@ -254,6 +254,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t wo
     run->id = ++root->next_run;
     snprintf(run->job, sizeof(run->job), "%s", job);
     run->restart = restart;
+    run->heard_ns = roll_mono_ns();
     run->policy = root->policy;
     run->policy_set = root->policy_set;
     run->feed = roll_feed_new(&config, job, restart);

@@ -51,6 +51,7 @@ struct roll_switch {
 struct roll_run {
     uint64_t id; /* order of appearance, from 1 */
     char job[ROLL_NAME_BYTES];
+    uint64_t heard_ns; /* when it began, or was heard through a peer whose rings have been forgotten (root_place.c) */
     uint32_t restart;
     roll_feed_t *feed;
     roll_segments_t *trace;            /* NULL = none */
@@ -331,6 +332,8 @@ void roll_run_forget(roll_root_t *root,
 /* root_place.c */
 /* Makes a place for a run of this name. 0; LIMIT: there is none, and that is logged and counted. */
 int roll_place_make(roll_root_t *root, const char *job, uint32_t restart, uint64_t now);
+/* The rings of a peer are about to be forgotten: notes that their runs have been heard until now. */
+void roll_place_keep_heard(const roll_root_t *root, const struct roll_peer *peer, uint64_t now);
 /* How many runs there are, or were a moment ago, for which there is no place. */
 size_t roll_place_unwatched(const roll_root_t *root, uint64_t now);
 /* root_room.c */

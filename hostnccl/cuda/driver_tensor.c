@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { SWIZZLE_128B = 3, L2_LAST = 3, INTERLEAVE_LAST = 2, BOX_MAX = 256, STEP_MAX = 8 };
+enum { SWIZZLE_128B = 3, L2_LAST = 3, INTERLEAVE_32B = 2, BOX_MAX = 256, STEP_MAX = 8 };
 
 /* By the vendor's number of the type: uint8, 16, 32, int32, uint64, int64, float16, 32, 64, bfloat16, float32 that
  * flushes subnormals, tf32 and that with flushing. */
@@ -19,18 +19,18 @@ static const unsigned int swizzled_bytes[] = {0, 32, 64, 128};
 static int is_right(const struct hostcuda_tensor_map *m, const uint64_t *dims, const uint64_t *strides,
                     const uint32_t *box, const uint32_t *steps)
 {
-    uint64_t inner = (uint64_t)box[0] * m->element_bytes, row = dims[0] * m->element_bytes;
+    uint64_t inner = (uint64_t)box[0] * m->element_bytes;
     for (int i = 0; i < m->rank; i++) {
         if (!dims[i] || dims[i] > UINT64_C(1) << 32 || !box[i] || box[i] > BOX_MAX || !steps[i] ||
             steps[i] > STEP_MAX) {
             return 0;
         }
     }
-    for (int i = 0; i + 1 < m->rank; i++) {
-        if (strides[i] % 16 || strides[i] >= UINT64_C(1) << 40 || strides[i] < row) {
+    for (int i = 0; i + 1 < m->rank; i++) { /* in any order: dimensions may be transposed */
+        if (strides[i] % (m->interleave == INTERLEAVE_32B ? 32 : 16) || strides[i] >= UINT64_C(1) << 40 ||
+            strides[i] < dims[0] * m->element_bytes) {
             return 0;
         }
-        row = strides[i] * dims[i + 1];
     }
     return m->address && m->address % 16 == 0 && (m->interleave || inner % 16 == 0) &&
            (!m->swizzle || m->interleave || inner <= swizzled_bytes[m->swizzle]);
@@ -42,7 +42,7 @@ DRIVER_EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank,
 {
     if (!map || (uintptr_t)map % 64 || type < 0 || (size_t)type >= sizeof(bytes_of) || !rank ||
         rank > HOSTCUDA_TENSOR_RANK_MAX || !dims || (rank > 1 && !strides) || !box || !steps || interleave < 0 ||
-        interleave > INTERLEAVE_LAST || swizzle < 0 || swizzle > SWIZZLE_128B || l2 < 0 || l2 > L2_LAST || fill < 0 ||
+        interleave > INTERLEAVE_32B || swizzle < 0 || swizzle > SWIZZLE_128B || l2 < 0 || l2 > L2_LAST || fill < 0 ||
         fill > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }

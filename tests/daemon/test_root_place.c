@@ -136,6 +136,18 @@ static void test_a_run_that_nobody_hears_gives_way(void **state)
     root->peers_used--;
 }
 
+static void test_a_run_whose_agent_begins_anew_stays(void **state)
+{
+    (void)state;
+    roll_place_keep_heard(root, peer, 1000 * S); /* what a HELLO does; the RING frames come a moment later */
+    roll_streams_clear(peer);
+    assert_int_equal(roll_place_make(root, "next", 0, 1000 * S), ROLL_E_LIMIT);
+    assert_int_equal(roll_place_make(root, "next", 0, 1060 * S), ROLL_E_LIMIT);
+    assert_int_equal(root->runs_used, ROLL_ROOT_RUNS);
+    assert_int_equal(roll_place_make(root, "next", 0, 1061 * S), 0); /* none came */
+    assert_false(has("job0"));
+}
+
 /* Stacks are kept by the number of the run and the rank; a root that forgets a run a day must not keep those. */
 static void test_what_was_kept_of_its_ranks_goes_with_a_run(void **state)
 {
@@ -158,6 +170,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_are_heard_and_the_next_one_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_kept_of_its_ranks_goes_with_a_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_run_that_nobody_hears_gives_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_run_whose_agent_begins_anew_stays, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

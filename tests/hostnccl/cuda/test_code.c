@@ -212,6 +212,12 @@ static void test_descriptions_of_tensors(void **state)
         assert_true(map.address == rows[i].at && map.strides[0] == rows[i].stride && map.swizzle == rows[i].swizzle);
         assert_true(map.dims[0] == 80 && map.dims[1] == (uint32_t)rows[i].rows && map.box[0] == 64 && map.box[1] == 64);
     }
+    _Alignas(64) char transposed[128]; /* heads of 64 inside rows of 8 heads: the second stride is the larger one */
+    uint64_t heads[3] = {64, 100, 8}, apart[2] = {1024, 128}, odd[2] = {1024, 112};
+    uint32_t cut[3] = {64, 64, 1}, each[3] = {1, 1, 1};
+    assert_int_equal(cuTensorMapEncodeTiled(transposed, 9, 3, (void *)4096, heads, apart, cut, each, 0, 3, 2, 0), 0);
+    assert_int_equal(cuTensorMapEncodeTiled(transposed, 9, 3, (void *)4096, heads, odd, cut, each, 0, 3, 2, 0),
+                     DRIVER_INVALID_VALUE);
     uint64_t some[5] = {80, 100, 1, 1, 1}, strides[4] = {160, 0, 0, 0};
     uint32_t ones[5] = {64, 1, 1, 1, 1};
     _Alignas(64) char map[192];
