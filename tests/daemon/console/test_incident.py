@@ -174,7 +174,8 @@ class Incident(Case):
             self.assertEqual(r.returncode, 3)
             self.assert_one_line(r.stderr, said)
             self.assertEqual(len(self.bundles()), 2)
-        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G", "--keep", "1")
+        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G", "--keep",
+                          "1")
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(len(self.bundles()), 3)
         self.end(p)
@@ -247,7 +248,8 @@ class Incident(Case):
             endpoint = f.readline().strip()
         with open(self.path("relay.err"), "w") as err:
             relay = subprocess.Popen([DAEMON, "--relay", "--connect", endpoint, "--curve-dir", keys, "--listen",
-                                      "ipc://" + self.path("relay")], stdin=subprocess.DEVNULL, stderr=err, env=self.env)
+                                      "ipc://" + self.path("relay")], stdin=subprocess.DEVNULL, stderr=err,
+                                     env=self.env)
         self.started.append(relay)
 
         def err(name):
