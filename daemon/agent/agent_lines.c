@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUESTIONS  8u
+#define QUESTIONS  8u /* whose lines are read at a time */
+#define TURNED     8u /* further ones, that wait to be told so; of what comes beyond nobody is told */
 #define RINGS_MOST 8u
 #define LINES_MOST 32u /* of one question */
 #define TIME_NS    (4000 * ROLL_MS)
@@ -25,11 +26,12 @@ struct question {
     size_t rings, waits; /* waits: for so many lines */
     json_t *answer;      /* by ring: its lines; owned */
     json_t *beyond;      /* texts: further rings, for which there is no place; owned */
+    const char *why;     /* what is said of those */
 };
 
 struct roll_agent_lines {
-    struct question list[QUESTIONS];
-    size_t used;
+    struct question list[QUESTIONS + TURNED];
+    size_t used, read;          /* read: so many of them have lines that are read */
     uint64_t last_key, refused; /* refused: rings that were asked for and had no place, since the agent began */
 };
 
@@ -49,6 +51,7 @@ void roll_agent_lines_forget(roll_agent_lines_t *l)
     while (l->used > 0) {
         release(&l->list[--l->used]);
     }
+    l->read = 0;
 }
 
 void roll_agent_lines_destroy(roll_agent_lines_t **self)
@@ -109,36 +112,50 @@ static void ask_line(struct question *q, roll_agent_sources_t *sources, struct r
         sources && roll_agent_sources_ask(sources, ring, q->key, json_array_size(list) - 1, file, (uint32_t)number);
 }
 
+/* Puts down a question for the first `most` of the rings that are named; NULL: there is no place for it. */
+static struct question *put_down(roll_agent_lines_t *l, const json_t *streams, size_t most)
+{
+    json_t *one;
+    size_t i, n = json_array_size(streams);
+    if (n > most) {
+        l->refused += n - most;
+        roll_log(ROLL_LOG_INFO,
+                 "agent: lines of source are asked for %zu ranks, and there was room for %zu; %llu ranks "
+                 "were left out so far",
+                 n, most, (unsigned long long)l->refused);
+    }
+    if (l->used == QUESTIONS + TURNED) {
+        return NULL;
+    }
+    struct question *q = &l->list[l->used++];
+    *q = (struct question){.answer = json_array(), .beyond = json_array()};
+    q->why = most > 0 ? "its agent reads lines for 8 ranks at a time: ask for fewer"
+                      : "its agent reads lines for others: ask again in a moment";
+    json_array_foreach(streams, i, one)
+    {
+        if (i >= most) {
+            json_array_append(q->beyond, one);
+            continue;
+        }
+        q->epoch[q->rings++] = epoch_of(one);
+        json_array_append_new(q->answer, json_array());
+    }
+    return q;
+}
+
 void roll_agent_lines_ask(roll_agent_lines_t *l, roll_agent_sources_t *sources, struct roll_agent_ring *const *rings,
                           size_t used, const struct roll_frame *ask, uint64_t now)
 {
     json_t *json = roll_net_json(ask), *streams = json_object_get(json, "streams"), *one;
     const char *op = json_string_value(json_object_get(json, "op"));
-    size_t i, n = json_array_size(streams);
-    bool ours = op && strcmp(op, "source") == 0 && n > 0;
-    if (ours && (l->used == QUESTIONS || n > RINGS_MOST)) {
-        l->refused += l->used == QUESTIONS ? n : n - RINGS_MOST;
-        roll_log(ROLL_LOG_INFO,
-                 "agent: lines of source are asked for %zu ranks at once, of %u at most; %llu ranks "
-                 "were left out so far",
-                 n, RINGS_MOST, (unsigned long long)l->refused);
-    }
-    if (ours && l->used < QUESTIONS) {
-        struct question *q = &l->list[l->used++];
-        *q = (struct question){.number = ask->head.seq,
-                               .key = ++l->last_key,
-                               .until_ns = now + TIME_NS,
-                               .answer = json_array(),
-                               .beyond = json_array()};
-        json_array_foreach(streams, i, one)
-        {
-            if (i >= RINGS_MOST) {
-                json_array_append(q->beyond, one);
-                continue;
-            }
-            q->epoch[q->rings++] = epoch_of(one);
-            json_array_append_new(q->answer, json_array());
-        }
+    size_t i;
+    bool ours = op && strcmp(op, "source") == 0 && json_array_size(streams) > 0;
+    struct question *q = ours ? put_down(l, streams, l->read < QUESTIONS ? RINGS_MOST : 0) : NULL;
+    if (q) {
+        q->number = ask->head.seq;
+        q->key = ++l->last_key;
+        q->until_ns = now + TIME_NS;
+        l->read += q->rings > 0;
         json_array_foreach(json_object_get(json, "lines"), i, one)
         {
             if (i < LINES_MOST) {
@@ -196,7 +213,7 @@ static void send_answers(struct question *q, void *socket)
     {
         send_one(q, q->rings + k,
                  json_pack("{s:s,s:O,s:{s:s,s:s}}", "op", "source", "stream", one, "source", "schema",
-                           "rollcall.source/1", "error", "its agent reads lines for 8 ranks at a time: ask for fewer"),
+                           "rollcall.source/1", "error", q->why),
                  socket);
     }
 }
@@ -210,6 +227,7 @@ void roll_agent_lines_pump(roll_agent_lines_t *l, roll_agent_sources_t *sources,
     for (size_t i = l->used; i-- > 0;) {
         if (l->list[i].waits == 0 || now >= l->list[i].until_ns) {
             send_answers(&l->list[i], socket);
+            l->read -= l->list[i].rings > 0;
             release(&l->list[i]);
             memmove(&l->list[i], &l->list[i + 1], (--l->used - i) * sizeof(l->list[0]));
         }

@@ -1,7 +1,9 @@
 /*
- * test_agent_tail.c: what an agent says for a bundle where a process does not answer, and where a ring names a process
- * that is not its own. A process that holds its memory map is the test's own (the linker's --wrap); all else is real.
+ * test_agent_tail.c: what an agent says for a bundle where a process does not answer, where a ring names a process that
+ * is not its own, and where it is asked for more lines of source than it reads at a time. A process that holds its
+ * memory map is the test's own (the linker's --wrap); all else is real.
  */
+#include "daemon/agent/agent_lines.h"
 #include "daemon/agent/agent_process.h"
 #include "daemon/agent/agent_tail.h"
 #include "daemon/base/json.h"
@@ -129,8 +131,8 @@ static void ask(roll_agent_tails_t *tails, size_t ring)
     roll_agent_tails_ask(tails, &frame);
 }
 
-/* What has come at the root; NULL: nothing. Owned. */
-static json_t *came(void)
+/* What has come at the root, and to which question (may be NULL); NULL: nothing. Owned. */
+static json_t *came(uint64_t *question)
 {
     zmq_msg_t msg;
     struct roll_frame frame;
@@ -140,6 +142,9 @@ static json_t *came(void)
         assert_int_equal(roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL), 0);
         json = roll_net_json(&frame);
         assert_non_null(json);
+        if (question) {
+            *question = frame.head.seq;
+        }
     }
     zmq_msg_close(&msg);
     return json;
@@ -151,7 +156,7 @@ static json_t *answer(roll_agent_tails_t *tails)
     json_t *json = NULL;
     for (int i = 0; i < 60000 && !json; i++) { /* a minute: only a hang takes that long */
         (void)roll_agent_tails_pump(tails, here.agent, find, NULL);
-        json = came();
+        json = came(NULL);
         usleep(1000);
     }
     assert_non_null(json);
@@ -216,12 +221,72 @@ static void a_ring_tells_nothing_of_a_process_that_does_not_write_it(void **stat
     roll_agent_tails_destroy(&tails);
 }
 
+/* Answers to a question for lines that has the number `question`, for so many ranks; those beyond `told` must say why.
+ */
+static void expect_lines(uint64_t question, int ranks, int told, const char *why)
+{
+    for (int i = 1; i <= ranks; i++) {
+        uint64_t number;
+        json_t *json = NULL;
+        for (int turn = 0; turn < 60000 && !(json = came(&number)); turn++) {
+            usleep(1000);
+        }
+        assert_non_null(json);
+        assert_int_equal(number, question);
+        assert_int_equal(strtol(json_string_value(json_object_get(json, "stream")), NULL, 16), i);
+        const json_t *source = json_object_get(json, "source"), *error = json_object_get(source, "error");
+        assert_int_equal(json_is_array(json_object_get(source, "lines")), i <= told);
+        assert_int_equal(json_is_string(error), i > told);
+        assert_true(i <= told || strstr(json_string_value(error), why));
+        json_decref(json);
+    }
+}
+
+static void lines_for_more_ranks_than_are_read_at_a_time_are_refused_in_words(void **state)
+{
+    (void)state;
+    const char *text = "{\"op\":\"source\",\"streams\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"a\"],"
+                       "\"lines\":[]}";
+    struct roll_frame frame = frame_of(text);
+    roll_agent_lines_t *lines = roll_agent_lines_new();
+    roll_agent_lines_ask(lines, NULL, NULL, 0, &frame, 1);
+    roll_agent_lines_pump(lines, NULL, here.agent, 1);
+    expect_lines(frame.head.seq, 10, 8, "8 ranks at a time");
+    assert_null(came(NULL));
+    assert_false(roll_agent_lines_waits(lines));
+    roll_agent_lines_destroy(&lines);
+}
+
+/* So many are taken before anything is sent: eight are read, eight are told that there is no room, of one nobody is. */
+static void a_question_for_lines_that_meets_a_full_queue_is_answered(void **state)
+{
+    (void)state;
+    roll_agent_lines_t *lines = roll_agent_lines_new();
+    for (int round = 0; round < 2; round++) { /* the second: who was turned away has left no place taken */
+        for (uint64_t i = 1; i <= 17; i++) {
+            struct roll_frame frame = frame_of("{\"op\":\"source\",\"streams\":[\"1\",\"2\"],\"lines\":[]}");
+            frame.head.seq = i;
+            roll_agent_lines_ask(lines, NULL, NULL, 0, &frame, 1);
+        }
+        roll_agent_lines_pump(lines, NULL, here.agent, 1);
+        for (uint64_t i = 16; i >= 1; i--) { /* the newest goes first */
+            expect_lines(i, 2, i <= 8 ? 2 : 0, "ask again");
+        }
+        assert_null(came(NULL));
+        assert_false(roll_agent_lines_waits(lines));
+    }
+    roll_agent_lines_destroy(&lines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_process_that_does_not_answer_is_named_and_the_others_are_told, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_ring_tells_nothing_of_a_process_that_does_not_write_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lines_for_more_ranks_than_are_read_at_a_time_are_refused_in_words, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_question_for_lines_that_meets_a_full_queue_is_answered, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "daemon/agent/agent_process.h"
 #include "daemon/base/base64.h"
 #include "daemon/base/log.h"
+#include "daemon/console/file.h"
 #include "daemon/console/incident/incident.h"
 #include "daemon/store/ring_image.h"
 #include "trace/err.h"
@@ -246,6 +247,38 @@ static void bundles_of_two_jobs_never_begin_alike(void **state)
     }
 }
 
+/* Begins and ends a bundle with one file in it; 0, or why not. */
+static int bundle_of(const char *dir, uint32_t restart, const struct roll_bundle_bounds *bounds)
+{
+    struct roll_bundle b;
+    int err = roll_bundle_begin(&b, dir, "job", restart, bounds, ENOUGH);
+    if (err) {
+        return err;
+    }
+    roll_bundle_text(&b, "file", "a file", "text\n", 5);
+    return roll_bundle_end(&b);
+}
+
+static void bundles_of_a_run_are_three_and_those_of_others_do_not_count(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rollcall-bundles-XXXXXX";
+    const struct roll_bundle_bounds keep = {.keep = 3}, most = {.keep = 3, .most = 5}, small = {.most_bytes = 29};
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(bundle_of(dir, 0, &keep), 0);
+    }
+    assert_int_equal(bundle_of(dir, 0, &keep), ROLL_E_LIMIT);  /* the first ones stay */
+    assert_int_equal(bundle_of(dir, 1, &keep), 0);             /* another restart */
+    assert_int_equal(bundle_of(dir, 10, &most), 0);            /* not one of restart 1 */
+    assert_int_equal(bundle_of(dir, 1, &most), ROLL_E_LIMIT);  /* there are five of all */
+    assert_int_equal(bundle_of(dir, 1, &small), ROLL_E_LIMIT); /* and 25 bytes of text */
+    assert_int_equal(bundle_of(dir, 1, &keep), 0);
+    assert_int_equal(bundle_of(dir, 1, &keep), 0);
+    assert_int_equal(bundle_of(dir, 1, &keep), ROLL_E_LIMIT);
+    assert_int_equal(roll_directory_remove(dir), 0);
+}
+
 static void tail_of_the_log_is_its_newest_lines(void **state)
 {
     (void)state;
@@ -272,6 +305,7 @@ int main(void)
         cmocka_unit_test(those_are_chosen_whom_the_findings_name),
         cmocka_unit_test(name_of_a_job_becomes_a_word),
         cmocka_unit_test(bundles_of_two_jobs_never_begin_alike),
+        cmocka_unit_test(bundles_of_a_run_are_three_and_those_of_others_do_not_count),
         cmocka_unit_test(tail_of_the_log_is_its_newest_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,6 +246,30 @@ static void write_versions(struct roll_incident *i)
         "rollcall, kernels, C libraries, libzmq; the files of NCCL and CUDA that the ranks have loaded");
 }
 
+/* A relay passes questions on, and answers none: to open it for that was rejected, because it would then have to know
+ * who may ask. */
+static void note_relays(struct roll_incident *i)
+{
+    const json_t *agent;
+    char hosts[256] = "";
+    size_t k, relays = 0, used = 0;
+    json_array_foreach(json_object_get(i->status, "agents"), k, agent)
+    {
+        if (json_is_true(json_object_get(agent, "relay"))) {
+            const char *host = roll_json_text(agent, "host", "?");
+            bool fits = used + strlen(host) + 3 < sizeof(hosts);
+            used += fits ? (size_t)snprintf(hosts + used, sizeof(hosts) - used, "%s%s", used ? ", " : "", host) : 0;
+            relays++;
+        }
+    }
+    if (relays > 0) {
+        roll_bundle_left_out(&i->bundle,
+                             "the logs of %zu relay%s (%s): a relay answers no question; its log is where its standard "
+                             "error goes",
+                             relays, relays == 1 ? "" : "s", hosts);
+    }
+}
+
 static void write_logs(struct roll_incident *i)
 {
     struct text text;
@@ -265,6 +289,7 @@ static void write_logs(struct roll_incident *i)
         bool one = strcmp(roll_json_text(value, "log", ""), root) == 0; /* root and agent are one process */
         put(text.out, one ? "the same process as the root" : roll_json_text(value, "log", ""));
     }
+    note_relays(i);
     end(i, &text, "logs.txt", "the newest lines of the logs of the root and of the agents concerned");
 }
 

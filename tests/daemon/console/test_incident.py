@@ -174,8 +174,8 @@ class Incident(Case):
             self.assertEqual(r.returncode, 3)
             self.assert_one_line(r.stderr, said)
             self.assertEqual(len(self.bundles()), 2)
-        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G",
-                          "--keep", "1")
+        r = self.rollcall("incident", "--dir", self.out, "--no-stacks", "--most", "3", "--most-bytes", "1G", "--keep",
+                          "1")
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(len(self.bundles()), 3)
         self.end(p)
@@ -234,6 +234,42 @@ class Incident(Case):
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
         job.terminate()
         job.wait(END_S)
+
+    def test_a_root_with_keys_makes_one_and_says_that_relays_have_told_no_log(self):
+        keys, read, write = self.path("keys"), *os.pipe()
+        self.assertEqual(self.rollcall("keygen", keys).returncode, 0)
+        with open(self.path("root.err"), "w") as err:
+            root = subprocess.Popen([DAEMON, "--root", "--no-supervise", "--listen", "tcp://127.0.0.1:0", "--curve-dir",
+                                     keys, "--incident-dir", self.out, "--ready-fd", str(write)], pass_fds=[write],
+                                    stdin=subprocess.DEVNULL, stderr=err, env=self.env)
+        self.started.append(root)
+        os.close(write)
+        with os.fdopen(read) as f:
+            endpoint = f.readline().strip()
+        with open(self.path("relay.err"), "w") as err:
+            relay = subprocess.Popen([DAEMON, "--relay", "--connect", endpoint, "--curve-dir", keys, "--listen",
+                                      "ipc://" + self.path("relay")], stdin=subprocess.DEVNULL, stderr=err,
+                                     env=self.env)
+        self.started.append(relay)
+
+        def err(name):
+            with open(self.path(name + ".err")) as f:
+                return f.read()
+        self.assertTrue(until(lambda: "connected to" in err("relay") or relay.poll() is not None), err("relay"))
+        job = self.hung("--daemon", endpoint, env={"ROLLCALL_CURVE_DIR": keys})
+        self.assertTrue(until(lambda: re.search("a bundle about|no bundle is written", err("root"))
+                              or root.poll() is not None or job.poll() is not None), err("root"))
+        job.terminate()
+        job.wait(END_S)
+        for daemon in (relay, root):
+            daemon.terminate()
+            daemon.wait(END_S)
+        self.assertEqual(len(self.bundles()), 1, err("root"))
+        about = json.loads(self.read(self.bundles()[0], "incident.json"))
+        self.assertEqual(about["recorded"], "0-3")
+        self.assertEqual(len(about["left_out"]), 1, about["left_out"])
+        self.assertRegex(about["left_out"][0], "^the logs of 1 relay [(].+[)]: a relay answers no question")
+        self.assertIn("the logs of 1 relay", self.read(self.bundles()[0], "README.md"))
 
     def test_a_hostile_name_makes_no_path(self):
         name = "../../..//x\n<b>`$(id)"
