@@ -10,6 +10,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/base/memory.h"
+#include "daemon/wire/doors.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -134,7 +135,10 @@ int roll_net_bind(void *socket, const char *endpoint, bool beyond)
     /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
     set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
     set_int(socket, ZMQ_RCVHWM, 0); /* the guard bounds it (guard.h) */
-    if (zmq_bind(socket, endpoint) != 0) {
+    roll_doors_watch(true);
+    int err = zmq_bind(socket, endpoint);
+    roll_doors_watch(false);
+    if (err != 0) {
         return -1;
     }
     if (!beyond && (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) != 0 || roll_net_beyond_loopback(bound))) {
