@@ -289,7 +289,7 @@ unsigned roll_doors_tell(const char *role)
     turned_away.count = 0;
     pthread_mutex_unlock(&lock);
     if (told.count > 0) {
-        roll_log_about(ROLL_LOG_WARNING, told.text,
+        roll_log_about(ROLL_LOG_WARNING, told.kept_out ? told.text : "with pauses",
                        "%s: %s is let in %s: %u of its connections have ended and cannot be closed, "
                        "because another one came under their names (a restart of the %s frees them)",
                        role, told.text, told.kept_out ? "once a minute only" : "with pauses", told.left, role);
