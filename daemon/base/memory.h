@@ -21,7 +21,8 @@ void roll_memory_begin(void);
 /*
  * What a loop held while it was behind (a daemon that stood still is sent megabytes in a moment) has been freed when it
  * has caught up, and libc keeps it: between what is still used, it would never go back. So it is given back once the
- * loop has not been behind for ROLL_MEMORY_EBB_NS, once for each such time: it takes some ms where there is much.
+ * loop has not been behind for ROLL_MEMORY_EBB_NS, once for each such time: other threads that allocate wait
+ * meanwhile: 44 ms for 128 MiB with holes, 0.6 s for 1 GiB.
  */
 #define ROLL_MEMORY_EBB_NS (UINT64_C(10) * 1000000000u)
 struct roll_memory_ebb {

@@ -110,9 +110,9 @@ static void paint_help(void)
         "  q   quit          ?   this text",
         "",
         "ranks: STATE: what the process does; in ...: the call that it is inside.",
-        "  AGE: since the last call.  WAITS: operations issued by the rank that are incomplete.",
-        "communicators: DONE: how many collectives every member has issued.",
-        "  AHEAD: how many the furthest member has issued.  BEHIND: who has not issued the next one.",
+        "  AGE: since the last call.  WAITS FOR: the ranks that have not made the call that it is inside.",
+        "communicators: BY ALL: how many collectives every member has issued.",
+        "  FURTHEST: how many the furthest member has issued.  BEHIND: who has not issued the next one.",
         "verdicts: TIME (UTC): when the verdict was given.  RANKS: the culprits.",
         "columns that a narrow window has no room for are left out; an ellipsis: more text than room.",
     };
