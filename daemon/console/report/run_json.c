@@ -455,6 +455,7 @@ json_t *roll_report_unjudged(const struct roll_job *job)
         {s->unreadable, "files could not be read, and nothing is known of what they hold"},
         {s->missing, "ranks have no record at all, although others called with them"},
         {s->engine.lost, "records are lost"},
+        {s->older, "older calls are not in this recording"},
         {s->unjudged, "jobs of whose dumps no entry is usable"},
         {s->verdicts_lost, "verdicts for which there was no memory"},
     };
