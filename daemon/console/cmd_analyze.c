@@ -90,8 +90,8 @@ static void print_standing(const json_t *standing, const struct part *part)
     }
 }
 
-static struct roll_summary summary_of(const struct roll_engine_summary *s, const uint64_t *losses, uint64_t missing,
-                                      uint64_t findings)
+static struct roll_summary summary_of(const struct roll_engine_summary *s, const uint64_t *losses, uint64_t older,
+                                      uint64_t missing, uint64_t findings)
 {
     struct roll_summary summary = {.ranks = s->sources,
                                    .of_ranks = missing > 0 ? s->sources + missing : 0,
@@ -99,6 +99,7 @@ static struct roll_summary summary_of(const struct roll_engine_summary *s, const
                                    .comms = s->comms,
                                    .findings = findings,
                                    .lost = s->lost,
+                                   .older = older,
                                    .incomplete = s->incomplete};
     for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
         summary.unrecorded[k] = roll_loss_is_unrecorded(k) ? losses[k] : 0;
@@ -122,12 +123,12 @@ static json_t *jobs_to_json(const roll_analysis_t *a, const struct roll_verdict_
     json_t *jobs = json_array();
     struct roll_analysis_run run;
     for (size_t i = 0; roll_analysis_run(a, i, &run); i++) {
-        json_array_append_new(jobs,
-                              json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "job", roll_text_to_json(run.job),
-                                        "restart", (json_int_t)run.restart, "ranks", (json_int_t)run.engine.sources,
-                                        "calls", (json_int_t)run.engine.calls, "comms", (json_int_t)run.engine.comms,
-                                        "findings", (json_int_t)findings_of(list, run.job, run.restart), "lost",
-                                        (json_int_t)run.engine.lost, "missing", (json_int_t)run.missing));
+        json_array_append_new(
+            jobs, json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "job", roll_text_to_json(run.job),
+                            "restart", (json_int_t)run.restart, "ranks", (json_int_t)run.engine.sources, "calls",
+                            (json_int_t)run.engine.calls, "comms", (json_int_t)run.engine.comms, "findings",
+                            (json_int_t)findings_of(list, run.job, run.restart), "lost", (json_int_t)run.engine.lost,
+                            "older", (json_int_t)run.older, "missing", (json_int_t)run.missing));
     }
     return jobs;
 }
@@ -163,7 +164,7 @@ static uint64_t print_jobs(const roll_analysis_t *a, const struct roll_verdict_l
         char text[ROLL_SUMMARY_TEXT];
         const struct part part = {run.job, run.restart};
         const struct roll_summary summary =
-            summary_of(&run.engine, run.losses, run.missing, findings_of(list, run.job, run.restart));
+            summary_of(&run.engine, run.losses, run.older, run.missing, findings_of(list, run.job, run.restart));
         print_job_line(run.job, run.restart, roll_summary_text(&summary, text, sizeof(text)));
         lost += print_verdicts(list, &part, false, style);
         print_standing(standing, &part);
@@ -198,16 +199,16 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
                           bool json)
 {
     char text[ROLL_SUMMARY_TEXT], of[48] = "";
-    struct roll_summary summary = summary_of(&s->engine, s->losses, s->missing, s->engine.findings);
+    struct roll_summary summary = summary_of(&s->engine, s->losses, s->older, s->missing, s->engine.findings);
     if (json) {
-        json_t *line =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b}", "schema",
-                      "rollcall.summary/1", "runs", (json_int_t)s->runs, "ranks", (json_int_t)s->engine.sources,
-                      "calls", (json_int_t)s->engine.calls, "records", (json_int_t)s->engine.records, "comms",
-                      (json_int_t)s->engine.comms, "findings", (json_int_t)s->engine.findings, "verdicts",
-                      (json_int_t)s->engine.verdicts, "lost", (json_int_t)s->engine.lost, "unrecorded",
-                      roll_summary_unrecorded_json(&summary), "incomplete", (json_int_t)s->engine.incomplete,
-                      "unjudged", (json_int_t)s->unjudged, "missing", (json_int_t)s->missing, "cut", s->cut);
+        json_t *line = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b}",
+                                 "schema", "rollcall.summary/1", "runs", (json_int_t)s->runs, "ranks",
+                                 (json_int_t)s->engine.sources, "calls", (json_int_t)s->engine.calls, "records",
+                                 (json_int_t)s->engine.records, "comms", (json_int_t)s->engine.comms, "findings",
+                                 (json_int_t)s->engine.findings, "verdicts", (json_int_t)s->engine.verdicts, "lost",
+                                 (json_int_t)s->engine.lost, "older", (json_int_t)s->older, "unrecorded",
+                                 roll_summary_unrecorded_json(&summary), "incomplete", (json_int_t)s->engine.incomplete,
+                                 "unjudged", (json_int_t)s->unjudged, "missing", (json_int_t)s->missing, "cut", s->cut);
         if (line != NULL) {
             if (json_array_size(standing) > 0) {
                 json_object_set(line, "standing", standing);

@@ -80,7 +80,7 @@ static int export_form(const struct roll_command *self, const struct form *form,
     if (s.unreadable > 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
-    return s.cut || s.engine.lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+    return s.cut || s.engine.lost + s.older > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
 }
 
 int cmd_export(const struct roll_command *self, int argc, char **argv)

@@ -214,14 +214,14 @@ static const char *unrecorded_text(const struct roll_summary *s, char *out, size
 
 const char *roll_summary_text(const struct roll_summary *s, char *out, size_t size)
 {
-    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], other[320], of[32] = "";
+    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], older[48], other[320], of[32] = "";
     bool unrecorded = unrecorded_text(s, other, sizeof(other))[0] != '\0';
     bool partly = s->of_ranks > s->ranks; /* the calls of the other ranks are in no record, which is a loss as well */
     if (partly) {
         snprintf(of, sizeof(of), "%llu of ", (unsigned long long)s->ranks);
     }
     const char *where = roll_plural(s->comms, "communicator", "communicators", comms, sizeof(comms));
-    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s%s%s", of,
+    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s%s%s%s%s%s", of,
              roll_plural(partly ? s->of_ranks : s->ranks, "rank", "ranks", ranks, sizeof(ranks)),
              roll_plural(s->calls, "call", "calls", calls, sizeof(calls)), s->digests ? "compared by digests" : "on ",
              s->digests ? "" : where, roll_plural(s->findings, "finding", "findings", findings, sizeof(findings)),
@@ -230,6 +230,11 @@ const char *roll_summary_text(const struct roll_summary *s, char *out, size_t si
              : unrecorded ? other
                           : "nothing lost",
              unrecorded && (s->lost > 0 || partly) ? ", " : "", unrecorded && (s->lost > 0 || partly) ? other : "",
+             s->older > 0 ? ", " : "",
+             s->older > 0 ? roll_plural(s->older, "older call", "older calls", older, sizeof(older)) : "",
+             s->older == 0  ? ""
+             : s->older > 1 ? " are not in this recording"
+                            : " is not in this recording",
              s->incomplete > 0 ? ", " : "",
              s->incomplete > 0 ? roll_plural(s->incomplete, "call that not all its ranks made",
                                              "calls that not all their ranks made", open, sizeof(open))

@@ -48,6 +48,7 @@ struct roll_summary {
     uint64_t ranks,
         of_ranks; /* of_ranks: how many ranks there are, when that is known and some of them recorded nothing; else 0 */
     uint64_t calls, comms, findings, lost, incomplete;
+    uint64_t older;                       /* calls that were made before what is recorded begins */
     uint64_t unrecorded[ROLL_LOSS_LIMIT]; /* by enum roll_loss: what no record tells of */
     bool digests; /* the calls were compared by digests, and `comms` are those of records that were looked at */
 };

@@ -137,6 +137,11 @@ void roll_feed_fix_policy(roll_feed_t *feed)
     feed->policy_fixed = true;
 }
 
+void roll_feed_of_recording(roll_feed_t *feed)
+{
+    feed->recorded = true;
+}
+
 /* Sets the engine's patience and policy from here on. SETTINGS bring no verdict by themselves, so the queue is not
  * looked at. */
 static int feed_settings(roll_feed_t *feed, const struct roll_frame *frame)
@@ -265,18 +270,38 @@ static uint64_t add(uint64_t a, uint64_t b)
     return sum < a || sum > most ? most : sum;
 }
 
+void roll_feed_missing(const struct roll_feed_stream *ring, uint64_t *lost, uint64_t *older)
+{
+    const uint64_t *losses = ring->losses;
+    uint64_t counted = add(add(losses[ROLL_LOSS_OVERRUN], losses[ROLL_LOSS_WIRE]), losses[ROLL_LOSS_CORRUPT]);
+    uint64_t gaps = add(ring->lost, ring->older);
+    *lost = counted > ring->lost ? counted : ring->lost;
+    *older = gaps > *lost ? gaps - *lost : 0;
+}
+
+uint64_t roll_feed_older(const roll_feed_t *feed)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < feed->used; i++) {
+        uint64_t lost, older;
+        roll_feed_missing(&feed->streams[i].view, &lost, &older);
+        sum = add(sum, older);
+    }
+    return sum;
+}
+
 uint64_t roll_feed_losses(const roll_feed_t *feed, uint64_t sum[ROLL_LOSS_LIMIT])
 {
     uint64_t lost = 0;
     memset(sum, 0, ROLL_LOSS_LIMIT * sizeof(*sum));
     for (size_t i = 0; i < feed->used; i++) {
         const struct roll_feed_stream *v = &feed->streams[i].view;
-        uint64_t counted =
-            add(add(v->losses[ROLL_LOSS_OVERRUN], v->losses[ROLL_LOSS_WIRE]), v->losses[ROLL_LOSS_CORRUPT]);
+        uint64_t one, older;
+        roll_feed_missing(v, &one, &older);
         for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
             sum[k] = add(sum[k], v->losses[k]);
         }
-        lost = add(lost, counted > v->lost ? counted : v->lost); /* what a ring has counted leaves gaps as well */
+        lost = add(lost, one);
     }
     sum[ROLL_LOSS_NO_ROOM] = add(0, roll_engine_refusals(feed->engine));
     return lost;

@@ -36,6 +36,7 @@ struct roll_feed_stream {
     uint64_t fed;         /* records fed for the first time */
     uint64_t duplicates;  /* records that came again and brought nothing new */
     uint64_t lost;        /* records that never came */
+    uint64_t older;       /* of a recording: records before the first that is there, which are no loss */
     uint64_t losses[ROLL_LOSS_LIMIT]; /* counts of the rank and its agent, by cause */
     enum roll_proc_state proc;
     int32_t exit_status;
@@ -53,6 +54,14 @@ void roll_feed_destroy(roll_feed_t **feed);
 /* Keeps the policy of `config` from here on, whatever SETTINGS frames say: somebody asks to judge as under that policy.
  */
 void roll_feed_fix_policy(roll_feed_t *feed);
+
+/*
+ * The frames come from files, before the first frame: what lies before a ring's first record was made before the
+ * recording begins (the segments before are gone, an incident keeps the last calls, a ring was written over), and is
+ * `older`, not lost. What a living root lacks at the beginning was dropped on the way to it. For the engine, both are
+ * gaps.
+ */
+void roll_feed_of_recording(roll_feed_t *feed);
 
 /* What a record is to who watches a feed. */
 enum roll_feed_news {
@@ -125,6 +134,13 @@ bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream
  * of a trace that was cut no counter.
  */
 uint64_t roll_feed_losses(const roll_feed_t *feed, uint64_t sum[ROLL_LOSS_LIMIT]);
+/* Records of all rings that are older than this recording, and that no ring counts as lost; 0 of what is live. */
+uint64_t roll_feed_older(const roll_feed_t *feed);
+/*
+ * What is missing of one ring. Lost: by its gaps or by its counters, whichever knows of more, as what a ring has
+ * counted leaves gaps as well. Older: the rest of what a recording lacks. Pure.
+ */
+void roll_feed_missing(const struct roll_feed_stream *ring, uint64_t *lost, uint64_t *older);
 /* The newest STATUS that was fed of this ring; false: none was. */
 bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_frame_status *out);
 /* The ring with this epoch; false when it was never announced. */

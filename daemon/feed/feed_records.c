@@ -59,7 +59,8 @@ static bool open_take(struct roll_stream *s, uint64_t ticket)
 static void lost(roll_feed_t *feed, struct roll_stream *s, uint64_t upto)
 {
     uint64_t count = upto - s->view.next_ticket;
-    s->view.lost += count;
+    uint64_t *kind = feed->recorded && s->view.fed == 0 ? &s->view.older : &s->view.lost;
+    *kind += count;
     roll_engine_lost(feed->engine, s->view.source, s->view.next_ticket, count);
     s->view.next_ticket = upto;
 }
@@ -192,9 +193,9 @@ static uint64_t add(uint64_t a, uint64_t b)
 /*
  * What the ring counts by now, by cause. Its agent counts what it finds written over, once in the ring's life. What an
  * agent had sent and nobody got, and what a reader before this one had, it does not count: the rest of what is missing
- * here was dropped on its way to this reader. A STATUS comes behind the records that it speaks of, so what is counted
- * late does not look like that. A frame in which a reader says what it lacks was rejected: an agent can do nothing
- * about it, and readers of a ring may lack different records.
+ * here was dropped on its way to this reader, which is not so of what is older than a recording. A STATUS comes behind
+ * the records that it speaks of, so what is counted late does not look like that. A frame in which a reader says what
+ * it lacks was rejected: an agent can do nothing about it, and readers of a ring may lack different records.
  */
 static void take_losses(struct roll_stream *s, const struct roll_frame_status *status)
 {

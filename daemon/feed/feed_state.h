@@ -29,6 +29,7 @@ struct roll_feed {
     bool named;
     bool finished;
     bool policy_fixed; /* no SETTINGS frame changes the policy */
+    bool recorded;     /* the frames come from files */
     roll_engine_t *engine;
     roll_symbols_t *symbols;
     struct roll_stream *streams; /* in the order of announcement */

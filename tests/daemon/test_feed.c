@@ -257,6 +257,30 @@ static void test_what_is_lacking_and_no_ring_counts_was_dropped_on_its_way(void 
     assert_int_equal(sum[ROLL_LOSS_WIRE], 1);
 }
 
+/* A trace whose oldest segments are gone, or an incident, which holds the newest calls. A hole behind them is a loss.
+ */
+static void test_what_is_older_than_a_recording_is_not_lost(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t sum[ROLL_LOSS_LIMIT];
+    roll_feed_of_recording(f->feed);
+    calls(f, 0, 8);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 5, 1, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(give_losses(f, 0, 0), 0);
+    assert_int_equal(roll_feed_losses(f->feed, sum), 0);
+    assert_int_equal(sum[ROLL_LOSS_WIRE], 0);
+    assert_int_equal(roll_feed_older(f->feed), 5);
+    assert_int_equal(give_records(f, 0, 7, 1, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(give_losses(f, 0, 0), 0);
+    assert_int_equal(roll_feed_losses(f->feed, sum), 1);
+    assert_int_equal(sum[ROLL_LOSS_WIRE], 1);
+    assert_int_equal(roll_feed_older(f->feed), 5);
+    assert_int_equal(give_losses(f, 4, 0), 0); /* three of the five were lost before they could be recorded */
+    assert_int_equal(roll_feed_losses(f->feed, sum), 5);
+    assert_int_equal(roll_feed_older(f->feed), 1);
+}
+
 static void test_a_rank_is_heard_as_soon_as_its_agent_says_anything(void **state)
 {
     struct fixture *f = *state;
@@ -550,6 +574,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_frames_of_unknown_rings_and_other_runs_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_header_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_dead_process_never_sent_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_older_than_a_recording_is_not_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_lacking_and_no_ring_counts_was_dropped_on_its_way, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_the_same_frames_give_the_same_verdict, set_up, tear_down),

@@ -177,6 +177,7 @@ static bool begin_feed(const roll_analysis_t *a, struct analyzed_run *r)
     if (r->feed == NULL) {
         return false;
     }
+    roll_feed_of_recording(r->feed);
     if (a->policy_fixed) {
         roll_feed_fix_policy(r->feed);
     }
@@ -653,6 +654,7 @@ bool roll_analysis_run(const roll_analysis_t *a, size_t i, struct roll_analysis_
     *out = (struct roll_analysis_run){.job = a->run[i].job, .restart = a->run[i].restart, .missing = a->run[i].missing};
     roll_engine_summary(roll_feed_engine(a->run[i].feed), &out->engine);
     out->engine.lost = roll_feed_losses(a->run[i].feed, out->losses);
+    out->older = roll_feed_older(a->run[i].feed);
     return true;
 }
 
@@ -668,6 +670,7 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
             out->losses[k] += run.losses[k];
         }
         out->missing += run.missing;
+        out->older += run.older;
         out->verdicts_lost += roll_feed_verdicts_lost(a->run[i].feed);
         out->engine.calls += s.calls;
         out->engine.records += s.records;

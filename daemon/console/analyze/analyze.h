@@ -71,6 +71,7 @@ struct roll_analysis_summary {
     struct roll_engine_summary engine; /* summed over the runs */
     size_t runs, files, unreadable;
     uint64_t losses[ROLL_LOSS_LIMIT]; /* what the rings counted, by cause */
+    uint64_t older;                   /* records that are older than what is recorded, and not lost */
     uint64_t missing;                 /* ranks of which there is no record, and which others have called with */
     size_t unjudged;                  /* jobs of whose dumps nothing could be judged */
     bool cut;                         /* a trace ended inside a frame, or was damaged */
@@ -90,7 +91,7 @@ struct roll_analysis_run {
     uint32_t restart;
     struct roll_engine_summary engine; /* `lost` as in the summary; findings of the engine alone */
     uint64_t losses[ROLL_LOSS_LIMIT];
-    uint64_t missing;
+    uint64_t older, missing;
 };
 /* Run number i, in the order in which they were met; false: there are no more. */
 bool roll_analysis_run(const roll_analysis_t *analysis, size_t i, struct roll_analysis_run *out);

@@ -24,7 +24,7 @@ int roll_analysis_exit(const struct roll_analysis_summary *s, uint64_t lost)
     }
     /* A trace without a rank ends before anything was recorded. */
     return s->cut || s->unjudged > 0 || s->unreached > 0 || s->missing > 0 || lost > 0 || s->engine.lost > 0 ||
-                   is_any_unjudged(s) || s->engine.sources == 0
+                   s->older > 0 || is_any_unjudged(s) || s->engine.sources == 0
                ? ROLL_EXIT_INCOMPLETE
                : ROLL_EXIT_CLEAN;
 }

@@ -166,8 +166,9 @@ int roll_series_begin(struct roll_series *s, size_t at)
     s->at = at;
     s->ended = false;
     if (at == 0 && s->file[0].number > 1 && !s->quiet) {
-        roll_say("%s: the segments before it are gone (--trace-limit, --trace-age); what they held counts as lost",
-                 s->file[0].path);
+        roll_say(
+            "%s: the segments before it are gone (--trace-limit, --trace-age); their calls are not in this recording",
+            s->file[0].path);
     }
     int err = open_file(s, false);
     if (err == ROLL_E_NOMEM) {

@@ -452,11 +452,12 @@ static void write_verdict(struct writer *w, struct roll_job *job, const struct r
 static void write_losses(struct writer *w, const struct roll_analysis_summary *s)
 {
     char text[160];
-    if (!s->cut && s->engine.lost == 0) {
+    if (!s->cut && s->engine.lost + s->older == 0) {
         return;
     }
-    snprintf(text, sizeof(text), "not all is here: %" PRIu64 " records were lost%s", s->engine.lost,
-             s->cut ? ", and a trace was cut short or damaged" : "");
+    snprintf(text, sizeof(text),
+             "not all is here: %" PRIu64 " records were lost, %" PRIu64 " older calls are not in this recording%s",
+             s->engine.lost, s->older, s->cut ? ", and a trace was cut short or damaged" : "");
     roll_pf_event(w->pf, &(struct roll_pf_event){.type = ROLL_PF_INSTANT,
                                                  .time_ns = w->latest_ns,
                                                  .track = FINDINGS,

@@ -237,8 +237,9 @@ static int check(struct planner *p, const struct roll_job *job)
         return refuse("%s: give the traces of one, or choose it by --job",
                       "several jobs, or restarts of one, are in these traces");
     }
-    if (job->summary.cut || job->summary.engine.lost > 0) {
-        return refuse("%s: what the ranks did there is not known", "a trace was cut, or records were lost");
+    if (job->summary.cut || job->summary.engine.lost + job->summary.older > 0) {
+        return refuse("%s: what the ranks did there is not known",
+                      "a trace was cut, records were lost, or older calls are not in this recording");
     }
     roll_engine_source_brief(roll_feed_engine(job->run[0].feed), 0, &v);
     p->ranks = (uint32_t)job->rings;

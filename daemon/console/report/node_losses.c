@@ -13,16 +13,15 @@
 
 struct node {
     char host[ROLL_NAME_BYTES];
-    uint64_t lost, unrecorded;
+    uint64_t lost, older, unrecorded;
     uint32_t starved;
 };
 
 static struct node node_of(const struct roll_feed_stream *ring)
 {
     struct node node = {.starved = ring->starved};
-    uint64_t counted = ring->losses[ROLL_LOSS_OVERRUN] + ring->losses[ROLL_LOSS_WIRE] + ring->losses[ROLL_LOSS_CORRUPT];
     memcpy(node.host, ring->host, sizeof(node.host));
-    node.lost = counted > ring->lost ? counted : ring->lost; /* what a ring has counted leaves gaps as well */
+    roll_feed_missing(ring, &node.lost, &node.older);
     for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
         node.unrecorded += roll_loss_is_unrecorded(k) ? ring->losses[k] : 0;
     }
@@ -38,7 +37,9 @@ static int by_need(const void *a, const void *b)
 {
     const struct node *x = a, *y = b;
     uint64_t i = x->lost + x->unrecorded, k = y->lost + y->unrecorded;
-    return i != k ? (i < k) - (i > k) : strcmp(x->host, y->host);
+    return i != k                 ? (i < k) - (i > k)
+           : x->older != y->older ? (x->older < y->older) - (x->older > y->older)
+                                  : strcmp(x->host, y->host);
 }
 
 static size_t fold(struct node *list, size_t n)
@@ -50,6 +51,7 @@ static size_t fold(struct node *list, size_t n)
             list[nodes++] = list[i];
         } else {
             to->lost += list[i].lost;
+            to->older += list[i].older;
             to->unrecorded += list[i].unrecorded;
             to->starved = list[i].starved > to->starved ? list[i].starved : to->starved;
         }
@@ -80,10 +82,10 @@ json_t *roll_node_losses_json(const roll_feed_t *feed)
     qsort(list, used, sizeof(*list), by_need);
     for (size_t i = 0; i < used && json_array_size(out) < ROLL_NODE_LOSSES_MOST; i++) {
         const struct node *n = &list[i];
-        if (n->lost + n->unrecorded + n->starved > 0) {
-            json_array_append_new(out, json_pack("{s:o,s:I,s:I,s:I}", "host", roll_text_to_json(n->host), "lost",
-                                                 (json_int_t)n->lost, "unrecorded", (json_int_t)n->unrecorded,
-                                                 "starved", (json_int_t)n->starved));
+        if (n->lost + n->older + n->unrecorded + n->starved > 0) {
+            json_array_append_new(out, json_pack("{s:o,s:I,s:I,s:I,s:I}", "host", roll_text_to_json(n->host), "lost",
+                                                 (json_int_t)n->lost, "older", (json_int_t)n->older, "unrecorded",
+                                                 (json_int_t)n->unrecorded, "starved", (json_int_t)n->starved));
         }
     }
     free(list);

@@ -12,9 +12,9 @@
 #define ROLL_NODE_LOSSES_MOST 256u
 
 /*
- * An array of {"host", "lost": records, "unrecorded": times, "starved": permille of the time, the most of its ranks},
- * of the nodes of which one of the three is not 0: the ROLL_NODE_LOSSES_MOST that lost most, those first. Returned
- * owned; NULL: no memory.
+ * An array of {"host", "lost": records, "older": records from before the recording, "unrecorded": times, "starved":
+ * permille of the time, the most of its ranks}, of the nodes of which one of the four is not 0: the
+ * ROLL_NODE_LOSSES_MOST that lost most, those first. Returned owned; NULL: no memory.
  */
 json_t *roll_node_losses_json(const roll_feed_t *feed);
 

@@ -66,6 +66,7 @@ static void summary_of(const struct roll_analysis_summary *s, char out[ROLL_SUMM
                                    .comms = s->engine.comms,
                                    .findings = s->engine.findings,
                                    .lost = s->engine.lost,
+                                   .older = s->older,
                                    .incomplete = s->engine.incomplete};
     for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
         summary.unrecorded[k] = roll_loss_is_unrecorded(k) ? s->losses[k] : 0;
@@ -274,17 +275,24 @@ static void put_list(FILE *out, const char *title, const json_t *list)
     }
 }
 
-/* Where things were lost. */
+/* Where things were lost, and how much of a node's is older than what was recorded. */
 static void put_losses(FILE *out, const struct roll_job *job)
 {
     size_t i;
-    json_t *node, *texts = json_array();
+    json_t *node, *texts = json_array(), *before = json_array();
     for (size_t k = 0; k < job->runs; k++) {
         json_t *list = job->run[k].feed != NULL ? roll_node_losses_json(job->run[k].feed) : NULL;
         json_array_foreach(list, i, node)
         {
             json_int_t lost = json_integer_value(json_object_get(node, "lost"));
             json_int_t unrecorded = json_integer_value(json_object_get(node, "unrecorded"));
+            json_int_t older = json_integer_value(json_object_get(node, "older"));
+            if (older > 0 && json_array_size(before) < LINES_MOST) {
+                json_array_append_new(before, json_sprintf("node %s: %" JSON_INTEGER_FORMAT
+                                                           " older call%s not in this recording",
+                                                           json_string_value(json_object_get(node, "host")), older,
+                                                           older == 1 ? " is" : "s are"));
+            }
             if (lost + unrecorded > 0 && json_array_size(texts) < LINES_MOST) {
                 json_array_append_new(
                     texts, json_sprintf("node %s: %" JSON_INTEGER_FORMAT " record%s lost, %" JSON_INTEGER_FORMAT
@@ -296,6 +304,8 @@ static void put_losses(FILE *out, const struct roll_job *job)
         json_decref(list);
     }
     put_list(out, "Where something was lost", texts);
+    put_list(out, "What is older than this recording", before);
+    json_decref(before);
     json_decref(texts);
 }
 

@@ -349,6 +349,8 @@ static json_t *status_json(roll_feed_t *feed, const struct roll_verdict_list *pa
     struct roll_comm_families families = {.at = NULL};
     uint64_t losses[ROLL_LOSS_LIMIT], lost = roll_feed_losses(feed, losses);
     roll_engine_summary(engine, &s);
+    uint64_t older = roll_feed_older(feed); /* gaps, for the engine */
+    s.lost -= older < s.lost ? older : s.lost;
     roll_engine_settings(engine, &config);
     (void)roll_families_find(engine, &families);
     json_t *folded = roll_families_json(&families);
@@ -453,6 +455,7 @@ json_t *roll_report_unjudged(const struct roll_job *job)
         {s->unreadable, "files could not be read, and nothing is known of what they hold"},
         {s->missing, "ranks have no record at all, although others called with them"},
         {s->engine.lost, "records are lost"},
+        {s->older, "older calls are not in this recording"},
         {s->unjudged, "jobs of whose dumps no entry is usable"},
         {s->verdicts_lost, "verdicts for which there was no memory"},
     };

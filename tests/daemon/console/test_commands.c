@@ -142,7 +142,7 @@ static void test_the_exit_code_of_an_analysis_is_the_first_reason_in_order(void 
     (void)state;
     for (unsigned findings = 0; findings < 2; findings++) {
         for (unsigned unreadable = 0; unreadable < 2; unreadable++) {
-            for (unsigned way = 0; way < 9; way++) { /* ways to be incomplete; the first is none */
+            for (unsigned way = 0; way < 10; way++) { /* ways to be incomplete; the first is none */
                 struct roll_analysis_summary s = {.unreadable = unreadable,
                                                   .cut = way == 1,
                                                   .missing = way == 2,
@@ -151,6 +151,7 @@ static void test_the_exit_code_of_an_analysis_is_the_first_reason_in_order(void 
                 s.engine.findings = findings;
                 s.engine.sources = way != 5;
                 s.engine.lost = way == 6;
+                s.older = way == 9;
                 s.losses[ROLL_LOSS_CALLSITE] = 1; /* which calls are judged without */
                 s.losses[ROLL_LOSS_GRAPH] = way == 7;
                 int want = findings     ? ROLL_EXIT_FINDING

@@ -83,6 +83,11 @@ static void test_a_summary_says_what_is_missing(void **state)
     assert_string_equal(
         roll_summary_text(&s, out, sizeof(out)),
         "1 rank, 1 call on 2 communicators: 1 finding, 3 records lost, 1 call that not all its ranks made");
+    s = (struct roll_summary){.ranks = 1, .calls = 1, .comms = 2, .older = 1317};
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "1 rank, 1 call on 2 communicators: 0 findings, nothing lost, 1,317 older calls are not in "
+                        "this recording");
+    s = (struct roll_summary){.ranks = 1, .calls = 1, .comms = 2, .findings = 1, .lost = 3, .incomplete = 1};
     s.unrecorded[ROLL_LOSS_DEFS_FULL] = 1317;
     s.unrecorded[ROLL_LOSS_SIGNAL] = 2;
     assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
