@@ -9,6 +9,16 @@
 
 #include <stdlib.h>
 
+static void refused_call(struct folded_rank *r)
+{
+    struct roll_record rec = folded_reduce(r->seq, 999);
+    folded_feed(r, rec, ROLL_STATE_ENTERED);
+    rec = r->rec[r->next - 1];
+    rec.seal = roll_seal(r->next - 1, ROLL_STATE_RETURNED);
+    rec.result = 4;
+    assert_int_equal(roll_fold_record(r->fold, &rec, 0), 0);
+}
+
 /* A refused call gives its number back: two ranks agree although one of them has made a call that NCCL refused. */
 static void a_refused_call_leaves_no_trace_in_the_hash(void **state)
 {
@@ -19,12 +29,7 @@ static void a_refused_call_leaves_no_trace_in_the_hash(void **state)
         folded_init(&r[i], i, 2);
         folded_calls(&r[i], 10);
         if (i == 1) {
-            struct roll_record rec = folded_reduce(r[i].seq, 999);
-            folded_feed(&r[i], rec, ROLL_STATE_ENTERED);
-            rec = r[i].rec[r[i].next - 1];
-            rec.seal = roll_seal(r[i].next - 1, ROLL_STATE_RETURNED);
-            rec.result = 4;
-            assert_int_equal(roll_fold_record(r[i].fold, &rec, 0), 0);
+            refused_call(&r[i]);
         }
         folded_calls(&r[i], 100);
         roll_fold_cut(r[i].fold, 100 * MS, &d[i]);
@@ -53,12 +58,7 @@ static void a_refused_call_is_not_where_a_rank_is(void **state)
         folded_init(&r[i], i, 2);
         folded_calls(&r[i], 10);
     }
-    struct roll_record rec = folded_reduce(r[1].seq, 999);
-    folded_feed(&r[1], rec, ROLL_STATE_ENTERED);
-    rec = r[1].rec[r[1].next - 1];
-    rec.seal = roll_seal(r[1].next - 1, ROLL_STATE_RETURNED);
-    rec.result = 4;
-    assert_int_equal(roll_fold_record(r[1].fold, &rec, 0), 0);
+    refused_call(&r[1]);
     for (uint32_t i = 0; i < 2; i++) {
         roll_fold_cut(r[i].fold, 100 * MS, &d[i]);
         assert_int_equal(d[i].fronts, 1);
