@@ -275,7 +275,8 @@ void moe_layer_destroy(moe_layer_t **layer)
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);
     }
-    moe_dummy_destroy(&l->dummy);
+    moe_dummy_destroy(&l->dummies[MOE_DUMMY_HOST]);
+    moe_dummy_destroy(&l->dummies[MOE_DUMMY_DEVICE]);
     moe_experts_destroy(&l->experts);
     moe_dispatcher_destroy(&l->dispatcher);
     moe_shared_destroy(&l->shared);

@@ -8,6 +8,8 @@
  */
 #include "moe_core/layer/layer_state.h"
 
+#include <stdlib.h>
+
 enum { SCOPE_LOCAL = 0, SCOPE_SYMMETRIC = 1 };
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text) | (uint32_t)SCOPE_##scope << (bit)
 static const uint32_t symmetric = 0
@@ -97,23 +99,34 @@ void layer_settle(moe_layer_t *l, uint32_t agreed)
     }
 }
 
-/* Puts dummy rows before the experts. The first call makes the buffers. */
+/*
+ * Puts dummy rows before the experts. Where the host knows that no expert of this rank has a row, the host form does:
+ * its buffers hold a row for each local expert and no real ones, and nothing is copied. Else the device form, which
+ * moves the real rows. The first call of each form makes its buffers.
+ */
 int layer_dummy_rows(moe_layer_t *l)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
-    int rc = 0;
-    if (l->dummy == NULL) {
-        struct moe_dummy_config config = {.max_rows = moe_dispatcher_max_rows(l->dispatcher),
+    int64_t local = moe_dispatcher_local(l->dispatcher);
+    bool none = plan->exact && plan->received == 0;
+    enum moe_dummy_form form = none ? MOE_DUMMY_HOST : MOE_DUMMY_DEVICE;
+    int64_t *counts = none ? calloc((size_t)local, sizeof(*counts)) : NULL; /* read before the call returns */
+    int rc = none && counts == NULL ? LAYER_FAIL(l, MOE_E_NOMEM, "row counts") : 0;
+    if (rc == 0 && l->dummies[form] == NULL) {
+        struct moe_dummy_config config = {.max_rows = none ? 0 : moe_dispatcher_max_rows(l->dispatcher),
                                           .hidden = l->config.hidden,
-                                          .experts = moe_dispatcher_local(l->dispatcher),
+                                          .experts = local,
                                           .type = l->config.type,
-                                          .form = MOE_DUMMY_DEVICE};
-        rc = moe_dummy_new(l->device, &config, &l->dummy);
+                                          .form = form};
+        rc = moe_dummy_new(l->device, &config, &l->dummies[form]);
     }
+    l->dummy = l->dummies[form];
     const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(l->dispatcher);
-    return rc ? rc
-              : moe_dummy_forward(l->dummy, moe_dispatcher_rows(l->dispatcher), probs, moe_dispatcher_m(l->dispatcher),
-                                  NULL, plan->received, &l->view);
+    rc = rc ? rc
+            : moe_dummy_forward(l->dummy, moe_dispatcher_rows(l->dispatcher), probs, moe_dispatcher_m(l->dispatcher),
+                                counts, plan->received, &l->view);
+    free(counts);
+    return rc;
 }
 
 /*

@@ -33,7 +33,8 @@ struct moe_layer {
     moe_dispatcher_t *dispatcher;
     moe_experts_t *experts;
     moe_shared_t *shared;
-    moe_dummy_t *dummy; /* made when the remedy is first used */
+    moe_dummy_t *dummies[2]; /* by form, each made when it is first used */
+    moe_dummy_t *dummy;      /* the one of the forward under way or last done: one of the two */
     int tp_size, tp_rank;
     int64_t ffn;     /* this rank's part of F */
     int64_t own_max; /* the most tokens of this rank's part of x */
