@@ -3,6 +3,9 @@
 A list is a text file beside this one; its head says what a line is. Each worker has a copy of the tree in a folder of
 its own, in which one file is changed at a time, so a mutant costs one file and the links behind it. Changes of
 compiled code were rejected: who reads the list could not tell what a mutant is.
+
+A mutant that makes a test hang is found by that, but a slow machine is not a mutant: the builds have a time of their
+own, whose end is an error, and a test that did not end must do so when the change is gone. Such finds are said as such.
 """
 
 import argparse
@@ -19,7 +22,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-SECONDS = 900  # for all tests of one mutant: only one that hangs takes so long, and is found by that
+SECONDS = 900  # for all tests of one mutant, where the list says nothing: only one that hangs takes so long
+BUILD_SECONDS = 1800  # for one build: only a machine that has no time for us takes so long
+FAILS, HANGS = "fails", "does not end"  # what a test does that finds a mutant
 SHARE = 0.95  # of all mutants that are to be found
 # A mutant may well leave something unused, which is an error elsewhere.
 LENIENT = "".join(f'#pragma GCC diagnostic ignored "-W{name}"\n' for name in (
@@ -66,7 +71,7 @@ class Mutant:
 class List:
     def __init__(self, name):
         self.file = HERE / f"{name}.txt"
-        self.steps, self.mutants = [], []
+        self.steps, self.mutants, self.seconds = [], [], SECONDS
         if not self.file.is_file():
             raise Wrong(f"there is no list {self.file.relative_to(ROOT)}")
         for number, line in enumerate(self.file.read_text().splitlines(), 1):
@@ -76,6 +81,8 @@ class List:
             fields = [field.strip(" ") for field in re.split(r" ;;(?= )", " " + rest)]
             if word == "tests" and len(fields) == 2:
                 self.steps.append((fields[0], fields[1].split(), None))
+            elif word == "seconds" and rest.strip().isdecimal():
+                self.seconds = int(rest)
             elif word == "run" and rest:
                 self.steps.append(("", [], rest.split()))
             elif word in ("must", "open", "may") and len(fields) == 4 and fields[1] and fields[3]:
@@ -129,9 +136,16 @@ class Copy:
             raise Wrong(f"{command[0]} fails:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def make(self, *programs):
-        """Builds them. What the compiler said, where it fails."""
-        done = subprocess.run(["ninja", "-C", str(self.build), *programs], env=self.env, capture_output=True, text=True)
-        return done.stdout[-1500:] if done.returncode != 0 else ""
+        """Builds them. What the compiler said, where it fails. A Wrong where it does not end."""
+        process = subprocess.Popen(["ninja", "-C", str(self.build), *programs], env=self.env, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        with process:
+            try:
+                said = process.communicate(timeout=BUILD_SECONDS)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                raise Wrong(f"the build of {' '.join(programs)} does not end in {BUILD_SECONDS} s") from None
+        return said[-1500:] if process.returncode != 0 else ""
 
     def steps(self, path):
         """What is tried for a file, in the order of the list: a name, what has to be built, and the command."""
@@ -144,43 +158,52 @@ class Copy:
                 command = [self.build / "tests" / run[0], *(part.replace("@", str(self.tree)) for part in run[1:])]
                 yield " ".join(run[:3]).replace("@/", ""), f"tests/{run[0]}", command
 
-    def finds(self, command, until):
-        """Whether this one fails, or does not end. Its output goes nowhere."""
-        left = until - time.monotonic()
+    def finds(self, command, seconds):
+        """FAILS or HANGS, where it does one of the two in its time; else None."""
+        # A program's output may be long, and goes nowhere; ctest's says whether a test ended by its own limit.
+        ctest = command[0] == "ctest"
         with subprocess.Popen([str(part) for part in command], env=self.env, cwd=self.build, start_new_session=True,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+                              text=True, stdout=subprocess.PIPE if ctest else subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
             try:
-                return process.wait(timeout=max(left, 1)) != 0
+                said = process.communicate(timeout=seconds)[0] or ""
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)
-                return True
+                return HANGS
+        return None if process.returncode == 0 else HANGS if "***Timeout" in said else FAILS
 
     def found_by(self, number, path):
-        """What finds the change that is in the file; None: nothing does. A Wrong where it does not build."""
-        until = time.monotonic() + SECONDS
+        """What finds the change that is in the file, and how; None: nothing does. A Wrong where it does not build."""
+        left = self.list.seconds
         for step in self.steps(path):
             said = self.make(step[1])
             if said:
                 raise Wrong(f"line {number}: it does not build:\n{said}")
-            if self.finds(step[2], until):
-                return step
+            began = time.monotonic()
+            how = self.finds(step[2], max(left, 1))
+            if how:
+                return step, how
+            left -= time.monotonic() - began
         return None
 
     def attempt(self, mutant):
-        """The name of what finds it, or None; the copy is as it was behind it. What finds one for the first time has to
-        find nothing where nothing is."""
+        """What finds it, and how; None: nothing. The copy is as it was behind it. What finds one for the first time has
+        to find nothing where nothing is, and so has, each time, what did not end."""
         file, new = self.tree / mutant.path, mutant.text(self.tree)
         old = file.read_text()
         try:
             file.write_text(LENIENT + new)
-            step = self.found_by(mutant.number, mutant.path)
+            found = self.found_by(mutant.number, mutant.path)
         finally:
             file.write_text(old)
-        if step and step[0] not in self.trusted:
-            if self.make(step[1]) or self.finds(step[2], time.monotonic() + SECONDS):
-                raise Wrong(f"{step[0]} fails without any mutant")
+        if not found:
+            return None
+        step, how = found
+        if how == HANGS or step[0] not in self.trusted:
+            if self.make(step[1]) or self.finds(step[2], self.list.seconds):
+                raise Wrong(f"line {mutant.number}: {step[0]} {how}, and fails without any mutant as well")
             self.trusted.add(step[0])
-        return step[0] if step else None
+        return step[0], how
 
 
 def work(folder, mutants, left, say):
@@ -205,8 +228,9 @@ HELD = {"must": "MUST BE FOUND", "open": "a hole that is known", "may": "may liv
 
 
 def show(results, broken):
-    """The table. How the whole ends."""
+    """The table. How the whole ends. `results`: of each mutant what found it and how (None: nothing), and seconds."""
     found = sum(1 for _, by, _ in results if by)
+    hang = sum(1 for _, by, _ in results if by and by[1] == HANGS)
     for mutant, by, _ in sorted(results, key=lambda result: result[0].number):
         if not by:
             print(f"lives      {mutant.place(ROOT)}  {HELD[mutant.kind]}\n           {mutant.why}")
@@ -214,7 +238,8 @@ def show(results, broken):
             print(f"found      {mutant.place(ROOT)}  '{mutant.kind}' in the list: make it 'must'")
     holes = [mutant for mutant, by, _ in results if mutant.kind == "must" and not by]
     share = found / len(results) if results else 0
-    print(f"{found} of {len(results)} mutants found ({100 * share:.1f} %, of which {100 * SHARE:.0f} are asked for); "
+    print(f"{found} of {len(results)} mutants found ({100 * share:.1f} %, of which {100 * SHARE:.0f} are asked for), "
+          f"{hang} of them because a test did not end; "
           f"{len(holes)} that must be found {'lives' if len(holes) == 1 else 'live'}; {broken} could not be tried")
     return 1 if holes or broken or share < SHARE else 0
 
@@ -235,8 +260,9 @@ def run(options):
                 print(f"wrong      {wrong}", flush=True)
                 return
             results.append((mutant, by, seconds))
-            print(f"{'found' if by else 'LIVES' if mutant.kind == 'must' else 'lives':10} {mutant.place(ROOT):46} "
-                  f"{by or '-':44} {seconds:4.0f} s   {mutant.why}", flush=True)
+            word = ("hangs" if by[1] == HANGS else "found") if by else "LIVES" if mutant.kind == "must" else "lives"
+            print(f"{word:10} {mutant.place(ROOT):46} {by[0] if by else '-':44} {seconds:4.0f} s   {mutant.why}",
+                  flush=True)
 
     folder = pathlib.Path(options.dir or tempfile.mkdtemp(prefix="roll-mutants-"))
     try:
