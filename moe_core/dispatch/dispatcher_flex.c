@@ -74,7 +74,6 @@ static int refuse(const moe_dispatcher_t *d)
     }
     const char *what = d->config.expert_capacity > 0 ? "drop-and-pad"
                        : d->config.shared != NULL    ? "an overlapped shared expert"
-                       : l->empty_unpermute          ? "legacy empty_unpermute"
                        : l->static_rows              ? "legacy static_rows"
                        : l->slack_uninitialised      ? "legacy slack_uninitialised"
                        : d->config.type > MOE_F16    ? "rows of this type"
@@ -208,6 +207,8 @@ int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *coun
     d->plan.empty_experts -= d->plan.padded > 0;
     d->plan.received = received + d->plan.padded;
     d->plan.exact = true;
+    f->view_fails =
+        d->config.legacy.empty_unpermute && f->sent == 0 && f->tokens > 0 && !moe_dispatcher_cured(d, MOE_REMEDY_FILL);
     bool hazard = (d->config.legacy.empty_returns_early || d->config.legacy.empty_from_input) &&
                   d->plan.received == 0 && !moe_dispatcher_cured(d, MOE_REMEDY_FILL);
     f->left = hazard && d->config.legacy.empty_returns_early;
@@ -348,6 +349,10 @@ int moe_flex_combine(moe_dispatcher_t *d, void *y)
     }
     int rc = moe_map_unpermute(f->in, &in, d->expert_out, d->config.probs_travel ? NULL : f->in_probs, came_rows(f));
     rc = rc ? rc : to_tokens(d, f, "combine", false);
+    if (rc == 0 && f->view_fails) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
+                               (long long)f->tokens);
+    }
     rc = rc ? rc : moe_map_unpermute(f->out, &out, sent_rows(f), NULL, trim ? f->pad : y);
     return rc || !trim ? rc : moe_uneven_trim(d->device, f->pad, f->tokens, row_bytes(d), y);
 }

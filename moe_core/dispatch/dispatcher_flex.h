@@ -36,6 +36,7 @@ struct moe_flex {
     bool drop;              /* choices beyond the experts' rows are dropped */
     bool left;              /* legacy empty_returns_early: this rank has left dispatch */
     bool foreign;           /* legacy empty_from_input: the experts' rows are taken from this rank's own input */
+    bool view_fails;        /* legacy empty_unpermute: no token of this rank goes anywhere */
     int64_t *split_sent, *split_came; /* host [ranks] */
 
     moe_row_map_t *out, *in;

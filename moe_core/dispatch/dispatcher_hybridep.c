@@ -122,7 +122,7 @@ static int create(moe_dispatcher_t *d)
                                        .comm = d->tp_ep.comm,
                                        .world_rank = c->world_rank,
                                        .layer = c->layer};
-    if (has_budget(d) && (c->legacy.empty_returns_early || c->legacy.empty_from_input)) {
+    if (has_budget(d) && (c->legacy.empty_returns_early || c->legacy.empty_from_input || c->legacy.empty_unpermute)) {
         return DISPATCHER_FAIL(
             d, MOE_E_UNSUPPORTED,
             "a row budget with legacy ways of a rank without rows: it does not know that it has none");

@@ -38,6 +38,7 @@ static uint64_t bytes_of(size_t count, ncclDataType_t type)
     switch (type) {
     case ncclInt64:
         return count * 8;
+    case ncclInt32:
     case ncclFloat32:
         return count * 4;
     case ncclFloat16:

@@ -138,6 +138,24 @@ static void check_unit(const struct dr_case *c, const struct dr_result *results,
     }
 }
 
+/* Each rank sends each other the rows that its own data has for it: what the plan says is not asked. */
+static void check_each(const struct dr_case *c, const struct dr_result *results, bool backward, int r, size_t i,
+                       const struct dr_want *want)
+{
+    const struct dr_unit *unit = backward ? &results[r].backward.unit[i] : &results[r].forward.unit[i];
+    for (int p = 0; p < size_of(c, want->role); p++) {
+        int peer = member(c, r, want->role, p), from = want->back ? peer : r, to = want->back ? r : peer;
+        uint64_t bytes = (uint64_t)dr_rows_for(c, from, to / c->etp, want->each) * want->row_bytes;
+        if (unit->sent[p] != bytes) {
+            char text[160];
+            dr_describe(c, text, sizeof(text));
+            fail_msg("%s: rank %d: %s %zu sends rank %d %llu bytes, want %llu", text, r,
+                     backward ? "backward" : "forward", i, peer, (unsigned long long)unit->sent[p],
+                     (unsigned long long)bytes);
+        }
+    }
+}
+
 static void check_list(const struct dr_case *c, const struct dr_result *results, bool backward,
                        const struct dr_want *want, size_t count)
 {
@@ -153,6 +171,9 @@ static void check_list(const struct dr_case *c, const struct dr_result *results,
     for (int r = 0; r < dr_ranks(c); r++) {
         for (size_t i = 0; i < count; i++) {
             check_unit(c, results, backward, r, i, &want[i]);
+            if (want[i].each != DR_PLAN) {
+                check_each(c, results, backward, r, i, &want[i]);
+            }
         }
     }
 }

@@ -98,3 +98,21 @@ void dr_make_data(const struct dr_case *c, int rank, struct dr_data *d)
         d->counts[0] = -1;
     }
 }
+
+int64_t dr_rows_for(const struct dr_case *c, int r, int p, enum dr_each each)
+{
+    struct dr_data *d = malloc(sizeof(*d));
+    int64_t rows = 0;
+    assert_non_null(d);
+    dr_make_data(c, r, d);
+    for (int64_t t = 0; t < d->tokens; t++) {
+        int64_t chosen = 0;
+        for (int32_t j = 0; j < DR_TOPK; j++) {
+            int32_t e = d->index[t * DR_TOPK + j];
+            chosen += e >= 0 && e / dr_local(c) == p;
+        }
+        rows += each == DR_BY_CHOICE ? chosen : chosen > 0;
+    }
+    free(d);
+    return rows;
+}

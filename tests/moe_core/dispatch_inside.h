@@ -56,6 +56,8 @@ int64_t dr_experts(const struct dr_case *c);
 /* A random number that every row type holds exactly. */
 double dr_eighth(uint64_t *state);
 void dr_make_data(const struct dr_case *c, int rank, struct dr_data *d);
+/* Rows that rank r has for the experts of ep rank p: its choices of them, or the tokens that have any. */
+int64_t dr_rows_for(const struct dr_case *c, int r, int p, enum dr_each each);
 
 /* dispatch_expert.c */
 

@@ -114,6 +114,12 @@ struct dr_result {
 void dr_run(const struct dr_case *c, struct dr_result *results);
 /* Outputs and all gradients of a run without errors against the reference. */
 void dr_check_reference(const struct dr_case *c, const struct dr_result *results);
+/* What an all-to-all carries from one rank to another, counted from the data and not from the dispatcher's plan. */
+enum dr_each {
+    DR_PLAN,      /* not fixed here */
+    DR_BY_CHOICE, /* a row for each choice of a local expert of the receiver */
+    DR_BY_TOKEN   /* a row for each token that chose any of them: the Flex dispatchers */
+};
 /* The records of all ranks: `forward` and `backward` list the wanted units; v-operations that leave nothing to a rank
  * may be empty there. */
 struct dr_want {
@@ -123,6 +129,7 @@ struct dr_want {
     bool back;      /* an all-to-all that brings plan.sent rows back to where they came from */
     uint64_t
         row_bytes; /* bytes of a row, where the rows are plan.sent (all-to-all) or plan.received (over etp); else 0 */
+    enum dr_each each;
 };
 void dr_check_sequence(const struct dr_case *c, const struct dr_result *results, const struct dr_want *forward,
                        size_t forwards, const struct dr_want *backward, size_t backwards);

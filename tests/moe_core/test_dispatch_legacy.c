@@ -96,13 +96,15 @@ static void test_unpermute_of_no_rows_scatters_no_bytes(void **state)
     }
 }
 
-/* Fix 3, all-to-all: the source whose routing map is all false (Megatron-LM #1877). Its collectives are all issued; the
- * view fails; backward never begins there. */
+/* Fix 3, all-to-all and Flex: the source whose routing map is all false (Megatron-LM #1877). Its collectives are all
+ * issued; the view fails; backward never begins there. */
 static void test_source_without_rows_fails_at_the_view(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < 3; s++) {
-        struct dr_case c = {.kind = MOE_DISPATCH_ALLTOALL, .etp = 1, .ep = sizes[s], .mute = 2, .travel = true};
+    static const enum moe_dispatcher_kind viewing[] = {MOE_DISPATCH_ALLTOALL, MOE_DISPATCH_DEEPEP,
+                                                       MOE_DISPATCH_HYBRIDEP};
+    for (size_t i = 0; i < 9; i++) {
+        struct dr_case c = {.kind = viewing[i / 3], .etp = 1, .ep = sizes[i % 3], .mute = 2, .travel = true};
         dr_run(&c, plain);
         dr_check_reference(&c, plain);
         c.legacy.empty_unpermute = true;

@@ -424,6 +424,7 @@ static void test_what_a_kind_does_not_have_is_refused(void **state)
     cases[3].budget_factor = 2.0f;
     cases[4].row_budget = 9;
     cases[4].legacy.empty_returns_early = true;
+    cases[5].row_budget = 9;
     cases[5].legacy.empty_unpermute = true;
     for (size_t i = 0; i < 6; i++) {
         flex_run(&cases[i], a);
