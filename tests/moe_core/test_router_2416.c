@@ -2,290 +2,107 @@
  * test_router_2416.c: the router's gradient under tensor parallelism (torchtitan #2416): a summand on every tp rank,
  * summed exactly once.
  *
- * Layouts: TP2EP (each tp rank works on a slice of the tokens, experts sharded over the same ranks), DP2EP (experts' F
- * sharded over tp, experts themselves over ep), TP (F sharded, all experts everywhere); score before and after the
- * experts; softmax and sigmoid; with and without a shared expert. Ranks are threads on hostnccl; what they have is
- * compared with one process in double precision. Properties (i) to (v) are numbered as they stand in docs/MOE.md.
+ * The layouts of tp_ranks.h; score before and after the experts; softmax and sigmoid; with and without a shared expert;
+ * with and without gate bias, auxiliary losses and the shared expert's gate, whose gradients are summands as well. Two
+ * microbatches a step, so that a sum which takes the first one in again is seen, and a second step on the parameters
+ * that the first one made. Ranks are threads on hostnccl; what they have is compared with one process in double
+ * precision. Properties (i) to (vi) are numbered as they stand in docs/MOE.md.
+ *
+ * The same test is built with a library and a host back end whose numbers have 64 bits (wide_float.h): there they agree
+ * to 1e-12 of the largest, and no error that rounding could hide is left.
  */
-#include "tests/moe_core/support.h"
+#include "tests/moe_core/tp_ranks.h"
 
-#include "moe_core/include/moe/layer.h"
-#include "moe_core/include/moe/observe.h"
 #include "moe_core/reference/ref_layer.h"
 
-#include <pthread.h>
-
-enum { T = 8, H = 6, F = 8, S = 8, E = 4, K = 2, MOST = 4, SETS = 2 };
-
-enum layout { TP2EP, DP2EP, TP_ONLY, LAYOUTS };
-enum who_sums { LAYER_SUMS, NOBODY_SUMS, TWICE, CALLER_SUMS };
-
-struct scenario {
-    enum layout layout;
-    int tp, ep; /* ranks: DP2EP tp x ep, else tp */
-    enum moe_score score;
-    bool before, shared;
-    enum who_sums sums;
-};
-
-/* Every parameter of the model; the ranks take their parts. */
-struct model {
-    double gate[E * H], w1[E * 2 * F * H], w2[E * H * F], s1[2 * S * H], s2[H * S];
-    double x[SETS][T * H], dy[SETS][T * H];
-};
-
-struct result {
-    int rc;
-    int declared[2]; /* what declaring a sum of the caller's own gave, once and again */
-    float y[T * H], dx[T * H], d_gate[E * H], gate[E * H];
-    float d_w1[E * 2 * F * H], d_w2[E * H * F], d_s1[2 * S * H], d_s2[H * S];
-};
-
-struct rank {
-    const struct scenario *scenario;
-    const struct model *model;
-    ncclUniqueId world;
-    int rank;
-    struct result *result;
-};
-
-static const float rate = 0.25f;
-
-static int ranks_of(const struct scenario *s)
+/* Sums of some ten terms; a factor of 1/P or P is far beyond it. */
+static double tolerance(void)
 {
-    return s->layout == DP2EP ? s->tp * s->ep : s->tp;
-}
-
-/* Rank = dp rank * tp + tp rank. */
-static int tp_rank(const struct scenario *s, int rank)
-{
-    return rank % s->tp;
-}
-static int set_of(const struct scenario *s, int rank)
-{
-    return rank / s->tp;
-}
-
-static void draw(double *to, int64_t count, double scale, uint64_t *state)
-{
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = (double)(float)(scale * support_random(state));
-    }
-}
-
-static void make_model(struct model *m, uint64_t seed)
-{
-    draw(m->gate, E * H, 1.0, &seed);
-    draw(m->w1, E * 2 * F * H, 0.6, &seed);
-    draw(m->w2, E * H * F, 0.6, &seed);
-    draw(m->s1, 2 * S * H, 0.6, &seed);
-    draw(m->s2, H * S, 0.6, &seed);
-    for (int i = 0; i < SETS; i++) {
-        draw(m->x[i], T * H, 1.5, &seed);
-        draw(m->dy[i], T * H, 1.0, &seed);
-    }
-}
-
-/* one rank */
-
-/* Rows first .. first + rows of each of `blocks` blocks of `height` rows: how F and S are cut. */
-static void cut_rows(float *to, const double *from, int64_t blocks, int64_t height, int64_t first, int64_t rows,
-                     int64_t width)
-{
-    for (int64_t b = 0; b < blocks; b++) {
-        for (int64_t i = 0; i < rows * width; i++) {
-            to[b * rows * width + i] = (float)from[(b * height + first) * width + i];
-        }
-    }
-}
-
-static void cut_columns(float *to, const double *from, int64_t rows, int64_t width, int64_t first, int64_t columns)
-{
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < columns; c++) {
-            to[r * columns + c] = (float)from[r * width + first + c];
-        }
-    }
-}
-
-/* The part of the experts and of the shared expert that a rank has. */
-struct part {
-    int64_t expert, experts, f, fs, s, ss; /* first expert, experts; first column of F, columns; the same of S */
-};
-
-static struct part part_of(const struct scenario *s, int rank)
-{
-    int64_t t = tp_rank(s, rank);
-    struct part p = {.experts = E, .fs = F / s->tp, .f = t * (F / s->tp), .ss = S / s->tp, .s = t * (S / s->tp)};
-    if (s->layout == TP2EP) {
-        p = (struct part){
-            .expert = t * (E / s->tp), .experts = E / s->tp, .fs = F, .ss = S / s->tp, .s = t * (S / s->tp)};
-    } else if (s->layout == DP2EP) {
-        p.experts = E / s->ep;
-        p.expert = set_of(s, rank) * p.experts;
-    }
-    return p;
-}
-
-static struct moe_layer_config config_of(const struct scenario *s, int rank, ncclComm_t tp, ncclComm_t ep)
-{
-    return (struct moe_layer_config){
-        .layer = 1,
-        .world_rank = rank,
-        .max_tokens = T,
-        .hidden = H,
-        .ffn = F,
-        .experts = E,
-        .topk = K,
-        .renormalise = true,
-        .router = {.score = s->score},
-        .options = {.legacy_router_unsummed = s->sums == NOBODY_SUMS, .legacy_router_summed_twice = s->sums == TWICE},
-        .groups = {.ep = ep, .tp = tp},
-        .router_sum = s->sums == CALLER_SUMS ? MOE_ROUTER_SUM_CALLER : MOE_ROUTER_SUM_LAYER,
-        .tp_mode = s->layout == TP2EP ? MOE_TP_SPLIT_TOKENS : MOE_TP_SHARD_EXPERTS,
-        .place = s->before ? MOE_PROB_INPUT : MOE_PROB_SOURCE,
-        .shared_ffn = s->shared ? S : 0};
-}
-
-static void run_layer(struct rank *r, moe_device_t *device, ncclComm_t tp, ncclComm_t ep)
-{
-    const struct scenario *s = r->scenario;
-    const struct model *m = r->model;
-    struct result *out = r->result;
-    struct part p = part_of(s, r->rank);
-    int set = set_of(s, r->rank);
-    moe_layer_t *layer = NULL;
-    float *x = support_floats(device, T * H), *dy = support_floats(device, T * H), *y = support_floats(device, T * H),
-          *dx = support_floats(device, T * H), *gate = support_floats(device, E * H),
-          *d_gate = support_floats(device, E * H), *w1 = support_floats(device, p.experts * 2 * p.fs * H),
-          *d_w1 = support_floats(device, p.experts * 2 * p.fs * H), *w2 = support_floats(device, p.experts * H * p.fs),
-          *d_w2 = support_floats(device, p.experts * H * p.fs), *s1 = support_floats(device, 2 * p.ss * H),
-          *d_s1 = support_floats(device, 2 * p.ss * H), *s2 = support_floats(device, H * p.ss),
-          *d_s2 = support_floats(device, H * p.ss);
-    cut_rows(x, m->x[set], 1, T, 0, T, H);
-    cut_rows(dy, m->dy[set], 1, T, 0, T, H);
-    cut_rows(gate, m->gate, 1, E, 0, E, H);
-    cut_rows(w1, m->w1 + p.expert * 2 * F * H, p.experts * 2, F, p.f, p.fs, H);
-    cut_columns(w2, m->w2 + p.expert * H * F, p.experts * H, F, p.f, p.fs);
-    cut_rows(s1, m->s1, 2, S, p.s, p.ss, H);
-    cut_columns(s2, m->s2, H, S, p.s, p.ss);
-    struct moe_layer_config config = config_of(s, r->rank, tp, ep);
-    struct moe_layer_weights weights = {.gate = gate, .w1 = w1, .w2 = w2, .d_gate = d_gate, .d_w1 = d_w1, .d_w2 = d_w2};
-    if (s->shared) {
-        weights.shared = (struct moe_shared_weights){.w1 = s1, .w2 = s2, .d_w1 = d_s1, .d_w2 = d_s2};
-    }
-    struct moe_step step = {.step = 2};
-    int rc = moe_layer_new(device, &config, &layer);
-    rc = rc ? rc : moe_layer_forward(layer, &weights, &step, x, T, y);
-    rc = rc ? rc : moe_layer_backward(layer, dy, dx);
-    out->rc = rc ? rc : moe_device_sync(device);
-    for (int i = 0; i < 2 && out->rc == 0; i++) {
-        out->declared[i] = moe_layer_declare_router_sum(layer);
-    }
-    if (out->rc != 0) {
-        fprintf(stderr, "rank %d: %s\n", r->rank, moe_last_error());
-    }
-    memcpy(out->y, y, sizeof(out->y));
-    memcpy(out->dx, dx, sizeof(out->dx));
-    memcpy(out->d_gate, d_gate, sizeof(out->d_gate));
-    for (int i = 0; i < E * H; i++) {
-        out->gate[i] = gate[i] - rate * d_gate[i];
-    }
-    memcpy(out->d_w1, d_w1, (size_t)(p.experts * 2 * p.fs * H) * sizeof(float));
-    memcpy(out->d_w2, d_w2, (size_t)(p.experts * H * p.fs) * sizeof(float));
-    memcpy(out->d_s1, d_s1, (size_t)(2 * p.ss * H) * sizeof(float));
-    memcpy(out->d_s2, d_s2, (size_t)(H * p.ss) * sizeof(float));
-    float **arrays[] = {&x, &dy, &y, &dx, &gate, &d_gate, &w1, &d_w1, &w2, &d_w2, &s1, &d_s1, &s2, &d_s2};
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
-        moe_device_free(device, arrays[i]);
-    }
-    moe_layer_destroy(&layer);
-}
-
-static void *run_rank(void *arg)
-{
-    struct rank *r = arg;
-    const struct scenario *s = r->scenario;
-    ncclComm_t world = NULL, tp = NULL, ep = NULL;
-    moe_device_t *device = NULL;
-    int rc = cudaSetDevice(r->rank) == cudaSuccess ? 0 : MOE_E_DEVICE;
-    rc |= ncclCommInitRank(&world, ranks_of(s), r->world, r->rank) == ncclSuccess ? 0 : MOE_E_COMM;
-    rc |= rc                                                                                        ? rc
-          : ncclCommSplit(world, set_of(s, r->rank), tp_rank(s, r->rank), &tp, NULL) == ncclSuccess ? 0
-                                                                                                    : MOE_E_COMM;
-    if (s->layout != TP_ONLY && rc == 0) {
-        int color = s->layout == TP2EP ? 0 : tp_rank(s, r->rank);
-        int key = s->layout == TP2EP ? r->rank : set_of(s, r->rank);
-        rc |= ncclCommSplit(world, color, key, &ep, NULL) == ncclSuccess ? 0 : MOE_E_COMM;
-    }
-    rc = rc ? rc : moe_device_new_host(&device);
-    r->result->rc = rc;
-    if (rc == 0) {
-        run_layer(r, device, tp, ep);
-    }
-    moe_device_destroy(&device);
-    ncclComm_t comms[] = {ep, tp, world};
-    for (size_t i = 0; i < 3; i++) {
-        if (comms[i] != NULL) {
-            ncclCommDestroy(comms[i]);
-        }
-    }
-    return NULL;
-}
-
-static void run(const struct scenario *s, const struct model *m, struct result *results)
-{
-    pthread_t thread[MOST];
-    struct rank rank[MOST];
-    ncclUniqueId id;
-    memset(results, 0, MOST * sizeof(*results));
-    assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
-    for (int r = 0; r < ranks_of(s); r++) {
-        rank[r] = (struct rank){.scenario = s, .model = m, .world = id, .rank = r, .result = &results[r]};
-        assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &rank[r]), 0);
-    }
-    for (int r = 0; r < ranks_of(s); r++) {
-        pthread_join(thread[r], NULL);
-    }
-    for (int r = 0; r < ranks_of(s); r++) {
-        assert_int_equal(results[r].rc, 0);
-    }
+    return sizeof(float) == sizeof(double) ? 1e-12 : 2e-5;
 }
 
 /* one process */
 
 struct truth {
-    double y[SETS][T * H], dx[SETS][T * H], d_gate[SETS][E * H];
-    double d_w1[E * 2 * F * H], d_w2[E * H * F], d_s1[SETS][2 * S * H], d_s2[SETS][H * S];
+    double y[TP_RUNS][TP_SETS][TP_T * TP_H], dx[TP_RUNS][TP_SETS][TP_T * TP_H];
+    double summand[TP_STEPS][TP_SETS][TP_SUMMANDS]; /* of each set's tokens */
+    double replica[TP_STEPS][TP_SUMMANDS];          /* after the step */
+    double d_w1[TP_STEPS][TP_E * 2 * TP_F * TP_H], d_w2[TP_STEPS][TP_E * TP_H * TP_F];
+    double d_s1[TP_STEPS][TP_SETS][2 * TP_S * TP_H], d_s2[TP_STEPS][TP_SETS][TP_H * TP_S];
 };
 
-static void find_truth(const struct scenario *s, const struct model *m, struct truth *t)
+/* One microbatch of all sets, with the gate as it is now. earlier: what the global loss counted in this step before. */
+static void find_batch(const struct tp_case *c, const struct tp_model *m, const double *replica, int run,
+                       int64_t *earlier, struct truth *t)
 {
-    int sets = ranks_of(s) / s->tp;
+    int step = run / TP_BATCHES, sets = tp_sets(c);
+    int64_t counts[TP_SETS][TP_E];
     struct moe_ref_layer layer = {
-        .router = {.hidden = H, .experts = E, .topk = K, .renormalise = true, .options = {.score = s->score}},
-        .ffn = F,
-        .shared_ffn = s->shared ? S : 0,
-        .place = s->before ? MOE_PROB_INPUT : MOE_PROB_SOURCE,
-        .weights = {.gate = m->gate, .w1 = m->w1, .w2 = m->w2, .shared_w1 = m->s1, .shared_w2 = m->s2}};
-    struct moe_ref_set set[SETS];
-    memset(t, 0, sizeof(*t));
+        .router = {.hidden = TP_H,
+                   .experts = TP_E,
+                   .topk = TP_K,
+                   .renormalise = true,
+                   .options = {.score = c->score, .gate_bias = c->extras, .sequences = TP_SEQUENCES}},
+        .ffn = TP_F,
+        .shared_ffn = c->shared ? TP_S : 0,
+        .place = c->before ? MOE_PROB_INPUT : MOE_PROB_SOURCE,
+        .global_earlier = run % TP_BATCHES > 0 ? earlier : NULL,
+        .microbatches = run % TP_BATCHES + 1,
+        .weights = {.gate = replica, .w1 = m->w1, .w2 = m->w2, .shared_w1 = m->s1, .shared_w2 = m->s2}};
+    struct moe_ref_set set[TP_SETS];
+    if (c->extras) {
+        layer.weights.gate_bias = replica + TP_BIAS_AT;
+        layer.weights.shared_gate = c->shared ? replica + TP_SHARED_AT : NULL;
+        for (int i = 0; i < MOE_LOSSES; i++) {
+            layer.router.options.coeff[i] = (float)tp_losses[i];
+        }
+    }
     for (int i = 0; i < sets; i++) {
-        set[i] = (struct moe_ref_set){
-            .tokens = T,
-            .x = m->x[i],
-            .dy = m->dy[i],
-            .y = t->y[i],
-            .dx = t->dx[i],
-            .grads = {
-                .gate = t->d_gate[i], .w1 = t->d_w1, .w2 = t->d_w2, .shared_w1 = t->d_s1[i], .shared_w2 = t->d_s2[i]}};
+        double *summand = t->summand[step][i];
+        set[i] = (struct moe_ref_set){.tokens = TP_T,
+                                      .x = m->x[run][i],
+                                      .dy = m->dy[run][i],
+                                      .y = t->y[run][i],
+                                      .dx = t->dx[run][i],
+                                      .balance = c->layout == SEQUENCE,
+                                      .global = 1,
+                                      .counts = counts[i],
+                                      .grads = {.gate = summand,
+                                                .gate_bias = c->extras ? summand + TP_BIAS_AT : NULL,
+                                                .shared_gate = c->extras ? summand + TP_SHARED_AT : NULL,
+                                                .w1 = t->d_w1[step],
+                                                .w2 = t->d_w2[step],
+                                                .shared_w1 = t->d_s1[step][i],
+                                                .shared_w2 = t->d_s2[step][i]}};
     }
     assert_int_equal(moe_ref_layer_run(&layer, set, sets), 0);
+    for (int e = 0; e < TP_E; e++) {
+        earlier[e] = run % TP_BATCHES > 0 ? earlier[e] : 0;
+        for (int i = 0; i < sets; i++) {
+            earlier[e] += counts[i][e];
+        }
+    }
+}
+
+static void find_truth(const struct tp_case *c, const struct tp_model *m, struct truth *t)
+{
+    double replica[TP_SUMMANDS];
+    int64_t earlier[TP_E] = {0};
+    memset(t, 0, sizeof(*t));
+    memcpy(replica, m->replica, sizeof(replica));
+    for (int run = 0; run < TP_RUNS; run++) {
+        int step = run / TP_BATCHES;
+        find_batch(c, m, replica, run, earlier, t);
+        for (int i = 0; i < TP_SUMMANDS && run % TP_BATCHES == TP_BATCHES - 1; i++) {
+            for (int s = 0; s < tp_sets(c); s++) {
+                replica[i] -= tp_rate * t->summand[step][s][i];
+            }
+            t->replica[step][i] = replica[i];
+        }
+    }
 }
 
 /* comparing */
-
-static const double tolerance = 2e-5; /* float32 sums of some ten terms; a factor of 1/P or P is far beyond it */
 
 static double off(const float *got, const double *want, int64_t count)
 {
@@ -297,127 +114,225 @@ static double off(const float *got, const double *want, int64_t count)
     return worst / size;
 }
 
-static void sum_over_tp(const struct scenario *s, int set, const struct result *results, size_t offset, int64_t count,
+/* The sum over the ranks that share a set: what is a summand over tp. */
+static void sum_over_tp(const struct tp_case *c, int set, const struct tp_result *results, size_t offset, int64_t count,
                         float *out)
 {
+    int first = c->layout == SEQUENCE ? set : set * c->tp, ranks = c->layout == SEQUENCE ? 1 : c->tp;
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
-        for (int t = 0; t < s->tp; t++) {
-            const float *part = (const float *)((const char *)&results[set * s->tp + t] + offset);
+        for (int t = first; t < first + ranks; t++) {
+            const float *part = (const float *)(const void *)((const char *)&results[t] + offset);
             sum += (double)part[i];
         }
         out[i] = (float)sum;
     }
 }
 
-static void check_experts(const struct scenario *s, const struct result *results, const struct truth *t)
+/* What the sum over the tp group of rank r must give: over its set, or over all sets where each rank has its own. */
+static void whole_of(const struct tp_case *c, int r, const double *sets, int64_t stride, int64_t count, double *out)
 {
-    for (int r = 0; r < ranks_of(s); r++) {
-        struct part p = part_of(s, r);
-        float want1[E * 2 * F * H], want2[E * H * F];
-        double wide[E * 2 * F * H];
-        cut_rows(want1, t->d_w1 + p.expert * 2 * F * H, p.experts * 2, F, p.f, p.fs, H);
-        for (int64_t i = 0; i < p.experts * 2 * p.fs * H; i++) {
-            wide[i] = (double)want1[i];
+    bool all = c->layout == SEQUENCE;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = 0;
+        for (int s = all ? 0 : tp_set_of(c, r); s < (all ? tp_sets(c) : tp_set_of(c, r) + 1); s++) {
+            out[i] += sets[s * stride + i];
         }
-        support_close("d_w1", results[r].d_w1, wide, p.experts * 2 * p.fs * H, tolerance);
-        cut_columns(want2, t->d_w2 + p.expert * H * F, p.experts * H, F, p.f, p.fs);
-        for (int64_t i = 0; i < p.experts * H * p.fs; i++) {
-            wide[i] = (double)want2[i];
+    }
+}
+
+static void close_rows(const char *what, const float *got, const double *want, int64_t blocks, int64_t height,
+                       int64_t first, int64_t rows, int64_t width)
+{
+    double cut[TP_E * 2 * TP_F * TP_H];
+    for (int64_t b = 0; b < blocks; b++) {
+        memcpy(cut + b * rows * width, want + (b * height + first) * width, (size_t)(rows * width) * sizeof(*cut));
+    }
+    support_close(what, got, cut, blocks * rows * width, tolerance());
+}
+
+static void close_columns(const char *what, const float *got, const double *want, int64_t rows, int64_t width,
+                          int64_t first, int64_t columns)
+{
+    double cut[TP_E * 2 * TP_F * TP_H];
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(cut + r * columns, want + r * width + first, (size_t)columns * sizeof(*cut));
+    }
+    support_close(what, got, cut, rows * columns, tolerance());
+}
+
+/* The gradients that are no summands: of each rank's part of the experts and of the shared expert. */
+static void check_parts(const struct tp_case *c, const struct tp_result *results, const struct truth *t, int step)
+{
+    for (int r = 0; r < tp_size(c); r++) {
+        struct tp_part p = tp_part_of(c, r);
+        double s1[2 * TP_S * TP_H], s2[TP_H * TP_S];
+        close_rows("d_w1", results[r].d_w1[step], t->d_w1[step] + p.expert * 2 * TP_F * TP_H, p.experts * 2, TP_F, p.f,
+                   p.fs, TP_H);
+        close_columns("d_w2", results[r].d_w2[step], t->d_w2[step] + p.expert * TP_H * TP_F, p.experts * TP_H, TP_F,
+                      p.f, p.fs);
+        if (c->shared) {
+            whole_of(c, r, &t->d_s1[step][0][0], 2 * TP_S * TP_H, 2 * TP_S * TP_H, s1);
+            whole_of(c, r, &t->d_s2[step][0][0], TP_H * TP_S, TP_H * TP_S, s2);
+            close_rows("d_shared_w1", results[r].d_s1[step], s1, 2, TP_S, p.s, p.ss, TP_H);
+            close_columns("d_shared_w2", results[r].d_s2[step], s2, TP_H, TP_S, p.s, p.ss);
         }
-        support_close("d_w2", results[r].d_w2, wide, p.experts * H * p.fs, tolerance);
-        if (s->shared) {
-            cut_rows(want1, t->d_s1[set_of(s, r)], 2, S, p.s, p.ss, H);
-            for (int64_t i = 0; i < 2 * p.ss * H; i++) {
-                wide[i] = (double)want1[i];
+    }
+}
+
+/* (iii) y and dx. */
+static void check_rows(const struct tp_case *c, const struct tp_result *results, const struct truth *t, int run)
+{
+    float sum[TP_T * TP_H];
+    for (int set = 0; set < tp_sets(c); set++) {
+        sum_over_tp(c, set, results, offsetof(struct tp_result, y[run]), TP_T * TP_H, sum);
+        support_close("y", sum, t->y[run][set], TP_T * TP_H, tolerance());
+        sum_over_tp(c, set, results, offsetof(struct tp_result, dx[run]), TP_T * TP_H, sum);
+        support_close("dx", sum, t->dx[run][set], TP_T * TP_H, tolerance());
+    }
+}
+
+/* (i) the same on all tp ranks in every bit, (ii) equal to one process. */
+static void check_summed(const struct tp_case *c, const struct tp_result *results, const struct truth *t, int step,
+                         double times)
+{
+    double want[TP_SUMMANDS];
+    for (int r = 0; r < tp_size(c); r++) {
+        assert_memory_equal(results[r].summand[step], results[r / c->tp * c->tp].summand[step],
+                            sizeof(results[r].summand[step]));
+        whole_of(c, r, &t->summand[step][0][0], TP_SUMMANDS, TP_SUMMANDS, want);
+        for (int i = 0; i < TP_SUMMANDS; i++) {
+            want[i] *= times;
+        }
+        support_close("d_gate", results[r].summand[step], want, TP_BIAS_AT, tolerance());
+        support_close("d_gate_bias", results[r].summand[step] + TP_BIAS_AT, want + TP_BIAS_AT, TP_E, tolerance());
+        support_close("d_shared_gate", results[r].summand[step] + TP_SHARED_AT, want + TP_SHARED_AT, TP_H, tolerance());
+    }
+}
+
+/* (iv) before the sum each rank has a share: they add up, and none is the whole. */
+static void check_unsummed(const struct tp_case *c, const struct tp_result *results, const struct truth *t, int step)
+{
+    double want[TP_SUMMANDS], sum[TP_SUMMANDS];
+    float got[TP_SUMMANDS];
+    const int64_t at[] = {0, TP_BIAS_AT, TP_SHARED_AT, TP_SUMMANDS};
+    for (int first = 0; first < tp_size(c); first += c->tp) {
+        whole_of(c, first, &t->summand[step][0][0], TP_SUMMANDS, TP_SUMMANDS, want);
+        memset(sum, 0, sizeof(sum));
+        for (int r = first; r < first + c->tp; r++) {
+            for (int i = 0; i < TP_SUMMANDS; i++) {
+                sum[i] += (double)results[r].summand[step][i];
+                got[i] = (float)sum[i];
             }
-            support_close("d_shared_w1", results[r].d_s1, wide, 2 * p.ss * H, tolerance);
+        }
+        for (int i = 0; i < 3; i++) {
+            bool there = i == 0 || (c->extras && (i == 1 || c->shared));
+            int64_t count = at[i + 1] - at[i];
+            support_close("sum of the shares", got + at[i], want + at[i], count, tolerance());
+            for (int r = first; r < first + c->tp && there; r++) {
+                assert_true(off(results[r].summand[step] + at[i], want + at[i], count) > 1e-2);
+            }
         }
     }
 }
 
-/* (i) replicas equal in every bit, (ii) equal to one process, (iii) dx too, (v) replicas stay equal after an optimizer
- * step. */
-static void check_summed(const struct scenario *s, const struct result *results, const struct truth *t)
+/* (v) after each step the replicas are the same in every bit, and those of one process: what the second step computed,
+ * it computed with them. */
+static void check_replicas(const struct tp_case *c, const struct tp_result *results, const struct truth *t, int step)
 {
-    float sum[T * H];
-    for (int r = 0; r < ranks_of(s); r++) {
-        int set = set_of(s, r);
-        assert_memory_equal(results[r].d_gate, results[set * s->tp].d_gate, sizeof(results[r].d_gate));
-        assert_memory_equal(results[r].gate, results[set * s->tp].gate, sizeof(results[r].gate));
-        support_close("d_gate", results[r].d_gate, t->d_gate[set], E * H, tolerance);
-    }
-    for (int set = 0; set < ranks_of(s) / s->tp; set++) {
-        sum_over_tp(s, set, results, offsetof(struct result, y), T * H, sum);
-        support_close("y", sum, t->y[set], T * H, tolerance);
-        sum_over_tp(s, set, results, offsetof(struct result, dx), T * H, sum);
-        support_close("dx", sum, t->dx[set], T * H, tolerance);
-    }
-    check_experts(s, results, t);
-}
-
-/* (iv) before the sum each rank has a share: they add up, and none is the whole; after a step the replicas have parted.
- */
-static void check_unsummed(const struct scenario *s, const struct result *results, const struct truth *t)
-{
-    float sum[E * H];
-    for (int set = 0; set < ranks_of(s) / s->tp; set++) {
-        sum_over_tp(s, set, results, offsetof(struct result, d_gate), E * H, sum);
-        support_close("sum of d_gate", sum, t->d_gate[set], E * H, tolerance);
-        for (int k = 0; k < s->tp; k++) {
-            assert_true(off(results[set * s->tp + k].d_gate, t->d_gate[set], E * H) > 1e-2);
-        }
-        assert_memory_not_equal(results[set * s->tp].gate, results[set * s->tp + 1].gate, sizeof(results[0].gate));
+    for (int r = 0; r < tp_size(c); r++) {
+        assert_memory_equal(results[r].replica[step], results[0].replica[step], sizeof(results[r].replica[step]));
+        support_close("a replica", results[r].replica[step], t->replica[step], TP_SUMMANDS, tolerance());
     }
 }
 
-static void check_twice(const struct scenario *s, const struct result *results, const struct truth *t)
+/* Where nobody sums, or twice, the second step goes wrong: its outputs are not those of one process. */
+static void check_apart(const struct tp_case *c, const struct tp_result *results, const struct truth *t)
 {
-    for (int r = 0; r < ranks_of(s); r++) {
-        double want[E * H];
-        for (int i = 0; i < E * H; i++) {
-            want[i] = s->tp * t->d_gate[set_of(s, r)][i];
-        }
-        support_close("d_gate, twice", results[r].d_gate, want, E * H, tolerance);
-        assert_memory_equal(results[r].d_gate, results[set_of(s, r) * s->tp].d_gate, sizeof(results[r].d_gate));
+    float sum[TP_T * TP_H];
+    bool parted = c->sums == NOBODY_SUMS;
+    for (int r = 0; r < tp_size(c); r++) {
+        int same = r / c->tp * c->tp;
+        assert_true(r == same || (memcmp(results[r].replica[0], results[same].replica[0],
+                                         sizeof(results[r].replica[0])) != 0) == parted);
+        assert_true(off(results[r].replica[0], t->replica[0], TP_SUMMANDS) > 1e-3);
+    }
+    for (int set = 0; set < tp_sets(c); set++) {
+        sum_over_tp(c, set, results, offsetof(struct tp_result, y[TP_BATCHES]), TP_T * TP_H, sum);
+        assert_true(off(sum, t->y[TP_BATCHES][set], TP_T * TP_H) > 1e-3);
     }
 }
 
-/* A second declared reduction is refused: it would make the gradient too large by P (#2416 after #1878).
- */
-static void check_declared(const struct scenario *s, const struct result *results)
+/* (vi) what is issued on tp: the shared expert's gathers of SEQUENCE, and in each backward one sum of all summands. */
+static void check_calls(const struct tp_case *c, const struct tp_result *results)
 {
-    for (int r = 0; r < ranks_of(s); r++) {
-        assert_int_equal(results[r].declared[0], s->sums == LAYER_SUMS || s->sums == TWICE ? MOE_E_STATE : 0);
+    int each = c->sums == LAYER_SUMS ? 1 : c->sums == TWICE ? 2 : 0, shared = c->layout == SEQUENCE && c->shared;
+    int elements = TP_BIAS_AT + (c->extras ? TP_E : 0) + (c->extras && c->shared ? TP_H : 0);
+    for (int r = 0; r < tp_size(c); r++) {
+        const struct tp_calls *forward = &results[r].calls[TP_FORWARD], *backward = &results[r].calls[TP_BACKWARD];
+        assert_int_equal(forward->reduce, c->sums == NOBODY_SUMS ? TP_RUNS : 0); /* the vote on ROUTER_SUM */
+        assert_int_equal(backward->reduce, each * TP_RUNS);
+        assert_int_equal(backward->reduced, each * TP_RUNS * elements);
+        assert_int_equal(forward->gather, shared * TP_RUNS);
+        assert_int_equal(forward->scatter, shared * TP_RUNS);
+        assert_int_equal(backward->gather, shared * TP_RUNS);
+        assert_int_equal(backward->scatter, shared * TP_RUNS);
+        assert_int_equal(forward->other + backward->other, 0);
+    }
+}
+
+/* A second declared reduction is refused: it would make the gradient too large by P (#2416 after #1878). */
+static void check_declared(const struct tp_case *c, const struct tp_result *results)
+{
+    for (int r = 0; r < tp_size(c); r++) {
+        assert_int_equal(results[r].declared[0], c->sums == LAYER_SUMS || c->sums == TWICE ? MOE_E_STATE : 0);
         assert_int_equal(results[r].declared[1], MOE_E_STATE);
     }
 }
 
-static void try_layout(enum layout layout, int tp, int ep)
+static void check(const struct tp_case *c, const struct tp_result *results, const struct truth *t)
 {
-    static struct result results[MOST];
-    static struct model model;
+    bool good = c->sums == LAYER_SUMS || c->sums == CALLER_SUMS;
+    for (int step = 0; step < (good ? TP_STEPS : 1); step++) {
+        if (c->sums == LAYER_SUMS || c->sums == TWICE) {
+            check_summed(c, results, t, step, c->sums == TWICE ? c->tp : 1);
+        } else {
+            check_unsummed(c, results, t, step);
+        }
+        check_parts(c, results, t, step);
+        for (int run = step * TP_BATCHES; run < (step + 1) * TP_BATCHES; run++) {
+            check_rows(c, results, t, run);
+        }
+        if (good) {
+            check_replicas(c, results, t, step);
+        }
+    }
+    if (!good) {
+        check_apart(c, results, t);
+    }
+    check_calls(c, results);
+    check_declared(c, results);
+}
+
+static void try_layout(enum tp_layout layout, int tp, int ep)
+{
+    static struct tp_result results[TP_RANKS];
+    static struct tp_model model;
     static struct truth truth;
-    for (int bits = 0; bits < 8; bits++) {
-        for (enum who_sums sums = LAYER_SUMS; sums <= CALLER_SUMS; sums++) {
-            struct scenario s = {.layout = layout,
-                                 .tp = tp,
-                                 .ep = ep,
-                                 .score = bits & 1 ? MOE_SCORE_SIGMOID : MOE_SCORE_SOFTMAX,
-                                 .before = bits & 2,
-                                 .shared = bits & 4,
-                                 .sums = sums};
-            make_model(&model, 77 + (uint64_t)bits);
-            find_truth(&s, &model, &truth);
-            run(&s, &model, results);
-            if (sums == LAYER_SUMS) {
-                check_summed(&s, results, &truth);
-            } else if (sums == TWICE) {
-                check_twice(&s, results, &truth);
-            } else {
-                check_unsummed(&s, results, &truth);
-            }
-            check_declared(&s, results);
+    for (int bits = 0; bits < 16; bits++) {
+        for (enum tp_sums sums = LAYER_SUMS; sums <= CALLER_SUMS; sums++) {
+            struct tp_case c = {.layout = layout,
+                                .tp = tp,
+                                .ep = ep,
+                                .score = bits & 1 ? MOE_SCORE_SIGMOID : MOE_SCORE_SOFTMAX,
+                                .before = bits & 2,
+                                .shared = bits & 4,
+                                .extras = bits & 8,
+                                .sums = sums};
+            tp_make_model(&model, 77 + (uint64_t)bits);
+            find_truth(&c, &model, &truth);
+            tp_run(&c, &model, results);
+            check(&c, results, &truth);
         }
     }
 }
@@ -442,12 +357,20 @@ static void test_tp_alone_sums_the_routers_gradient_once(void **state)
     try_layout(TP_ONLY, 4, 1);
 }
 
+static void test_sequence_parallel_ranks_sum_the_routers_gradient_once(void **state)
+{
+    (void)state;
+    try_layout(SEQUENCE, 2, 1);
+    try_layout(SEQUENCE, 4, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tp2ep_sums_the_routers_gradient_once),
         cmocka_unit_test(test_dp2ep_sums_the_routers_gradient_once),
         cmocka_unit_test(test_tp_alone_sums_the_routers_gradient_once),
+        cmocka_unit_test(test_sequence_parallel_ranks_sum_the_routers_gradient_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
