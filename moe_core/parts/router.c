@@ -342,6 +342,11 @@ const int32_t *moe_router_index(const moe_router_t *router)
     return router->index;
 }
 
+const int32_t *moe_router_choice(const moe_router_t *router)
+{
+    return has_capacity(&router->config) ? router->all : router->index;
+}
+
 const float *moe_router_probs(const moe_router_t *router)
 {
     return router->probs;

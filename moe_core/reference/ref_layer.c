@@ -310,6 +310,7 @@ static int route(const struct moe_ref_layer *l, const struct moe_ref_set *set, s
     w->router.gate_bias = l->weights.gate_bias;
     w->router.expert_bias = l->weights.expert_bias;
     w->router.choice = set->choice;
+    w->router.kept = set->kept;
     return moe_ref_router_forward(&w->router, set->tokens, set->x, &w->routing);
 }
 
@@ -350,6 +351,19 @@ static void copy_out(void *to, const void *from, int64_t count, size_t size)
     }
 }
 
+static void count_chosen(const struct moe_ref_layer *l, const struct moe_ref_set *set, const struct work *w)
+{
+    if (set->chosen == NULL) {
+        return;
+    }
+    memset(set->chosen, 0, (size_t)l->router.experts * sizeof(*set->chosen));
+    for (int64_t i = 0; i < set->tokens * l->router.topk; i++) {
+        if (w->routing.all[i] >= 0) {
+            set->chosen[w->routing.all[i]]++;
+        }
+    }
+}
+
 static int run_set(const struct moe_ref_layer *l, struct moe_ref_set *set, struct work *w)
 {
     w->routing.counts = set->counts;
@@ -360,6 +374,8 @@ static int run_set(const struct moe_ref_layer *l, struct moe_ref_set *set, struc
     copy_out(set->index, w->routing.index, set->tokens * l->router.topk, sizeof(int32_t));
     copy_out(set->probs, w->routing.probs, set->tokens * l->router.experts, sizeof(double));
     copy_out(set->losses, w->routing.losses, MOE_LOSSES, sizeof(double));
+    copy_out(set->regret, &w->routing.regret, 1, sizeof(double));
+    count_chosen(l, set, w);
     run_tokens(l, set, w);
     if (set->dy == NULL) {
         return 0;

@@ -64,10 +64,14 @@ struct moe_ref_set {
     int32_t balance, global; /* the group that this set counts its losses with, from 1; 0: alone */
     const int32_t
         *choice; /* [T,k]: the experts to route to, -1: none (replayed or masked routing); NULL: the router chooses */
-    int32_t *index;                   /* out [T,k]: the experts, -1 where dropped */
-    int64_t *counts;                  /* out [E]: tokens kept by each expert */
-    double *probs;                    /* out [T,E] */
-    double *losses;                   /* out [MOE_LOSSES]: this set's share, before loss_scale */
+    const int32_t
+        *kept;       /* [T,k], read with `choice`: the same, -1 where dropped; NULL: the options say what is dropped */
+    int32_t *index;  /* out [T,k]: the experts, -1 where dropped */
+    int64_t *counts; /* out [E]: tokens kept by each expert */
+    int64_t *chosen; /* out [E]: tokens that chose each expert, before anything was dropped */
+    double *regret;  /* out [1]: with `choice`, how far it is from the best one (ref_router.h) */
+    double *probs;   /* out [T,E] */
+    double *losses;  /* out [MOE_LOSSES]: this set's share, before loss_scale */
     struct moe_ref_layer_grads grads; /* of this set alone, or shared between sets to have the sum */
 };
 

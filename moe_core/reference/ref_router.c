@@ -164,7 +164,7 @@ static double balance_loss(const struct moe_ref_router *ref, double coeff, const
 struct run {
     double *logit, *score, *value, *probs, *p, *weight, *counts;
     bool *allowed;
-    int32_t *index, *all;
+    int32_t *index, *all, *best;
 };
 
 static void losses_of(const struct moe_ref_router *ref, int64_t tokens, const struct run *r, double losses[MOE_LOSSES])
@@ -221,9 +221,10 @@ static bool run_new(const struct moe_router_config *c, int64_t tokens, struct ru
                       .counts = calloc(experts, sizeof(double)),
                       .allowed = calloc(experts, sizeof(bool)),
                       .index = calloc(choices, sizeof(int32_t)),
-                      .all = calloc(choices, sizeof(int32_t))};
+                      .all = calloc(choices, sizeof(int32_t)),
+                      .best = calloc((size_t)c->topk, sizeof(int32_t))};
     return r->logit && r->score && r->value && r->probs && r->p && r->weight && r->counts && r->allowed && r->index &&
-           r->all;
+           r->all && r->best;
 }
 
 static void run_free(struct run *r)
@@ -238,6 +239,7 @@ static void run_free(struct run *r)
     free(r->allowed);
     free(r->index);
     free(r->all);
+    free(r->best);
 }
 
 /* Computes scores, choices and weights of all tokens; the choices are those of `fixed` where that is given. */
@@ -279,6 +281,20 @@ static void route(const struct moe_ref_router *ref, int64_t tokens, const double
     }
 }
 
+/* regret of ref_router.h, for one token: the k best by the options against those given. */
+static double regret_of(const struct moe_ref_router *ref, const struct run *r, int64_t token, int32_t *best)
+{
+    const struct moe_router_config *c = &ref->config;
+    const int32_t *given = ref->choice + token * c->topk;
+    double lost = 0, size = 0;
+    choose(ref, r->logit + token * c->experts, r->score + token * c->experts, r->value, r->allowed, best);
+    for (int32_t j = 0; j < c->topk; j++) {
+        lost += given[j] >= 0 ? r->value[best[j]] - r->value[given[j]] : 0;
+        size += fabs(r->value[best[j]]);
+    }
+    return lost <= 0 ? 0 : lost / size;
+}
+
 int moe_ref_router_forward(const struct moe_ref_router *ref, int64_t tokens, const double *x,
                            struct moe_ref_routing *out)
 {
@@ -288,8 +304,12 @@ int moe_ref_router_forward(const struct moe_ref_router *ref, int64_t tokens, con
         run_free(&r);
         return -1;
     }
-    route(ref, tokens, x, ref->choice, NULL, &r);
+    route(ref, tokens, x, ref->choice, ref->choice != NULL ? ref->kept : NULL, &r);
     losses_of(ref, tokens, &r, out->losses);
+    out->regret = 0;
+    for (int64_t t = 0; ref->choice != NULL && t < tokens; t++) {
+        out->regret = fmax(out->regret, regret_of(ref, &r, t, r.best));
+    }
     if (out->index != NULL) {
         memcpy(out->index, r.index, (size_t)(tokens * c->topk) * sizeof(int32_t));
     }

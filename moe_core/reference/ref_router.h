@@ -22,6 +22,8 @@ struct moe_ref_router {
     const int64_t *balance_counts, *sequence_counts, *global_counts;
     int64_t microbatches;
     const int32_t *choice; /* [T,k]: the experts to use, -1: none; NULL: the k best */
+    const int32_t *kept;   /* [T,k], read with `choice`: the same after dropping, -1 where dropped; NULL: as the options
+                              say */
 };
 
 /* The reference's results for T tokens; the caller owns the arrays, and each may be NULL. */
@@ -31,6 +33,12 @@ struct moe_ref_routing {
     double *probs;  /* [T,E] */
     int64_t *counts;
     double losses[MOE_LOSSES];
+    /*
+     * With a given choice: how far it is from the best one. Of all tokens the largest of (sum of what the k best are
+     * chosen by - the same of those given) / sum of the absolute values of the k best; 0: nothing is better. Without
+     * one: 0.
+     */
+    double regret;
 };
 
 /* Routes T tokens. Returns 0, or -1 when there is not enough memory. */

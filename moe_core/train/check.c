@@ -1,6 +1,6 @@
 /*
  * check.c: gathers the ranks' gradients, compares them on rank 0 with the reference, and compares replicas on every
- * rank.
+ * rank. The optimizer's step is checked after that, by each rank for its own share (check_optim.c).
  *
  * The reference takes the job's parameters at every step, so that differences do not add up over steps: the gradients
  * of each step are checked on their own. Replicas (dense over world, experts over edp) must be equal in every bit; all
@@ -9,8 +9,7 @@
 #include "moe_core/train/check.h"
 
 #include "moe_core/include/moe/error.h"
-#include "moe_core/train/check_gather.h"
-#include "moe_core/train/ref_model.h"
+#include "moe_core/train/gather.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,15 +21,6 @@
  * against double; a few roundings to 8 or 11 bits per layer.
  */
 static const double tolerances[] = {[MOE_F32] = 1e-4, [MOE_BF16] = 6e-2, [MOE_F16] = 1e-2};
-
-static double *widen(const float *from, int64_t count)
-{
-    double *to = malloc((size_t)count * sizeof(*to));
-    for (int64_t i = 0; to != NULL && i < count; i++) {
-        to[i] = (double)from[i];
-    }
-    return to;
-}
 
 static uint64_t hash(const float *data, int64_t count)
 {
@@ -61,7 +51,7 @@ static int agree(const struct model *m, ncclComm_t comm, uint64_t value)
     return same;
 }
 
-static int check_replicas(struct gradient_check *check, const struct model *m, uint32_t step)
+static int check_replicas(struct check *check, const struct model *m, uint32_t step)
 {
     const struct {
         const char *what;
@@ -93,69 +83,6 @@ static int check_replicas(struct gradient_check *check, const struct model *m, u
     return 0;
 }
 
-/* Largest difference of a tensor relative to its largest reference element. */
-static void compare(struct gradient_check *check, uint32_t step, const char *name, int64_t layer, const double *got,
-                    const double *want, int64_t count)
-{
-    double difference = 0, size = 1e-12;
-    for (int64_t i = 0; i < count; i++) {
-        double d = fabs(got[i] - want[i]);
-        difference = isnan(d) ? INFINITY : fmax(difference, d);
-        size = fmax(size, fabs(want[i]));
-    }
-    double relative = difference / size;
-    check->worst = fmax(check->worst, relative);
-    if (!(relative <= check->tolerance)) {
-        fprintf(stderr, "moe_train: step %u: gradient of %s, layer %lld, differs from the reference: %.3g relative\n",
-                step, name, (long long)layer, relative);
-        check->failed = true;
-    }
-}
-
-static void compare_all(struct gradient_check *check, const struct shape *s, uint32_t step,
-                        const struct ref_params *got, const struct ref_params *want)
-{
-    struct share all = share_all(s);
-    int64_t h = s->hidden, e = s->experts, outside = -1, shared = s->shared;
-    const struct {
-        const char *name;
-        const double *got, *want;
-        int64_t from, to;
-    } whole[] = {
-        {"embedding", got->dense, want->dense, 0, s->context * VOCAB * h},
-        {"final norm", got->dense, want->dense, shape_final_norm(s), shape_head(s)},
-        {"head", got->dense, want->dense, shape_head(s), shape_dense(s)},
-    };
-    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
-        compare(check, step, whole[i].name, outside, whole[i].got + whole[i].from, whole[i].want + whole[i].from,
-                whole[i].to - whole[i].from);
-    }
-    for (int64_t l = 0; l < s->layers; l++) {
-        const struct {
-            const char *name;
-            const double *got, *want;
-            int64_t from, count;
-        } tensors[] = {
-            {"norm", got->dense, want->dense, shape_norm(s, l), h},
-            {"gate", got->dense, want->dense, shape_gate(s, l), e * h},
-            {"gate bias", got->dense, want->dense, shape_gate_bias(s, l), s->gate_bias ? e : 0},
-            {"w1", got->experts, want->experts, shape_w1(s, all, l), e * 2 * s->ffn * h},
-            {"w2", got->experts, want->experts, shape_w2(s, all, l), e * h * s->ffn},
-            {"b1", got->experts, want->experts, shape_b1(s, all, l), s->bias ? e * 2 * s->ffn : 0},
-            {"b2", got->experts, want->experts, shape_b2(s, all, l), s->bias ? e * h : 0},
-            {"shared w1", got->shared, want->shared, shape_shared_w1(s, shared, l), 2 * shared * h},
-            {"shared w2", got->shared, want->shared, shape_shared_w2(s, shared, l), h * shared},
-            {"shared b1", got->shared, want->shared, shape_shared_b1(s, shared, l), s->bias ? 2 * shared : 0},
-            {"shared b2", got->shared, want->shared, shape_shared_b2(s, shared, l), shared > 0 && s->bias ? h : 0},
-            {"shared gate", got->dense, want->dense, shape_shared_gate(s, l), shared > 0 && s->shared_gate ? h : 0},
-        };
-        for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
-            compare(check, step, tensors[i].name, l, tensors[i].got + tensors[i].from,
-                    tensors[i].want + tensors[i].from, tensors[i].count);
-        }
-    }
-}
-
 static struct ref_how reference_how(const struct model *m)
 {
     static const int digits[] = {[MOE_F32] = 0, [MOE_BF16] = 8, [MOE_F16] = 11};
@@ -175,23 +102,33 @@ static struct ref_how reference_how(const struct model *m)
 }
 
 /* Runs the reference on rank 0, over all ranks' tokens. */
-static int reference(const struct model *m, const struct corpus *corpus, uint32_t step, const struct ref_params *params,
-                     double *loss, const struct ref_params *grads)
+static int reference(struct check *check, const struct model *m, const struct corpus *corpus, uint32_t step,
+                     const struct ref_params *params, double *loss, const struct ref_params *grads)
 {
     const struct train_options *o = m->options;
     uint8_t *batch = malloc((size_t)(o->tokens * (o->context + 1)));
     double weight = 1.0 / ((double)m->job->data_size * o->microbatches * (double)o->tokens);
     struct ref_how how = reference_how(m);
-    size_t counts = (size_t)(o->layers * o->experts);
-    how.earlier = malloc(counts * sizeof(*how.earlier));
+    int64_t counts = o->layers * o->experts;
+    how.earlier = malloc((size_t)counts * sizeof(*how.earlier));
+    how.room = o->tokens;
+    how.regret = &check->regret;
+    memset(check->chosen, 0, (size_t)counts * sizeof(*check->chosen));
     int rc = batch == NULL || how.earlier == NULL ? -1 : 0;
     for (int32_t rank = 0; rank < m->job->data_size && rc == 0; rank++) {
-        memset(how.earlier, 0, counts * sizeof(*how.earlier));
+        memset(how.earlier, 0, (size_t)counts * sizeof(*how.earlier));
         for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
             struct moe_step at = {.step = step, .microbatch = (uint16_t)mb};
             how.microbatch = mb;
+            if (check->routing.choice != NULL) {
+                how.choice = check->routing.choice + routing_at(m, rank, mb);
+                how.kept = check->routing.kept + routing_at(m, rank, mb);
+            }
             model_batch(o, corpus, rank, &at, batch);
             rc = ref_model(&m->shape, &how, params, batch, model_tokens(o, rank, &at), weight, loss, grads);
+        }
+        for (int64_t i = 0; i < counts && rc == 0; i++) {
+            check->chosen[i] += how.earlier[i];
         }
     }
     free(how.earlier);
@@ -199,36 +136,58 @@ static int reference(const struct model *m, const struct corpus *corpus, uint32_
     return rc;
 }
 
-int check_step(struct gradient_check *check, struct model *m, const struct corpus *corpus, uint32_t step, double loss)
+static int start(struct check *check, const struct model *m)
 {
-    int rc = check_replicas(check, m, step);
-    if (rc != 0) {
-        return rc;
+    if (check->tensors == NULL) {
+        check->tensors = tensors_new(&m->shape, &check->count);
+        check->chosen = calloc((size_t)(m->shape.layers * m->shape.experts), sizeof(*check->chosen));
+        check->tolerance = tolerances[m->options->dtype];
     }
+    return check->tensors != NULL && check->chosen != NULL ? 0 : MOE_E_NOMEM;
+}
+
+/* All ranks' shares of a set of buffers; collective. */
+static void gather_all(const struct model *m, bool gradients, struct ref_params *out)
+{
+    const struct params *dense = &m->dense, *experts = &m->experts, *shared = &m->shared;
+    out->dense = gather_buffer(m, TENSOR_DENSE, gradients ? dense->grad : dense->value);
+    out->experts = gather_buffer(m, TENSOR_EXPERTS, gradients ? experts->grad : experts->value);
+    out->shared = gather_buffer(m, TENSOR_SHARED, gradients ? shared->grad : shared->value);
+}
+
+static void report_first(const struct check *check, const struct model *m, uint32_t step, const struct difference *d)
+{
+    const struct tensor *t = &d->first;
+    char layer[32] = "";
+    if (t->layer >= 0) {
+        snprintf(layer, sizeof(layer), ", layer %lld,", (long long)t->layer);
+    }
+    fprintf(stderr,
+            "moe_train: step %u: gradient of %s%s differs from the reference: element %lld (rank %d) is %.9g, the "
+            "reference has %.9g: %.3g of the tensor's largest, allowed is %.3g; %d of %d tensors differ, this is the "
+            "first of backward\n",
+            step, t->kind, layer, (long long)d->element, tensor_owner(t, m->job, d->element), d->got, d->want,
+            d->first_relative, check->tolerance, d->tensors, check->count);
+}
+
+/* Compares loss, gradients and routing with the reference, on rank 0. */
+static int compare_step(struct check *check, const struct model *m, const struct corpus *corpus, uint32_t step,
+                        double loss, struct ref_params *params, const struct ref_params *got)
+{
     const struct shape *s = &m->shape;
-    struct ref_params params = {.experts = check_gather_experts(m, m->experts.value),
-                                .shared = check_gather_shared(m, m->shared.value)};
-    struct ref_params got = {.experts = check_gather_experts(m, m->experts.grad),
-                             .shared = check_gather_shared(m, m->shared.grad)};
-    struct ref_params want = {.dense = NULL};
-    double *bias = NULL;
-    check->steps++;
-    check->tolerance = tolerances[m->options->dtype];
-    if (m->job->rank != 0) {
-        goto out;
+    int64_t biases = m->expert_bias != NULL ? s->layers * s->experts : 0;
+    double *bias = malloc((size_t)biases * sizeof(*bias) + 1), want_loss = 0;
+    struct ref_params want = {.dense = calloc((size_t)m->dense.count, sizeof(double)),
+                              .experts = calloc((size_t)shape_w1(s, share_all(s), s->layers), sizeof(double)),
+                              .shared = calloc((size_t)shape_shared_w1(s, s->shared, s->layers) + 1, sizeof(double))};
+    struct difference found = {.worst = check->worst};
+    int rc = bias != NULL && want.dense != NULL && want.experts != NULL && want.shared != NULL ? 0 : MOE_E_NOMEM;
+    for (int64_t i = 0; i < biases && rc == 0; i++) {
+        bias[i] = (double)m->expert_bias[i];
     }
-    params.dense = widen(m->dense.value, m->dense.count);
-    bias = m->expert_bias != NULL ? widen(m->expert_bias, s->layers * s->experts) : NULL;
-    params.expert_bias = bias;
-    got.dense = widen(m->dense.grad, m->dense.count);
-    want.dense = calloc((size_t)m->dense.count, sizeof(double));
-    want.experts = calloc((size_t)shape_w1(s, share_all(s), s->layers), sizeof(double));
-    want.shared = calloc((size_t)shape_shared_w1(s, s->shared, s->layers) + 1, sizeof(double));
-    double want_loss = 0;
-    if (params.dense == NULL || params.experts == NULL || params.shared == NULL || got.dense == NULL ||
-        got.experts == NULL || got.shared == NULL || want.dense == NULL || want.experts == NULL ||
-        want.shared == NULL || reference(m, corpus, step, &params, &want_loss, &want) != 0) {
-        rc = MOE_E_NOMEM;
+    params->expert_bias = biases > 0 ? bias : NULL;
+    rc = rc == 0 && reference(check, m, corpus, step, params, &want_loss, &want) != 0 ? MOE_E_NOMEM : rc;
+    if (rc != 0) {
         goto out;
     }
     double relative = fabs(loss - want_loss) / fmax(want_loss, 1e-12); /* no rank may have any tokens */
@@ -237,14 +196,61 @@ int check_step(struct gradient_check *check, struct model *m, const struct corpu
         fprintf(stderr, "moe_train: step %u: loss %.9g, the reference has %.9g\n", step, loss, want_loss);
         check->failed = true;
     }
-    compare_all(check, &m->shape, step, &got, &want);
+    if (!(check->regret <= check->tolerance)) {
+        fprintf(stderr,
+                "moe_train: step %u: a token's experts are worse than the best ones by %.3g of them; roundings make at "
+                "most %.3g\n",
+                step, check->regret, check->tolerance);
+        check->failed = true;
+    }
+    compare_gradients(check->tensors, check->count, got, &want, check->tolerance, &found);
+    check->worst = found.worst;
+    if (found.tensors > 0) {
+        report_first(check, m, step, &found);
+        check->failed = true;
+    }
 out:
-    for (size_t i = 0; i < 3; i++) {
-        const struct ref_params *p = i == 0 ? &params : i == 1 ? &got : &want;
+    free(want.dense);
+    free(want.experts);
+    free(want.shared);
+    free(bias);
+    return rc;
+}
+
+int check_step(struct check *check, const struct model *m, const struct corpus *corpus, uint32_t step, double loss)
+{
+    struct ref_params params = {.dense = NULL}, got = {.dense = NULL};
+    int rc = start(check, m);
+    rc = rc ? rc : check_replicas(check, m, step);
+    rc = rc ? rc : routing_gather(m, &check->routing);
+    rc = rc ? rc : optim_check_before(&check->optim, m);
+    if (rc == 0) {
+        gather_all(m, false, &params);
+        gather_all(m, true, &got);
+        check->steps++;
+        bool all = params.dense && params.experts && params.shared && got.dense && got.experts && got.shared;
+        rc = !all ? MOE_E_NOMEM : m->job->rank == 0 ? compare_step(check, m, corpus, step, loss, &params, &got) : 0;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const struct ref_params *p = i == 0 ? &params : &got;
         free(p->dense);
         free(p->experts);
         free(p->shared);
     }
-    free(bias);
+    routing_free(&check->routing);
     return rc;
+}
+
+void check_update(struct check *check, const struct model *m, uint32_t step)
+{
+    const int64_t *chosen = m->job->rank == 0 ? check->chosen : NULL;
+    check->failed |= !optim_check_after(&check->optim, m, check->tensors, check->count, step, chosen);
+}
+
+void check_destroy(struct check *check)
+{
+    optim_check_destroy(&check->optim);
+    free(check->tensors);
+    free(check->chosen);
+    *check = (struct check){.tensors = NULL};
 }

@@ -1,17 +1,27 @@
 /*
- * check.h: --check: loss and gradients of a step against a single-process reference in double precision.
+ * check.h: --check: loss, gradients and the optimizer's step against a single-process reference in double precision.
  */
 #ifndef MOE_CORE_TRAIN_CHECK_H
 #define MOE_CORE_TRAIN_CHECK_H
 
+#include "moe_core/train/check_compare.h"
+#include "moe_core/train/check_optim.h"
+#include "moe_core/train/check_route.h"
 #include "moe_core/train/model.h"
 
-struct gradient_check {
+/* Zero before the first step. */
+struct check {
     double worst;      /* largest relative error of any gradient tensor so far */
     double worst_loss; /* largest relative error of the loss */
+    double regret;     /* with rows of 16 bits: how far the job's routing was from the best one, at most */
     double tolerance;
     uint32_t steps;
-    bool failed; /* on this rank: a tensor differed (rank 0), or replicas differed (any rank) */
+    bool failed; /* on this rank: a gradient differed (rank 0), replicas or parameters differed (any rank) */
+    struct tensor *tensors;
+    int32_t count;
+    int64_t *chosen; /* [layers,E], rank 0: tokens of the step that chose each expert */
+    struct routing routing;
+    struct optim_check optim;
 };
 
 /*
@@ -19,7 +29,12 @@ struct gradient_check {
  * and before the optimizer. Gathers the experts over ep; rank 0 computes the reference over all ranks' tokens and
  * compares; all ranks compare replicas. Error codes of moe_core.
  */
-int check_step(struct gradient_check *check, struct model *model, const struct corpus *corpus, uint32_t step,
-               double loss);
+int check_step(struct check *check, const struct model *model, const struct corpus *corpus, uint32_t step, double loss);
+
+/* Checks what the optimizer made of the parameters; after check_step of the same step, when the stream is idle. Local.
+ */
+void check_update(struct check *check, const struct model *model, uint32_t step);
+
+void check_destroy(struct check *check);
 
 #endif

@@ -9,6 +9,7 @@
 #include "moe_core/train/random.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,23 @@ void corpus_close(struct corpus *corpus)
 {
     free(corpus->text);
     corpus->text = NULL;
+}
+
+double corpus_bigram_entropy(const struct corpus *corpus)
+{
+    static uint32_t pairs[256][256]; /* 64 MiB of text at most: no overflow */
+    uint32_t firsts[256] = {0};
+    double sum = 0;
+    memset(pairs, 0, sizeof(pairs));
+    for (size_t i = 0; i + 1 < corpus->bytes; i++) {
+        pairs[corpus->text[i]][corpus->text[i + 1]]++;
+        firsts[corpus->text[i]]++;
+    }
+    for (size_t i = 0; i < 256 * (size_t)256; i++) {
+        double n = pairs[i / 256][i % 256];
+        sum += n > 0 ? n * log(firsts[i / 256] / n) : 0;
+    }
+    return sum / (double)(corpus->bytes - 1);
 }
 
 void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int32_t rank, int64_t tokens,

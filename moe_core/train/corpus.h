@@ -18,6 +18,12 @@ struct corpus {
 int corpus_open(const char *path, uint64_t seed, int64_t context, struct corpus *corpus);
 void corpus_close(struct corpus *corpus);
 
+/*
+ * The mean surprise of a byte of the text, in nats, to someone who knows the byte before it and how often each pair
+ * occurs: the loss of the best model that sees one byte. One thread at a time.
+ */
+double corpus_bigram_entropy(const struct corpus *corpus);
+
 /* Fills batch [tokens, context + 1]: the bytes before a place, and the byte there, for places drawn by (seed, step,
  * microbatch, rank). */
 void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int32_t rank, int64_t tokens,

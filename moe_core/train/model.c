@@ -62,6 +62,11 @@ static int buffers_new(struct model *m)
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = moe_device_alloc(device, table[i].bytes, table[i].at);
     }
+    if (rc == 0 && m->options->check && m->options->dtype != MOE_F32) {
+        size_t choices = (size_t)(m->options->microbatches * s->layers * tokens * m->options->topk) * sizeof(int32_t);
+        rc = moe_device_alloc(device, choices, (void **)&m->choice);
+        rc = rc ? rc : moe_device_alloc(device, choices, (void **)&m->kept);
+    }
     m->host_batch = malloc(lines);
     m->layer = calloc((size_t)s->layers, sizeof(moe_layer_t *));
     return rc != 0 || (m->host_batch != NULL && m->layer != NULL) ? rc : MOE_E_NOMEM;
@@ -107,8 +112,8 @@ void model_destroy(struct model *m)
     params_destroy(device, &m->dense);
     params_destroy(device, &m->experts);
     params_destroy(device, &m->shared);
-    void *buffers[] = {&m->rows, &m->rows_out, &m->d_rows,  &m->expert_bias, &m->batch,    &m->x,   &m->normed,
-                       &m->y,    &m->dx,       &m->d_inner, &m->logits,      &m->d_logits, &m->loss};
+    void *buffers[] = {&m->choice, &m->kept, &m->rows, &m->rows_out, &m->d_rows, &m->expert_bias, &m->batch, &m->x,
+                       &m->normed, &m->y,    &m->dx,   &m->d_inner,  &m->logits, &m->d_logits,    &m->loss};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(device, buffers[i]);
     }
@@ -166,6 +171,21 @@ static int sum_over_tp(const struct model *m, void *rows)
     return job_nccl_failed(m->job, "AllReduce over tp", nc) ? MOE_E_COMM : 0;
 }
 
+/* Keeps the choice of a layer's router for --check. */
+static int keep_routing(const struct model *m, int64_t l, const struct moe_step *step)
+{
+    const struct train_options *o = m->options;
+    const moe_router_t *router = moe_layer_router(m->layer[l]);
+    int64_t slices = options_replicate(o) && o->tp_mode == MOE_TP_SPLIT_TOKENS ? o->tp : 1;
+    int64_t at = (step->microbatch * m->shape.layers + l) * o->tokens * o->topk;
+    size_t bytes = (size_t)(m->tokens / slices * o->topk) * sizeof(int32_t);
+    if (m->choice == NULL) {
+        return 0;
+    }
+    int rc = moe_device_copy(m->job->device, m->choice + at, moe_router_choice(router), bytes);
+    return rc ? rc : moe_device_copy(m->job->device, m->kept + at, moe_router_index(router), bytes);
+}
+
 static int layer_forward(struct model *m, int64_t l, const struct moe_layer_weights *weights,
                          const struct moe_step *step, const float *x)
 {
@@ -215,6 +235,7 @@ static int forward(struct model *m, const struct moe_step *step)
             .count = tokens * s->hidden, .a = m->x + l * rows, .b = m->y, .to = m->x + (l + 1) * rows};
         rc = model_rmsnorm(device, &before);
         rc = rc ? rc : layer_forward(m, l, &weights, step, before.out);
+        rc = rc ? rc : keep_routing(m, l, step);
         rc = rc ? rc : model_add(device, &residual);
         report_empty(m, step, l);
     }

@@ -52,6 +52,9 @@ struct model {
     float *y, *dx, *d_inner; /* [T,H] */
     float *logits, *d_logits;
     double *loss; /* device [1]: sum over this rank's tokens since model_begin_step */
+    /* NULL, or device [microbatches,layers,T,k]: what the routers chose in this step, before and after dropping; of the
+     * tokens that this rank routes, the first ones of each T. */
+    int32_t *choice, *kept;
 };
 
 /* Makes the model with weights drawn from the seed (equal for every layout of ranks). 0, or -1 with one line on

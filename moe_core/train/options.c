@@ -109,6 +109,8 @@ static const struct row rows[] = {
      "--legacy skip-empty: the job will hang when a rank has no tokens"},
     {"check", NULL, V_FLAG, AT(check), 0, 0,
      "compare loss and all gradients of every step with a single-process reference in double"},
+    {"must-learn", NULL, V_FLAG, AT(must_learn), 0, 0,
+     "fail unless the mean loss of the last tenth of the steps is below the bigram entropy of the text"},
     {"exact", NULL, V_FLAG, AT(exact), 0, 0, "print losses with 17 significant digits"},
     {"verbose", NULL, V_FLAG, AT(verbose), 0, 0,
      "report each layer forward in which this rank has no tokens, on standard error"},
@@ -144,12 +146,12 @@ static void print_help(void)
     inject_help(stdout);
     printf("\nprograms for --hazard:\n");
     hazard_help(stdout);
-    printf(
-        "\nenvironment: RANK, WORLD_SIZE, LOCAL_RANK; MOE_RENDEZVOUS (directory in which the ranks meet; else "
-        "HOSTNCCL_DIR,\n"
-        "ROLLCALL_DIR, TMPDIR or /tmp, with MASTER_ADDR, MASTER_PORT and ROLLCALL_JOB in the file's name);\n"
-        "MOE_REMEDIES=fill,pad (remedies without a tool; `rollcall remedy list` shows the names)\n"
-        "exit status: 0 done, 1 failed or --check found a difference, 2 usage, 3 no progress for --timeout seconds\n");
+    printf("\nenvironment: RANK, WORLD_SIZE, LOCAL_RANK; MOE_RENDEZVOUS (directory in which the ranks meet; else "
+           "HOSTNCCL_DIR,\n"
+           "ROLLCALL_DIR, TMPDIR or /tmp, with MASTER_ADDR, MASTER_PORT and ROLLCALL_JOB in the file's name);\n"
+           "MOE_REMEDIES=fill,pad (remedies without a tool; `rollcall remedy list` shows the names)\n"
+           "exit status: 0 done, 1 failed, --check found a difference or --must-learn no learning, 2 usage, 3 no "
+           "progress for --timeout seconds\n");
 }
 
 static int set_number(const struct row *row, const char *text, void *member)

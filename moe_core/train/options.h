@@ -19,7 +19,7 @@ struct train_options {
     double lr;
     uint32_t timeout_s;
     int32_t spawn; /* ranks to start, 0: this process is a rank */
-    bool exact, check, verbose;
+    bool exact, check, verbose, must_learn;
     int32_t dispatcher; /* enum moe_dispatcher_kind */
     int32_t etp, tp;
     int32_t tp_mode;    /* enum moe_tp_mode */

@@ -136,10 +136,10 @@ static struct moe_ref_layer_grads layer_grads(const struct shape *s, const struc
 }
 
 /*
- * Runs one layer over a batch, in its slices; dy = NULL: forward only. Adds the tokens that chose each expert to counts
- * [E], unless NULL.
+ * Runs layer number l over a batch, in its slices; dy = NULL: forward only. Adds the tokens that chose each expert to
+ * counts [E], unless NULL.
  */
-static int run_layer(const struct shape *s, const struct ref_how *how, const struct moe_ref_layer *layer,
+static int run_layer(const struct shape *s, const struct ref_how *how, const struct moe_ref_layer *layer, int64_t l,
                      int64_t tokens, const double *x, const double *dy, double *y, double *dx,
                      const struct moe_ref_layer_grads *grads, int64_t *counts)
 {
@@ -147,24 +147,36 @@ static int run_layer(const struct shape *s, const struct ref_how *how, const str
     int64_t part = tokens / n;
     struct moe_ref_set *set = calloc((size_t)n, sizeof(*set));
     int64_t *chosen = calloc((size_t)(n * s->experts), sizeof(*chosen));
-    for (int32_t i = 0; i < n && set != NULL && chosen != NULL; i++) {
+    double *regret = calloc((size_t)n, sizeof(*regret));
+    bool room = set != NULL && chosen != NULL && regret != NULL;
+    for (int32_t i = 0; i < n && room; i++) {
         int64_t at = i * part * s->hidden;
         set[i] = (struct moe_ref_set){.tokens = part,
                                       .x = x + at,
                                       .y = y + at,
                                       .balance = n > 1,
                                       .global = n > 1,
-                                      .counts = chosen + i * s->experts};
+                                      .chosen = chosen + i * s->experts,
+                                      .regret = regret + i};
+        if (how->choice != NULL) {
+            int64_t place = (l * how->room + i * (how->room / n)) * s->topk;
+            set[i].choice = how->choice + place;
+            set[i].kept = how->kept + place;
+        }
         if (dy != NULL) {
             set[i].dy = dy + at;
             set[i].dx = dx + at;
             set[i].grads = *grads;
         }
     }
-    int rc = set != NULL && chosen != NULL ? moe_ref_layer_run(layer, set, n) : -1;
+    int rc = room ? moe_ref_layer_run(layer, set, n) : -1;
     for (int64_t i = 0; i < n * s->experts && counts != NULL && rc == 0; i++) {
         counts[i % s->experts] += chosen[i];
     }
+    for (int32_t i = 0; i < n && how->choice != NULL && rc == 0; i++) {
+        *how->regret = fmax(*how->regret, regret[i]);
+    }
+    free(regret);
     free(chosen);
     free(set);
     return rc;
@@ -194,7 +206,7 @@ int ref_model(const struct shape *s, const struct ref_how *how, const struct ref
         struct moe_ref_layer layer = layer_ref(s, how, params, l);
         normalise(x + l * rows, params->dense + shape_norm(s, l), tokens, h, normed + l * rows);
         round_to(normed + l * rows, rows, how->digits);
-        rc = run_layer(s, how, &layer, tokens, normed + l * rows, NULL, y, NULL, NULL, NULL);
+        rc = run_layer(s, how, &layer, l, tokens, normed + l * rows, NULL, y, NULL, NULL, NULL);
         for (int64_t i = 0; i < rows; i++) {
             x[(l + 1) * rows + i] = x[l * rows + i] + y[i];
         }
@@ -210,7 +222,8 @@ int ref_model(const struct shape *s, const struct ref_how *how, const struct ref
     for (int64_t l = s->layers; l-- > 0 && rc == 0;) {
         struct moe_ref_layer layer = layer_ref(s, how, params, l);
         struct moe_ref_layer_grads layer_grad = layer_grads(s, grads, l);
-        rc = run_layer(s, how, &layer, tokens, normed + l * rows, dx, y, d, &layer_grad, how->earlier + l * s->experts);
+        rc = run_layer(s, how, &layer, l, tokens, normed + l * rows, dx, y, d, &layer_grad,
+                       how->earlier + l * s->experts);
         normalise_backward(x + l * rows, params->dense + shape_norm(s, l), d, tokens, h, dx,
                            grads->dense + shape_norm(s, l));
     }

@@ -24,9 +24,16 @@ struct ref_how {
     int32_t slices; /* a batch's tokens are routed in so many equal parts (tp mode split); else 1 */
     int digits;     /* significant bits to which a layer's input is rounded (bfloat16 8, float16 11); 0: no rounding */
     double loss_scale; /* of the auxiliary losses */
-    int64_t *earlier;  /* [layers,E]: tokens that the earlier microbatches of the step gave each expert on this rank;
-                          added to */
+    int64_t *earlier;  /* [layers,E]: tokens of the step's earlier microbatches on this rank that chose each expert,
+                          before anything was dropped; added to */
     uint32_t microbatch;
+    /*
+     * NULL, or the routing to take over, before and after dropping: [layers, slices, room / slices, k], of which each
+     * slice has its tokens first. regret [1]: raised to how far it is from the best one (ref_router.h).
+     */
+    const int32_t *choice, *kept;
+    int64_t room;
+    double *regret;
 };
 
 /*

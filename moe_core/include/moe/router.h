@@ -110,9 +110,11 @@ int moe_router_forward(moe_router_t *router, const float *x, const struct moe_ro
 
 /*
  * The experts chosen in the last forward: [T,k] on the device, -1: dropped. Borrowed until the next forward, as the
- * three below.
+ * four below.
  */
 const int32_t *moe_router_index(const moe_router_t *router);
+/* The same before anything was dropped. */
+const int32_t *moe_router_choice(const moe_router_t *router);
 /* The weights of the last forward: [T,E] on the device, 0 where not chosen. */
 const float *moe_router_probs(const moe_router_t *router);
 /* The rows for each expert in the last forward: [E] on the device. */
