@@ -97,7 +97,8 @@ static int make_experts(moe_layer_t *l, int etp)
                                         .recompute = c->experts_recompute,
                                         .delay_wgrad = c->delay_wgrad,
                                         .ready = layer_experts_ready,
-                                        .ready_arg = l};
+                                        .ready_arg = l,
+                                        .pooled = !moe_dispatcher_standing(l->dispatcher)};
     l->ffn = config.ffn;
     return moe_experts_new(l->device, &config, &l->experts);
 }
@@ -174,17 +175,12 @@ static int make_summands(moe_layer_t *l)
 static int make_memory(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
-    bool f32 = layer_f32(l), flips = c->options.legacy_recompute_flip;
-    size_t elements = (size_t)(l->own_max * c->hidden);
+    bool flips = c->options.legacy_recompute_flip;
     struct {
         void *at;
         size_t bytes;
         bool wanted;
     } table[] = {
-        {&l->x32, elements * sizeof(float), !f32},
-        {&l->dx32, elements * sizeof(float), !f32},
-        {&l->d_input, elements * moe_dtype_bytes(c->type), !f32},
-        {&l->y_again, (size_t)c->max_tokens * layer_row_bytes(l), c->recompute},
         {&l->one, sizeof(float), true},
         {&l->vote, sizeof(int32_t), true},
         {&l->flip_index, (size_t)(l->own_max * c->topk) * sizeof(int32_t), flips},
@@ -270,8 +266,8 @@ void moe_layer_destroy(moe_layer_t **layer)
     if (l == NULL) {
         return;
     }
-    void *memory[] = {&l->x32,        &l->dx32,       &l->d_input,     &l->y_again,      &l->one, &l->vote,
-                      &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
+    void *memory[] = {&l->one, &l->vote, &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
+    layer_free_memory(l);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);
     }
@@ -293,8 +289,10 @@ static int choose(moe_layer_t *l)
     const struct moe_layer_weights *w = &l->weights;
     struct moe_router_weights gate = {w->gate, w->gate_bias, w->expert_bias};
     const void *x = layer_own_rows(l, l->x);
-    int rc = 0;
-    if (!layer_f32(l)) {
+    int rc = layer_f32(l) ? 0
+                          : layer_take(l, (size_t)(l->own * l->config.hidden) * sizeof(float),
+                                       (size_t)(l->own_max * l->config.hidden) * sizeof(float), &l->x32);
+    if (rc == 0 && !layer_f32(l)) {
         struct moe_cast widen = {.count = l->own * l->config.hidden,
                                  .from_type = l->config.type,
                                  .to_type = MOE_F32,
@@ -413,6 +411,11 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
          * change.
          */
         moe_plan_reset(&l->plan);
+        layer_release(l);
+    } else if (l->weights.d_w1 == NULL) { /* inference: no backward follows */
+        layer_release(l);
+    } else if (l->config.recompute) {
+        layer_release_rows(l);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }

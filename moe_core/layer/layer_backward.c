@@ -74,9 +74,12 @@ static int back_route(void *arg)
     float *d_gate = sums ? l->summands.gate : l->weights.d_gate;
     float *d_bias = sums ? l->summands.gate_bias : l->weights.d_gate_bias;
     void *own = layer_own_rows(l, l->dx);
-    float *dx = layer_f32(l) ? own : l->dx32;
     const float *d_probs = moe_dispatcher_d_probs(l->dispatcher);
-    int rc = layer_f32(l) ? 0 : cast(l, type, l->d_input, MOE_F32, l->dx32);
+    int rc = layer_f32(l) ? 0
+                          : layer_take(l, (size_t)(l->own * l->config.hidden) * sizeof(float),
+                                       (size_t)(l->own_max * l->config.hidden) * sizeof(float), &l->dx32);
+    float *dx = layer_f32(l) ? own : l->dx32;
+    rc = rc || layer_f32(l) ? rc : cast(l, type, l->d_input, MOE_F32, l->dx32);
     rc = rc ? rc : moe_router_backward(l->router, d_probs, dx, d_gate, d_bias);
     rc = rc || layer_f32(l) ? rc : cast(l, MOE_F32, l->dx32, type, own);
     if (rc == 0) {
@@ -112,6 +115,9 @@ static int back_experts(void *arg)
     rc = rc ? rc : layer_held_end(l);
     if (rc == 0) {
         layer_facts_experts(l);
+    }
+    if (!l->config.delay_wgrad) {
+        moe_dispatcher_experts_done(l->dispatcher);
     }
     return rc;
 }
@@ -214,12 +220,16 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
     rc = rc ? rc : layer_tp_begin_backward(l);
     rc = rc ? rc : ops->zero(l->device, dx, (size_t)l->tokens * layer_row_bytes(l));
     if (rc == 0 && !layer_f32(l)) {
-        rc = ops->zero(l->device, l->d_input, (size_t)l->own * layer_row_bytes(l));
+        rc = layer_take(l, (size_t)l->own * layer_row_bytes(l), (size_t)l->own_max * layer_row_bytes(l), &l->d_input);
+        rc = rc ? rc : ops->zero(l->device, l->d_input, (size_t)l->own * layer_row_bytes(l));
     }
     if (rc == 0) {
         moe_dispatcher_begin_backward(l->dispatcher, layer_own_rows(l, dy),
                                       layer_f32(l) ? layer_own_rows(l, dx) : l->d_input);
         rc = moe_plan_run(&l->plan);
+    }
+    if (rc != 0 || !l->config.delay_wgrad) {
+        layer_release(l);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }
@@ -227,5 +237,9 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
 int moe_layer_backward_dw(moe_layer_t *l)
 {
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
-    return moe_fail_at(moe_experts_backward_dw(l->experts), l->config.world_rank, l->config.layer);
+    int rc = moe_experts_backward_dw(l->experts);
+    if (rc == 0) {
+        layer_release(l);
+    }
+    return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }

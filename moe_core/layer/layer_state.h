@@ -61,11 +61,13 @@ struct moe_layer {
     void *dx;
     struct layer_summands summands;
 
-    /* Device memory. */
-    float *x32;          /* [own_max,H], the router's input; NULL with float32 rows */
-    float *dx32;         /* [own_max,H] */
-    void *d_input;       /* [own_max,H] rows: what the dispatcher adds to; NULL with float32 rows */
-    void *y_again;       /* [T,H] rows: recompute's output, thrown away */
+    /* Device memory of the pool, while it holds something (layer_memory.c). */
+    float *x32;    /* [own,H], the router's input; NULL with float32 rows */
+    float *dx32;   /* [own,H] */
+    void *d_input; /* [own,H] rows: what the dispatcher adds to; NULL with float32 rows */
+    void *y_again; /* [T,H] rows: recompute's output, thrown away */
+
+    /* Device memory that stays. */
     float *one;          /* [1]: the number 1.0, for sums */
     float *held;         /* legacy: weight gradients in memory that is not cleared: w1, then w2 */
     int32_t *flip_index; /* legacy: the routing with one choice changed */
@@ -102,6 +104,19 @@ static inline size_t layer_row_bytes(const moe_layer_t *l)
  * plan, and in the first forward reports the obligations.
  */
 int layer_forward_pass(moe_layer_t *layer, void *y);
+
+/*
+ * layer_memory.c: memory of the device's pool, taken for one forward or backward, in the pointer at `at`; in a layer
+ * whose sizes are known beforehand it is made once, for `most` bytes.
+ */
+int layer_take(moe_layer_t *layer, size_t bytes, size_t most, void *at);
+void layer_give(moe_layer_t *layer, void *at);
+/* Gives back what no backward will read: all of it, after a forward without gradients, a backward, or a failure. */
+void layer_release(moe_layer_t *layer);
+/* The same for what a forward that is recomputed keeps: its rows, but not the router's input. */
+void layer_release_rows(moe_layer_t *layer);
+/* Frees it for good. */
+void layer_free_memory(moe_layer_t *layer);
 
 /* layer_report.c */
 struct moe_event layer_event(const moe_layer_t *layer, enum moe_event_kind kind, uint8_t phase, uint64_t count);

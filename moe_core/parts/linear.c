@@ -417,6 +417,11 @@ int moe_linear_backward(moe_linear_t *l, const void *dy, void *dx, enum moe_micr
     return moe_linear_backward_call(l, dy, dx, NULL, microbatch);
 }
 
+void moe_linear_moved(moe_linear_t *l, const void *x)
+{
+    l->x = x;
+}
+
 int moe_linear_backward_dw(moe_linear_t *l)
 {
     if (!l->dw_due) {

@@ -67,6 +67,9 @@ struct moe_experts_config {
                        on the calling thread, once per backward for each parameter, in the order w2, b2, w1, b1 */
     void *ready_arg;
     moe_experts_workspace_t *workspace; /* borrowed; NULL: the experts make one for themselves */
+    bool pooled; /* row buffers are taken from the device's pool (device.h) when they are needed, for the rows that
+                    there are, and go back when they are not; otherwise they are made once for max_rows, so that a graph
+                    can capture the calls. Not with a workspace */
 };
 
 /*
@@ -127,9 +130,15 @@ int moe_experts_backward_dw(moe_experts_t *experts);
 
 /*
  * Says how many bytes of device memory this object holds from forward to backward (*kept), and in all (*all), its
- * workspace not counted.
+ * workspace not counted; with `pooled`, what it holds now.
  */
 void moe_experts_memory(const moe_experts_t *experts, size_t *kept, size_t *all);
+
+/*
+ * Ends the last forward without a backward: with `pooled`, what it left goes back to the pool. A backward after this
+ * call is STATE.
+ */
+void moe_experts_release(moe_experts_t *experts);
 
 /*
  * Switches the remedy SANITIZE for the calls that follow: slack rows of y, dx and d_row_probs become zero instead of

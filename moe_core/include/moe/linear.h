@@ -123,6 +123,12 @@ int moe_linear_backward(moe_linear_t *linear, const void *dy, void *dx, enum moe
 int moe_linear_backward_call(moe_linear_t *linear, const void *dy, void *dx, float *d_bias_probs,
                              enum moe_microbatch microbatch);
 
+/*
+ * Says that the same rows that forward was given as x are now at `x`: they were computed again into other memory. The
+ * weight gradients read them there. Borrowed as forward's x.
+ */
+void moe_linear_moved(moe_linear_t *linear, const void *x);
+
 /* Computes the weight and bias gradients that delay_wgrad left. Errors: STATE when there are none. */
 int moe_linear_backward_dw(moe_linear_t *linear);
 
