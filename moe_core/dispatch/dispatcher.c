@@ -186,14 +186,29 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
     d->routing = *routing;
     d->plan = (struct moe_dispatch_plan){.empty_experts = -1};
     d->detached = false;
+    d->unlike = 0;
     *agreed = 0;
-    int rc = d->kind->prepare(d, proposed, agreed);
+    uint32_t word = (proposed & MOE_WORD_PROPOSED) | (uint32_t)d->alike << MOE_WORD_ALIKE_SHIFT;
+    int rc = d->kind->prepare(d, word, agreed);
     if (rc == 0 && d->plan.received > d->max_rows) {
         rc = DISPATCHER_FAIL(d, MOE_E_CAPACITY, "%lld rows to receive, made for %lld", (long long)d->plan.received,
                              (long long)d->max_rows);
     }
     d->stage = rc == 0 ? MOE_DISPATCHER_PREPARED : MOE_DISPATCHER_IDLE;
     return rc;
+}
+
+void moe_dispatcher_set_alike(moe_dispatcher_t *d, uint16_t number)
+{
+    d->alike = number;
+}
+
+bool moe_dispatcher_alike(const moe_dispatcher_t *d, int32_t *rank, uint16_t *theirs, uint16_t *first)
+{
+    *rank = d->unlike;
+    *theirs = d->theirs;
+    *first = d->first;
+    return d->unlike == 0;
 }
 
 static int expect(const moe_dispatcher_t *d, enum moe_dispatcher_stage stage, const char *what)

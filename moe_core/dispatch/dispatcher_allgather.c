@@ -194,16 +194,13 @@ static void derive_plan(moe_dispatcher_t *d)
     struct allgather *s = state_of(d);
     struct moe_dispatch_plan *plan = &d->plan;
     int64_t align = d->config.row_multiple > 1 ? d->config.row_multiple : 1, rows = 0;
-    s->agreed = UINT32_MAX;
+    s->agreed = moe_dispatcher_agreed(d, s->host_counts + s->numbers - 1, s->numbers);
     for (int64_t i = 0; i < d->local; i++) {
         s->host_m[i] = 0;
         for (int64_t r = 0; r < d->tp_ep.size; r++) {
             s->host_m[i] += s->host_counts[r * s->numbers + d->tp_ep.size + d->ep.rank * d->local + i];
         }
         rows += s->host_m[i];
-    }
-    for (int64_t r = 0; r < d->tp_ep.size; r++) {
-        s->agreed &= (uint32_t)(s->host_counts[(r + 1) * s->numbers - 1] & UINT32_MAX);
     }
     if (rows == 0 && (s->agreed & MOE_REMEDY_PAD) != 0) {
         plan->padded = s->host_m[0] = 1;

@@ -306,10 +306,9 @@ int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t 
         return fixed_sizes(d, s);
     }
     int rc = gather(d, s, proposed);
-    *agreed = UINT32_MAX;
+    *agreed = rc ? 0 : moe_dispatcher_agreed(d, counts_of(s, 0) + s->stride - 1, s->stride);
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
         rc = check_counts(d, s, r);
-        *agreed &= proposal(s, r);
     }
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
         rc = static_rows(d, s, r, proposed);

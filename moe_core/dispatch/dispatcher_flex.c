@@ -267,13 +267,9 @@ int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *coun
     return 0;
 }
 
-uint32_t moe_flex_agreed(const moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts)
+uint32_t moe_flex_agreed(moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts)
 {
-    uint32_t agreed = UINT32_MAX;
-    for (int64_t p = 0; p < d->tp_ep.size; p++) {
-        agreed &= (uint32_t)counts[(p + 1) * f->numbers - 1];
-    }
-    return agreed;
+    return moe_dispatcher_agreed(d, counts + f->numbers - 1, f->numbers);
 }
 
 int moe_flex_build_out(moe_dispatcher_t *d, struct moe_flex *f)

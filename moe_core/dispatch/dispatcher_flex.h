@@ -77,7 +77,7 @@ int moe_flex_lay_out(moe_dispatcher_t *d, struct moe_flex *f, uint8_t *map, int6
  * COUNT. */
 int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *counts, bool pad);
 /* The bitwise AND of the remedies that all ranks proposed. */
-uint32_t moe_flex_agreed(const moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts);
+uint32_t moe_flex_agreed(moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts);
 /* Builds the map `out`. Call it once the splits are known. */
 int moe_flex_build_out(moe_dispatcher_t *d, struct moe_flex *f);
 

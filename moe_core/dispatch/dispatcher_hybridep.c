@@ -183,13 +183,14 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
     }
     s->pending = false;
     s->agreed = 0;
-    if (s->proposed == 0) {
+    if ((s->proposed & MOE_WORD_PROPOSED) == 0) {
         return 0;
     }
     if (cudaEventSynchronize(s->read) != cudaSuccess) {
         return DISPATCHER_FAIL(d, MOE_E_DEVICE, "the proposals of the last layer-forward");
     }
     s->agreed = moe_flex_agreed(d, &s->flex, s->host);
+    d->unlike = 0; /* of the last layer-forward, and only ranks that proposed something look: too late for an error */
     return 0;
 }
 

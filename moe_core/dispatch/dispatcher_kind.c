@@ -94,6 +94,30 @@ bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)
     return cured;
 }
 
+#define ROLL_REMEDY_ROW(name, bit, label, scope, text) | 1u << (bit)
+_Static_assert(((0u
+#include "common/remedy.def"
+                 ) &
+                ~(uint32_t)MOE_WORD_PROPOSED) == 0,
+               "a remedy's bit is in the half of the word that carries other things");
+#undef ROLL_REMEDY_ROW
+
+uint32_t moe_dispatcher_agreed(moe_dispatcher_t *d, const int64_t *words, int64_t stride)
+{
+    uint32_t agreed = MOE_WORD_PROPOSED;
+    for (int32_t r = 0; r < d->tp_ep.size; r++) {
+        uint32_t word = (uint32_t)(words[r * stride] & UINT32_MAX);
+        uint16_t alike = (uint16_t)(word >> MOE_WORD_ALIKE_SHIFT);
+        agreed &= word;
+        d->first = r == 0 ? alike : d->first;
+        if (alike != d->first && d->unlike == 0) {
+            d->unlike = r;
+            d->theirs = alike;
+        }
+    }
+    return agreed;
+}
+
 bool moe_dispatcher_again(const moe_dispatcher_t *d)
 {
     return d->at.phase == MOE_PHASE_RECOMPUTE;

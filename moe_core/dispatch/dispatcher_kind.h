@@ -25,7 +25,8 @@ struct moe_dispatcher_kind_ops {
     void (*release)(moe_dispatcher_t *d); /* gives back all memory of the pool that the kind has */
     /*
      * Exchanges, and fills in the plan. Before the call the front has checked T and the pointers, stored the routing
-     * and zeroed the plan.
+     * and zeroed the plan. `proposed` is the word that travels: the proposals, and above them the number of
+     * moe_dispatcher_set_alike.
      */
     int (*prepare)(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed);
     int (*forward)(moe_dispatcher_t *d, const void *x);
@@ -55,10 +56,13 @@ struct moe_dispatcher {
     struct moe_event at;     /* set by moe_dispatcher_at */
     enum moe_uneven padding; /* how the last forward padded different numbers of tokens */
     enum moe_dispatcher_stage stage;
-    bool detached;  /* set by moe_dispatcher_detach */
-    bool backward;  /* begin_backward was called for the last forward */
-    const void *x;  /* of the last forward */
-    const void *dy; /* of the backward under way */
+    uint16_t alike;         /* set by moe_dispatcher_set_alike */
+    int32_t unlike;         /* the first rank whose `alike` differs in this forward's exchange; 0: none that is known */
+    uint16_t theirs, first; /* its number, and that of rank 0 */
+    bool detached;          /* set by moe_dispatcher_detach */
+    bool backward;          /* begin_backward was called for the last forward */
+    const void *x;          /* of the last forward */
+    const void *dy;         /* of the backward under way */
     void *dx;
     const struct moe_shared_weights *shared_weights;
     /* Device buffers that the accessors give out: of the pool, while they hold something; or standing ones. */
@@ -101,6 +105,14 @@ void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *g
  * in the plan.
  */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
+
+/* The halves of the word that travels with an exchange. */
+enum { MOE_WORD_PROPOSED = 0xffff, MOE_WORD_ALIKE_SHIFT = 16 };
+/*
+ * Reads the words of all ranks, `stride` numbers apart: returns the bitwise AND of the proposals, and notes the first
+ * rank whose `alike` differs from that of rank 0.
+ */
+uint32_t moe_dispatcher_agreed(moe_dispatcher_t *d, const int64_t *words, int64_t stride);
 
 /* Whether this is a recomputed forward. */
 bool moe_dispatcher_again(const moe_dispatcher_t *d);

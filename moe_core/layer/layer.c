@@ -141,37 +141,6 @@ static int make_shared(moe_layer_t *l)
 
 /* memory */
 
-/* Gradients that are summands over tp, one after the other. */
-static int make_summands(moe_layer_t *l)
-{
-    const struct moe_layer_config *c = &l->config;
-    struct layer_summands *s = &l->summands;
-    if (!layer_on_tp(l)) {
-        return 0;
-    }
-    struct {
-        float **at;
-        int64_t count;
-        bool wanted;
-    } table[] = {
-        {&s->gate, c->experts * c->hidden, true},
-        {&s->gate_bias, c->experts, c->router.gate_bias},
-        {&s->shared_gate, c->hidden, c->shared_ffn > 0 && c->shared_gate},
-    };
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        s->count += table[i].wanted ? table[i].count : 0;
-    }
-    int rc = moe_device_alloc(l->device, (size_t)s->count * sizeof(float), (void **)&s->all);
-    float *at = s->all;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
-        if (table[i].wanted) {
-            *table[i].at = at;
-            at += table[i].count;
-        }
-    }
-    return rc;
-}
-
 static int make_memory(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
@@ -188,7 +157,7 @@ static int make_memory(moe_layer_t *l)
         {&l->flip_counts, (size_t)c->experts * sizeof(int64_t), flips},
     };
     static const float one = 1.0f;
-    int rc = make_summands(l);
+    int rc = layer_tp_new(l);
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = table[i].wanted ? moe_device_alloc(l->device, table[i].bytes, table[i].at) : 0;
     }
@@ -313,6 +282,7 @@ static int choose(moe_layer_t *l)
 static int route(moe_layer_t *l)
 {
     uint32_t agreed = 0;
+    layer_tp_lay_out(l);
     layer_report_route(l);
     layer_facts_weights(l);
     uint32_t proposed = layer_proposal(l);
@@ -320,7 +290,9 @@ static int route(moe_layer_t *l)
     rc = rc ? rc : layer_agree_sum(l, proposed);
     struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
     moe_dispatcher_at(l->dispatcher, &at);
+    moe_dispatcher_set_alike(l->dispatcher, (uint16_t)l->weights.frozen);
     rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
+    rc = rc ? rc : layer_check_frozen(l);
     if (rc == 0) {
         layer_settle(l, agreed);
     } else if (rc == MOE_E_SPLIT) {
@@ -404,7 +376,8 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     l->x = x;
     l->phase = MOE_PHASE_FORWARD;
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
-    rc = layer_forward_pass(l, y);
+    rc = layer_freeze(l);
+    rc = rc ? rc : layer_forward_pass(l, y);
     if (rc != 0) {
         /*
          * A forward that is refused resets the plan too: the memory that the last forward kept for backward is about to
@@ -412,7 +385,7 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
          */
         moe_plan_reset(&l->plan);
         layer_release(l);
-    } else if (l->weights.d_w1 == NULL) { /* inference: no backward follows */
+    } else if (!layer_goes_back(l)) { /* inference: no backward follows */
         layer_release(l);
     } else if (l->config.recompute) {
         layer_release_rows(l);

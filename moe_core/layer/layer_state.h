@@ -1,7 +1,7 @@
 /*
- * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan), layer_tp.c
- * (slices and sums over tp), layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the
- * observer is told).
+ * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan),
+ * layer_frozen.c (parameters without gradients), layer_tp.c (slices and sums over tp), layer_recompute.c,
+ * layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
  */
 #ifndef MOE_CORE_LAYER_LAYER_STATE_H
 #define MOE_CORE_LAYER_LAYER_STATE_H
@@ -18,11 +18,11 @@
 
 /*
  * Gradients that are summands over tp, side by side so that one AllReduce sums them; a member is NULL where the layer
- * has no such gradient.
+ * has no such gradient, or this forward's parameter is frozen.
  */
 struct layer_summands {
     float *all;    /* NULL: the layer sums nothing, and gradients go straight to the main_grads */
-    int64_t count; /* elements of `all` */
+    int64_t count; /* elements of this forward, at the begin of `all` */
     float *gate, *gate_bias, *shared_gate;
 };
 
@@ -149,6 +149,15 @@ void layer_report_cures(moe_layer_t *layer);
 int layer_decide_skip(moe_layer_t *layer);
 int layer_dummy_rows(moe_layer_t *layer);
 
+/* layer_frozen.c */
+bool layer_frozen(const moe_layer_t *layer, enum moe_layer_parameter parameter);
+uint32_t layer_frozen_experts(const moe_layer_t *layer);
+uint32_t layer_frozen_shared(const moe_layer_t *layer);
+int layer_freeze(moe_layer_t *layer);
+int layer_check_frozen(const moe_layer_t *layer);
+int layer_check_gradients(const moe_layer_t *layer);
+bool layer_goes_back(const moe_layer_t *layer);
+
 /* layer_backward.c */
 int layer_push_plan(moe_layer_t *layer);
 struct moe_experts_weights layer_expert_weights(const moe_layer_t *layer);
@@ -157,6 +166,8 @@ void layer_experts_ready(void *layer, int which);
 
 /* layer_tp.c */
 int layer_tp_place(moe_layer_t *layer);
+int layer_tp_new(moe_layer_t *layer);
+void layer_tp_lay_out(moe_layer_t *layer);
 int layer_tp_slice(moe_layer_t *layer, int64_t tokens);
 int layer_tp_clear_rest(moe_layer_t *layer, void *rows);
 int layer_tp_push_sum(moe_layer_t *layer);
@@ -175,15 +186,21 @@ int layer_held_end(moe_layer_t *layer);
 /* The gradient of this parameter is complete. */
 static inline void layer_ready(const moe_layer_t *l, enum moe_layer_parameter parameter)
 {
-    if (l->config.ready != NULL) {
+    if (l->config.ready != NULL && !layer_frozen(l, parameter)) {
         l->config.ready(l->config.ready_arg, (int)parameter);
     }
+}
+
+/* Whether this forward has gradients that are summands over tp. */
+static inline bool layer_tp_shares(const moe_layer_t *l)
+{
+    return layer_on_tp(l) && l->summands.count > 0;
 }
 
 /* Whether the layer sums the router's gradient over tp. */
 static inline bool layer_tp_sums(const moe_layer_t *l)
 {
-    return layer_on_tp(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
+    return layer_tp_shares(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
            (!l->config.options.legacy_router_unsummed || l->sum_granted);
 }
 

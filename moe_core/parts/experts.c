@@ -317,10 +317,24 @@ static void spread(moe_experts_t *e, const struct flat *f, int64_t first)
     }
 }
 
-/* All gradients must be given, or none; with none no backward follows. */
+static bool is_frozen(const struct moe_experts_weights *w, enum moe_experts_parameter which)
+{
+    return (w->frozen >> which & 1u) != 0;
+}
+
+/* Whether a backward can follow: some gradient is given, or none is wanted because every parameter is frozen. */
+static bool goes_back(const moe_experts_t *e, const struct moe_experts_weights *w)
+{
+    bool bias = e->config.has_bias;
+    bool wanted = !is_frozen(w, MOE_EXPERTS_W1) || !is_frozen(w, MOE_EXPERTS_W2) ||
+                  (bias && (!is_frozen(w, MOE_EXPERTS_B1) || !is_frozen(w, MOE_EXPERTS_B2)));
+    return !wanted || w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
+}
+
+/* All gradients must be given, those of frozen parameters left out, or none; with none no backward follows. */
 static int check_weights(const moe_experts_t *e, const struct moe_experts_weights *w)
 {
-    bool grads = w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
+    bool grads = goes_back(e, w);
     bool fp8 = e->config.weight == MOE_E4M3 || e->config.weight == MOE_E5M2;
     const struct {
         const char *name;
@@ -329,12 +343,12 @@ static int check_weights(const moe_experts_t *e, const struct moe_experts_weight
     } table[] = {
         {"w1", w->w1, true},
         {"w2", w->w2, true},
-        {"d_w1", w->d_w1, grads},
-        {"d_w2", w->d_w2, grads},
+        {"d_w1", w->d_w1, grads && !is_frozen(w, MOE_EXPERTS_W1)},
+        {"d_w2", w->d_w2, grads && !is_frozen(w, MOE_EXPERTS_W2)},
         {"b1", w->b1, e->config.has_bias},
         {"b2", w->b2, e->config.has_bias},
-        {"d_b1", w->d_b1, grads && e->config.has_bias},
-        {"d_b2", w->d_b2, grads && e->config.has_bias},
+        {"d_b1", w->d_b1, grads && e->config.has_bias && !is_frozen(w, MOE_EXPERTS_B1)},
+        {"d_b2", w->d_b2, grads && e->config.has_bias && !is_frozen(w, MOE_EXPERTS_B2)},
         {"scale1", w->scale1, fp8},
         {"scale2", w->scale2, fp8},
     };
@@ -356,11 +370,14 @@ static void use_weights(moe_experts_t *e, const struct moe_experts_weights *w)
 
 static struct moe_linear_call call_of(moe_experts_t *e, int64_t first, const float *bias_probs)
 {
-    bool bias = e->config.has_bias;
+    bool bias = e->config.has_bias, fc1 = first == 0;
+    const struct moe_experts_weights *w = &e->weights;
     return (struct moe_linear_call){.weights = e->param + first,
                                     .biases = bias ? e->biases + first : NULL,
-                                    .bias_grads = bias && e->weights.d_b1 != NULL ? e->bias_grads + first : NULL,
-                                    .bias_probs = bias_probs};
+                                    .bias_grads = bias && goes_back(e, w) ? e->bias_grads + first : NULL,
+                                    .bias_probs = bias_probs,
+                                    .weights_frozen = is_frozen(w, fc1 ? MOE_EXPERTS_W1 : MOE_EXPERTS_W2),
+                                    .biases_frozen = is_frozen(w, fc1 ? MOE_EXPERTS_B1 : MOE_EXPERTS_B2)};
 }
 
 /* forward */
@@ -463,13 +480,13 @@ int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weig
 
 /* backward */
 
-static void tell_ready(const moe_experts_t *e, int weight, int bias)
+static void tell_ready(const moe_experts_t *e, enum moe_experts_parameter weight, enum moe_experts_parameter bias)
 {
-    if (e->config.ready != NULL) {
-        e->config.ready(e->config.ready_arg, weight);
-        if (e->config.has_bias) {
-            e->config.ready(e->config.ready_arg, bias);
-        }
+    if (e->config.ready != NULL && !is_frozen(&e->weights, weight)) {
+        e->config.ready(e->config.ready_arg, (int)weight);
+    }
+    if (e->config.ready != NULL && e->config.has_bias && !is_frozen(&e->weights, bias)) {
+        e->config.ready(e->config.ready_arg, (int)bias);
     }
 }
 
@@ -490,7 +507,7 @@ static int check_same(moe_experts_t *e, const struct moe_experts_weights *w)
     const struct moe_experts_weights *f = &e->weights;
     if (w->w1 != f->w1 || w->w2 != f->w2 || w->d_w1 != f->d_w1 || w->d_w2 != f->d_w2 || w->b1 != f->b1 ||
         w->b2 != f->b2 || w->d_b1 != f->d_b1 || w->d_b2 != f->d_b2 || w->scale1 != f->scale1 ||
-        w->scale2 != f->scale2) {
+        w->scale2 != f->scale2 || w->frozen != f->frozen) {
         return FAIL(MOE_E_ARG, "experts backward with other weights than forward");
     }
     e->weights.overwrite = w->overwrite;
@@ -527,8 +544,8 @@ int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *wei
     if (d_row_probs != NULL && c->place == MOE_PROB_SOURCE) {
         return FAIL(MOE_E_ARG, "a gradient of probabilities that are applied at the source");
     }
-    int rc = e->weights.d_w1 != NULL ? check_same(e, weights)
-                                     : FAIL(MOE_E_ARG, "experts backward of a forward without gradients");
+    int rc = goes_back(e, &e->weights) ? check_same(e, weights)
+                                       : FAIL(MOE_E_ARG, "experts backward of a forward without gradients");
     if (rc != 0) {
         return rc;
     }
