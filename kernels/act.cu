@@ -256,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS)
             float dl = a.d_score[t] * a.score[t] * (1.0f - a.score[t]);
             int64_t at = t * a.width + i;
             element_set(a.dx, a.type, at, element_at(a.dx, a.type, at) + dl * gate);
-            sum += dl * element_at(a.x, a.type, at);
+            sum += a.d_gate != NULL ? dl * element_at(a.x, a.type, at) : 0.0f;
         }
         part[y * a.width + i] = sum;
     }
@@ -287,6 +287,8 @@ extern "C" int moe_cuda_token_gate_backward(moe_device_t *device, const struct m
         token_gate_parts<<<dim3(columns, moe_blocks(parts, 1, 65535)), THREADS, 0, device->stream>>>(*a, parts,
                                                                                                      part.data);
     }
-    token_gate_total<<<columns, THREADS, 0, device->stream>>>(*a, parts, part.data);
+    if (a->d_gate != NULL) {
+        token_gate_total<<<columns, THREADS, 0, device->stream>>>(*a, parts, part.data);
+    }
     return moe_launch_result();
 }

@@ -1,6 +1,6 @@
 /*
  * device.c: devices of any back end: the choice of the back end, the loading of its code, and what all devices have:
- * one stream.
+ * one stream (memory.c has its memory).
  *
  * The CUDA back end is loaded when it is asked for: a program of moe_core runs where there is no CUDA, and the library
  * is built and installed without. The library is looked for beside libmoe_core.so first, so that a build tree and an
@@ -11,6 +11,7 @@
 #include "moe_core/base/device.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/base/memory.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -114,6 +115,12 @@ int moe_device_new(const char *name, moe_device_t **out)
         free(device);
         return FAIL(rc, "a device of the %s back end: %s", backend->name, why);
     }
+    rc = moe_memory_new(device);
+    if (rc != 0) {
+        backend->close(device);
+        free(device);
+        return rc;
+    }
     *out = device;
     return 0;
 }
@@ -127,6 +134,7 @@ void moe_device_destroy(moe_device_t **device)
 {
     if (*device != NULL) {
         cudaStreamSynchronize((*device)->stream);
+        moe_memory_destroy(*device);
         (*device)->backend->close(*device);
         free(*device);
         *device = NULL;
@@ -148,25 +156,7 @@ const struct moe_ops *moe_device_ops(const moe_device_t *device)
     return device->backend->ops();
 }
 
-/* memory and the stream */
-
-int moe_device_alloc(moe_device_t *device, size_t bytes, void **out)
-{
-    *out = device->backend->alloc(device, bytes > 0 ? bytes : 1);
-    return *out == NULL ? FAIL(MOE_E_NOMEM, "%zu bytes of %s device memory", bytes, device->backend->name) : 0;
-}
-
-void moe_device_free(moe_device_t *device, void *pointer_to_pointer)
-{
-    void *memory = NULL;
-    memcpy(&memory, pointer_to_pointer, sizeof(memory));
-    if (memory != NULL) {
-        cudaStreamSynchronize(device->stream);
-        device->backend->release(device, memory);
-        memory = NULL;
-        memcpy(pointer_to_pointer, &memory, sizeof(memory));
-    }
-}
+/* the stream */
 
 int moe_device_copy(moe_device_t *device, void *to, const void *from, size_t bytes)
 {

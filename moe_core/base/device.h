@@ -21,7 +21,7 @@ extern "C" {
  * Increase this number when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its
  * meaning, or changes places with a member of its size. MOE_BACKEND_LAYOUT sees every other change.
  */
-#define MOE_BACKEND_ABI 2
+#define MOE_BACKEND_ABI 3
 
 /*
  * The functions of a back end. All but alloc and release are called on a device whose stream exists; results are codes
@@ -55,6 +55,7 @@ struct moe_device {
      */
     int32_t rank;
     uint32_t first_layer, last_layer; /* UINT32_MAX: none */
+    struct moe_memory *memory;        /* memory.c; owned. Back ends do not read it */
 };
 
 /* A hash of what a translation unit takes the interface to be: where each function is in the table, and how long its

@@ -85,25 +85,24 @@ static int allocate(moe_dispatcher_t *d)
     if (d->max_rows < 0 || d->max_rows > INT32_MAX) {
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank", (long long)d->max_rows);
     }
-    size_t rows = (size_t)d->max_rows, row = (size_t)c->hidden * moe_dtype_bytes(c->type);
-    size_t probs = c->probs_travel ? rows * sizeof(float) : 0;
-    struct {
-        void *at;
-        size_t bytes;
-    } buffers[] = {{&d->rows, rows * row},
-                   {&d->expert_out, rows * row},
-                   {&d->d_expert_out, rows * row},
-                   {&d->d_rows, rows * row},
-                   {&d->row_probs, probs},
-                   {&d->d_row_probs, probs},
-                   {&d->d_probs, (size_t)(c->max_tokens * c->experts) * sizeof(float)},
-                   {&d->m, (size_t)d->local * sizeof(int64_t)}};
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
-        rc = moe_device_alloc(d->device, buffers[i].bytes, buffers[i].at);
+    int rc = moe_device_alloc(d->device, (size_t)d->local * sizeof(int64_t), (void **)&d->m);
+    if (rc != 0 || !d->standing) {
+        return moe_fail_at(rc, c->world_rank, c->layer);
     }
-    return rc;
+    d->plan.received = d->max_rows;
+    rc = moe_dispatcher_take_received(d, &d->rows, &d->row_probs);
+    rc = rc ? rc : moe_dispatcher_take_received(d, &d->d_rows, &d->d_row_probs);
+    rc = rc ? rc : moe_dispatcher_take_rows(d, d->max_rows, &d->expert_out);
+    rc = rc ? rc : moe_dispatcher_take_rows(d, d->max_rows, &d->d_expert_out);
+    return rc ? rc : moe_dispatcher_take(d, (size_t)(c->max_tokens * c->experts) * sizeof(float), &d->d_probs);
 }
+
+/* The buffers whose memory changes from forward to forward. */
+#define CHANGING(d)                                                                                                    \
+    {                                                                                                                  \
+        &(d)->rows, &(d)->expert_out, &(d)->d_expert_out, &(d)->d_rows, &(d)->row_probs, &(d)->d_row_probs,            \
+            &(d)->d_probs                                                                                              \
+    }
 
 int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out)
 {
@@ -137,17 +136,37 @@ void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher)
     if (d == NULL) {
         return;
     }
-    void *buffers[] = {&d->rows,      &d->expert_out,  &d->d_expert_out, &d->d_rows,
-                       &d->row_probs, &d->d_row_probs, &d->d_probs,      &d->m};
+    void *buffers[] = CHANGING(d);
     d->kind->destroy(d);
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
-        moe_device_free(d->device, buffers[i]);
+        moe_dispatcher_free(d, buffers[i]);
     }
+    moe_device_free(d->device, &d->m);
     free(d);
     *dispatcher = NULL;
 }
 
 /* the layer-forward */
+
+void moe_dispatcher_release(moe_dispatcher_t *d)
+{
+    void *buffers[] = CHANGING(d);
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+        moe_dispatcher_give(d, buffers[i]);
+    }
+    if (!d->standing) {
+        d->kind->release(d);
+    }
+    d->stage = MOE_DISPATCHER_IDLE;
+    d->backward = false;
+}
+
+void moe_dispatcher_experts_done(moe_dispatcher_t *d)
+{
+    moe_dispatcher_give(d, &d->rows);
+    moe_dispatcher_give(d, &d->row_probs);
+    moe_dispatcher_give(d, &d->d_expert_out);
+}
 
 void moe_dispatcher_at(moe_dispatcher_t *d, const struct moe_event *at)
 {
@@ -156,7 +175,7 @@ void moe_dispatcher_at(moe_dispatcher_t *d, const struct moe_event *at)
 
 int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routing, uint32_t proposed, uint32_t *agreed)
 {
-    d->stage = MOE_DISPATCHER_IDLE;
+    moe_dispatcher_release(d); /* what the last forward left: no backward of it follows */
     if (routing->tokens < 0 || routing->tokens > d->config.max_tokens) {
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)routing->tokens,
                                (long long)d->config.max_tokens);
@@ -166,15 +185,30 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
     }
     d->routing = *routing;
     d->plan = (struct moe_dispatch_plan){.empty_experts = -1};
-    d->detached = d->backward = false;
+    d->detached = false;
+    d->unlike = 0;
     *agreed = 0;
-    int rc = d->kind->prepare(d, proposed, agreed);
+    uint32_t word = (proposed & MOE_WORD_PROPOSED) | (uint32_t)d->alike << MOE_WORD_ALIKE_SHIFT;
+    int rc = d->kind->prepare(d, word, agreed);
     if (rc == 0 && d->plan.received > d->max_rows) {
         rc = DISPATCHER_FAIL(d, MOE_E_CAPACITY, "%lld rows to receive, made for %lld", (long long)d->plan.received,
                              (long long)d->max_rows);
     }
     d->stage = rc == 0 ? MOE_DISPATCHER_PREPARED : MOE_DISPATCHER_IDLE;
     return rc;
+}
+
+void moe_dispatcher_set_alike(moe_dispatcher_t *d, uint16_t number)
+{
+    d->alike = number;
+}
+
+bool moe_dispatcher_alike(const moe_dispatcher_t *d, int32_t *rank, uint16_t *theirs, uint16_t *first)
+{
+    *rank = d->unlike;
+    *theirs = d->theirs;
+    *first = d->first;
+    return d->unlike == 0;
 }
 
 static int expect(const moe_dispatcher_t *d, enum moe_dispatcher_stage stage, const char *what)
@@ -271,6 +305,11 @@ int64_t moe_dispatcher_local(const moe_dispatcher_t *d)
 int64_t moe_dispatcher_max_rows(const moe_dispatcher_t *d)
 {
     return d->max_rows;
+}
+
+bool moe_dispatcher_standing(const moe_dispatcher_t *d)
+{
+    return d->standing;
 }
 
 const void *moe_dispatcher_rows(const moe_dispatcher_t *d)

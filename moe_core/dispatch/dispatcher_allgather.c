@@ -32,19 +32,20 @@
 
 struct allgather {
     moe_uneven_group_t *uneven;
-    uint32_t agreed;              /* the remedies agreed in the previous exchange, then those of this one */
-    int64_t most, padded;         /* the largest possible T_pad; T_pad of this forward */
-    int64_t numbers;              /* int64 numbers per rank in `counts` */
-    bool no_unpermute, no_input;  /* legacy behaviours of this forward */
+    uint32_t agreed;               /* the remedies agreed in the previous exchange, then those of this one */
+    int64_t most, padded;          /* the largest possible T_pad; T_pad of this forward */
+    int64_t numbers;               /* int64 numbers per rank in `counts` */
+    bool no_unpermute, no_input;   /* legacy behaviours of this forward */
+    int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
+    int64_t *host_mask, *host_m;   /* pinned [1], [local] */
+    moe_row_map_t *map;            /* from the tokens of all ranks to this rank's rows */
+    /* What the pool gives, while it holds something. */
     uint8_t *own_map, *all_maps;  /* [T_pad E + 8] of this rank, and of every rank */
     float *own_probs, *all_probs; /* [T_pad,E] of this rank, and of every rank; their gradients in backward */
     uint8_t *map_here;            /* [T_pad x ranks, local]: the columns of this rank's experts */
     float *probs_here, *d_probs_here;
-    int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
-    int64_t *host_mask, *host_m;   /* pinned [1], [local] */
-    moe_row_map_t *map;            /* from the tokens of all ranks to this rank's rows */
-    void *own_rows, *all_rows;     /* [T_pad,H] of this rank, and of every rank, in the rows' type */
-    float *own_wide, *all_wide;    /* own_rows and all_rows in float32; NULL where float32 is the rows' type */
+    void *own_rows, *all_rows;  /* [T_pad,H] of this rank, and of every rank, in the rows' type */
+    float *own_wide, *all_wide; /* own_rows and all_rows in float32, where that is not the rows' type */
 };
 
 static struct allgather *state_of(const moe_dispatcher_t *d)
@@ -76,6 +77,35 @@ static struct moe_movement movement(const moe_dispatcher_t *d)
                                  .hidden = d->config.hidden};
 }
 
+/* memory: of the routing map and of probabilities for T_pad tokens of `ranks` ranks, of `width` numbers each */
+
+static int take_map(moe_dispatcher_t *d, int64_t ranks, uint8_t **at)
+{
+    return moe_dispatcher_take(
+        d, (size_t)(ranks * (state_of(d)->padded * d->config.experts + (int64_t)sizeof(int64_t))), at);
+}
+
+static int take_probs(moe_dispatcher_t *d, int64_t ranks, int64_t width, float **at)
+{
+    return moe_dispatcher_take(d, (size_t)(ranks * state_of(d)->padded * width) * sizeof(float), at);
+}
+
+/* Rows of T_pad tokens of `ranks` ranks, in the rows' type or in float32. */
+static int take_rows(moe_dispatcher_t *d, int64_t ranks, void **at)
+{
+    return moe_dispatcher_take_rows(d, ranks * state_of(d)->padded, at);
+}
+
+static int take_wide(moe_dispatcher_t *d, int64_t ranks, float **at)
+{
+    return take_probs(d, ranks, d->config.hidden, at);
+}
+
+static int take_d_probs(moe_dispatcher_t *d)
+{
+    return moe_dispatcher_take(d, (size_t)(d->routing.tokens * d->config.experts) * sizeof(float), &d->d_probs);
+}
+
 /* prepare: who chose this rank's experts */
 
 static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
@@ -83,6 +113,11 @@ static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
     struct allgather *s = state_of(d);
     int64_t experts = d->config.experts, bytes = s->padded * experts;
     const struct moe_ops *ops = moe_device_ops(d->device);
+    int rc = take_map(d, 1, &s->own_map);
+    rc = rc ? rc : take_map(d, d->tp_ep.size, &s->all_maps);
+    if (rc != 0) {
+        return rc;
+    }
     struct moe_flex_layout own = {.blocks = 1,
                                   .tokens = d->routing.tokens,
                                   .padded = s->padded,
@@ -102,7 +137,7 @@ static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
     all.map = NULL;
     all.mask = s->all_maps;
     *s->host_mask = proposed;
-    int rc = ops->flex_layout(d->device, &own);
+    rc = ops->flex_layout(d->device, &own);
     rc = rc ? rc : moe_device_copy(d->device, s->own_map + bytes, s->host_mask, sizeof(*s->host_mask));
     struct moe_collective c = over(d, "AllGather of the routing map", ncclUint8, all.mask_stride);
     rc = rc ? rc : moe_all_gather(&c, s->own_map, s->all_maps, 1);
@@ -113,10 +148,12 @@ static int gather_probs(moe_dispatcher_t *d)
 {
     struct allgather *s = state_of(d);
     const float *own = d->routing.probs;
-    int rc = 0;
-    if (s->padded > d->routing.tokens) {
-        rc = moe_uneven_pad(d->device, own, d->routing.tokens, s->padded, (size_t)d->config.experts * sizeof(float),
-                            s->own_probs);
+    int rc = take_probs(d, d->tp_ep.size, d->config.experts, &s->all_probs);
+    if (rc == 0 && s->padded > d->routing.tokens) {
+        rc = take_probs(d, 1, d->config.experts, &s->own_probs);
+        rc = rc ? rc
+                : moe_uneven_pad(d->device, own, d->routing.tokens, s->padded,
+                                 (size_t)d->config.experts * sizeof(float), s->own_probs);
         own = s->own_probs;
     }
     struct moe_collective c = over(d, "AllGather of probabilities", ncclFloat32, d->config.experts);
@@ -141,7 +178,8 @@ static int slice_here(moe_dispatcher_t *d)
     struct allgather *s = state_of(d);
     size_t experts = (size_t)d->config.experts, local = (size_t)d->local, first = (size_t)d->ep.rank * local;
     size_t stride = (size_t)s->padded * experts + sizeof(int64_t);
-    int rc = 0;
+    int rc = moe_dispatcher_take(d, (size_t)(s->padded * d->tp_ep.size) * local, &s->map_here);
+    rc = rc ? rc : take_probs(d, d->tp_ep.size, d->local, &s->probs_here);
     for (size_t r = 0; r < (size_t)d->tp_ep.size && rc == 0; r++) {
         rc = copy_columns(d, s->map_here + r * (size_t)s->padded * local, local, s->all_maps + r * stride + first,
                           experts, local, s->padded);
@@ -156,16 +194,13 @@ static void derive_plan(moe_dispatcher_t *d)
     struct allgather *s = state_of(d);
     struct moe_dispatch_plan *plan = &d->plan;
     int64_t align = d->config.row_multiple > 1 ? d->config.row_multiple : 1, rows = 0;
-    s->agreed = UINT32_MAX;
+    s->agreed = moe_dispatcher_agreed(d, s->host_counts + s->numbers - 1, s->numbers);
     for (int64_t i = 0; i < d->local; i++) {
         s->host_m[i] = 0;
         for (int64_t r = 0; r < d->tp_ep.size; r++) {
             s->host_m[i] += s->host_counts[r * s->numbers + d->tp_ep.size + d->ep.rank * d->local + i];
         }
         rows += s->host_m[i];
-    }
-    for (int64_t r = 0; r < d->tp_ep.size; r++) {
-        s->agreed &= (uint32_t)(s->host_counts[(r + 1) * s->numbers - 1] & UINT32_MAX);
     }
     if (rows == 0 && (s->agreed & MOE_REMEDY_PAD) != 0) {
         plan->padded = s->host_m[0] = 1;
@@ -212,10 +247,16 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     derive_plan(d);
     *agreed = s->agreed;
     decide_legacy(d);
-    const struct moe_map_source source = {.mask = s->map_here, .counts = d->m};
     rc = moe_device_copy(d->device, d->m, s->host_m, (size_t)d->local * sizeof(int64_t));
     rc = rc ? rc : slice_here(d);
-    return rc ? rc : moe_row_map_build_from(s->map, &source, 0, s->padded * d->tp_ep.size, d->plan.received);
+    moe_dispatcher_give(d, &s->own_map);
+    moe_dispatcher_give(d, &s->all_maps);
+    moe_dispatcher_give(d, &s->own_probs);
+    moe_dispatcher_give(d, &s->all_probs);
+    const struct moe_map_source source = {.mask = s->map_here, .counts = d->m};
+    rc = rc ? rc : moe_row_map_build_from(s->map, &source, 0, s->padded * d->tp_ep.size, d->plan.received);
+    moe_dispatcher_give(d, &s->map_here);
+    return rc;
 }
 
 /* forward */
@@ -228,8 +269,9 @@ static int padded_rows(moe_dispatcher_t *d, const void *rows, const void **out)
     if (s->padded == d->routing.tokens) {
         return 0;
     }
+    int rc = take_rows(d, 1, &s->own_rows);
     *out = s->own_rows;
-    return moe_uneven_pad(d->device, rows, d->routing.tokens, s->padded, row_bytes(d), s->own_rows);
+    return rc ? rc : moe_uneven_pad(d->device, rows, d->routing.tokens, s->padded, row_bytes(d), s->own_rows);
 }
 
 static int cast(moe_dispatcher_t *d, const void *from, enum moe_dtype from_type, void *to, enum moe_dtype to_type,
@@ -245,28 +287,60 @@ static int forward(moe_dispatcher_t *d, const void *x)
     struct allgather *s = state_of(d);
     const struct moe_movement move = movement(d);
     const void *own = NULL;
-    float *probs = d->config.probs_travel ? d->row_probs : NULL;
+    const bool travel = d->config.probs_travel;
     int rc = padded_rows(d, x, &own);
     if (rc == 0 && !alone(d)) {
         struct moe_collective c = over(d, "AllGather of tokens", moe_nccl_type(d->config.type), d->config.hidden);
-        rc = moe_all_gather(&c, own, s->all_rows, s->padded);
+        rc = take_rows(d, d->tp_ep.size, &s->all_rows);
+        rc = rc ? rc : moe_all_gather(&c, own, s->all_rows, s->padded);
+        moe_dispatcher_give(d, &s->own_rows);
         own = s->all_rows;
     }
-    return rc ? rc : moe_map_permute(s->map, &move, own, probs != NULL ? s->probs_here : NULL, d->rows, probs);
+    rc = rc ? rc : moe_dispatcher_take_received(d, &d->rows, &d->row_probs);
+    rc = rc ? rc
+            : moe_map_permute(s->map, &move, own, travel ? s->probs_here : NULL, d->rows, travel ? d->row_probs : NULL);
+    moe_dispatcher_give(d, &s->own_rows);
+    moe_dispatcher_give(d, &s->all_rows);
+    if (travel) { /* otherwise unpermute merges with them */
+        moe_dispatcher_give(d, &s->probs_here);
+    }
+    return rc ? rc : moe_dispatcher_take_rows(d, d->plan.received, &d->expert_out);
 }
 
-/* Sums all ranks' rows in all_rows into `to` [T_pad,H], this rank's tokens; float32 on the wire. */
+/* Sums all ranks' rows in all_rows, which are given back, into `to` [T_pad,H], this rank's tokens; float32 on the wire.
+ */
 static int scatter_outputs(moe_dispatcher_t *d, void *to)
 {
     struct allgather *s = state_of(d);
     struct moe_collective c = over(d, "ReduceScatter of outputs", ncclFloat32, d->config.hidden);
     int64_t rows = s->padded * d->tp_ep.size;
     if (d->config.type == MOE_F32) {
-        return moe_reduce_scatter(&c, s->all_rows, to, s->padded);
+        int rc = moe_reduce_scatter(&c, s->all_rows, to, s->padded);
+        moe_dispatcher_give(d, &s->all_rows);
+        return rc;
     }
-    int rc = cast(d, s->all_rows, d->config.type, s->all_wide, MOE_F32, rows);
+    int rc = take_wide(d, d->tp_ep.size, &s->all_wide);
+    rc = rc ? rc : cast(d, s->all_rows, d->config.type, s->all_wide, MOE_F32, rows);
+    moe_dispatcher_give(d, &s->all_rows);
+    rc = rc ? rc : take_wide(d, 1, &s->own_wide);
     rc = rc ? rc : moe_reduce_scatter(&c, s->all_wide, s->own_wide, s->padded);
-    return rc ? rc : cast(d, s->own_wide, MOE_F32, to, d->config.type, s->padded);
+    moe_dispatcher_give(d, &s->all_wide);
+    rc = rc ? rc : cast(d, s->own_wide, MOE_F32, to, d->config.type, s->padded);
+    moe_dispatcher_give(d, &s->own_wide);
+    return rc;
+}
+
+/* Hazard H4: this rank enters the ReduceScatter with nothing. */
+static int combine_nothing(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    struct moe_collective c = over(d, "ReduceScatter of no outputs", ncclFloat32, d->config.hidden);
+    int rc = moe_dispatcher_take_rows(d, 0, &s->all_rows);
+    rc = rc ? rc : moe_dispatcher_take_rows(d, 0, &s->own_rows);
+    rc = rc ? rc : moe_reduce_scatter(&c, s->all_rows, s->own_rows, 0);
+    return rc ? rc
+              : DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
+                                (long long)d->routing.tokens);
 }
 
 static int combine(moe_dispatcher_t *d, void *y)
@@ -275,17 +349,20 @@ static int combine(moe_dispatcher_t *d, void *y)
     const struct moe_movement move = movement(d);
     const float *probs = d->config.probs_travel ? NULL : s->probs_here;
     bool trims = s->padded > d->routing.tokens;
-    void *own = trims ? s->own_rows : y;
     if (s->no_unpermute) {
-        struct moe_collective c = over(d, "ReduceScatter of no outputs", ncclFloat32, d->config.hidden);
-        int rc = moe_reduce_scatter(&c, s->all_rows, s->own_rows, 0);
-        return rc ? rc
-                  : DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
-                                    (long long)d->routing.tokens);
+        return combine_nothing(d);
     }
-    int rc = moe_map_unpermute(s->map, &move, d->expert_out, probs, alone(d) ? own : s->all_rows);
+    int rc = trims ? take_rows(d, 1, &s->own_rows) : 0;
+    void *own = trims ? s->own_rows : y;
+    rc = rc || alone(d) ? rc : take_rows(d, d->tp_ep.size, &s->all_rows);
+    rc = rc ? rc : moe_map_unpermute(s->map, &move, d->expert_out, probs, alone(d) ? own : s->all_rows);
+    if (d->config.probs_travel) { /* merged probabilities need it for their gradient */
+        moe_dispatcher_give(d, &d->expert_out);
+    }
     rc = rc || alone(d) ? rc : scatter_outputs(d, own);
-    return rc || !trims ? rc : moe_uneven_trim(d->device, own, d->routing.tokens, row_bytes(d), y);
+    rc = rc || !trims ? rc : moe_uneven_trim(d->device, own, d->routing.tokens, row_bytes(d), y);
+    moe_dispatcher_give(d, &s->own_rows);
+    return rc;
 }
 
 /* backward */
@@ -296,11 +373,18 @@ static int gather_outputs(moe_dispatcher_t *d, const void *own)
     struct allgather *s = state_of(d);
     struct moe_collective c = over(d, "AllGather of gradients of outputs", ncclFloat32, d->config.hidden);
     if (d->config.type == MOE_F32) {
-        return moe_all_gather(&c, own, s->all_rows, s->padded);
+        int rc = take_rows(d, d->tp_ep.size, &s->all_rows);
+        return rc ? rc : moe_all_gather(&c, own, s->all_rows, s->padded);
     }
-    int rc = cast(d, own, d->config.type, s->own_wide, MOE_F32, s->padded);
+    int rc = take_wide(d, 1, &s->own_wide);
+    rc = rc ? rc : cast(d, own, d->config.type, s->own_wide, MOE_F32, s->padded);
+    rc = rc ? rc : take_wide(d, d->tp_ep.size, &s->all_wide);
     rc = rc ? rc : moe_all_gather(&c, s->own_wide, s->all_wide, s->padded);
-    return rc ? rc : cast(d, s->all_wide, MOE_F32, s->all_rows, d->config.type, s->padded * d->tp_ep.size);
+    moe_dispatcher_give(d, &s->own_wide);
+    rc = rc ? rc : take_rows(d, d->tp_ep.size, &s->all_rows);
+    rc = rc ? rc : cast(d, s->all_wide, MOE_F32, s->all_rows, d->config.type, s->padded * d->tp_ep.size);
+    moe_dispatcher_give(d, &s->all_wide);
+    return rc;
 }
 
 static int back_combine(void *arg)
@@ -316,12 +400,20 @@ static int back_combine(void *arg)
     int rc = padded_rows(d, d->dy, &own);
     if (rc == 0 && !alone(d)) {
         rc = gather_outputs(d, own);
+        moe_dispatcher_give(d, &s->own_rows);
         own = s->all_rows;
     }
-    return rc ? rc
-              : moe_map_unpermute_backward(s->map, &move, own, merged ? d->expert_out : NULL,
-                                           merged ? s->probs_here : NULL, d->d_expert_out,
-                                           merged ? s->d_probs_here : NULL);
+    rc = rc || !merged ? rc : take_probs(d, d->tp_ep.size, d->local, &s->d_probs_here);
+    rc = rc ? rc : moe_dispatcher_take_rows(d, d->plan.received, &d->d_expert_out);
+    rc = rc ? rc
+            : moe_map_unpermute_backward(s->map, &move, own, merged ? d->expert_out : NULL,
+                                         merged ? s->probs_here : NULL, d->d_expert_out,
+                                         merged ? s->d_probs_here : NULL);
+    moe_dispatcher_give(d, &s->own_rows);
+    moe_dispatcher_give(d, &s->all_rows);
+    moe_dispatcher_give(d, &s->probs_here);
+    moe_dispatcher_give(d, &d->expert_out);
+    return rc ? rc : moe_dispatcher_take_received(d, &d->d_rows, &d->d_row_probs);
 }
 
 /* The present contents of dx go into this rank's part of the sum, so that the ReduceScatter itself adds to them. */
@@ -330,19 +422,24 @@ static int back_permute(void *arg)
     moe_dispatcher_t *d = arg;
     struct allgather *s = state_of(d);
     const struct moe_movement move = movement(d);
-    float *probs = d->config.probs_travel ? d->d_row_probs : NULL;
+    const bool travel = d->config.probs_travel;
     bool straight = alone(d) && s->padded == d->routing.tokens;
+    int rc = travel ? take_probs(d, d->tp_ep.size, d->local, &s->d_probs_here) : 0;
+    rc = rc || straight ? rc : take_rows(d, d->tp_ep.size, &s->all_rows);
     char *all = s->all_rows;
-    int rc = 0;
-    if (!straight) {
+    if (rc == 0 && !straight) {
         rc = moe_device_ops(d->device)->zero(d->device, all, (size_t)move.tokens * row_bytes(d));
         rc = rc ? rc
                 : moe_device_copy(d->device, all + (size_t)(d->tp_ep.rank * s->padded) * row_bytes(d), d->dx,
                                   (size_t)d->routing.tokens * row_bytes(d));
     }
-    return rc ? rc
-              : moe_map_permute_backward(s->map, &move, d->d_rows, probs, NULL, 1.0f, straight ? d->dx : all,
-                                         probs != NULL ? s->d_probs_here : NULL);
+    rc = rc ? rc
+            : moe_map_permute_backward(s->map, &move, d->d_rows, travel ? d->d_row_probs : NULL, NULL, 1.0f,
+                                       straight ? d->dx : all, travel ? s->d_probs_here : NULL);
+    moe_dispatcher_give(d, &d->d_rows);
+    moe_dispatcher_give(d, &d->d_row_probs);
+    moe_row_map_drop(s->map);
+    return rc;
 }
 
 static int back_tokens(void *arg)
@@ -355,8 +452,12 @@ static int back_tokens(void *arg)
     if (alone(d) && !trims) {
         return 0;
     }
-    int rc = moe_reduce_scatter(&c, s->all_rows, trims ? s->own_rows : d->dx, s->padded);
-    return rc || !trims ? rc : moe_uneven_trim(d->device, s->own_rows, d->routing.tokens, row_bytes(d), d->dx);
+    int rc = trims ? take_rows(d, 1, &s->own_rows) : 0;
+    rc = rc ? rc : moe_reduce_scatter(&c, s->all_rows, trims ? s->own_rows : d->dx, s->padded);
+    rc = rc || !trims ? rc : moe_uneven_trim(d->device, s->own_rows, d->routing.tokens, row_bytes(d), d->dx);
+    moe_dispatcher_give(d, &s->own_rows);
+    moe_dispatcher_give(d, &s->all_rows);
+    return rc;
 }
 
 static int back_probs(void *arg)
@@ -365,24 +466,32 @@ static int back_probs(void *arg)
     struct allgather *s = state_of(d);
     size_t experts = (size_t)d->config.experts, local = (size_t)d->local;
     int64_t rows = s->padded * d->tp_ep.size;
-    float *own = s->padded > d->routing.tokens ? s->own_probs : d->d_probs;
+    bool trims = s->padded > d->routing.tokens;
     struct moe_collective c = over(d, "ReduceScatter of gradients of probabilities", ncclFloat32, d->config.experts);
-    int rc = moe_device_ops(d->device)->zero(d->device, s->all_probs, (size_t)rows * experts * sizeof(float));
+    int rc = take_probs(d, d->tp_ep.size, d->config.experts, &s->all_probs);
+    rc = rc ? rc : take_d_probs(d);
+    rc = rc || !trims ? rc : take_probs(d, 1, d->config.experts, &s->own_probs);
+    float *own = trims ? s->own_probs : d->d_probs;
+    rc = rc ? rc : moe_device_ops(d->device)->zero(d->device, s->all_probs, (size_t)rows * experts * sizeof(float));
     rc = rc ? rc
             : copy_columns(d, s->all_probs + (size_t)d->ep.rank * local, experts * sizeof(float), s->d_probs_here,
                            local * sizeof(float), local * sizeof(float), rows);
+    moe_dispatcher_give(d, &s->d_probs_here);
     rc = rc ? rc : moe_reduce_scatter(&c, s->all_probs, own, s->padded);
-    return rc || own == d->d_probs
-               ? rc
-               : moe_uneven_trim(d->device, own, d->routing.tokens, experts * sizeof(float), d->d_probs);
+    moe_dispatcher_give(d, &s->all_probs);
+    rc = rc || !trims ? rc : moe_uneven_trim(d->device, own, d->routing.tokens, experts * sizeof(float), d->d_probs);
+    moe_dispatcher_give(d, &s->own_probs);
+    return rc;
 }
 
 /* Stands in the plan for the gradients of a forward whose gradients do not come back. */
 static int back_nothing(void *arg)
 {
     moe_dispatcher_t *d = arg;
-    return moe_device_ops(d->device)->zero(d->device, d->d_probs,
-                                           (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
+    int rc = take_d_probs(d);
+    return rc ? rc
+              : moe_device_ops(d->device)->zero(d->device, d->d_probs,
+                                                (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
 }
 
 static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
@@ -432,44 +541,18 @@ static int refuse_options(moe_dispatcher_t *d)
     return 0;
 }
 
-static int allocate_device(moe_dispatcher_t *d, struct allgather *s)
-{
-    size_t ranks = (size_t)d->tp_ep.size, most = (size_t)s->most, tail = sizeof(int64_t);
-    size_t experts = (size_t)d->config.experts, local = (size_t)d->local, word = sizeof(float);
-    size_t wide = d->config.type == MOE_F32 ? 0 : most * (size_t)d->config.hidden * word;
-    const struct {
-        void *at;
-        size_t bytes;
-    } buffers[] = {
-        {&s->own_map, most * experts + tail},
-        {&s->all_maps, ranks * (most * experts + tail)},
-        {&s->own_probs, most * experts * word},
-        {&s->all_probs, ranks * most * experts * word},
-        {&s->map_here, ranks * most * local},
-        {&s->probs_here, ranks * most * local * word},
-        {&s->d_probs_here, ranks * most * local * word},
-        {&s->counts, ranks * (size_t)s->numbers * sizeof(int64_t)},
-        {&s->own_rows, most * row_bytes(d)},
-        {&s->all_rows, ranks * most * row_bytes(d)},
-        {&s->own_wide, wide},
-        {&s->all_wide, ranks * wide},
-    };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
-        rc = moe_device_alloc(d->device, buffers[i].bytes, buffers[i].at);
-    }
-    return rc ? rc : moe_row_map_new(d->device, s->most * d->tp_ep.size, d->local, &s->map);
-}
-
 static int allocate(moe_dispatcher_t *d, struct allgather *s)
 {
-    size_t word = sizeof(int64_t);
-    if (cudaMallocHost((void **)&s->host_counts, (size_t)(d->tp_ep.size * s->numbers) * word) != cudaSuccess ||
+    size_t word = sizeof(int64_t), counts = (size_t)(d->tp_ep.size * s->numbers) * word;
+    const struct moe_row_map_config map = {
+        .kind = MOE_MAP_MASK, .max_tokens = s->most * d->tp_ep.size, .experts = d->local, .pooled = true};
+    if (cudaMallocHost((void **)&s->host_counts, counts) != cudaSuccess ||
         cudaMallocHost((void **)&s->host_mask, word) != cudaSuccess ||
         cudaMallocHost((void **)&s->host_m, (size_t)d->local * word) != cudaSuccess) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
     }
-    return allocate_device(d, s);
+    int rc = moe_device_alloc(d->device, counts, (void **)&s->counts);
+    return rc ? rc : moe_row_map_create(d->device, &map, &s->map);
 }
 
 static int create(moe_dispatcher_t *d)
@@ -504,18 +587,26 @@ static int create(moe_dispatcher_t *d)
     return allocate(d, s);
 }
 
+static void release(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    void *buffers[] = {&s->own_map,      &s->all_maps, &s->own_probs, &s->all_probs, &s->map_here, &s->probs_here,
+                       &s->d_probs_here, &s->own_rows, &s->all_rows,  &s->own_wide,  &s->all_wide};
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+        moe_dispatcher_give(d, buffers[i]);
+    }
+    moe_row_map_drop(s->map);
+}
+
 static void destroy(moe_dispatcher_t *d)
 {
     struct allgather *s = state_of(d);
     if (s == NULL) {
         return;
     }
-    void *buffers[] = {&s->own_map,      &s->all_maps, &s->own_probs, &s->all_probs, &s->map_here, &s->probs_here,
-                       &s->d_probs_here, &s->counts,   &s->own_rows,  &s->all_rows,  &s->own_wide, &s->all_wide};
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
-        moe_device_free(d->device, buffers[i]);
-    }
+    release(d);
     moe_row_map_destroy(&s->map);
+    moe_device_free(d->device, &s->counts);
     moe_uneven_destroy(&s->uneven);
     cudaFreeHost(s->host_counts);
     cudaFreeHost(s->host_mask);
@@ -527,6 +618,7 @@ static void destroy(moe_dispatcher_t *d)
 const struct moe_dispatcher_kind_ops moe_dispatcher_allgather = {.name = "allgather",
                                                                  .create = create,
                                                                  .destroy = destroy,
+                                                                 .release = release,
                                                                  .prepare = prepare,
                                                                  .forward = forward,
                                                                  .combine = combine,

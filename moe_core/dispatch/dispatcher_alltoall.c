@@ -21,7 +21,8 @@
  *
  * The way from tokens to experts is a list of steps, each with the buffer that the step fills. The same functions walk
  * the list up and down for rows, outputs and both gradients. Four hand-written sequences were rejected: they differ in
- * nothing but their end buffers.
+ * nothing but their end buffers. A step takes the buffer that it fills from the pool and gives back the one that it has
+ * read, so that at most two of them, and what backward needs, are held at a time.
  */
 #include "moe_core/dispatch/dispatcher_alltoall.h"
 
@@ -39,31 +40,82 @@ static struct moe_alltoall *state_of(const moe_dispatcher_t *d)
     return d->state;
 }
 
-/* The buffer that holds the rows after a step. */
-static void *at(const moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+/* The place of the buffer that holds the rows after a step. */
+static void **place(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
 {
-    const struct moe_alltoall *s = state_of(d);
-    void *const ends[] = {d->rows, d->expert_out, d->d_expert_out, d->d_rows};
+    struct moe_alltoall *s = state_of(d);
+    void **const ends[] = {&d->rows, &d->expert_out, &d->d_expert_out, &d->d_rows};
     enum moe_alltoall_step taken = s->taken[step];
     if (taken == s->last) {
         return ends[cargo];
     }
-    return taken == AT_SOURCE && cargo == EXPERT_OUT ? s->returned : s->scratch[taken];
+    return taken == AT_SOURCE && cargo == EXPERT_OUT ? &s->returned : &s->scratch[taken];
 }
 
-static float *probs_at(const moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+static float **probs_place(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
 {
-    const struct moe_alltoall *s = state_of(d);
-    if (!d->config.probs_travel) {
-        return NULL;
-    }
+    struct moe_alltoall *s = state_of(d);
     enum moe_alltoall_step taken = s->taken[step];
-    return taken != s->last ? s->scratch_probs[taken] : cargo == ROWS ? d->row_probs : d->d_row_probs;
+    return taken != s->last ? &s->scratch_probs[taken] : cargo == ROWS ? &d->row_probs : &d->d_row_probs;
+}
+
+static void *at(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    return *place(d, cargo, step);
+}
+
+static float *probs_at(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    return d->config.probs_travel ? *probs_place(d, cargo, step) : NULL;
 }
 
 static bool takes(const moe_dispatcher_t *d, enum moe_alltoall_step step)
 {
     return state_of(d)->taken[step] == step;
+}
+
+/* memory */
+
+static int64_t rows_after(const moe_dispatcher_t *d, enum moe_alltoall_step step)
+{
+    const struct moe_alltoall *s = state_of(d);
+    switch (s->taken[step]) {
+    case AT_SOURCE:
+        return d->plan.sent;
+    case AT_EP:
+        return s->ep_rows;
+    case AT_PADDED:
+        return d->plan.received;
+    default:
+        return s->unpadded;
+    }
+}
+
+/* Takes the buffer that a step fills. */
+static int take(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    return moe_dispatcher_take_rows(d, rows_after(d, step), place(d, cargo, step));
+}
+
+static int take_probs(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    return moe_dispatcher_take(d, (size_t)rows_after(d, step) * sizeof(float), probs_place(d, cargo, step));
+}
+
+/* Gives back the buffer that a step has read. */
+static void give(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    moe_dispatcher_give(d, place(d, cargo, step));
+}
+
+static void give_probs(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    moe_dispatcher_give(d, probs_place(d, cargo, step));
+}
+
+static int take_d_probs(moe_dispatcher_t *d)
+{
+    return moe_dispatcher_take(d, (size_t)(d->routing.tokens * d->config.experts) * sizeof(float), &d->d_probs);
 }
 
 /* steps */
@@ -87,36 +139,104 @@ static struct moe_collective probs_over(const moe_dispatcher_t *d, const struct 
     return moe_dispatcher_collective(d, group, what, ncclFloat32, 1);
 }
 
-static int exchange_up(moe_dispatcher_t *d, enum cargo cargo, const char *what)
+/* Moves rows over ep, up to the experts' rank or down to the tokens', or over etp. */
+static int over_ep(moe_dispatcher_t *d, enum cargo cargo, bool down, const char *what)
 {
     const struct moe_alltoall *s = state_of(d);
+    enum moe_alltoall_step from = down ? AT_EP : AT_SOURCE, to = down ? AT_SOURCE : AT_EP;
     struct moe_collective c = rows_over(d, &d->ep, what);
-    return moe_all_to_all_v(&c, at(d, cargo, AT_SOURCE), s->send_rows, at(d, cargo, AT_EP), s->recv_rows);
-}
-
-static int exchange_down(moe_dispatcher_t *d, enum cargo cargo, const char *what)
-{
-    const struct moe_alltoall *s = state_of(d);
-    struct moe_collective c = rows_over(d, &d->ep, what);
-    return moe_all_to_all_v(&c, at(d, cargo, AT_EP), s->recv_rows, at(d, cargo, AT_SOURCE), s->send_rows);
+    int rc = takes(d, AT_EP) ? take(d, cargo, to) : 0;
+    rc = rc ? rc
+            : moe_all_to_all_v(&c, at(d, cargo, from), down ? s->recv_rows : s->send_rows, at(d, cargo, to),
+                               down ? s->send_rows : s->recv_rows);
+    if (takes(d, AT_EP)) {
+        give(d, cargo, from);
+    }
+    return rc;
 }
 
 static int gather_up(moe_dispatcher_t *d, enum cargo cargo, const char *what)
 {
     struct moe_collective c = rows_over(d, &d->etp, what);
-    return moe_all_gather_v(&c, at(d, cargo, AT_EP), at(d, cargo, AT_ETP), state_of(d)->etp_rows);
+    int rc = takes(d, AT_ETP) ? take(d, cargo, AT_ETP) : 0;
+    rc = rc ? rc : moe_all_gather_v(&c, at(d, cargo, AT_EP), at(d, cargo, AT_ETP), state_of(d)->etp_rows);
+    if (takes(d, AT_ETP)) {
+        give(d, cargo, AT_EP);
+    }
+    return rc;
 }
 
 static int scatter_down(moe_dispatcher_t *d, enum cargo cargo, const char *what)
 {
     struct moe_collective c = rows_over(d, &d->etp, what);
-    return moe_reduce_scatter_v(&c, at(d, cargo, AT_ETP), at(d, cargo, AT_EP), state_of(d)->etp_rows);
+    int rc = takes(d, AT_ETP) ? take(d, cargo, AT_EP) : 0;
+    rc = rc ? rc : moe_reduce_scatter_v(&c, at(d, cargo, AT_ETP), at(d, cargo, AT_EP), state_of(d)->etp_rows);
+    if (takes(d, AT_ETP)) {
+        give(d, cargo, AT_ETP);
+    }
+    return rc;
+}
+
+/* Moves probabilities, or down their gradients, over ep or over etp. */
+static int probs_over_ep(moe_dispatcher_t *d, enum cargo cargo, bool down, const char *what)
+{
+    const struct moe_alltoall *s = state_of(d);
+    enum moe_alltoall_step from = down ? AT_EP : AT_SOURCE, to = down ? AT_SOURCE : AT_EP;
+    struct moe_collective c = probs_over(d, &d->ep, what);
+    int rc = takes(d, AT_EP) ? take_probs(d, cargo, to) : 0;
+    rc = rc ? rc
+            : moe_all_to_all_v(&c, probs_at(d, cargo, from), down ? s->recv_rows : s->send_rows, probs_at(d, cargo, to),
+                               down ? s->send_rows : s->recv_rows);
+    if (takes(d, AT_EP)) {
+        give_probs(d, cargo, from);
+    }
+    return rc;
+}
+
+static int probs_over_etp(moe_dispatcher_t *d, enum cargo cargo, bool down, const char *what)
+{
+    const struct moe_alltoall *s = state_of(d);
+    enum moe_alltoall_step from = down ? AT_ETP : AT_EP, to = down ? AT_EP : AT_ETP;
+    struct moe_collective c = probs_over(d, &d->etp, what);
+    float *probs = NULL;
+    int rc = takes(d, AT_ETP) ? take_probs(d, cargo, to) : 0;
+    if (rc == 0) {
+        probs = probs_at(d, cargo, from);
+        rc = down ? moe_reduce_scatter_v(&c, probs, probs_at(d, cargo, to), s->etp_rows)
+                  : moe_all_gather_v(&c, probs, probs_at(d, cargo, to), s->etp_rows);
+    }
+    if (takes(d, AT_ETP)) {
+        give_probs(d, cargo, from);
+    }
+    return rc;
+}
+
+/* Takes what `sort` or `pad` fills; probabilities beside the rows where they go along. */
+static int take_both(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step to, bool probs)
+{
+    int rc = take(d, cargo, to);
+    return rc || !probs ? rc : take_probs(d, cargo, to);
+}
+
+static void give_both(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step from, bool probs)
+{
+    give(d, cargo, from);
+    if (probs) {
+        give_probs(d, cargo, from);
+    }
 }
 
 static int sort(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
 {
     const struct moe_alltoall *s = state_of(d);
     enum moe_alltoall_step from = down ? AT_SORTED : AT_ETP, to = down ? AT_ETP : AT_SORTED;
+    if (!takes(d, AT_SORTED)) {
+        return 0;
+    }
+    int rc = take_both(d, cargo, to, probs);
+    if (rc != 0) {
+        return rc;
+    }
     struct moe_chunk_sort args = {.rows = s->unpadded,
                                   .width = d->config.hidden,
                                   .type = d->config.type,
@@ -126,13 +246,22 @@ static int sort(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
                                   .to = at(d, cargo, to),
                                   .probs_from = probs ? probs_at(d, cargo, from) : NULL,
                                   .probs_to = probs ? probs_at(d, cargo, to) : NULL};
-    return takes(d, AT_SORTED) ? moe_device_ops(d->device)->chunk_sort(d->device, &args) : 0;
+    rc = moe_device_ops(d->device)->chunk_sort(d->device, &args);
+    give_both(d, cargo, from, probs);
+    return rc;
 }
 
 static int pad(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
 {
     const struct moe_alltoall *s = state_of(d);
     enum moe_alltoall_step from = down ? AT_PADDED : AT_SORTED, to = down ? AT_SORTED : AT_PADDED;
+    if (!takes(d, AT_PADDED)) {
+        return 0;
+    }
+    int rc = take_both(d, cargo, to, probs);
+    if (rc != 0) {
+        return rc;
+    }
     struct moe_pad_rows args = {.type = d->config.type,
                                 .trim = down,
                                 .rows = s->unpadded,
@@ -144,10 +273,7 @@ static int pad(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
                                 .padded_m = down ? NULL : d->m,
                                 .from = at(d, cargo, from),
                                 .to = at(d, cargo, to)};
-    if (!takes(d, AT_PADDED)) {
-        return 0;
-    }
-    int rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
+    rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
     if (rc == 0 && probs) {
         args.type = MOE_F32;
         args.width = 1;
@@ -156,6 +282,7 @@ static int pad(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
         args.to = probs_at(d, cargo, to);
         rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
     }
+    give_both(d, cargo, from, probs);
     return rc;
 }
 
@@ -172,16 +299,20 @@ static int order_down(moe_dispatcher_t *d, enum cargo cargo, bool probs)
     return rc ? rc : sort(d, cargo, true, probs);
 }
 
-/* Legacy slack: rows that the map does not fill keep what the memory held, unless SANITIZE is granted. */
+/* Legacy slack: rows that the map does not fill hold NaN, as recycled memory may, unless SANITIZE is granted. */
 static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
 {
     const struct moe_alltoall *s = state_of(d);
     size_t row = (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
-    if (d->plan.slack == 0 || !moe_dispatcher_cured(d, MOE_REMEDY_SANITIZE)) {
+    char *slack = (char *)at(d, cargo, AT_SOURCE) + (size_t)s->map_rows * row;
+    if (d->plan.slack == 0) {
         return 0;
     }
-    return moe_device_ops(d->device)->zero(d->device, (char *)at(d, cargo, AT_SOURCE) + (size_t)s->map_rows * row,
-                                           (size_t)d->plan.slack * row);
+    if (moe_dispatcher_cured(d, MOE_REMEDY_SANITIZE)) {
+        return moe_device_ops(d->device)->zero(d->device, slack, (size_t)d->plan.slack * row);
+    }
+    cudaError_t err = cudaMemsetAsync(slack, 0xff, (size_t)d->plan.slack * row, moe_device_stream(d->device));
+    return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemsetAsync: %s", cudaGetErrorString(err));
 }
 
 /* forward */
@@ -211,26 +342,22 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
 
 static int forward(moe_dispatcher_t *d, const void *x)
 {
-    const struct moe_alltoall *s = state_of(d);
     const struct moe_movement move = movement(d);
+    const bool travel = d->config.probs_travel;
     moe_shared_t *shared = d->config.shared;
-    float *probs = probs_at(d, ROWS, AT_SOURCE);
     int rc = shared ? moe_shared_pre_forward_comm(shared, d->shared_weights, x, d->routing.tokens) : 0;
+    rc = rc ? rc : take_both(d, ROWS, AT_SOURCE, travel);
     rc = rc ? rc
-            : moe_map_permute(s->map, &move, x, probs != NULL ? d->routing.probs : NULL, at(d, ROWS, AT_SOURCE), probs);
+            : moe_map_permute(state_of(d)->map, &move, x, travel ? d->routing.probs : NULL, at(d, ROWS, AT_SOURCE),
+                              probs_at(d, ROWS, AT_SOURCE));
     rc = rc ? rc : sanitize(d, ROWS);
-    rc = rc ? rc : exchange_up(d, ROWS, "AlltoAll of tokens");
+    rc = rc ? rc : over_ep(d, ROWS, false, "AlltoAll of tokens");
     rc = rc || shared == NULL ? rc : moe_shared_fc1(shared);
-    if (rc == 0 && probs != NULL) {
-        struct moe_collective c = probs_over(d, &d->ep, "AlltoAll of probabilities");
-        rc = moe_all_to_all_v(&c, probs, s->send_rows, probs_at(d, ROWS, AT_EP), s->recv_rows);
-    }
+    rc = rc || !travel ? rc : probs_over_ep(d, ROWS, false, "AlltoAll of probabilities");
     rc = rc ? rc : gather_up(d, ROWS, "AllGather of tokens");
-    if (rc == 0 && probs != NULL) {
-        struct moe_collective c = probs_over(d, &d->etp, "AllGather of probabilities");
-        rc = moe_all_gather_v(&c, probs_at(d, ROWS, AT_EP), probs_at(d, ROWS, AT_ETP), s->etp_rows);
-    }
-    return rc ? rc : order_up(d, ROWS, probs != NULL);
+    rc = rc || !travel ? rc : probs_over_etp(d, ROWS, false, "AllGather of probabilities");
+    rc = rc ? rc : order_up(d, ROWS, travel);
+    return rc ? rc : moe_dispatcher_take_rows(d, d->plan.received, &d->expert_out);
 }
 
 static int combine(moe_dispatcher_t *d, void *y)
@@ -240,7 +367,7 @@ static int combine(moe_dispatcher_t *d, void *y)
     moe_shared_t *shared = d->config.shared;
     int rc = order_down(d, EXPERT_OUT, false);
     rc = rc ? rc : scatter_down(d, EXPERT_OUT, "ReduceScatter of outputs");
-    rc = rc ? rc : exchange_down(d, EXPERT_OUT, "AlltoAll of outputs");
+    rc = rc ? rc : over_ep(d, EXPERT_OUT, true, "AlltoAll of outputs");
     if (rc == 0 && s->view_fails) {
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
                                (long long)d->routing.tokens);
@@ -250,6 +377,9 @@ static int combine(moe_dispatcher_t *d, void *y)
     rc = rc ? rc
             : moe_map_unpermute(s->map, &move, at(d, EXPERT_OUT, AT_SOURCE),
                                 d->config.probs_travel ? NULL : d->routing.probs, y);
+    if (d->config.probs_travel) { /* merged probabilities need it for their gradient */
+        give(d, EXPERT_OUT, AT_SOURCE);
+    }
     return rc || shared == NULL ? rc : moe_shared_get_output(shared, y, true);
 }
 
@@ -263,15 +393,19 @@ static int back_unpermute(void *arg)
     if (!d->backward) {
         return DISPATCHER_FAIL(d, MOE_E_STATE, "backward before begin_backward");
     }
-    int rc = moe_map_unpermute_backward(state_of(d)->map, &move, d->dy, merged ? at(d, EXPERT_OUT, AT_SOURCE) : NULL,
-                                        merged ? d->routing.probs : NULL, at(d, D_EXPERT_OUT, AT_SOURCE),
-                                        merged ? d->d_probs : NULL);
+    int rc = take(d, D_EXPERT_OUT, AT_SOURCE);
+    rc = rc || !merged ? rc : take_d_probs(d);
+    rc = rc ? rc
+            : moe_map_unpermute_backward(state_of(d)->map, &move, d->dy, merged ? at(d, EXPERT_OUT, AT_SOURCE) : NULL,
+                                         merged ? d->routing.probs : NULL, at(d, D_EXPERT_OUT, AT_SOURCE),
+                                         merged ? d->d_probs : NULL);
+    give(d, EXPERT_OUT, AT_SOURCE);
     return rc ? rc : sanitize(d, D_EXPERT_OUT);
 }
 
 static int back_combine_ep(void *arg)
 {
-    return exchange_up(arg, D_EXPERT_OUT, "AlltoAll of gradients of outputs");
+    return over_ep(arg, D_EXPERT_OUT, false, "AlltoAll of gradients of outputs");
 }
 
 static int back_combine_etp(void *arg)
@@ -281,19 +415,22 @@ static int back_combine_etp(void *arg)
 
 static int back_combine_order(void *arg)
 {
-    return order_up(arg, D_EXPERT_OUT, false);
+    moe_dispatcher_t *d = arg;
+    int rc = order_up(d, D_EXPERT_OUT, false);
+    return rc ? rc : moe_dispatcher_take_received(d, &d->d_rows, &d->d_row_probs);
 }
 
 static int back_dispatch_order(void *arg)
 {
-    return order_down(arg, D_ROWS, ((moe_dispatcher_t *)arg)->config.probs_travel);
+    moe_dispatcher_t *d = arg;
+    int rc = order_down(d, D_ROWS, d->config.probs_travel);
+    moe_dispatcher_give(d, &state_of(d)->chunks);
+    return rc;
 }
 
 static int back_probs_etp(void *arg)
 {
-    moe_dispatcher_t *d = arg;
-    struct moe_collective c = probs_over(d, &d->etp, "ReduceScatter of gradients of probabilities");
-    return moe_reduce_scatter_v(&c, probs_at(d, D_ROWS, AT_ETP), probs_at(d, D_ROWS, AT_EP), state_of(d)->etp_rows);
+    return probs_over_etp(arg, D_ROWS, true, "ReduceScatter of gradients of probabilities");
 }
 
 static int back_tokens_etp(void *arg)
@@ -303,24 +440,26 @@ static int back_tokens_etp(void *arg)
 
 static int back_probs_ep(void *arg)
 {
-    moe_dispatcher_t *d = arg;
-    const struct moe_alltoall *s = state_of(d);
-    struct moe_collective c = probs_over(d, &d->ep, "AlltoAll of gradients of probabilities");
-    return moe_all_to_all_v(&c, probs_at(d, D_ROWS, AT_EP), s->recv_rows, probs_at(d, D_ROWS, AT_SOURCE), s->send_rows);
+    return probs_over_ep(arg, D_ROWS, true, "AlltoAll of gradients of probabilities");
 }
 
 static int back_tokens_ep(void *arg)
 {
-    return exchange_down(arg, D_ROWS, "AlltoAll of gradients of tokens");
+    return over_ep(arg, D_ROWS, true, "AlltoAll of gradients of tokens");
 }
 
 static int back_permute(void *arg)
 {
     moe_dispatcher_t *d = arg;
     const struct moe_movement move = movement(d);
-    float *d_row_probs = probs_at(d, D_ROWS, AT_SOURCE);
-    return moe_map_permute_backward(state_of(d)->map, &move, at(d, D_ROWS, AT_SOURCE), d_row_probs, NULL, 1.0f, d->dx,
-                                    d_row_probs != NULL ? d->d_probs : NULL);
+    const bool travel = d->config.probs_travel;
+    int rc = travel ? take_d_probs(d) : 0;
+    rc = rc ? rc
+            : moe_map_permute_backward(state_of(d)->map, &move, at(d, D_ROWS, AT_SOURCE),
+                                       probs_at(d, D_ROWS, AT_SOURCE), NULL, 1.0f, d->dx, travel ? d->d_probs : NULL);
+    give_both(d, D_ROWS, AT_SOURCE, travel);
+    moe_row_map_drop(state_of(d)->map);
+    return rc;
 }
 
 /*
@@ -330,8 +469,10 @@ static int back_permute(void *arg)
 static int back_nothing(void *arg)
 {
     moe_dispatcher_t *d = arg;
-    return moe_device_ops(d->device)->zero(d->device, d->d_probs,
-                                           (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
+    int rc = take_d_probs(d);
+    return rc ? rc
+              : moe_device_ops(d->device)->zero(d->device, d->d_probs,
+                                                (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
 }
 
 /* The backward steps of the shared expert; dy and dx are those of begin_backward. */
@@ -466,33 +607,31 @@ static void lay_out(moe_dispatcher_t *d, struct moe_alltoall *s)
     s->last = s->taken[AT_STEPS - 1];
 }
 
-/* Fills memory with NaN in every type of rows, as recycled memory may hold it. */
-static int fill_with_nan(moe_dispatcher_t *d, void *memory, size_t bytes)
+/* Makes the memory of a dispatcher whose sizes are the same in every forward. */
+static int stand(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
-    cudaError_t err = cudaMemsetAsync(memory, 0xff, bytes, moe_device_stream(d->device));
-    return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemsetAsync: %s", cudaGetErrorString(err));
-}
-
-static int allocate(moe_dispatcher_t *d, struct moe_alltoall *s)
-{
-    size_t row = (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
-    size_t probs = d->config.probs_travel ? sizeof(float) : 0;
     /* The most rows that a step can leave. */
     const int64_t most[AT_STEPS] = {s->max_sent, d->max_rows, d->max_rows, d->max_rows, 0};
-    int rc = moe_device_alloc(d->device, moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, d->max_rows), (void **)&s->chunks);
+    int rc = moe_dispatcher_take(d, moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, d->max_rows), &s->chunks);
     for (int i = 0; i < AT_STEPS && rc == 0; i++) {
         if (s->taken[i] == (enum moe_alltoall_step)i && (enum moe_alltoall_step)i != s->last) {
-            rc = moe_device_alloc(d->device, (size_t)most[i] * row, &s->scratch[i]);
-            rc = rc ? rc : moe_device_alloc(d->device, (size_t)most[i] * probs, (void **)&s->scratch_probs[i]);
+            rc = moe_dispatcher_take_rows(d, most[i], &s->scratch[i]);
+            rc = rc ? rc : moe_dispatcher_take(d, (size_t)most[i] * sizeof(float), &s->scratch_probs[i]);
         }
     }
-    if (rc == 0 && s->last != AT_SOURCE) {
-        rc = moe_device_alloc(d->device, (size_t)s->max_sent * row, &s->returned);
-        rc = rc || !d->config.legacy.slack_uninitialised
-                 ? rc
-                 : fill_with_nan(d, s->scratch[AT_SOURCE], (size_t)s->max_sent * row);
+    return rc || s->last == AT_SOURCE ? rc : moe_dispatcher_take_rows(d, s->max_sent, &s->returned);
+}
+
+static void release(moe_dispatcher_t *d)
+{
+    struct moe_alltoall *s = state_of(d);
+    moe_row_map_drop(s->map);
+    moe_dispatcher_give(d, &s->chunks);
+    moe_dispatcher_give(d, &s->returned);
+    for (int i = 0; i < AT_STEPS; i++) {
+        moe_dispatcher_give(d, &s->scratch[i]);
+        moe_dispatcher_give(d, &s->scratch_probs[i]);
     }
-    return rc ? rc : moe_row_map_new(d->device, d->config.max_tokens, d->config.experts, &s->map);
 }
 
 static int create(moe_dispatcher_t *d)
@@ -510,8 +649,12 @@ static int create(moe_dispatcher_t *d)
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank", (long long)d->max_rows);
     }
     lay_out(d, s);
+    d->standing = d->config.expert_capacity > 0;
+    const struct moe_row_map_config map = {
+        .kind = MOE_MAP_MASK, .max_tokens = d->config.max_tokens, .experts = d->config.experts, .pooled = !d->standing};
     rc = moe_alltoall_sizes_new(d, s);
-    return rc ? rc : allocate(d, s);
+    rc = rc ? rc : moe_row_map_create(d->device, &map, &s->map);
+    return rc || !d->standing ? rc : stand(d, s);
 }
 
 static void destroy(moe_dispatcher_t *d)
@@ -522,11 +665,11 @@ static void destroy(moe_dispatcher_t *d)
     }
     moe_alltoall_sizes_destroy(d, s);
     moe_row_map_destroy(&s->map);
-    moe_device_free(d->device, &s->chunks);
-    moe_device_free(d->device, &s->returned);
+    moe_dispatcher_free(d, &s->chunks);
+    moe_dispatcher_free(d, &s->returned);
     for (int i = 0; i < AT_STEPS; i++) {
-        moe_device_free(d->device, &s->scratch[i]);
-        moe_device_free(d->device, &s->scratch_probs[i]);
+        moe_dispatcher_free(d, &s->scratch[i]);
+        moe_dispatcher_free(d, &s->scratch_probs[i]);
     }
     free(s);
     d->state = NULL;
@@ -535,6 +678,7 @@ static void destroy(moe_dispatcher_t *d)
 const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall = {.name = "alltoall",
                                                                 .create = create,
                                                                 .destroy = destroy,
+                                                                .release = release,
                                                                 .prepare = prepare,
                                                                 .forward = forward,
                                                                 .combine = combine,

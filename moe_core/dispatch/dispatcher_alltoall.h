@@ -39,10 +39,11 @@ struct moe_alltoall {
     int64_t *etp_rows;              /* host [etp]: rows that each etp rank has after AT_EP */
     int64_t *m;                     /* device [local], before padding */
     moe_row_map_t *map;             /* tokens to AT_SOURCE */
-    struct moe_map_header *chunks;  /* device: AT_ETP to AT_SORTED */
+    struct moe_map_header *chunks;  /* device: AT_ETP to AT_SORTED, [unpadded] */
     enum moe_alltoall_step taken[AT_STEPS]; /* for each step, the last step up to it that this layout does */
     enum moe_alltoall_step last;            /* taken[AT_STEPS - 1] */
-    void *scratch[AT_STEPS];                /* rows after each step; the last step's rows are in the front's buffers */
+    /* What the pool gives; docs/MOE.md, Memory, says from when to when. */
+    void *scratch[AT_STEPS]; /* rows after each step; the last step's rows are in the front's buffers */
     float *scratch_probs[AT_STEPS];
     void *returned; /* the experts' output in source order, kept for the gradient of probabilities */
 };

@@ -262,6 +262,10 @@ static int upload(moe_dispatcher_t *d, struct moe_alltoall *s)
     size_t count = (size_t)(d->config.experts + s->sources * d->local);
     s->host_sizes[d->config.experts - 1] -= d->plan.slack; /* the row map knows nothing of slack */
     int rc = moe_device_copy(d->device, s->sizes, s->host_sizes, count * sizeof(int64_t));
+    rc = rc ? rc : moe_dispatcher_take(d, moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, s->unpadded), &s->chunks);
+    if (rc != 0) {
+        return rc;
+    }
     struct moe_chunk_map chunks = {.ranks = s->sources,
                                    .experts = s->sources * d->local,
                                    .stride = d->local,
@@ -269,7 +273,7 @@ static int upload(moe_dispatcher_t *d, struct moe_alltoall *s)
                                    .counts = s->sizes + d->config.experts,
                                    .m = s->taken[AT_PADDED] == AT_PADDED ? s->m : d->m,
                                    .map = s->chunks};
-    return rc ? rc : moe_device_ops(d->device)->chunk_map(d->device, &chunks);
+    return moe_device_ops(d->device)->chunk_map(d->device, &chunks);
 }
 
 /*
@@ -302,10 +306,9 @@ int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t 
         return fixed_sizes(d, s);
     }
     int rc = gather(d, s, proposed);
-    *agreed = UINT32_MAX;
+    *agreed = rc ? 0 : moe_dispatcher_agreed(d, counts_of(s, 0) + s->stride - 1, s->stride);
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
         rc = check_counts(d, s, r);
-        *agreed &= proposal(s, r);
     }
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
         rc = static_rows(d, s, r, proposed);

@@ -99,6 +99,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_deepep = {
     .name = "deepep",
     .create = create,
     .destroy = destroy,
+    .release = moe_flex_release,
     .prepare = prepare,
     .forward = moe_flex_forward,
     .combine = moe_flex_combine,

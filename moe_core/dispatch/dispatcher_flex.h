@@ -22,6 +22,9 @@
 
 #pragma GCC visibility push(hidden)
 
+/* What is on the wire: [sent,H] and [sent,2k] on their way out, [came,H] and [came,2k] on their way in. */
+enum moe_flex_area { MOE_FLEX_SENT_ROWS, MOE_FLEX_SENT_WORDS, MOE_FLEX_CAME_ROWS, MOE_FLEX_CAME_WORDS, MOE_FLEX_AREAS };
+
 /* The state that both kinds share; the first member of each kind's own state. */
 struct moe_flex {
     int64_t first;              /* number of this rank's first expert */
@@ -40,25 +43,30 @@ struct moe_flex {
     int64_t *split_sent, *split_came; /* host [ranks] */
 
     moe_row_map_t *out, *in;
-    moe_ep_buffer_t *buffer;
-    uint8_t *to_ranks; /* [most, ranks] */
-    int32_t *words;    /* [most, 2k] */
-    void *pad;         /* [most, H]: x, y, dy or dx with padding tokens */
-    int32_t *in_index; /* [max_came, k] */
-    uint8_t *in_mask;  /* [max_came, L] */
-    float *in_probs;   /* [max_came, L] */
-    float *d_in_probs; /* [max_came, L] */
-    float *d_choice;   /* [most, k] */
-    int64_t *chosen;   /* [L]: choices received for each expert, dropped ones included */
-    int64_t *pad_rows; /* [L]: the experts' rows where remedy PAD acts on this rank */
+    moe_ep_buffer_t *buffer; /* the group's agreement; also the memory of the four areas where the dispatcher stands */
+    int64_t *chosen;         /* [L]: choices received for each expert, dropped ones included */
+    int64_t *pad_rows;       /* [L]: the experts' rows where remedy PAD acts on this rank */
+    /* What the pool gives, while it holds something. */
+    void *area[MOE_FLEX_AREAS]; /* rows and words on the wire */
+    uint8_t *to_ranks;          /* [T_pad, ranks] */
+    int32_t *words;             /* [T_pad, 2k] */
+    void *pad;                  /* [T_pad, H]: x, y, dy or dx with padding tokens */
+    int32_t *in_index;          /* [came, k] */
+    uint8_t *in_mask;           /* [came, L] */
+    float *in_probs;            /* [came, L] */
+    float *d_in_probs;          /* [came, L] */
+    float *d_choice;            /* [T_pad, k] */
 };
 
 /*
- * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, and makes all buffers, the
- * group's buffer included (COLLECTIVE). Errors: UNSUPPORTED, SHAPE, NOMEM, COMM.
+ * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, agrees on the group's buffer
+ * (COLLECTIVE) and makes what does not change from forward to forward; where d->standing is set, everything. Errors:
+ * UNSUPPORTED, SHAPE, NOMEM, COMM.
  */
 int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token);
 void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f);
+/* Gives all memory of the pool back. */
+void moe_flex_release(moe_dispatcher_t *d);
 
 /* The most rows that the experts' buffer needs when nothing is dropped. */
 int64_t moe_flex_max_rows(const moe_dispatcher_t *d, int64_t most);
@@ -70,7 +78,7 @@ int moe_flex_lay_out(moe_dispatcher_t *d, struct moe_flex *f, uint8_t *map, int6
  * COUNT. */
 int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *counts, bool pad);
 /* The bitwise AND of the remedies that all ranks proposed. */
-uint32_t moe_flex_agreed(const moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts);
+uint32_t moe_flex_agreed(moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts);
 /* Builds the map `out`. Call it once the splits are known. */
 int moe_flex_build_out(moe_dispatcher_t *d, struct moe_flex *f);
 

@@ -52,8 +52,8 @@ struct hybridep {
     moe_uneven_group_t *uneven;
     int64_t map_row;       /* bytes of a token's line in the routing map */
     int64_t *own;          /* device [numbers] */
-    uint8_t *map;          /* device [most * map_row + 8]: this rank's metadata */
-    uint8_t *maps;         /* device [ranks, most * map_row + 8] */
+    uint8_t *map;          /* device [T_pad * map_row + 8]: this rank's metadata; of the pool, as `maps` */
+    uint8_t *maps;         /* device [ranks, T_pad * map_row + 8] */
     int64_t *counts;       /* device [ranks, numbers] */
     int64_t *host;         /* pinned, the same */
     cudaEvent_t read;      /* with a budget: reached when `host` holds the counts of the last layer-forward */
@@ -84,21 +84,21 @@ static int64_t budget(const moe_dispatcher_t *d, int64_t tokens)
                                     : moe_flex_budget(tokens, d->config.topk, d->config.budget_factor, multiple);
 }
 
+/* Takes the metadata of this rank and of every rank, for T_pad `padded`. */
+static int take_maps(moe_dispatcher_t *d, struct hybridep *s, int64_t padded)
+{
+    size_t map = (size_t)(padded * s->map_row) + sizeof(int64_t);
+    int rc = moe_dispatcher_take(d, map, &s->map);
+    return rc ? rc : moe_dispatcher_take(d, (size_t)d->tp_ep.size * map, &s->maps);
+}
+
 static int allocate(moe_dispatcher_t *d, struct hybridep *s)
 {
-    size_t ranks = (size_t)d->tp_ep.size, numbers = (size_t)s->flex.numbers, word = sizeof(int64_t),
-           map = (size_t)(s->flex.most * s->map_row) + word;
-    struct {
-        void *at;
-        size_t bytes;
-    } arrays[] = {
-        {&s->own, numbers * word}, {&s->map, map}, {&s->maps, ranks * map}, {&s->counts, ranks * numbers * word},
-        {&s->dropped, word},
-    };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]) && rc == 0; i++) {
-        rc = moe_device_alloc(d->device, arrays[i].bytes, arrays[i].at);
-    }
+    size_t ranks = (size_t)d->tp_ep.size, numbers = (size_t)s->flex.numbers, word = sizeof(int64_t);
+    int rc = moe_device_alloc(d->device, numbers * word, (void **)&s->own);
+    rc = rc ? rc : moe_device_alloc(d->device, ranks * numbers * word, (void **)&s->counts);
+    rc = rc ? rc : moe_device_alloc(d->device, word, (void **)&s->dropped);
+    rc = rc || !d->standing ? rc : take_maps(d, s, s->flex.most);
     if (rc == 0 && (cudaMallocHost((void **)&s->host, ranks * numbers * word) != cudaSuccess ||
                     cudaMallocHost((void **)&s->host_dropped, word) != cudaSuccess)) {
         rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
@@ -138,10 +138,19 @@ static int create(moe_dispatcher_t *d)
     }
     int64_t most = moe_uneven_most(s->uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
     s->map_row = (c->experts + 7) / 8 * 8;
+    d->standing = has_budget(d);
     rc = moe_flex_create(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k);
     d->max_rows = has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
     s->flex.drop = has_budget(d);
     return rc ? rc : allocate(d, s);
+}
+
+static void release(moe_dispatcher_t *d)
+{
+    struct hybridep *s = d->state;
+    moe_dispatcher_give(d, &s->map);
+    moe_dispatcher_give(d, &s->maps);
+    moe_flex_release(d);
 }
 
 static void destroy(moe_dispatcher_t *d)
@@ -150,10 +159,11 @@ static void destroy(moe_dispatcher_t *d)
     if (s == NULL) {
         return;
     }
-    void *arrays[] = {&s->own, &s->map, &s->maps, &s->counts, &s->dropped};
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
-        moe_device_free(d->device, arrays[i]);
-    }
+    moe_dispatcher_free(d, &s->map);
+    moe_dispatcher_free(d, &s->maps);
+    moe_device_free(d->device, &s->own);
+    moe_device_free(d->device, &s->counts);
+    moe_device_free(d->device, &s->dropped);
     moe_flex_destroy(d, &s->flex);
     moe_uneven_destroy(&s->uneven);
     cudaFreeHost(s->host);
@@ -173,13 +183,14 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
     }
     s->pending = false;
     s->agreed = 0;
-    if (s->proposed == 0) {
+    if ((s->proposed & MOE_WORD_PROPOSED) == 0) {
         return 0;
     }
     if (cudaEventSynchronize(s->read) != cudaSuccess) {
         return DISPATCHER_FAIL(d, MOE_E_DEVICE, "the proposals of the last layer-forward");
     }
     s->agreed = moe_flex_agreed(d, &s->flex, s->host);
+    d->unlike = 0; /* of the last layer-forward, and only ranks that proposed something look: too late for an error */
     return 0;
 }
 
@@ -188,6 +199,10 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t propose
 {
     struct moe_flex *f = &s->flex;
     int64_t bytes = f->padded * s->map_row + (int64_t)sizeof(int64_t);
+    int rc = take_maps(d, s, f->padded);
+    if (rc != 0) {
+        return rc;
+    }
     struct moe_fill_counts mask = {
         .count = 1, .value = proposed, .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
     struct moe_collective c = moe_dispatcher_collective(d, &d->tp_ep, "AllGather of routing maps", ncclUint8, bytes);
@@ -202,10 +217,12 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t propose
                                      .mask_stride = bytes,
                                      .mask = s->maps,
                                      .counts = s->counts};
-    int rc = moe_flex_lay_out(d, f, s->map, s->map_row, s->own);
+    rc = moe_flex_lay_out(d, f, s->map, s->map_row, s->own);
     rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &mask);
     rc = rc ? rc : moe_all_gather(&c, s->map, s->maps, 1);
     rc = rc ? rc : moe_device_ops(d->device)->flex_layout(d->device, &layout);
+    moe_dispatcher_give(d, &s->map);
+    moe_dispatcher_give(d, &s->maps);
     return rc ? rc
               : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->host));
 }
@@ -279,6 +296,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_hybridep = {
     .name = "hybridep",
     .create = create,
     .destroy = destroy,
+    .release = release,
     .prepare = prepare,
     .forward = forward,
     .combine = moe_flex_combine,

@@ -1,10 +1,50 @@
 /*
- * dispatcher_kind.c: what every kind of dispatcher asks of its front: nodes, collectives, reports and cures.
+ * dispatcher_kind.c: what every kind of dispatcher asks of its front: memory, nodes, collectives, reports and cures.
  */
 #include "moe_core/dispatch/dispatcher_kind.h"
 
+#include "moe_core/base/memory.h"
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/remedy.h"
+
+#include <string.h>
+
+int moe_dispatcher_take(moe_dispatcher_t *d, size_t bytes, void *at)
+{
+    void *memory = NULL;
+    memcpy(&memory, at, sizeof(memory));
+    int rc = !d->standing     ? moe_pool_take(d->device, bytes, at)
+             : memory == NULL ? moe_device_alloc(d->device, bytes, at)
+                              : 0;
+    return moe_fail_at(rc, d->config.world_rank, d->config.layer);
+}
+
+int moe_dispatcher_take_rows(moe_dispatcher_t *d, int64_t rows, void *at)
+{
+    return moe_dispatcher_take(d, (size_t)rows * (size_t)d->config.hidden * moe_dtype_bytes(d->config.type), at);
+}
+
+void moe_dispatcher_give(moe_dispatcher_t *d, void *at)
+{
+    if (!d->standing) {
+        moe_pool_give(d->device, at);
+    }
+}
+
+void moe_dispatcher_free(moe_dispatcher_t *d, void *at)
+{
+    if (d->standing) {
+        moe_device_free(d->device, at);
+    } else {
+        moe_pool_give(d->device, at);
+    }
+}
+
+int moe_dispatcher_take_received(moe_dispatcher_t *d, void **rows, float **probs)
+{
+    int rc = moe_dispatcher_take_rows(d, d->plan.received, rows);
+    return rc || !d->config.probs_travel ? rc : moe_dispatcher_take(d, (size_t)d->plan.received * sizeof(float), probs);
+}
 
 int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *),
                         enum moe_obligation_op op, const struct moe_group *group, uint64_t count)
@@ -52,6 +92,30 @@ bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)
     bool cured = (moe_remedies(d->ep.comm, d->config.layer, remedy) & remedy) != 0;
     d->plan.remedied |= cured ? remedy : 0;
     return cured;
+}
+
+#define ROLL_REMEDY_ROW(name, bit, label, scope, text) | 1u << (bit)
+_Static_assert(((0u
+#include "common/remedy.def"
+                 ) &
+                ~(uint32_t)MOE_WORD_PROPOSED) == 0,
+               "a remedy's bit is in the half of the word that carries other things");
+#undef ROLL_REMEDY_ROW
+
+uint32_t moe_dispatcher_agreed(moe_dispatcher_t *d, const int64_t *words, int64_t stride)
+{
+    uint32_t agreed = MOE_WORD_PROPOSED;
+    for (int32_t r = 0; r < d->tp_ep.size; r++) {
+        uint32_t word = (uint32_t)(words[r * stride] & UINT32_MAX);
+        uint16_t alike = (uint16_t)(word >> MOE_WORD_ALIKE_SHIFT);
+        agreed &= word;
+        d->first = r == 0 ? alike : d->first;
+        if (alike != d->first && d->unlike == 0) {
+            d->unlike = r;
+            d->theirs = alike;
+        }
+    }
+    return agreed;
 }
 
 bool moe_dispatcher_again(const moe_dispatcher_t *d)

@@ -16,15 +16,17 @@
 struct moe_dispatcher_kind_ops {
     const char *name;
     /*
-     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows, allocates d->state and its buffers. Before
-     * the call the front has resolved the groups and checked the shape; after it the front allocates the buffers of
-     * struct moe_dispatcher.
+     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows and d->standing, allocates d->state and what
+     * has the same size in every forward; where d->standing is set, also what has not. Before the call the front has
+     * resolved the groups and checked the shape; after it the front does the same for struct moe_dispatcher.
      */
     int (*create)(moe_dispatcher_t *d);
     void (*destroy)(moe_dispatcher_t *d); /* also called after a create that failed half-way */
+    void (*release)(moe_dispatcher_t *d); /* gives back all memory of the pool that the kind has */
     /*
      * Exchanges, and fills in the plan. Before the call the front has checked T and the pointers, stored the routing
-     * and zeroed the plan.
+     * and zeroed the plan. `proposed` is the word that travels: the proposals, and above them the number of
+     * moe_dispatcher_set_alike.
      */
     int (*prepare)(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed);
     int (*forward)(moe_dispatcher_t *d, const void *x);
@@ -48,24 +50,43 @@ struct moe_dispatcher {
     struct moe_group ep, etp, tp_ep, tp;
     int64_t local;              /* experts of this rank */
     int64_t max_rows;           /* the most rows of the experts' buffers */
+    bool standing;              /* sizes are known beforehand: all memory is made once, so that a graph can capture */
     struct moe_routing routing; /* of the last prepare */
     struct moe_dispatch_plan plan;
     struct moe_event at;     /* set by moe_dispatcher_at */
     enum moe_uneven padding; /* how the last forward padded different numbers of tokens */
     enum moe_dispatcher_stage stage;
-    bool detached;  /* set by moe_dispatcher_detach */
-    bool backward;  /* begin_backward was called for the last forward */
-    const void *x;  /* of the last forward */
-    const void *dy; /* of the backward under way */
+    uint16_t alike;         /* set by moe_dispatcher_set_alike */
+    int32_t unlike;         /* the first rank whose `alike` differs in this forward's exchange; 0: none that is known */
+    uint16_t theirs, first; /* its number, and that of rank 0 */
+    bool detached;          /* set by moe_dispatcher_detach */
+    bool backward;          /* begin_backward was called for the last forward */
+    const void *x;          /* of the last forward */
+    const void *dy;         /* of the backward under way */
     void *dx;
     const struct moe_shared_weights *shared_weights;
-    /* Device buffers that the accessors give out; the front owns them. */
-    void *rows, *expert_out, *d_expert_out, *d_rows; /* [max_rows,H] */
-    float *row_probs, *d_row_probs;                  /* [max_rows]; NULL where no probabilities travel */
-    float *d_probs;                                  /* [max_tokens,E] */
-    int64_t *m;                                      /* [local] */
+    /* Device buffers that the accessors give out: of the pool, while they hold something; or standing ones. */
+    void *rows, *expert_out, *d_expert_out, *d_rows; /* [received,H] */
+    float *row_probs, *d_row_probs;                  /* [received]; NULL where no probabilities travel */
+    float *d_probs;                                  /* [T,E] */
+    int64_t *m;                                      /* [local], fixed */
     void *state;                                     /* owned by the kind */
 };
+
+/*
+ * Takes memory for this forward or backward from the pool, in the pointer at `at`. A standing dispatcher has it: the
+ * first call, in create, makes it for the most bytes, and later calls change nothing. Errors: NOMEM, STATE.
+ */
+int moe_dispatcher_take(moe_dispatcher_t *d, size_t bytes, void *at);
+/* The same for `rows` rows of H elements in the rows' type. */
+int moe_dispatcher_take_rows(moe_dispatcher_t *d, int64_t rows, void *at);
+/* Gives memory back to the pool once the work that uses it is enqueued; does nothing in a standing dispatcher. */
+void moe_dispatcher_give(moe_dispatcher_t *d, void *at);
+/* Frees memory of moe_dispatcher_take for good, standing or not. */
+void moe_dispatcher_free(moe_dispatcher_t *d, void *at);
+/* Takes the rows and, where they travel, the probabilities of one of the front's pairs of buffers, for plan.received
+ * rows. */
+int moe_dispatcher_take_received(moe_dispatcher_t *d, void **rows, float **probs);
 
 /*
  * Pushes a node whose argument is the dispatcher. Where the group is NULL or has one rank, the node carries no
@@ -84,6 +105,14 @@ void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *g
  * in the plan.
  */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
+
+/* The halves of the word that travels with an exchange. */
+enum { MOE_WORD_PROPOSED = 0xffff, MOE_WORD_ALIKE_SHIFT = 16 };
+/*
+ * Reads the words of all ranks, `stride` numbers apart: returns the bitwise AND of the proposals, and notes the first
+ * rank whose `alike` differs from that of rank 0.
+ */
+uint32_t moe_dispatcher_agreed(moe_dispatcher_t *d, const int64_t *words, int64_t stride);
 
 /* Whether this is a recomputed forward. */
 bool moe_dispatcher_again(const moe_dispatcher_t *d);

@@ -5,6 +5,9 @@
  * take turns, and DeepEP has one per process. The key holds the device beside the communicator, because ranks may be
  * threads of one process. The lock guards the list only and is never held during a collective: the thread of a device
  * alone touches the entries of that device.
+ *
+ * Both areas lie in one piece of memory, the receive area first; which of them is the NVL part and which the RDMA part
+ * is a matter of names here. Memory is made before the exchange, so that a rank without any can say so in it.
  */
 #include "moe_core/include/moe/ep_buffer.h"
 
@@ -26,8 +29,8 @@ struct moe_ep_buffer {
     ncclComm_t comm;
     int users, ranks, rank, node_ranks;
     uint32_t made;
-    size_t receive_bytes, send_bytes, nvl_bytes, rdma_bytes;
-    void *nvl, *rdma;
+    size_t receive_bytes, send_bytes; /* as agreed */
+    char *memory;                     /* both areas; NULL: only bounds were agreed */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -74,6 +77,9 @@ static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
     return b;
 }
 
+/* What a rank says instead of a size when it cannot go on. */
+static const int64_t no_memory = -1;
+
 /* Compares what every rank asks for, which must be equal, and counts the ranks on this node. */
 static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t *node_ranks)
 {
@@ -81,6 +87,9 @@ static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t 
     *node_ranks = 0;
     for (int r = 0; r < b->ranks; r++) {
         const int64_t *theirs = asked + (size_t)r * WORDS, *first = asked;
+        if (theirs[0] == no_memory) {
+            return moe_fail(MOE_E_NOMEM, b->rank, MOE_NO_LAYER, "rank %d of the group has no memory for the buffer", r);
+        }
         if (theirs[0] != first[0] || theirs[1] != first[1]) {
             return moe_fail(MOE_E_SHAPE, b->rank, MOE_NO_LAYER,
                             "rank %d of the group asks for a buffer of %lld + %lld bytes, rank 0 for %lld + %lld", r,
@@ -106,8 +115,11 @@ static void report(const struct moe_ep_buffer *b, size_t bytes)
     moe_observe(&event);
 }
 
-/* The collective: every rank's sizes and host to every rank. */
-static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int32_t *node_ranks)
+/*
+ * The collective: every rank's sizes and host to every rank. A rank that has `failed` says so, and keeps its own error.
+ */
+static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int failed,
+                    int32_t *node_ranks)
 {
     size_t bytes = WORDS * sizeof(int64_t), ranks = (size_t)b->ranks;
     int64_t *device = NULL, *host = NULL;
@@ -116,7 +128,7 @@ static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t 
         rc = FAIL(MOE_E_NOMEM, "pinned host memory");
     }
     if (rc == 0) {
-        host[0] = (int64_t)receive_bytes;
+        host[0] = failed ? no_memory : (int64_t)receive_bytes;
         host[1] = (int64_t)send_bytes;
         host[2] = host_hash();
         rc = moe_device_copy(b->device, device + ranks * WORDS, host, bytes);
@@ -128,63 +140,88 @@ static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t 
     }
     rc = rc ? rc : moe_device_copy(b->device, host, device, ranks * bytes);
     rc = rc ? rc : moe_device_sync(b->device);
-    rc = rc ? rc : compare(b, host, node_ranks);
+    rc = rc || failed ? rc : compare(b, host, node_ranks);
     moe_device_free(b->device, &device);
     cudaFreeHost(host);
     return rc;
 }
 
-static int make(struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int32_t node_ranks)
+static int place_in_group(struct moe_ep_buffer *b)
 {
-    int32_t found = 1;
-    int rc = 0;
     if (b->comm != NULL &&
         (ncclCommCount(b->comm, &b->ranks) != ncclSuccess || ncclCommUserRank(b->comm, &b->rank) != ncclSuccess)) {
-        rc = FAIL(MOE_E_COMM, "size and rank of a group");
-    } else if (b->ranks > 1) {
-        report(b, receive_bytes + send_bytes);
-        rc = exchange(b, receive_bytes, send_bytes, &found);
+        return FAIL(MOE_E_COMM, "size and rank of a group");
     }
-    if (rc != 0) {
-        return rc;
-    }
-    b->node_ranks = node_ranks > 0 ? node_ranks : found;
-    bool leaves = b->ranks > b->node_ranks;
-    size_t nvl_bytes = leaves ? receive_bytes : receive_bytes + send_bytes, rdma_bytes = leaves ? send_bytes : 0;
-    moe_device_free(b->device, &b->nvl);
-    moe_device_free(b->device, &b->rdma);
-    b->receive_bytes = b->send_bytes = b->nvl_bytes = b->rdma_bytes = 0;
-    rc = moe_device_alloc(b->device, nvl_bytes, &b->nvl);
-    rc = rc || rdma_bytes == 0 ? rc : moe_device_alloc(b->device, rdma_bytes, &b->rdma);
-    if (rc == 0) {
-        b->receive_bytes = receive_bytes;
-        b->send_bytes = send_bytes;
-        b->nvl_bytes = nvl_bytes;
-        b->rdma_bytes = rdma_bytes;
-        b->made++;
-    }
-    return rc;
+    return 0;
 }
 
-int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
-                          int32_t node_ranks, moe_ep_buffer_t **out)
+/* Makes the buffer, or makes it larger. The old areas stay until the new ones are certain. */
+static int make(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want)
+{
+    size_t receive = want->receive_bytes, send = want->send_bytes;
+    int32_t found = 1;
+    char *memory = NULL;
+    int failed = want->failed, rc = place_in_group(b);
+    if (rc != 0) {
+        return failed ? failed : rc;
+    }
+    if (failed == 0 && (!want->bounds || b->memory != NULL)) {
+        failed = moe_device_alloc(b->device, receive + send, (void **)&memory);
+    }
+    if (b->ranks > 1) {
+        report(b, receive + send);
+        rc = exchange(b, receive, send, failed, &found);
+    }
+    if (failed != 0 || rc != 0) {
+        moe_device_free(b->device, &memory);
+        return failed ? failed : rc;
+    }
+    if (memory != NULL) {
+        moe_device_free(b->device, &b->memory);
+        b->memory = memory;
+    }
+    b->node_ranks = want->node_ranks > 0 ? want->node_ranks : found;
+    b->receive_bytes = receive;
+    b->send_bytes = send;
+    b->made++;
+    return 0;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct moe_ep_buffer_want *want,
+                             moe_ep_buffer_t **out)
 {
     *out = NULL;
     moe_ep_buffer_t *b = find(device, comm);
     if (b == NULL) {
         return FAIL(MOE_E_NOMEM, "a communication buffer");
     }
-    size_t receive = aligned(receive_bytes), send = aligned(send_bytes);
-    if (b->made == 0 || receive > b->receive_bytes || send > b->send_bytes) {
-        int rc = make(b, receive > b->receive_bytes ? receive : b->receive_bytes,
-                      send > b->send_bytes ? send : b->send_bytes, node_ranks);
-        if (rc != 0) {
-            moe_ep_buffer_release(&b);
-            return rc;
-        }
+    struct moe_ep_buffer_want all_users = *want;
+    all_users.receive_bytes = larger(aligned(want->receive_bytes), b->receive_bytes);
+    all_users.send_bytes = larger(aligned(want->send_bytes), b->send_bytes);
+    int rc = want->failed;
+    if (b->made == 0 || all_users.receive_bytes > b->receive_bytes || all_users.send_bytes > b->send_bytes) {
+        rc = make(b, &all_users);
+    } else if (rc == 0 && !want->bounds && b->memory == NULL) {
+        rc = moe_device_alloc(device, b->receive_bytes + b->send_bytes, (void **)&b->memory);
+    }
+    if (rc != 0) {
+        moe_ep_buffer_release(&b);
     }
     *out = b;
-    return 0;
+    return rc;
+}
+
+int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
+                          int32_t node_ranks, moe_ep_buffer_t **out)
+{
+    const struct moe_ep_buffer_want want = {
+        .receive_bytes = receive_bytes, .send_bytes = send_bytes, .node_ranks = node_ranks};
+    return moe_ep_buffer_acquire_as(device, comm, &want, out);
 }
 
 void moe_ep_buffer_release(moe_ep_buffer_t **buffer)
@@ -204,26 +241,27 @@ void moe_ep_buffer_release(moe_ep_buffer_t **buffer)
     }
     pthread_mutex_unlock(&lock);
     if (last) {
-        moe_device_free(b->device, &b->nvl);
-        moe_device_free(b->device, &b->rdma);
+        moe_device_free(b->device, &b->memory);
         free(b);
     }
 }
 
 void *moe_ep_buffer_receive(const moe_ep_buffer_t *b)
 {
-    return b->nvl;
+    return b->memory;
 }
 
 void *moe_ep_buffer_send(const moe_ep_buffer_t *b)
 {
-    return b->rdma_bytes > 0 ? b->rdma : (char *)b->nvl + b->receive_bytes;
+    return b->memory != NULL ? b->memory + b->receive_bytes : NULL;
 }
 
 void moe_ep_buffer_describe(const moe_ep_buffer_t *b, struct moe_ep_buffer_info *info)
 {
-    *info = (struct moe_ep_buffer_info){.nvl_bytes = b->nvl_bytes,
-                                        .rdma_bytes = b->rdma_bytes,
+    bool leaves = b->ranks > b->node_ranks;
+    *info = (struct moe_ep_buffer_info){.nvl_bytes = b->receive_bytes + (leaves ? 0 : b->send_bytes),
+                                        .rdma_bytes = leaves ? b->send_bytes : 0,
+                                        .held_bytes = b->memory != NULL ? b->receive_bytes + b->send_bytes : 0,
                                         .ranks = b->ranks,
                                         .node_ranks = b->node_ranks,
                                         .made = b->made};

@@ -276,21 +276,28 @@ int moe_host_token_gate_backward(const void *args)
         int64_t n = g->width - c < BLOCK ? g->width - c : BLOCK;
         moe_widen(g->gate_type, at(g->gate, c, g->gate_type), n, gate);
         memset(sum, 0, sizeof(sum));
-        if (g->beta != 0.0f) {
+        if (g->d_gate != NULL && g->beta != 0.0f) {
             moe_widen(g->grad, at(g->d_gate, c, g->grad), n, sum);
         }
         for (int64_t t = 0; t < g->tokens; t++) {
             int64_t from = t * g->width + c;
             float dl = g->d_score[t] * g->score[t] * (1.0f - g->score[t]);
-            moe_widen(g->type, at(g->x, from, g->type), n, x);
             moe_widen(g->type, at(g->dx, from, g->type), n, dx);
             for (int64_t i = 0; i < n; i++) {
                 dx[i] += dl * gate[i];
-                sum[i] += dl * x[i];
             }
             moe_narrow(g->type, dx, n, at_mut(g->dx, from, g->type));
+            if (g->d_gate == NULL) {
+                continue;
+            }
+            moe_widen(g->type, at(g->x, from, g->type), n, x);
+            for (int64_t i = 0; i < n; i++) {
+                sum[i] += dl * x[i];
+            }
         }
-        moe_narrow(g->grad, sum, n, at_mut(g->d_gate, c, g->grad));
+        if (g->d_gate != NULL) {
+            moe_narrow(g->grad, sum, n, at_mut(g->d_gate, c, g->grad));
+        }
     }
     return 0;
 }

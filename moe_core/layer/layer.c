@@ -97,7 +97,8 @@ static int make_experts(moe_layer_t *l, int etp)
                                         .recompute = c->experts_recompute,
                                         .delay_wgrad = c->delay_wgrad,
                                         .ready = layer_experts_ready,
-                                        .ready_arg = l};
+                                        .ready_arg = l,
+                                        .pooled = !moe_dispatcher_standing(l->dispatcher)};
     l->ffn = config.ffn;
     return moe_experts_new(l->device, &config, &l->experts);
 }
@@ -140,51 +141,15 @@ static int make_shared(moe_layer_t *l)
 
 /* memory */
 
-/* Gradients that are summands over tp, one after the other. */
-static int make_summands(moe_layer_t *l)
-{
-    const struct moe_layer_config *c = &l->config;
-    struct layer_summands *s = &l->summands;
-    if (!layer_on_tp(l)) {
-        return 0;
-    }
-    struct {
-        float **at;
-        int64_t count;
-        bool wanted;
-    } table[] = {
-        {&s->gate, c->experts * c->hidden, true},
-        {&s->gate_bias, c->experts, c->router.gate_bias},
-        {&s->shared_gate, c->hidden, c->shared_ffn > 0 && c->shared_gate},
-    };
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        s->count += table[i].wanted ? table[i].count : 0;
-    }
-    int rc = moe_device_alloc(l->device, (size_t)s->count * sizeof(float), (void **)&s->all);
-    float *at = s->all;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
-        if (table[i].wanted) {
-            *table[i].at = at;
-            at += table[i].count;
-        }
-    }
-    return rc;
-}
-
 static int make_memory(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
-    bool f32 = layer_f32(l), flips = c->options.legacy_recompute_flip;
-    size_t elements = (size_t)(l->own_max * c->hidden);
+    bool flips = c->options.legacy_recompute_flip;
     struct {
         void *at;
         size_t bytes;
         bool wanted;
     } table[] = {
-        {&l->x32, elements * sizeof(float), !f32},
-        {&l->dx32, elements * sizeof(float), !f32},
-        {&l->d_input, elements * moe_dtype_bytes(c->type), !f32},
-        {&l->y_again, (size_t)c->max_tokens * layer_row_bytes(l), c->recompute},
         {&l->one, sizeof(float), true},
         {&l->vote, sizeof(int32_t), true},
         {&l->flip_index, (size_t)(l->own_max * c->topk) * sizeof(int32_t), flips},
@@ -192,7 +157,7 @@ static int make_memory(moe_layer_t *l)
         {&l->flip_counts, (size_t)c->experts * sizeof(int64_t), flips},
     };
     static const float one = 1.0f;
-    int rc = make_summands(l);
+    int rc = layer_tp_new(l);
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = table[i].wanted ? moe_device_alloc(l->device, table[i].bytes, table[i].at) : 0;
     }
@@ -270,8 +235,8 @@ void moe_layer_destroy(moe_layer_t **layer)
     if (l == NULL) {
         return;
     }
-    void *memory[] = {&l->x32,        &l->dx32,       &l->d_input,     &l->y_again,      &l->one, &l->vote,
-                      &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
+    void *memory[] = {&l->one, &l->vote, &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
+    layer_free_memory(l);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);
     }
@@ -294,8 +259,10 @@ static int choose(moe_layer_t *l)
     const struct moe_layer_weights *w = &l->weights;
     struct moe_router_weights gate = {w->gate, w->gate_bias, w->expert_bias};
     const void *x = layer_own_rows(l, l->x);
-    int rc = 0;
-    if (!layer_f32(l)) {
+    int rc = layer_f32(l) ? 0
+                          : layer_take(l, (size_t)(l->own * l->config.hidden) * sizeof(float),
+                                       (size_t)(l->own_max * l->config.hidden) * sizeof(float), &l->x32);
+    if (rc == 0 && !layer_f32(l)) {
         struct moe_cast widen = {.count = l->own * l->config.hidden,
                                  .from_type = l->config.type,
                                  .to_type = MOE_F32,
@@ -316,6 +283,7 @@ static int choose(moe_layer_t *l)
 static int route(moe_layer_t *l)
 {
     uint32_t agreed = 0;
+    layer_tp_lay_out(l);
     layer_report_route(l);
     layer_facts_weights(l);
     uint32_t proposed = layer_proposal(l);
@@ -323,7 +291,9 @@ static int route(moe_layer_t *l)
     rc = rc ? rc : layer_agree_sum(l, proposed);
     struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
     moe_dispatcher_at(l->dispatcher, &at);
+    moe_dispatcher_set_alike(l->dispatcher, (uint16_t)l->weights.frozen);
     rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
+    rc = rc ? rc : layer_check_frozen(l);
     if (rc == 0) {
         layer_settle(l, agreed);
     } else if (rc == MOE_E_SPLIT) {
@@ -407,13 +377,19 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     l->x = x;
     l->phase = MOE_PHASE_FORWARD;
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
-    rc = layer_forward_pass(l, y);
+    rc = layer_freeze(l);
+    rc = rc ? rc : layer_forward_pass(l, y);
     if (rc != 0) {
         /*
          * A forward that is refused resets the plan too: the memory that the last forward kept for backward is about to
          * change.
          */
         moe_plan_reset(&l->plan);
+        layer_release(l);
+    } else if (!layer_goes_back(l)) { /* inference: no backward follows */
+        layer_release(l);
+    } else if (l->config.recompute) {
+        layer_release_rows(l);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }

@@ -41,9 +41,12 @@ struct moe_experts_weights layer_expert_weights(const moe_layer_t *l)
                                       .d_b1 = w->d_b1,
                                       .d_b2 = w->d_b2,
                                       .scale1 = w->scale1,
-                                      .scale2 = w->scale2};
+                                      .scale2 = w->scale2,
+                                      .frozen = layer_frozen_experts(l)};
     if (l->held != NULL && out.d_w1 != NULL) {
         out.d_w1 = l->held;
+    }
+    if (l->held != NULL && out.d_w2 != NULL) {
         out.d_w2 = l->held + moe_dispatcher_local(l->dispatcher) * 2 * l->config.hidden * l->ffn;
     }
     return out;
@@ -53,9 +56,9 @@ struct moe_experts_weights layer_expert_weights(const moe_layer_t *l)
 struct moe_shared_weights layer_shared_weights(const moe_layer_t *l)
 {
     struct moe_shared_weights w = l->weights.shared;
-    if (layer_tp_sums(l) && w.d_w1 != NULL) {
-        w.d_gate = l->summands.shared_gate != NULL ? (void *)l->summands.shared_gate : w.d_gate;
-    }
+    bool summand = layer_tp_sums(l) && l->summands.shared_gate != NULL && w.d_gate != NULL;
+    w.frozen = layer_frozen_shared(l);
+    w.d_gate = summand ? (void *)l->summands.shared_gate : w.d_gate;
     return w;
 }
 
@@ -71,12 +74,15 @@ static int back_route(void *arg)
     moe_layer_t *l = arg;
     enum moe_dtype type = l->config.type;
     bool sums = layer_tp_sums(l);
-    float *d_gate = sums ? l->summands.gate : l->weights.d_gate;
-    float *d_bias = sums ? l->summands.gate_bias : l->weights.d_gate_bias;
+    float *d_gate = layer_frozen(l, MOE_LAYER_GATE) ? NULL : sums ? l->summands.gate : l->weights.d_gate;
+    float *d_bias = layer_frozen(l, MOE_LAYER_GATE_BIAS) ? NULL : sums ? l->summands.gate_bias : l->weights.d_gate_bias;
     void *own = layer_own_rows(l, l->dx);
-    float *dx = layer_f32(l) ? own : l->dx32;
     const float *d_probs = moe_dispatcher_d_probs(l->dispatcher);
-    int rc = layer_f32(l) ? 0 : cast(l, type, l->d_input, MOE_F32, l->dx32);
+    int rc = layer_f32(l) ? 0
+                          : layer_take(l, (size_t)(l->own * l->config.hidden) * sizeof(float),
+                                       (size_t)(l->own_max * l->config.hidden) * sizeof(float), &l->dx32);
+    float *dx = layer_f32(l) ? own : l->dx32;
+    rc = rc || layer_f32(l) ? rc : cast(l, type, l->d_input, MOE_F32, l->dx32);
     rc = rc ? rc : moe_router_backward(l->router, d_probs, dx, d_gate, d_bias);
     rc = rc || layer_f32(l) ? rc : cast(l, MOE_F32, l->dx32, type, own);
     if (rc == 0) {
@@ -112,6 +118,9 @@ static int back_experts(void *arg)
     rc = rc ? rc : layer_held_end(l);
     if (rc == 0) {
         layer_facts_experts(l);
+    }
+    if (!l->config.delay_wgrad) {
+        moe_dispatcher_experts_done(l->dispatcher);
     }
     return rc;
 }
@@ -203,23 +212,27 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
     if (l->plan.used == 0) {
         return LAYER_FAIL(l, MOE_E_STATE, "backward before forward");
     }
-    if (l->weights.d_gate == NULL || l->weights.d_w1 == NULL || l->weights.d_w2 == NULL ||
-        (l->shared != NULL && l->weights.shared.d_w1 == NULL)) {
-        return LAYER_FAIL(l, MOE_E_ARG, "backward of a forward without gradients");
+    int rc = layer_check_gradients(l);
+    if (rc != 0) {
+        return rc;
     }
     l->dy = dy;
     l->dx = dx;
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
-    int rc = l->config.recompute ? layer_recompute(l) : 0;
+    rc = l->config.recompute ? layer_recompute(l) : 0;
     rc = rc ? rc : layer_tp_begin_backward(l);
     rc = rc ? rc : ops->zero(l->device, dx, (size_t)l->tokens * layer_row_bytes(l));
     if (rc == 0 && !layer_f32(l)) {
-        rc = ops->zero(l->device, l->d_input, (size_t)l->own * layer_row_bytes(l));
+        rc = layer_take(l, (size_t)l->own * layer_row_bytes(l), (size_t)l->own_max * layer_row_bytes(l), &l->d_input);
+        rc = rc ? rc : ops->zero(l->device, l->d_input, (size_t)l->own * layer_row_bytes(l));
     }
     if (rc == 0) {
         moe_dispatcher_begin_backward(l->dispatcher, layer_own_rows(l, dy),
                                       layer_f32(l) ? layer_own_rows(l, dx) : l->d_input);
         rc = moe_plan_run(&l->plan);
+    }
+    if (rc != 0 || !l->config.delay_wgrad) {
+        layer_release(l);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }
@@ -227,5 +240,9 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
 int moe_layer_backward_dw(moe_layer_t *l)
 {
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
-    return moe_fail_at(moe_experts_backward_dw(l->experts), l->config.world_rank, l->config.layer);
+    int rc = moe_experts_backward_dw(l->experts);
+    if (rc == 0) {
+        layer_release(l);
+    }
+    return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }

@@ -36,7 +36,8 @@ void layer_facts_weights(moe_layer_t *l)
 void layer_facts_share(moe_layer_t *l)
 {
     struct moe_subject gate = router(l);
-    if (!wanted(l) || !layer_on_tp(l) || l->config.router_sum == MOE_ROUTER_SUM_CALLER) {
+    if (!wanted(l) || !layer_on_tp(l) || l->config.router_sum == MOE_ROUTER_SUM_CALLER ||
+        layer_frozen(l, MOE_LAYER_GATE)) {
         return;
     }
     bool sums = layer_tp_sums(l);
@@ -62,7 +63,11 @@ void layer_facts_experts(moe_layer_t *l)
     const int64_t *m = moe_dispatcher_m(l->dispatcher);
     int64_t local = moe_dispatcher_local(l->dispatcher), w2 = l->config.hidden * l->ffn;
     if (wanted(l) && !l->config.delay_wgrad) {
-        (void)moe_facts_finite(l->config.facts, &experts, l->weights.d_w1, m, local, 2 * w2);
-        (void)moe_facts_finite(l->config.facts, &experts, l->weights.d_w2, m, local, w2);
+        if (!layer_frozen(l, MOE_LAYER_W1)) {
+            (void)moe_facts_finite(l->config.facts, &experts, l->weights.d_w1, m, local, 2 * w2);
+        }
+        if (!layer_frozen(l, MOE_LAYER_W2)) {
+            (void)moe_facts_finite(l->config.facts, &experts, l->weights.d_w2, m, local, w2);
+        }
     }
 }

@@ -48,10 +48,16 @@ int layer_held_new(moe_layer_t *l)
     return rc;
 }
 
+/* Whether the experts' weight gradients go through the memory: those of frozen weights go nowhere. */
+static bool goes_through(const moe_layer_t *l)
+{
+    return l->held != NULL && !(layer_frozen(l, MOE_LAYER_W1) && layer_frozen(l, MOE_LAYER_W2));
+}
+
 /* Clears the slices that this backward will write, and with the remedy the other slices. */
 int layer_held_begin(moe_layer_t *l)
 {
-    if (l->held == NULL) {
+    if (!goes_through(l)) {
         return 0;
     }
     struct sizes s = sizes_of(l);
@@ -82,12 +88,13 @@ int layer_held_begin(moe_layer_t *l)
 /* Adds the gradients to the main_grads and gives the memory back. */
 int layer_held_end(moe_layer_t *l)
 {
-    if (l->held == NULL) {
+    if (!goes_through(l)) {
         return 0;
     }
     struct sizes s = sizes_of(l);
-    int rc = layer_add(l, l->held, s.experts * s.w1, l->weights.d_w1);
-    rc = rc ? rc : layer_add(l, l->held + s.experts * s.w1, s.experts * s.w2, l->weights.d_w2);
+    const float *second = l->held + s.experts * s.w1;
+    int rc = layer_frozen(l, MOE_LAYER_W1) ? 0 : layer_add(l, l->held, s.experts * s.w1, l->weights.d_w1);
+    rc = rc || layer_frozen(l, MOE_LAYER_W2) ? rc : layer_add(l, second, s.experts * s.w2, l->weights.d_w2);
     layer_ready(l, MOE_LAYER_W2);
     layer_ready(l, MOE_LAYER_W1);
     return rc ? rc : moe_device_copy(l->device, l->held, l->held + elements(&s), (size_t)elements(&s) * sizeof(float));

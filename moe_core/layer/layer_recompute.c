@@ -111,7 +111,10 @@ int layer_recompute(moe_layer_t *l)
     int64_t before = l->rows;
     l->phase = MOE_PHASE_RECOMPUTE;
     moe_plan_reset(&l->plan);
-    int rc = layer_forward_pass(l, l->y_again);
+    int rc = layer_take(l, (size_t)l->tokens * layer_row_bytes(l), (size_t)l->config.max_tokens * layer_row_bytes(l),
+                        &l->y_again);
+    rc = rc ? rc : layer_forward_pass(l, l->y_again);
+    layer_give(l, &l->y_again);
     if (rc == 0 && before >= 0 && l->rows != before) {
         rc = LAYER_FAIL(l, MOE_E_SPLIT, "the recomputed forward received %lld rows, the forward %lld",
                         (long long)l->rows, (long long)before);

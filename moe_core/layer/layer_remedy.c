@@ -25,7 +25,7 @@ static uint32_t hazards(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
     const struct moe_options *o = &c->options;
-    uint32_t mask = o->legacy_router_unsummed && layer_on_tp(l) && !l->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
+    uint32_t mask = o->legacy_router_unsummed && layer_tp_shares(l) && !l->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
     bool equal = c->dispatcher == MOE_DISPATCH_HYBRIDEP || c->dispatcher == MOE_DISPATCH_ALLGATHER;
     if (equal && c->uneven == MOE_UNEVEN_NONE) {
         mask |= c->token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;
@@ -44,12 +44,16 @@ uint32_t layer_proposal(moe_layer_t *l)
 
 /*
  * Votes on ROUTER_SUM. That remedy changes what is issued on tp, whose ranks need not meet in the dispatcher's
- * exchange, so the vote is held on tp: a minimum of one number per rank. Where the sum is not missing, nothing is
- * issued.
+ * exchange, so the vote is held on tp: a minimum of one number per rank. Where the sum is not missing, or nothing would
+ * be summed because the parameters are frozen, nothing is issued.
  */
 int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
 {
-    if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == MOE_PHASE_RECOMPUTE) {
+    if (l->phase == MOE_PHASE_RECOMPUTE) {
+        return 0;
+    }
+    if (!l->config.options.legacy_router_unsummed || !layer_tp_shares(l)) {
+        l->sum_granted = false;
         return 0;
     }
     /*

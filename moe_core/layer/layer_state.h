@@ -1,7 +1,7 @@
 /*
- * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan), layer_tp.c
- * (slices and sums over tp), layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the
- * observer is told).
+ * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan),
+ * layer_frozen.c (parameters without gradients), layer_tp.c (slices and sums over tp), layer_recompute.c,
+ * layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
  */
 #ifndef MOE_CORE_LAYER_LAYER_STATE_H
 #define MOE_CORE_LAYER_LAYER_STATE_H
@@ -18,11 +18,11 @@
 
 /*
  * Gradients that are summands over tp, side by side so that one AllReduce sums them; a member is NULL where the layer
- * has no such gradient.
+ * has no such gradient, or this forward's parameter is frozen.
  */
 struct layer_summands {
     float *all;    /* NULL: the layer sums nothing, and gradients go straight to the main_grads */
-    int64_t count; /* elements of `all` */
+    int64_t count; /* elements of this forward, at the begin of `all` */
     float *gate, *gate_bias, *shared_gate;
 };
 
@@ -62,11 +62,13 @@ struct moe_layer {
     void *dx;
     struct layer_summands summands;
 
-    /* Device memory. */
-    float *x32;          /* [own_max,H], the router's input; NULL with float32 rows */
-    float *dx32;         /* [own_max,H] */
-    void *d_input;       /* [own_max,H] rows: what the dispatcher adds to; NULL with float32 rows */
-    void *y_again;       /* [T,H] rows: recompute's output, thrown away */
+    /* Device memory of the pool, while it holds something (layer_memory.c). */
+    float *x32;    /* [own,H], the router's input; NULL with float32 rows */
+    float *dx32;   /* [own,H] */
+    void *d_input; /* [own,H] rows: what the dispatcher adds to; NULL with float32 rows */
+    void *y_again; /* [T,H] rows: recompute's output, thrown away */
+
+    /* Device memory that stays. */
     float *one;          /* [1]: the number 1.0, for sums */
     float *held;         /* legacy: weight gradients in memory that is not cleared: w1, then w2 */
     int32_t *flip_index; /* legacy: the routing with one choice changed */
@@ -104,6 +106,19 @@ static inline size_t layer_row_bytes(const moe_layer_t *l)
  */
 int layer_forward_pass(moe_layer_t *layer, void *y);
 
+/*
+ * layer_memory.c: memory of the device's pool, taken for one forward or backward, in the pointer at `at`; in a layer
+ * whose sizes are known beforehand it is made once, for `most` bytes.
+ */
+int layer_take(moe_layer_t *layer, size_t bytes, size_t most, void *at);
+void layer_give(moe_layer_t *layer, void *at);
+/* Gives back what no backward will read: all of it, after a forward without gradients, a backward, or a failure. */
+void layer_release(moe_layer_t *layer);
+/* The same for what a forward that is recomputed keeps: its rows, but not the router's input. */
+void layer_release_rows(moe_layer_t *layer);
+/* Frees it for good. */
+void layer_free_memory(moe_layer_t *layer);
+
 /* layer_report.c */
 struct moe_event layer_event(const moe_layer_t *layer, enum moe_event_kind kind, uint8_t phase, uint64_t count);
 void layer_report_route(const moe_layer_t *layer);
@@ -135,6 +150,15 @@ void layer_report_cures(moe_layer_t *layer);
 int layer_decide_skip(moe_layer_t *layer);
 int layer_dummy_rows(moe_layer_t *layer);
 
+/* layer_frozen.c */
+bool layer_frozen(const moe_layer_t *layer, enum moe_layer_parameter parameter);
+uint32_t layer_frozen_experts(const moe_layer_t *layer);
+uint32_t layer_frozen_shared(const moe_layer_t *layer);
+int layer_freeze(moe_layer_t *layer);
+int layer_check_frozen(const moe_layer_t *layer);
+int layer_check_gradients(const moe_layer_t *layer);
+bool layer_goes_back(const moe_layer_t *layer);
+
 /* layer_backward.c */
 int layer_push_plan(moe_layer_t *layer);
 struct moe_experts_weights layer_expert_weights(const moe_layer_t *layer);
@@ -143,6 +167,8 @@ void layer_experts_ready(void *layer, int which);
 
 /* layer_tp.c */
 int layer_tp_place(moe_layer_t *layer);
+int layer_tp_new(moe_layer_t *layer);
+void layer_tp_lay_out(moe_layer_t *layer);
 int layer_tp_slice(moe_layer_t *layer, int64_t tokens);
 int layer_tp_clear_rest(moe_layer_t *layer, void *rows);
 int layer_tp_push_sum(moe_layer_t *layer);
@@ -161,15 +187,21 @@ int layer_held_end(moe_layer_t *layer);
 /* The gradient of this parameter is complete. */
 static inline void layer_ready(const moe_layer_t *l, enum moe_layer_parameter parameter)
 {
-    if (l->config.ready != NULL) {
+    if (l->config.ready != NULL && !layer_frozen(l, parameter)) {
         l->config.ready(l->config.ready_arg, (int)parameter);
     }
+}
+
+/* Whether this forward has gradients that are summands over tp. */
+static inline bool layer_tp_shares(const moe_layer_t *l)
+{
+    return layer_on_tp(l) && l->summands.count > 0;
 }
 
 /* Whether the layer sums the router's gradient over tp. */
 static inline bool layer_tp_sums(const moe_layer_t *l)
 {
-    return layer_on_tp(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
+    return layer_tp_shares(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
            (!l->config.options.legacy_router_unsummed || l->sum_granted);
 }
 

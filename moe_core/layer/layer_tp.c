@@ -42,6 +42,54 @@ int layer_tp_place(moe_layer_t *l)
     return 0;
 }
 
+/* The gradients that can be summands, in the order in which they lie in the buffer. */
+struct place {
+    float **at;
+    int64_t count; /* 0: the layer has no such gradient */
+    enum moe_layer_parameter parameter;
+};
+enum { PLACES = 3 };
+
+static void list_places(moe_layer_t *l, struct place place[PLACES])
+{
+    const struct moe_layer_config *c = &l->config;
+    struct layer_summands *s = &l->summands;
+    place[0] = (struct place){&s->gate, c->experts * c->hidden, MOE_LAYER_GATE};
+    place[1] = (struct place){&s->gate_bias, c->router.gate_bias ? c->experts : 0, MOE_LAYER_GATE_BIAS};
+    place[2] =
+        (struct place){&s->shared_gate, c->shared_ffn > 0 && c->shared_gate ? c->hidden : 0, MOE_LAYER_SHARED_GATE};
+}
+
+/* Makes the buffer, for all of them. */
+int layer_tp_new(moe_layer_t *l)
+{
+    struct place place[PLACES];
+    int64_t count = 0;
+    if (!layer_on_tp(l)) {
+        return 0;
+    }
+    list_places(l, place);
+    for (size_t i = 0; i < PLACES; i++) {
+        count += place[i].count;
+    }
+    return moe_device_alloc(l->device, (size_t)count * sizeof(float), (void **)&l->summands.all);
+}
+
+/* Lays out the summands of this forward: those of parameters that are not frozen, without a gap. */
+void layer_tp_lay_out(moe_layer_t *l)
+{
+    struct place place[PLACES];
+    float *at = l->summands.all;
+    list_places(l, place);
+    l->summands.count = 0;
+    for (size_t i = 0; i < PLACES; i++) {
+        bool there = at != NULL && place[i].count > 0 && !layer_frozen(l, place[i].parameter);
+        *place[i].at = there ? at : NULL;
+        at += there ? place[i].count : 0;
+        l->summands.count += there ? place[i].count : 0;
+    }
+}
+
 int layer_tp_slice(moe_layer_t *l, int64_t tokens)
 {
     l->tokens = l->own = tokens;

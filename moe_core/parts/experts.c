@@ -1,15 +1,16 @@
 /*
  * experts.c: fc1, a gated activation, fc2 over expert-major rows, on top of two grouped linears.
  *
- * Buffers are made once for the most rows that a rank can ever receive: allocating per forward was rejected, because
- * freeing memory that enqueued work still uses would need a wait. One table (lifetime_of) says which of the buffers a
- * layer keeps from forward to backward and which it may share with other layers; recompute and delayed weight gradients
- * change only answers in that table. Any number of rows, zero included, takes the same path: no code here asks how many
- * there are.
+ * Row buffers are of the device's pool, for the rows that there are; or they are made once for the most rows that a
+ * rank can ever receive, because a graph that captured a call goes on to use them. One table (lifetime_of) says which
+ * of the buffers a layer keeps from forward to backward and which it may share with other layers; recompute and delayed
+ * weight gradients change only answers in that table. Any number of rows, zero included, takes the same path: no code
+ * here asks how many there are.
  */
 #include "moe_core/include/moe/experts.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/base/memory.h"
 #include "moe_core/include/moe/linear.h"
 #include "moe_core/include/moe/ops.h"
 
@@ -23,7 +24,7 @@ enum buffer { H, ACT, XS, D_H, D_ACT, BUFFERS };
 struct moe_experts_workspace {
     moe_device_t *device;
     void *buffer[BUFFERS];
-    size_t bytes[BUFFERS];
+    size_t bytes[BUFFERS]; /* pooled: of what is held now */
 };
 
 struct moe_experts {
@@ -67,10 +68,10 @@ static enum lifetime lifetime_of(const struct moe_experts_config *c, enum buffer
     }
 }
 
-static size_t bytes_of(const struct moe_experts_config *c, enum buffer b)
+static size_t bytes_of(const struct moe_experts_config *c, enum buffer b, int64_t rows)
 {
     int64_t width = b == XS ? c->hidden : b == H || b == D_H ? 2 * c->ffn : c->ffn;
-    return (size_t)(c->max_rows * width) * moe_dtype_bytes(c->type);
+    return (size_t)(rows * width) * moe_dtype_bytes(c->type);
 }
 
 static int check_config(const struct moe_experts_config *c)
@@ -83,6 +84,9 @@ static int check_config(const struct moe_experts_config *c)
         (unsigned)c->recompute > MOE_RECOMPUTE_FC1) {
         return FAIL(MOE_E_ARG, "activation %d, probabilities at %d, recompute %d", (int)c->activation, (int)c->place,
                     (int)c->recompute);
+    }
+    if (c->pooled && c->workspace != NULL) {
+        return FAIL(MOE_E_ARG, "experts with a workspace and with buffers of the pool");
     }
     if (!(c->bias2_scale >= 0.0f) || c->main_grad > MOE_F16 || c->clamp.limit < 0.0f) {
         return FAIL(MOE_E_ARG, "a bias scale of %g, main_grads of %s, a limit of %g", (double)c->bias2_scale,
@@ -103,7 +107,7 @@ int moe_experts_workspace_new(moe_device_t *device, const struct moe_experts_con
     w->device = device;
     for (int b = 0; b < BUFFERS && rc == 0; b++) {
         if (lifetime_of(config, (enum buffer)b) == SCRATCH) {
-            w->bytes[b] = bytes_of(config, (enum buffer)b);
+            w->bytes[b] = bytes_of(config, (enum buffer)b, config->max_rows);
             rc = moe_device_alloc(device, w->bytes[b], &w->buffer[b]);
         }
     }
@@ -136,7 +140,7 @@ static int find_buffers(moe_experts_t *e)
     const struct moe_experts_config *c = &e->config;
     for (int b = 0; b < BUFFERS; b++) {
         enum lifetime want = lifetime_of(c, (enum buffer)b);
-        size_t bytes = bytes_of(c, (enum buffer)b);
+        size_t bytes = bytes_of(c, (enum buffer)b, c->max_rows);
         if (want == SCRATCH && c->workspace != NULL) {
             if (c->workspace->buffer[b] == NULL || c->workspace->bytes[b] < bytes) {
                 return FAIL(MOE_E_CAPACITY, "a workspace with %zu of %zu bytes", c->workspace->bytes[b], bytes);
@@ -152,6 +156,47 @@ static int find_buffers(moe_experts_t *e)
         }
     }
     return 0;
+}
+
+/* Takes a buffer for the rows of this call, unless it holds what forward left in it. */
+static int take(moe_experts_t *e, enum buffer b)
+{
+    if (!e->config.pooled || e->buffer[b] != NULL) {
+        return 0;
+    }
+    e->own.bytes[b] = bytes_of(&e->config, b, e->rows);
+    return moe_pool_take(e->device, e->own.bytes[b], &e->buffer[b]);
+}
+
+static void give(moe_experts_t *e, enum buffer b)
+{
+    if (e->config.pooled) {
+        moe_pool_give(e->device, &e->buffer[b]);
+        e->own.bytes[b] = 0;
+    }
+}
+
+static void give_all(moe_experts_t *e)
+{
+    for (int b = 0; b < BUFFERS; b++) {
+        give(e, (enum buffer)b);
+    }
+}
+
+/* After forward: gives back what backward does not read. */
+static void keep_for_backward(moe_experts_t *e)
+{
+    for (int b = 0; b < BUFFERS; b++) {
+        if (e->weights.d_w1 == NULL || lifetime_of(&e->config, (enum buffer)b) != KEPT) {
+            give(e, (enum buffer)b);
+        }
+    }
+}
+
+void moe_experts_release(moe_experts_t *e)
+{
+    give_all(e);
+    e->backward_due = e->dw_due = false;
 }
 
 void moe_experts_memory(const moe_experts_t *e, size_t *kept, size_t *all)
@@ -210,7 +255,7 @@ int moe_experts_new(moe_device_t *device, const struct moe_experts_config *confi
         rc = FAIL(MOE_E_NOMEM, "%lld experts", (long long)config->experts);
     }
     rc = rc ? rc : new_linears(e);
-    rc = rc ? rc : find_buffers(e);
+    rc = rc || config->pooled ? rc : find_buffers(e);
     if (rc != 0) {
         moe_experts_destroy(&e);
     }
@@ -226,6 +271,7 @@ void moe_experts_destroy(moe_experts_t **experts)
     }
     moe_linear_destroy(&e->fc1);
     moe_linear_destroy(&e->fc2);
+    give_all(e);
     release(&e->own);
     free(e->params);
     free(e->param);
@@ -271,10 +317,24 @@ static void spread(moe_experts_t *e, const struct flat *f, int64_t first)
     }
 }
 
-/* All gradients must be given, or none; with none no backward follows. */
+static bool is_frozen(const struct moe_experts_weights *w, enum moe_experts_parameter which)
+{
+    return (w->frozen >> which & 1u) != 0;
+}
+
+/* Whether a backward can follow: some gradient is given, or none is wanted because every parameter is frozen. */
+static bool goes_back(const moe_experts_t *e, const struct moe_experts_weights *w)
+{
+    bool bias = e->config.has_bias;
+    bool wanted = !is_frozen(w, MOE_EXPERTS_W1) || !is_frozen(w, MOE_EXPERTS_W2) ||
+                  (bias && (!is_frozen(w, MOE_EXPERTS_B1) || !is_frozen(w, MOE_EXPERTS_B2)));
+    return !wanted || w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
+}
+
+/* All gradients must be given, those of frozen parameters left out, or none; with none no backward follows. */
 static int check_weights(const moe_experts_t *e, const struct moe_experts_weights *w)
 {
-    bool grads = w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
+    bool grads = goes_back(e, w);
     bool fp8 = e->config.weight == MOE_E4M3 || e->config.weight == MOE_E5M2;
     const struct {
         const char *name;
@@ -283,12 +343,12 @@ static int check_weights(const moe_experts_t *e, const struct moe_experts_weight
     } table[] = {
         {"w1", w->w1, true},
         {"w2", w->w2, true},
-        {"d_w1", w->d_w1, grads},
-        {"d_w2", w->d_w2, grads},
+        {"d_w1", w->d_w1, grads && !is_frozen(w, MOE_EXPERTS_W1)},
+        {"d_w2", w->d_w2, grads && !is_frozen(w, MOE_EXPERTS_W2)},
         {"b1", w->b1, e->config.has_bias},
         {"b2", w->b2, e->config.has_bias},
-        {"d_b1", w->d_b1, grads && e->config.has_bias},
-        {"d_b2", w->d_b2, grads && e->config.has_bias},
+        {"d_b1", w->d_b1, grads && e->config.has_bias && !is_frozen(w, MOE_EXPERTS_B1)},
+        {"d_b2", w->d_b2, grads && e->config.has_bias && !is_frozen(w, MOE_EXPERTS_B2)},
         {"scale1", w->scale1, fp8},
         {"scale2", w->scale2, fp8},
     };
@@ -310,11 +370,14 @@ static void use_weights(moe_experts_t *e, const struct moe_experts_weights *w)
 
 static struct moe_linear_call call_of(moe_experts_t *e, int64_t first, const float *bias_probs)
 {
-    bool bias = e->config.has_bias;
+    bool bias = e->config.has_bias, fc1 = first == 0;
+    const struct moe_experts_weights *w = &e->weights;
     return (struct moe_linear_call){.weights = e->param + first,
                                     .biases = bias ? e->biases + first : NULL,
-                                    .bias_grads = bias && e->weights.d_b1 != NULL ? e->bias_grads + first : NULL,
-                                    .bias_probs = bias_probs};
+                                    .bias_grads = bias && goes_back(e, w) ? e->bias_grads + first : NULL,
+                                    .bias_probs = bias_probs,
+                                    .weights_frozen = is_frozen(w, fc1 ? MOE_EXPERTS_W1 : MOE_EXPERTS_W2),
+                                    .biases_frozen = is_frozen(w, fc1 ? MOE_EXPERTS_B1 : MOE_EXPERTS_B2)};
 }
 
 /* forward */
@@ -355,8 +418,9 @@ static struct moe_row_scale input_scale(const moe_experts_t *e)
 static int run_fc1(moe_experts_t *e)
 {
     const void *x = e->x;
-    int rc = 0;
-    if (e->config.place == MOE_PROB_INPUT) {
+    int rc = take(e, H);
+    rc = rc || e->config.place != MOE_PROB_INPUT ? rc : take(e, XS);
+    if (rc == 0 && e->config.place == MOE_PROB_INPUT) {
         struct moe_row_scale scale = input_scale(e);
         scale.in = e->x;
         scale.out = e->buffer[XS];
@@ -369,8 +433,9 @@ static int run_fc1(moe_experts_t *e)
 
 static int run_act(moe_experts_t *e)
 {
+    int rc = take(e, ACT);
     struct moe_act act = act_of(e);
-    return moe_device_ops(e->device)->act(e->device, &act);
+    return rc ? rc : moe_device_ops(e->device)->act(e->device, &act);
 }
 
 static int zero_slack(moe_experts_t *e, void *data, size_t row_bytes)
@@ -396,6 +461,7 @@ int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weig
     if (rc != 0) {
         return rc;
     }
+    give_all(e); /* what the last forward left: no backward of it follows */
     e->backward_due = e->dw_due = false;
     e->rows = rows;
     e->x = x;
@@ -407,26 +473,29 @@ int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weig
     rc = rc ? rc : run_act(e);
     rc = rc ? rc : moe_linear_forward_call(e->fc2, &fc2, e->buffer[ACT], m, rows, y);
     rc = rc ? rc : zero_slack(e, y, (size_t)c->hidden * moe_dtype_bytes(c->type));
+    keep_for_backward(e);
     e->backward_due = rc == 0;
     return rc;
 }
 
 /* backward */
 
-static void tell_ready(const moe_experts_t *e, int weight, int bias)
+static void tell_ready(const moe_experts_t *e, enum moe_experts_parameter weight, enum moe_experts_parameter bias)
 {
-    if (e->config.ready != NULL) {
-        e->config.ready(e->config.ready_arg, weight);
-        if (e->config.has_bias) {
-            e->config.ready(e->config.ready_arg, bias);
-        }
+    if (e->config.ready != NULL && !is_frozen(&e->weights, weight)) {
+        e->config.ready(e->config.ready_arg, (int)weight);
+    }
+    if (e->config.ready != NULL && e->config.has_bias && !is_frozen(&e->weights, bias)) {
+        e->config.ready(e->config.ready_arg, (int)bias);
     }
 }
 
 static int recompute(moe_experts_t *e)
 {
     int rc = e->config.recompute == MOE_RECOMPUTE_FC1 ? run_fc1(e) : 0;
-    return rc == 0 && e->config.recompute != MOE_RECOMPUTE_NONE ? run_act(e) : rc;
+    rc = rc == 0 && e->config.recompute != MOE_RECOMPUTE_NONE ? run_act(e) : rc;
+    moe_linear_moved(e->fc2, e->buffer[ACT]);
+    return rc;
 }
 
 /*
@@ -438,7 +507,7 @@ static int check_same(moe_experts_t *e, const struct moe_experts_weights *w)
     const struct moe_experts_weights *f = &e->weights;
     if (w->w1 != f->w1 || w->w2 != f->w2 || w->d_w1 != f->d_w1 || w->d_w2 != f->d_w2 || w->b1 != f->b1 ||
         w->b2 != f->b2 || w->d_b1 != f->d_b1 || w->d_b2 != f->d_b2 || w->scale1 != f->scale1 ||
-        w->scale2 != f->scale2) {
+        w->scale2 != f->scale2 || w->frozen != f->frozen) {
         return FAIL(MOE_E_ARG, "experts backward with other weights than forward");
     }
     e->weights.overwrite = w->overwrite;
@@ -451,9 +520,10 @@ static int check_same(moe_experts_t *e, const struct moe_experts_weights *w)
 /* Computes the gradient of h from d_act, dx from that, and the gradient of the probabilities. */
 static int through_act(moe_experts_t *e, float *d_row_probs)
 {
+    int rc = take(e, D_H);
     struct moe_act act = act_of(e);
     act.d_probs = e->config.place == MOE_PROB_ACTIVATION ? d_row_probs : NULL;
-    return moe_device_ops(e->device)->act_backward(e->device, &act);
+    return rc ? rc : moe_device_ops(e->device)->act_backward(e->device, &act);
 }
 
 static int through_input(moe_experts_t *e, void *dx, float *d_row_probs)
@@ -474,8 +544,8 @@ int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *wei
     if (d_row_probs != NULL && c->place == MOE_PROB_SOURCE) {
         return FAIL(MOE_E_ARG, "a gradient of probabilities that are applied at the source");
     }
-    int rc = e->weights.d_w1 != NULL ? check_same(e, weights)
-                                     : FAIL(MOE_E_ARG, "experts backward of a forward without gradients");
+    int rc = goes_back(e, &e->weights) ? check_same(e, weights)
+                                       : FAIL(MOE_E_ARG, "experts backward of a forward without gradients");
     if (rc != 0) {
         return rc;
     }
@@ -485,11 +555,17 @@ int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *wei
     if (rc == 0 && d_row_probs != NULL) {
         rc = moe_device_ops(e->device)->zero(e->device, d_row_probs, (size_t)e->rows * sizeof(float));
     }
+    rc = rc ? rc : take(e, D_ACT);
     rc = rc ? rc : moe_linear_backward_call(e->fc2, dy, e->buffer[D_ACT], bias_probs, MOE_MICROBATCH_UNKNOWN);
     if (rc == 0 && !c->delay_wgrad) {
         tell_ready(e, MOE_EXPERTS_W2, MOE_EXPERTS_B2);
     }
+    if (!c->delay_wgrad) {
+        give(e, ACT);
+    }
     rc = rc ? rc : through_act(e, d_row_probs);
+    give(e, H);
+    give(e, D_ACT);
     rc = rc ? rc : moe_linear_backward(e->fc1, e->buffer[D_H], dx, MOE_MICROBATCH_UNKNOWN);
     if (rc == 0 && !c->delay_wgrad) {
         tell_ready(e, MOE_EXPERTS_W1, MOE_EXPERTS_B1);
@@ -497,6 +573,9 @@ int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *wei
     rc = rc ? rc : through_input(e, dx, d_row_probs);
     rc = rc ? rc : zero_slack(e, dx, (size_t)c->hidden * moe_dtype_bytes(c->type));
     e->dw_due = rc == 0 && c->delay_wgrad;
+    if (!e->dw_due) {
+        give_all(e);
+    }
     return rc;
 }
 
@@ -515,6 +594,7 @@ int moe_experts_backward_dw(moe_experts_t *e)
     if (rc == 0) {
         tell_ready(e, MOE_EXPERTS_W1, MOE_EXPERTS_B1);
     }
+    give_all(e);
     return rc;
 }
 

@@ -30,6 +30,7 @@ struct moe_linear {
     struct moe_grad *weight_grad, *bias_grad; /* [groups] */
     float beta;
     bool own_bias_grads, backward_due, dw_due, grads_ready;
+    bool weights_frozen, biases_frozen; /* of the last forward */
 };
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
@@ -214,12 +215,13 @@ static int check_params(const moe_linear_t *l, const struct moe_linear_call *cal
             return FAIL(MOE_E_ARG, "group %lld lacks its weight, scale or bias", (long long)i);
         }
         bool wanted = weights[0]->main_grad != NULL; /* of all, or of none: then no backward follows */
-        if (c->fuse_wgrad_accumulation && ((w->main_grad != NULL) != wanted || !is_wide(w->main_grad_type) ||
-                                           w->main_grad_type != weights[0]->main_grad_type)) {
+        bool unlike = (w->main_grad != NULL) != wanted && !call->weights_frozen;
+        if (c->fuse_wgrad_accumulation &&
+            (unlike || !is_wide(w->main_grad_type) || w->main_grad_type != weights[0]->main_grad_type)) {
             return FAIL(MOE_E_ARG, "group %lld: a main_grad of type %s", (long long)i,
                         w->main_grad == NULL ? "none" : moe_dtype_name(w->main_grad_type));
         }
-        if (call->bias_grads != NULL && call->bias_grads[i] == NULL) {
+        if (call->bias_grads != NULL && !call->biases_frozen && call->bias_grads[i] == NULL) {
             return FAIL(MOE_E_ARG, "group %lld: no main_grad for its bias", (long long)i);
         }
     }
@@ -288,6 +290,8 @@ int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call,
     l->m = m;
     l->bias_probs = call->bias_probs;
     l->own_bias_grads = call->bias_grads == NULL;
+    l->weights_frozen = call->weights_frozen;
+    l->biases_frozen = call->biases_frozen;
     l->dw_due = l->grads_ready = false;
     rc = send_table(l, call);
     struct moe_linear_pass forward = pass(l, MOE_LINEAR_FORWARD);
@@ -349,7 +353,9 @@ static int fill_autograd(moe_linear_t *l)
     for (int64_t i = 0; i < c->groups; i++) {
         struct moe_param *w = l->param[i];
         struct moe_grad grad = {.data = NULL};
-        if (!c->fuse_wgrad_accumulation) {
+        if (l->weights_frozen) {
+            grad = (struct moe_grad){0};
+        } else if (!c->fuse_wgrad_accumulation) {
             grad = (struct moe_grad){l->group[i].d_weight, c->activation, n, k, false};
         } else if (w->has_added_flag) {
             grad = (struct moe_grad){NULL, placeholder_type(c), n, k, true};
@@ -364,8 +370,9 @@ static int fill_autograd(moe_linear_t *l)
             w->grad_added_to_main_grad = true;
         }
         l->weight_grad[i] = grad;
-        l->bias_grad[i] =
-            c->has_bias ? (struct moe_grad){l->group[i].d_bias, grad_type(l), 1, n, false} : (struct moe_grad){0};
+        l->bias_grad[i] = c->has_bias && !l->biases_frozen
+                              ? (struct moe_grad){l->group[i].d_bias, grad_type(l), 1, n, false}
+                              : (struct moe_grad){0};
     }
     l->grads_ready = true;
     return 0;
@@ -376,8 +383,8 @@ static int weight_gradients(moe_linear_t *l)
     struct moe_linear_pass weight = pass(l, MOE_LINEAR_WGRAD), bias = pass(l, MOE_LINEAR_BGRAD);
     weight.beta = l->beta;
     bias.beta = l->own_bias_grads ? 0.0f : l->beta;
-    int rc = moe_device_ops(l->device)->linear(l->device, &weight);
-    if (rc == 0 && l->config.has_bias) {
+    int rc = l->weights_frozen ? 0 : moe_device_ops(l->device)->linear(l->device, &weight);
+    if (rc == 0 && l->config.has_bias && !l->biases_frozen) {
         rc = moe_device_ops(l->device)->linear(l->device, &bias);
     }
     return rc ? rc : fill_autograd(l);
@@ -392,7 +399,7 @@ int moe_linear_backward_call(moe_linear_t *l, const void *dy, void *dx, float *d
     if (dy == NULL && l->rows > 0) {
         return FAIL(MOE_E_ARG, "grouped linear: backward of %lld rows without their gradient", (long long)l->rows);
     }
-    if (l->config.fuse_wgrad_accumulation && l->param[0]->main_grad == NULL) {
+    if (l->config.fuse_wgrad_accumulation && l->param[0]->main_grad == NULL && !l->weights_frozen) {
         return FAIL(MOE_E_ARG, "grouped linear: backward of a forward without main_grads");
     }
     bool accumulate =
@@ -415,6 +422,11 @@ int moe_linear_backward_call(moe_linear_t *l, const void *dy, void *dx, float *d
 int moe_linear_backward(moe_linear_t *l, const void *dy, void *dx, enum moe_microbatch microbatch)
 {
     return moe_linear_backward_call(l, dy, dx, NULL, microbatch);
+}
+
+void moe_linear_moved(moe_linear_t *l, const void *x)
+{
+    l->x = x;
 }
 
 int moe_linear_backward_dw(moe_linear_t *l)

@@ -9,6 +9,7 @@
 #include "moe_core/include/moe/permute.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/base/memory.h"
 #include "moe_core/include/moe/ops.h"
 
 #include <stdlib.h>
@@ -19,7 +20,6 @@ struct moe_row_map {
     uint64_t magic; /* 0 once destroyed */
     moe_device_t *device;
     struct moe_row_map_config config;
-    size_t bytes;
     bool built;
     int32_t k;
     int64_t tokens, rows;
@@ -73,8 +73,8 @@ int moe_row_map_create(moe_device_t *device, const struct moe_row_map_config *co
     }
     map->device = device;
     map->config = c;
-    map->bytes = moe_map_bytes(c.kind, c.max_tokens, c.experts, c.k, c.max_rows);
-    int rc = moe_device_alloc(device, map->bytes, (void **)&map->buffer);
+    size_t bytes = moe_map_bytes(c.kind, c.max_tokens, c.experts, c.k, c.max_rows);
+    int rc = c.pooled ? 0 : moe_device_alloc(device, bytes, (void **)&map->buffer);
     if (rc != 0) {
         free(map);
         return rc;
@@ -94,9 +94,20 @@ void moe_row_map_destroy(moe_row_map_t **map)
 {
     if (*map != NULL) {
         (*map)->magic = 0;
-        moe_device_free((*map)->device, &(*map)->buffer);
+        moe_row_map_drop(*map);
+        if (!(*map)->config.pooled) {
+            moe_device_free((*map)->device, &(*map)->buffer);
+        }
         free(*map);
         *map = NULL;
+    }
+}
+
+void moe_row_map_drop(moe_row_map_t *map)
+{
+    if (map != NULL && map->config.pooled) {
+        map->built = false;
+        moe_pool_give(map->device, &map->buffer);
     }
 }
 
@@ -152,6 +163,10 @@ int moe_row_map_build_from(moe_row_map_t *map, const struct moe_map_source *sour
     }
     map->built = false;
     int rc = check_build(map, source, k, tokens, rows);
+    if (rc == 0 && map->config.pooled) {
+        rc = moe_pool_take(map->device, moe_map_bytes(map->config.kind, tokens, map->config.experts, k, rows),
+                           &map->buffer);
+    }
     if (rc != 0) {
         return rc;
     }

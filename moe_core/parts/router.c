@@ -384,7 +384,7 @@ int moe_router_global_reset(moe_router_t *router)
         ->zero(router->device, router->global_counts, (size_t)router->config.experts * sizeof(int64_t));
 }
 
-/* Adds the gradients of the gate, its bias and x, from d_logits. */
+/* Adds the gradients of the gate, its bias and x, from d_logits; those of frozen parameters are NULL. */
 static int gate_backward(moe_router_t *r, float *dx, float *d_gate, float *d_gate_bias)
 {
     const struct moe_router_config *c = &r->config;
@@ -408,7 +408,9 @@ static int gate_backward(moe_router_t *r, float *dx, float *d_gate, float *d_gat
                              .c = d_gate};
     struct moe_column_sum bgrad = {.rows = r->tokens, .width = c->experts, .in = r->d_logits, .out = d_gate_bias};
     int rc = ops->gemm(r->device, &dgrad);
-    rc = rc ? rc : ops->gemm(r->device, &wgrad);
+    if (rc == 0 && d_gate != NULL) {
+        rc = ops->gemm(r->device, &wgrad);
+    }
     if (rc == 0 && c->options.gate_bias && d_gate_bias != NULL) {
         rc = ops->column_sum(r->device, &bgrad);
     }

@@ -208,6 +208,11 @@ void moe_shared_obligation(const moe_shared_t *s, bool after, struct moe_node *n
 
 /* what the steps are made of */
 
+static bool is_frozen(const struct moe_shared_weights *w, enum moe_shared_parameter which)
+{
+    return (w->frozen >> which & 1u) != 0;
+}
+
 /* Makes the stream of `behind` wait for what the other device's stream has been given so far. */
 static int follow(moe_shared_t *s, moe_device_t *behind, moe_device_t *ahead, cudaEvent_t event)
 {
@@ -295,7 +300,7 @@ static struct moe_token_gate gate_of(const moe_shared_t *s)
                                    .gate = s->weights.gate,
                                    .score = s->score,
                                    .d_score = s->d_score,
-                                   .d_gate = s->weights.d_gate,
+                                   .d_gate = is_frozen(&s->weights, MOE_SHARED_GATE) ? NULL : s->weights.d_gate,
                                    .beta = s->weights.overwrite ? 0.0f : 1.0f};
 }
 
@@ -320,29 +325,64 @@ static struct moe_act act_of(const moe_shared_t *s)
                             .d_h = s->buffer[D_H]};
 }
 
-static void tell_ready(const moe_shared_t *s, int weight, int bias)
+static void tell_ready(const moe_shared_t *s, enum moe_shared_parameter which)
 {
-    if (s->config.ready != NULL) {
-        s->config.ready(s->config.ready_arg, weight);
-        if (s->config.has_bias) {
-            s->config.ready(s->config.ready_arg, bias);
-        }
+    if (s->config.ready != NULL && !is_frozen(&s->weights, which)) {
+        s->config.ready(s->config.ready_arg, (int)which);
+    }
+}
+
+static void tell_linear(const moe_shared_t *s, enum moe_shared_parameter weight, enum moe_shared_parameter bias)
+{
+    tell_ready(s, weight);
+    if (s->config.has_bias) {
+        tell_ready(s, bias);
     }
 }
 
 /* forward */
 
-/* All gradients must be given, or none; with none no backward follows. */
+/* One parameter of the shared expert: whether there is one, and where it and its gradient are. */
+struct entry {
+    bool there;
+    const void *data, *grad;
+};
+enum { PARAMETERS = MOE_SHARED_GATE + 1 };
+
+static void list_parameters(const moe_shared_t *s, const struct moe_shared_weights *w, struct entry entry[PARAMETERS])
+{
+    bool bias = s->config.has_bias;
+    entry[MOE_SHARED_W1] = (struct entry){true, w->w1, w->d_w1};
+    entry[MOE_SHARED_B1] = (struct entry){bias, w->b1, w->d_b1};
+    entry[MOE_SHARED_W2] = (struct entry){true, w->w2, w->d_w2};
+    entry[MOE_SHARED_B2] = (struct entry){bias, w->b2, w->d_b2};
+    entry[MOE_SHARED_GATE] = (struct entry){s->config.has_gate, w->gate, w->d_gate};
+}
+
+/* Whether a backward can follow: some gradient is given, or none is wanted because every parameter is frozen. */
+static bool goes_back(const moe_shared_t *s, const struct moe_shared_weights *w)
+{
+    struct entry entry[PARAMETERS];
+    bool given = false, wanted = false;
+    list_parameters(s, w, entry);
+    for (int i = 0; i < PARAMETERS; i++) {
+        given = given || entry[i].grad != NULL;
+        wanted = wanted || (entry[i].there && !is_frozen(w, (enum moe_shared_parameter)i));
+    }
+    return given || !wanted;
+}
+
+/* All gradients must be given, those of frozen parameters left out, or none; with none no backward follows. */
 static int check_weights(moe_shared_t *s, const struct moe_shared_weights *w)
 {
-    bool bias = s->config.has_bias, gate = s->config.has_gate;
-    bool grads = w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL || w->d_gate != NULL;
-    if (w->w1 == NULL || w->w2 == NULL || (bias && (w->b1 == NULL || w->b2 == NULL)) || (gate && w->gate == NULL) ||
-        (grads && (w->d_w1 == NULL || w->d_w2 == NULL || (bias && (w->d_b1 == NULL || w->d_b2 == NULL)) ||
-                   (gate && w->d_gate == NULL)))) {
-        return FAIL(MOE_E_ARG, "the shared expert lacks a weight, a bias, its gate or a gradient");
+    struct entry entry[PARAMETERS];
+    bool grads = goes_back(s, w), lacks = false;
+    list_parameters(s, w, entry);
+    for (int i = 0; i < PARAMETERS; i++) {
+        bool wanted = grads && !is_frozen(w, (enum moe_shared_parameter)i);
+        lacks = lacks || (entry[i].there && (entry[i].data == NULL || (wanted && entry[i].grad == NULL)));
     }
-    return 0;
+    return lacks ? FAIL(MOE_E_ARG, "the shared expert lacks a weight, a bias, its gate or a gradient") : 0;
 }
 
 static int forward_linear(moe_shared_t *s, moe_linear_t *linear, int which, const void *from, void *to)
@@ -355,8 +395,11 @@ static int forward_linear(moe_shared_t *s, moe_linear_t *linear, int which, cons
     struct moe_param *param = &s->param[which];
     const void *bias = which == 0 ? w->b1 : w->b2;
     void *d_bias = which == 0 ? w->d_b1 : w->d_b2;
-    struct moe_linear_call call = {
-        .weights = &param, .biases = &bias, .bias_grads = s->config.has_bias && d_bias != NULL ? &d_bias : NULL};
+    struct moe_linear_call call = {.weights = &param,
+                                   .biases = &bias,
+                                   .bias_grads = s->config.has_bias && d_bias != NULL ? &d_bias : NULL,
+                                   .weights_frozen = is_frozen(w, which == 0 ? MOE_SHARED_W1 : MOE_SHARED_W2),
+                                   .biases_frozen = is_frozen(w, which == 0 ? MOE_SHARED_B1 : MOE_SHARED_B2)};
     return moe_linear_forward_call(linear, &call, from, s->m, s->full, to);
 }
 
@@ -453,7 +496,7 @@ static int through_gate(moe_shared_t *s)
 int moe_shared_pre_backward_comm(moe_shared_t *s, const void *dy)
 {
     int rc = enter(s, "pre_backward_comm", OUTPUT, OUTPUT);
-    if (rc == 0 && s->weights.d_w1 == NULL) {
+    if (rc == 0 && !goes_back(s, &s->weights)) {
         rc = FAIL(MOE_E_ARG, "shared expert: backward of a forward without gradients");
     }
     if (rc != 0) {
@@ -478,7 +521,7 @@ int moe_shared_fc2_backward(moe_shared_t *s)
     }
     rc = moe_linear_backward(s->fc2, upstream(s), s->buffer[D_ACT], MOE_MICROBATCH_UNKNOWN);
     if (rc == 0) {
-        tell_ready(s, MOE_SHARED_W2, MOE_SHARED_B2);
+        tell_linear(s, MOE_SHARED_W2, MOE_SHARED_B2);
     }
     return leave(s, BACK_FC2, rc);
 }
@@ -493,7 +536,7 @@ int moe_shared_fc1_backward(moe_shared_t *s)
     rc = moe_device_ops(s->work)->act_backward(s->work, &act);
     rc = rc ? rc : moe_linear_backward(s->fc1, s->buffer[D_H], s->buffer[DX_FULL], MOE_MICROBATCH_UNKNOWN);
     if (rc == 0) {
-        tell_ready(s, MOE_SHARED_W1, MOE_SHARED_B1);
+        tell_linear(s, MOE_SHARED_W1, MOE_SHARED_B1);
     }
     return leave(s, BACK_FC1, rc);
 }
@@ -513,8 +556,8 @@ int moe_shared_post_backward_comm(moe_shared_t *s)
         struct moe_token_gate gate = gate_of(s);
         gate.dx = input_gradient(s);
         rc = moe_device_ops(s->work)->token_gate_backward(s->work, &gate);
-        if (rc == 0 && s->config.ready != NULL) {
-            s->config.ready(s->config.ready_arg, MOE_SHARED_GATE);
+        if (rc == 0) {
+            tell_ready(s, MOE_SHARED_GATE);
         }
     }
     return leave(s, BACK_REDUCED, rc);

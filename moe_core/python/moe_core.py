@@ -15,6 +15,9 @@ back end they are CUDA tensors; the library has a stream of its own, which waits
 of a call and is waited for by it at the end, so a call is ordered like any torch operation and the host does not wait.
 Call and use layers from one thread at a time. Failures inside a CUDA stream are raised by Device.synchronize().
 
+A parameter with requires_grad off is frozen: backward does no work for it, on any rank. All ranks must freeze the same
+parameters (MoeError "arg" on all of them where they do not).
+
 Gradients. They arrive in .grad through autograd. A parameter with an attribute main_grad (float32) has its gradient
 added there instead, by the library; then autograd is given nothing, or, where the parameter has an attribute
 grad_added_to_main_grad, a placeholder of its shape and the flag is set (zeros with zero_out_wgrad, else no numbers that
@@ -56,6 +59,7 @@ UNEVEN = {"none": 0, "max": 1, "bound": 2}
 DTYPE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 PHASE = {"none": 0, "forward": 1, "backward": 2, "recompute": 3, "reduce": 4, "optimizer": 5}
 EXPERT_PARAMETERS = ("w1", "b1", "w2", "b2")
+PARAMETERS = ("gate", "gate_bias", *EXPERT_PARAMETERS, "shared_w1", "shared_b1", "shared_w2", "shared_b2", "shared_gate")
 LOSSES = ("switch", "sequence", "global", "z")
 ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "count": -6, "expert": -7, "map": -8,
          "comm": -9, "device": -10, "state": -11, "unsupported": -12, "nan": -13}
@@ -128,14 +132,14 @@ class CLayerConfig(Structure):
 class CSharedWeights(Structure):
     _c_name_ = "struct moe_shared_weights"
     _fields_ = [(name, c_void_p) for name in ("w1", "w2", "b1", "b2", "gate", "d_w1", "d_w2", "d_b1", "d_b2",
-                                              "d_gate")] + [("overwrite", c_bool)]
+                                              "d_gate")] + [("overwrite", c_bool), ("frozen", c_uint32)]
 
 
 class CLayerWeights(Structure):
     _c_name_ = "struct moe_layer_weights"
     _fields_ = [(name, c_void_p) for name in ("gate", "w1", "w2", "d_gate", "d_w1", "d_w2", "gate_bias", "expert_bias",
                                               "d_gate_bias", "b1", "b2", "d_b1", "d_b2", "scale1",
-                                              "scale2")] + [("shared", CSharedWeights)]
+                                              "scale2")] + [("shared", CSharedWeights), ("frozen", c_uint32)]
 
 
 class CStep(Structure):
@@ -668,7 +672,8 @@ class MoELayer(torch.nn.Module):
 
     def _weights(self, gradients):
         """The struct, from the parameters and {name: tensor} of where their gradients go."""
-        weights = CLayerWeights()
+        weights = CLayerWeights(frozen=sum(1 << bit for bit, name in enumerate(PARAMETERS)
+                                           if not getattr(getattr(self, name), "requires_grad", True)))
         for name, value in [*self.named_parameters(recurse=False), ("expert_bias", self.expert_bias)]:
             if value is not None:
                 place, member = (weights.shared, name[7:]) if name.startswith("shared_") else (weights, name)
@@ -717,7 +722,7 @@ class MoELayer(torch.nn.Module):
         self._delayed.clear()
         for name in EXPERT_PARAMETERS:
             value = getattr(self, name)
-            if hasattr(value, "grad_added_to_main_grad"):
+            if getattr(value, "requires_grad", False) and hasattr(value, "grad_added_to_main_grad"):
                 value.grad_added_to_main_grad = True
 
     # What the last forward left. Each waits for the device.
@@ -783,7 +788,7 @@ class _Apply(torch.autograd.Function):
         # C takes the places of gradients with the forward: main_grads, or zeros made here; none where no backward
         # follows.
         gradients = {name: _place_of_gradient(layer, name, value)
-                     for name, value in zip(names, values)} if training else {}
+                     for name, value in zip(names, values) if value.requires_grad} if training else {}
         weights, step = layer._weights(gradients), layer._next_step()
         try:
             with layer.device.order():
@@ -811,7 +816,8 @@ class _Apply(torch.autograd.Function):
         dy = dy.reshape(-1, layer.hidden).contiguous()
         dx, lib = torch.empty_like(ctx.flat), layer.device.lib
         for name, value in zip(ctx.names, values):
-            if getattr(value, "overwrite_main_grad", False) and getattr(value, "main_grad", None) is not None:
+            if getattr(value, "overwrite_main_grad", False) and getattr(value, "main_grad", None) is not None and \
+                    name in ctx.gradients:
                 ctx.gradients[name].zero_()
         try:
             with layer.device.order():
@@ -826,7 +832,7 @@ class _Apply(torch.autograd.Function):
         else:
             lease.end()
         later = EXPERT_PARAMETERS if layer.delay_wgrad else ()
-        grads = [_autograd_grad(value, ctx.gradients[name], wanted and name not in later)
+        grads = [_autograd_grad(value, ctx.gradients.get(name), wanted and name not in later)
                  for name, value, wanted in zip(ctx.names, values, ctx.needs_input_grad[4:])]
         ctx.gradients = ctx.flat = None
         return None, None, None, dx.reshape(ctx.shape), *grads
@@ -836,7 +842,7 @@ def _place_of_gradient(layer, name, value):
     main_grad = getattr(value, "main_grad", None)
     if main_grad is None and layer.delay_wgrad and name in EXPERT_PARAMETERS:
         _fail("arg", f"delay_wgrad: {name} has no main_grad")
-    if main_grad is None or not value.requires_grad:
+    if main_grad is None:
         return torch.zeros(value.shape, dtype=torch.float32, device=value.device)
     layer.device.check_tensor(main_grad, f"main_grad of {name}", torch.float32)
     if main_grad.shape != value.shape or not main_grad.is_contiguous():

@@ -52,9 +52,15 @@ static void backward_element(struct flex_rank *r, int64_t local, int64_t row, in
     r->out->d_b[local] += up * p * part * x * x;
 }
 
+/* The rows that the dispatcher's buffers have memory for. */
+static int64_t room(const struct flex_rank *r)
+{
+    return moe_dispatcher_standing(r->d) ? moe_dispatcher_max_rows(r->d) : moe_dispatcher_plan(r->d)->received;
+}
+
 void flex_poison(const struct flex_rank *r, void *rows)
 {
-    for (int64_t i = 0; i < moe_dispatcher_max_rows(r->d) * FLEX_H; i++) {
+    for (int64_t i = 0; i < room(r) * FLEX_H; i++) {
         flex_put(r->c, rows, i, NAN);
     }
 }
@@ -63,7 +69,7 @@ void flex_count_stray(struct flex_rank *r)
 {
     const void *rows = moe_dispatcher_rows(r->d);
     r->out->canaries = r->out->stray = 0;
-    for (int64_t row = moe_dispatcher_plan(r->d)->received; row < moe_dispatcher_max_rows(r->d); row++) {
+    for (int64_t row = moe_dispatcher_plan(r->d)->received; row < room(r); row++) {
         bool whole = true;
         for (int h = 0; h < FLEX_H; h++) {
             whole = whole && isnan(flex_get(r->c, rows, row * FLEX_H + h));

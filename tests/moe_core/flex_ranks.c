@@ -55,7 +55,9 @@ static int forward(struct flex_rank *r, int n, int64_t tokens)
         const void *given;
         void *own;
     } rows = {moe_dispatcher_rows(r->d)};
-    flex_poison(r, rows.own);
+    if (moe_dispatcher_standing(r->d)) { /* memory of the pool is poisoned by the pool: MOE_POISON */
+        flex_poison(r, rows.own);
+    }
     int rc = c->capture ? send_captured(r, &routing, n) : send(r, &routing, n);
     rc = rc ? rc : moe_device_sync(r->device);
     if (rc == 0) {

@@ -10,6 +10,7 @@
 
 #include <cuda_runtime.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +62,55 @@ int moe_device_alloc(moe_device_t *device, size_t bytes, void **out);
  * `pointer_to_pointer`.
  */
 void moe_device_free(moe_device_t *device, void *pointer_to_pointer);
+
+/*
+ * Where a device's memory comes from, if not from its back end: functions of a framework (PyTorch's caching allocator,
+ * RMM). They are called on the thread that calls the library, for the device's stream, and with `arg`. They are
+ * borrowed, with what `arg` points to, until the device is destroyed.
+ *
+ * alloc gives `bytes` (> 0) bytes that work enqueued on `stream` from now on may use, whatever they hold, aligned to 16
+ * bytes at least; NULL: there is no memory. Back end "host": memory that the processor can read.
+ * release takes memory back that work enqueued on `stream` before may still use: it must not be given to another stream
+ * before that work is done. The library does not wait before it calls release.
+ */
+struct moe_allocator {
+    void *(*alloc)(void *arg, size_t bytes, cudaStream_t stream);
+    void (*release)(void *arg, void *memory, size_t bytes, cudaStream_t stream);
+    void *arg;
+};
+
+/*
+ * Takes all memory of the device from `allocator`, which is copied; NULL: from the back end again. What layers allocate
+ * inside kernels for the time of a launch, and pinned host memory, still comes from the runtime. Call it before
+ * anything is made on the device. Errors: ARG (a function is missing), STATE (the device holds memory of the present
+ * allocator).
+ */
+int moe_device_set_allocator(moe_device_t *device, const struct moe_allocator *allocator);
+
+/*
+ * What a device holds, in bytes. `fixed` is memory of moe_device_alloc. The pool serves what lives for a part of a
+ * step: the rows of all layers, from the exchange that tells how many there are until their backward. It grows with the
+ * rows that come, and keeps what it has for the next step.
+ */
+struct moe_memory_figures {
+    size_t fixed;
+    size_t in_use;                     /* of the pool, held by layers now */
+    size_t reserved;                   /* of the pool, in all: in use, or kept for later */
+    size_t most_in_use, most_reserved; /* the largest since the device was made or moe_device_memory_restart */
+    size_t most;                       /* the largest of fixed + reserved in that time */
+    uint64_t allocations;              /* how often the allocator gave memory, since the device was made */
+};
+
+/* Tells what the device holds. Like the two below on the device's thread; no waiting. */
+void moe_device_memory(const moe_device_t *device, struct moe_memory_figures *out);
+/* Lets the high-water marks begin again at what is held now. */
+void moe_device_memory_restart(moe_device_t *device);
+
+/*
+ * Gives back to the allocator what the pool holds and nothing uses, and waits for the stream. *bytes is how much that
+ * was. Between a forward and its backward less is free than after it. Errors: STATE (the stream is captured).
+ */
+int moe_device_trim(moe_device_t *device, size_t *bytes);
 
 /*
  * Enqueues a copy of `bytes` bytes between host and device memory, in either direction, or within device memory. Both

@@ -166,11 +166,27 @@ int64_t moe_dispatcher_local(const moe_dispatcher_t *dispatcher);
 int64_t moe_dispatcher_max_rows(const moe_dispatcher_t *dispatcher);
 
 /*
+ * Whether all sizes are known beforehand (expert_capacity, row_budget, budget_factor), so that memory is made once, for
+ * max_rows, and stays: a graph may have captured it.
+ */
+bool moe_dispatcher_standing(const moe_dispatcher_t *dispatcher);
+
+/*
  * Says where the next layer-forward is: step, microbatch, layer and phase, copied from `at`. Call it before prepare.
  * The dispatcher needs it for the events that it reports itself: MOE_UNIFORM (observe.h), for a number that must be
  * equal on all ranks and that nothing in the dispatcher makes equal.
  */
 void moe_dispatcher_at(moe_dispatcher_t *dispatcher, const struct moe_event *at);
+
+/*
+ * Sets a number that all ranks of the dispatch group must give alike; 0 by default. It travels in every exchange from
+ * then on, in the word of the proposals. After prepare moe_dispatcher_alike says whether all ranks gave the same one,
+ * the same answer on every rank; where they did not, *rank is the first rank of the group that differs from rank 0,
+ * *theirs its number and *first that of rank 0. Where ranks exchange nothing before they send rows (expert_capacity),
+ * or the host does not see it (a row budget), the answer is true.
+ */
+void moe_dispatcher_set_alike(moe_dispatcher_t *dispatcher, uint16_t number);
+bool moe_dispatcher_alike(const moe_dispatcher_t *dispatcher, int32_t *rank, uint16_t *theirs, uint16_t *first);
 
 /*
  * Exchanges what the kind exchanges (counts, routing maps, numbers of tokens), and with it the remedies that each rank
@@ -196,15 +212,23 @@ const struct moe_dispatch_plan *moe_dispatcher_plan(const moe_dispatcher_t *disp
 int moe_dispatcher_forward(moe_dispatcher_t *dispatcher, const void *x);
 
 /*
- * After forward: the received rows in expert-major order, [received,H]. Borrowed until the next forward, as the two
- * below.
+ * The buffers below hold as many rows as this forward has. Their memory comes from the device's pool (device.h) while
+ * it is needed and goes back in backward; so ask for a pointer when it is used, and do not keep it. Where all sizes are
+ * known beforehand (expert_capacity, row_budget, budget_factor) the memory is made once and stays, because a graph may
+ * have captured it.
+ */
+
+/*
+ * After forward: the received rows in expert-major order, [received,H]. Borrowed until moe_dispatcher_experts_done or
+ * the next prepare, as the probabilities below.
  */
 const void *moe_dispatcher_rows(const moe_dispatcher_t *dispatcher);
 /* After forward: the probabilities of the received rows, [received]; NULL where none travel. */
 const float *moe_dispatcher_row_probs(const moe_dispatcher_t *dispatcher);
 /* After forward: the rows of each local expert, [L], on the device. */
 const int64_t *moe_dispatcher_m(const moe_dispatcher_t *dispatcher);
-/* The buffer [received,H] into which the experts write and from which combine reads. Borrowed. */
+/* After forward: the buffer [received,H] into which the experts write and from which combine reads. Borrowed until
+ * combine. */
 void *moe_dispatcher_expert_out(moe_dispatcher_t *dispatcher);
 
 /*
@@ -243,14 +267,33 @@ int moe_dispatcher_push_combine(moe_dispatcher_t *dispatcher, struct moe_plan *p
  * has run. The nodes fail with STATE if this call is missing.
  */
 void moe_dispatcher_begin_backward(moe_dispatcher_t *dispatcher, const void *dy, void *dx);
-/* Where combine's backward leaves the gradient of the experts' output, [received,H]. Borrowed. */
+/*
+ * After the backward nodes of combine have run: the gradient of the experts' output, [received,H]. Borrowed until
+ * moe_dispatcher_experts_done or the next prepare.
+ */
 const void *moe_dispatcher_d_expert_out(const moe_dispatcher_t *dispatcher);
-/* Where the experts' backward leaves the gradient of their rows, [received,H]. Borrowed. */
+/* After the backward nodes of combine: where the experts' backward leaves the gradient of their rows, [received,H].
+ * Borrowed until the nodes of dispatch run. */
 void *moe_dispatcher_d_rows(moe_dispatcher_t *dispatcher);
-/* Where the experts' backward leaves the gradient of the rows' probabilities, [received]. Borrowed. */
+/* Likewise the gradient of the rows' probabilities, [received]; NULL where none travel. */
 float *moe_dispatcher_d_row_probs(moe_dispatcher_t *dispatcher);
-/* After the dispatch nodes have run: the gradient of the probabilities, [T,E], every element written. Borrowed. */
+/*
+ * After the dispatch nodes have run: the gradient of the probabilities, [T,E], every element written. Borrowed until
+ * the next prepare or moe_dispatcher_release.
+ */
 const float *moe_dispatcher_d_probs(const moe_dispatcher_t *dispatcher);
+
+/*
+ * Says that the experts read their rows, the rows' probabilities and the gradient of their output no more: with delayed
+ * weight gradients after those, otherwise after their backward. Their memory goes back to the pool; without this call
+ * it does so at the next prepare.
+ */
+void moe_dispatcher_experts_done(moe_dispatcher_t *dispatcher);
+/*
+ * Gives all memory of the last forward and backward back to the pool: after a forward that no backward follows, or
+ * after the gradients were used. The next call must be prepare.
+ */
+void moe_dispatcher_release(moe_dispatcher_t *dispatcher);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@
 #include "device.h"
 
 #include <nccl.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -27,7 +28,8 @@ extern "C" {
 typedef struct moe_ep_buffer moe_ep_buffer_t;
 
 struct moe_ep_buffer_info {
-    size_t nvl_bytes, rdma_bytes; /* sizes of the two parts */
+    size_t nvl_bytes, rdma_bytes; /* sizes of the two parts, as agreed */
+    size_t held_bytes;            /* device memory that the buffer has: 0 where only bounds were agreed */
     int32_t ranks, node_ranks;    /* ranks of the group; ranks of the group on this node */
     uint32_t made;                /* how often the buffer was made or enlarged: the number of collectives issued */
 };
@@ -42,10 +44,29 @@ struct moe_ep_buffer_info {
  */
 int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
                           int32_t node_ranks, moe_ep_buffer_t **out);
+/* What a caller asks of a buffer. */
+struct moe_ep_buffer_want {
+    size_t receive_bytes, send_bytes;
+    int32_t node_ranks;
+    bool bounds; /* the sizes are the most that can be needed: the group agrees on them, and no memory is made, because
+                    the caller takes what it needs from the device's pool. The areas are NULL until somebody acquires
+                    them without bounds */
+    int failed;  /* 0, or the error that keeps this rank from going on: it takes part in the exchange, where there is
+                    one, says so, and gets its error back */
+};
+
+/*
+ * The same as moe_ep_buffer_acquire, with bounds or without. Where a rank has `failed`, or finds no memory for the
+ * areas, its peers get NOMEM from the exchange instead of waiting for it later.
+ */
+int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct moe_ep_buffer_want *want,
+                             moe_ep_buffer_t **out);
+
 /* Releases one acquisition and clears the pointer; the last release of a buffer frees it. NULL is allowed. */
 void moe_ep_buffer_release(moe_ep_buffer_t **buffer);
 
-/* The receive area, device memory aligned to 256 bytes. Borrowed until the next acquire on the same group. */
+/* The receive area, device memory aligned to 256 bytes; NULL where only bounds were agreed. Borrowed until the next
+ * acquire on the same group. */
 void *moe_ep_buffer_receive(const moe_ep_buffer_t *buffer);
 /* The send area, device memory aligned to 256 bytes. Borrowed until the next acquire on the same group. */
 void *moe_ep_buffer_send(const moe_ep_buffer_t *buffer);

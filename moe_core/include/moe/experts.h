@@ -59,14 +59,14 @@ struct moe_experts_config {
     bool delay_wgrad; /* gradients of parameters are left to moe_experts_backward_dw */
     /*
      * NULL, or called when the gradient of a parameter (enum moe_experts_parameter) has been enqueued: on the calling
-     * thread, once per backward for each parameter, in the order w2, b2, w1, b1.
+     * thread, once per backward for each parameter that is not frozen, in the order w2, b2, w1, b1.
      */
-    void (*ready)(
-        void *arg,
-        int which); /* NULL, or called when the gradient of a parameter (enum moe_experts_parameter) has been enqueued:
-                       on the calling thread, once per backward for each parameter, in the order w2, b2, w1, b1 */
+    void (*ready)(void *arg, int which);
     void *ready_arg;
     moe_experts_workspace_t *workspace; /* borrowed; NULL: the experts make one for themselves */
+    bool pooled; /* row buffers are taken from the device's pool (device.h) when they are needed, for the rows that
+                    there are, and go back when they are not; otherwise they are made once for max_rows, so that a graph
+                    can capture the calls. Not with a workspace */
 };
 
 /*
@@ -76,13 +76,20 @@ struct moe_experts_config {
 struct moe_experts_weights {
     const void *w1;      /* [L,2F,H]: gate rows, then linear rows */
     const void *w2;      /* [L,H,F] */
-    void *d_w1, *d_w2;   /* all gradients have main_grad's type; all NULL: no backward follows (inference) */
+    void *d_w1, *d_w2;   /* all gradients have main_grad's type; all NULL, and not all frozen: no backward follows
+                            (inference) */
     const void *b1;      /* [L,2F] */
     const void *b2;      /* [L,H] */
     void *d_b1, *d_b2;   /* backward must be given the same gradient pointers as forward */
     const float *scale1; /* FP8: [L], or [L, ceil(2F/128), ceil(H/128)] */
     const float *scale2; /* FP8: [L], or [L, ceil(H/128), ceil(F/128)] */
     bool overwrite;      /* gradients overwrite the present values (zeros for an expert without rows) */
+    /*
+     * Frozen parameters, a bit 1 << enum moe_experts_parameter for each. Backward computes nothing for them: their
+     * gradient pointers are not read and may be NULL, and `ready` is not called. With all bits set a backward may
+     * follow although no gradient is given. Backward must be given the same bits as forward.
+     */
+    uint32_t frozen;
 };
 
 /*
@@ -122,14 +129,23 @@ int moe_experts_forward(moe_experts_t *experts, const struct moe_experts_weights
 int moe_experts_backward(moe_experts_t *experts, const struct moe_experts_weights *weights, const void *dy, void *dx,
                          float *d_row_probs);
 
-/* Computes the parameter gradients that delay_wgrad left. Errors: STATE when there are none. */
+/*
+ * Computes the parameter gradients that delay_wgrad left; nothing where all parameters are frozen. Errors: STATE when
+ * no backward left any.
+ */
 int moe_experts_backward_dw(moe_experts_t *experts);
 
 /*
  * Says how many bytes of device memory this object holds from forward to backward (*kept), and in all (*all), its
- * workspace not counted.
+ * workspace not counted; with `pooled`, what it holds now.
  */
 void moe_experts_memory(const moe_experts_t *experts, size_t *kept, size_t *all);
+
+/*
+ * Ends the last forward without a backward: with `pooled`, what it left goes back to the pool. A backward after this
+ * call is STATE.
+ */
+void moe_experts_release(moe_experts_t *experts);
 
 /*
  * Switches the remedy SANITIZE for the calls that follow: slack rows of y, dx and d_row_probs become zero instead of

@@ -85,6 +85,12 @@ enum moe_layer_parameter {
     MOE_LAYER_SHARED_GATE,
     MOE_LAYER_PARAMETERS
 };
+/* Short for the bits of a frozen router, of frozen experts and of a frozen shared expert. */
+#define MOE_FROZEN_ROUTER  (1u << MOE_LAYER_GATE | 1u << MOE_LAYER_GATE_BIAS)
+#define MOE_FROZEN_EXPERTS (1u << MOE_LAYER_W1 | 1u << MOE_LAYER_B1 | 1u << MOE_LAYER_W2 | 1u << MOE_LAYER_B2)
+#define MOE_FROZEN_SHARED                                                                                              \
+    (1u << MOE_LAYER_SHARED_W1 | 1u << MOE_LAYER_SHARED_B1 | 1u << MOE_LAYER_SHARED_W2 | 1u << MOE_LAYER_SHARED_B2 |   \
+     1u << MOE_LAYER_SHARED_GATE)
 
 /* The configuration of a layer. The pointers and communicators in it are borrowed for the life of the layer. */
 struct moe_layer_config {
@@ -134,8 +140,8 @@ struct moe_layer_config {
     struct moe_facts *facts;
     /*
      * NULL, or called in backward when the gradient of a parameter (enum moe_layer_parameter) has been enqueued on the
-     * device's stream: once per backward and parameter, whatever the number of rows, on the calling thread. The
-     * function may enqueue work on the stream and issue collectives.
+     * device's stream: once per backward and parameter that is not frozen, whatever the number of rows, on the calling
+     * thread. The function may enqueue work on the stream and issue collectives.
      */
     void (*ready)(void *arg, int parameter);
     void *ready_arg;
@@ -144,8 +150,8 @@ struct moe_layer_config {
 /*
  * Weights and main_grads of a layer; device memory that the caller owns, borrowed until the backward of the same
  * microbatch. main_grads are float32, and gradients are added to them. L = local experts, F' = this rank's part of F. A
- * member is NULL where the configuration has no such parameter. If all gradients (d_) are NULL, no backward follows
- * (inference).
+ * member is NULL where the configuration has no such parameter. If all gradients (d_) are NULL, and not everything is
+ * frozen, no backward follows (inference).
  */
 struct moe_layer_weights {
     const float *gate; /* [E,H] */
@@ -154,12 +160,22 @@ struct moe_layer_weights {
     float *d_gate, *d_w1, *d_w2;
     const float *gate_bias;   /* [E]; NULL where the router has none */
     const float *expert_bias; /* [E]; NULL where the router has none */
-    float *d_gate_bias;       /* [E] or NULL */
+    float *d_gate_bias;       /* [E]; NULL where the router has none */
     const void *b1;           /* [L,2F'] */
     const void *b2;           /* [L,H], the same on ranks that share an expert */
     float *d_b1, *d_b2;
-    const float *scale1, *scale2;     /* of FP8 weights: experts.h */
-    struct moe_shared_weights shared; /* weights float32; shared.h */
+    const float *scale1, *scale2; /* of FP8 weights: experts.h */
+    struct moe_shared_weights
+        shared; /* weights float32; shared.h; its `frozen` is set by the layer from the one below */
+    /*
+     * Frozen parameters, a bit 1 << enum moe_layer_parameter for each. Backward computes nothing for them: no product,
+     * no call of `ready`, no fact, no sum over tp (a summand less in it; none, and no obligation, where no summand is
+     * left); their gradients are not read and may be NULL. dx is as ever, and so are all collectives of dispatch and
+     * combine. A backward with everything frozen computes dx alone. All ranks must give the same bits, in the same
+     * forward: those that meet in the dispatcher's exchange compare them there (ARG, on all of them, before any rows
+     * are sent); moe_layer_forward lists the exceptions.
+     */
+    uint32_t frozen;
 };
 
 /* A place in training: step and microbatch, both from 0. */
@@ -182,6 +198,10 @@ void moe_layer_destroy(moe_layer_t **layer);
  * Computes y [T,H] from x [T,H], T = `tokens`, rows in config.type. Borrows x and weights until the backward of the
  * same microbatch. Waits for the stream where the dispatcher does (the splits of an all-to-all are host numbers).
  * Errors: SHAPE, and those of dispatcher.h; a check that needs only this rank's numbers comes before any collective.
+ * ARG where ranks freeze different parameters: the same error on all ranks of the dispatch group, which names the first
+ * rank that differs from rank 0. Not compared are ranks that exchange nothing before they send rows (drop-and-pad, and
+ * a row budget, whose numbers the host never sees), and ranks of tp in other dispatch groups (SHARD_EXPERTS). There the
+ * obligations differ where the sum over tp does, which an observer sees in forward; without one, backward hangs.
  */
 int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weights, const struct moe_step *step,
                       const void *x, int64_t tokens, void *y);
@@ -193,7 +213,8 @@ int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weight
  */
 int moe_layer_backward(moe_layer_t *layer, const void *dy, void *dx);
 
-/* Computes the gradients that delay_wgrad left. Errors: STATE when there are none. */
+/* Computes the gradients that delay_wgrad left, none where the experts are frozen. Errors: STATE when no backward left
+ * any. */
 int moe_layer_backward_dw(moe_layer_t *layer);
 
 /*

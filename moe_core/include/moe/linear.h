@@ -50,7 +50,8 @@ struct moe_linear_config {
 struct moe_param {
     const void *data;   /* [N,K] */
     const float *scale; /* FP8: the factor of each stored number: [1], or [ceil(N/128), ceil(K/128)] */
-    void *main_grad;    /* [N,K]; NULL: not fused; NULL for all groups of a fused linear: no backward follows */
+    void *main_grad;    /* [N,K]; NULL: not fused; NULL for all groups of a fused linear whose weights are not frozen:
+                           no backward follows */
     enum moe_dtype main_grad_type; /* float32, bfloat16 or float16 */
     bool has_added_flag;           /* the framework's hook looks at grad_added_to_main_grad */
     bool grad_added_to_main_grad;  /* out: set by backward */
@@ -94,6 +95,12 @@ struct moe_linear_call {
                                 with the same rule of accumulation; needs fuse_wgrad_accumulation */
     const float *bias_probs; /* NULL, or [rows] on the device: each row's bias is multiplied by its number (Megatron-LM:
                                 router weights inside the activation) */
+    /*
+     * The weights or the biases of all groups are frozen (requires_grad off): backward does no work for them, writes no
+     * main_grad, sets no flag, and gives autograd nothing (data NULL). dx and d_bias_probs are as ever. main_grad and
+     * bias_grads of what is frozen are not read.
+     */
+    bool weights_frozen, biases_frozen;
 };
 
 /* Does what moe_linear_forward does, with all arguments of moe_linear_call. Errors: those of moe_linear_forward. */
@@ -122,6 +129,12 @@ int moe_linear_backward(moe_linear_t *linear, const void *dy, void *dx, enum moe
  */
 int moe_linear_backward_call(moe_linear_t *linear, const void *dy, void *dx, float *d_bias_probs,
                              enum moe_microbatch microbatch);
+
+/*
+ * Says that the same rows that forward was given as x are now at `x`: they were computed again into other memory. The
+ * weight gradients read them there. Borrowed as forward's x.
+ */
+void moe_linear_moved(moe_linear_t *linear, const void *x);
 
 /* Computes the weight and bias gradients that delay_wgrad left. Errors: STATE when there are none. */
 int moe_linear_backward_dw(moe_linear_t *linear);

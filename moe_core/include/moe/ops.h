@@ -365,7 +365,7 @@ struct moe_token_gate {
     float *score;                         /* [tokens]; forward: written */
     const float *d_score;                 /* backward: [tokens] */
     void *dx;                             /* backward: [tokens,width], added to */
-    void *d_gate;                         /* backward: [width], beta * itself + the sum */
+    void *d_gate;                         /* backward: [width], beta * itself + the sum; NULL: not wanted */
     float beta;                           /* 0 or 1 */
 };
 

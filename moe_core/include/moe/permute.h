@@ -76,6 +76,8 @@ struct moe_row_map_config {
     int64_t max_tokens, experts;
     int32_t k;        /* INDEX, SORTED: the most choices of a token */
     int64_t max_rows; /* SORTED: the most rows; 0: max_tokens * k */
+    bool pooled; /* the map's memory is taken from the device's pool by each build, for the tokens that there are, and
+                    goes back with moe_row_map_drop; otherwise it is made once for max_tokens */
 };
 
 /* Makes an empty map of any kind. *out is owned by the caller; borrows device. Errors: NOMEM, SHAPE. */
@@ -84,6 +86,11 @@ int moe_row_map_create(moe_device_t *device, const struct moe_row_map_config *co
 int moe_row_map_new(moe_device_t *device, int64_t max_tokens, int64_t experts, moe_row_map_t **out);
 /* Frees the map and clears the pointer. NULL is allowed. */
 void moe_row_map_destroy(moe_row_map_t **map);
+/*
+ * Gives the memory of a pooled map back to the pool: the map is one that was never built. Movements that are enqueued
+ * still run. Does nothing for NULL and for other maps.
+ */
+void moe_row_map_drop(moe_row_map_t *map);
 
 /*
  * The source of a map: the choices, as index [T,k] (-1: none) or as a routing map `mask` [T,E] (not 0: chosen), and the

@@ -136,9 +136,9 @@ int64_t moe_router_capacity(const struct moe_router_config *config, int64_t toke
 void moe_router_set_loss_scale(moe_router_t *router, float scale);
 
 /*
- * From d_probs [T,E], adds to dx [T,H], d_gate [E,H] and d_gate_bias [E] (NULL without gate_bias). Every chosen (token,
- * expert) counts; the rest of d_probs is ignored. The auxiliary losses add their gradients. Errors: STATE before any
- * forward.
+ * From d_probs [T,E], adds to dx [T,H], d_gate [E,H] and d_gate_bias [E]. A gradient that is NULL is not computed: the
+ * gate or its bias is frozen, or there is no bias; dx is as ever. Every chosen (token, expert) counts; the rest of
+ * d_probs is ignored. The auxiliary losses add their gradients. Errors: STATE before any forward.
  */
 int moe_router_backward(moe_router_t *router, const float *d_probs, float *dx, float *d_gate, float *d_gate_bias);
 

@@ -71,11 +71,10 @@ struct moe_shared_config {
     int32_t world_rank; /* appears in messages */
     uint32_t layer;     /* appears in messages */
     /*
-     * NULL, or called when the gradient of a parameter (enum moe_shared_parameter) has been enqueued on the stream of
-     * moe_shared_stream.
+     * NULL, or called when the gradient of a parameter (enum moe_shared_parameter) that is not frozen has been enqueued
+     * on the stream of moe_shared_stream.
      */
-    void (*ready)(void *arg, int which); /* NULL, or called when the gradient of a parameter (enum moe_shared_parameter)
-                                            has been enqueued; its work is on moe_shared_stream */
+    void (*ready)(void *arg, int which);
     void *ready_arg;
 };
 
@@ -89,8 +88,9 @@ struct moe_shared_weights {
     const void *b1;                           /* [2F/P], has_bias */
     const void *b2;                           /* [H], has_bias; the same on all ranks */
     const void *gate;                         /* [H], has_gate; the same on all ranks */
-    void *d_w1, *d_w2, *d_b1, *d_b2, *d_gate; /* all NULL: no backward follows (inference) */
+    void *d_w1, *d_w2, *d_b1, *d_b2, *d_gate; /* all NULL, and not all frozen: no backward follows (inference) */
     bool overwrite;                           /* gradients overwrite the present values */
+    uint32_t frozen; /* a bit 1 << enum moe_shared_parameter for each frozen parameter, as in experts.h */
 };
 
 /*

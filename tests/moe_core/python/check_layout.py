@@ -36,6 +36,7 @@ def of_python():
              for word, value in getattr(moe_core, table).items()}
     enums.update({TYPES[str(dtype)]: value for dtype, value in moe_core.DTYPE.items()})
     enums.update({"MOE_LOSS_" + name.upper(): i for i, name in enumerate(moe_core.LOSSES)})
+    enums.update({"MOE_LAYER_" + name.upper(): i for i, name in enumerate(moe_core.PARAMETERS)})
     return sizes, members, enums
 
 

@@ -381,6 +381,41 @@ def check_version(device):
         os.environ["MOE_CORE_LIBRARY"] = keep
 
 
+FROZEN = (("gate", "gate_bias"), ("w1", "b1", "w2", "b2"), ("w1", "shared_gate"),
+          ("gate", "gate_bias", "w1", "b1", "w2", "b2", "shared_w1", "shared_b1", "shared_w2", "shared_b2", "shared_gate"))
+
+
+def check_frozen(device, world):
+    """requires_grad off, and on again: what is frozen has no gradient and a main_grad that stays; the rest is as ever."""
+    changes = dict(gate_bias=True, biases=True, place="activation", shared_ffn=4, shared_biases=True, shared_gate=True)
+    whole = Whole("frozen", changes)
+    layer = whole.layer(device, world)
+    for frozen in (*FROZEN, ()):
+        for name, value in layer.named_parameters():
+            value.requires_grad_(name not in frozen)
+            value.grad, value.main_grad = None, torch.full(value.shape, 0.5, device=value.device)
+            value.overwrite_main_grad = name in frozen  # must not be obeyed there
+        x, dy = whole.inputs()
+        layer(x).backward(dy)
+        close(f"frozen {frozen}: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
+        for name, value in layer.named_parameters():
+            if name in frozen and (value.grad is not None or not (value.main_grad == 0.5).all()):
+                fail(f"frozen {frozen}: {name} has a gradient")
+            elif name not in frozen:
+                got = value.main_grad - 0.5
+                if name not in ("w1", "b1", "w2", "b2"):
+                    moe_core.reduce(device, got, world)
+                close(f"frozen {frozen}: gradient of {name}", got, whole.part(layer, name), 2e-5)
+    if SIZE > 1:
+        layer.gate.requires_grad_(RANK != 1)
+        try:
+            layer(whole.inputs()[0])
+            fail("ranks that freeze different parameters go on")
+        except moe_core.MoeError as error:
+            if error.name != "arg" or "rank 1 of the group freezes gate, rank 0 freezes nothing" not in str(error):
+                fail(f"ranks that freeze different parameters: {error}")
+
+
 def check_presets(device):
     for name in ("mixtral", "deepseek-v3", "qwen3-moe", "gpt-oss"):
         router, experts, topk = moe_core.Router.preset(device, name)
@@ -455,6 +490,7 @@ def main():
     check_in_flight(device, world)
     check_expert_bias(device, world)
     check_delayed(device, world)
+    check_frozen(device, world)
     for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float16, 4e-3)):
         check_narrow(dtype, tolerance, device, world)
     if SIZE == 1 and device.backend == "host":

@@ -132,6 +132,7 @@ static void weights(void)
     AT(struct moe_shared_weights, d_b2);
     AT(struct moe_shared_weights, d_gate);
     AT(struct moe_shared_weights, overwrite);
+    AT(struct moe_shared_weights, frozen);
     SIZE(struct moe_layer_weights);
     AT(struct moe_layer_weights, gate);
     AT(struct moe_layer_weights, w1);
@@ -149,6 +150,7 @@ static void weights(void)
     AT(struct moe_layer_weights, scale1);
     AT(struct moe_layer_weights, scale2);
     AT(struct moe_layer_weights, shared);
+    AT(struct moe_layer_weights, frozen);
     SIZE(struct moe_step);
     AT(struct moe_step, step);
     AT(struct moe_step, microbatch);
@@ -196,6 +198,17 @@ static void enums(void)
     ENUM(MOE_LOSS_SEQUENCE);
     ENUM(MOE_LOSS_GLOBAL);
     ENUM(MOE_LOSS_Z);
+    ENUM(MOE_LAYER_GATE);
+    ENUM(MOE_LAYER_GATE_BIAS);
+    ENUM(MOE_LAYER_W1);
+    ENUM(MOE_LAYER_B1);
+    ENUM(MOE_LAYER_W2);
+    ENUM(MOE_LAYER_B2);
+    ENUM(MOE_LAYER_SHARED_W1);
+    ENUM(MOE_LAYER_SHARED_B1);
+    ENUM(MOE_LAYER_SHARED_W2);
+    ENUM(MOE_LAYER_SHARED_B2);
+    ENUM(MOE_LAYER_SHARED_GATE);
     ENUM(ROLL_PHASE_NONE);
     ENUM(ROLL_PHASE_FORWARD);
     ENUM(ROLL_PHASE_BACKWARD);

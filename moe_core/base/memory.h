@@ -1,0 +1,35 @@
+/*
+ * memory.h: the memory of a device, as moe_core's own files use it: what stays (device.h), and the pool for what lives
+ * for a part of a step.
+ */
+#ifndef MOE_CORE_BASE_MEMORY_H
+#define MOE_CORE_BASE_MEMORY_H
+
+#include "moe_core/include/moe/device.h"
+
+#pragma GCC visibility push(hidden)
+
+struct moe_memory;
+
+/* Makes the books of a device; its stream exists. Errors: NOMEM. */
+int moe_memory_new(moe_device_t *device);
+/* Gives everything back that is still in the books. The stream is idle. */
+void moe_memory_destroy(moe_device_t *device);
+
+/*
+ * Gives `bytes` bytes of the pool in the pointer whose address is `pointer_to_pointer`; what it pointed to before, if
+ * anything, goes back first. The memory holds anything. It is for work of the device's stream only, is aligned to 256
+ * bytes, and 0 bytes give a valid pointer. Errors: NOMEM; STATE (the stream is captured, and the pool would have to
+ * grow).
+ */
+int moe_pool_take(moe_device_t *device, size_t bytes, void *pointer_to_pointer);
+
+/*
+ * Gives memory of moe_pool_take back and clears the pointer; NULL is allowed. Work that is enqueued already may still
+ * use the memory, work that is enqueued later must not. Nothing waits.
+ */
+void moe_pool_give(moe_device_t *device, void *pointer_to_pointer);
+
+#pragma GCC visibility pop
+
+#endif
