@@ -10,9 +10,9 @@
  *   ROLL_BENCH_SCALE=16384:32:4:8[:w] a row of 16,384 ranks, 32 times slower, with 4 wrong calls, 8 ranks below each
  *                                     agent; several with commas
  *
- * Behind the last colon, what is done: wrong calls (w; with q one soon after the other), a stall (s), the death of an
- * agent (a), of the root (r), of a node (n); all of these when there is none. With d there are no relays: all agents
- * come to the root by tcp with CURVE.
+ * Behind the last colon, what is done: wrong calls (w; with q one soon after the other, with g all on the communicator
+ * of all ranks), a stall (s), the death of an agent (a), of the root (r), of a node (n); all of these when there is
+ * none. With d there are no relays: all agents come to the root by tcp with CURVE.
  */
 #include "tests/bench/bench_scale.h"
 #include "tests/bench/bench.h"

@@ -391,6 +391,7 @@ int scale_measure(uint32_t trials, const char *only, struct scale_measured *m)
     err = err ? err : scale_console(&f, 1);
     if (!err && wants(only, 'w')) {
         progress(m, start, "%u wrong calls", trials);
+        atomic_store(&f.board->worldwide, only && strchr(only, 'g'));
         wrong_calls(&f, m, trials, strchr(only ? only : "", 'q') != NULL, start);
     }
     if (!err && wants(only, 's')) {
