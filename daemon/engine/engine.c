@@ -347,7 +347,7 @@ static void ask_tick(struct roll_engine *e)
     silence_settle(e);
     for (uint32_t i = 0; e->held_comms > 0 && i < e->comms; i++) {
         if (e->comm[i]->held != NO_SEQ) {
-            align_step(e, e->comm[i]);
+            align_tick(e, e->comm[i]);
         }
     }
     for (size_t i = 0; i < DETECTORS; i++) {

@@ -64,6 +64,7 @@ struct program {
     uint32_t step;
     uint32_t *cut; /* where batches begin; the last one is the end */
     uint32_t batches;
+    uint32_t wrong_rank, wrong_call; /* this rank makes this call with another size; 0: nobody does */
 };
 
 static uint64_t spent_ns(void)
@@ -177,6 +178,15 @@ static int open_ranks(roll_engine_t *e, uint32_t ranks)
     return rc;
 }
 
+/* What this rank has made: what all have, but for one call. */
+static void read_program(const struct program *p, uint32_t rank, uint32_t from, uint32_t n, struct roll_record *out)
+{
+    memcpy(out, &p->rec[from], n * sizeof(*out));
+    if (p->wrong_call != 0 && rank == p->wrong_rank && p->wrong_call >= from && p->wrong_call - from < n) {
+        out[p->wrong_call - from].count++;
+    }
+}
+
 /* Feeds one batch of a rank: that the call at the end of the batch before it has returned, then the batch. Returns how
  * many records these were. */
 static uint32_t feed(roll_engine_t *e, const struct program *p, uint32_t rank, uint32_t batch)
@@ -184,16 +194,18 @@ static uint32_t feed(roll_engine_t *e, const struct program *p, uint32_t rank, u
     uint32_t from = p->cut[batch], upto = p->cut[batch + 1], n = upto - from;
     struct roll_record recs[64];
     if (batch > 0) {
-        (void)roll_engine_feed(e, rank, &p->rec[from - 1], 1);
+        read_program(p, rank, from - 1, 1, recs);
+        (void)roll_engine_feed(e, rank, recs, 1);
     }
-    memcpy(recs, &p->rec[from], n * sizeof(*recs));
+    read_program(p, rank, from, n, recs);
     recs[n - 1].seal = roll_seal(from + n - 1, ROLL_STATE_ENTERED);
     recs[n - 1].call_ns = 0;
     (void)roll_engine_feed(e, rank, recs, n);
     if (batch + 1 < p->batches) {
         return n + (batch > 0);
     }
-    (void)roll_engine_feed(e, rank, &p->rec[upto - 1], 1);
+    read_program(p, rank, upto - 1, 1, recs);
+    (void)roll_engine_feed(e, rank, recs, 1);
     return n + (batch > 0) + 1;
 }
 
@@ -300,6 +312,38 @@ static struct result measure_standing(const struct shape *shape, const struct pr
     return out;
 }
 
+/* A rank makes one wrong call of all ranks, who come to it one after the other; all go on. */
+static struct result measure_wrong(const struct shape *shape, const struct program *p)
+{
+    struct roll_engine_config config = {.stall_ns = 0};
+    struct result out = {.right = true};
+    uint64_t before = peak_bytes(), now = 1000000000u;
+    roll_engine_t *e = roll_engine_new(&config);
+    if (!e || open_ranks(e, shape->ranks) != 0) {
+        return out;
+    }
+    for (uint32_t round = 0; round < p->batches; round++) {
+        uint64_t begin = spent_ns();
+        for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+            out.records += feed(e, p, rank, round);
+        }
+        (void)roll_engine_tick(e, now += TICK_NS);
+        uint64_t spent = spent_ns() - begin;
+        out.most_ns = spent > out.most_ns ? spent : out.most_ns;
+        out.spent_ns += spent;
+    }
+    bool named = false;
+    for (const struct roll_verdict *v; (v = roll_engine_next(e));) {
+        named = named || (v->code == ROLL_VERDICT_COUNT_MISMATCH && roll_rankset_count(&v->culprits) == 1 &&
+                          roll_rankset_has(&v->culprits, p->wrong_rank));
+        out.right = out.right && v->code == ROLL_VERDICT_COUNT_MISMATCH;
+    }
+    out.right = out.right && (p->wrong_call == 0 || named);
+    out.peak_bytes = peak_bytes() - before;
+    roll_engine_destroy(&e);
+    return out;
+}
+
 /* Measures in a process of its own. */
 static int measure_apart(const struct shape *shape, const struct program *p, struct result *out,
                          struct result (*measure)(const struct shape *, const struct program *))
@@ -352,6 +396,34 @@ static int standing(uint32_t ranks, json_t *figures, FILE *table)
                                            "core", core, "most_ms", (double)r.most_ns / 1e6));
 }
 
+/* What a wrong call of all ranks costs: the same calls with it and without. */
+static int wrong(uint32_t ranks, json_t *figures, FILE *table)
+{
+    struct shape shape = {ranks, 0};
+    struct program p;
+    struct result healthy, sick;
+    char what[80], measured[96];
+    int rc = program_make(&p, STEPS * STEP_CALLS, UINT32_MAX);
+    rc = rc == 0 ? measure_apart(&shape, &p, &healthy, measure_wrong) : rc;
+    p.wrong_rank = ranks / 2 + 3;
+    for (uint32_t i = 0; rc == 0 && i < STEPS / 2 * STEP_CALLS; i++) {
+        p.wrong_call = p.rec[i].comm == WORLD + 1 && p.rec[i].op == ROLL_OP_ALLREDUCE ? i : p.wrong_call;
+    }
+    rc = rc == 0 ? measure_apart(&shape, &p, &sick, measure_wrong) : rc;
+    program_free(&p);
+    if (rc != 0) {
+        fprintf(stderr, "roll_bench: out of memory, or the engine did not name a wrong call, or more than that\n");
+        return -1;
+    }
+    double more = ((double)sick.spent_ns - (double)healthy.spent_ns) / 1e9;
+    snprintf(what, sizeof(what), "%u ranks, a wrong call of all", ranks);
+    snprintf(measured, sizeof(measured), "%.3f s more than %.2f s", more, (double)healthy.spent_ns / 1e9);
+    roll_bench_line(table, what, measured, "");
+    fflush(table);
+    return json_array_append_new(figures, json_pack("{s:i,s:f,s:f}", "ranks", (int)ranks, "healthy_s",
+                                                    (double)healthy.spent_ns / 1e9, "more_s", more));
+}
+
 int roll_bench_engine_scale(json_t *out, FILE *table)
 {
     json_t *figures = json_array();
@@ -393,6 +465,14 @@ int roll_bench_engine_scale(json_t *out, FILE *table)
     json_object_set_new(out, "engine_scale_stands", stands);
     for (size_t i = 0; i < KINDS(ranks_of); i++) {
         if ((!only || strtoul(only, NULL, 10) == ranks_of[i]) && standing(ranks_of[i], stands, table) != 0) {
+            json_decref(figures);
+            return -1;
+        }
+    }
+    json_t *wrongs = json_array();
+    json_object_set_new(out, "engine_scale_wrong", wrongs);
+    for (size_t i = 0; i < KINDS(ranks_of); i++) {
+        if ((!only || strtoul(only, NULL, 10) == ranks_of[i]) && wrong(ranks_of[i], wrongs, table) != 0) {
             json_decref(figures);
             return -1;
         }

@@ -10,9 +10,9 @@
  *   ROLL_BENCH_SCALE=16384:32:4:8[:w] a row of 16,384 ranks, 32 times slower, with 4 wrong calls, 8 ranks below each
  *                                     agent; several with commas
  *
- * Behind the last colon, what is done: wrong calls (w; with q one soon after the other), a stall (s), the death of an
- * agent (a), of the root (r), of a node (n); all of these when there is none. With d there are no relays: all agents
- * come to the root by tcp with CURVE.
+ * Behind the last colon, what is done: wrong calls (w; with q one soon after the other, with g all on the communicator
+ * of all ranks), a stall (s), the death of an agent (a), of the root (r), of a node (n); all of these when there is
+ * none. With d there are no relays: all agents come to the root by tcp with CURVE.
  */
 #include "tests/bench/bench_scale.h"
 #include "tests/bench/bench.h"
@@ -20,6 +20,7 @@
 #include "daemon/base/log.h"
 #include "trace/err.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -140,7 +141,13 @@ static json_t *row(const char *spec, unsigned factor)
     setenv(ROW_NAME, name, 1);
     begin_slow(factor);
     char *argv[] = {"roll_bench", "--json", "/dev/null", "scale", NULL};
-    bool runs = posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) == 0;
+    posix_spawn_file_actions_t quiet; /* the table is ours */
+    bool runs = posix_spawn_file_actions_init(&quiet) == 0;
+    if (runs) {
+        runs = posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+               posix_spawn(&pid, "/proc/self/exe", &quiet, NULL, argv, environ) == 0;
+        posix_spawn_file_actions_destroy(&quiet);
+    }
     unsetenv("LD_PRELOAD");
     unsetenv(ROW_NAME);
     close(ends[1]);

@@ -29,6 +29,7 @@ struct scale_board {
     _Atomic uint64_t start_ns;        /* 0: ranks do not call yet */
     _Atomic uint64_t hold;            /* no rank makes more calls than these */
     _Atomic uint32_t trial, wrong_rank;
+    _Atomic bool worldwide; /* each wrong call is on the communicator of all ranks */
     _Atomic uint64_t wrong_ns, wrong_key;
     _Atomic uint32_t still_rank;           /* makes no call */
     _Atomic uint64_t still_ns;             /* since when it has been seen to make none; 0 = not yet */

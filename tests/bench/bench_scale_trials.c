@@ -12,6 +12,7 @@
 #include "tests/daemon/synth.h"
 #include "trace/err.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,18 @@ static double seconds(uint64_t since)
 static json_int_t figure(const json_t *reply, const char *part, const char *name)
 {
     return json_integer_value(json_object_get(json_object_get(reply, part), name));
+}
+
+/* A row of many ranks takes minutes, in which nothing is known of it but this. Real seconds. */
+__attribute__((format(printf, 3, 4))) static void progress(const struct scale_measured *m, uint64_t begin,
+                                                           const char *format, ...)
+{
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fprintf(stderr, "bench: %u ranks, after %.0f s: %s\n", m->ranks, seconds(begin) * m->factor, text);
 }
 
 /* Seconds until the root knows all ranks as living ones; < 0: they have not been there in time. */
@@ -205,7 +218,8 @@ static double wrong_call(const struct scale_fleet *f, struct scale_measured *m, 
 
 /* soon: the next call does not wait until the records of the last one are looked at no more. A p99 needs a hundred of
  * them, and jobs do not wait either. */
-static void wrong_calls(const struct scale_fleet *f, struct scale_measured *m, uint32_t trials, bool soon)
+static void wrong_calls(const struct scale_fleet *f, struct scale_measured *m, uint32_t trials, bool soon,
+                        uint64_t begin)
 {
     for (uint32_t t = 1; t <= trials; t++) {
         bool named = false;
@@ -222,6 +236,11 @@ static void wrong_calls(const struct scale_fleet *f, struct scale_measured *m, u
             m->told_ms[m->told++] = s * 1e3;
             m->named += named;
         }
+        progress(m, begin, "wrong call %u of %u: told after %.0f ms, the root busy for %.0f ms%s", t, trials, s * 1e3,
+                 (scale_cpu_s(f->root) - cpu) * 1e3,
+                 named   ? ""
+                 : s < 0 ? ", NOT TOLD"
+                         : ", without its rank");
     }
 }
 
@@ -344,41 +363,53 @@ static bool wants(const char *only, char what)
 int scale_measure(uint32_t trials, const char *only, struct scale_measured *m)
 {
     struct scale_fleet f;
-    uint64_t begin = synth_mono_ns();
+    uint64_t start = synth_mono_ns(), begin;
+    progress(m, start, "rings and processes are made; all that follows is %u times slower than real time", m->factor);
     int err = scale_open(&f, m->ranks, m->per_node, only && strchr(only, 'd'));
-    m->rings_s = seconds(begin) * m->factor;
+    m->rings_s = seconds(start) * m->factor;
+    progress(m, start, "%u processes with %u agents and %u relays are there", 2 * f.hosts + f.relays + 1, f.nodes,
+             f.relays);
     if (!err) {
         begin = synth_mono_ns();
         atomic_store(&f.board->go, 1);
         m->begin_s = wait_all(&f) < 0 ? -1 : seconds(begin);
         m->begin_cpu = scale_cpu_s(f.root);
         err = m->begin_s < 0 ? ROLL_E_TIMEOUT : 0;
+        progress(m, start, err ? "the root does NOT know all ranks" : "all ranks are known");
     }
     if (!err) {
         atomic_store(&f.board->start_ns, synth_mono_ns());
         sleep(SETTLE_S);
         rest(&f);
+        progress(m, start, "ranks have drifted apart; now %d s in which nothing is wrong", CALM_S);
         err = calm(&f, m);
     }
     if (!err && wants(only, 'r')) { /* before anything is wrong that a new root would find again */
+        progress(m, start, "the root is killed");
         err = root_dies(&f, m);
     }
     err = err ? err : scale_console(&f, 1);
     if (!err && wants(only, 'w')) {
-        wrong_calls(&f, m, trials, strchr(only ? only : "", 'q') != NULL);
+        progress(m, start, "%u wrong calls", trials);
+        atomic_store(&f.board->worldwide, only && strchr(only, 'g'));
+        wrong_calls(&f, m, trials, strchr(only ? only : "", 'q') != NULL, start);
     }
     if (!err && wants(only, 's')) {
+        progress(m, start, "a rank stops calling");
         stall(&f, m);
     }
     if (!err && wants(only, 'a')) {
+        progress(m, start, "an agent is killed");
         agent_dies(&f, m);
     }
     m->root_mib = scale_peak_mib(f.root);
     m->relay_mib = f.relays ? scale_peak_mib(f.relay[f.relays - 1]) : 0;
     m->agent_mib = scale_peak_mib(f.agent[0]) / scale_nodes_of(&f, 0);
     if (!err && wants(only, 'n')) {
+        progress(m, start, "a node dies");
         node_dies(&f, m);
     }
+    progress(m, start, err ? "the row has come to its end early" : "the row is done");
     scale_close(&f);
     return err;
 }

@@ -17,6 +17,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,11 +27,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#define VISIBLE __attribute__((visibility("default")))
-#define NS      INT64_C(1000000000)
+#define VISIBLE     __attribute__((visibility("default")))
+#define NS          INT64_C(1000000000)
+#define KEEP_MOST_S 32767 /* that the kernel takes */
 
 static int64_t factor = 1, mono_began, real_began;
 static int (*real_gettime)(clockid_t, struct timespec *);
@@ -38,6 +42,7 @@ static int (*real_poll)(struct pollfd *, nfds_t, int);
 static int (*real_epoll_wait)(int, struct epoll_event *, int, int);
 static int (*real_open)(const char *, int, ...);
 static DIR *(*real_opendir)(const char *);
+static int (*real_setsockopt)(int, int, int, const void *, socklen_t);
 
 static int64_t number(const char *name)
 {
@@ -59,6 +64,7 @@ __attribute__((constructor)) static void begin(void)
         real_epoll_wait = (int (*)(int, struct epoll_event *, int, int))next("epoll_wait");
         real_open = (int (*)(const char *, int, ...))next("open");
         real_opendir = (DIR * (*)(const char *)) next("opendir");
+        real_setsockopt = (int (*)(int, int, int, const void *, socklen_t))next("setsockopt");
         real_gettime = (int (*)(clockid_t, struct timespec *))next("clock_gettime");
         mono_began = number("ROLL_SLOW_MONO");
         real_began = number("ROLL_SLOW_REAL");
@@ -162,6 +168,23 @@ VISIBLE int epoll_wait(int fd, struct epoll_event *events, int most, int timeout
 {
     begin();
     return real_epoll_wait(fd, events, most, stretched_ms(timeout_ms));
+}
+
+/* The kernel's own patience with a connection, after which it gives it up: libzmq sets it. It went by the real clock,
+ * so a root whose thread had no processor for a moment of the job's time lost its relays. */
+VISIBLE int setsockopt(int fd, int level, int option, const void *value, socklen_t bytes)
+{
+    begin();
+    bool waits = level == IPPROTO_TCP && bytes == sizeof(int) &&
+                 (option == TCP_USER_TIMEOUT || option == TCP_KEEPIDLE || option == TCP_KEEPINTVL);
+    if (!waits) {
+        return real_setsockopt(fd, level, option, value, bytes);
+    }
+    int asked;
+    memcpy(&asked, value, sizeof(asked));
+    asked = stretched_ms(asked);
+    asked = option != TCP_USER_TIMEOUT && asked > KEEP_MOST_S ? KEEP_MOST_S : asked;
+    return real_setsockopt(fd, level, option, &asked, sizeof(asked));
 }
 
 static int made_file(const char *text)

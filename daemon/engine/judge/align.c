@@ -19,6 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * A step looks at every member. One for each call that comes was half a minute of a processor where 16,384 ranks come
+ * to a call that one of them has made otherwise; so on a large communicator some come before the next step, or some
+ * time passes. No step says less for that: it knows more calls, a moment later.
+ */
+#define LARGE       256u  /* members */
+#define LARGE_PART  64u   /* so many steps while all of them come */
+#define LARGE_PAUSE 1000u /* ns for each member, between two steps that no call has asked for */
+
 void align_drop(struct roll_engine *e, struct comm *c)
 {
     struct dispute *d = c->dispute;
@@ -182,6 +191,8 @@ void align_step(struct roll_engine *e, struct comm *c)
     if (!d) {
         return;
     }
+    d->came = 0;
+    d->stepped_ns = e->clock;
     vote_take_ballots(e, c, d);
     uint64_t state = state_of(e, c);
     if (state == d->state) {
@@ -232,7 +243,19 @@ void align_arrived(struct roll_engine *e, const struct member *m, const struct e
     /* Before half of the members have come there is no majority. Ticks look after the places where that stays so, and
      * after those about which something has been said. */
     bool open = c->held >= c->base && comm_slot(c, c->held)->held;
-    if (open && comm_slot(c, c->held)->arrived * 2 > c->size) {
+    if (!open || comm_slot(c, c->held)->arrived * 2 <= c->size) {
+        return;
+    }
+    if (c->size < LARGE || ++c->dispute->came >= c->size / LARGE_PART) {
+        align_step(e, c);
+    }
+}
+
+void align_tick(struct roll_engine *e, struct comm *c)
+{
+    const struct dispute *d = c->dispute;
+    bool soon = d && c->size >= LARGE && d->state != 0 && e->clock - d->stepped_ns < (uint64_t)c->size * LARGE_PAUSE;
+    if (!soon || e->finishing) {
         align_step(e, c);
     }
 }

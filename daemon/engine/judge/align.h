@@ -75,6 +75,8 @@ struct told_side {
 struct dispute {
     struct ballot *ballot; /* by rank; owned */
     uint64_t state;        /* a number of all that was known when the dispute was judged last */
+    uint32_t came;         /* calls that have come since then, and were not looked at: of a large communicator */
+    uint64_t stepped_ns;   /* patience clock of that moment */
     bool spoken;           /* something has been said about it */
     struct told_side side[DISPUTE_SIDES];
     uint32_t sides;

@@ -65,6 +65,8 @@ void align_grouped(struct roll_engine *e, const struct member *m, uint32_t seq, 
 void align_arrived(struct roll_engine *e, const struct member *m, const struct entry *entry);
 /* Decides the disagreement that is being judged, as far as that can be done now. */
 void align_step(struct roll_engine *e, struct comm *c);
+/* The same as time goes by; of a large communicator not with each tick. */
+void align_tick(struct roll_engine *e, struct comm *c);
 /* Forgets the disagreement that is being judged. */
 void align_drop(struct roll_engine *e, struct comm *c);
 /* The silence of the communicator has ended: disagreements that came up meanwhile are judged. */
