@@ -370,6 +370,21 @@ static int open_trace(struct roll_agent *a, char *why, size_t why_size)
     return a->trace ? 0 : ROLL_E_NOMEM;
 }
 
+/* Returns owned what tells of new rings in `dir`, or -1: its limits are per user. The rescan then finds them, within a
+ * second. */
+static int watch_of(const char *dir)
+{
+    int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (watch >= 0 && inotify_add_watch(watch, dir, IN_CREATE | IN_MOVED_TO) >= 0) {
+        return watch;
+    }
+    roll_log(ROLL_LOG_WARNING, "agent: no inotify (%s): new ranks are noticed within a second", strerror(errno));
+    if (watch >= 0) {
+        close(watch);
+    }
+    return -1;
+}
+
 static int start(struct roll_agent *a, char *why, size_t why_size)
 {
     const struct roll_agent_options *o = a->o;
@@ -383,7 +398,7 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     }
     snprintf(identity, sizeof(identity), "agent/%s/%d/%016llx", a->host, (int)getpid(), (unsigned long long)random);
     a->buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
-    a->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    a->inotify = watch_of(o->dir);
     a->processes = epoll_create1(EPOLL_CLOEXEC);
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);
     a->stacks = roll_agent_stacks_new(o->dir);
@@ -394,12 +409,6 @@ static int start(struct roll_agent *a, char *why, size_t why_size)
     if (!a->buffer || !a->socket || !a->stacks || !a->facts || !a->calls || !a->lines || !a->tails) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
-    }
-    /* Without inotify (its limits are per user) new rings are found by the rescan, within a second. */
-    if (a->inotify >= 0) {
-        inotify_add_watch(a->inotify, o->dir, IN_CREATE | IN_MOVED_TO);
-    } else {
-        roll_log(ROLL_LOG_WARNING, "agent: no inotify (%s): new ranks are noticed within a second", strerror(errno));
     }
     a->monitor = roll_net_monitor(o->context, a->socket, "agent");
     if (!a->monitor || zmq_connect(a->socket, o->endpoint) != 0) {
