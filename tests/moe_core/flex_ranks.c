@@ -126,7 +126,7 @@ static int run_dispatcher(struct flex_rank *r)
             bool again = true;
             int64_t left = -1;
             rc = moe_flex_replay(r->d, c->alone, &r->out->replay, &r->out->most_dropped);
-            rc = rc ? rc : moe_flex_replay(r->d, c->alone, &again, &left);
+            rc = rc ? rc : moe_flex_replay(r->d, true, &again, &left);
             rc = rc || (!again && left == 0) ? rc : MOE_E_STATE; /* an overflow is told once */
         }
     }
