@@ -289,6 +289,11 @@ static void check_calls(const struct tp_case *c, const struct tp_result *results
         assert_int_equal(backward->gather, shared * TP_RUNS);
         assert_int_equal(backward->scatter, shared * TP_RUNS);
         assert_int_equal(forward->other + backward->other, 0);
+        const struct tp_obliged *obliged = &results[r].obliged; /* what forward said is what backward issued */
+        assert_int_equal(obliged->reduce, backward->reduce);
+        assert_int_equal(obliged->reduced, backward->reduced);
+        assert_int_equal(obliged->gather, backward->gather);
+        assert_int_equal(obliged->scatter, backward->scatter);
     }
 }
 

@@ -52,6 +52,12 @@ struct tp_calls {
     size_t reduced; /* elements of the AllReduces */
 };
 
+/* What forward says that backward will issue on tp. */
+struct tp_obliged {
+    int reduce, gather, scatter;
+    uint64_t reduced;
+};
+
 struct tp_result {
     int rc;
     int declared[2]; /* what declaring a sum of the caller's own gave, once and again */
@@ -62,6 +68,7 @@ struct tp_result {
     float d_b1[TP_STEPS][TP_E * 2 * TP_F], d_b2[TP_STEPS][TP_E * TP_H];
     float d_s1[TP_STEPS][2 * TP_S * TP_H], d_s2[TP_STEPS][TP_H * TP_S];
     struct tp_calls calls[TP_PHASES]; /* of all runs */
+    struct tp_obliged obliged;        /* likewise */
 };
 
 /* The part of the experts and of the shared expert that a rank has. */
