@@ -5,7 +5,7 @@
 
 size_t moe_dtype_bytes(enum moe_dtype type)
 {
-    static const size_t bytes[MOE_DTYPES] = {4, 2, 2, 1, 1};
+    static const size_t bytes[MOE_DTYPES] = {sizeof(float), 2, 2, 1, 1};
     return (unsigned)type < MOE_DTYPES ? bytes[type] : 0;
 }
 

@@ -13,10 +13,11 @@ static size_t element(ncclDataType_t type)
 {
     switch (type) {
     case ncclInt64:
-        return 8;
+        return sizeof(int64_t);
     case ncclInt32:
+        return sizeof(int32_t);
     case ncclFloat32:
-        return 4;
+        return sizeof(float);
     case ncclFloat16:
     case ncclBfloat16:
         return 2;

@@ -209,7 +209,7 @@ static int check_params(const moe_linear_t *l, const struct moe_linear_call *cal
                     c->has_bias ? "gradients are not fused" : "the linear has no bias");
     }
     for (int64_t i = 0; i < c->groups; i++) {
-        const struct moe_param *w = weights[i];
+        const struct moe_param *w = weights[c->packed ? 0 : i];
         if (w == NULL || w->data == NULL || (is_fp8(c->weight) && w->scale == NULL) ||
             (c->has_bias && (call->biases == NULL || call->biases[i] == NULL))) {
             return FAIL(MOE_E_ARG, "group %lld lacks its weight, scale or bias", (long long)i);
@@ -228,6 +228,14 @@ static int check_params(const moe_linear_t *l, const struct moe_linear_call *cal
     return 0;
 }
 
+/* The scales of one group's weight. */
+static size_t scales(const struct moe_linear_config *c)
+{
+    int64_t down = (c->out_features + MOE_FP8_BLOCK - 1) / MOE_FP8_BLOCK,
+            across = (c->in_features + MOE_FP8_BLOCK - 1) / MOE_FP8_BLOCK;
+    return c->block_scales ? (size_t)(down * across) : 1;
+}
+
 /* Copies the table of the groups' pointers to the device. */
 static int send_table(moe_linear_t *l, const struct moe_linear_call *call)
 {
@@ -235,14 +243,16 @@ static int send_table(moe_linear_t *l, const struct moe_linear_call *call)
     size_t cells = (size_t)(c->out_features * c->in_features);
     for (int64_t i = 0; i < c->groups; i++) {
         const struct moe_param *w = l->param[i];
-        size_t at = (size_t)i;
+        size_t at = (size_t)i, part = c->packed ? at : 0; /* which part of the parameter is this group's */
+        char *main_grad = w->main_grad;
         void *own_bias_grad = c->has_bias ? (char *)l->d_bias + at * (size_t)c->out_features * sizeof(float) : NULL;
         l->group[i] = (struct moe_linear_group){
-            .weight = w->data,
-            .scale = is_fp8(c->weight) ? w->scale : NULL,
+            .weight = (const char *)w->data + part * cells * moe_dtype_bytes(c->weight),
+            .scale = is_fp8(c->weight) ? w->scale + part * scales(c) : NULL,
             .bias = c->has_bias ? call->biases[i] : NULL,
-            .d_weight = c->fuse_wgrad_accumulation ? w->main_grad
-                                                   : (char *)l->d_weight + at * cells * moe_dtype_bytes(c->activation),
+            .d_weight = !c->fuse_wgrad_accumulation ? (char *)l->d_weight + at * cells * moe_dtype_bytes(c->activation)
+                        : main_grad == NULL         ? NULL
+                                                    : main_grad + part * cells * moe_dtype_bytes(w->main_grad_type),
             .d_bias = call->bias_grads != NULL ? call->bias_grads[i] : own_bias_grad};
     }
     return moe_staging_send(l->table_staging, l->group, l->table);
@@ -284,7 +294,9 @@ int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call,
     if (rc != 0) {
         return rc;
     }
-    memcpy(l->param, call->weights, (size_t)c->groups * sizeof(struct moe_param *));
+    for (int64_t i = 0; i < c->groups; i++) {
+        l->param[i] = call->weights[c->packed ? 0 : i];
+    }
     l->rows = rows;
     l->x = x;
     l->m = m;
@@ -349,12 +361,12 @@ static enum moe_dtype placeholder_type(const struct moe_linear_config *c)
 static int fill_autograd(moe_linear_t *l)
 {
     const struct moe_linear_config *c = &l->config;
-    int64_t n = c->out_features, k = c->in_features;
+    int64_t n = c->out_features * (c->packed ? c->groups : 1), k = c->in_features;
     for (int64_t i = 0; i < c->groups; i++) {
         struct moe_param *w = l->param[i];
         struct moe_grad grad = {.data = NULL};
-        if (l->weights_frozen) {
-            grad = (struct moe_grad){0};
+        if (l->weights_frozen || (c->packed && i > 0)) {
+            grad = (struct moe_grad){0}; /* nothing; a packed weight's is told with group 0 */
         } else if (!c->fuse_wgrad_accumulation) {
             grad = (struct moe_grad){l->group[i].d_weight, c->activation, n, k, false};
         } else if (w->has_added_flag) {
@@ -371,7 +383,7 @@ static int fill_autograd(moe_linear_t *l)
         }
         l->weight_grad[i] = grad;
         l->bias_grad[i] = c->has_bias && !l->biases_frozen
-                              ? (struct moe_grad){l->group[i].d_bias, grad_type(l), 1, n, false}
+                              ? (struct moe_grad){l->group[i].d_bias, grad_type(l), 1, c->out_features, false}
                               : (struct moe_grad){0};
     }
     l->grads_ready = true;
@@ -453,6 +465,10 @@ static int grad_of(const moe_linear_t *l, const struct moe_grad *grads, int64_t 
 
 int moe_linear_weight_grad(const moe_linear_t *l, int64_t group, struct moe_grad *out)
 {
+    if (l->config.packed && group != 0) {
+        *out = (struct moe_grad){0};
+        return FAIL(MOE_E_ARG, "group %lld: the weights are one parameter, told with group 0", (long long)group);
+    }
     return grad_of(l, l->weight_grad, group, out);
 }
 

@@ -35,6 +35,24 @@ static void reference_choice(const struct dr_data *d, int64_t experts, int64_t t
     }
 }
 
+/* Where the host knows the rows: those that all sources have for this rank's experts, and what the plan says was put
+ * between and behind them. */
+static void check_received(const struct dr_case *c, const struct dr_result *results, int r)
+{
+    const struct moe_dispatch_plan *plan = &results[r].plan;
+    int64_t rows = 0;
+    for (int source = 0; source < dr_ranks(c); source++) {
+        rows += dr_rows_for(c, source, r / c->etp, DR_BY_CHOICE);
+    }
+    bool said = plan->exact && c->capacity == 0 && !c->legacy.static_rows;
+    if (said && plan->received - plan->filler - plan->padded != rows) {
+        char text[160];
+        dr_describe(c, text, sizeof(text));
+        fail_msg("%s: rank %d: %lld rows received, of which %lld filler and %lld padding; want %lld", text, r,
+                 (long long)plan->received, (long long)plan->filler, (long long)plan->padded, (long long)rows);
+    }
+}
+
 void dr_check_reference(const struct dr_case *c, const struct dr_result *results)
 {
     enum { WEIGHT = DR_HIDDEN * DR_HIDDEN };
@@ -49,6 +67,7 @@ void dr_check_reference(const struct dr_case *c, const struct dr_result *results
             dr_describe(c, text, sizeof(text));
             fail_msg("%s: rank %d: %s", text, r, results[r].message);
         }
+        check_received(c, results, r);
         dr_make_data(c, r, d);
         for (int64_t i = 0; i < DR_TOKENS * DR_HIDDEN; i++) {
             dx[i] = 1;

@@ -67,7 +67,7 @@ void dr_make_data(const struct dr_case *c, int rank, struct dr_data *d)
     int32_t allowed[DR_EXPERTS], n = 0;
     memset(d, 0, sizeof(*d));
     for (int32_t e = 0; e < experts; e++) {
-        if ((c->empty >> (e / dr_local(c)) & 1) == 0) {
+        if ((c->empty >> (e / dr_local(c)) & 1) == 0 && (c->unchosen >> e & 1) == 0) {
             allowed[n++] = e;
         }
     }

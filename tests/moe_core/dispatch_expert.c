@@ -49,6 +49,12 @@ static void owners(struct dr_work *w, int64_t rows, int *owner)
     }
 }
 
+/* NaN in rows that the expert is about to write: what it leaves out is seen. */
+static void poison(const struct dr_work *w, void *to, int64_t rows)
+{
+    memset(to, 0xff, (size_t)(rows * DR_HIDDEN) * moe_dtype_bytes(w->type));
+}
+
 int dr_expert_forward(struct dr_work *w)
 {
     int64_t rows = moe_dispatcher_plan(w->dispatcher)->received;
@@ -58,6 +64,7 @@ int dr_expert_forward(struct dr_work *w)
     if (rc != 0) {
         return rc;
     }
+    poison(w, moe_dispatcher_expert_out(w->dispatcher), rows);
     owners(w, rows, owner);
     for (int64_t r = 0; r < rows; r++) {
         w->probs[r] = probs != NULL ? probs[r] : 1;
@@ -84,6 +91,7 @@ int dr_expert_backward(void *arg)
     if (rc != 0) {
         return rc;
     }
+    poison(w, moe_dispatcher_d_rows(w->dispatcher), rows);
     owners(w, rows, owner);
     memset(w->row, 0, sizeof(w->row));
     for (int64_t r = 0; r < rows; r++) {

@@ -79,29 +79,13 @@ struct arrays {
     int64_t *counts;
 };
 
-/*
- * NaN in every buffer that a step must write, as an earlier user of the memory may leave it: outputs, gradients, and
- * the dispatcher's rows from the first to the last that there can be.
- */
-static void poison(struct dr_work *w, const struct arrays *a)
+/* NaN in the outputs that a step must write, as an earlier user of the memory may leave them. */
+static void poison(const struct dr_work *w, const struct arrays *a)
 {
-    moe_dispatcher_t *d = w->dispatcher;
-    size_t rows = (size_t)moe_dispatcher_max_rows(d), bytes = DR_HIDDEN * moe_dtype_bytes(w->type);
-    const struct {
-        const void *at;
-        size_t bytes;
-    } all[] = {{a->y, DR_TOKENS * bytes},
-               {moe_dispatcher_rows(d), rows * bytes},
-               {moe_dispatcher_expert_out(d), rows * bytes},
-               {moe_dispatcher_d_expert_out(d), rows * bytes},
-               {moe_dispatcher_d_rows(d), rows * bytes},
-               {moe_dispatcher_row_probs(d), rows * sizeof(float)},
-               {moe_dispatcher_d_row_probs(d), rows * sizeof(float)},
-               {moe_dispatcher_d_probs(d), DR_TOKENS * (size_t)dr_experts(w->r->c) * sizeof(float)}};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].at != NULL) {
-            memset((void *)(uintptr_t)all[i].at, 0xff, all[i].bytes);
-        }
+    const float *d_probs = moe_dispatcher_d_probs(w->dispatcher); /* still the last step's, of as many tokens */
+    memset(a->y, 0xff, DR_TOKENS * DR_HIDDEN * moe_dtype_bytes(w->type));
+    if (d_probs != NULL) {
+        memset((void *)(uintptr_t)d_probs, 0xff, (size_t)(w->data->tokens * dr_experts(w->r->c)) * sizeof(float));
     }
 }
 

@@ -67,10 +67,11 @@ enum dr_wrong {
 struct dr_case {
     enum moe_dispatcher_kind kind;
     int etp, ep;
-    int local;       /* experts of an ep rank; 0: DR_LOCAL */
-    uint32_t empty;  /* a bit for each ep rank whose experts no token chooses */
-    uint32_t masked; /* bit for each rank: some of its choices are -1 */
-    uint32_t mute;   /* bit for each rank: all of its choices are -1 */
+    int local;         /* experts of an ep rank; 0: DR_LOCAL */
+    uint32_t empty;    /* a bit for each ep rank whose experts no token chooses */
+    uint32_t unchosen; /* a bit for each expert that no token chooses */
+    uint32_t masked;   /* bit for each rank: some of its choices are -1 */
+    uint32_t mute;     /* bit for each rank: all of its choices are -1 */
     bool travel;
     enum moe_dtype type;
     enum dr_tokens tokens;

@@ -102,6 +102,7 @@ static inline void set_up(struct trial *t)
     t->y = support_array(t->device, t->rows * h, sizeof(float));
     t->dx = support_array(t->device, t->rows * h, sizeof(float));
     t->d_probs = support_floats(t->device, t->rows);
+    memset(t->d_probs, 0xff, (size_t)t->rows * sizeof(float)); /* NaN: it is overwritten */
     memset(t->y, 0x77, (size_t)(t->rows * h) * sizeof(float));
     memset(t->dx, 0x77, (size_t)(t->rows * h) * sizeof(float));
 }

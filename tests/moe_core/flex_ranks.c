@@ -125,7 +125,11 @@ static int run_dispatcher(struct flex_rank *r)
     if (rc == 0) {
         keep(r);
         if (moe_flex_dropped_sum(r->d) != NULL) {
+            bool again = true;
+            int64_t left = -1;
             rc = moe_flex_replay(r->d, c->alone, &r->out->replay, &r->out->most_dropped);
+            rc = rc ? rc : moe_flex_replay(r->d, true, &again, &left);
+            rc = rc || (!again && left == 0) ? rc : MOE_E_STATE; /* an overflow is told once */
         }
     }
     return rc;

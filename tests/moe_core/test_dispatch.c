@@ -116,6 +116,30 @@ static void test_pad_leaves_nobody_empty_and_changes_no_result(void **state)
     for_each(c, check_pad);
 }
 
+/* A rank whose rows are all those of its last expert is not empty: nobody sends it a pad row. */
+static void test_a_rank_with_rows_for_one_expert_is_not_padded(void **state)
+{
+    (void)state;
+    static const enum moe_dispatcher_kind all[] = {MOE_DISPATCH_ALLTOALL, MOE_DISPATCH_ALLGATHER, MOE_DISPATCH_DEEPEP,
+                                                   MOE_DISPATCH_HYBRIDEP};
+    for (size_t k = 0; k < COUNT(all); k++) {
+        for (int first = 0; first < 2; first++) {
+            struct dr_case c = {.kind = all[k], .etp = 1, .ep = 3, .travel = true};
+            for (int p = 0; p < 3; p++) {
+                c.unchosen |= 1u << (p * DR_LOCAL + (first ? 0 : DR_LOCAL - 1));
+                c.proposed[p] = MOE_REMEDY_PAD;
+            }
+            check_results(&c);
+            for (int r = 0; r < 3; r++) {
+                assert_int_equal(results[r].agreed & MOE_REMEDY_PAD, MOE_REMEDY_PAD);
+                assert_int_equal(results[r].plan.padded, 0);
+                assert_int_equal(results[r].plan.empty_experts, 1);
+                assert_true(results[r].plan.received > 0);
+            }
+        }
+    }
+}
+
 static void test_pad_is_not_used_unless_all_propose_it(void **state)
 {
     (void)state;
@@ -378,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_allgather_sends_outputs_as_float32),
         cmocka_unit_test(test_rows_padded_to_a_multiple_change_no_result),
         cmocka_unit_test(test_pad_leaves_nobody_empty_and_changes_no_result),
+        cmocka_unit_test(test_a_rank_with_rows_for_one_expert_is_not_padded),
         cmocka_unit_test(test_pad_is_not_used_unless_all_propose_it),
         cmocka_unit_test(test_single_rows_arrive),
         cmocka_unit_test(test_capacity_exchanges_no_counts),

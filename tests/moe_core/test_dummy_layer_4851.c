@@ -2,7 +2,7 @@
  * test_dummy_layer_4851.c: dummy rows in a layer (Megatron-LM #4851; remedy DUMMY): what ranks without rows report and
  * compute, which form a layer uses, and that a back end which refuses empty groups is given none.
  */
-#include "tests/moe_core/layer_ranks.h"
+#include "tests/moe_core/layer_alone.h"
 #include "tests/moe_core/refusing.h"
 
 #include "moe_core/include/moe/remedy.h"
@@ -88,84 +88,12 @@ static void test_the_rank_without_rows_tells_of_its_dummy_rows(void **state)
     }
 }
 
-/* One layer of one rank, on a back end that refuses what `how` says. */
-struct alone {
-    moe_device_t *device;
-    moe_layer_t *layer;
-    struct layer_rank self;
-    struct layer_case c;
-    struct layer_result result;
-    float *x, *dy, *y, *dx, *gate, *w1, *w2, *d_gate, *d_w1, *d_w2;
-};
-
-enum { W1 = LAYER_L * 2 * LAYER_F * LAYER_H, W2 = LAYER_L * LAYER_H * LAYER_F };
-
-static void begin(struct alone *a, bool recompute)
+/* A pass on a back end that refuses what `how` says, with a remedy on. */
+static int pass(struct layer_alone *a, int64_t tokens, int want, enum refusing how, uint32_t remedy)
 {
-    struct {
-        float **at;
-        int64_t count;
-    } arrays[] = {{&a->x, LAYER_T * LAYER_H},
-                  {&a->dy, LAYER_T * LAYER_H},
-                  {&a->y, LAYER_T * LAYER_H},
-                  {&a->dx, LAYER_T * LAYER_H},
-                  {&a->w1, W1},
-                  {&a->w2, W2},
-                  {&a->gate, LAYER_L * LAYER_H},
-                  {&a->d_w1, W1},
-                  {&a->d_w2, W2},
-                  {&a->d_gate, LAYER_L * LAYER_H}};
-    struct moe_layer_config config = {.layer = 3,
-                                      .max_tokens = LAYER_T,
-                                      .hidden = LAYER_H,
-                                      .ffn = LAYER_F,
-                                      .experts = LAYER_L,
-                                      .topk = 1,
-                                      .place = MOE_PROB_ACTIVATION,
-                                      .recompute = recompute};
-    uint64_t seed = 4;
-    memset(a, 0, sizeof(*a));
-    a->c = (struct layer_case){.ranks = 1};
-    a->self = (struct layer_rank){.scenario = &a->c, .result = &a->result};
-    layer_self = &a->self;
-    assert_int_equal(moe_device_new_host(&a->device), 0);
-    assert_int_equal(moe_layer_new(a->device, &config, &a->layer), 0);
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
-        *arrays[i].at = support_floats(a->device, arrays[i].count);
-        support_fill(*arrays[i].at, NULL, arrays[i].count, 0.5, &seed);
-    }
-    for (int i = 0; i < LAYER_L * LAYER_H; i++) {
-        a->gate[i] = i / LAYER_H == i % LAYER_H ? 2.0f : 0.0f;
-    }
-}
-
-static void end(struct alone *a)
-{
-    void *arrays[] = {&a->x, &a->dy, &a->y, &a->dx, &a->gate, &a->w1, &a->w2, &a->d_gate, &a->d_w1, &a->d_w2};
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
-        moe_device_free(a->device, arrays[i]);
-    }
-    moe_layer_destroy(&a->layer);
-    moe_device_destroy(&a->device);
-}
-
-/* Forward and backward of `tokens` tokens that all want expert `want`; -1: each wants another. */
-static int pass(struct alone *a, int64_t tokens, int want, enum refusing how, uint32_t remedy)
-{
-    struct moe_step step = {.step = 9};
-    struct moe_layer_weights w = {
-        .gate = a->gate, .w1 = a->w1, .w2 = a->w2, .d_gate = a->d_gate, .d_w1 = a->d_w1, .d_w2 = a->d_w2};
-    for (int64_t t = 0; t < LAYER_T; t++) {
-        for (int h = 0; h < LAYER_L; h++) {
-            a->x[t * LAYER_H + h] = h == (want < 0 ? t % LAYER_L : want) ? 4.0f : 0.0f;
-        }
-    }
     a->c.remedies[0] = remedy;
     refuse(a->device, how);
-    int rc = moe_layer_forward(a->layer, &w, &step, a->x, tokens, a->y);
-    rc = rc ? rc : moe_layer_backward(a->layer, a->dy, a->dx);
-    int waited = moe_device_sync(a->device);
-    return rc ? rc : waited;
+    return alone_pass(a, tokens, want, true);
 }
 
 /* One layer, full, empty and half empty in turn: the host form where no expert has a row, the device's where some do.
@@ -181,9 +109,11 @@ static void test_a_layer_uses_the_form_that_its_rows_ask_for(void **state)
     } steps[] = {{LAYER_T, -1, false, false}, {0, -1, true, false},        {LAYER_T, 1, true, true},
                  {0, -1, true, false},        {LAYER_T, -1, false, false}, {LAYER_T, 0, true, true}};
     for (int recompute = 0; recompute < 2; recompute++) {
-        static struct alone a;
-        float before1[W1], before2[W2];
-        begin(&a, recompute != 0);
+        static struct layer_alone a;
+        struct moe_layer_config config = alone_config();
+        float before1[ALONE_W1], before2[ALONE_W2];
+        config.recompute = recompute != 0;
+        alone_begin(&a, &config);
         for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
             int passes = recompute ? 2 : 1;
             assert_int_equal(pass(&a, steps[i].tokens, steps[i].want, REFUSE_ANY, 0),
@@ -195,17 +125,17 @@ static void test_a_layer_uses_the_form_that_its_rows_ask_for(void **state)
             assert_int_equal(atomic_load(&refusing_state.spread), steps[i].some ? passes : 0);
             /* in: rows and probabilities, and out: rows, in each forward; dy in, dx and d_probs out */
             assert_int_equal(atomic_load(&refusing_state.moved), steps[i].some ? 3 * passes + 3 : 0);
-            for (int h = 0; h < W1; h++) { /* an expert without rows adds nothing */
-                bool empty = steps[i].tokens == 0 || (steps[i].want >= 0 && h / (W1 / LAYER_L) != steps[i].want);
+            for (int h = 0; h < ALONE_W1; h++) { /* an expert without rows adds nothing */
+                bool empty = steps[i].tokens == 0 || (steps[i].want >= 0 && h / (ALONE_W1 / LAYER_L) != steps[i].want);
                 assert_true(!empty || a.d_w1[h] == before1[h]);
             }
-            for (int h = 0; h < W2; h++) {
-                bool empty = steps[i].tokens == 0 || (steps[i].want >= 0 && h / (W2 / LAYER_L) != steps[i].want);
+            for (int h = 0; h < ALONE_W2; h++) {
+                bool empty = steps[i].tokens == 0 || (steps[i].want >= 0 && h / (ALONE_W2 / LAYER_L) != steps[i].want);
                 assert_true(!empty || a.d_w2[h] == before2[h]);
             }
             assert_true(steps[i].tokens == 0 || memcmp(before2, a.d_w2, sizeof(before2)) != 0);
         }
-        end(&a);
+        alone_end(&a);
     }
 }
 

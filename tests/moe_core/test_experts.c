@@ -346,6 +346,30 @@ static void test_an_expert_without_rows_has_a_gradient_that_is_left_alone_or_zer
     }
 }
 
+/* A caller may say only in backward that this microbatch is the first: main_grads are then overwritten, for the first
+ * expert as for the last. And the other way round. */
+static void test_whether_gradients_are_overwritten_may_be_said_in_backward(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct trial a = {.pattern = patterns[1], .overwrite = late, .config = {.has_bias = true}}, b = a;
+        set_up(&a);
+        set_up(&b);
+        run(&a);
+        b.weights.overwrite = !late;
+        assert_int_equal(moe_experts_forward(b.experts, &b.weights, b.x, row_probs(&b), b.m, b.rows, b.y), 0);
+        b.weights.overwrite = late;
+        assert_int_equal(moe_experts_backward(b.experts, &b.weights, b.dy, b.dx, d_row_probs(&b)), 0);
+        assert_int_equal(moe_device_sync(b.device), 0);
+        same("d_w1", a.weights.d_w1, b.weights.d_w1, EXPERTS * 2 * FFN * HIDDEN * sizeof(float));
+        same("d_w2", a.weights.d_w2, b.weights.d_w2, EXPERTS * HIDDEN * FFN * sizeof(float));
+        same("d_b1", a.weights.d_b1, b.weights.d_b1, EXPERTS * 2 * FFN * sizeof(float));
+        same("d_b2", a.weights.d_b2, b.weights.d_b2, EXPERTS * HIDDEN * sizeof(float));
+        tear_down(&a);
+        tear_down(&b);
+    }
+}
+
 static void test_slack_rows_are_untouched_or_zero_as_asked(void **state)
 {
     (void)state;
@@ -520,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_layers_share_what_they_do_not_keep),
         cmocka_unit_test(test_recompute_keeps_less),
         cmocka_unit_test(test_an_expert_without_rows_has_a_gradient_that_is_left_alone_or_zero),
+        cmocka_unit_test(test_whether_gradients_are_overwritten_may_be_said_in_backward),
         cmocka_unit_test(test_slack_rows_are_untouched_or_zero_as_asked),
         cmocka_unit_test(test_each_parameters_readiness_is_told_once_last_first),
         cmocka_unit_test(test_bad_input_is_an_error_and_writes_nothing),

@@ -3,7 +3,7 @@
  * summed exactly once.
  *
  * The layouts of tp_ranks.h; score before and after the experts; softmax and sigmoid; with and without a shared expert;
- * with and without gate bias, auxiliary losses and the shared expert's gate, whose gradients are summands as well. Two
+ * with and without gate bias, auxiliary losses, biases and the shared expert's gate, some of them summands as well. Two
  * microbatches a step, so that a sum which takes the first one in again is seen, and a second step on the parameters
  * that the first one made. Ranks are threads on hostnccl; what they have is compared with one process in double
  * precision. Properties (i) to (vi) are numbered as they stand in docs/MOE.md.
@@ -28,6 +28,7 @@ struct truth {
     double summand[TP_STEPS][TP_SETS][TP_SUMMANDS]; /* of each set's tokens */
     double replica[TP_STEPS][TP_SUMMANDS];          /* after the step */
     double d_w1[TP_STEPS][TP_E * 2 * TP_F * TP_H], d_w2[TP_STEPS][TP_E * TP_H * TP_F];
+    double d_b1[TP_STEPS][TP_E * 2 * TP_F], d_b2[TP_STEPS][TP_E * TP_H];
     double d_s1[TP_STEPS][TP_SETS][2 * TP_S * TP_H], d_s2[TP_STEPS][TP_SETS][TP_H * TP_S];
 };
 
@@ -52,6 +53,8 @@ static void find_batch(const struct tp_case *c, const struct tp_model *m, const 
     struct moe_ref_set set[TP_SETS];
     if (c->extras) {
         layer.weights.gate_bias = replica + TP_BIAS_AT;
+        layer.weights.b1 = m->b1;
+        layer.weights.b2 = m->b2;
         layer.weights.shared_gate = c->shared ? replica + TP_SHARED_AT : NULL;
         for (int i = 0; i < MOE_LOSSES; i++) {
             layer.router.options.coeff[i] = (float)tp_losses[i];
@@ -72,6 +75,8 @@ static void find_batch(const struct tp_case *c, const struct tp_model *m, const 
                                                 .shared_gate = c->extras ? summand + TP_SHARED_AT : NULL,
                                                 .w1 = t->d_w1[step],
                                                 .w2 = t->d_w2[step],
+                                                .b1 = t->d_b1[step],
+                                                .b2 = t->d_b2[step],
                                                 .shared_w1 = t->d_s1[step][i],
                                                 .shared_w2 = t->d_s2[step][i]}};
     }
@@ -171,6 +176,12 @@ static void check_parts(const struct tp_case *c, const struct tp_result *results
                    p.fs, TP_H);
         close_columns("d_w2", results[r].d_w2[step], t->d_w2[step] + p.expert * TP_H * TP_F, p.experts * TP_H, TP_F,
                       p.f, p.fs);
+        if (c->extras) { /* every rank of an expert has the gradient of the whole second bias */
+            close_rows("d_b1", results[r].d_b1[step], t->d_b1[step] + p.expert * 2 * TP_F, p.experts * 2, TP_F, p.f,
+                       p.fs, 1);
+            support_close("d_b2", results[r].d_b2[step], t->d_b2[step] + p.expert * TP_H, p.experts * TP_H,
+                          tolerance());
+        }
         if (c->shared) {
             whole_of(c, r, &t->d_s1[step][0][0], 2 * TP_S * TP_H, 2 * TP_S * TP_H, s1);
             whole_of(c, r, &t->d_s2[step][0][0], TP_H * TP_S, TP_H * TP_S, s2);
@@ -278,6 +289,11 @@ static void check_calls(const struct tp_case *c, const struct tp_result *results
         assert_int_equal(backward->gather, shared * TP_RUNS);
         assert_int_equal(backward->scatter, shared * TP_RUNS);
         assert_int_equal(forward->other + backward->other, 0);
+        const struct tp_obliged *obliged = &results[r].obliged; /* what forward said is what backward issued */
+        assert_int_equal(obliged->reduce, backward->reduce);
+        assert_int_equal(obliged->reduced, backward->reduced);
+        assert_int_equal(obliged->gather, backward->gather);
+        assert_int_equal(obliged->scatter, backward->scatter);
     }
 }
 

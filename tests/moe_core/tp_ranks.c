@@ -3,6 +3,9 @@
  */
 #include "tests/moe_core/tp_ranks.h"
 
+#include "moe_core/include/moe/observe.h"
+#include "moe_core/include/moe/plan.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -25,6 +28,25 @@ static struct tp_calls *noted(ncclComm_t comm)
 {
     static _Thread_local struct tp_calls nobody;
     return self != NULL && self->counting && comm == self->tp ? &self->result->calls[self->phase] : &nobody;
+}
+
+void moe_observe(const struct moe_event *event)
+{
+    if (event->kind == MOE_EV_OBLIGE && event->comm == self->tp) {
+        struct tp_obliged *to = &self->result->obliged;
+        to->reduce += event->peer == MOE_OBLIGE_ALLREDUCE;
+        to->reduced += event->peer == MOE_OBLIGE_ALLREDUCE ? event->count : 0;
+        to->gather += event->peer == MOE_OBLIGE_ALLGATHER;
+        to->scatter += event->peer == MOE_OBLIGE_REDUCESCATTER;
+    }
+}
+
+uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
+{
+    (void)comm;
+    (void)layer;
+    (void)hazard;
+    return 0;
 }
 
 static void *real(const char *name)
@@ -140,6 +162,8 @@ void tp_make_model(struct tp_model *m, uint64_t seed)
     draw(m->w2, TP_E * TP_H * TP_F, 0.6, &seed);
     draw(m->s1, 2 * TP_S * TP_H, 0.6, &seed);
     draw(m->s2, TP_H * TP_S, 0.6, &seed);
+    draw(m->b1, TP_E * 2 * TP_F, 0.6, &seed);
+    draw(m->b2, TP_E * TP_H, 0.6, &seed);
     for (int r = 0; r < TP_RUNS; r++) {
         for (int i = 0; i < TP_SETS; i++) {
             draw(m->x[r][i], TP_T * TP_H, 1.5, &seed);
@@ -170,7 +194,7 @@ void tp_cut_columns(float *to, const double *from, int64_t rows, int64_t width, 
 /* one rank */
 
 struct arrays {
-    float *x, *dy, *y, *dx, *replica, *summand, *w1, *d_w1, *w2, *d_w2, *s1, *d_s1, *s2, *d_s2;
+    float *x, *dy, *y, *dx, *replica, *summand, *w1, *d_w1, *w2, *d_w2, *b1, *d_b1, *b2, *d_b2, *s1, *d_s1, *s2, *d_s2;
 };
 
 static struct moe_layer_config config_of(const struct rank *r)
@@ -195,6 +219,7 @@ static struct moe_layer_config config_of(const struct rank *r)
                    : c->layout == SEQUENCE ? MOE_TP_SEQUENCE
                                            : MOE_TP_SHARD_EXPERTS,
         .place = c->before ? MOE_PROB_INPUT : MOE_PROB_SOURCE,
+        .has_bias = c->extras,
         .shared_ffn = c->shared ? TP_S : 0,
         .shared_gate = c->shared && c->extras};
     for (int i = 0; i < MOE_LOSSES; i++) {
@@ -210,6 +235,8 @@ static void load(const struct rank *r, const struct arrays *a)
     tp_cut_rows(a->replica, m->replica, 1, TP_SUMMANDS, 0, TP_SUMMANDS, 1);
     tp_cut_rows(a->w1, m->w1 + p.expert * 2 * TP_F * TP_H, p.experts * 2, TP_F, p.f, p.fs, TP_H);
     tp_cut_columns(a->w2, m->w2 + p.expert * TP_H * TP_F, p.experts * TP_H, TP_F, p.f, p.fs);
+    tp_cut_rows(a->b1, m->b1 + p.expert * 2 * TP_F, p.experts * 2, TP_F, p.f, p.fs, 1);
+    tp_cut_rows(a->b2, m->b2 + p.expert * TP_H, 1, p.experts * TP_H, 0, p.experts * TP_H, 1);
     tp_cut_rows(a->s1, m->s1, 2, TP_S, p.s, p.ss, TP_H);
     tp_cut_columns(a->s2, m->s2, TP_H, TP_S, p.s, p.ss);
 }
@@ -221,6 +248,10 @@ static struct moe_layer_weights weights_of(const struct rank *r, const struct ar
     if (r->c->extras) {
         w.gate_bias = a->replica + TP_BIAS_AT;
         w.d_gate_bias = a->summand + TP_BIAS_AT;
+        w.b1 = a->b1;
+        w.b2 = a->b2;
+        w.d_b1 = a->d_b1;
+        w.d_b2 = a->d_b2;
     }
     if (r->c->shared) {
         w.shared = (struct moe_shared_weights){.w1 = a->s1, .w2 = a->s2, .d_w1 = a->d_s1, .d_w2 = a->d_s2};
@@ -260,6 +291,8 @@ static int optimize(struct rank *r, const struct arrays *a, int step)
     memcpy(out->summand[step], a->summand, sizeof(out->summand[step]));
     memcpy(out->d_w1[step], a->d_w1, (size_t)(p.experts * 2 * p.fs * TP_H) * sizeof(float));
     memcpy(out->d_w2[step], a->d_w2, (size_t)(p.experts * TP_H * p.fs) * sizeof(float));
+    memcpy(out->d_b1[step], a->d_b1, (size_t)(p.experts * 2 * p.fs) * sizeof(float));
+    memcpy(out->d_b2[step], a->d_b2, (size_t)(p.experts * TP_H) * sizeof(float));
     memcpy(out->d_s1[step], a->d_s1, (size_t)(2 * p.ss * TP_H) * sizeof(float));
     memcpy(out->d_s2[step], a->d_s2, (size_t)(TP_H * p.ss) * sizeof(float));
     ncclComm_t sums[] = {r->c->sums == CALLER_SUMS ? r->tp : NULL, r->c->layout == DP2EP ? r->ep : NULL};
@@ -279,6 +312,8 @@ static int optimize(struct rank *r, const struct arrays *a, int step)
     }
     memset(a->d_w1, 0, sizeof(out->d_w1[0]));
     memset(a->d_w2, 0, sizeof(out->d_w2[0]));
+    memset(a->d_b1, 0, sizeof(out->d_b1[0]));
+    memset(a->d_b2, 0, sizeof(out->d_b2[0]));
     memset(a->d_s1, 0, sizeof(out->d_s1[0]));
     memset(a->d_s2, 0, sizeof(out->d_s2[0]));
     return rc;
@@ -302,6 +337,10 @@ static void run_layer(struct rank *r)
                {&a.d_w1, TP_E * 2 * TP_F * TP_H},
                {&a.w2, TP_E * TP_H * TP_F},
                {&a.d_w2, TP_E * TP_H * TP_F},
+               {&a.b1, TP_E * 2 * TP_F},
+               {&a.d_b1, TP_E * 2 * TP_F},
+               {&a.b2, TP_E * TP_H},
+               {&a.d_b2, TP_E * TP_H},
                {&a.s1, 2 * TP_S * TP_H},
                {&a.d_s1, 2 * TP_S * TP_H},
                {&a.s2, TP_H * TP_S},

@@ -30,7 +30,7 @@ struct tp_case {
     int tp, ep; /* ranks: DP2EP tp x ep, else tp */
     enum moe_score score;
     bool before, shared;
-    bool extras; /* gate bias, auxiliary losses, the shared expert's gate */
+    bool extras; /* gate bias, auxiliary losses, the experts' biases, the shared expert's gate */
     enum tp_sums sums;
 };
 
@@ -41,6 +41,7 @@ enum { TP_BIAS_AT = TP_E * TP_H, TP_SHARED_AT = TP_BIAS_AT + TP_E, TP_SUMMANDS =
 struct tp_model {
     double replica[TP_SUMMANDS]; /* the parameters of the summands */
     double w1[TP_E * 2 * TP_F * TP_H], w2[TP_E * TP_H * TP_F], s1[2 * TP_S * TP_H], s2[TP_H * TP_S];
+    double b1[TP_E * 2 * TP_F], b2[TP_E * TP_H];
     double x[TP_RUNS][TP_SETS][TP_T * TP_H], dy[TP_RUNS][TP_SETS][TP_T * TP_H];
 };
 
@@ -51,6 +52,12 @@ struct tp_calls {
     size_t reduced; /* elements of the AllReduces */
 };
 
+/* What forward says that backward will issue on tp. */
+struct tp_obliged {
+    int reduce, gather, scatter;
+    uint64_t reduced;
+};
+
 struct tp_result {
     int rc;
     int declared[2]; /* what declaring a sum of the caller's own gave, once and again */
@@ -58,8 +65,10 @@ struct tp_result {
     float summand[TP_STEPS][TP_SUMMANDS]; /* gradients of both microbatches, as the layer left them */
     float replica[TP_STEPS][TP_SUMMANDS]; /* the parameters after each step */
     float d_w1[TP_STEPS][TP_E * 2 * TP_F * TP_H], d_w2[TP_STEPS][TP_E * TP_H * TP_F];
+    float d_b1[TP_STEPS][TP_E * 2 * TP_F], d_b2[TP_STEPS][TP_E * TP_H];
     float d_s1[TP_STEPS][2 * TP_S * TP_H], d_s2[TP_STEPS][TP_H * TP_S];
     struct tp_calls calls[TP_PHASES]; /* of all runs */
+    struct tp_obliged obliged;        /* likewise */
 };
 
 /* The part of the experts and of the shared expert that a rank has. */

@@ -122,8 +122,9 @@ class Copy:
                 shutil.copymode(source, target)
         env = dict(os.environ, CCACHE_BASEDIR=str(self.tree), CCACHE_NOHASHDIR="1")
         # As developers build, so that a cache of compiled files holds all but the mutants.
+        cached = [f"-DCMAKE_{word}_COMPILER_LAUNCHER=ccache" for word in ("C", "CXX") if shutil.which("ccache")]
         self.call(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-                   "-DROLL_CUDA=OFF"], env)
+                   "-DROLL_CUDA=OFF", *cached], env)
         self.env, self.trusted = env, set()
         self.program = {}
         for file in self.build.rglob("CTestTestfile.cmake"):  # ctest itself tells only of programs that are built

@@ -39,13 +39,16 @@ struct moe_linear_config {
     bool block_scales;            /* FP8: one scale per MOE_FP8_BLOCK square block; else one per tensor */
     bool fuse_wgrad_accumulation; /* weight gradients go into main_grad */
     bool delay_wgrad;             /* weight and bias gradients are left to moe_linear_backward_dw */
+    bool packed;                  /* one parameter [groups,N,K] for all groups: struct moe_param */
     float bias_scale; /* forward multiplies the bias by this number, backward does not: 1/P with P expert tensor
                          parallel ranks; 0 means 1 */
 };
 
 /*
- * The weight of one group, with the attributes that frameworks hang on a parameter. The pointers are device memory that
- * the caller owns; the host reads the struct and writes its flag.
+ * The weight of one group, or with `packed` that of all groups, whose members below then have groups x as many elements
+ * and are `weights[0]` of every call (TransformerEngine #3019: single_param). It has the attributes that frameworks
+ * hang on a parameter. The pointers are device memory that the caller owns; the host reads the struct and writes its
+ * flag.
  */
 struct moe_param {
     const void *data;   /* [N,K] */
@@ -147,8 +150,8 @@ int moe_linear_backward_dw(moe_linear_t *linear);
  * weight; zero with zero_out_wgrad), and the flag is set. The process keeps one placeholder per shape, type and GPU,
  * made by the first backward; making one inside a capture is STATE fused, no flag          nothing
  *
- * With delay_wgrad the answer is there from backward_dw on. No gradient ever has an FP8 type. Errors: ARG (group),
- * STATE.
+ * With `packed` it is asked of group 0, and [groups x N,K] is the shape. With delay_wgrad the answer is there from
+ * backward_dw on. No gradient ever has an FP8 type. Errors: ARG (group), STATE.
  */
 int moe_linear_weight_grad(const moe_linear_t *linear, int64_t group, struct moe_grad *out);
 /*
