@@ -5,13 +5,16 @@
  * even and then crowded on a part of the experts. Measured is what the pool had from the allocator at most, in any
  * step, the first included, and the fixed memory of the layer; both without weights and gradients. It is compared with
  * the rows' own bytes: each row once in each form that forward must leave to backward (x and h = 2 ffn and a = ffn for
- * each row received, y for each row sent). Beside it stand two sums on paper for the same rows: buffers for the worst
- * case that could arrive, and what PyTorch with Megatron-LM's all-to-all dispatcher and grouped MLP holds at its worst
- * moment, by the tensors that autograd saves and the operators allocate (paper_peak). The latter is without what a
- * caching allocator keeps on top.
+ * each row received, y for each row sent; with allgather, which sends every token to every rank, y for each token of
+ * the group).
+ *
+ * Beside it stand two sums on paper for the same rows: buffers for the worst case that could arrive, and what PyTorch
+ * with Megatron-LM's all-to-all dispatcher and grouped MLP holds at its worst moment, by the tensors that autograd
+ * saves and the operators allocate (paper_peak). The latter is without what a caching allocator keeps on top.
  */
 #include "tests/bench/bench.h"
 
+#include "moe_core/include/moe/error.h"
 #include "moe_core/include/moe/layer.h"
 
 #include <pthread.h>
@@ -200,14 +203,15 @@ static double paper_peak(double s, double r)
 static void print(json_t *out, FILE *table, const struct trial *trial, const struct rank *ranks)
 {
     const struct rank *worst = &ranks[0];
+    const double sent = trial->kind == MOE_DISPATCH_ALLGATHER ? (double)T * trial->ranks : (double)T * K;
     double most = 0;
     for (int i = 0; i < trial->ranks; i++) {
-        double ratio = (double)(ranks[i].had + ranks[i].fixed) / own_bytes(T * K, (double)ranks[i].received);
+        double ratio = (double)(ranks[i].had + ranks[i].fixed) / own_bytes(sent, (double)ranks[i].received);
         worst = ratio > most ? &ranks[i] : worst;
         most = ratio > most ? ratio : most;
     }
     char name[64], text[128];
-    double own = own_bytes(T * K, (double)worst->received), mib = 1024 * 1024;
+    double own = own_bytes(sent, (double)worst->received), mib = 1024 * 1024;
     snprintf(name, sizeof(name), "%s, ep %d: rows %.2f MiB, in use %.2f", moe_dispatcher_name(trial->kind),
              trial->ranks, own / mib, (double)worst->used / mib);
     snprintf(text, sizeof(text), "%.2f + %.2f MiB, %.2f x", (double)worst->had / mib, (double)worst->fixed / mib, most);
