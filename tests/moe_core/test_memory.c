@@ -77,7 +77,7 @@ static moe_device_t *device_of(struct counting *c)
 
 /* a layer on one rank or several */
 
-enum { T = 24, H = 16, F = 8, E = 8, K = 2, MOST_RANKS = 4 };
+enum { T = 24, H = 64, F = 32, E = 8, K = 2, MOST_RANKS = 4 };
 
 struct model {
     float *x, *dy, *y, *dx, *gate, *w1, *w2, *d_gate, *d_w1, *d_w2;
@@ -218,8 +218,8 @@ static void test_layers_share_it_and_hold_only_what_backward_needs(void **state)
         assert_int_equal(run_step(device, layer[i], &m, T), 0);
     }
     size_t alone = figures_of(device).most_in_use;
-    /* The worst moment is the backward of fc2: x, h, a, the gradients of y, of a and (taken early) of x. */
-    size_t moment = (size_t)T * K * (3 * H + 4 * F) * sizeof(float);
+    /* The worst moment is the activation's backward: x, h, the gradients of h and a, and of y and x (taken early). */
+    size_t moment = (size_t)T * K * (3 * H + 5 * F) * sizeof(float);
     assert_in_range(alone, moment, moment + (size_t)T * (3 * E + 1) * sizeof(int32_t) + 16 * 512);
     for (int i = 0; i < LAYERS; i++) {
         assert_int_equal(run_step(device, layer[i], &m, T), 0);
@@ -322,7 +322,7 @@ static void test_an_allocator_is_set_before_anything_is_made(void **state)
 struct scene {
     int ranks;
     enum moe_dispatcher_kind kind;
-    int32_t recompute; /* of layer_config: 0, or the whole layer */
+    int recompute; /* 0; MOE_RECOMPUTE_ACTIVATION, MOE_RECOMPUTE_FC1; LAYER: the whole layer */
     bool delay_wgrad;
     bool travel;
     bool own_memory; /* a fresh device in every step */
@@ -331,7 +331,7 @@ struct scene {
     pthread_barrier_t barrier;
 };
 
-enum { STEPS = 4 };
+enum { STEPS = 4, LAYER = 3 };
 
 struct answer {
     int rc;
@@ -369,7 +369,8 @@ static void *run_rank(void *arg)
     int64_t local = E / s->ranks;
     make_model(device, &m, r->rank, local);
     struct moe_layer_config config = config_of(ep, r->rank, s->kind);
-    config.recompute = s->recompute != 0;
+    config.recompute = s->recompute == LAYER;
+    config.experts_recompute = s->recompute == LAYER ? MOE_RECOMPUTE_NONE : (enum moe_recompute)s->recompute;
     config.delay_wgrad = s->delay_wgrad;
     config.place = s->travel ? MOE_PROB_ACTIVATION : MOE_PROB_SOURCE;
     config.row_budget = s->row_budget;
@@ -433,14 +434,16 @@ static void test_recycled_memory_never_shows(void **state)
         {.ranks = 1, .kind = MOE_DISPATCH_ALLTOALL},
         {.ranks = 4, .kind = MOE_DISPATCH_ALLTOALL},
         {.ranks = 4, .kind = MOE_DISPATCH_ALLTOALL, .travel = true, .row_multiple = 4},
-        {.ranks = 2, .kind = MOE_DISPATCH_ALLTOALL, .recompute = 1},
+        {.ranks = 2, .kind = MOE_DISPATCH_ALLTOALL, .recompute = LAYER},
+        {.ranks = 2, .kind = MOE_DISPATCH_ALLTOALL, .recompute = MOE_RECOMPUTE_ACTIVATION},
+        {.ranks = 2, .kind = MOE_DISPATCH_ALLTOALL, .recompute = MOE_RECOMPUTE_FC1, .delay_wgrad = true},
         {.ranks = 2, .kind = MOE_DISPATCH_ALLTOALL, .delay_wgrad = true},
         {.ranks = 4, .kind = MOE_DISPATCH_ALLGATHER},
         {.ranks = 2, .kind = MOE_DISPATCH_ALLGATHER, .travel = true},
         {.ranks = 4, .kind = MOE_DISPATCH_DEEPEP},
         {.ranks = 2, .kind = MOE_DISPATCH_DEEPEP, .travel = true, .row_multiple = 4},
         {.ranks = 4, .kind = MOE_DISPATCH_HYBRIDEP},
-        {.ranks = 2, .kind = MOE_DISPATCH_HYBRIDEP, .travel = true, .recompute = 1},
+        {.ranks = 2, .kind = MOE_DISPATCH_HYBRIDEP, .travel = true, .recompute = LAYER},
         {.ranks = 2, .kind = MOE_DISPATCH_HYBRIDEP, .row_budget = 3 * T * K},
     };
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
