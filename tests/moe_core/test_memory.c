@@ -466,6 +466,73 @@ static void test_recycled_memory_never_shows(void **state)
     }
 }
 
+enum { ROWS = 21 };
+
+struct experts_answer {
+    float y[2][ROWS * H], dx[2][ROWS * H], d_w1[E * 2 * F * H], d_w2[E * H * F];
+};
+
+/* Forward of one object, forward of another, backward of the first, backward of the second; twice. */
+static void run_experts(bool pooled, enum moe_recompute recompute, bool delay, struct experts_answer *out)
+{
+    struct counting c = {0};
+    moe_device_t *device = device_of(&c);
+    struct model m = {0};
+    moe_experts_t *experts[2] = {NULL, NULL};
+    const struct moe_experts_config config = {.max_rows = ROWS,
+                                              .hidden = H,
+                                              .ffn = F,
+                                              .experts = E,
+                                              .recompute = recompute,
+                                              .delay_wgrad = delay,
+                                              .pooled = pooled};
+    make_model(device, &m, 0, E);
+    int64_t *counts = support_array(device, E, sizeof(*counts));
+    for (int i = 0; i < ROWS; i++) {
+        counts[i * i % E]++;
+    }
+    const struct moe_experts_weights w = {.w1 = m.w1, .w2 = m.w2, .d_w1 = m.d_w1, .d_w2 = m.d_w2};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(moe_experts_new(device, &config, &experts[i]), 0);
+    }
+    for (int step = 0; step < 2; step++) {
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(moe_experts_forward(experts[i], &w, m.x + i * H, NULL, counts, ROWS, m.y), 0);
+            assert_int_equal(moe_device_copy(device, out->y[i], m.y, sizeof(out->y[i])), 0);
+        }
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(moe_experts_backward(experts[i], &w, m.dy + i * H, m.dx, NULL), 0);
+            assert_int_equal(delay ? moe_experts_backward_dw(experts[i]) : 0, 0);
+            assert_int_equal(moe_device_copy(device, out->dx[i], m.dx, sizeof(out->dx[i])), 0);
+        }
+    }
+    assert_int_equal(moe_device_sync(device), 0);
+    assert_int_equal(figures_of(device).in_use, 0);
+    assert_int_equal(figures_of(device).most_in_use > 0, pooled);
+    memcpy(out->d_w1, m.d_w1, sizeof(out->d_w1));
+    memcpy(out->d_w2, m.d_w2, sizeof(out->d_w2));
+    for (int i = 0; i < 2; i++) {
+        moe_experts_destroy(&experts[i]);
+    }
+    moe_device_free(device, &counts);
+    free_model(device, &m);
+    moe_device_destroy(&device);
+    assert_int_equal(c.bytes, 0);
+}
+
+/* What is computed again in backward comes to other memory than in forward: another object has that by then. */
+static void test_experts_of_the_pool_equal_those_with_memory_of_their_own(void **state)
+{
+    (void)state;
+    static struct experts_answer own, pool;
+    for (int i = 0; i < 6; i++) {
+        enum moe_recompute recompute = (enum moe_recompute)(i % 3);
+        run_experts(false, recompute, i >= 3, &own);
+        run_experts(true, recompute, i >= 3, &pool);
+        assert_memory_equal(&own, &pool, sizeof(own));
+    }
+}
+
 /* failures */
 
 /* One rank whose every request fails once: always NOMEM, nothing leaks, and the next step is the one that it always
@@ -643,6 +710,7 @@ int main(void)
         cmocka_unit_test(test_trim_gives_back_what_nothing_uses),
         cmocka_unit_test(test_an_allocator_is_set_before_anything_is_made),
         cmocka_unit_test(test_recycled_memory_never_shows),
+        cmocka_unit_test(test_experts_of_the_pool_equal_those_with_memory_of_their_own),
         cmocka_unit_test(test_each_request_fails_once),
         cmocka_unit_test(test_a_row_budget_is_captured_without_a_request),
         cmocka_unit_test(test_growing_in_a_capture_is_refused),
