@@ -196,6 +196,15 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
     return rc;
 }
 
+int moe_dispatcher_decline(moe_dispatcher_t *d)
+{
+    moe_dispatcher_release(d);
+    if (d->kind->decline != NULL) {
+        d->kind->decline(d);
+    }
+    return MOE_E_NOMEM;
+}
+
 static int expect(const moe_dispatcher_t *d, enum moe_dispatcher_stage stage, const char *what)
 {
     return d->stage >= stage ? 0

@@ -688,6 +688,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall = {.name = "alltoal
                                                                 .destroy = destroy,
                                                                 .release = release,
                                                                 .prepare = prepare,
+                                                                .decline = moe_alltoall_decline,
                                                                 .forward = forward,
                                                                 .combine = combine,
                                                                 .push_dispatch = push_dispatch,

@@ -1,12 +1,13 @@
 /*
  * test_memory.c: the memory of a device: the pool and what it hands out, the caller's allocator, and layers over them.
  *
- * The allocator here counts what it gave and what came back, refuses the n-th request when it is told to, and fills
- * everything with NaN. Layers run with MOE_POISON too (CMakeLists.txt), so recycled memory is NaN whenever it changes
- * hands.
+ * The allocator here counts what it gave and what came back, refuses the n-th request and the next one (the pool asks
+ * again, for less) when it is told to, and fills everything with NaN. Layers run with MOE_POISON too (CMakeLists.txt),
+ * so recycled memory is NaN whenever it changes hands.
  */
 #include "tests/moe_core/support.h"
 
+#include "moe_core/include/moe/ep_buffer.h"
 #include "moe_core/include/moe/layer.h"
 #include "moe_core/include/moe/ops.h"
 
@@ -19,7 +20,7 @@
 struct counting {
     size_t bytes;   /* given and not come back */
     int64_t given;  /* requests that were granted */
-    int64_t refuse; /* the number of the request that is refused, from 0; -1: none */
+    int64_t refuse; /* the number of the first of two requests that are refused, from 0; -1: none */
     int64_t asked;  /* requests so far */
     bool wrong;     /* something came back with another size, or was never given */
     struct {
@@ -32,7 +33,8 @@ static void *counting_alloc(void *arg, size_t bytes, cudaStream_t stream)
 {
     struct counting *c = arg;
     (void)stream;
-    if (c->asked++ == c->refuse) {
+    int64_t number = c->asked++;
+    if (c->refuse >= 0 && number >= c->refuse && number < c->refuse + 2) {
         return NULL;
     }
     void *at = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -574,8 +576,7 @@ static void test_each_request_fails_once(void **state)
                     failures++;
                 }
             }
-            more = n == 0 || c.asked >= c.refuse + 1;
-            more = more && (n == 0 || c.refuse < c.asked);
+            more = n == 0 || c.refuse < c.asked; /* it was reached */
             c.refuse = -1;
             memset(m.d_gate, 0, E * H * sizeof(float));
             assert_int_equal(run_step(device, layer, &m, T), 0);
@@ -596,6 +597,146 @@ static void test_each_request_fails_once(void **state)
         }
         assert_true(failures > 10);
     }
+}
+
+/* One rank finds no memory before the exchange of numbers: all ranks are told, and all can go on. */
+enum { TELL_RANKS = 4, SICK = 2 };
+
+struct told {
+    struct rank rank;
+    enum moe_dispatcher_kind kind;
+    int rc[3];
+    char message[160];
+};
+
+static void *run_told(void *arg)
+{
+    struct told *t = arg;
+    struct model m = {0};
+    moe_device_t *device = NULL;
+    moe_layer_t *layer = NULL;
+    ncclComm_t ep = NULL;
+    struct counting *c = calloc(1, sizeof(*c));
+    const bool sick = t->rank.rank == SICK;
+    t->rc[0] = cudaSetDevice(t->rank.rank) == cudaSuccess ? 0 : MOE_E_DEVICE;
+    t->rc[0] |= ncclCommInitRank(&ep, TELL_RANKS, t->rank.id, t->rank.rank) == ncclSuccess ? 0 : MOE_E_COMM;
+    device = device_of(c);
+    make_model(device, &m, t->rank.rank, E / TELL_RANKS);
+    uint16_t *x = (uint16_t *)(void *)m.x, *dy = (uint16_t *)(void *)m.dy;
+    for (int i = 0; i < T * H; i++) { /* bfloat16 */
+        uint32_t bits[2];
+        memcpy(&bits[0], &m.x[i], sizeof(bits[0]));
+        memcpy(&bits[1], &m.dy[i], sizeof(bits[1]));
+        x[i] = (uint16_t)(bits[0] >> 16);
+        dy[i] = (uint16_t)(bits[1] >> 16);
+    }
+    struct moe_layer_config config = config_of(ep, t->rank.rank, t->kind);
+    config.type = MOE_BF16; /* the router's input is made of it, in memory of the pool, before anything is exchanged */
+    t->rc[0] = t->rc[0] ? t->rc[0] : moe_layer_new(device, &config, &layer);
+    for (int i = 0; i < 3 && t->rc[0] == 0; i++) {
+        size_t bytes = 0;
+        moe_device_trim(device, &bytes);
+        c->refuse = sick && i == 1 ? c->asked : -1;
+        t->rc[i] = run_step(device, layer, &m, T);
+        if (i == 1) {
+            snprintf(t->message, sizeof(t->message), "%s", moe_last_error());
+            t->rc[0] = figures_of(device).in_use != 0 ? MOE_E_STATE : t->rc[0];
+        }
+    }
+    moe_layer_destroy(&layer);
+    free_model(device, &m);
+    moe_device_destroy(&device);
+    ncclCommDestroy(ep);
+    t->rc[0] = c->bytes != 0 ? MOE_E_STATE : t->rc[0];
+    free(c);
+    return NULL;
+}
+
+static void test_a_rank_without_memory_is_named_to_its_peers(void **state)
+{
+    (void)state;
+    static const enum moe_dispatcher_kind kinds[] = {MOE_DISPATCH_ALLTOALL, MOE_DISPATCH_DEEPEP};
+    for (size_t k = 0; k < 2; k++) {
+        struct told told[TELL_RANKS];
+        pthread_t thread[TELL_RANKS];
+        ncclUniqueId id;
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        for (int i = 0; i < TELL_RANKS; i++) {
+            told[i] = (struct told){.kind = kinds[k], .rank = {.id = id, .rank = i}};
+            assert_int_equal(pthread_create(&thread[i], NULL, run_told, &told[i]), 0);
+        }
+        for (int i = 0; i < TELL_RANKS; i++) {
+            pthread_join(thread[i], NULL);
+        }
+        for (int i = 0; i < TELL_RANKS; i++) {
+            assert_int_equal(told[i].rc[0], 0);
+            assert_int_equal(told[i].rc[1], MOE_E_NOMEM);
+            assert_int_equal(told[i].rc[2], 0);
+            assert_non_null(strstr(told[i].message, i == SICK ? "bytes of host device memory"
+                                                              : "rank 2 of the group has none for this forward"));
+        }
+    }
+}
+
+struct buffer_rank {
+    ncclUniqueId id;
+    int rank;
+    int rc[3];
+    char message[160];
+    struct moe_ep_buffer_info info;
+};
+
+/* The group's buffer: rank 1 says that it failed, then finds no memory, then has it. */
+static void *run_buffer(void *arg)
+{
+    struct buffer_rank *r = arg;
+    struct counting *c = calloc(1, sizeof(*c));
+    ncclComm_t comm = NULL;
+    moe_ep_buffer_t *buffer = NULL;
+    cudaSetDevice(r->rank);
+    moe_device_t *device = device_of(c);
+    ncclCommInitRank(&comm, 2, r->id, r->rank);
+    for (int i = 0; i < 3; i++) {
+        struct moe_ep_buffer_want want = {.receive_bytes = 5000, .send_bytes = 3000, .bounds = i == 0};
+        want.failed = i == 0 && r->rank == 1 ? MOE_E_SHAPE : 0;
+        c->refuse = i == 1 && r->rank == 1 ? c->asked : -1;
+        r->rc[i] = moe_ep_buffer_acquire_as(device, comm, &want, &buffer);
+        if (i == 1) {
+            snprintf(r->message, sizeof(r->message), "%s", moe_last_error());
+            c->refuse = -1;
+        }
+    }
+    if (buffer != NULL) {
+        moe_ep_buffer_describe(buffer, &r->info);
+    }
+    moe_ep_buffer_release(&buffer);
+    moe_device_destroy(&device);
+    ncclCommDestroy(comm);
+    r->rc[2] = c->bytes != 0 ? MOE_E_STATE : r->rc[2];
+    free(c);
+    return NULL;
+}
+
+static void test_a_rank_without_memory_for_the_groups_buffer_says_so(void **state)
+{
+    (void)state;
+    struct buffer_rank rank[2] = {{.rank = 0}, {.rank = 1}};
+    pthread_t thread[2];
+    assert_int_equal(ncclGetUniqueId(&rank[0].id), ncclSuccess);
+    rank[1].id = rank[0].id;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, run_buffer, &rank[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(rank[i].rc[0], i == 0 ? MOE_E_NOMEM : MOE_E_SHAPE);
+        assert_int_equal(rank[i].rc[1], MOE_E_NOMEM);
+        assert_int_equal(rank[i].rc[2], 0);
+        assert_int_equal(rank[i].info.held_bytes, 5120 + 3072);
+        assert_int_equal(rank[i].info.made, 1);
+    }
+    assert_non_null(strstr(rank[0].message, "rank 1 of the group"));
+    assert_non_null(strstr(rank[1].message, "8192 bytes"));
 }
 
 /* capture */
@@ -712,6 +853,8 @@ int main(void)
         cmocka_unit_test(test_recycled_memory_never_shows),
         cmocka_unit_test(test_experts_of_the_pool_equal_those_with_memory_of_their_own),
         cmocka_unit_test(test_each_request_fails_once),
+        cmocka_unit_test(test_a_rank_without_memory_is_named_to_its_peers),
+        cmocka_unit_test(test_a_rank_without_memory_for_the_groups_buffer_says_so),
         cmocka_unit_test(test_a_row_budget_is_captured_without_a_request),
         cmocka_unit_test(test_growing_in_a_capture_is_refused),
     };
