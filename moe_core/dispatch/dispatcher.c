@@ -211,6 +211,15 @@ bool moe_dispatcher_alike(const moe_dispatcher_t *d, int32_t *rank, uint16_t *th
     return d->unlike == 0;
 }
 
+int moe_dispatcher_decline(moe_dispatcher_t *d)
+{
+    moe_dispatcher_release(d);
+    if (d->kind->decline != NULL) {
+        d->kind->decline(d);
+    }
+    return MOE_E_NOMEM;
+}
+
 static int expect(const moe_dispatcher_t *d, enum moe_dispatcher_stage stage, const char *what)
 {
     return d->stage >= stage ? 0

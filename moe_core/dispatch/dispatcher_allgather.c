@@ -167,7 +167,7 @@ static int copy_columns(moe_dispatcher_t *d, void *to, size_t to_pitch, const vo
     if (rows == 0) {
         return 0;
     }
-    cudaError_t err = cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, (size_t)rows, cudaMemcpyDeviceToDevice,
+    cudaError_t err = cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, (size_t)rows, cudaMemcpyDefault,
                                         moe_device_stream(d->device));
     return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemcpy2DAsync: %s", cudaGetErrorString(err));
 }

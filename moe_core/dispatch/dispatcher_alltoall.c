@@ -299,7 +299,10 @@ static int order_down(moe_dispatcher_t *d, enum cargo cargo, bool probs)
     return rc ? rc : sort(d, cargo, true, probs);
 }
 
-/* Legacy slack: rows that the map does not fill hold NaN, as recycled memory may, unless SANITIZE is granted. */
+/*
+ * Legacy slack: rows that the map does not fill hold NaN, as recycled memory may, unless SANITIZE is granted. Their
+ * probabilities are zero either way.
+ */
 static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
 {
     const struct moe_alltoall *s = state_of(d);
@@ -308,8 +311,13 @@ static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
     if (d->plan.slack == 0) {
         return 0;
     }
-    if (moe_dispatcher_cured(d, MOE_REMEDY_SANITIZE)) {
-        return moe_device_ops(d->device)->zero(d->device, slack, (size_t)d->plan.slack * row);
+    int rc = 0;
+    if (cargo == ROWS && d->config.probs_travel) {
+        rc = moe_device_ops(d->device)->zero(d->device, probs_at(d, cargo, AT_SOURCE) + s->map_rows,
+                                             (size_t)d->plan.slack * sizeof(float));
+    }
+    if (rc != 0 || moe_dispatcher_cured(d, MOE_REMEDY_SANITIZE)) {
+        return rc ? rc : moe_device_ops(d->device)->zero(d->device, slack, (size_t)d->plan.slack * row);
     }
     cudaError_t err = cudaMemsetAsync(slack, 0xff, (size_t)d->plan.slack * row, moe_device_stream(d->device));
     return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemsetAsync: %s", cudaGetErrorString(err));
@@ -680,6 +688,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall = {.name = "alltoal
                                                                 .destroy = destroy,
                                                                 .release = release,
                                                                 .prepare = prepare,
+                                                                .decline = moe_alltoall_decline,
                                                                 .forward = forward,
                                                                 .combine = combine,
                                                                 .push_dispatch = push_dispatch,

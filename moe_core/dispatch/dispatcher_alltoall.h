@@ -57,6 +57,8 @@ void moe_alltoall_sizes_destroy(moe_dispatcher_t *d, struct moe_alltoall *s);
  * Exchanges the counts, checks them and fills in everything that follows from them: d->plan, splits, chunk map, d->m.
  */
 int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t proposed, uint32_t *agreed);
+/* Takes part in that exchange without rows, and tells all ranks that this one has no memory. */
+void moe_alltoall_decline(moe_dispatcher_t *d);
 
 #pragma GCC visibility pop
 

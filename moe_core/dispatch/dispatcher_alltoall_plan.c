@@ -94,8 +94,11 @@ static uint32_t proposal(struct moe_alltoall *s, int64_t r)
 static int gather(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t proposed)
 {
     size_t word = sizeof(int64_t), experts = (size_t)d->config.experts;
-    *s->host_own = (int64_t)((uint64_t)(d->routing.tokens * d->config.topk) << 32 | proposed);
-    int rc = moe_device_copy(d->device, s->own, d->routing.counts, experts * word);
+    bool declines = (proposed & MOE_DECLINED) != 0; /* there may be no routing */
+    uint64_t rows = declines ? 0 : (uint64_t)(d->routing.tokens * d->config.topk);
+    *s->host_own = (int64_t)(rows << 32 | proposed);
+    int rc = declines ? moe_device_ops(d->device)->zero(d->device, s->own, experts * word)
+                      : moe_device_copy(d->device, s->own, d->routing.counts, experts * word);
     rc = rc ? rc : moe_device_copy(d->device, s->own + experts, s->host_own, word);
     struct moe_collective c =
         moe_dispatcher_collective(d, &d->tp_ep, "AllGather of token counts", ncclInt64, s->stride);
@@ -299,6 +302,13 @@ static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
     return rc ? rc : upload(d, s);
 }
 
+void moe_alltoall_decline(moe_dispatcher_t *d)
+{
+    if (!d->standing) {
+        gather(d, d->state, MOE_DECLINED);
+    }
+}
+
 int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t proposed, uint32_t *agreed)
 {
     if (d->config.expert_capacity > 0) {
@@ -307,6 +317,9 @@ int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t 
     }
     int rc = gather(d, s, proposed);
     *agreed = rc ? 0 : moe_dispatcher_agreed(d, counts_of(s, 0) + s->stride - 1, s->stride);
+    for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
+        rc = moe_dispatcher_declined(d, r, proposal(s, r));
+    }
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
         rc = check_counts(d, s, r);
     }

@@ -73,20 +73,40 @@ static void destroy(moe_dispatcher_t *d)
     }
 }
 
-static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+/* Gathers the numbers of all ranks; `own` holds this rank's, but not what it proposes. */
+static int gather(moe_dispatcher_t *d, struct deepep *s, uint32_t proposed)
 {
-    struct deepep *s = d->state;
     struct moe_flex *f = &s->flex;
     struct moe_fill_counts mask = {.count = 1, .value = proposed, .to = s->own + f->numbers - 1};
     struct moe_collective c =
         moe_dispatcher_collective(d, &d->tp_ep, "AllGather of token counts", ncclInt64, f->numbers);
     size_t bytes = (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->all);
-    f->tokens = f->padded = d->routing.tokens;
-    int rc = moe_flex_lay_out(d, f, NULL, 0, s->own);
-    rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &mask);
+    int rc = moe_device_ops(d->device)->fill_counts(d->device, &mask);
     rc = rc ? rc : moe_all_gather(&c, s->own, s->all, 1);
     rc = rc ? rc : moe_device_copy(d->device, s->host, s->all, bytes);
-    rc = rc ? rc : moe_device_sync(d->device);
+    return rc ? rc : moe_device_sync(d->device);
+}
+
+static void decline(moe_dispatcher_t *d)
+{
+    struct deepep *s = d->state;
+    moe_device_ops(d->device)->zero(d->device, s->own, (size_t)s->flex.numbers * sizeof(*s->own));
+    gather(d, s, MOE_DECLINED);
+}
+
+static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+{
+    struct deepep *s = d->state;
+    struct moe_flex *f = &s->flex;
+    f->tokens = f->padded = d->routing.tokens;
+    int rc = moe_flex_lay_out(d, f, NULL, 0, s->own);
+    if (rc == MOE_E_NOMEM) {
+        return moe_dispatcher_decline(d);
+    }
+    rc = rc ? rc : gather(d, s, proposed);
+    for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
+        rc = moe_dispatcher_declined(d, r, (uint32_t)s->host[(r + 1) * f->numbers - 1]);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -101,6 +121,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_deepep = {
     .destroy = destroy,
     .release = moe_flex_release,
     .prepare = prepare,
+    .decline = decline,
     .forward = moe_flex_forward,
     .combine = moe_flex_combine,
     .push_dispatch = moe_flex_push_dispatch,

@@ -71,6 +71,13 @@ struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const
                                    .layer = d->config.layer};
 }
 
+int moe_dispatcher_declined(const moe_dispatcher_t *d, int64_t r, uint32_t proposal)
+{
+    return (proposal & MOE_DECLINED) == 0 || r == d->tp_ep.rank
+               ? 0
+               : DISPATCHER_FAIL(d, MOE_E_NOMEM, "rank %lld of the group has none for this forward", (long long)r);
+}
+
 void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
                             int64_t count)
 {

@@ -29,11 +29,15 @@ struct moe_dispatcher_kind_ops {
      * moe_dispatcher_set_alike.
      */
     int (*prepare)(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed);
+    void (*decline)(moe_dispatcher_t *d); /* the exchange of prepare, with MOE_DECLINED; NULL: it cannot carry that */
     int (*forward)(moe_dispatcher_t *d, const void *x);
     int (*combine)(moe_dispatcher_t *d, void *y);
     int (*push_dispatch)(moe_dispatcher_t *d, struct moe_plan *plan);
     int (*push_combine)(moe_dispatcher_t *d, struct moe_plan *plan);
 };
+
+/* Beside the remedies that a rank proposes: it has no memory to go on. */
+#define MOE_DECLINED (UINT32_C(1) << 31)
 
 /* How far the layer-forward has come; each call needs the stage that the call before it leaves. */
 enum moe_dispatcher_stage {
@@ -97,6 +101,8 @@ int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *
 /* Describes rows of `type` and `width` to the functions of collective.h. */
 struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const struct moe_group *group,
                                                 const char *what, ncclDataType_t type, int64_t width);
+/* NOMEM, which names rank r of the dispatch group, where that is another rank and its proposal says MOE_DECLINED. */
+int moe_dispatcher_declined(const moe_dispatcher_t *d, int64_t r, uint32_t proposal);
 /* Reports MOE_UNIFORM on a group of several ranks. Call it before the collective that needs the number. */
 void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
                             int64_t count);

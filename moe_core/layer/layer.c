@@ -288,6 +288,9 @@ static int route(moe_layer_t *l)
     layer_facts_weights(l);
     uint32_t proposed = layer_proposal(l);
     int rc = l->phase == MOE_PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
+    if (rc == MOE_E_NOMEM) { /* the ranks that meet in the exchange are told, instead of waiting there */
+        return moe_dispatcher_decline(l->dispatcher);
+    }
     rc = rc ? rc : layer_agree_sum(l, proposed);
     struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
     moe_dispatcher_at(l->dispatcher, &at);

@@ -30,6 +30,8 @@ int roll_bench_job_causes(json_t *out, FILE *table); /* what a job loses to whom
 int roll_bench_stacks(json_t *out, FILE *table);     /* stacks of 8 hung ranks, merged and printed */
 int roll_bench_moe(json_t *out, FILE *table); /* moe_core on the host: rows moved, products, beside memcpy and BLAS */
 
+int roll_bench_moe_memory(json_t *out, FILE *table); /* a layer's memory beside the bytes of its rows, ep 1 to 64 */
+
 int roll_bench_moe_remedies(json_t *out, FILE *table); /* of moe: what remedies cost that are off, idle, on */
 int roll_bench_moe_gemm(json_t *out,
                         FILE *table); /* of moe: ragged and small groups, beside a BLAS call for each product */

@@ -37,6 +37,8 @@ static const struct {
      roll_bench_job_causes},
     {"stacks", "stacks of 8 hung ranks, merged and printed", roll_bench_stacks},
     {"moe", "moe_core on the host, beside memcpy and BLAS", roll_bench_moe},
+    {"memory", "memory of a layer of moe_core beside the bytes of its rows, 1 to 64 ranks (about 2 minutes)",
+     roll_bench_moe_memory},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 

@@ -195,11 +195,20 @@ bool moe_dispatcher_alike(const moe_dispatcher_t *dispatcher, int32_t *rank, uin
  * change the exchange itself and are in force from the next forward on. Waits for the stream where the kind needs
  * numbers on the host. Errors that are local, and come before any collective: SHAPE (T), ARG (a pointer is missing).
  * Errors found in the exchanged numbers, so that every rank of the group returns the same error and none is left
- * waiting: COUNT (a count is negative or more than max_tokens), SPLIT (a rank's counts add up to more than its T k).
+ * waiting: COUNT (a count is negative or more than max_tokens), SPLIT (a rank's counts add up to more than its T k),
+ * NOMEM (a rank declined: moe_dispatcher_decline). NOMEM where this rank finds no memory after the exchange is its own.
  * Errors of the exchange: COMM, DEVICE.
  */
 int moe_dispatcher_prepare(moe_dispatcher_t *dispatcher, const struct moe_routing *routing, uint32_t proposed,
                            uint32_t *agreed);
+
+/*
+ * Takes the place of prepare on a rank that has no memory to go on. The kinds whose exchange of numbers needs no more
+ * memory (alltoall, deepep) take part in it and say so: all ranks of the group get NOMEM, with this rank's number in
+ * the message, instead of waiting for it. allgather, hybridep and sizes that are known beforehand exchange nothing that
+ * could carry it. COLLECTIVE in place of prepare, and a wait. Returns NOMEM and leaves moe_last_error as it was.
+ */
+int moe_dispatcher_decline(moe_dispatcher_t *dispatcher);
 
 /* The numbers of the last prepare. Borrowed. */
 const struct moe_dispatch_plan *moe_dispatcher_plan(const moe_dispatcher_t *dispatcher);
