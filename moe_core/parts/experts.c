@@ -45,6 +45,22 @@ struct moe_experts {
     void *buffer[BUFFERS];
 };
 
+/* what is frozen */
+
+static bool is_frozen(const struct moe_experts_weights *w, enum moe_experts_parameter which)
+{
+    return (w->frozen >> which & 1u) != 0;
+}
+
+/* Whether a backward can follow: some gradient is given, or none is wanted because every parameter is frozen. */
+static bool goes_back(const moe_experts_t *e, const struct moe_experts_weights *w)
+{
+    bool bias = e->config.has_bias;
+    bool wanted = !is_frozen(w, MOE_EXPERTS_W1) || !is_frozen(w, MOE_EXPERTS_W2) ||
+                  (bias && (!is_frozen(w, MOE_EXPERTS_B1) || !is_frozen(w, MOE_EXPERTS_B2)));
+    return !wanted || w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
+}
+
 /* memory */
 
 enum lifetime { UNUSED, SCRATCH, KEPT };
@@ -187,7 +203,7 @@ static void give_all(moe_experts_t *e)
 static void keep_for_backward(moe_experts_t *e)
 {
     for (int b = 0; b < BUFFERS; b++) {
-        if (e->weights.d_w1 == NULL || lifetime_of(&e->config, (enum buffer)b) != KEPT) {
+        if (!goes_back(e, &e->weights) || lifetime_of(&e->config, (enum buffer)b) != KEPT) {
             give(e, (enum buffer)b);
         }
     }
@@ -315,20 +331,6 @@ static void spread(moe_experts_t *e, const struct flat *f, int64_t first)
             e->bias_grads[at] = (char *)f->d_bias + i * f->n * (int64_t)moe_dtype_bytes(c->main_grad);
         }
     }
-}
-
-static bool is_frozen(const struct moe_experts_weights *w, enum moe_experts_parameter which)
-{
-    return (w->frozen >> which & 1u) != 0;
-}
-
-/* Whether a backward can follow: some gradient is given, or none is wanted because every parameter is frozen. */
-static bool goes_back(const moe_experts_t *e, const struct moe_experts_weights *w)
-{
-    bool bias = e->config.has_bias;
-    bool wanted = !is_frozen(w, MOE_EXPERTS_W1) || !is_frozen(w, MOE_EXPERTS_W2) ||
-                  (bias && (!is_frozen(w, MOE_EXPERTS_B1) || !is_frozen(w, MOE_EXPERTS_B2)));
-    return !wanted || w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
 }
 
 /* All gradients must be given, those of frozen parameters left out, or none; with none no backward follows. */
