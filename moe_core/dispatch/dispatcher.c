@@ -198,6 +198,11 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
     return rc;
 }
 
+void moe_dispatcher_share(moe_dispatcher_t *d, bool microbatch)
+{
+    d->shares = microbatch;
+}
+
 void moe_dispatcher_set_alike(moe_dispatcher_t *d, uint16_t number)
 {
     d->alike = number;

@@ -2,7 +2,8 @@
  * dispatcher_allgather.c: the AllGather dispatcher (Megatron-LM token_dispatcher.py, MoEAllGatherTokenDispatcher).
  *
  *     forward, all on tp_ep                                   backward, in launch order from the bottom up
- *     [uneven MAX: AllReduce MAX of T; the host waits]
+ *     [making it, uneven NONE: AllGather int64 [4], when the group's first such layer is made]
+ *     [uneven MAX: AllReduce MAX of T, once per microbatch; the host waits]
  *  1  AllGather of the routing map, bytes [T,E] and a tail
  *  2  AllGather of probabilities, float32 [T,E]               ReduceScatter of their gradient
  *     the host waits for the tokens of each expert
@@ -19,10 +20,13 @@
  * The tail of the routing map is one int64: the remedies that the rank proposes. A separate collective for the remedies
  * was rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same
  * forward: a rank without rows sees from the map that it has none, and makes itself a zero row. UNEVEN and BOUND change
- * the size of the exchange that agrees on them, so they are in force in the next forward.
+ * the size of the exchange that agrees on them, so they are in force in the next forward. For the first forward they
+ * are agreed on when the dispatcher is made, in the exchange of the group's buffer (ep_buffer.h), of which this kind
+ * wants no byte.
  */
 #include "moe_core/dispatch/dispatcher_kind.h"
 
+#include "moe_core/include/moe/ep_buffer.h"
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/permute.h"
 #include "moe_core/include/moe/remedy.h"
@@ -32,6 +36,7 @@
 
 struct allgather {
     moe_uneven_group_t *uneven;
+    moe_ep_buffer_t *first;        /* the group's exchange, for the first agreement; NULL: `uneven` is configured */
     uint32_t agreed;               /* the remedies agreed in the previous exchange, then those of this one */
     int64_t most, padded;          /* the largest possible T_pad; T_pad of this forward */
     int64_t numbers;               /* int64 numbers per rank in `counts` */
@@ -233,7 +238,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     if (padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);
     }
-    int rc = moe_uneven_agree(s->uneven, padding, d->routing.tokens, &s->padded);
+    int rc = moe_dispatcher_pad(d, s->uneven, padding, &s->padded);
     s->agreed = 0;
     rc = rc ? rc : gather_map(d, proposed);
     rc = rc ? rc : gather_probs(d);
@@ -584,7 +589,15 @@ static int create(moe_dispatcher_t *d)
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank, %lld tokens of all ranks",
                                (long long)d->max_rows, (long long)(s->most * d->tp_ep.size));
     }
-    return allocate(d, s);
+    rc = allocate(d, s);
+    if (c->uneven != MOE_UNEVEN_NONE) {
+        return rc;
+    }
+    const struct moe_ep_buffer_want want = {
+        .failed = rc, .proposed = moe_dispatcher_proposed_first(d), .node_ranks = c->node_ranks, .bounds = true};
+    rc = moe_ep_buffer_acquire_as(d->device, d->tp_ep.comm, &want, &s->first);
+    s->agreed = rc ? 0 : moe_ep_buffer_agreed(s->first);
+    return rc;
 }
 
 static void release(moe_dispatcher_t *d)
@@ -608,6 +621,7 @@ static void destroy(moe_dispatcher_t *d)
     moe_row_map_destroy(&s->map);
     moe_device_free(d->device, &s->counts);
     moe_uneven_destroy(&s->uneven);
+    moe_ep_buffer_release(&s->first);
     cudaFreeHost(s->host_counts);
     cudaFreeHost(s->host_mask);
     cudaFreeHost(s->host_m);

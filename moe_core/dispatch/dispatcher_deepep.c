@@ -5,7 +5,7 @@
  * Collectives on tp_ep, none with one rank:
  *
  *   stage               forward                                 backward
- *   making the buffer   AllGather int64 [3], when the group's   none
+ *   making the buffer   AllGather int64 [4], when the group's   none
  *                       buffer is made or grows
  *   prepare (notify)    AllGather int64 [ranks + E + 1];        none: the saved handle
  *                       the host waits

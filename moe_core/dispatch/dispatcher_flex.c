@@ -158,6 +158,7 @@ int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64
         .receive_bytes = rows_area(d, f->max_came) + (size_t)f->max_came * words_row(d),
         .send_bytes = rows_area(d, f->max_sent) + (size_t)f->max_sent * words_row(d),
         .node_ranks = d->config.node_ranks,
+        .proposed = f->proposed,
         .bounds = !d->standing};
     return moe_ep_buffer_acquire_as(d->device, d->tp_ep.comm, &want, &f->buffer);
 }

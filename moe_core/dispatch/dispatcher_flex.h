@@ -30,6 +30,7 @@ struct moe_flex {
     int64_t first;              /* number of this rank's first expert */
     int64_t most;               /* the largest possible T_pad */
     int64_t max_sent, max_came; /* the most rows sent, and received, on the wire */
+    uint32_t proposed;          /* remedies to propose where the group's buffer is made */
     int64_t numbers;            /* int64 numbers per rank in the layout's counts: ranks + experts + 1 */
 
     /* The numbers of one layer-forward, set by the kind's prepare. */

@@ -5,10 +5,10 @@
  * Collectives on tp_ep, none with one rank:
  *
  *   stage                     forward                                 backward
- *   making the buffer         AllGather int64 [3], when the group's   none
+ *   making the buffer         AllGather int64 [4], when the group's   none
  *                             buffer is made or grows
- *   prepare, uneven MAX       AllReduce MAX int64 [1];                none (once more in recompute)
- *                             the host waits
+ *   prepare, uneven MAX       AllReduce MAX int64 [1], once per       none
+ *                             microbatch; the host waits
  *   prepare (metadata)        AllGather bytes [T_pad * E8 + 8]        none: the saved handle
  *   forward                   all-to-all-v of rows [*,H]              3rd: all-to-all-v of gradients of rows, splits
  *   (dispatch_with_permute)                                           swapped
@@ -33,7 +33,7 @@
  * with the counts. With a budget the proposals are read when the next layer-forward begins, so the remedies in force
  * are one layer-forward older. A rank that proposed nothing knows that the AND is nothing and reads none; while a graph
  * is captured, ranks propose nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the
- * next layer-forward on.
+ * next layer-forward on; for the first one they are agreed on in the exchange that makes the buffer.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
@@ -139,7 +139,9 @@ static int create(moe_dispatcher_t *d)
     int64_t most = moe_uneven_most(s->uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
     s->map_row = (c->experts + 7) / 8 * 8;
     d->standing = has_budget(d);
+    s->flex.proposed = moe_dispatcher_proposed_first(d);
     rc = moe_flex_create(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k);
+    s->agreed = rc ? 0 : moe_ep_buffer_agreed(s->flex.buffer);
     d->max_rows = has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
     s->flex.drop = has_budget(d);
     return rc ? rc : allocate(d, s);
@@ -266,7 +268,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     if (rc == 0 && padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, f->tokens);
     }
-    rc = rc ? rc : moe_uneven_agree(s->uneven, padding, f->tokens, &f->padded);
+    rc = rc ? rc : moe_dispatcher_pad(d, s->uneven, padding, &f->padded);
     proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : gather_maps(d, s, proposed);
     if (rc != 0) {

@@ -6,6 +6,7 @@
 #include "moe_core/base/memory.h"
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/remedy.h"
+#include "moe_core/include/moe/uneven.h"
 
 #include <string.h>
 
@@ -143,4 +144,19 @@ enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed)
                         : d->padding == MOE_UNEVEN_MAX ? MOE_REMEDY_UNEVEN
                                                        : 0;
     return d->padding;
+}
+
+int moe_dispatcher_pad(const moe_dispatcher_t *d, struct moe_uneven_group *group, enum moe_uneven padding,
+                       int64_t *padded)
+{
+    const struct moe_uneven_place place = {
+        .step = d->at.step, .microbatch = d->at.microbatch, .again = moe_dispatcher_again(d)};
+    return moe_uneven_agree(group, padding, d->shares ? &place : NULL, d->routing.tokens, padded);
+}
+
+uint32_t moe_dispatcher_proposed_first(const moe_dispatcher_t *d)
+{
+    uint32_t hazard = d->config.token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;
+    uint32_t useful = d->config.token_bound > 0 ? MOE_REMEDY_BOUND | MOE_REMEDY_UNEVEN : MOE_REMEDY_UNEVEN;
+    return d->config.uneven == MOE_UNEVEN_NONE ? moe_remedies(d->tp_ep.comm, d->config.layer, hazard) & useful : 0;
 }

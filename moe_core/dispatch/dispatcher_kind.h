@@ -13,6 +13,8 @@
 
 #pragma GCC visibility push(hidden)
 
+struct moe_uneven_group; /* uneven.h */
+
 struct moe_dispatcher_kind_ops {
     const char *name;
     /*
@@ -60,6 +62,7 @@ struct moe_dispatcher {
     struct moe_event at;     /* set by moe_dispatcher_at */
     enum moe_uneven padding; /* how the last forward padded different numbers of tokens */
     enum moe_dispatcher_stage stage;
+    bool shares;            /* set by moe_dispatcher_share */
     uint16_t alike;         /* set by moe_dispatcher_set_alike */
     int32_t unlike;         /* the first rank whose `alike` differs in this forward's exchange; 0: none that is known */
     uint16_t theirs, first; /* its number, and that of rank 0 */
@@ -128,6 +131,14 @@ bool moe_dispatcher_again(const moe_dispatcher_t *d);
  * because backward works on what the recomputed forward makes.
  */
 enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed);
+/* Finds T_pad of this forward, padded as moe_dispatcher_padding says. */
+int moe_dispatcher_pad(const moe_dispatcher_t *d, struct moe_uneven_group *group, enum moe_uneven padding,
+                       int64_t *padded);
+/*
+ * Whether different numbers of tokens are a hazard of this dispatcher, and if so, the remedies against it that this
+ * rank proposes when the dispatcher is made; 0: none.
+ */
+uint32_t moe_dispatcher_proposed_first(const moe_dispatcher_t *d);
 
 extern const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall, moe_dispatcher_allgather, moe_dispatcher_deepep,
     moe_dispatcher_hybridep;

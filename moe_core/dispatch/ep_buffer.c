@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ALIGN = 256, WORDS = 3 }; /* of the exchange: receive bytes, send bytes, host */
+enum { ALIGN = 256, WORDS = 4 }; /* of the exchange: receive bytes, send bytes, host, remedies proposed */
 
 struct moe_ep_buffer {
     struct moe_ep_buffer *next;
@@ -29,6 +29,7 @@ struct moe_ep_buffer {
     ncclComm_t comm;
     int users, ranks, rank, node_ranks;
     uint32_t made;
+    uint32_t agreed;                  /* remedies that all ranks proposed in the last exchange */
     size_t receive_bytes, send_bytes; /* as agreed */
     char *memory;                     /* both areas; NULL: only bounds were agreed */
 };
@@ -80,11 +81,17 @@ static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
 /* What a rank says instead of a size when it cannot go on. */
 static const int64_t no_memory = -1;
 
+/* What an exchange tells beside the sizes. */
+struct told {
+    int32_t node_ranks;
+    uint32_t agreed;
+};
+
 /* Compares what every rank asks for, which must be equal, and counts the ranks on this node. */
-static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t *node_ranks)
+static int compare(const struct moe_ep_buffer *b, const int64_t *asked, struct told *told)
 {
     const int64_t *mine = asked + (size_t)b->rank * WORDS;
-    *node_ranks = 0;
+    *told = (struct told){.agreed = UINT32_MAX};
     for (int r = 0; r < b->ranks; r++) {
         const int64_t *theirs = asked + (size_t)r * WORDS, *first = asked;
         if (theirs[0] == no_memory) {
@@ -95,7 +102,8 @@ static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t 
                             "rank %d of the group asks for a buffer of %lld + %lld bytes, rank 0 for %lld + %lld", r,
                             (long long)theirs[0], (long long)theirs[1], (long long)first[0], (long long)first[1]);
         }
-        *node_ranks += theirs[2] == mine[2];
+        told->node_ranks += theirs[2] == mine[2];
+        told->agreed &= (uint32_t)theirs[3];
     }
     return 0;
 }
@@ -118,8 +126,7 @@ static void report(const struct moe_ep_buffer *b, size_t bytes)
 /*
  * The collective: every rank's sizes and host to every rank. A rank that has `failed` says so, and keeps its own error.
  */
-static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int failed,
-                    int32_t *node_ranks)
+static int exchange(const struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want, int failed, struct told *told)
 {
     size_t bytes = WORDS * sizeof(int64_t), ranks = (size_t)b->ranks;
     int64_t *device = NULL, *host = NULL;
@@ -128,9 +135,10 @@ static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t 
         rc = FAIL(MOE_E_NOMEM, "pinned host memory");
     }
     if (rc == 0) {
-        host[0] = failed ? no_memory : (int64_t)receive_bytes;
-        host[1] = (int64_t)send_bytes;
+        host[0] = failed ? no_memory : (int64_t)want->receive_bytes;
+        host[1] = (int64_t)want->send_bytes;
         host[2] = host_hash();
+        host[3] = want->proposed;
         rc = moe_device_copy(b->device, device + ranks * WORDS, host, bytes);
     }
     if (rc == 0) {
@@ -140,7 +148,7 @@ static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t 
     }
     rc = rc ? rc : moe_device_copy(b->device, host, device, ranks * bytes);
     rc = rc ? rc : moe_device_sync(b->device);
-    rc = rc || failed ? rc : compare(b, host, node_ranks);
+    rc = rc || failed ? rc : compare(b, host, told);
     moe_device_free(b->device, &device);
     cudaFreeHost(host);
     return rc;
@@ -159,7 +167,7 @@ static int place_in_group(struct moe_ep_buffer *b)
 static int make(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want)
 {
     size_t receive = want->receive_bytes, send = want->send_bytes;
-    int32_t found = 1;
+    struct told told = {.node_ranks = 1, .agreed = want->proposed};
     char *memory = NULL;
     int failed = want->failed, rc = place_in_group(b);
     if (rc != 0) {
@@ -169,8 +177,10 @@ static int make(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want)
         failed = moe_device_alloc(b->device, receive + send, (void **)&memory);
     }
     if (b->ranks > 1) {
-        report(b, receive + send);
-        rc = exchange(b, receive, send, failed, &found);
+        if (receive + send > 0) { /* a dispatcher without a buffer comes for the agreement */
+            report(b, receive + send);
+        }
+        rc = exchange(b, want, failed, &told);
     }
     if (failed != 0 || rc != 0) {
         moe_device_free(b->device, &memory);
@@ -180,7 +190,8 @@ static int make(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want)
         moe_device_free(b->device, &b->memory);
         b->memory = memory;
     }
-    b->node_ranks = want->node_ranks > 0 ? want->node_ranks : found;
+    b->node_ranks = want->node_ranks > 0 ? want->node_ranks : told.node_ranks;
+    b->agreed = told.agreed;
     b->receive_bytes = receive;
     b->send_bytes = send;
     b->made++;
@@ -254,6 +265,11 @@ void *moe_ep_buffer_receive(const moe_ep_buffer_t *b)
 void *moe_ep_buffer_send(const moe_ep_buffer_t *b)
 {
     return b->memory != NULL ? b->memory + b->receive_bytes : NULL;
+}
+
+uint32_t moe_ep_buffer_agreed(const moe_ep_buffer_t *b)
+{
+    return b->agreed;
 }
 
 void moe_ep_buffer_describe(const moe_ep_buffer_t *b, struct moe_ep_buffer_info *info)

@@ -294,6 +294,7 @@ static int route(moe_layer_t *l)
     rc = rc ? rc : layer_agree_sum(l, proposed);
     struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
     moe_dispatcher_at(l->dispatcher, &at);
+    moe_dispatcher_share(l->dispatcher, !l->step.alone);
     moe_dispatcher_set_alike(l->dispatcher, (uint16_t)l->weights.frozen);
     rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
     rc = rc ? rc : layer_check_frozen(l);

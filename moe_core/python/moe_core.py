@@ -144,7 +144,7 @@ class CLayerWeights(Structure):
 
 class CStep(Structure):
     _c_name_ = "struct moe_step"
-    _fields_ = [("step", c_uint32), ("microbatch", c_uint16)]
+    _fields_ = [("step", c_uint32), ("microbatch", c_uint16), ("alone", c_bool)]
 
 
 class CBucket(Structure):
@@ -762,12 +762,13 @@ class MoELayer(torch.nn.Module):
 
     def set_step(self, step, microbatch=0):
         """Where in training the next forwards are, for what the library reports: an observer compares the ranks by
-        step, microbatch and layer. Without it every forward is a step of its own."""
+        step, microbatch and layer, and what ranks agree on for a microbatch (uneven "max") is agreed once for all its
+        layers. Without it every forward is a step of its own, and agrees for itself."""
         self._step = (step, microbatch)
         _tell_rehearsal(step)
 
     def _next_step(self):
-        step = CStep(*(self._step or (self._counted, 0)))
+        step = CStep(*(self._step or (self._counted, 0)), alone=self._step is None)
         self._counted += 1
         return step
 

@@ -14,6 +14,12 @@ static void fill(struct flex_rank *r);
 static int send(struct flex_rank *r, const struct moe_routing *routing, int n)
 {
     int before = flex_waits;
+    if (r->c->recomputed) {
+        struct moe_event at = {
+            .size = sizeof(at), .phase = n == 0 ? MOE_PHASE_FORWARD : MOE_PHASE_RECOMPUTE, .step = 7, .microbatch = 2};
+        moe_dispatcher_at(r->d, &at);
+        moe_dispatcher_share(r->d, true);
+    }
     int rc = moe_dispatcher_prepare(r->d, routing, r->c->proposed[r->rank], &r->out->agreed[n & 3]);
     rc = rc ? rc : moe_dispatcher_forward(r->d, r->narrow_x);
     r->out->forward_waits = flex_waits - before;

@@ -33,7 +33,8 @@ struct flex_case {
     int64_t row_multiple, row_budget;
     float budget_factor;
     int32_t node_ranks;
-    int forwards; /* 0: 1 */
+    int forwards;    /* 0: 1 */
+    bool recomputed; /* all but the first are recomputed forwards of one microbatch */
     bool no_backward;
     uint32_t proposed[FLEX_RANKS];
     uint32_t granted;     /* local remedies, when a hazard is met */

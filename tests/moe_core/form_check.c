@@ -147,12 +147,13 @@ static void check_gradient(const struct form_case *c, const struct form_result *
     int64_t count = form_cut_count(&cut);
     bool experts = p >= MOE_LAYER_W1 && p <= MOE_LAYER_B2;
     bool frozen = (c->thawed == 0 && (c->frozen[r] >> p & 1u) != 0) || !form_has(c, p);
-    double *want = support_doubles(count);
+    double *want = support_doubles(count), times = c->layers > 0 ? c->layers : 1;
     for (int64_t i = 0; i < count && !frozen; i++) {
         want[i] = experts ? form_cut_get(&cut, t->grad[0][p], i)
                   : form_on_tp(c)
                       ? form_cut_get(&cut, t->grad[r / 2 * 2][p], i) + form_cut_get(&cut, t->grad[r / 2 * 2 + 1][p], i)
                       : form_cut_get(&cut, t->grad[r][p], i);
+        want[i] *= times;
     }
     /* what is frozen is exactly what it was; a sum that begins with 0.75 has its roundings */
     compare(names[p], r, 0, results[r].grad[p], want, count, frozen ? 0 : tolerance, 1);

@@ -16,7 +16,7 @@ struct rank {
     int rank;
     ncclComm_t world, first, second; /* first, second: what the layout splits world into */
     moe_device_t *device;
-    moe_layer_t *layer;
+    moe_layer_t *layer[FORM_LAYERS];
     struct moe_layer_weights weights;
     void *parameter[MOE_LAYER_PARAMETERS];
     float *grad[MOE_LAYER_PARAMETERS], *expert_bias;
@@ -42,11 +42,11 @@ static void ready(void *arg, int parameter)
     r->out->hooks[parameter]++;
 }
 
-static int make_layer(struct rank *r)
+static int make_layer(struct rank *r, int which)
 {
     enum form_layout layout = r->c->layout;
     struct moe_layer_config config = r->c->config;
-    config.layer = 3;
+    config.layer = 3 + (uint32_t)which;
     config.world_rank = r->rank;
     config.max_tokens = FORM_T;
     config.hidden = FORM_H;
@@ -66,9 +66,9 @@ static int make_layer(struct rank *r)
                                             : MOE_TP_SEQUENCE;
     config.ready = ready;
     config.ready_arg = r;
-    int rc = moe_layer_new(r->device, &config, &r->layer);
+    int rc = moe_layer_new(r->device, &config, &r->layer[which]);
     if (rc == 0 && r->c->loss_scale > 0) {
-        moe_router_set_loss_scale(moe_layer_router(r->layer), r->c->loss_scale);
+        moe_router_set_loss_scale(moe_layer_router(r->layer[which]), r->c->loss_scale);
     }
     return rc;
 }
@@ -161,26 +161,46 @@ static void make_tokens(struct rank *r)
     }
 }
 
+static int layers_of(const struct form_case *c)
+{
+    return c->layers > 0 ? c->layers : 1;
+}
+
+/* One microbatch through all layers, each of which has the same input. */
+static int go(struct rank *r, int batch)
+{
+    struct moe_step step = {.step = 9, .microbatch = (uint16_t)batch, .alone = r->c->alone};
+    int rc = 0;
+    name_weights(r, batch);
+    for (int i = 0; i < layers_of(r->c) && rc == 0; i++) {
+        rc = moe_layer_forward(r->layer[i], &r->weights, &step, r->x[batch], form_tokens(r->c, r->rank), r->y[batch]);
+    }
+    return rc;
+}
+
+static int go_back(struct rank *r, int batch)
+{
+    int rc = 0;
+    for (int i = layers_of(r->c) - 1; i >= 0 && rc == 0; i--) {
+        rc = moe_layer_backward(r->layer[i], r->dy[batch], r->dx[batch]);
+        if (rc == 0 && r->c->config.delay_wgrad) {
+            rc = moe_layer_backward_dw(r->layer[i]);
+        }
+    }
+    return rc;
+}
+
 static int run_order(struct rank *r)
 {
     int rc = 0;
     bool back = false;
     for (const char *at = r->c->order != NULL ? r->c->order : "Aa"; *at != '\0' && rc == 0; at++) {
         bool forward = *at < 'a';
-        int b = *at - (forward ? 'A' : 'a');
-        struct moe_step step = {.step = 9, .microbatch = (uint16_t)b};
         if (!forward && !back) {
             r->out->sent = r->out->calls;
             back = true;
         }
-        if (forward) {
-            name_weights(r, b);
-        }
-        rc = forward ? moe_layer_forward(r->layer, &r->weights, &step, r->x[b], form_tokens(r->c, r->rank), r->y[b])
-                     : moe_layer_backward(r->layer, r->dy[b], r->dx[b]);
-        if (rc == 0 && !forward && r->c->config.delay_wgrad) {
-            rc = moe_layer_backward_dw(r->layer);
-        }
+        rc = forward ? go(r, *at - 'A') : go_back(r, *at - 'a');
     }
     int waited = moe_device_sync(r->device);
     return rc ? rc : waited;
@@ -201,13 +221,15 @@ static void keep(struct rank *r)
             r->out->grad[p][i] = r->grad[p][i] - begun;
         }
     }
-    r->out->remedies = moe_layer_remedies(r->layer);
+    r->out->remedies = moe_layer_remedies(r->layer[0]);
 }
 
 static void clean(struct rank *r)
 {
     form_self = NULL;
-    moe_layer_destroy(&r->layer);
+    for (int i = 0; i < FORM_LAYERS; i++) {
+        moe_layer_destroy(&r->layer[i]);
+    }
     for (int p = 0; p < MOE_LAYER_PARAMETERS && r->device != NULL; p++) {
         moe_device_free(r->device, &r->parameter[p]);
         moe_device_free(r->device, &r->grad[p]);
@@ -243,7 +265,9 @@ static void *run_rank(void *arg)
         make_tokens(r);
         self.tp = form_on_tp(r->c) ? r->first : NULL;
         form_self = &self;
-        rc = make_layer(r);
+        for (int i = 0; i < layers_of(r->c) && rc == 0; i++) {
+            rc = make_layer(r, i);
+        }
         rc = rc ? rc : run_order(r);
     }
     r->out->rc = rc;

@@ -24,6 +24,7 @@ enum {
     FORM_F = 4,
     FORM_S = 4, /* ffn of the shared expert */
     FORM_BATCHES = 3,
+    FORM_LAYERS = 3,
     FORM_CALLS = 160,
     FORM_OBLIGATIONS = 24,
     FORM_MOST = FORM_E * 2 * FORM_F * FORM_H /* elements of the largest parameter */
@@ -42,11 +43,13 @@ enum form_layout {
 struct form_case {
     enum form_layout layout;
     struct moe_layer_config config; /* what is not set by the layout and the sizes above; topk 0: 2 */
+    int layers;                     /* alike, each with the same tokens; 0: one */
     uint32_t empty;                 /* a bit for each ep rank whose experts no token chooses */
     int64_t tokens[FORM_RANKS];     /* of each rank, equal on a pair with the same tokens; all zero: FORM_T */
     uint32_t frozen[FORM_RANKS];    /* bits of moe_layer_weights.frozen */
     int thawed;                     /* microbatches from this one on freeze nothing; 0: all of them freeze */
     bool null;                      /* gradients of frozen parameters are NULL */
+    bool alone;                     /* moe_step.alone */
     const char *order; /* a capital letter is the forward of a microbatch, a small one its backward; NULL: "Aa" */
     float loss_scale;  /* 0: 1 */
     uint32_t granted;  /* remedies that are granted where their hazard is met */

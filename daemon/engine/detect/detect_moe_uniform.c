@@ -79,9 +79,9 @@ static void words_uniform(const struct roll_engine *e, const struct gathered *g,
     words_add(w, g->unnamed ? " No majority says which number is right." : "");
     if (kinds[g->kind].remedy != 0) {
         words_add(
-            w, " Let the dispatcher pad by its own option (moe_train: --uneven max, or bound): that holds from the "
-               "first batch on. The remedy is agreed on in one exchange and acts from the next one on: it helps where "
-               "the first batch is even, and comes too late for this one.");
+            w, " Start the job with the remedy on (MOE_REMEDIES=uneven, or policy auto), or with the dispatcher's own "
+               "option (moe_train: --uneven max, or bound): both pad from the first batch on. For this exchange the "
+               "remedy comes too late: it is agreed on in one and acts from the next one on.");
     }
 }
 

@@ -62,7 +62,7 @@ struct moe_groups {
 enum moe_uneven {
     MOE_UNEVEN_NONE = 0, /* nothing is padded: different numbers hang (hazard H7) */
     MOE_UNEVEN_MAX,   /* remedy R4: an AllReduce MAX of T on the dispatch group, rounded up to MOE_TOKEN_ALIGN; the host
-                         waits once */
+                         waits for it; once per microbatch (moe_dispatcher_share) */
     MOE_UNEVEN_BOUND, /* remedy R4': T is padded to token_bound; no exchange and no wait */
 };
 #define MOE_TOKEN_ALIGN 64
@@ -177,6 +177,13 @@ bool moe_dispatcher_standing(const moe_dispatcher_t *dispatcher);
  * equal on all ranks and that nothing in the dispatcher makes equal.
  */
 void moe_dispatcher_at(moe_dispatcher_t *dispatcher, const struct moe_event *at);
+
+/*
+ * Says whether the next layer-forwards belong to microbatches whose layers all have the same T, so that MOE_UNEVEN_MAX
+ * asks once per microbatch (uneven.h), by the step and the number of moe_dispatcher_at. By default each layer-forward
+ * asks for itself. The same on all ranks.
+ */
+void moe_dispatcher_share(moe_dispatcher_t *dispatcher, bool microbatch);
 
 /*
  * Sets a number that all ranks of the dispatch group must give alike; 0 by default. It travels in every exchange from

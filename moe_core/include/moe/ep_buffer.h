@@ -36,11 +36,11 @@ struct moe_ep_buffer_info {
 
 /*
  * Gives the buffer of (device, comm) with at least receive_bytes and send_bytes. COLLECTIVE, and a wait, where the
- * buffer is missing or must grow: AllGather of int64 [3] (both sizes, hash of the host's name). node_ranks is the
- * number of ranks of the group on this node; 0: found by host names. Each *out is owned by the caller and needs one
- * release; borrows device and comm (NULL: one rank, no collective). Growing moves the areas, so ask for them at each
- * use. Threads may call this at once for different devices. Errors: NOMEM, SHAPE (another rank asks for other sizes:
- * the same error on all ranks), COMM, DEVICE.
+ * buffer is missing or must grow: AllGather of int64 [4] (both sizes, hash of the host's name, remedies proposed).
+ * node_ranks is the number of ranks of the group on this node; 0: found by host names. Each *out is owned by the caller
+ * and needs one release; borrows device and comm (NULL: one rank, no collective). Growing moves the areas, so ask for
+ * them at each use. Threads may call this at once for different devices. Errors: NOMEM, SHAPE (another rank asks for
+ * other sizes: the same error on all ranks), COMM, DEVICE.
  */
 int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
                           int32_t node_ranks, moe_ep_buffer_t **out);
@@ -48,6 +48,7 @@ int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_
 struct moe_ep_buffer_want {
     size_t receive_bytes, send_bytes;
     int32_t node_ranks;
+    uint32_t proposed; /* remedies (remedy.h) that this rank proposes for the first forward of the layers */
     bool bounds; /* the sizes are the most that can be needed: the group agrees on them, and no memory is made, because
                     the caller takes what it needs from the device's pool. The areas are NULL until somebody acquires
                     them without bounds */
@@ -70,6 +71,12 @@ void moe_ep_buffer_release(moe_ep_buffer_t **buffer);
 void *moe_ep_buffer_receive(const moe_ep_buffer_t *buffer);
 /* The send area, device memory aligned to 256 bytes. Borrowed until the next acquire on the same group. */
 void *moe_ep_buffer_send(const moe_ep_buffer_t *buffer);
+
+/*
+ * The remedies that all ranks proposed in the exchange that made the buffer last: the same on every rank, so a layer
+ * may act on them in its first forward, before any exchange of its own.
+ */
+uint32_t moe_ep_buffer_agreed(const moe_ep_buffer_t *buffer);
 
 /* Fills *info with the sizes and numbers of the buffer. */
 void moe_ep_buffer_describe(const moe_ep_buffer_t *buffer, struct moe_ep_buffer_info *info);

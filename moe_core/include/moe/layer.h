@@ -178,10 +178,16 @@ struct moe_layer_weights {
     uint32_t frozen;
 };
 
-/* A place in training: step and microbatch, both from 0. */
+/*
+ * A place in training: step and microbatch, both from 0, the same on all ranks of the layer's groups. The layers of one
+ * microbatch have the same tokens, so what the ranks must agree on about them (MOE_UNEVEN_MAX, remedy UNEVEN) is agreed
+ * in the first of these layers, and taken from there in the others and in recompute. Where that is not so (two models
+ * with tokens of their own on one group, counted alike), say `alone`: the forward then agrees for itself.
+ */
 struct moe_step {
     uint32_t step;
     uint16_t microbatch;
+    bool alone;
 };
 
 /*

@@ -154,6 +154,7 @@ static void weights(void)
     SIZE(struct moe_step);
     AT(struct moe_step, step);
     AT(struct moe_step, microbatch);
+    AT(struct moe_step, alone);
     SIZE(struct moe_bucket);
     AT(struct moe_bucket, grad);
     AT(struct moe_bucket, count);
