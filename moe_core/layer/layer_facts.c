@@ -29,7 +29,8 @@ void layer_facts_weights(moe_layer_t *l)
 {
     struct moe_subject gate = router(l);
     if (wanted(l) && layer_on_tp(l) && l->phase == MOE_PHASE_FORWARD) {
-        (void)moe_facts_replica(l->config.facts, &gate, l->weights.gate, gate_elements(l) * sizeof(float));
+        (void)moe_facts_replica(l->config.facts, &gate, l->weights.gate,
+                                gate_elements(l) * moe_dtype_bytes(l->config.router.gate_type));
     }
 }
 

@@ -25,7 +25,8 @@ struct moe_router {
     const float *x;
     struct moe_router_weights weights;
     float *logits, *scores, *probs, *d_logits, *losses;
-    int32_t *index, *all; /* all: the choice before anything was dropped; the same memory without a capacity */
+    float *wide_gate, *wide_bias; /* the gate and its bias in float32; NULL where that is their type */
+    int32_t *index, *all;         /* all: the choice before anything was dropped; the same memory without a capacity */
     int64_t *counts;
     int64_t *balance_counts, *sequence_counts, *batch_counts, *global_counts; /* over the groups */
     int64_t *bias_counts; /* of this rank, since the last update of the bias */
@@ -61,12 +62,20 @@ static int check_config(const struct moe_router_config *c)
     if ((o->after && o->score != MOE_SCORE_SOFTMAX) || (unsigned)o->score > MOE_SCORE_SQRTSOFTPLUS) {
         return FAIL(MOE_E_ARG, "score %d, the softmax after the choice: %d", (int)o->score, o->after);
     }
+    if ((unsigned)o->gate_type > MOE_F16) {
+        return FAIL(MOE_E_ARG, "a gate of type %s", moe_dtype_name(o->gate_type));
+    }
     bool numbers = o->capacity_factor >= 0.0f && isfinite(o->capacity_factor) && o->scale >= 0.0f &&
                    isfinite(o->scale) && o->sequences >= 0 && o->groups >= 0;
     for (int i = 0; i < MOE_LOSSES; i++) {
         numbers = numbers && o->coeff[i] >= 0.0f && isfinite(o->coeff[i]);
     }
     return numbers ? 0 : FAIL(MOE_E_ARG, "a factor or coefficient is below zero or no finite number");
+}
+
+static bool narrow(const struct moe_router_config *c)
+{
+    return c->options.gate_type != MOE_F32;
 }
 
 static int group_size(ncclComm_t comm, int *ranks)
@@ -93,6 +102,8 @@ static int allocate(moe_router_t *r)
         {&r->probs, cells},
         {&r->d_logits, cells},
         {&r->losses, MOE_LOSSES * sizeof(float)},
+        {&r->wide_gate, narrow(c) ? (size_t)(c->experts * c->hidden) * sizeof(float) : 0},
+        {&r->wide_bias, narrow(c) && c->options.gate_bias ? (size_t)c->experts * sizeof(float) : 0},
         {&r->index, choices},
         {&r->all, has_capacity(c) ? choices : 0},
         {&r->counts, row},
@@ -142,9 +153,10 @@ void moe_router_destroy(moe_router_t **router)
     if (r == NULL) {
         return;
     }
-    void *buffers[] = {&r->logits,       &r->scores,        &r->probs,       &r->d_logits,       &r->losses,
-                       &r->index,        &r->all,           &r->counts,      &r->balance_counts, &r->sequence_counts,
-                       &r->batch_counts, &r->global_counts, &r->bias_counts, &r->update};
+    void *buffers[] = {&r->logits,         &r->scores,          &r->probs,        &r->d_logits,
+                       &r->losses,         &r->index,           &r->all,          &r->counts,
+                       &r->balance_counts, &r->sequence_counts, &r->batch_counts, &r->global_counts,
+                       &r->bias_counts,    &r->update,          &r->wide_gate,    &r->wide_bias};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(r->device, buffers[i]);
     }
@@ -302,6 +314,19 @@ static int count_and_drop(moe_router_t *r)
     return rc;
 }
 
+/* The gate, or its bias, in float32. */
+static const float *wide(const moe_router_t *r, const void *given, const float *widened)
+{
+    return narrow(&r->config) ? widened : given;
+}
+
+static int widen(moe_router_t *r, const void *from, int64_t count, float *to)
+{
+    struct moe_cast cast = {
+        .count = count, .from_type = r->config.options.gate_type, .to_type = MOE_F32, .from = from, .to = to};
+    return narrow(&r->config) ? moe_device_ops(r->device)->cast(r->device, &cast) : 0;
+}
+
 int moe_router_forward(moe_router_t *router, const float *x, const struct moe_router_weights *weights, int64_t tokens)
 {
     const struct moe_router_config *c = &router->config;
@@ -319,20 +344,23 @@ int moe_router_forward(moe_router_t *router, const float *x, const struct moe_ro
                                .k = c->hidden,
                                .alpha = 1.0f,
                                .a = x,
-                               .b = weights->gate,
+                               .b = wide(router, weights->gate, router->wide_gate),
                                .c = router->logits};
     struct moe_topk choice = {.tokens = tokens,
                               .experts = c->experts,
                               .k = c->topk,
                               .how = scoring(c),
-                              .gate_bias = c->options.gate_bias ? weights->gate_bias : NULL,
+                              .gate_bias =
+                                  c->options.gate_bias ? wide(router, weights->gate_bias, router->wide_bias) : NULL,
                               .expert_bias = c->options.expert_bias ? weights->expert_bias : NULL,
                               .logits = router->logits,
                               .scores = router->scores,
                               .probs = router->probs,
                               .index = router->index,
                               .counts = router->counts};
-    rc = ops->gemm(router->device, &product);
+    rc = widen(router, weights->gate, c->experts * c->hidden, router->wide_gate);
+    rc = rc || !c->options.gate_bias ? rc : widen(router, weights->gate_bias, c->experts, router->wide_bias);
+    rc = rc ? rc : ops->gemm(router->device, &product);
     rc = rc ? rc : ops->topk(router->device, &choice);
     return rc ? rc : count_and_drop(router);
 }
@@ -395,7 +423,7 @@ static int gate_backward(moe_router_t *r, float *dx, float *d_gate, float *d_gat
                              .alpha = 1.0f,
                              .beta = 1.0f,
                              .a = r->d_logits,
-                             .b = r->weights.gate,
+                             .b = wide(r, r->weights.gate, r->wide_gate),
                              .c = dx};
     struct moe_gemm wgrad = {.ta = true,
                              .m = c->experts,

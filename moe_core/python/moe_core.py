@@ -83,7 +83,8 @@ class CRouterOptions(Structure):
     _c_name_ = "struct moe_router_options"
     _fields_ = [("score", c_int), ("after", c_bool), ("gate_bias", c_bool), ("expert_bias", c_bool),
                 ("groups", c_int32), ("group_topk", c_int32), ("scale", c_float), ("capacity_factor", c_float),
-                ("by_position", c_bool), ("pad_to_capacity", c_bool), ("coeff", c_float * 4), ("sequences", c_int64)]
+                ("by_position", c_bool), ("pad_to_capacity", c_bool), ("coeff", c_float * 4), ("sequences", c_int64),
+                ("gate_type", c_int)]
 
 
 class CRouterConfig(Structure):
@@ -401,6 +402,7 @@ class Router:
     global_loss: float = 0.0
     z_loss: float = 0.0
     sequences: int = 0
+    gate_dtype: torch.dtype = torch.float32  # of gate and gate_bias; logits, scores and weights are float32 always
 
     @classmethod
     def preset(cls, device, name):
@@ -408,17 +410,18 @@ class Router:
         config = CRouterConfig()
         device.lib.check(device.lib.moe_router_preset(name.encode(), byref(config)))
         options = config.options
-        same = {f.name: getattr(options, f.name) for f in fields(cls) if f.name not in ("score", "renormalise")
-                and not f.name.endswith("_loss")}
+        same = {f.name: getattr(options, f.name) for f in fields(cls)
+                if f.name not in ("score", "renormalise", "gate_dtype") and not f.name.endswith("_loss")}
         router = cls(score=_word(SCORE, options.score), renormalise=config.renormalise, **same,
                      **{f"{loss}_loss": options.coeff[i] for i, loss in enumerate(LOSSES)})
         return router, config.experts, config.topk
 
     def c(self):
-        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("score", "renormalise")
-                and not f.name.endswith("_loss")}
+        same = {f.name: getattr(self, f.name) for f in fields(self)
+                if f.name not in ("score", "renormalise", "gate_dtype") and not f.name.endswith("_loss")}
         coeff = (c_float * 4)(*(getattr(self, f"{loss}_loss") for loss in LOSSES))
-        return CRouterOptions(score=_number(SCORE, "score", self.score), coeff=coeff, **same)
+        return CRouterOptions(score=_number(SCORE, "score", self.score), coeff=coeff,
+                              gate_type=_number(DTYPE, "gate_dtype", self.gate_dtype), **same)
 
 
 def _word(table, number):
@@ -499,7 +502,7 @@ class MoELayer(torch.nn.Module):
     0 included.
 
     Parameters, as the library wants them (L local experts, F' this rank's part of ffn, S' of shared_ffn); gate and its
-    bias and the shared expert are float32 always, the experts of `dtype`:
+    bias of the router's gate_dtype, the shared expert float32 always, the experts of `dtype`:
         gate [E,H]   gate_bias [E]   w1 [L,2F',H] (gate rows, then linear rows)   b1 [L,2F']   w2 [L,H,F']   b2 [L,H]
         shared_w1 [2S',H]   shared_b1 [2S']   shared_w2 [H,S']   shared_b2 [H]   shared_gate [H]
     and the buffer expert_bias [E] float32. Those that the options do not ask for are None. New ones are drawn from
@@ -574,8 +577,8 @@ class MoELayer(torch.nn.Module):
         e, h, f = self.experts, self.hidden, self.expert
         _, local, _, parts, _, shared_parts = self._shards()
         ffn, shared = self.ffn // parts, f.shared_ffn // shared_parts
-        wide, one = self.dtype, torch.float32
-        return {"gate": ((e, h), one, True), "gate_bias": ((e,), one, self.router.gate_bias),
+        wide, one, gate = self.dtype, torch.float32, self.router.gate_dtype
+        return {"gate": ((e, h), gate, True), "gate_bias": ((e,), gate, self.router.gate_bias),
                 "w1": ((local, 2 * ffn, h), wide, True), "b1": ((local, 2 * ffn), wide, f.bias),
                 "w2": ((local, h, ffn), wide, True), "b2": ((local, h), wide, f.bias),
                 "shared_w1": ((2 * shared, h), one, shared > 0),

@@ -81,8 +81,8 @@ void form_make_model(const struct form_case *c, struct form_model *m)
         int64_t count;
         double scale;
         enum moe_dtype type;
-    } table[MOE_LAYER_PARAMETERS] = {[MOE_LAYER_GATE] = {FORM_E * FORM_H, 0.1, MOE_F32},
-                                     [MOE_LAYER_GATE_BIAS] = {FORM_E, 0.2, MOE_F32},
+    } table[MOE_LAYER_PARAMETERS] = {[MOE_LAYER_GATE] = {FORM_E * FORM_H, 0.1, l->router.gate_type},
+                                     [MOE_LAYER_GATE_BIAS] = {FORM_E, 0.2, l->router.gate_type},
                                      [MOE_LAYER_W1] = {FORM_E * 2 * FORM_F * FORM_H, 0.5, l->weight},
                                      [MOE_LAYER_B1] = {FORM_E * 2 * FORM_F, 0.5, l->bias},
                                      [MOE_LAYER_W2] = {FORM_E * FORM_H * FORM_F, 0.5, l->weight},

@@ -76,9 +76,10 @@ static int make_layer(struct rank *r, int which)
 /* The type in which the layer wants a parameter. */
 static enum moe_dtype type_of(const struct form_case *c, int p)
 {
-    return p == MOE_LAYER_W1 || p == MOE_LAYER_W2   ? c->config.weight
-           : p == MOE_LAYER_B1 || p == MOE_LAYER_B2 ? c->config.bias
-                                                    : MOE_F32;
+    return p == MOE_LAYER_GATE || p == MOE_LAYER_GATE_BIAS ? c->config.router.gate_type
+           : p == MOE_LAYER_W1 || p == MOE_LAYER_W2        ? c->config.weight
+           : p == MOE_LAYER_B1 || p == MOE_LAYER_B2        ? c->config.bias
+                                                           : MOE_F32;
 }
 
 static void make_parameters(struct rank *r)

@@ -154,11 +154,11 @@ struct moe_layer_config {
  * frozen, no backward follows (inference).
  */
 struct moe_layer_weights {
-    const float *gate; /* [E,H] */
-    const void *w1;    /* [L,2F',H]: gate rows, then linear rows */
-    const void *w2;    /* [L,H,F'] */
+    const void *gate; /* [E,H], router.gate_type */
+    const void *w1;   /* [L,2F',H]: gate rows, then linear rows */
+    const void *w2;   /* [L,H,F'] */
     float *d_gate, *d_w1, *d_w2;
-    const float *gate_bias;   /* [E]; NULL where the router has none */
+    const void *gate_bias;    /* [E], router.gate_type; NULL where the router has none */
     const float *expert_bias; /* [E]; NULL where the router has none */
     float *d_gate_bias;       /* [E]; NULL where the router has none */
     const void *b1;           /* [L,2F'] */
@@ -189,6 +189,14 @@ struct moe_step {
     uint16_t microbatch;
     bool alone;
 };
+
+/*
+ * Fills the model's part of *config with the published configuration of "mixtral" (8x7B), "deepseek-v3", "qwen3-moe"
+ * (235B-A22B) or "gpt-oss" (120b): the router as moe_router_preset does, and where the model has them the biases of its
+ * experts, its activation, where probabilities are applied, and the shared expert (of config->ffn, which is set before;
+ * DeepSeek-V3 has one, without gate or bias). Everything else is left alone. Any thread. Errors: ARG (unknown name).
+ */
+int moe_layer_preset(const char *name, struct moe_layer_config *config);
 
 /*
  * Makes a layer. *out is owned by the caller; borrows device and what `config` points to. All functions of a layer: one

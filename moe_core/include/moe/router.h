@@ -18,6 +18,7 @@
 #define MOE_ROUTER_H
 
 #include "device.h"
+#include "dtype.h"
 
 #include <nccl.h>
 #include <stdbool.h>
@@ -65,6 +66,12 @@ struct moe_router_options {
     bool by_position, pad_to_capacity;
     float coeff[MOE_LOSSES];
     int64_t sequences; /* 0 means 1 */
+    /*
+     * The type of the gate and of its bias: float32 (0), bfloat16 or float16. Narrow ones are widened in each forward:
+     * logits, scores and weights are float32 always, as are the gradients (Megatron-LM moe_router_dtype fp32 over a
+     * model in bfloat16).
+     */
+    enum moe_dtype gate_type;
 };
 
 struct moe_router_config {
@@ -80,8 +87,8 @@ struct moe_router_config {
 
 /* Device memory that the caller owns; the biases may be NULL where the options do not ask for them. */
 struct moe_router_weights {
-    const float *gate;        /* [E,H] */
-    const float *gate_bias;   /* [E] */
+    const void *gate;         /* [E,H], gate_type */
+    const void *gate_bias;    /* [E], gate_type */
     const float *expert_bias; /* [E], float32 always */
 };
 
@@ -94,7 +101,7 @@ int moe_router_preset(const char *name, struct moe_router_config *config);
 /*
  * Makes a router. *out is owned by the caller; borrows device and the groups. All functions of a router: one thread at
  * a time. Errors: NOMEM, SHAPE (k < 1, k > E, groups that do not divide E, too few experts in the groups that stay),
- * ARG (a factor or coefficient that is negative or not finite, `after` without softmax), COMM.
+ * ARG (a factor or coefficient that is negative or not finite, `after` without softmax, a gate of another type), COMM.
  */
 int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out);
 /* Frees the router and clears the pointer. NULL is allowed. */
@@ -131,7 +138,9 @@ int64_t moe_router_capacity(const struct moe_router_config *config, int64_t toke
 
 /*
  * Sets the factor of the gradients of the auxiliary losses: the loss scaler's scale over the number of microbatches; 1
- * by default.
+ * by default. Read by each backward: set it before the first backward of a step, to what the upstream gradients are
+ * scaled by. A scale that is too large makes infinities or NaNs in the gradients, which are never hidden; to look for
+ * them, on all ranks together, and to skip the step is the caller's (hazard H18).
  */
 void moe_router_set_loss_scale(moe_router_t *router, float scale);
 

@@ -81,9 +81,9 @@ class Whole:
             objective = objective + (s["y"] * s["dy"]).sum() + s["losses"].sum()
         objective.backward()
 
-    def layer(self, device, world, groups=None, **more):
+    def layer(self, device, world, groups=None, gate_dtype=torch.float32, **more):
         c = self.c
-        router = moe_core.Router(**{k: c[k] for k in ROUTER},
+        router = moe_core.Router(gate_dtype=gate_dtype, **{k: c[k] for k in ROUTER},
                                  **{f"{loss}_loss": c["coeff"][i] for i, loss in enumerate(moe_core.LOSSES)})
         experts = moe_core.Experts(**{k: c[k] for k in EXPERTS}, bias=c["biases"], shared_bias=c["shared_biases"])
         more.setdefault("expert", experts)
@@ -416,6 +416,24 @@ def check_frozen(device, world):
                 fail(f"ranks that freeze different parameters: {error}")
 
 
+def check_gate_dtype(device, world):
+    """A gate of 16 bits gives what a float32 gate with the same numbers gives, in every bit; its gradient is of its type."""
+    whole = Whole("gate", dict(gate_bias=True, renormalise=True))
+    for dtype in (torch.bfloat16, torch.float16):
+        narrow, wide = whole.layer(device, world, gate_dtype=dtype), whole.layer(device, world)
+        with torch.no_grad():
+            wide.gate.copy_(narrow.gate)
+            wide.gate_bias.copy_(narrow.gate_bias)
+        results = []
+        for layer in (narrow, wide):
+            x, dy = whole.inputs()
+            y = layer(x)
+            y.backward(dy)
+            results.append((y.detach(), x.grad, layer.gate.grad.to(dtype), layer.gate_bias.grad.to(dtype)))
+        if narrow.gate.grad.dtype != dtype or not all(torch.equal(a, b) for a, b in zip(*results)):
+            fail(f"a gate of {dtype} gives other numbers than one of float32")
+
+
 def check_presets(device):
     for name in ("mixtral", "deepseek-v3", "qwen3-moe", "gpt-oss"):
         router, experts, topk = moe_core.Router.preset(device, name)
@@ -491,6 +509,7 @@ def main():
     check_expert_bias(device, world)
     check_delayed(device, world)
     check_frozen(device, world)
+    check_gate_dtype(device, world)
     for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float16, 4e-3)):
         check_narrow(dtype, tolerance, device, world)
     if SIZE == 1 and device.backend == "host":

@@ -33,6 +33,7 @@ static void router(void)
     AT(struct moe_router_options, pad_to_capacity);
     AT(struct moe_router_options, coeff);
     AT(struct moe_router_options, sequences);
+    AT(struct moe_router_options, gate_type);
     SIZE(struct moe_router_config);
     AT(struct moe_router_config, max_tokens);
     AT(struct moe_router_config, hidden);
