@@ -245,8 +245,9 @@ static void play_product(int kind, int64_t m, int64_t n, int64_t k, int team_log
     assert_true(out != NULL && stage != NULL && acc != NULL);
     memset(out, 0x55, (size_t)(s.rows * s.cols) * sizeof(*out));
     for (int64_t i = 0; i < (grid.high * grid.wide) << team_log; i++) {
-        struct moe_gemm_tile tile = team_log == 0 ? moe_gemm_raster(i, grid.high, grid.wide)
-                                                  : moe_gemm_team_tile(i >> team_log, grid, i & ((1 << team_log) - 1));
+        struct moe_gemm_tile tile = team_log == 0
+                                        ? moe_gemm_raster(i, grid.high, grid.wide)
+                                        : moe_gemm_team_tile(i >> team_log, grid, (int32_t)(i % (1 << team_log)));
         for (int half = 0; half < 2; half++) {
             memset(acc, 0, 128 * sizeof(*acc));
             for (int64_t depth = 0; depth < s.depth; depth += DEPTH) {

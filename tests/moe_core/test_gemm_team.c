@@ -53,7 +53,7 @@ static void test_teams_take_every_tile_once(void **state)
                 assert_int_equal(g.team.high_log + g.team.wide_log, team_log);
                 assert_int_equal(places, g.high * g.wide);
                 for (int64_t i = 0; i < places << team_log; i++) {
-                    struct moe_gemm_tile t = moe_gemm_team_tile(i >> team_log, g, i & ((1 << team_log) - 1));
+                    struct moe_gemm_tile t = moe_gemm_team_tile(i >> team_log, g, (int32_t)(i % (1 << team_log)));
                     if (t.row < high && t.col < wide) {
                         assert_false(seen[t.row * wide + t.col]);
                         seen[t.row * wide + t.col] = true;
