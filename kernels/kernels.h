@@ -43,6 +43,10 @@ enum moe_kernel_backend {
     MOE_KERNEL_OWN_MMA,   /* sm_80 and later, 16-bit activations */
     MOE_KERNEL_OWN_SIMT,  /* any type: float32 products and sums */
     MOE_KERNEL_CUBLASLT_GROUPED,
+    /* As OWN_WGMMA, with clusters of two or four blocks that share what they copy: less from the L2. UNSUPPORTED, too,
+     * where the device runs no such cluster. No GPU has judged them yet, so AUTO does not choose them. */
+    MOE_KERNEL_OWN_WGMMA_PAIRS,
+    MOE_KERNEL_OWN_WGMMA_FOURS,
 };
 
 /* Device memory for plans, and the properties of the device. */
@@ -94,6 +98,7 @@ struct moe_kernel_fp8 {
     const void *x;
     const float *x_scales; /* [rows, ceil(k / 128)] */
     void *y;
+    enum moe_kernel_backend backend; /* AUTO, or one of the three OWN_WGMMA */
 };
 int moe_kernel_gemm_fp8(moe_kernel_gemm_t *gemm, const struct moe_kernel_fp8 *args, int *error, cudaStream_t stream);
 

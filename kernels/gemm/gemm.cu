@@ -32,6 +32,7 @@ struct moe_kernel_gemm {
     struct gemm_plan plan;
     encode_fn encode; /* NULL: the copy engine cannot be used */
     struct moe_cublas *cublas;
+    int teams[2][3]; /* [hopper, scaled][team_log]: teams that run at once; 0: not asked yet, negative: none */
 };
 
 /* life */
@@ -139,13 +140,20 @@ static bool encode(const moe_kernel_gemm_t *g, const struct map_shape *s, CUtens
 
 enum path { SIMT, MMA, HOPPER, SCALED, NATIVE, BIAS, PROBS };
 
-static const struct {
-    int rows, cols;
-} tile_of[] = {
-    {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},     {GEMM_MMA_ROWS, GEMM_MMA_COLS},       {GEMM_HOPPER_ROWS, GEMM_HOPPER_COLS},
-    {GEMM_SCALED_ROWS, GEMM_SCALED_COLS}, {GEMM_SCALED_ROWS, GEMM_SCALED_COLS}, {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},
-    {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},
-};
+static struct moe_gemm_cut cut_of(enum path path)
+{
+    switch (path) {
+    case HOPPER:
+        return moe_gemm_cut_of(GEMM_HOPPER_ROWS, GEMM_HOPPER_COLS, 128);
+    case SCALED:
+    case NATIVE:
+        return moe_gemm_cut_of(GEMM_SCALED_ROWS, GEMM_SCALED_COLS, path == NATIVE ? 128 : 64);
+    case MMA:
+        return moe_gemm_cut_of(GEMM_MMA_ROWS, GEMM_MMA_COLS, 128);
+    default:
+        return moe_gemm_cut_of(GEMM_SIMT_ROWS, GEMM_SIMT_COLS, 128);
+    }
+}
 
 static bool is_half(enum moe_dtype type)
 {
@@ -164,15 +172,17 @@ static bool make_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, enu
     int bytes = path == NATIVE ? 1 : 2;
     unsigned line = 128 / bytes; /* elements of 128 bytes */
     int64_t width = forward ? a->k : a->n;
-    struct map_shape left = {a->activation, width, p->rows, line, wgrad ? 64u : (unsigned)tile_of[path].rows, true};
+    bool pieces = wgrad || a->team_log > 0; /* boxes of 64 by 64 */
+    struct map_shape left = {a->activation, width, p->rows, line, pieces ? 64u : (unsigned)p->cut.tile_rows, true};
     struct map_shape right = {wgrad ? a->activation : a->weight,
                               a->k,
                               wgrad ? p->rows : a->n,
                               line,
-                              forward ? (unsigned)tile_of[path].cols : 64u,
+                              forward && a->team_log == 0 ? (unsigned)p->cut.tile_cols : 64u,
                               true};
     if (path == SCALED) { /* the raw bytes of the weight: boxes of 64 of the depth by 128 */
         right.box_width = forward ? 64 : 128;
+        right.box_rows = forward ? 128 : 64;
         right.swizzled = false;
     }
     p->maps = true;
@@ -184,15 +194,39 @@ static bool make_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, enu
     return encode(g, &left, &p->a_map) && encode(g, &right, &p->b_map);
 }
 
+/* The blocks of a launch: one for each multiprocessor, or all teams that the device runs at once. UNSUPPORTED where it
+ * runs none. */
+static int blocks_of(moe_kernel_gemm_t *g, enum path path, int team_log, int *blocks)
+{
+    *blocks = g->blocks;
+    if (team_log == 0) {
+        return 0;
+    }
+    int *teams = &g->teams[path == HOPPER ? 0 : 1][team_log];
+    if (*teams == 0) {
+        int rc = path == HOPPER ? gemm_hopper_teams(team_log, teams) : gemm_scaled_teams(team_log, teams);
+        if (rc != 0) {
+            return rc;
+        }
+        *teams = *teams > 0 ? *teams : -1;
+    }
+    *blocks = *teams << team_log;
+    return *teams > 0 ? 0 : MOE_E_UNSUPPORTED;
+}
+
 static int launch(moe_kernel_gemm_t *g, struct gemm_args *a, enum path path, const int64_t *m, int64_t rows, int *error,
                   cudaStream_t stream)
 {
     struct gemm_plan_args p;
+    int blocks, rc = blocks_of(g, path, a->team_log, &blocks);
+    if (rc != 0) {
+        return rc;
+    }
     memset(&p, 0, sizeof(p));
     a->plan = p.plan = g->plan;
     p.kind = a->kind;
-    p.tile_rows = tile_of[path].rows;
-    p.tile_cols = tile_of[path].cols;
+    p.cut = cut_of(path);
+    p.cut.team_log = a->team_log;
     p.accumulate = a->accumulate;
     p.groups = a->groups;
     p.n = a->n;
@@ -203,23 +237,23 @@ static int launch(moe_kernel_gemm_t *g, struct gemm_args *a, enum path path, con
     if ((path == HOPPER || path == SCALED || path == NATIVE) && !make_maps(g, a, path, &p)) {
         return MOE_E_DEVICE;
     }
-    int rc = gemm_plan_launch(&p, stream);
+    rc = gemm_plan_launch(&p, stream);
     if (rc != 0) {
         return rc;
     }
     switch (path) {
     case SIMT:
-        return gemm_simt_launch(a, g->blocks, stream);
+        return gemm_simt_launch(a, blocks, stream);
     case MMA:
-        return gemm_mma_launch(a, g->blocks, stream);
+        return gemm_mma_launch(a, blocks, stream);
     case HOPPER:
-        return gemm_hopper_launch(a, g->blocks, stream);
+        return gemm_hopper_launch(a, blocks, stream);
     case BIAS:
         return gemm_bias_grad_launch(a, stream);
     case PROBS:
-        return gemm_probs_grad_launch(a, g->blocks, stream);
+        return gemm_probs_grad_launch(a, blocks, stream);
     default:
-        return gemm_scaled_launch(a, g->blocks, stream);
+        return gemm_scaled_launch(a, blocks, stream);
     }
 }
 
@@ -246,6 +280,8 @@ static int choose(const moe_kernel_gemm_t *g, enum moe_kernel_backend backend, c
         *path = wgmma ? (fp8 ? SCALED : HOPPER) : mma ? MMA : SIMT;
         return 0;
     case MOE_KERNEL_OWN_WGMMA:
+    case MOE_KERNEL_OWN_WGMMA_PAIRS:
+    case MOE_KERNEL_OWN_WGMMA_FOURS:
         *path = fp8 ? SCALED : HOPPER;
         return wgmma ? 0 : MOE_E_UNSUPPORTED;
     case MOE_KERNEL_OWN_MMA:
@@ -257,6 +293,12 @@ static int choose(const moe_kernel_gemm_t *g, enum moe_kernel_backend backend, c
     default:
         return MOE_E_UNSUPPORTED;
     }
+}
+
+/* How many blocks of a team a backend means, as a logarithm. */
+static int team_log_of(enum moe_kernel_backend backend)
+{
+    return backend == MOE_KERNEL_OWN_WGMMA_PAIRS ? 1 : backend == MOE_KERNEL_OWN_WGMMA_FOURS ? 2 : 0;
 }
 
 static int check_pass(const moe_kernel_gemm_t *g, const struct moe_linear_pass *p)
@@ -304,6 +346,7 @@ extern "C" int moe_kernel_linear(moe_kernel_gemm_t *g, enum moe_kernel_backend b
     a.accumulate = grad && pass->beta != 0.0f;
     a.bias_probs = pass->bias_probs;
     a.bias_scale = pass->bias_scale == 0.0f ? 1.0f : pass->bias_scale;
+    a.team_log = path == HOPPER || path == SCALED ? team_log_of(backend) : 0;
     return launch(g, &a, path, pass->m, pass->rows, error, stream);
 }
 
@@ -370,6 +413,7 @@ extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel
     a.bias = MOE_F32;
     a.block_scales = true;
     a.row_scales = args->x_scales;
+    a.team_log = team_log_of(args->backend);
     return launch(g, &a, NATIVE, args->m, args->rows, error, stream);
 }
 

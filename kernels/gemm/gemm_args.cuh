@@ -43,11 +43,13 @@ struct gemm_args {
     const float *row_scales; /* products of two FP8 operands: [rows, ceil(k / 128)] of x */
     const float *bias_probs; /* [rows]: a second factor of each row's bias; or NULL */
     float bias_scale;        /* factor of every bias */
+    int team_log;            /* 1 << team_log blocks are a team (gemm_index.h); 0: each for itself */
 };
 
 struct gemm_plan_args {
     struct gemm_plan plan;
-    int kind, tile_rows, tile_cols, accumulate;
+    int kind, accumulate;
+    struct moe_gemm_cut cut;
     int64_t groups, n, k, rows;
     const int64_t *m;
     int *error; /* or NULL */
@@ -70,20 +72,29 @@ struct gemm_work {
     int64_t group, first_row, m;
     struct moe_gemm_shape shape;
     struct moe_gemm_tile tile;
+    struct moe_gemm_team team;
 };
 
 #ifdef __CUDACC__
 
-static __device__ __forceinline__ struct gemm_place gemm_begin()
+/* Of a block that works for itself, or in a team. */
+template <bool TEAM = false> static __device__ __forceinline__ struct gemm_place gemm_begin(const struct gemm_args &a)
 {
     struct gemm_place p;
-    p.tile = blockIdx.x;
+    p.tile = TEAM ? blockIdx.x >> a.team_log : blockIdx.x;
     p.group = 0;
     return p;
 }
 
-/* Moves to the block's next tile; false when there is none. */
-static __device__ __forceinline__ bool gemm_next(const struct gemm_args &a, int tile_rows, int tile_cols,
+/* The block's number in its team. */
+static __device__ __forceinline__ int32_t gemm_rank(const struct gemm_args &a)
+{
+    return (int32_t)(blockIdx.x & ((1u << a.team_log) - 1));
+}
+
+/* Moves to the block's next tile; false when there is none. In a team the tile may lie beyond the group. */
+template <bool TEAM = false>
+static __device__ __forceinline__ bool gemm_next(const struct gemm_args &a, struct moe_gemm_cut cut,
                                                  struct gemm_place *place, struct gemm_work *work)
 {
     const int64_t *tile = a.plan.tile, *row = a.plan.row;
@@ -93,14 +104,23 @@ static __device__ __forceinline__ bool gemm_next(const struct gemm_args &a, int 
     while (place->tile >= tile[place->group + 1]) {
         place->group++;
     }
-    int64_t g = place->group;
+    int64_t g = place->group, at = place->tile - tile[g];
     work->group = g;
     work->first_row = row[g];
     work->m = row[g + 1] - row[g];
     work->shape = moe_gemm_shape_of(a.kind, work->m, a.n, a.k);
-    work->tile = moe_gemm_raster(place->tile - tile[g], moe_gemm_ceil(work->shape.rows, tile_rows),
-                                 moe_gemm_ceil(work->shape.cols, tile_cols));
-    place->tile += gridDim.x;
+    if (TEAM) {
+        cut.team_log = a.team_log;
+        struct moe_gemm_grid grid = moe_gemm_grid_of(work->shape, cut);
+        work->tile = moe_gemm_team_tile(at, grid, gemm_rank(a));
+        work->team = grid.team;
+        place->tile += gridDim.x >> a.team_log;
+    } else {
+        work->tile = moe_gemm_raster(at, moe_gemm_ceil(work->shape.rows, cut.tile_rows),
+                                     moe_gemm_ceil(work->shape.cols, cut.tile_cols));
+        work->team.high_log = work->team.wide_log = 0;
+        place->tile += gridDim.x;
+    }
     return true;
 }
 
@@ -198,16 +218,8 @@ int gemm_hopper_prepare(void);
 int gemm_scaled_prepare(void);
 int gemm_mma_prepare(void);
 
-/* Tile edges of each path. */
-enum {
-    GEMM_HOPPER_ROWS = 128,
-    GEMM_HOPPER_COLS = 256,
-    GEMM_SCALED_ROWS = 128,
-    GEMM_SCALED_COLS = 128,
-    GEMM_MMA_ROWS = 128,
-    GEMM_MMA_COLS = 128,
-    GEMM_SIMT_ROWS = 128,
-    GEMM_SIMT_COLS = 128,
-};
+/* The teams of 1 << team_log blocks that the current device runs at once; 0: none. 0 or DEVICE. */
+int gemm_hopper_teams(int team_log, int *teams);
+int gemm_scaled_teams(int team_log, int *teams);
 
 #endif

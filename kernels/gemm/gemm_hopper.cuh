@@ -25,6 +25,39 @@ static __device__ __forceinline__ void stage_release(uint32_t bar)
     }
 }
 
+/* The same, at each block of a team: any of them may have copied into this block's stage. */
+template <bool TEAM> static __device__ __forceinline__ void stage_release(uint32_t bar, int team_log)
+{
+    if (!TEAM) {
+        stage_release(bar);
+    } else if (threadIdx.x % 32 < 1u << team_log) {
+        barrier_arrive_at(bar, threadIdx.x % 32);
+    }
+}
+
+/* Whether a tile has no row or no column of its group: a team's place at the edge. */
+static __device__ __forceinline__ bool tile_beyond(const struct gemm_work &w, struct moe_gemm_cut cut)
+{
+    return w.tile.row * cut.tile_rows >= w.shape.rows || w.tile.col * cut.tile_cols >= w.shape.cols;
+}
+
+/*
+ * One operand's stage for a team: this block's boxes, for all that need them. The others bring the rest, and the
+ * stage's barrier here counts the bytes of all.
+ */
+template <int MN_MAJOR, int BOXES>
+static __device__ __forceinline__ void copy_share(uint32_t to, const CUtensorMap *map, struct moe_gemm_share share,
+                                                  int32_t at, int32_t depth, uint32_t bar)
+{
+#pragma unroll
+    for (int box = 0; box < BOXES; box++) {
+        if ((box & share.others) == share.mine) {
+            struct moe_gemm_box b = moe_gemm_box_at(MN_MAJOR, at, depth, box);
+            copy_box_to(to + b.offset, map, b.x, b.y, bar, share.to);
+        }
+    }
+}
+
 /* A warp's 16 rows x COLS columns from (row, col) of the group on, within its rows and columns, with its bias, as type
  * T. */
 template <class T, int COLS>
@@ -165,23 +198,51 @@ static __device__ __forceinline__ void store_grad(const float (&acc)[COLS / 2], 
 
 /*
  * Launches a kernel behind a plan: its blocks start while the plan is being made, set up their barriers, and wait for
- * the plan (wait_for_primary).
+ * the plan (wait_for_primary). Teams are clusters of neighbouring blocks.
  */
+struct gemm_launch {
+    cudaLaunchAttribute attribute[2];
+    cudaLaunchConfig_t config;
+};
+
+static inline void launch_prepare(struct gemm_launch *l, int team_log, int blocks, int threads, int shared_bytes,
+                                  cudaStream_t stream)
+{
+    l->config = cudaLaunchConfig_t();
+    l->attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    l->attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    l->attribute[1].id = cudaLaunchAttributeClusterDimension;
+    l->attribute[1].val.clusterDim.x = 1u << team_log;
+    l->attribute[1].val.clusterDim.y = l->attribute[1].val.clusterDim.z = 1;
+    l->config.gridDim = dim3(blocks);
+    l->config.blockDim = dim3(threads);
+    l->config.dynamicSmemBytes = shared_bytes;
+    l->config.stream = stream;
+    l->config.attrs = l->attribute;
+    l->config.numAttrs = team_log > 0 ? 2 : 1;
+}
+
 static inline int launch_behind_plan(void (*kernel)(const struct gemm_args), const struct gemm_args *args, int blocks,
                                      int threads, int shared_bytes, cudaStream_t stream)
 {
-    cudaLaunchAttribute overlap;
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&config, kernel, *args);
+    struct gemm_launch l;
+    launch_prepare(&l, args->team_log, blocks, threads, shared_bytes, stream);
+    (void)cudaLaunchKernelEx(&l.config, kernel, *args);
     return moe_launch_result();
+}
+
+/* The teams that run at once: not all multiprocessors, when a part of the device has a number of them that does not
+ * divide. More would only wait for the first ones to end. */
+static inline int teams_at_once(void (*kernel)(const struct gemm_args), int team_log, int threads, int shared_bytes,
+                                int *teams)
+{
+    struct gemm_launch l;
+    launch_prepare(&l, team_log, 1 << team_log, threads, shared_bytes, NULL);
+    if (cudaOccupancyMaxActiveClusters(teams, kernel, &l.config) != cudaSuccess) {
+        *teams = 0;
+        return moe_launch_result();
+    }
+    return 0;
 }
 
 #endif

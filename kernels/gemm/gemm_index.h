@@ -43,19 +43,6 @@ MOE_HD int64_t moe_gemm_ceil(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/*
- * The number of tiles of a group. A weight gradient has its tiles without rows too, because they store zeros; it has
- * none when it accumulates.
- */
-MOE_HD int64_t moe_gemm_tiles(int kind, int64_t m, int64_t n, int64_t k, int tile_rows, int tile_cols, int accumulate)
-{
-    struct moe_gemm_shape s = moe_gemm_shape_of(kind, m, n, k);
-    if (m == 0 && (kind != MOE_GEMM_WGRAD || accumulate)) {
-        return 0;
-    }
-    return moe_gemm_ceil(s.rows, tile_rows) * moe_gemm_ceil(s.cols, tile_cols);
-}
-
 struct moe_gemm_tile {
     int64_t row, col; /* in tiles */
 };
@@ -63,25 +50,151 @@ struct moe_gemm_tile {
 static const int64_t moe_gemm_band = 8;
 
 /*
- * Tile number `at` of a group of `high` x `wide` tiles. Bands of 8 tile rows, down each column of a band before the
- * next column: the hundred or so tiles that run at once then share few rows and few columns, which the L2 holds.
+ * Tile number `at` of a group of `high` x `wide` tiles. Bands of tile rows, down each column of a band before the next
+ * column: the hundred or so tiles that run at once then share few rows and few columns, which the L2 holds. band: at
+ * most 16.
  */
-MOE_HD struct moe_gemm_tile moe_gemm_raster(int64_t at, int64_t high, int64_t wide)
+MOE_HD struct moe_gemm_tile moe_gemm_raster_of(int64_t at, int64_t high, int64_t wide, int64_t band)
 {
     struct moe_gemm_tile t;
     if (high * wide < INT32_MAX / 16) { /* nearly always; 64-bit divisions are slow on the device */
-        uint32_t w = (uint32_t)wide, n = (uint32_t)at, rows = (uint32_t)moe_gemm_band, top = n / (rows * w) * rows;
+        uint32_t w = (uint32_t)wide, n = (uint32_t)at, rows = (uint32_t)band, top = n / (rows * w) * rows;
         uint32_t tall = (uint32_t)high - top < rows ? (uint32_t)high - top : rows, in = n - top * w;
         t.row = top + in % tall;
         t.col = in / tall;
         return t;
     }
-    int64_t first = at / (moe_gemm_band * wide) * moe_gemm_band;
-    int64_t height = high - first < moe_gemm_band ? high - first : moe_gemm_band;
+    int64_t first = at / (band * wide) * band;
+    int64_t height = high - first < band ? high - first : band;
     int64_t inside = at - first * wide;
     t.row = first + inside % height;
     t.col = inside / height;
     return t;
+}
+
+MOE_HD struct moe_gemm_tile moe_gemm_raster(int64_t at, int64_t high, int64_t wide)
+{
+    return moe_gemm_raster_of(at, high, wide, moe_gemm_band);
+}
+
+/*
+ * Teams: two or four blocks of a cluster that take neighbouring tiles of a group at once, stage by stage in step, and
+ * give each other what they copy. Tiles of one row need the same stage of A, tiles of one column the same stage of B:
+ * each box of it is read from the L2 once and lands in the shared memory of all of them.
+ *
+ * How a team stands is decided for each group, from its own size: two by two, all in a column or all in a row. A place
+ * beyond the group's last row or column has no tile; its block copies its share for the others nevertheless.
+ */
+struct moe_gemm_team {
+    int32_t high_log, wide_log; /* it is 1 << high_log tiles high and 1 << wide_log wide */
+};
+
+/* How a path cuts a group: a tile's edges, what one stage of its operands has in bytes, and how many blocks a team has
+ * (1 << team_log; 0: every block for itself). */
+struct moe_gemm_cut {
+    int32_t tile_rows, tile_cols, a_bytes, b_bytes, team_log;
+};
+
+/* Edges of a tile, for each path. */
+enum {
+    GEMM_HOPPER_ROWS = 128,
+    GEMM_HOPPER_COLS = 256,
+    GEMM_SCALED_ROWS = 128,
+    GEMM_SCALED_COLS = 128,
+    GEMM_MMA_ROWS = 128,
+    GEMM_MMA_COLS = 128,
+    GEMM_SIMT_ROWS = 128,
+    GEMM_SIMT_COLS = 128,
+};
+
+/* A stage has 128 bytes of depth of each row and column; of an FP8 weight beside 16-bit activations half of it. */
+MOE_HD struct moe_gemm_cut moe_gemm_cut_of(int rows, int cols, int b_line)
+{
+    struct moe_gemm_cut c = {rows, cols, rows * 128, cols * b_line, 0};
+    return c;
+}
+
+/* A group as its teams see it: `high` x `wide` places of teams. */
+struct moe_gemm_grid {
+    int64_t high, wide;
+    struct moe_gemm_team team;
+};
+
+MOE_HD int64_t moe_gemm_ceil_log(int64_t a, int32_t log)
+{
+    return (a + ((int64_t)1 << log) - 1) >> log;
+}
+
+/* The way to stand that needs the fewest places, because each costs the same time; among those the one that reads least
+ * from the L2. */
+MOE_HD struct moe_gemm_grid moe_gemm_grid_of(struct moe_gemm_shape shape, struct moe_gemm_cut cut)
+{
+    int64_t high = moe_gemm_ceil(shape.rows, cut.tile_rows), wide = moe_gemm_ceil(shape.cols, cut.tile_cols);
+    struct moe_gemm_grid best = {0, 0, {0, 0}};
+    int32_t least = 0;
+    for (int32_t log = 0; log <= cut.team_log; log++) {
+        int32_t rest = cut.team_log - log, bytes = (cut.a_bytes << log) + (cut.b_bytes << rest);
+        struct moe_gemm_grid g = {moe_gemm_ceil_log(high, log), moe_gemm_ceil_log(wide, rest), {log, rest}};
+        int64_t more = g.high * g.wide - best.high * best.wide;
+        if (log == 0 || more < 0 || (more == 0 && bytes < least)) {
+            best = g;
+            least = bytes;
+        }
+    }
+    return best;
+}
+
+/*
+ * The number of places of a group. A weight gradient has its places without rows too, because its tiles store zeros; it
+ * has none when it accumulates.
+ */
+MOE_HD int64_t moe_gemm_places(int kind, int64_t m, int64_t n, int64_t k, struct moe_gemm_cut cut, int accumulate)
+{
+    struct moe_gemm_grid g = moe_gemm_grid_of(moe_gemm_shape_of(kind, m, n, k), cut);
+    return m == 0 && (kind != MOE_GEMM_WGRAD || accumulate) ? 0 : g.high * g.wide;
+}
+
+static const int64_t moe_gemm_team_band = 16;
+
+/*
+ * The tile of block `rank` of the team that has place number `at`; it may lie beyond the group. In bands of 16 tile
+ * rows a group of 2048 rows is one band, and each of its columns comes from the device's memory once; for other shapes
+ * scripts/kernel-report finds bands of 8 and of 16 within a tenth of each other.
+ */
+MOE_HD struct moe_gemm_tile moe_gemm_team_tile(int64_t at, struct moe_gemm_grid grid, int32_t rank)
+{
+    struct moe_gemm_tile t = moe_gemm_raster_of(at, grid.high, grid.wide, moe_gemm_team_band >> grid.team.high_log);
+    t.row = (t.row << grid.team.high_log) + (rank >> grid.team.wide_log);
+    t.col = (t.col << grid.team.wide_log) + (rank & ((1 << grid.team.wide_log) - 1));
+    return t;
+}
+
+/* Block `rank`'s part in the copies of one operand: each box with (box & others) == mine, for the blocks in `to`. */
+struct moe_gemm_share {
+    uint16_t others, mine, to; /* to: bit i is block i of the cluster */
+};
+
+/* A's stage is the same for the blocks of a row of the team. */
+MOE_HD struct moe_gemm_share moe_gemm_share_a(struct moe_gemm_team team, int32_t rank)
+{
+    int32_t wide = 1 << team.wide_log;
+    struct moe_gemm_share s;
+    s.others = (uint16_t)(wide - 1);
+    s.mine = (uint16_t)(rank & (wide - 1));
+    s.to = (uint16_t)(((1u << wide) - 1) << (rank >> team.wide_log << team.wide_log));
+    return s;
+}
+
+/* B's for those of a column. */
+MOE_HD struct moe_gemm_share moe_gemm_share_b(struct moe_gemm_team team, int32_t rank)
+{
+    int32_t high = 1 << team.high_log, every = team.wide_log == 0 ? 0xf : team.wide_log == 1 ? 0x5 : 0x1;
+    int32_t column = every & ((1 << (high << team.wide_log)) - 1);
+    struct moe_gemm_share s;
+    s.others = (uint16_t)(high - 1);
+    s.mine = (uint16_t)(rank >> team.wide_log);
+    s.to = (uint16_t)(column << (rank & ((1 << team.wide_log) - 1)));
+    return s;
 }
 
 /* the counts */
@@ -143,8 +256,8 @@ MOE_HD uint64_t moe_wgmma_descriptor(uint32_t address, uint32_t lead, uint32_t s
 }
 
 /*
- * An operand's stage is copied in boxes: one of 128 bytes of depth when the operand is K-major, else one for each run
- * of 64 elements.
+ * An operand's stage is copied in boxes: when it is K-major all its rows at once, 128 bytes of depth, or 64 rows where
+ * a team shares the copies; else one for each run of 64 elements.
  */
 enum { MOE_BOX_BYTES = 64 * 128 /* 64 deep, 64 wide, 16 bits */ };
 
@@ -158,8 +271,8 @@ MOE_HD struct moe_gemm_box moe_gemm_box_at(int mn_major, int64_t at, int64_t dep
 {
     struct moe_gemm_box b;
     b.x = (int32_t)(mn_major ? at + box * 64 : depth);
-    b.y = (int32_t)(mn_major ? depth : at);
-    b.offset = (uint32_t)(mn_major ? box * MOE_BOX_BYTES : 0);
+    b.y = (int32_t)(mn_major ? depth : at + box * 64);
+    b.offset = (uint32_t)(box * MOE_BOX_BYTES);
     return b;
 }
 

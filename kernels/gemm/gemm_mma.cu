@@ -236,9 +236,9 @@ static __global__ void __launch_bounds__(THREADS, 1) gemm_mma(const __grid_const
     constexpr bool TA = KIND == MOE_GEMM_WGRAD, TB = KIND != MOE_GEMM_FORWARD;
     extern __shared__ __align__(16) uint8_t shared[];
     int warp = threadIdx.x / 32, warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;
-    struct gemm_place place = gemm_begin();
+    struct gemm_place place = gemm_begin(a);
     struct gemm_work w;
-    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+    while (gemm_next(a, moe_gemm_cut_of(ROWS, COLS, 128), &place, &w)) {
         struct operand left, right;
         operands(a, w, &left, &right);
         const float *scale =

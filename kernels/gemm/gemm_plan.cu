@@ -92,8 +92,7 @@ static __global__ void __launch_bounds__(THREADS) gemm_plan(const __grid_constan
     __syncthreads();
     for (int64_t base = 0; base < p.groups; base += THREADS) {
         int64_t g = base + threadIdx.x, m = g < p.groups ? p.m[g] : 0, count = moe_gemm_count(m, p.rows);
-        struct sums one = {
-            count, g < p.groups ? moe_gemm_tiles(p.kind, count, p.n, p.k, p.tile_rows, p.tile_cols, p.accumulate) : 0};
+        struct sums one = {count, g < p.groups ? moe_gemm_places(p.kind, count, p.n, p.k, p.cut, p.accumulate) : 0};
         struct sums all, up_to = block_scan(one, &warp_sum, &all);
         if (g < p.groups) {
             int64_t row = before.rows + up_to.rows - one.rows;

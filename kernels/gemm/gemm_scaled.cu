@@ -13,8 +13,12 @@
  * 16-bit weights, and signals the consumers. With FP8 activations no numbers are widened: e4m3 x e4m3 instructions read
  * both operands as copied, and the scale of each row for 128 of depth is multiplied with the weight's scale.
  *
+ * Teams as in gemm_hopper.cu: A and the weight's bytes are copied once for all blocks that need them; each widens for
+ * itself.
+ *
  * Launch: one block per multiprocessor, 512 threads, about 177 KiB of shared memory; registers 24 (copies), 72
- * (widening), 208 (consumers). Assumes n a multiple of 8, k of 16. Streams: the caller's only. Architecture: sm_90a.
+ * (widening), 208 (consumers); in a team 56, 56 and 200. Assumes n a multiple of 8, k of 16. Streams: the caller's
+ * only. Architecture: sm_90a.
  */
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_hopper.cuh"
@@ -50,16 +54,22 @@ struct barriers {
     uint32_t copied, widened, empty;
 };
 
-template <int KIND, class T>
+template <class T> static __device__ __forceinline__ struct moe_gemm_cut cut()
+{
+    return moe_gemm_cut_of(ROWS, COLS, stage_of<T>::native ? 128 : 64);
+}
+
+/* In a team the raw bytes of a weight are one box, which the first block of the column copies for all. */
+template <int KIND, class T, bool TEAM>
 static __device__ __forceinline__ void produce(const struct gemm_args &a, uint32_t ring, struct barriers bars)
 {
     constexpr bool NATIVE = stage_of<T>::native;
     constexpr int DEPTH = stage_of<T>::depth;
-    struct gemm_place place = gemm_begin();
+    struct gemm_place place = gemm_begin<TEAM>(a);
     struct gemm_work w;
     struct moe_gemm_ring at = {0, 1};
     int64_t group = -1;
-    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+    while (gemm_next<TEAM>(a, cut<T>(), &place, &w)) {
         const CUtensorMap *map_a = a.plan.a + w.group, *map_b = a.plan.b + w.group;
         int64_t blocks = moe_gemm_ceil(w.shape.depth, DEPTH);
         if (w.group != group) {
@@ -67,12 +77,26 @@ static __device__ __forceinline__ void produce(const struct gemm_args &a, uint32
             map_acquire(map_b);
             group = w.group;
         }
-        for (int64_t block = 0; block < blocks; block++) {
+        struct moe_gemm_share share_a = moe_gemm_share_a(w.team, gemm_rank(a)),
+                              share_b = moe_gemm_share_b(w.team, gemm_rank(a));
+        int32_t row = (int32_t)(w.tile.row * ROWS), col = (int32_t)(w.tile.col * COLS);
+        for (int32_t block = 0; block < (int32_t)blocks; block++) {
             uint32_t stage = ring + at.stage * STAGE_BYTES, bar = bars.copied + at.stage * 8;
-            int32_t depth = (int32_t)(block * DEPTH), row = (int32_t)(w.tile.row * ROWS),
-                    col = (int32_t)(w.tile.col * COLS);
+            int32_t depth = block * DEPTH;
             barrier_wait(bars.empty + at.stage * 8, at.parity);
             barrier_arrive_expect(bar, A_BYTES + (NATIVE ? B_BYTES : RAW_BYTES));
+            if (TEAM) {
+                copy_share<0, ROWS / 64>(stage, map_a, share_a, row, depth, bar);
+                if (NATIVE) {
+                    copy_share<0, COLS / 64>(stage + A_BYTES, map_b, share_b, col, depth, bar);
+                } else if (share_b.mine == 0) {
+                    bool forward = KIND == MOE_GEMM_FORWARD;
+                    copy_box_to(stage + A_BYTES + B_BYTES, map_b, forward ? depth : col, forward ? col : depth, bar,
+                                share_b.to);
+                }
+                moe_gemm_ring_next(&at, STAGES);
+                continue;
+            }
             copy_box(stage, map_a, depth, row, bar);
             if (NATIVE) {
                 copy_box(stage + A_BYTES, map_b, depth, col, bar);
@@ -123,14 +147,14 @@ static __device__ __forceinline__ void widen_stage(const uint8_t *raw, uint8_t *
     }
 }
 
-template <int KIND, class T>
+template <int KIND, class T, bool TEAM>
 static __device__ __forceinline__ void widen(const struct gemm_args &a, uint8_t *ring, struct barriers bars)
 {
     __nv_fp8_interpretation_t as = a.weight == MOE_E4M3 ? __NV_E4M3 : __NV_E5M2;
-    struct gemm_place place = gemm_begin();
+    struct gemm_place place = gemm_begin<TEAM>(a);
     struct gemm_work w;
     struct moe_gemm_ring at = {0, 0};
-    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+    while (gemm_next<TEAM>(a, cut<T>(), &place, &w)) {
         int64_t blocks = moe_gemm_ceil(w.shape.depth, stage_of<T>::depth);
         for (int64_t block = 0; block < blocks; block++) {
             uint8_t *stage = ring + at.stage * STAGE_BYTES;
@@ -180,7 +204,7 @@ static __device__ __forceinline__ void multiply(float (&part)[COLS / 2], uint32_
     wgmma_commit();
 }
 
-template <int KIND, class T>
+template <int KIND, class T, bool TEAM>
 static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const struct gemm_args &a,
                                               const struct gemm_work &w, uint32_t ring, struct barriers bars, int half,
                                               struct moe_gemm_ring *at)
@@ -207,7 +231,7 @@ static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const stru
                 multiply<KIND, T>(part, stage + half * MOE_BOX_BYTES, stage + A_BYTES, i == 0);
                 wgmma_wait<0>();
                 wgmma_settle(part);
-                stage_release(bars.empty + at->stage * 8);
+                stage_release<TEAM>(bars.empty + at->stage * 8, a.team_log);
                 moe_gemm_ring_next(at, STAGES);
             }
         }
@@ -218,24 +242,46 @@ static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const stru
     }
 }
 
+/* A tile beyond the group only gives its stages back: there is no scale to read. The stage is the widening warps', too,
+ * until they have said so. */
+template <class T>
+static __device__ __forceinline__ void skip(const struct gemm_args &a, const struct gemm_work &w, struct barriers bars,
+                                            struct moe_gemm_ring *at)
+{
+    int64_t blocks = moe_gemm_ceil(w.shape.depth, stage_of<T>::depth);
+    for (int64_t block = 0; block < blocks; block++) {
+        barrier_wait(bars.copied + at->stage * 8, at->parity);
+        if (!stage_of<T>::native) {
+            barrier_wait(bars.widened + at->stage * 8, at->parity);
+        }
+        __syncwarp();
+        stage_release<true>(bars.empty + at->stage * 8, a.team_log);
+        moe_gemm_ring_next(at, STAGES);
+    }
+}
+
 /* Rows beyond the group are computed like the others (as zeros) and not stored: the two halves stay in step. */
-template <int KIND, class T, class OUT>
+template <int KIND, class T, class OUT, bool TEAM>
 static __device__ __forceinline__ void consume(const struct gemm_args &a, uint32_t ring, struct barriers bars,
                                                uint8_t *staging, int half)
 {
     int warp = half * 4 + threadIdx.x / 32 % 4;
-    struct gemm_place place = gemm_begin();
+    struct gemm_place place = gemm_begin<TEAM>(a);
     struct gemm_work w;
     struct moe_gemm_ring at = {0, 0};
-    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+    while (gemm_next<TEAM>(a, cut<T>(), &place, &w)) {
+        if (TEAM && tile_beyond(w, cut<T>())) {
+            skip<T>(a, w, bars, &at);
+            continue;
+        }
         float sum[COLS / 2];
-        sum_up<KIND, T>(sum, a, w, ring, bars, half, &at);
+        sum_up<KIND, T, TEAM>(sum, a, w, ring, bars, half, &at);
         store_rows<OUT, COLS>(sum, staging + warp * STAGING, a, w, w.tile.row * ROWS + warp * 16, w.tile.col * COLS);
     }
 }
 #endif
 
-template <int KIND, class T, class OUT>
+template <int KIND, class T, class OUT, bool TEAM>
 static __global__ void __launch_bounds__(THREADS, 1) gemm_scaled(const __grid_constant__ struct gemm_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -247,59 +293,79 @@ static __global__ void __launch_bounds__(THREADS, 1) gemm_scaled(const __grid_co
         for (int s = 0; s < STAGES; s++) {
             barrier_init(bars.copied + s * 8, 1);
             barrier_init(bars.widened + s * 8, WIDENERS / 32);
-            barrier_init(bars.empty + s * 8, CONSUMER_WARPS);
+            barrier_init(bars.empty + s * 8, TEAM ? CONSUMER_WARPS << a.team_log : CONSUMER_WARPS);
         }
         barrier_init_done();
     }
     __syncthreads();
+    if (TEAM) {
+        team_meet(); /* before a neighbour copies to here, or arrives */
+    }
     wait_for_primary();
     int group = threadIdx.x / 128;
     if (group == 0) {
-        registers_give<24>();
+        registers_give<TEAM ? 56 : 24>();
         if (threadIdx.x == 0) {
-            produce<KIND, T>(a, ring, bars);
+            produce<KIND, T, TEAM>(a, ring, bars);
         }
     } else if (group == 1) {
-        registers_give<72>();
+        registers_give<TEAM ? 56 : 72>();
         if constexpr (!stage_of<T>::native) {
-            widen<KIND, T>(a, shared, bars);
+            widen<KIND, T, TEAM>(a, shared, bars);
         }
     } else {
-        registers_take<208>();
-        consume<KIND, T, OUT>(a, ring, bars, shared + STAGES * STAGE_BYTES, group - 2);
+        registers_take<TEAM ? 200 : 208>();
+        consume<KIND, T, OUT, TEAM>(a, ring, bars, shared + STAGES * STAGE_BYTES, group - 2);
+    }
+    if (TEAM) {
+        __syncwarp();
+        team_meet(); /* a neighbour may still arrive here, which it could not if this block's memory were gone */
     }
 #endif
 }
 
 typedef void (*kernel_t)(const struct gemm_args);
 
+#define KERNELS(KIND, TYPE, T, OUT)                                                                                    \
+    {                                                                                                                  \
+        KIND, TYPE, gemm_scaled<KIND, T, OUT, false>, gemm_scaled<KIND, T, OUT, true>                                  \
+    }
+
 static const struct {
     int kind;
     enum moe_dtype type;
-    kernel_t kernel;
+    kernel_t kernel, team;
 } kernels[] = {
-    {MOE_GEMM_FORWARD, MOE_BF16, gemm_scaled<MOE_GEMM_FORWARD, __nv_bfloat16, __nv_bfloat16>},
-    {MOE_GEMM_DGRAD, MOE_BF16, gemm_scaled<MOE_GEMM_DGRAD, __nv_bfloat16, __nv_bfloat16>},
-    {MOE_GEMM_FORWARD, MOE_F16, gemm_scaled<MOE_GEMM_FORWARD, __half, __half>},
-    {MOE_GEMM_DGRAD, MOE_F16, gemm_scaled<MOE_GEMM_DGRAD, __half, __half>},
-    {MOE_GEMM_FORWARD, MOE_E4M3, gemm_scaled<MOE_GEMM_FORWARD, __nv_fp8_e4m3, __nv_bfloat16>},
+    KERNELS(MOE_GEMM_FORWARD, MOE_BF16, __nv_bfloat16, __nv_bfloat16),
+    KERNELS(MOE_GEMM_DGRAD, MOE_BF16, __nv_bfloat16, __nv_bfloat16),
+    KERNELS(MOE_GEMM_FORWARD, MOE_F16, __half, __half),
+    KERNELS(MOE_GEMM_DGRAD, MOE_F16, __half, __half),
+    KERNELS(MOE_GEMM_FORWARD, MOE_E4M3, __nv_fp8_e4m3, __nv_bfloat16),
 };
 
 int gemm_scaled_prepare(void)
 {
+    cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     for (auto &k : kernels) {
-        if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) != cudaSuccess) {
+        if (cudaFuncSetAttribute(k.kernel, most, SHARED_BYTES) != cudaSuccess ||
+            cudaFuncSetAttribute(k.team, most, SHARED_BYTES) != cudaSuccess) {
             return moe_launch_result();
         }
     }
     return 0;
 }
 
+int gemm_scaled_teams(int team_log, int *teams)
+{
+    return teams_at_once(kernels[0].team, team_log, THREADS, SHARED_BYTES, teams);
+}
+
 int gemm_scaled_launch(const struct gemm_args *args, int blocks, cudaStream_t stream)
 {
     for (auto &k : kernels) {
         if (k.kind == args->kind && k.type == args->activation) {
-            return launch_behind_plan(k.kernel, args, blocks, THREADS, SHARED_BYTES, stream);
+            return launch_behind_plan(args->team_log > 0 ? k.team : k.kernel, args, blocks, THREADS, SHARED_BYTES,
+                                      stream);
         }
     }
     return MOE_E_UNSUPPORTED;

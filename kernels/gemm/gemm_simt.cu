@@ -160,9 +160,9 @@ static __global__ void __launch_bounds__(THREADS, 2) gemm_simt(const __grid_cons
 {
     constexpr bool A_MN = KIND == MOE_GEMM_WGRAD, B_MN = KIND != MOE_GEMM_FORWARD;
     __shared__ __align__(16) float left[DEPTH][EDGE], right[DEPTH][EDGE];
-    struct gemm_place place = gemm_begin();
+    struct gemm_place place = gemm_begin(a);
     struct gemm_work w;
-    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+    while (gemm_next(a, moe_gemm_cut_of(ROWS, COLS, 128), &place, &w)) {
         struct operand x = left_of(a, w), y = right_of(a, w);
         int64_t row = w.tile.row * ROWS, col = w.tile.col * COLS;
         float sum[8][8] = {}, next_x[PIECE], next_y[PIECE];

@@ -68,6 +68,30 @@ static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parit
     }
 }
 
+/* clusters: `rank` is a block's number in its cluster */
+
+/*
+ * Arrives at the barrier that lies at the same place in the shared memory of block `rank`. With the scope of the
+ * cluster in its name (.release.cluster) the assembler puts a fence of the whole device before it, into the inner loop:
+ * it would order this thread's own loads and stores, and what a stage's release is about are the matrix unit's reads,
+ * which its wait has ended.
+ */
+static __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, uint32_t rank)
+{
+    asm volatile("{\n\t.reg .b32 there;\n\t"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n\t"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t}" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* Every thread of every block of the cluster comes here before one goes on. Whole warps call it, converged. */
+static __device__ __forceinline__ void team_meet()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /* Call it before the copy engine or the matrix unit reads what this thread stored into shared memory. */
 static __device__ __forceinline__ void fence_async_proxy()
 {
@@ -85,6 +109,16 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
                  "[%4];" ::"r"(to),
                  "l"(map), "r"(x), "r"(y), "r"(bar)
+                 : "memory");
+}
+
+/* As copy_box, into the same place of each block in `blocks` (bit i: rank i), whose own barrier is told of it. */
+static __device__ __forceinline__ void copy_box_to(uint32_t to, const CUtensorMap *map, int32_t x, int32_t y,
+                                                   uint32_t bar, uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(bar), "h"(blocks)
                  : "memory");
 }
 

@@ -106,6 +106,8 @@ static const struct {
     enum moe_kernel_backend backend;
 } backends[] = {{"linear", MOE_KERNEL_AUTO},
                 {"linear, wgmma", MOE_KERNEL_OWN_WGMMA},
+                {"linear, wgmma, pairs", MOE_KERNEL_OWN_WGMMA_PAIRS},
+                {"linear, wgmma, fours", MOE_KERNEL_OWN_WGMMA_FOURS},
                 {"linear, mma", MOE_KERNEL_OWN_MMA},
                 {"linear, simt", MOE_KERNEL_OWN_SIMT}};
 
@@ -275,13 +277,13 @@ static void scaled_rows(const struct problem *p, const float *scales, struct moe
     }
 }
 
-static void fp8(struct check *c)
+static void fp8(struct check *c, const char *name, enum moe_kernel_backend backend)
 {
     struct kinds t = {MOE_F32, MOE_E4M3, MOE_F32, MOE_F32, true};
     if (api.gemm == NULL) {
         return;
     }
-    row_begin(c, "gemm_fp8");
+    row_begin(c, name);
     for (size_t i = 0; i < POSITIONS; i++) {
         struct problem p = problem_new(c, t, (struct wanted){.n = 136, .k = 272 + 16 * (int64_t)i, .position = i});
         struct twin x = twin_random(c, p.rows * p.k, MOE_E4M3, 1), y = twin_new(c, p.rows * p.n, 2),
@@ -303,7 +305,8 @@ static void fp8(struct check *c)
                                       twin_at(&p.table, GPU),
                                       twin_at(&x, GPU),
                                       twin_at(&scales, GPU),
-                                      twin_at(&y, GPU)};
+                                      twin_at(&y, GPU),
+                                      backend};
         int rc = api.fp8(api.gemm, &args, NULL, moe_device_stream(c->device[GPU]));
         if (rc != MOE_E_UNSUPPORTED) {
             launched(c, rc, "gemm_fp8");
@@ -335,7 +338,9 @@ void check_gemm(struct check *c)
     bad_counts(c);
     graphs(c);
     plain(c);
-    fp8(c);
+    fp8(c, "gemm_fp8", MOE_KERNEL_AUTO);
+    fp8(c, "gemm_fp8, pairs", MOE_KERNEL_OWN_WGMMA_PAIRS);
+    fp8(c, "gemm_fp8, fours", MOE_KERNEL_OWN_WGMMA_FOURS);
     gemm_races(c, &api);
     if (api.gemm != NULL) {
         api.gemm_destroy(&api.gemm);

@@ -15,6 +15,7 @@ struct racer {
     int64_t *m; /* host */
     struct moe_linear_group *group;
     struct moe_kernel_fp8 fp8;
+    enum moe_kernel_backend backend;
 };
 
 /* Several calls at a time: the device never waits for the host, on either side. */
@@ -24,7 +25,7 @@ static void own(struct check *c, const void *args)
 {
     const struct racer *r = args;
     for (int i = 0; i < CALLS; i++) {
-        launched(c, api->linear(api->gemm, MOE_KERNEL_AUTO, &r->pass, NULL, moe_device_stream(c->device[GPU])), "own");
+        launched(c, api->linear(api->gemm, r->backend, &r->pass, NULL, moe_device_stream(c->device[GPU])), "own");
     }
 }
 
@@ -42,6 +43,26 @@ static void cublas(struct check *c, const void *args)
     for (int i = 0; i < CALLS; i++) {
         launched(c, api->linear_host(api->gemm, &r->pass, r->m, r->group, moe_device_stream(c->device[GPU])), "cublas");
     }
+}
+
+/* TFLOP/s of our own product when clusters of two and of four blocks share copies; nothing where there are none. */
+static void teams(struct check *c, struct racer *r, double flop, char *to, size_t size)
+{
+    static const struct {
+        enum moe_kernel_backend backend;
+        const char *name;
+    } way[] = {{MOE_KERNEL_OWN_WGMMA_PAIRS, "pairs"}, {MOE_KERNEL_OWN_WGMMA_FOURS, "fours"}};
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+        r->backend = way[i].backend;
+        if (api->linear(api->gemm, r->backend, &r->pass, NULL, moe_device_stream(c->device[GPU])) ==
+            MOE_E_UNSUPPORTED) {
+            continue;
+        }
+        at += (size_t)snprintf(to + at, size - at, ", own in %s %.0f", way[i].name,
+                               CALLS * flop / time_ms(c, own, r) * 1e-9);
+    }
+    r->backend = MOE_KERNEL_AUTO;
 }
 
 /* Device memory full of random bfloat16 numbers in [-1, 1) (or bytes that are small FP8 numbers, too): what the numbers
@@ -108,17 +129,22 @@ static void race(struct check *c, const struct race *s, enum moe_linear_kind kin
                                       .x = kind == MOE_LINEAR_DGRAD ? NULL : x,
                                       .dy = kind == MOE_LINEAR_FORWARD ? NULL : y,
                                       .out = kind == MOE_LINEAR_FORWARD ? y : x};
-    r.fp8 = (struct moe_kernel_fp8){s->groups, s->n, s->k, rows, m, table, x, scales, y};
+    r.fp8 = (struct moe_kernel_fp8){s->groups, s->n, s->k, rows, m, table, x, scales, y, MOE_KERNEL_AUTO};
     double flop = 2.0 * (double)rows * (double)s->n * (double)s->k, own_ms = time_ms(c, own, &r) / CALLS,
            cublas_ms = time_ms(c, cublas, &r) / CALLS;
-    char name[96], more[256], eight[64] = "";
+    char name[96], more[320], eight[96] = "", shared[80] = "";
+    teams(c, &r, flop, shared, sizeof(shared));
     if (kind == MOE_LINEAR_FORWARD) {
-        snprintf(eight, sizeof(eight), ", own FP8 by FP8 %.0f", CALLS * flop / time_ms(c, own_fp8, &r) * 1e-9);
+        double alone = CALLS * flop / time_ms(c, own_fp8, &r) * 1e-9;
+        r.fp8.backend = MOE_KERNEL_OWN_WGMMA_FOURS;
+        bool fours = api->fp8(api->gemm, &r.fp8, NULL, moe_device_stream(c->device[GPU])) == 0;
+        snprintf(eight, sizeof(eight), ", own FP8 by FP8 %.0f, in fours %.0f", alone,
+                 fours ? CALLS * flop / time_ms(c, own_fp8, &r) * 1e-9 : 0.0);
     }
     snprintf(name, sizeof(name), "%s bf16 %lldx%s%lldx%lldx%lld", kinds[kind], (long long)s->groups,
              s->ragged ? "ragged " : "", (long long)s->m, (long long)s->n, (long long)s->k);
-    snprintf(more, sizeof(more), "\"large_shape_ms\":%.4f,\"tflops\":%.0f,\"beside\":\"cuBLAS grouped %.0f%s\"", own_ms,
-             flop / own_ms * 1e-9, flop / cublas_ms * 1e-9, eight);
+    snprintf(more, sizeof(more), "\"large_shape_ms\":%.4f,\"tflops\":%.0f,\"beside\":\"cuBLAS grouped %.0f%s%s\"",
+             own_ms, flop / own_ms * 1e-9, flop / cublas_ms * 1e-9, shared, eight);
     row_begin(c, name);
     c->shapes = 1;
     row_end(c, more);

@@ -63,13 +63,14 @@ static void test_raster_beyond_32_bits(void **state)
 static void test_tiles_are_counted_without_overflow(void **state)
 {
     (void)state;
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_FORWARD, 0, 768, 2048, ROWS, COLS, 0), 0);
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_FORWARD, 129, 768, 2048, ROWS, COLS, 0), 2 * 3);
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_DGRAD, 1, 768, 2049, ROWS, COLS, 0), 9);
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_WGRAD, 0, 768, 2048, ROWS, COLS, 0), 6 * 8); /* zeros are stored */
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_WGRAD, 0, 768, 2048, ROWS, COLS, 1), 0);     /* nothing is touched */
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_WGRAD, 5, 768, 2048, ROWS, COLS, 1), 6 * 8);
-    assert_int_equal(moe_gemm_tiles(MOE_GEMM_FORWARD, (int64_t)1 << 40, 1 << 20, 64, ROWS, COLS, 0),
+    struct moe_gemm_cut cut = moe_gemm_cut_of(ROWS, COLS, 128);
+    assert_int_equal(moe_gemm_places(MOE_GEMM_FORWARD, 0, 768, 2048, cut, 0), 0);
+    assert_int_equal(moe_gemm_places(MOE_GEMM_FORWARD, 129, 768, 2048, cut, 0), 2 * 3);
+    assert_int_equal(moe_gemm_places(MOE_GEMM_DGRAD, 1, 768, 2049, cut, 0), 9);
+    assert_int_equal(moe_gemm_places(MOE_GEMM_WGRAD, 0, 768, 2048, cut, 0), 6 * 8); /* zeros are stored */
+    assert_int_equal(moe_gemm_places(MOE_GEMM_WGRAD, 0, 768, 2048, cut, 1), 0);     /* nothing is touched */
+    assert_int_equal(moe_gemm_places(MOE_GEMM_WGRAD, 5, 768, 2048, cut, 1), 6 * 8);
+    assert_int_equal(moe_gemm_places(MOE_GEMM_FORWARD, (int64_t)1 << 40, 1 << 20, 64, cut, 0),
                      ((int64_t)1 << 33) * 4096);
     /* What the plan adds up cannot overflow, whatever the counts are. */
     assert_int_equal(moe_gemm_count(INT64_MIN, 100), 0);
@@ -157,19 +158,19 @@ static struct problem problem_new(int kind, int64_t m, int64_t n, int64_t k)
     return p;
 }
 
-/* The stage at `depth` of a tile, as the producer of gemm_hopper.cu asks for it. */
-static void play_stage(const struct problem *p, uint8_t *stage, struct moe_gemm_tile tile, int64_t depth)
+/* The stage at `depth` of a tile, as the producer of gemm_hopper.cu asks for it; in a team in boxes of 64. */
+static void play_stage(const struct problem *p, uint8_t *stage, struct moe_gemm_tile tile, int64_t depth, bool team)
 {
     bool a_mn = p->kind == MOE_GEMM_WGRAD, b_mn = p->kind != MOE_GEMM_FORWARD;
     struct matrix a = {p->a, p->a_width, p->m, p->a_width},
                   b = {p->b, p->b_width, p->kind == MOE_GEMM_WGRAD ? p->m : p->n, p->b_width};
-    for (int box = 0; box < (a_mn ? ROWS / 64 : 1); box++) {
+    for (int box = 0; box < (a_mn || team ? ROWS / 64 : 1); box++) {
         struct moe_gemm_box at = moe_gemm_box_at(a_mn, tile.row * ROWS, depth, box);
-        play_copy(stage, at.offset, &a, at.x, at.y, 64, a_mn ? 64 : ROWS);
+        play_copy(stage, at.offset, &a, at.x, at.y, 64, a_mn || team ? 64 : ROWS);
     }
-    for (int box = 0; box < (b_mn ? COLS / 64 : 1); box++) {
+    for (int box = 0; box < (b_mn || team ? COLS / 64 : 1); box++) {
         struct moe_gemm_box at = moe_gemm_box_at(b_mn, tile.col * COLS, depth, box);
-        play_copy(stage, ROWS * 128 + at.offset, &b, at.x, at.y, 64, b_mn ? 64 : COLS);
+        play_copy(stage, ROWS * 128 + at.offset, &b, at.x, at.y, 64, b_mn || team ? 64 : COLS);
     }
 }
 
@@ -231,23 +232,27 @@ static void play_store(const struct problem *p, int32_t (*acc)[COLS / 2], int ha
     }
 }
 
-static void play_product(int kind, int64_t m, int64_t n, int64_t k)
+static void play_product(int kind, int64_t m, int64_t n, int64_t k, int team_log)
 {
     struct problem p = problem_new(kind, m, n, k);
     struct moe_gemm_shape s = p.shape;
-    int64_t high = moe_gemm_ceil(s.rows, ROWS), wide = moe_gemm_ceil(s.cols, COLS);
+    struct moe_gemm_cut cut = moe_gemm_cut_of(ROWS, COLS, 128);
+    cut.team_log = team_log;
+    struct moe_gemm_grid grid = moe_gemm_grid_of(s, cut);
     int32_t *out = calloc((size_t)(s.rows * s.cols) + 4, sizeof(*out)), (*acc)[COLS / 2] = NULL;
     uint8_t *stage = malloc((ROWS + COLS) * 128);
     acc = malloc(128 * sizeof(*acc));
     assert_true(out != NULL && stage != NULL && acc != NULL);
     memset(out, 0x55, (size_t)(s.rows * s.cols) * sizeof(*out));
-    for (int64_t i = 0; i < high * wide; i++) {
-        struct moe_gemm_tile tile = moe_gemm_raster(i, high, wide);
+    for (int64_t i = 0; i < (grid.high * grid.wide) << team_log; i++) {
+        struct moe_gemm_tile tile = team_log == 0
+                                        ? moe_gemm_raster(i, grid.high, grid.wide)
+                                        : moe_gemm_team_tile(i >> team_log, grid, (int32_t)(i % (1 << team_log)));
         for (int half = 0; half < 2; half++) {
             memset(acc, 0, 128 * sizeof(*acc));
             for (int64_t depth = 0; depth < s.depth; depth += DEPTH) {
                 memset(stage, 0x77, (ROWS + COLS) * 128);
-                play_stage(&p, stage, tile, depth);
+                play_stage(&p, stage, tile, depth, team_log > 0);
                 play_multiply(&p, stage, half, acc);
             }
             play_store(&p, acc, half, tile, out);
@@ -272,10 +277,18 @@ static void play_product(int kind, int64_t m, int64_t n, int64_t k)
 static void test_a_tile_of_each_kind_comes_out_right(void **state)
 {
     (void)state;
-    play_product(MOE_GEMM_FORWARD, 70, 264, 88);
-    play_product(MOE_GEMM_DGRAD, 131, 72, 264);
-    play_product(MOE_GEMM_WGRAD, 67, 136, 264);
-    play_product(MOE_GEMM_WGRAD, 1, 8, 8);
+    play_product(MOE_GEMM_FORWARD, 70, 264, 88, 0);
+    play_product(MOE_GEMM_DGRAD, 131, 72, 264, 0);
+    play_product(MOE_GEMM_WGRAD, 67, 136, 264, 0);
+    play_product(MOE_GEMM_WGRAD, 1, 8, 8, 0);
+}
+
+static void test_tiles_of_a_team_come_out_right(void **state)
+{
+    (void)state;
+    play_product(MOE_GEMM_FORWARD, 70, 264, 88, 1);
+    play_product(MOE_GEMM_DGRAD, 131, 72, 264, 2);
+    play_product(MOE_GEMM_WGRAD, 67, 136, 264, 2);
 }
 
 /* FP8 weights, widened into the place where the copy engine would put 16-bit ones */
@@ -459,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_raster_beyond_32_bits),
         cmocka_unit_test(test_tiles_are_counted_without_overflow),
         cmocka_unit_test(test_a_tile_of_each_kind_comes_out_right),
+        cmocka_unit_test(test_tiles_of_a_team_come_out_right),
         cmocka_unit_test(test_widened_weights_lie_as_copied_ones),
         cmocka_unit_test(test_ldmatrix_gives_the_fragments_of_mma),
         cmocka_unit_test(test_no_bank_conflicts),
