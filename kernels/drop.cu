@@ -21,6 +21,15 @@ static __device__ __forceinline__ uint32_t key_of(const moe_drop &a, int64_t cho
 }
 
 /*
+ * A choice, which the block of another expert may take away meanwhile: it is not e before and not e after, and one
+ * access whose value does not tear is all that is needed. To the device a volatile access is a relaxed atomic one.
+ */
+static __device__ __forceinline__ bool chooses(const moe_drop &a, int64_t choice, int64_t e)
+{
+    return *static_cast<const volatile int32_t *>(a.index + choice) == e;
+}
+
+/*
  * Finds the key of which at least `capacity` choices of e are as large or larger, and how many are larger. All threads
  * get both numbers.
  */
@@ -40,8 +49,9 @@ static __device__ void find_threshold(const moe_drop &a, int64_t e, uint32_t *th
         __syncthreads();
         uint32_t known = shift == 24 ? 0 : ~0u << (shift + 8);
         for (int64_t i = threadIdx.x; i < a.tokens * a.k; i += THREADS) {
-            uint32_t key = a.index[i] == e ? key_of(a, i, e) : 0;
-            if (a.index[i] == e && (key & known) == prefix) {
+            bool bids = chooses(a, i, e);
+            uint32_t key = bids ? key_of(a, i, e) : 0;
+            if (bids && (key & known) == prefix) {
                 atomicAdd(histogram + (key >> shift & 0xff), 1u);
             }
         }
@@ -96,12 +106,12 @@ static __global__ void __launch_bounds__(THREADS) drop(moe_drop a)
     int64_t stay = a.capacity - larger, equal_before = 0;
     for (int64_t base = 0; base < a.tokens * a.k; base += THREADS) {
         int64_t i = base + threadIdx.x, total;
-        bool bids = i < a.tokens * a.k && a.index[i] == e;
+        bool bids = i < a.tokens * a.k && chooses(a, i, e);
         uint32_t key = !bids || a.by_position || a.capacity == 0 ? threshold : key_of(a, i, e);
         bool equal = bids && key == threshold;
         int64_t place = equal_before + flags_before(equal, &total);
         if (bids && (key < threshold || (equal && place >= stay))) {
-            a.index[i] = -1;
+            *static_cast<volatile int32_t *>(a.index + i) = -1;
             a.probs[i / a.k * a.experts + e] = 0.0f;
         }
         equal_before += total;

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { HOSTCUDA_CODE_VERSION = 1 };
+enum { HOSTCUDA_CODE_VERSION = 2 };
 
 /* A kernel, as its code says; alive as long as the library. */
 struct hostcuda_code_entry {
@@ -32,6 +32,7 @@ struct hostcuda_code_launch {
     unsigned int grid[3], threads[3]; /* x, y, z */
     size_t shared_bytes;              /* dynamic ones */
     void **parameters;                /* one pointer each, to copies made at the launch */
+    bool is_overlapped; /* may begin before the kernel in front of it has ended, and waits for that by itself */
 };
 
 struct hostcuda_code {

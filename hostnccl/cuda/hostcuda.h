@@ -308,6 +308,7 @@ struct hostcuda_kernel {
     void *block; /* owned: pointers, then the values of the parameters; NULL: none */
     size_t block_bytes, count, shared_bytes;
     unsigned int grid[3], threads[3];
+    bool is_overlapped; /* code.h */
 };
 
 /* Runs or skips a launch, and counts it. kernel_count.c. */

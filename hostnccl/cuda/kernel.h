@@ -75,6 +75,7 @@ struct hostcuda_launch_config {
     size_t shared_bytes;
     void **arguments; /* one pointer each */
     void **extra;     /* or packed, which twins do not understand */
+    bool is_overlapped; /* code.h */
 };
 
 /* Whether every launch of the kernel is an error. */

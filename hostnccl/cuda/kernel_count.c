@@ -39,7 +39,8 @@ void hostcuda_kernel_run(const struct hostcuda_kernel *kernel)
                                               .grid = {kernel->grid[0], kernel->grid[1], kernel->grid[2]},
                                               .threads = {kernel->threads[0], kernel->threads[1], kernel->threads[2]},
                                               .shared_bytes = kernel->shared_bytes,
-                                              .parameters = kernel->block};
+                                              .parameters = kernel->block,
+                                              .is_overlapped = kernel->is_overlapped};
         int error = hostcuda_code_loaded()->run(&launch);
         if (error) {
             hostcuda_fault_set((cudaError_t)error);

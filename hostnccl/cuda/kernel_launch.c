@@ -89,7 +89,8 @@ cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_
     struct hostcuda_kernel kernel = {.function = function,
                                      .grid = {config->grid.x, config->grid.y, config->grid.z},
                                      .threads = {config->threads.x, config->threads.y, config->threads.z},
-                                     .shared_bytes = config->shared_bytes};
+                                     .shared_bytes = config->shared_bytes,
+                                     .is_overlapped = config->is_overlapped};
     if (!*is_skipped) {
         if (config->extra) { /* arguments packed by the caller */
             return cudaErrorNotSupported;
@@ -138,14 +139,19 @@ cudaError_t hostcuda_kernel_launch(struct hostcuda_function *function, const str
 
 /* the calls: with a null stream that is the legacy one, or the thread's own */
 
+static cudaError_t launch_as(const void *func, const struct hostcuda_launch_config *config, cudaStream_t stream)
+{
+    struct hostcuda_function *function = hostcuda_function_of(func);
+    cudaError_t error = function ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+    return hostcuda_leave(error ? error : hostcuda_kernel_launch(function, config, stream));
+}
+
 static cudaError_t launch(const void *func, dim3 grid, dim3 threads, void **arguments, size_t shared_bytes,
                           cudaStream_t stream)
 {
-    struct hostcuda_function *function = hostcuda_function_of(func);
     struct hostcuda_launch_config config = {
         .grid = grid, .threads = threads, .shared_bytes = shared_bytes, .arguments = arguments};
-    cudaError_t error = function ? cudaSuccess : cudaErrorInvalidDeviceFunction;
-    return hostcuda_leave(error ? error : hostcuda_kernel_launch(function, &config, stream));
+    return launch_as(func, &config, stream);
 }
 
 static cudaError_t launch_with(const cudaLaunchConfig_t *config, const void *func, void **arguments, bool is_own)
@@ -154,7 +160,16 @@ static cudaError_t launch_with(const cudaLaunchConfig_t *config, const void *fun
         return hostcuda_leave(cudaErrorInvalidValue);
     }
     cudaStream_t stream = config->stream || !is_own ? config->stream : cudaStreamPerThread;
-    return launch(func, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, stream);
+    struct hostcuda_launch_config made = {.grid = config->gridDim,
+                                          .threads = config->blockDim,
+                                          .shared_bytes = config->dynamicSmemBytes,
+                                          .arguments = arguments};
+    for (unsigned int i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+            made.is_overlapped = config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+        }
+    }
+    return launch_as(func, &made, stream);
 }
 
 #define OWN(stream) ((stream) ? (stream) : cudaStreamPerThread)

@@ -505,6 +505,7 @@ typedef enum cudaLaunchAttributeID {
     cudaLaunchAttributeIgnore = 0,
     cudaLaunchAttributeCooperative = 2,
     cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
     cudaLaunchAttributePriority = 8,
 } cudaLaunchAttributeID;
 
@@ -700,6 +701,7 @@ typedef union cudaLaunchAttributeValue {
     struct {
         unsigned int x, y, z;
     } clusterDim;
+    int programmaticStreamSerializationAllowed;
     struct {
         cudaEvent_t event;
         int flags;

@@ -2,9 +2,11 @@
  * kernels.c: gpu_kernels, part e of gpu-check: every function of the CUDA back end against the host's, and how long it
  * takes.
  *
- *   gpu_kernels [--rehearse] [--seed N] [--break N] [PART...]
+ *   gpu_kernels [--rehearse] [--seed N] [--sample N] [--break N] [PART...]
  *
  * --rehearse takes the host's back end for both sides: the program itself can then be tried where there is no GPU.
+ * --sample N runs about one case in N of each row, which ones depends on the seed, in smaller sizes, and times nothing:
+ * for the emulator (tests/kernels_emu).
  * --break N spoils what the N-th comparison sees, which must be found. One line of JSON for each function. Exit: 0 all
  * right, 1 something is wrong, 2 usage, 3 no GPU, 9 the check itself failed.
  */
@@ -30,6 +32,7 @@ void row_begin(struct check *c, const char *name)
 {
     c->name = name;
     c->shapes = 0;
+    c->cases = 0;
     c->worst = 0;
     c->row_wrong = false;
 }
@@ -55,9 +58,22 @@ void row_wrong(struct check *c, const char *format, ...)
     c->row_wrong = true;
 }
 
+bool taken(struct check *c)
+{
+    uint64_t first = c->sample < 4 ? c->sample : 4, i = c->cases++;
+    if (c->sample < 2) {
+        return true;
+    }
+    uint64_t window = i < first ? first : c->sample, place = i < first ? i : (i - first) % window;
+    if (place == 0) {
+        c->pick = (next_random(c) >> 16) % window;
+    }
+    return place == c->pick;
+}
+
 static int usage(void)
 {
-    fprintf(stderr, "usage: gpu_kernels [--rehearse] [--seed N] [--break N] [PART...]; parts:");
+    fprintf(stderr, "usage: gpu_kernels [--rehearse] [--seed N] [--sample N] [--break N] [PART...]; parts:");
     for (size_t i = 0; i < PARTS; i++) {
         fprintf(stderr, " %s", parts[i].name);
     }
@@ -92,6 +108,8 @@ int main(int argc, char **argv)
             c.rehearsal = true;
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             c.random = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--sample") == 0 && i + 1 < argc) {
+            c.sample = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--break") == 0 && i + 1 < argc) {
             c.breaks = strtol(argv[++i], NULL, 0);
         } else {

@@ -26,11 +26,13 @@ struct check {
     moe_device_t *device[SIDES]; /* in a rehearsal both are the host's */
     bool rehearsal;
     uint64_t random;
+    uint64_t sample; /* --sample N: about one case in N of each row, and no timings; 0: all */
     long breaks; /* --break N: the N-th comparison gets a wrong byte, to see that it is found; -1: none */
     bool wrong;  /* a row has been wrong so far */
     /* the row at hand */
     const char *name;
     int shapes;
+    uint64_t cases, pick; /* of taken() */
     double worst; /* in tolerances */
     bool row_wrong;
 };
@@ -52,6 +54,10 @@ void row_begin(struct check *c, const char *name);
 void row_end(struct check *c, const char *more);
 /* A finding: the row is not right; printed to stderr. */
 void row_wrong(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether the next case of the row is to be run: all are, but with --sample, which takes one in every N, and one of the
+ * first four. */
+bool taken(struct check *c);
 
 /* arrays on both sides */
 

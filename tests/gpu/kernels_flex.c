@@ -33,6 +33,9 @@ static void layout(struct check *c)
     row_begin(c, "flex_layout");
     for (size_t s = 0; s < SHAPES; s++) {
         for (int wrong = 0; wrong < 2; wrong++) {
+            if (!taken(c)) {
+                continue;
+            }
             int64_t padded = shapes[s].padded, experts = shapes[s].experts, ranks = shapes[s].ranks,
                     row = (experts + 7) / 8 * 8;
             struct twin index = choices(c, s), map = twin_new(c, padded * row, 1),

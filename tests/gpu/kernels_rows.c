@@ -15,6 +15,12 @@ static const struct {
 } shapes[] = {{1, 0, 8}, {1, 1, 1}, {3, 7, 5}, {4, 64, 24}, {9, 131, 100}, {33, 500, 264}, {64, 301, 1031}};
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
+/* With --sample, large shapes keep their width and lose rows. */
+static int64_t rows_of(const struct check *c, size_t s)
+{
+    return c->sample && shapes[s].rows > 256 ? shapes[s].rows / 8 : shapes[s].rows;
+}
+
 /* Rows of groups that leave some slack; one group in three is empty. */
 static struct twin splits(struct check *c, int64_t groups, int64_t rows)
 {
@@ -71,7 +77,10 @@ static void act(struct check *c, bool backward)
     for (size_t s = 0; s < SHAPES; s++) {
         for (int kind = 0; kind < MOE_ACTIVATIONS; kind++) {
             for (int t = 0; t < 3; t++) {
-                int64_t rows = shapes[s].rows, width = shapes[s].width;
+                if (!taken(c)) {
+                    continue;
+                }
+                int64_t rows = rows_of(c, s), width = shapes[s].width;
                 struct twin m = splits(c, shapes[s].groups, rows), h = twin_random(c, rows * 2 * width, types[t], 9);
                 struct twin probs = twin_random(c, rows, MOE_F32, 1),
                             out = twin_new(c, rows * width, moe_dtype_bytes(types[t]));
@@ -137,13 +146,13 @@ static void swiglu(struct check *c)
     for (int backward = 0; backward < 2; backward++) {
         row_begin(c, backward ? "swiglu_backward" : "swiglu");
         for (size_t s = 0; s < SHAPES; s++) {
-            int64_t cells = shapes[s].rows * shapes[s].width;
+            int64_t cells = rows_of(c, s) * shapes[s].width;
             struct twin h = twin_random(c, 2 * cells, MOE_F32, 9), d_act = twin_random(c, cells, MOE_F32, 1);
             struct twin out = twin_new(c, backward ? 2 * cells : cells, sizeof(float));
             twin_poison(c, &out);
             for (int side = 0; side < SIDES; side++) {
                 struct moe_swiglu a = {
-                    .rows = shapes[s].rows, .width = shapes[s].width, .h = ON(h), .d_act = ON(d_act), .out = ON(out)};
+                    .rows = rows_of(c, s), .width = shapes[s].width, .h = ON(h), .d_act = ON(d_act), .out = ON(out)};
                 const struct moe_ops *ops = moe_device_ops(c->device[side]);
                 launched(c, backward ? ops->swiglu_backward(c->device[side], &a) : ops->swiglu(c->device[side], &a),
                          c->name);
@@ -175,7 +184,10 @@ static void row_scale(struct check *c)
         row_begin(c, backward ? "row_scale_backward" : "row_scale");
         for (size_t s = 0; s < SHAPES; s++) {
             for (int t = 0; t < 3; t++) {
-                int64_t rows = shapes[s].rows, cells = rows * shapes[s].width;
+                if (!taken(c)) {
+                    continue;
+                }
+                int64_t rows = rows_of(c, s), cells = rows * shapes[s].width;
                 struct twin m = splits(c, shapes[s].groups, rows), in = twin_random(c, cells, types[t], 2),
                             out = twin_random(c, cells, types[t], 2);
                 struct twin probs = twin_random(c, rows, MOE_F32, 1), x = twin_random(c, cells, types[t], 2),
@@ -227,7 +239,10 @@ static void token_gate(struct check *c)
         row_begin(c, backward ? "token_gate_backward" : "token_gate");
         for (size_t s = 0; s < SHAPES; s++) {
             for (int t = 0; t < 3; t++) {
-                int64_t tokens = shapes[s].rows, width = shapes[s].width;
+                if (!taken(c)) {
+                    continue;
+                }
+                int64_t tokens = rows_of(c, s), width = shapes[s].width;
                 struct twin x = twin_random(c, tokens * width, types[t], 1),
                             gate = twin_random(c, width, types[t], 0.5f);
                 struct twin score = twin_random(c, tokens, MOE_F32, 1), d_score = twin_random(c, tokens, MOE_F32, 1);
@@ -282,9 +297,12 @@ static void pad_rows(struct check *c)
     row_begin(c, "pad_rows");
     for (size_t s = 0; s < SHAPES; s++) {
         for (int i = 0; i < 12; i++) {
+            if (!taken(c)) {
+                continue;
+            }
             bool trim = i % 2 == 1, grouped = i / 2 % 2 == 1;
             enum moe_dtype type = any[i / 4];
-            int64_t rows = shapes[s].rows, align = 8, padded = rows + shapes[s].groups * align, width = shapes[s].width;
+            int64_t rows = rows_of(c, s), align = 8, padded = rows + shapes[s].groups * align, width = shapes[s].width;
             struct twin m = splits(c, shapes[s].groups, rows),
                         padded_m = twin_new(c, shapes[s].groups, sizeof(int64_t));
             struct twin from = twin_random(c, (trim ? padded : rows) * width, type, 2);
@@ -309,7 +327,7 @@ static void dummy_rows(struct check *c)
 {
     row_begin(c, "dummy_rows, pick_rows, zero_slack");
     for (size_t s = 0; s < SHAPES; s++) {
-        int64_t groups = shapes[s].groups, rows = shapes[s].rows, bytes = shapes[s].width * 4;
+        int64_t groups = shapes[s].groups, rows = rows_of(c, s), bytes = shapes[s].width * 4;
         struct twin m = splits(c, groups, rows), padded = twin_new(c, groups, sizeof(int64_t)),
                     map = twin_new(c, rows + groups, sizeof(int64_t));
         struct twin from = twin_random(c, rows * shapes[s].width, MOE_F32, 1),
@@ -345,6 +363,9 @@ static void chunks(struct check *c)
     row_begin(c, "chunk_map, chunk_order, chunk_sort");
     for (int64_t ranks = 1; ranks <= 9; ranks += 4) {
         for (int64_t local = 1; local <= 20; local *= 4) {
+            if (!taken(c)) {
+                continue;
+            }
             int64_t experts = ranks * local, n = ranks * local, rows = 0, stride = experts + 1, rank = ranks - 1,
                     width = local % 2 == 0 ? 24 : 5;
             struct twin counts = twin_new(c, ranks * stride, sizeof(int64_t)), split = twin_new(c, n, sizeof(int64_t)),
