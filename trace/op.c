@@ -4,6 +4,7 @@
  * Tables indexed by number, not switches: the engine asks for the class of every record.
  */
 #include "trace/op.h"
+#include "trace/record.h"
 
 #include <string.h>
 
@@ -69,7 +70,8 @@ const char *roll_result_name(unsigned result)
         "ncclSuccess",      "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError", "ncclInvalidArgument",
         "ncclInvalidUsage", "ncclRemoteError",        "ncclInProgress",  "ncclTimeout",
     };
-    return result < sizeof(names) / sizeof(names[0]) ? names[result] : "?";
+    unsigned given = result & ~ROLL_RESULT_DECLINED; /* what the program was given, whoever refused the call */
+    return given < sizeof(names) / sizeof(names[0]) ? names[given] : "?";
 }
 
 const char *roll_phase_name(unsigned phase)

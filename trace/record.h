@@ -57,6 +57,10 @@ enum roll_record_flag {
     ROLL_FLAG_UNSIZED = 1 << 7,     /* what the call moves is not known, or may differ between members: not compared */
 };
 
+/* In the `result` of a call that rollcall itself refused, because it did not fit the call of another rank (fail fast):
+ * beside it stands the ncclResult_t that the program was given. */
+#define ROLL_RESULT_DECLINED 0x80u
+
 #define ROLL_RECORD_BYTES 64u
 #define ROLL_PEER_NONE    (-1)
 #define ROLL_LAYER_NONE   UINT16_MAX
@@ -93,7 +97,8 @@ struct roll_record {
     uint8_t redop;       /* 58: enum roll_redop */
     uint8_t flags;       /* 59: enum roll_record_flag */
     uint8_t phase;       /* 60: enum roll_phase */
-    uint8_t result;      /* 61: ncclResult_t of the call, of polls enum roll_poll_end; valid from RETURNED on */
+    uint8_t result;      /* 61: ncclResult_t of the call, with ROLL_RESULT_DECLINED where rollcall refused it; of polls
+                                enum roll_poll_end; valid from RETURNED on */
     uint16_t aux;        /* 62: GROUP_END: calls in the group, saturating; MOE, EXT: see the table;
                             CAPTURED, REPLAYED, GRAPH_LAUNCH: the graph; other calls, SYNC, STREAM_WAIT: how far
                             before it a call is behind which it stands by an event, see above */

@@ -290,7 +290,8 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
     }
     m->comm->coll++;
     note_traffic(m->comm, rec);
-    if (call_failed(rec) && rec->group == 0) { /* in a group the end of the group decides */
+    bool declined = call_declined(rec);
+    if (call_failed(rec) && rec->group == 0 && !declined) { /* in a group the end of the group decides */
         refused_fresh(e, m, entry);
         return 0;
     }
@@ -304,6 +305,9 @@ static int take_collective(struct roll_engine *e, struct source *s, struct entry
     }
     if (captured) {
         graph_note_call(s, rec, ticket);
+    }
+    if (declined) {
+        refused_declined(e, m, rec);
     }
     if (rc == ROLL_E_LIMIT) {
         not_matched(s, rec, ticket);

@@ -375,7 +375,7 @@ static void print_place(const struct roll_printer *p, const json_t *frames, size
         if (i > 0 && strncmp(roll_member_text(frame, "function"), "__libc_start", 12) == 0) {
             break; /* the frames that call main tell nobody anything */
         }
-        if (i == 0 && at > column) {
+        if (i == 0 && at >= column) {
             fputc('\n', p->out);
             at = 0;
         }
@@ -427,6 +427,10 @@ static void print_side(const struct roll_printer *p, const json_t *verdict, size
     }
     size_t at = ROLL_PRINT_GUTTER + roll_text_width(call.bytes);
     if (same_place(verdict, index)) {
+        if (at >= column) {
+            fputc('\n', p->out);
+            at = 0;
+        }
         roll_printer_pad(p, at, column);
         roll_printer_paint(p, ROLL_DIM);
         fputs("same place\n", p->out);

@@ -255,6 +255,11 @@ static void abort_comm(struct roll_thread *t, struct roll_comm *comm, uintptr_t 
     roll_leave(t, &call, (int)result);
 }
 
+int roll_failfast_result(void)
+{
+    return (int)ncclInvalidUsage | (roll_failfast_culprit != NULL ? (int)ROLL_RESULT_DECLINED : 0);
+}
+
 ncclResult_t roll_failfast_refused(struct roll_thread *t, uintptr_t pc, const uintptr_t *frame)
 {
     int saved = errno;

@@ -41,6 +41,9 @@ bool roll_failfast_common_id(const void *ids, size_t bytes);
 /* A number for a set of ranks, whatever their order. Borrows; `ranks` may be NULL. Pure. */
 uint64_t roll_failfast_set_of(const int *ranks, int n);
 
+/* The `result` for the record of the call, or of the end of the group, that has just been refused: DECLINED where its
+ * arguments were the reason, not where its communicator had been aborted before. */
+int roll_failfast_result(void);
 /* Called when a call or a group has been refused and its record is closed: aborts the communicator where
  * ROLLCALL_ON_MISMATCH=abort. */
 ncclResult_t roll_failfast_refused(struct roll_thread *t, uintptr_t pc, const uintptr_t *frame);

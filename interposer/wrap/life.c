@@ -437,7 +437,7 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     t->group_depth = 0;
     t->group_id = 0;
     if (refused && failed) {
-        roll_leave(t, &call, ncclInvalidUsage);
+        roll_leave(t, &call, roll_failfast_result());
         return roll_failfast_refused(t, pc, frame);
     }
     roll_leave(t, &call, (int)result);

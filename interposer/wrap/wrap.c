@@ -61,7 +61,7 @@ static inline const char *last_error(const char *real)
         roll_enter(t, &call, &kind, sendbuff_of_##inplace_, recvbuff_of_##inplace_, count_, (int)(dtype_),             \
                    (int)(redop_), peer_, comm_, stream_, ROLL_PC, ROLL_FRAME);                                         \
         if (ROLL_UNLIKELY(call.refused)) {                                                                             \
-            roll_leave(t, &call, ncclInvalidUsage);                                                                    \
+            roll_leave(t, &call, roll_failfast_result());                                                              \
             return roll_failfast_refused(t, ROLL_PC, ROLL_FRAME);                                                      \
         }                                                                                                              \
         ncclResult_t result = real args;                                                                               \

@@ -202,6 +202,11 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
                   WTERMSIG(s->exit_status) != SIGABRT;
     const struct roll_record *rec = m ? answer(e, m, w, &waits->rec) : NULL;
     rec = !rec && !source_alive(s) ? refused_last_error(s) : rec;
+    if (m && rec && declined_is_told(s)) {
+        comm_mute_at(e, w->comm, waiter, &waits->rec);
+        comm_explained(e, w->comm);
+        return true;
+    }
     if (!m || !rec || killed || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
         return false;
     }
@@ -348,7 +353,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
     const struct roll_record *rec = refused_last_error(s);
     bool killed =
         s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) != SIGABRT;
-    if (refused_is_said(s) && !refused_is_noted(s)) {
+    if ((refused_is_said(s) && !refused_is_noted(s)) || (rec && declined_is_told(s))) {
         return true;
     }
     if (!rec || killed || refused_is_from_elsewhere(rec) || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
@@ -365,7 +370,8 @@ bool refused_death(struct roll_engine *e, struct source *s)
 
 bool refused_end(const struct source *s)
 {
-    return refused_is_said(s) && !refused_is_noted(s) && !source_alive(s) && refused_last_error(s) != NULL;
+    bool told = (refused_is_said(s) && !refused_is_noted(s)) || declined_is_told(s);
+    return told && !source_alive(s) && refused_last_error(s) != NULL;
 }
 
 /* the creation of communicators */
@@ -437,7 +443,8 @@ static void note_tick(struct roll_engine *e, struct source *s)
 {
     bool over = !source_alive(s) && s->exit_status != 0 && e->clock - s->proc_ns >= e->config.stall_ns * 2;
     const struct roll_record *rec = refused_last_error(s);
-    if (refused_is_said(s) || !rec || !(over || (e->finishing && s->exit_status != 0)) || !refused_set_said(s, true)) {
+    if (refused_is_said(s) || !rec || declined_is_told(s) || !(over || (e->finishing && s->exit_status != 0)) ||
+        !refused_set_said(s, true)) {
         return;
     }
     struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
@@ -451,6 +458,7 @@ static void note_tick(struct roll_engine *e, struct source *s)
 static void refused_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->comms; i++) {
+        declined_tick(e, e->comm[i]);
         places_tick(e, e->comm[i]);
     }
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {

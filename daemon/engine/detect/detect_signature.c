@@ -6,9 +6,19 @@
  * here either: for AllGather, Broadcast, AlltoAll, Gather and Scatter only the bytes count, and the handle of a
  * PreMulSum operator does not. When the bytes differ because the datatypes differ, the verdict is about the datatype;
  * equally many bytes of another datatype are a note (detect_dtype.c). A different reduction does not hang, so the
- * communicator is judged on behind it; every other difference mutes it.
+ * communicator is judged on behind it; every other difference mutes it. So does a reduction where rollcall refused the
+ * calls of one side (fail fast): then the other side waits.
  */
 #include "daemon/engine/detect/detector.h"
+
+/* rollcall refused the calls of the ranks that came later, which may be either side: the other side waits in vain. */
+static void words_declined(struct words *w, const struct finding *f, bool minor)
+{
+    const struct roll_rankset *late = minor ? &f->minor : &f->major;
+    words_add(w, "rollcall refused the calls of ");
+    words_ranks(w, late);
+    words_add(w, " (ROLLCALL_ON_MISMATCH), which came later: they were not made.");
+}
 
 static const char *consequence(enum roll_verdict_code code)
 {
@@ -36,9 +46,13 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
         return false; /* the call belongs to another communicator: detect_align.c tells it */
     }
     /* A wrong reduction hangs nothing, and explains nothing. */
-    if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) {
+    bool minor_declined = call_declined(&minor->rec), declined = minor_declined || call_declined(&major->rec);
+    if ((code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) || declined) {
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
+    }
+    if (declined) {
+        refused_mute_groups(e, f->comm);
     }
     struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, f->certainty) : NULL;
     if (!v) {
@@ -59,7 +73,10 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     words_add(&w, " called ");
     words_call(&w, &major->rec);
     words_add(&w, " there: the %s differs. %s", code == ROLL_VERDICT_OP_MISMATCH ? "operation" : field,
-              consequence(code));
+              declined ? "" : consequence(code));
+    if (declined) {
+        words_declined(&w, f, minor_declined);
+    }
     finding_life(e, v, f, &w);
     astray_keep(f, v, NULL);
     say_text(e, v, "%s", w.text);

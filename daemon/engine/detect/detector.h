@@ -91,13 +91,18 @@ void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* p2p_say.c: says that a send and a receive differ in bytes; ticket: those of the two calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 
-/* detect_refused.c, refused_match.c: calls of which nothing was enqueued */
+/* detect_refused.c, refused_match.c, refused_declined.c: calls of which nothing was enqueued */
 /* this GROUP_END returned an error or was only simulated */
 bool refused_is_group_void(const struct roll_record *rec);
 /* A call has come that NCCL has refused already. */
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
 /* A call that has been matched turns out to be refused. */
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+/* rollcall itself has refused this call, which stays matched (refused_declined.c). */
+void refused_declined(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+/* A disagreement of c is told in which rollcall refused calls: whoever waits for other calls of the same groups waits
+ * for the same reason. */
+void refused_mute_groups(struct roll_engine *e, const struct comm *c);
 /* A group has ended in vain (refused_is_group_void): none of its calls was enqueued. */
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
 /* A call has come whose number was taken before: the calls of its thread from that number on were refused. */

@@ -3,6 +3,7 @@
  *
  *   detect_refused.c   who waits for such a call, and when that is told
  *   refused_match.c    such calls are taken out of what they had been matched with
+ *   refused_declined.c calls that rollcall itself refused, which stay there until it is told how they differ
  *   refused_why.c      what was wrong with a call
  *   refused_say.c      the verdicts and their texts
  */
@@ -34,6 +35,7 @@ STATE_OF_SOURCE(refused)
 
 struct refused_member {
     struct refusal coll, message; /* the last refused collective and the last refused message */
+    struct refusal declined;      /* the last collective that rollcall itself refused, while it is matched */
 };
 STATE_OF_MEMBER(refused)
 
@@ -78,6 +80,16 @@ bool refused_is_alike(const struct roll_record *a, const struct roll_record *b);
 bool refused_is_awaited(const struct roll_engine *e, const struct member *m, const struct roll_record *waits);
 /* Forgets the refused calls of a source of which records are lost. */
 void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
+
+/* Takes the call with this number, the member's newest, out of what it was matched with, and keeps it as `rec`. */
+void refused_give_up(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+
+/* refused_declined.c */
+/* A call of s that rollcall refused is part of a disagreement: that disagreement is, or will be, told as the reason why
+ * s goes no further. */
+bool declined_is_told(const struct source *s);
+/* A call that agrees with all others after a while is given up: it is told as any refused call is. */
+void declined_tick(struct roll_engine *e, struct comm *c);
 
 /* refused_why.c */
 /* Adds why NCCL cannot have taken this call, and returns the name of the argument; "" where the record does not show

@@ -41,11 +41,13 @@ static bool is_counted(const struct source *s, const struct entry *entry)
     return roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 && !refused_call(s, entry);
 }
 
-struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket)
+/* The same of the entries before this ticket. */
+static struct entry *entry_before(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t before,
+                                  uint64_t *ticket)
 {
     const struct source *s = e->source[m->source];
     uint64_t low = source_log_low(s);
-    for (uint64_t t = s->next; t-- > low;) {
+    for (uint64_t t = before; t-- > low;) {
         struct entry *entry = source_entry(s, t);
         if (entry && is_counted(s, entry) && entry->rec.seq == seq && source_member(s, entry->rec.comm) == m) {
             *ticket = t;
@@ -53,6 +55,11 @@ struct entry *refused_entry_at(const struct roll_engine *e, const struct member 
         }
     }
     return NULL;
+}
+
+struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket)
+{
+    return entry_before(e, m, seq, e->source[m->source]->next, ticket);
 }
 
 /* Matches the calls at a slot anew, without the call of `gone`. */
@@ -105,18 +112,6 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
     }
 }
 
-void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
-{
-    while (m->next > rec->seq) {
-        uint64_t ticket;
-        struct entry *entry = refused_entry_at(e, m, m->next - 1, &ticket);
-        if (!entry || entry->rec.thread != rec->thread || m->next - 1 < m->comm->base) {
-            return;
-        }
-        take_out(e, m, entry, ticket);
-    }
-}
-
 /* Of two refused calls, `rec` is kept as the reason rather than `old`. Within one group the reason is the call that
  * NCCL cannot have taken; where none or both are such, it is `rec`, and so in the end the oldest: refused_group shows
  * the calls from the newest to the oldest. */
@@ -148,6 +143,43 @@ static void remember(struct roll_engine *e, struct member *m, const struct roll_
     refused_of_engine(e)->errors = true;
     m->comm->refusals += !message && !r->open;
     *r = (struct refusal){.rec = *rec, .since = e->clock, .open = true};
+}
+
+/* A call that rollcall refused is one like any other refused call from now on. */
+static void give_up(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket,
+                    const struct roll_record *rec)
+{
+    take_out(e, m, entry, ticket);
+    comm_taken_back(e, m->comm, rec->seq);
+    remember(e, m, rec);
+}
+
+void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    while (m->next > rec->seq) {
+        uint64_t ticket; /* the new call is in the log already */
+        struct entry *entry = entry_before(e, m, m->next - 1, roll_seal_ticket(rec->seal), &ticket);
+        if (!entry || entry->rec.thread != rec->thread || m->next - 1 < m->comm->base) {
+            return;
+        }
+        struct refused_member *own = refused_of_member(m);
+        if (own && own->declined.open && own->declined.rec.seq == entry->rec.seq) {
+            struct roll_record declined = own->declined.rec;
+            own->declined.open = false;
+            give_up(e, m, entry, ticket, &declined);
+        } else {
+            take_out(e, m, entry, ticket);
+        }
+    }
+}
+
+void refused_give_up(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    uint64_t ticket;
+    struct entry *entry = rec->seq + 1 == m->next ? refused_entry_at(e, m, rec->seq, &ticket) : NULL;
+    if (entry) {
+        give_up(e, m, entry, ticket, rec);
+    }
 }
 
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec)
@@ -274,6 +306,10 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
     if (!m) {
         return;
     }
+    if (call_declined(&entry->rec)) {
+        refused_declined(e, m, &entry->rec);
+        return;
+    }
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
         p2p_refused(e, m, entry);
         if (call_failed(&entry->rec)) {
@@ -300,8 +336,16 @@ void refused_group(struct roll_engine *e, struct source *s, const struct roll_re
             continue;
         }
         left--;
-        refused_late(e, s, entry, ticket);
         struct member *m = source_member(s, entry->rec.comm);
+        if (m && call_declined(end) && is_counted(s, entry)) {
+            struct roll_record rec = entry->rec;
+            rec.result = end->result;
+            rec.seal = roll_seal(roll_seal_ticket(rec.seal), ROLL_STATE_RETURNED);
+            refused_declined(e, m, &rec);
+            entry->rec = rec; /* its own result is that of a call that was put into the group */
+            continue;
+        }
+        refused_late(e, s, entry, ticket);
         bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
         bool mine = m && (message || (refused_call(s, entry) && entry->rec.count != 0));
         /* All calls of the group are shown, and the oldest last: in that one the peers wait first. */

@@ -67,7 +67,12 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
         words_add(&w, message ? " on " : " as #%u on ", t->rec->seq);
         words_comm(&w, t->comm);
     }
-    words_add(&w, ", and NCCL returned %s: ", roll_result_name(t->rec->result));
+    bool declined = call_declined(t->rec);
+    if (declined) {
+        words_add(&w, ", and rollcall refused it (ROLLCALL_ON_MISMATCH), because another rank's call there differed: ");
+    } else {
+        words_add(&w, ", and NCCL returned %s: ", roll_result_name(t->rec->result));
+    }
     v->field = refused_wrong_argument(e, t->rank, t->member, t->rec, &w);
     if (*v->field != '\0') {
         words_add(&w, "; ");
@@ -81,14 +86,10 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
         words_add(&w, " in the same group: ");
         (void)refused_wrong_argument(e, t->rank, source_member(t->rank, voids->comm), voids, &w);
         words_add(&w, ".");
+    } else if (declined) {
+        words_add(&w, " What differed stands in its line on the rank's standard error.");
     } else if (*v->field == '\0' && !elsewhere) {
         words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
-        /* The interposer answers the same when it refuses a call itself: failfast.c. */
-        if (t->rec->result == NCCL_INVALID_USAGE) {
-            words_add(&w,
-                      " Where ROLLCALL_ON_MISMATCH=error is set, it may be rollcall that refused the call: its line "
-                      "on the rank's standard error says so, and what differed.");
-        }
     }
     if (t->waiter) {
         words_add(&w, " ");

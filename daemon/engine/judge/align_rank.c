@@ -28,6 +28,13 @@ static bool is_captured_by_one(const struct roll_record *mine, const struct roll
            match_signature(&as_theirs) == match_signature(theirs);
 }
 
+/* A call that failed spoils its group, and the end of the group is on its way. A call that rollcall refused failed
+ * because of this very disagreement. */
+static bool is_spoilt(const struct roll_record *rec)
+{
+    return call_failed(rec) && !call_declined(rec);
+}
+
 /* The next call of this rank is not on its way: the host is stuck, the process has ended, or nothing has come from the
  * rank for a while (it polls, copies or computes). */
 bool rank_is_still(const struct roll_engine *e, const struct source *s)
@@ -64,8 +71,8 @@ struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
     struct align_guess guess = {.kind = ALIGN_UNKNOWN};
     line_read(e, j->c, rank, j->seq, line);
     const struct roll_record *mine = line->real ? line->call[0].rec : NULL, *theirs = j->major.call[0].rec;
-    if (!mine || !theirs || call_failed(mine) || call_failed(theirs)) {
-        return guess; /* a call that failed spoils its group, and the end of the group is on its way */
+    if (!mine || !theirs || is_spoilt(mine) || is_spoilt(theirs)) {
+        return guess;
     }
     /* A call that may still turn out to be refused is judged when that has been so for a stall: the record that says so
      * may come late. */

@@ -33,6 +33,9 @@ void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq);
 void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec);
 /* The same, and the members are stuck for that trouble. */
 void comm_explained(struct roll_engine *e, struct comm *c);
+/* What was told of this place is taken back, and a call that was part of it is gone: the silence that began there ends.
+ */
+void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq);
 /* What happens at this collective is a consequence. */
 bool comm_silent_at(const struct comm *c, uint32_t seq);
 /* The rank is stuck for a reason that has been told. */

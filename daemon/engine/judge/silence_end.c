@@ -22,6 +22,13 @@ static void unmute(struct roll_engine *e, struct comm *c)
     align_resume(e, c);
 }
 
+void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    if (c->muted && c->mute_seq == seq) {
+        unmute(e, c);
+    }
+}
+
 /* The member has got past the trouble. With the last member that can still move, the silence ends. */
 static void pass(struct roll_engine *e, struct member *m)
 {

@@ -35,6 +35,12 @@ static inline bool call_failed(const struct roll_record *rec)
     return rec->result != 0 && rec->result != NCCL_IN_PROGRESS && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
 }
 
+/* rollcall itself refused this call, because it did not fit the call of another rank at its place (fail fast). */
+static inline bool call_declined(const struct roll_record *rec)
+{
+    return call_failed(rec) && (rec->result & ROLL_RESULT_DECLINED) != 0;
+}
+
 /* All sides of this call are ready. */
 static inline bool entry_answered(const struct source *s, const struct entry *entry)
 {

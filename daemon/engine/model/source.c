@@ -407,7 +407,8 @@ bool source_group_open(const struct source *s, const struct roll_record *rec)
 
 bool source_unsettled(const struct source *s, const struct roll_record *rec)
 {
-    if (roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || call_failed(rec) || source_group_open(s, rec)) {
+    if (roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || (call_failed(rec) && !call_declined(rec)) ||
+        source_group_open(s, rec)) {
         return true;
     }
     for (uint32_t i = 0; rec->group != 0 && i < s->threads; i++) {

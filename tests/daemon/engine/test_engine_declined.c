@@ -1,0 +1,198 @@
+/*
+ * test_engine_declined.c: calls that rollcall itself refused in the rank (ROLLCALL_ON_MISMATCH), because they did not
+ * fit the call of another rank. Whoever comes later is refused; told is the disagreement, and who is wrong in it.
+ */
+#include "tests/daemon/engine/scenes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t sizes[] = {2, 3, 4, 8};
+#define SIZES    (sizeof(sizes) / sizeof(sizes[0]))
+#define AR       ROLL_OP_ALLREDUCE
+#define DECLINED (5 | ROLL_RESULT_DECLINED) /* what the program was given: ncclInvalidUsage */
+
+/* The rank makes this AllReduce and is refused by rollcall; the next call has its number again. */
+static struct roll_record *declined(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count, enum news news)
+{
+    scene_refused(sim, rank, comm, count, news);
+    struct sim_event *last = &sim->rank[rank].event[sim->rank[rank].events - 1];
+    last->rec.result = DECLINED;
+    return &sim->rank[rank].event[sim->rank[rank].events - (news == LATER ? 2 : 1)].rec;
+}
+
+static void expect(struct sim *sim, const char *what, uint32_t culprit, const char *said, const char *unsaid)
+{
+    char want[96] = "";
+    if (what) {
+        snprintf(want, sizeof(want), culprit == SCENE_NOBODY ? "%s -" : "%s %u", what, culprit);
+    }
+    sim_expect(sim, want);
+    char *got = sim_run(sim, 0, true, true);
+    if (said && !strstr(got, said)) {
+        fail_msg("'%s' is not in: %s", said, got);
+    }
+    if (unsaid && strstr(got, unsaid)) {
+        fail_msg("'%s' is in: %s", unsaid, got);
+    }
+    free(got);
+}
+
+/* What all ranks do before, at one line of the program; what follows stands at another, so the calls that meet there
+ * are one and the same for certain. */
+static void history(struct sim *sim, uint32_t comm)
+{
+    sim->site = 6;
+    for (unsigned i = 0; i < 6; i++) {
+        sim_all(sim, comm, AR, 64);
+    }
+    sim->site = 7;
+}
+
+/* How the ranks that were refused go on. */
+enum then { WAIT, EXIT, KILLED, THENS };
+
+static void goes_on(struct sim *sim, uint32_t rank, bool refused, enum then then)
+{
+    if (!refused || then == WAIT) {
+        sim_stuck(sim, rank);
+    } else {
+        sim_proc(sim, rank, then == EXIT ? ROLL_PROC_FINISHED : ROLL_PROC_DEAD,
+                 then == EXIT ? SIM_EXIT(1) : SIM_SIGNAL(15));
+    }
+}
+
+/* The last rank calls with another count. Whether it comes last and is refused, or comes first and all others are
+ * refused, it is the one that is named; of two ranks nobody is. */
+static void test_the_culprit_is_named_whoever_came_first(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * THENS * 4; i++) {
+        uint32_t n = sizes[i % SIZES], odd = n - 1;
+        enum then then = (enum then)(i / SIZES % THENS);
+        bool odd_is_late = i / SIZES / THENS % 2 == 0;
+        enum news news = i / SIZES / THENS / 2 == 0 ? AT_ONCE : LATER;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        history(sim, w);
+        for (uint32_t r = 0; r < n; r++) {
+            uint64_t count = r == odd ? 1000 : 1024;
+            bool refused = (r == odd) == odd_is_late;
+            if (refused) {
+                declined(sim, r, w, count, news);
+            } else {
+                sim_call(sim, r, w, AR, count);
+            }
+            goes_on(sim, r, refused, then);
+        }
+        expect(sim, "proven count-mismatch", n == 2 ? SCENE_NOBODY : odd, "(ROLLCALL_ON_MISMATCH), which came later",
+               "hangs or corrupts");
+        sim_destroy(&sim);
+    }
+}
+
+/* Another reduction hangs nothing in NCCL; here nobody waits any less than for another count. */
+static void test_a_reduction_that_was_refused_is_what_the_others_wait_for(void **state)
+{
+    (void)state;
+    for (unsigned late = 0; late < 2; late++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim);
+        history(sim, w);
+        for (uint32_t r = 0; r < 4; r++) {
+            bool refused = (r == 3) == (late == 1);
+            struct roll_record *rec = refused ? declined(sim, r, w, 64, AT_ONCE) : sim_call(sim, r, w, AR, 64);
+            rec->redop = r == 3 ? ROLL_RED_MAX : ROLL_RED_SUM;
+            goes_on(sim, r, refused, EXIT);
+        }
+        expect(sim, "proven redop-mismatch", 3, "were not made", "silently wrong");
+        sim_destroy(&sim);
+    }
+}
+
+/* Who makes the call again, put right, goes on: what was told is taken back. */
+static void test_a_call_that_is_put_right_is_no_fault(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t w = sim_world(sim), odd = sizes[i] - 1;
+        sim_all(sim, w, AR, 64);
+        declined(sim, odd, w, 1000, AT_ONCE);
+        sim_all(sim, w, AR, 1024);
+        sim_all(sim, w, AR, 64);
+        scene_sync_all(sim);
+        expect(sim, NULL, 0, NULL, NULL);
+        sim_destroy(&sim);
+    }
+}
+
+/* The program overlooks the error and goes on, so its later calls have the numbers of earlier ones. It has made another
+ * call than its peers, and then left that out: which of the two is told depends on what was read first. */
+static void test_a_rank_that_goes_on_is_named_all_the_same(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    history(sim, w);
+    for (uint32_t r = 0; r < 4; r++) {
+        if (r == 3) {
+            declined(sim, r, w, 1000, AT_ONCE);
+        } else {
+            sim_call(sim, r, w, AR, 1024);
+        }
+        sim_call(sim, r, w, AR, 64);
+        sim_stuck(sim, r);
+    }
+    for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+        char *got = sim_run(sim, order, false, false);
+        if ((!strstr(got, "count-mismatch 3") && !strstr(got, "call-skipped 3")) || strchr(got, ';')) {
+            fail_msg("order %u: %s", order, got);
+        }
+        free(got);
+    }
+    sim_destroy(&sim);
+}
+
+/* The end of a group is refused, and with it all its calls; told is the one that differs. */
+static void test_a_group_that_was_refused(void **state)
+{
+    (void)state;
+    for (unsigned late = 0; late < 2; late++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim), other = sim_comm(sim, "other", NULL, 4);
+        history(sim, w);
+        for (uint32_t r = 0; r < 4; r++) {
+            bool refused = (r == 3) == (late == 1);
+            sim_group(sim, r);
+            sim_call(sim, r, w, AR, r == 3 ? 1000 : 1024);
+            sim_call(sim, r, other, AR, 64);
+            sim_group_end(sim, r);
+            if (refused) {
+                sim->rank[r].event[sim->rank[r].events - 1].rec.result = DECLINED;
+            }
+            goes_on(sim, r, refused, EXIT);
+        }
+        expect(sim, "proven count-mismatch", 3, "were not made", "call-refused");
+        sim_destroy(&sim);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_culprit_is_named_whoever_came_first),
+        cmocka_unit_test(test_a_reduction_that_was_refused_is_what_the_others_wait_for),
+        cmocka_unit_test(test_a_call_that_is_put_right_is_no_fault),
+        cmocka_unit_test(test_a_rank_that_goes_on_is_named_all_the_same),
+        cmocka_unit_test(test_a_group_that_was_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
