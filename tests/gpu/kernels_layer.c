@@ -74,7 +74,7 @@ static int run_side(struct check *c, size_t i, const struct twin *t, int side, n
         w.gate_bias = ON(t[GATE_BIAS]);
         w.d_gate_bias = ON(t[D_GATE_BIAS]);
     }
-    const struct moe_step step = {0, 0};
+    const struct moe_step step = {0};
     moe_layer_t *layer = NULL;
     int rc = moe_layer_new(c->device[side], &config, &layer);
     rc = rc ? rc : moe_layer_forward(layer, &w, &step, ON(t[X]), cases[i].tokens, ON(t[Y]));

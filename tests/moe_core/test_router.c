@@ -102,7 +102,7 @@ static void set_up(struct problem *p, const struct moe_router_config *config, ui
                                      .gate = p->twin_gate,
                                      .gate_bias = o->gate_bias ? p->twin_gate_bias : NULL,
                                      .expert_bias = o->expert_bias ? p->twin_expert_bias : NULL};
-    p->want = (struct moe_ref_routing){p->index, p->all, p->probs, p->counts, {0}};
+    p->want = (struct moe_ref_routing){.index = p->index, .all = p->all, .probs = p->probs, .counts = p->counts};
 }
 
 static void tear_down(struct problem *p)
