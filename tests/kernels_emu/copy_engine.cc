@@ -106,8 +106,9 @@ void emu_copy_box(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x
         emu_stop(T, EMU_ILLEGAL_INSTRUCTION, site, "the map is none that the emulator has a model of");
     }
     if (!is_parameter && must_be_acquired(T, map)) {
-        emu_found(T, site, "the map was made by a kernel, and this thread has not acquired it "
-                           "(fence.proxy.tensormap)");
+        emu_found(T, site,
+                  "the map was made by a kernel, and this thread has not acquired it "
+                  "(fence.proxy.tensormap)");
     }
     box.to = (uint32_t)offset, box.barrier = (uint32_t)barrier, box.x = x, box.y = y;
     box.bytes = (uint32_t)m->box[0] * m->box[1] * m->element_bytes;
@@ -173,7 +174,8 @@ void emu_box_land(struct emu_grid *grid, size_t index)
     }
     m->bytes -= box.bytes;
     if (m->bytes < 0) { /* PTX allows it within a phase; here the announcement always comes first */
-        emu_stop_grid(grid, EMU_LAUNCH_FAILURE, box.site, box.thread, "more bytes arrive than the mbarrier was told of");
+        emu_stop_grid(grid, EMU_LAUNCH_FAILURE, box.site, box.thread,
+                      "more bytes arrive than the mbarrier was told of");
         return;
     }
     m->seen[block->threads + m->agent] = block->agent_clock[m->agent]++;
