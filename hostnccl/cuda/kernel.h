@@ -73,8 +73,8 @@ void hostcuda_kernel_count(struct hostcuda_function *function, enum hostcuda_fat
 struct hostcuda_launch_config {
     dim3 grid, threads;
     size_t shared_bytes;
-    void **arguments; /* one pointer each */
-    void **extra;     /* or packed, which twins do not understand */
+    void **arguments;   /* one pointer each */
+    void **extra;       /* or packed, which twins do not understand */
     bool is_overlapped; /* code.h */
 };
 

@@ -167,6 +167,9 @@ static void bad_counts(struct check *c)
     row_begin(c, "linear, bad counts");
     for (size_t t = 0; t < 2; t++) {
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+            if (!taken(c)) {
+                continue;
+            }
             struct problem p =
                 problem_new(c, types[t], (struct wanted){.n = 136, .k = 272, .position = 4, .has_bias = true});
             ((int64_t *)twin_at(&p.m, HOST))[bad[i].group] = bad[i].count;
@@ -213,6 +216,9 @@ static void graphs(struct check *c)
             exec[side] = capture(c, &p, side);
         }
         for (size_t i = 0; i < POSITIONS; i++) {
+            if (!taken(c)) {
+                continue;
+            }
             problem_counts(c, &p, i);
             twin_poison(c, &p.y);
             twin_poison(c, &p.d_weight);

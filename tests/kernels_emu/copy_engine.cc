@@ -25,14 +25,15 @@ enum { MAP_BYTES = 128, ON_ITS_WAY = 0xfb, SWIZZLE_128 = 3 };
 static std::mutex published_lock;
 static std::set<uint64_t> published;
 
-static struct hostcuda_tensor_map *map_in_shared(struct emu_thread *T, uint64_t offset, const struct emu_site *site)
+static struct hostcuda_tensor_map *map_in_shared(struct emu_thread *T, uint64_t offset, int how,
+                                                 const struct emu_site *site)
 {
     struct hostcuda_tensor_map *map = (struct hostcuda_tensor_map *)(T->shared + offset);
     if (offset % MAP_BYTES || offset + MAP_BYTES > T->shared_bytes || map->magic != HOSTCUDA_TENSOR_MAGIC) {
         emu_stop(T, EMU_ILLEGAL_ADDRESS, site, "there is no tensor map at %llu",
                  (unsigned long long)offset - EMU_SYSTEM_SHARED);
     }
-    emu_race_access(T, offset, MAP_BYTES, true, EMU_WRITE, site);
+    emu_race_access(T, offset, MAP_BYTES, true, how, site);
     return map;
 }
 
@@ -41,12 +42,12 @@ void emu_map_set_address(struct emu_thread *T, uint64_t offset, uint64_t address
     if (address % 16) {
         emu_stop(T, EMU_MISALIGNED, site, "a tensor at %#llx", (unsigned long long)address);
     }
-    map_in_shared(T, offset, site)->address = address;
+    map_in_shared(T, offset, EMU_WRITE, site)->address = address;
 }
 
 void emu_map_set_dim(struct emu_thread *T, uint64_t offset, uint32_t dim, uint32_t value, const struct emu_site *site)
 {
-    struct hostcuda_tensor_map *map = map_in_shared(T, offset, site);
+    struct hostcuda_tensor_map *map = map_in_shared(T, offset, EMU_WRITE, site);
     if (dim >= map->rank) {
         emu_stop(T, EMU_ILLEGAL_INSTRUCTION, site, "dimension %u of a map of rank %u", dim, map->rank);
     }
@@ -58,7 +59,7 @@ void emu_map_publish(struct emu_thread *T, uint64_t to, uint64_t offset, uint32_
     if (bytes != MAP_BYTES || to % MAP_BYTES || !emu_memory_has(to, MAP_BYTES)) {
         emu_stop(T, EMU_ILLEGAL_ADDRESS, site, "a map of %u bytes at %#llx", bytes, (unsigned long long)to);
     }
-    map_in_shared(T, offset, site);
+    map_in_shared(T, offset, EMU_READ, site);
     uint64_t *targets = emu_meet(T, ~0u, to, "tensormap.cp_fenceproxy", site, nullptr);
     for (int i = 0; i < EMU_WARP; i++) {
         if (targets[i] != to) {
@@ -105,8 +106,9 @@ void emu_copy_box(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x
         emu_stop(T, EMU_ILLEGAL_INSTRUCTION, site, "the map is none that the emulator has a model of");
     }
     if (!is_parameter && must_be_acquired(T, map)) {
-        emu_found(T, site, "the map was made by a kernel, and this thread has not acquired it "
-                           "(fence.proxy.tensormap)");
+        emu_found(T, site,
+                  "the map was made by a kernel, and this thread has not acquired it "
+                  "(fence.proxy.tensormap)");
     }
     box.to = (uint32_t)offset, box.barrier = (uint32_t)barrier, box.x = x, box.y = y;
     box.bytes = (uint32_t)m->box[0] * m->box[1] * m->element_bytes;
@@ -172,7 +174,8 @@ void emu_box_land(struct emu_grid *grid, size_t index)
     }
     m->bytes -= box.bytes;
     if (m->bytes < 0) { /* PTX allows it within a phase; here the announcement always comes first */
-        emu_stop_grid(grid, EMU_LAUNCH_FAILURE, box.site, box.thread, "more bytes arrive than the mbarrier was told of");
+        emu_stop_grid(grid, EMU_LAUNCH_FAILURE, box.site, box.thread,
+                      "more bytes arrive than the mbarrier was told of");
         return;
     }
     m->seen[block->threads + m->agent] = block->agent_clock[m->agent]++;

@@ -16,13 +16,20 @@ void emu_counts_write(const struct emu_grid *grid, double seconds)
         const char *name;
         uint64_t value;
     } numbers[] = {
-        {"global_read_bytes", c->global_read},       {"global_written_bytes", c->global_written},
-        {"global_atomics", c->global_atomics},       {"touched_read_bytes", c->touched_read},
-        {"touched_written_bytes", c->touched_written}, {"shared_read_bytes", c->shared_read},
-        {"shared_written_bytes", c->shared_written}, {"cp_async_bytes", c->async_copied},
-        {"tma_boxes", c->boxes},                     {"tma_bytes", c->box_bytes},
-        {"tma_zero_bytes", c->box_zero_bytes},       {"wgmma_shared_bytes", c->matrix_read},
-        {"mma_flop", c->mma_flop},                   {"wgmma_flop", c->wgmma_flop},
+        {"global_read_bytes", c->global_read},
+        {"global_written_bytes", c->global_written},
+        {"global_atomics", c->global_atomics},
+        {"touched_read_bytes", c->touched_read},
+        {"touched_written_bytes", c->touched_written},
+        {"shared_read_bytes", c->shared_read},
+        {"shared_written_bytes", c->shared_written},
+        {"cp_async_bytes", c->async_copied},
+        {"tma_boxes", c->boxes},
+        {"tma_bytes", c->box_bytes},
+        {"tma_zero_bytes", c->box_zero_bytes},
+        {"wgmma_shared_bytes", c->matrix_read},
+        {"mma_flop", c->mma_flop},
+        {"wgmma_flop", c->wgmma_flop},
     };
     std::string line = "{\"kernel\":\"" + std::string(grid->kernel->entry.name) + "\",\"grid\":[" +
                        std::to_string(l->grid[0]) + "," + std::to_string(l->grid[1]) + "," +

@@ -112,12 +112,13 @@ EXPORT cublasStatus_t cublasSscal_v2_64(cublasHandle_t handle, int64_t n, const 
     return enqueue(handle, scale, s);
 }
 
-EXPORT cublasStatus_t cublasGemmGroupedBatchedEx_64(
-    cublasHandle_t handle, const cublasOperation_t ta[], const cublasOperation_t tb[], const int64_t m[],
-    const int64_t n[], const int64_t k[], const void *alpha, const void *const a[], cudaDataType_t a_type,
-    const int64_t lda[], const void *const b[], cudaDataType_t b_type, const int64_t ldb[], const void *beta,
-    void *const c[], cudaDataType_t c_type, const int64_t ldc[], int64_t groups, const int64_t sizes[],
-    cublasComputeType_t type)
+EXPORT cublasStatus_t cublasGemmGroupedBatchedEx_64(cublasHandle_t handle, const cublasOperation_t ta[],
+                                                    const cublasOperation_t tb[], const int64_t m[], const int64_t n[],
+                                                    const int64_t k[], const void *alpha, const void *const a[],
+                                                    cudaDataType_t a_type, const int64_t lda[], const void *const b[],
+                                                    cudaDataType_t b_type, const int64_t ldb[], const void *beta,
+                                                    void *const c[], cudaDataType_t c_type, const int64_t ldc[],
+                                                    int64_t groups, const int64_t sizes[], cublasComputeType_t type)
 {
     (void)handle, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)a_type, (void)lda;
     (void)b, (void)b_type, (void)ldb, (void)beta, (void)c, (void)c_type, (void)ldc, (void)groups, (void)sizes;

@@ -158,8 +158,8 @@ int emu_grid_run(const struct emu_kernel *kernel, const struct hostcuda_code_lau
     grid->launch = launch;
     grid->parameters = copy_parameters(kernel, launch, room->parameters);
     grid->parameter_bytes = sizeof(room->parameters);
-    grid->random_state = (emu_environment()->seed * UINT64_C(0x9E3779B97F4A7C15) +
-                          ++launches * UINT64_C(0xD1B54A32D192ED03)) | 1;
+    grid->random_state =
+        (emu_environment()->seed * UINT64_C(0x9E3779B97F4A7C15) + ++launches * UINT64_C(0xD1B54A32D192ED03)) | 1;
     grid->fault = grid->finding = 0;
     grid->counts = {};
     grid->shared = room->shared;

@@ -33,9 +33,8 @@ static inline struct emu_descriptor emu_descriptor_of(uint64_t bits)
 static inline uint32_t emu_operand_at(struct emu_descriptor d, uint32_t mn, uint32_t k, bool is_mn_major,
                                       uint32_t element_bytes)
 {
-    uint32_t at = is_mn_major
-                      ? d.start + mn % 64 * element_bytes + mn / 64 * d.leading + k % 8 * 128 + k / 8 * d.stride
-                      : d.start + mn / 8 * d.stride + mn % 8 * 128 + k * element_bytes;
+    uint32_t at = is_mn_major ? d.start + mn % 64 * element_bytes + mn / 64 * d.leading + k % 8 * 128 + k / 8 * d.stride
+                              : d.start + mn / 8 * d.stride + mn % 8 * 128 + k * element_bytes;
     return emu_swizzle_128(at);
 }
 

@@ -78,7 +78,7 @@ uint64_t emu_at(struct emu_thread *T, uint64_t address, uint32_t bytes, enum emu
     }
 EMU_ATOMIC(add, V(old + v))
 EMU_ATOMIC(or, V(old | v))
-EMU_ATOMIC(and, V(old & v))
+EMU_ATOMIC(and, V(old &v))
 EMU_ATOMIC(min, v < old ? v : old)
 EMU_ATOMIC(max, v > old ? v : old)
 EMU_ATOMIC(exch, v)

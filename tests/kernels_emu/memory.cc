@@ -7,9 +7,9 @@
 #include "tests/kernels_emu/finding.h"
 #include "tests/kernels_emu/race.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
-#include <atomic>
 
 static std::mutex lock;
 static std::map<uint64_t, uint64_t> regions; /* end -> start */

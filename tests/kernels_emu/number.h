@@ -67,7 +67,9 @@ template <class T> static inline T emu_div(T a, T b)
     if constexpr (std::is_floating_point<T>::value) {
         return a / b;
     } else {
-        return b == 0 ? T(~T(0)) : std::is_signed<T>::value && b == T(-1) ? T(0 - std::make_unsigned_t<T>(a)) : T(a / b);
+        return b == 0                                   ? T(~T(0))
+               : std::is_signed<T>::value && b == T(-1) ? T(0 - std::make_unsigned_t<T>(a))
+                                                        : T(a / b);
     }
 }
 template <class T> static inline T emu_rem(T a, T b)

@@ -2,9 +2,10 @@
  * race.cc: a cell for each word of memory that a launch touches, with the accesses that may still race (race.h).
  *
  * A cell drops an access when a later one stands for it: a write that covers its bytes, or a read that knows of it and
- * touches the same bytes, because whoever knows of the later one knows of it, too. So most cells hold one or two, and
- * those that many threads read a list. Cells of global memory lie in pages, found by address, and belong to the launch
- * whose number they carry. A table with a fixed number of cells was rejected: it forgets.
+ * touches the same bytes, because whoever knows of the later one knows of it, too. A read is only compared with writes,
+ * and appended; a list of readers is tidied when it has doubled, so that a word that a whole block reads costs each
+ * thread the same. Cells of global memory lie in pages, found by address, and belong to the launch whose number they
+ * carry. A table with a fixed number of cells was rejected: it forgets.
  */
 #include "tests/kernels_emu/race.h"
 #include "tests/kernels_emu/finding.h"
@@ -12,7 +13,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-enum { KEPT = 4, PAGE_WORDS = 1024 };
+enum { KEPT = 2, TIDY_FROM = 8, PAGE_WORDS = 1024, HOWS = 16 };
 enum { OF_COPY = 0x8000, OF_PRIMARY = 0xffffffff }; /* who: a cp.async; block: of the kernel before */
 
 struct access {
@@ -23,8 +24,7 @@ struct access {
     uint8_t how;
 };
 
-struct cell {
-    uint32_t generation, block; /* of the last access */
+struct list {
     uint32_t count;
     struct access kept[KEPT];
     std::vector<struct access> *more;
@@ -33,6 +33,7 @@ struct cell {
     {
         return i < KEPT ? &kept[i] : &(*more)[i - KEPT];
     }
+    /* The last one takes its place. */
     void remove(uint32_t i)
     {
         *at(i) = *at(count - 1);
@@ -51,6 +52,20 @@ struct cell {
         }
         count++;
     }
+    void clear()
+    {
+        count = 0;
+        if (more) {
+            more->clear();
+        }
+    }
+};
+
+struct cell {
+    uint32_t generation, block; /* of the last access */
+    uint32_t tidy_at;           /* readers */
+    uint8_t read, written;      /* bytes, by the launch */
+    struct list writes, reads;
 };
 
 struct page {
@@ -91,21 +106,42 @@ void emu_race_begin_block(struct emu_grid *grid)
     cells.shared_generation++;
 }
 
-/* What another block, or the kernel before, did: one access for each kind of it. */
-static void fold(struct cell *c, uint32_t block)
+/* What other blocks, or the kernel before, did: one access for each kind of it. */
+static void fold(struct list *l, uint32_t block)
 {
-    for (uint32_t i = 0; i < c->count; i++) {
-        for (uint32_t j = i + 1; j < c->count;) {
-            struct access *a = c->at(i), *b = c->at(j);
-            if (a->block != block && b->block != block && a->how == b->how &&
-                (a->block == OF_PRIMARY) == (b->block == OF_PRIMARY)) {
-                a->bytes |= b->bytes;
-                c->remove(j);
-            } else {
-                j++;
-            }
+    struct access found[2][HOWS];
+    bool has[2][HOWS] = {{false}};
+    for (uint32_t i = l->count; i-- > 0;) {
+        const struct access a = *l->at(i);
+        if (a.block == block) {
+            continue;
+        }
+        bool is_primary = a.block == OF_PRIMARY;
+        struct access *f = &found[is_primary][a.how % HOWS];
+        uint8_t bytes = has[is_primary][a.how % HOWS] ? f->bytes : 0;
+        *f = a;
+        f->bytes |= bytes;
+        has[is_primary][a.how % HOWS] = true;
+        l->remove(i);
+    }
+    for (int i = 0; i < 2 * HOWS; i++) {
+        if (has[i / HOWS][i % HOWS]) {
+            l->add(found[i / HOWS][i % HOWS]);
         }
     }
+}
+
+/* The list of a launch that has ended, for one that overlaps it. */
+static void hand_on(struct list *l, uint32_t block)
+{
+    for (uint32_t i = l->count; i-- > 0;) {
+        if (l->at(i)->block == OF_PRIMARY) {
+            l->remove(i); /* of the one before that, which has ended */
+        } else {
+            l->at(i)->block = OF_PRIMARY;
+        }
+    }
+    fold(l, block);
 }
 
 /* The cell as the launch and the block find it. */
@@ -113,25 +149,21 @@ static void refresh(struct cell *c, uint32_t generation, uint32_t block, bool is
 {
     if (c->generation != generation) {
         if (!is_shared && cells.is_overlapped && c->generation == cells.previous) {
-            for (uint32_t i = c->count; i-- > 0;) {
-                if (c->at(i)->block == OF_PRIMARY) {
-                    c->remove(i); /* of the one before that, which has ended */
-                } else {
-                    c->at(i)->block = OF_PRIMARY;
-                }
-            }
-            fold(c, block);
+            hand_on(&c->writes, block);
+            hand_on(&c->reads, block);
         } else {
-            c->count = 0;
-            if (c->more) {
-                c->more->clear();
-            }
+            c->writes.clear();
+            c->reads.clear();
         }
         c->generation = generation;
         c->block = block;
+        c->tidy_at = TIDY_FROM;
+        c->read = c->written = 0;
     } else if (c->block != block) {
-        fold(c, block);
+        fold(&c->writes, block);
+        fold(&c->reads, block);
         c->block = block;
+        c->tidy_at = TIDY_FROM;
     }
 }
 
@@ -170,8 +202,10 @@ static void compare(struct emu_thread *T, struct access *old, const struct acces
         return;
     }
     if (((old->how | now->how) & EMU_CONSTANT) && old->block != OF_PRIMARY) {
-        emu_found(T, now->site, "%s:%d and this touch the same memory, and one of them is a load through the "
-                  "read-only cache (ld.global.nc)", old->site->file, old->site->line);
+        emu_found(T, now->site,
+                  "%s:%d and this touch the same memory, and one of them is a load through the "
+                  "read-only cache (ld.global.nc)",
+                  old->site->file, old->site->line);
         return;
     }
     bool both_strong = (old->how & EMU_STRONG) && (now->how & EMU_STRONG);
@@ -188,39 +222,77 @@ static void compare(struct emu_thread *T, struct access *old, const struct acces
     }
 }
 
-/* Whether `now` stands for `old` from here on. */
+/* Whether the write `now` stands for `old` from here on. */
 static bool replaces(struct emu_thread *T, const struct access *old, const struct access *now)
 {
-    if (old->block != T->block->number) {
+    if (old->block != T->block->number || ((old->how | now->how) & EMU_CONSTANT)) {
         return false;
     }
-    if (!(now->how & EMU_WRITE) && (old->how & EMU_WRITE)) {
-        return false;
-    }
-    if ((old->how & EMU_CONSTANT) != (now->how & EMU_CONSTANT)) {
-        return false;
-    }
-    if ((now->how & EMU_WRITE) && !(now->how & EMU_STRONG)) {
-        return true;
-    }
-    return (now->how & EMU_STRONG) == (old->how & EMU_STRONG) && is_known(T, old, now->who);
+    return !(now->how & EMU_STRONG) || ((old->how & EMU_STRONG) && is_known(T, old, now->who));
 }
 
-static void count_first(struct emu_thread *T, struct cell *c, const struct access *now)
+static void compare_all(struct emu_thread *T, struct list *l, const struct access *now, bool is_shared)
 {
-    uint8_t read = 0, written = 0;
-    for (uint32_t i = 0; i < c->count; i++) {
-        if (c->at(i)->block != OF_PRIMARY) {
-            read |= c->at(i)->how & EMU_READ ? c->at(i)->bytes : 0;
-            written |= c->at(i)->how & EMU_WRITE ? c->at(i)->bytes : 0;
+    for (uint32_t i = l->count; i-- > 0;) {
+        struct access *old = l->at(i);
+        compare(T, old, now, is_shared);
+        if ((now->how & EMU_WRITE) && replaces(T, old, now)) {
+            old->bytes &= (uint8_t)~now->bytes;
+            if (old->bytes == 0) {
+                l->remove(i);
+            }
         }
     }
+}
+
+/* Readers that a later read stands for go: of the same thread, or known to `now`'s. */
+static void tidy(struct emu_thread *T, struct cell *c, const struct access *now)
+{
+    static thread_local uint32_t round, rounds[2 * OF_COPY];
+    static thread_local uint8_t covered[2 * OF_COPY];
+    round++;
+    for (uint32_t i = c->reads.count; i-- > 0;) {
+        struct access *old = c->reads.at(i);
+        if (old->block != T->block->number || old->how != now->how) {
+            continue;
+        }
+        bool is_repeated = rounds[old->who] == round && !(old->bytes & ~covered[old->who]);
+        if (is_repeated || (!(old->bytes & ~now->bytes) && is_known(T, old, now->who))) {
+            c->reads.remove(i);
+            continue;
+        }
+        covered[old->who] = rounds[old->who] == round ? covered[old->who] | old->bytes : old->bytes;
+        rounds[old->who] = round;
+    }
+    c->tidy_at = std::max<uint32_t>(TIDY_FROM, 2 * c->reads.count);
+}
+
+static void add_read(struct emu_thread *T, struct cell *c, const struct access *now)
+{
+    if (c->reads.count) {
+        struct access *last = c->reads.at(c->reads.count - 1);
+        if (last->who == now->who && last->block == now->block && last->how == now->how && last->bytes == now->bytes) {
+            *last = *now;
+            return;
+        }
+    }
+    if (c->reads.count >= c->tidy_at) {
+        tidy(T, c, now);
+    }
+    c->reads.add(*now);
+}
+
+/* What the launch itself wrote before is no read from afar. */
+static void count_first(struct emu_thread *T, struct cell *c, const struct access *now)
+{
     struct emu_counts *counts = &T->block->grid->counts;
-    if (now->how & EMU_READ) { /* what the launch itself wrote before is no read from afar */
-        counts->touched_read += (uint64_t)__builtin_popcount(now->bytes & ~(read | written));
+    if (now->how & EMU_READ) {
+        counts->touched_read += (uint64_t)__builtin_popcount(now->bytes & ~(c->read | c->written));
+        c->read |= now->bytes;
     }
     if (now->how & EMU_WRITE) {
-        counts->touched_written += (uint64_t)__builtin_popcount(now->bytes & ~written);
+        counts->touched_written += (uint64_t)__builtin_popcount(now->bytes & ~c->written);
+        c->written |= now->bytes;
     }
 }
 
@@ -230,19 +302,13 @@ static void touch(struct emu_thread *T, struct cell *c, const struct access *now
     if (!is_shared) {
         count_first(T, c, now);
     }
-    for (uint32_t i = 0; i < c->count;) {
-        struct access *old = c->at(i);
-        compare(T, old, now, is_shared);
-        if (replaces(T, old, now)) {
-            old->bytes &= (uint8_t)~now->bytes;
-        }
-        if (old->bytes == 0) {
-            c->remove(i);
-        } else {
-            i++;
-        }
+    compare_all(T, &c->writes, now, is_shared);
+    if (now->how & EMU_WRITE) {
+        compare_all(T, &c->reads, now, is_shared);
+        c->writes.add(*now);
+    } else {
+        add_read(T, c, now);
     }
-    c->add(*now);
 }
 
 static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is_shared, struct access now)
@@ -287,12 +353,12 @@ void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool i
     for (uint64_t word = offset / 4; word < (offset + bytes) / 4; word++) {
         struct cell *c = &cells.shared[word];
         refresh(c, cells.shared_generation, T->block->number, true);
-        for (uint32_t i = c->count; i-- > 0;) {
-            if (is_done ? c->at(i)->who == OF_COPY : true) {
-                c->remove(i); /* who touched the bytes meanwhile has been found, and stays */
+        for (uint32_t i = c->writes.count; i-- > 0;) {
+            if (!is_done || c->writes.at(i)->who == OF_COPY) {
+                c->writes.remove(i); /* who touched the bytes meanwhile has been found, and stays */
             }
         }
         now.bytes = 15;
-        c->add(now);
+        c->writes.add(now);
     }
 }

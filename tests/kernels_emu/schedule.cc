@@ -114,8 +114,8 @@ static void say_deadlock(struct emu_grid *grid)
             site = w.first, thread = w.second.first;
         }
         const char *file = w.first ? w.first->file : "?";
-        all += (all.empty() ? "" : ", ") + std::to_string(w.second.second) + " from " +
-               std::to_string(w.second.first) + " on at " + file + ":" + std::to_string(w.first ? w.first->line : 0);
+        all += (all.empty() ? "" : ", ") + std::to_string(w.second.second) + " from " + std::to_string(w.second.first) +
+               " on at " + file + ":" + std::to_string(w.first ? w.first->line : 0);
     }
     emu_stop_grid(grid, EMU_TIMEOUT, site, thread, "deadlock: all threads wait for ever: %.500s", all.c_str());
 }
