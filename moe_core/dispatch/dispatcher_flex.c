@@ -349,10 +349,10 @@ int moe_flex_combine(moe_dispatcher_t *d, void *y)
     }
     int rc = moe_map_unpermute(f->in, &in, d->expert_out, d->config.probs_travel ? NULL : f->in_probs, came_rows(f));
     rc = rc ? rc : to_tokens(d, f, "combine", false);
-    if (rc == 0 && f->view_fails) {
-        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
+    rc = rc || !f->view_fails
+             ? rc
+             : DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
                                (long long)f->tokens);
-    }
     rc = rc ? rc : moe_map_unpermute(f->out, &out, sent_rows(f), NULL, trim ? f->pad : y);
     return rc || !trim ? rc : moe_uneven_trim(d->device, f->pad, f->tokens, row_bytes(d), y);
 }
