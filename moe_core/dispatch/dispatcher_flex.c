@@ -439,10 +439,10 @@ int moe_flex_combine(moe_dispatcher_t *d, void *y)
         moe_dispatcher_give(d, &d->expert_out);
     }
     rc = rc ? rc : to_tokens(d, f, "combine", false);
-    if (rc == 0 && f->view_fails) {
-        rc = DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
-                             (long long)f->tokens);
-    }
+    rc = rc || !f->view_fails
+             ? rc
+             : DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
+                               (long long)f->tokens);
     rc = rc || !trim ? rc : moe_dispatcher_take_rows(d, f->padded, &f->pad);
     rc = rc ? rc : moe_map_unpermute(f->out, &out, f->area[MOE_FLEX_SENT_ROWS], NULL, trim ? f->pad : y);
     give_area(d, f, MOE_FLEX_SENT_ROWS);

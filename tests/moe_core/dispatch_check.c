@@ -35,21 +35,33 @@ static void reference_choice(const struct dr_data *d, int64_t experts, int64_t t
     }
 }
 
-/* Where the host knows the rows: those that all sources have for this rank's experts, and what the plan says was put
- * between and behind them. */
-static void check_received(const struct dr_case *c, const struct dr_result *results, int r)
+/* Where the host knows the rows: those that all sources have for this rank's experts, what the plan says was put
+ * between and behind them, and how many of the experts have none. */
+static void check_received(const struct dr_case *c, const struct dr_result *results, int r, struct dr_data *d)
 {
     const struct moe_dispatch_plan *plan = &results[r].plan;
-    int64_t rows = 0;
+    int64_t rows = 0, of[DR_EXPERTS] = {0}, empty = 0;
     for (int source = 0; source < dr_ranks(c); source++) {
-        rows += dr_rows_for(c, source, r / c->etp, DR_BY_CHOICE);
+        dr_make_data(c, source, d);
+        for (int64_t i = 0; i < d->tokens * DR_TOPK; i++) {
+            int32_t e = d->index[i];
+            bool here = e >= 0 && e / dr_local(c) == r / c->etp;
+            rows += here;
+            of[here ? e % dr_local(c) : DR_EXPERTS - 1] += here;
+        }
+    }
+    for (int64_t e = 0; e < dr_local(c); e++) {
+        empty += of[e] == 0;
     }
     bool said = plan->exact && c->capacity == 0 && !c->legacy.static_rows;
-    if (said && plan->received - plan->filler - plan->padded != rows) {
+    if (said &&
+        (plan->received - plan->filler - plan->padded != rows || plan->empty_experts != empty - (plan->padded > 0))) {
         char text[160];
         dr_describe(c, text, sizeof(text));
-        fail_msg("%s: rank %d: %lld rows received, of which %lld filler and %lld padding; want %lld", text, r,
-                 (long long)plan->received, (long long)plan->filler, (long long)plan->padded, (long long)rows);
+        fail_msg("%s: rank %d: %lld rows received, of which %lld filler and %lld padding, want %lld; %lld experts "
+                 "without rows, want %lld",
+                 text, r, (long long)plan->received, (long long)plan->filler, (long long)plan->padded, (long long)rows,
+                 (long long)plan->empty_experts, (long long)empty);
     }
 }
 
@@ -67,7 +79,7 @@ void dr_check_reference(const struct dr_case *c, const struct dr_result *results
             dr_describe(c, text, sizeof(text));
             fail_msg("%s: rank %d: %s", text, r, results[r].message);
         }
-        check_received(c, results, r);
+        check_received(c, results, r, d);
         dr_make_data(c, r, d);
         for (int64_t i = 0; i < DR_TOKENS * DR_HIDDEN; i++) {
             dx[i] = 1;

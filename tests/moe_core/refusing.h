@@ -21,6 +21,7 @@ static struct refusing_state {
     _Atomic bool refused;
     _Atomic int products;             /* calls of `linear` */
     _Atomic int spread, moved;        /* calls of dummy_rows and of pick_rows: what the device form is made of */
+    _Atomic int cleared;              /* of zero_slack */
     const struct moe_backend *behind; /* the plain host back end */
 } refusing_state;
 
@@ -67,6 +68,12 @@ static inline int refusing_pick_rows(moe_device_t *device, const struct moe_pick
     return refusing_state.behind->ops()->pick_rows(device, rows);
 }
 
+static inline int refusing_zero_slack(moe_device_t *device, const struct moe_zero_slack *slack)
+{
+    atomic_fetch_add(&refusing_state.cleared, 1);
+    return refusing_state.behind->ops()->zero_slack(device, slack);
+}
+
 static inline const struct moe_ops *refusing_ops(void)
 {
     static struct moe_ops ops;
@@ -74,6 +81,7 @@ static inline const struct moe_ops *refusing_ops(void)
     ops.linear = refusing_linear;
     ops.dummy_rows = refusing_dummy_rows;
     ops.pick_rows = refusing_pick_rows;
+    ops.zero_slack = refusing_zero_slack;
     return &ops;
 }
 
@@ -101,6 +109,7 @@ static inline void refuse(moe_device_t *device, enum refusing how)
     atomic_store(&refusing_state.products, 0);
     atomic_store(&refusing_state.spread, 0);
     atomic_store(&refusing_state.moved, 0);
+    atomic_store(&refusing_state.cleared, 0);
 }
 
 #endif

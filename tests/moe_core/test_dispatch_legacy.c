@@ -122,6 +122,21 @@ static void test_source_without_rows_fails_at_the_view(void **state)
     }
 }
 
+/* The same code on a rank without tokens: 0 rows are what was asked for. */
+static void test_a_rank_without_tokens_has_no_view_that_fails(void **state)
+{
+    (void)state;
+    static const enum moe_dispatcher_kind viewing[] = {MOE_DISPATCH_ALLTOALL, MOE_DISPATCH_DEEPEP,
+                                                       MOE_DISPATCH_HYBRIDEP};
+    for (size_t i = 0; i < 3; i++) {
+        struct dr_case c = {.kind = viewing[i], .etp = 1, .ep = 3, .tokens = DR_ONE_WITHOUT, .travel = true};
+        c.uneven = viewing[i] == MOE_DISPATCH_HYBRIDEP ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
+        c.legacy.empty_unpermute = true;
+        dr_run(&c, results);
+        dr_check_reference(&c, results);
+    }
+}
+
 /* H5: rows from the own input: combine has a backward, dispatch has none. */
 static void test_rows_from_the_own_input_have_no_reverse_dispatch(void **state)
 {
@@ -267,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_detached_rank_issues_nothing_in_backward),
         cmocka_unit_test(test_unpermute_of_no_rows_scatters_no_bytes),
         cmocka_unit_test(test_source_without_rows_fails_at_the_view),
+        cmocka_unit_test(test_a_rank_without_tokens_has_no_view_that_fails),
         cmocka_unit_test(test_rows_from_the_own_input_have_no_reverse_dispatch),
         cmocka_unit_test(test_static_rows_with_a_masked_map_are_a_split_error),
         cmocka_unit_test(test_static_rows_that_nobody_checks_poison_the_last_expert),

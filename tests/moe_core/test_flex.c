@@ -188,6 +188,22 @@ static void test_overflow_drops_the_same_choices_every_time(void **state)
     }
 }
 
+/* One too many, one too few: each row that the budget lacks is counted, on each rank. */
+static void test_overflow_is_counted_to_the_row(void **state)
+{
+    (void)state;
+    struct flex_case c = even(MOE_DISPATCH_HYBRIDEP, 2, 16);
+    flex_run(&c, b);
+    int64_t exact = b[0].received, others = b[1].received;
+    for (c.row_budget = exact - 3; c.row_budget <= exact + 1; c.row_budget++) {
+        flex_run(&c, a);
+        expect_good(&c, a);
+        flex_check(&c, a, 1e-5);
+        assert_int_equal(a[0].dropped, exact > c.row_budget ? exact - c.row_budget : 0);
+        assert_int_equal(a[1].dropped, others > c.row_budget ? others - c.row_budget : 0);
+    }
+}
+
 /* The budget of this layer-forward is less than the buffer: what lies between is not written, overflow or not. */
 static void test_overflow_writes_nothing_beyond_the_budget(void **state)
 {
@@ -443,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_the_host_waits_where_the_table_says),
         cmocka_unit_test(test_pad_gives_each_rank_without_rows_a_zero_row),
         cmocka_unit_test(test_overflow_drops_the_same_choices_every_time),
+        cmocka_unit_test(test_overflow_is_counted_to_the_row),
         cmocka_unit_test(test_overflow_writes_nothing_beyond_the_budget),
         cmocka_unit_test(test_overflow_is_summed_over_forwards),
         cmocka_unit_test(test_replay_answered_alone_differs_between_ranks),

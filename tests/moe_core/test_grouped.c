@@ -4,6 +4,7 @@
 #include "tests/moe_core/support.h"
 
 #include "moe_core/include/moe/grouped.h"
+#include "moe_core/include/moe/ops.h"
 
 enum { GROUPS = 5, N = 7, K = 6, SLACK = 3 };
 
@@ -151,6 +152,31 @@ static void test_wgrad_of_an_empty_group_leaves_main_grad_bitwise_alone_when_acc
     }
 }
 
+/* A product of no terms, as of a rank without tokens: what it is added to, or zero, and never what the memory held. */
+static void test_a_product_of_no_terms_is_what_it_is_added_to(void **state)
+{
+    (void)state;
+    moe_device_t *device = NULL;
+    assert_int_equal(moe_device_new_host(&device), 0);
+    float *c = support_floats(device, N * K), *none = support_floats(device, 1);
+    for (int way = 0; way < 4; way++) {
+        bool adds = way % 2 == 1;
+        struct moe_gemm gemm = {
+            .ta = way > 1, .m = N, .n = K, .alpha = 1, .beta = adds ? 1 : 0, .a = none, .b = none, .c = c};
+        for (int i = 0; i < N * K; i++) {
+            c[i] = adds ? (float)i : NAN;
+        }
+        assert_int_equal(moe_device_ops(device)->gemm(device, &gemm), 0);
+        assert_int_equal(moe_device_sync(device), 0);
+        for (int i = 0; i < N * K; i++) {
+            assert_true(c[i] == (adds ? (float)i : 0.0f));
+        }
+    }
+    moe_device_free(device, &c);
+    moe_device_free(device, &none);
+    moe_device_destroy(&device);
+}
+
 static void test_row_numbers_are_read_when_the_stream_runs(void **state)
 {
     (void)state;
@@ -193,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_forward_and_dgrad_equal_the_reference),
         cmocka_unit_test(test_wgrad_of_an_empty_group_is_zero_when_not_accumulating),
         cmocka_unit_test(test_wgrad_of_an_empty_group_leaves_main_grad_bitwise_alone_when_accumulating),
+        cmocka_unit_test(test_a_product_of_no_terms_is_what_it_is_added_to),
         cmocka_unit_test(test_row_numbers_are_read_when_the_stream_runs),
         cmocka_unit_test(test_bad_row_numbers_are_errors_and_write_nothing),
     };

@@ -3,6 +3,9 @@
  * recompute, gradients in buffers of its own, and the plan of a rank that skipped its experts.
  */
 #include "tests/moe_core/layer_alone.h"
+#include "tests/moe_core/refusing.h"
+
+#include "moe_core/include/moe/remedy.h"
 
 /* Three tokens for expert 0 in a forward alone, two for expert 1 in one that is recomputed: counted once each, expert 0
  * is above the mean; with the second one counted twice expert 1 would be. Then three more for expert 1. */
@@ -101,12 +104,34 @@ static void test_a_rank_that_skipped_its_experts_has_no_backward_of_them(void **
     alone_end(&a);
 }
 
+/* Slack, which is where the host does not know the rows, is cleared in y and in dx where SANITIZE is on; elsewhere
+ * there is none, and nothing is done. */
+static void test_slack_is_cleared_where_there_is_any_and_it_is_asked_for(void **state)
+{
+    (void)state;
+    for (int budget = 0; budget < 2; budget++) {
+        struct moe_layer_config config = alone_config();
+        static struct layer_alone a;
+        config.dispatcher = MOE_DISPATCH_HYBRIDEP;
+        config.row_budget = budget ? LAYER_T + 3 : 0;
+        alone_begin(&a, &config);
+        for (int on = 0; on < 2; on++) {
+            a.c.remedies[0] = on ? MOE_REMEDY_SANITIZE : 0;
+            refuse(a.device, REFUSE_NOTHING);
+            assert_int_equal(alone_pass(&a, LAYER_T, -1, true), 0);
+            assert_int_equal(atomic_load(&refusing_state.cleared), budget && on ? 2 : 0);
+        }
+        alone_end(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_recomputed_token_is_counted_once_and_the_next_one_again),
         cmocka_unit_test(test_dx_is_that_of_the_last_pass_alone),
         cmocka_unit_test(test_a_rank_that_skipped_its_experts_has_no_backward_of_them),
+        cmocka_unit_test(test_slack_is_cleared_where_there_is_any_and_it_is_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,10 @@ static void test_options_of_the_layer_change_no_result(void **state)
                 assert_int_equal(results[r].rows == 0, empties[n] >> r & 1);
                 assert_int_equal(find(&results[r], MOE_EV_COUNTS, FORWARD, 0)->count, results[r].rows);
             }
+            for (int r = 0; r < 4 && s.row_budget > 0; r++) { /* an upper bound is not a count, and not told as one */
+                assert_int_equal(results[r].rows, -1);
+                assert_int_equal(count_events(&results[r], MOE_EV_COUNTS), 0);
+            }
             for (int r = 0; r < 4 && s.kind == MOE_DISPATCH_ALLTOALL; r++) {
                 uint64_t came = 0;
                 for (size_t p = 0; p < 4; p++) {

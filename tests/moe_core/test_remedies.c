@@ -190,7 +190,7 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-static void run(const struct scenario *s, struct result *results)
+static void run_to_the_end(const struct scenario *s, struct result *results)
 {
     pthread_t thread[MOST];
     struct rank rank[MOST];
@@ -204,6 +204,11 @@ static void run(const struct scenario *s, struct result *results)
     for (int r = 0; r < s->ranks; r++) {
         pthread_join(thread[r], NULL);
     }
+}
+
+static void run(const struct scenario *s, struct result *results)
+{
+    run_to_the_end(s, results);
     for (int r = 0; r < s->ranks; r++) {
         if (results[r].rc != 0) {
             fail_msg("rank %d: %s", r, results[r].message);
@@ -373,6 +378,25 @@ static void test_what_was_agreed_in_a_forward_holds_when_it_is_recomputed(void *
         check_results(&s, plain, switched);
         assert_int_equal(switched[0].in_force[until - 1] & MOE_REMEDY_PAD, MOE_REMEDY_PAD);
     }
+}
+
+/* H9: both ranks' first tokens move from the second rank's expert to the first's, so both have other rows than in the
+ * forward, and both stop. */
+static void test_a_rank_whose_recomputed_rows_differ_stops(void **state)
+{
+    (void)state;
+    static struct result results[MOST];
+    struct scenario s = always(0);
+    s.ranks = 2;
+    s.crowd = s.recompute = s.options.legacy_recompute_flip = true;
+    run_to_the_end(&s, results);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(results[r].rc, MOE_E_SPLIT);
+        assert_non_null(
+            strstr(results[r].message, r == 0 ? "received 2 rows, the forward 0" : "received 14 rows, the forward 16"));
+    }
+    s.mask = MOE_REMEDY_ROUTING;
+    run(&s, results);
 }
 
 /* A row budget: the host knows only in the next forward what was agreed, and a recomputed forward comes in between. */
@@ -554,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_each_cure_gives_the_results_of_the_run_without_its_hazard),
         cmocka_unit_test(test_memory_that_nobody_cleared_is_seen_without_the_cure),
         cmocka_unit_test(test_what_was_agreed_in_a_forward_holds_when_it_is_recomputed),
+        cmocka_unit_test(test_a_rank_whose_recomputed_rows_differ_stops),
         cmocka_unit_test(test_padding_is_agreed_where_only_the_device_knows_the_rows),
         cmocka_unit_test(test_symmetric_remedies_begin_and_end_on_all_ranks_at_once),
         cmocka_unit_test(test_the_sum_of_the_router_is_switched_on_all_ranks_at_once),

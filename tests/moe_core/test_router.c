@@ -335,8 +335,21 @@ static void *run_rank(void *arg)
         r->losses[i] = (double)moe_router_losses(p->router)[i];
     }
     memcpy(r->counts, moe_router_counts(p->router), sizeof(r->counts));
-    assert_int_equal(moe_router_update_bias(&p->router, &p->expert_bias, 1, comm, 0.125f), 0);
+    /* A second router of the same tokens, twice: its counts are summed in the same call, and have the same signs. */
+    moe_router_t *both[2] = {p->router, NULL};
+    float *biases[2] = {p->expert_bias, support_floats(p->device, E)};
+    mine.max_tokens = T;
+    mine.hidden = H;
+    mine.experts = E;
+    assert_int_equal(moe_router_new(p->device, &mine, &both[1]), 0);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(moe_router_forward(both[1], p->x, &weights, r->tokens), 0);
+    }
+    assert_int_equal(moe_router_update_bias(both, biases, 2, comm, 0.125f), 0);
     assert_int_equal(moe_device_sync(p->device), 0);
+    assert_memory_equal(biases[0], biases[1], E * sizeof(float));
+    moe_router_destroy(&both[1]);
+    moe_device_free(p->device, &biases[1]);
     /* Counts begin anew: an update without a forward in between finds all equal and changes nothing. */
     memcpy(r->bias, p->expert_bias, sizeof(r->bias));
     assert_int_equal(moe_router_update_bias(&p->router, &p->expert_bias, 1, comm, 0.125f), 0);

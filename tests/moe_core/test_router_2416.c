@@ -297,6 +297,30 @@ static void check_calls(const struct tp_case *c, const struct tp_result *results
     }
 }
 
+/* What an observer is told of the gate, in the first microbatch of each step: the same replica on all ranks, and shares
+ * that add up to the gradient that is used, where it is summed once. A caller that sums tells of it himself. */
+static void check_facts(const struct tp_case *c, const struct tp_result *results)
+{
+    int told = c->sums == CALLER_SUMS ? 0 : TP_STEPS;
+    for (int first = 0; first < tp_size(c); first += c->tp) {
+        double shares = 0, size = 0;
+        for (int r = first; r < first + c->tp; r++) {
+            const struct tp_facts *f = &results[r].facts;
+            assert_int_equal(f->replica, TP_STEPS);
+            assert_int_equal(f->part, told);
+            assert_int_equal(f->sum, told);
+            assert_true(f->checksum == results[first].facts.checksum);
+            shares += f->part_sum;
+            size += fabs(f->part_sum);
+        }
+        for (int r = first; r < first + c->tp && told > 0; r++) {
+            const struct tp_facts *f = &results[r].facts;
+            double want = c->sums == NOBODY_SUMS ? f->part_sum : c->sums == TWICE ? c->tp * shares : shares;
+            assert_true(size > 0 && fabs(f->sum_sum - want) <= 1e-4 * size);
+        }
+    }
+}
+
 /* A second declared reduction is refused: it would make the gradient too large by P (#2416 after #1878). */
 static void check_declared(const struct tp_case *c, const struct tp_result *results)
 {
@@ -327,6 +351,7 @@ static void check(const struct tp_case *c, const struct tp_result *results, cons
         check_apart(c, results, t);
     }
     check_calls(c, results);
+    check_facts(c, results);
     check_declared(c, results);
 }
 

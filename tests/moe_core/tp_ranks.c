@@ -3,6 +3,7 @@
  */
 #include "tests/moe_core/tp_ranks.h"
 
+#include "moe_core/include/moe/facts.h"
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/plan.h"
 
@@ -18,6 +19,7 @@ struct rank {
     ncclComm_t world, tp, ep, tokens; /* tokens: the ranks with tokens of their own */
     moe_device_t *device;
     bool counting; /* calls are the library's */
+    moe_facts_t *facts;
 };
 
 /* what a preloaded tool sees */
@@ -30,8 +32,34 @@ static struct tp_calls *noted(ncclComm_t comm)
     return self != NULL && self->counting && comm == self->tp ? &self->result->calls[self->phase] : &nobody;
 }
 
+static void note_fact(const struct moe_event *event)
+{
+    struct tp_facts *f = &self->result->facts;
+    double number;
+    memcpy(&number, &event->count, sizeof(number));
+    if (event->peer != MOE_TENSOR_ROUTER || event->comm != self->tp) {
+        return;
+    }
+    switch (event->aux) {
+    case MOE_TENSOR_REPLICA:
+        f->checksum = f->replica++ == 0 ? event->count : f->checksum;
+        break;
+    case MOE_TENSOR_PART:
+        f->part_sum = f->part++ == 0 ? number : f->part_sum;
+        break;
+    case MOE_TENSOR_SUM:
+        f->sum_sum = f->sum++ == 0 ? number : f->sum_sum;
+        break;
+    default:
+        break;
+    }
+}
+
 void moe_observe(const struct moe_event *event)
 {
+    if (event->kind == MOE_EV_TENSOR) {
+        note_fact(event);
+    }
     if (event->kind == MOE_EV_OBLIGE && event->comm == self->tp) {
         struct tp_obliged *to = &self->result->obliged;
         to->reduce += event->peer == MOE_OBLIGE_ALLREDUCE;
@@ -220,6 +248,7 @@ static struct moe_layer_config config_of(const struct rank *r)
                                            : MOE_TP_SHARD_EXPERTS,
         .place = c->before ? MOE_PROB_INPUT : MOE_PROB_SOURCE,
         .has_bias = c->extras,
+        .facts = r->facts,
         .shared_ffn = c->shared ? TP_S : 0,
         .shared_gate = c->shared && c->extras};
     for (int i = 0; i < MOE_LOSSES; i++) {
@@ -273,10 +302,12 @@ static int run_batch(struct rank *r, moe_layer_t *layer, const struct arrays *a,
         a->y[i] = a->dx[i] = NAN;
     }
     r->phase = TP_FORWARD;
+    moe_facts_begin(r->facts, &step);
     int rc = moe_layer_forward(layer, &weights, &step, a->x, TP_T, a->y);
     r->phase = TP_BACKWARD;
     rc = rc ? rc : moe_layer_backward(layer, a->dy, a->dx);
     rc = rc ? rc : moe_device_sync(r->device);
+    moe_facts_report(r->facts);
     memcpy(r->result->y[run], a->y, sizeof(r->result->y[run]));
     memcpy(r->result->dx[run], a->dx, sizeof(r->result->dx[run]));
     return rc;
@@ -349,6 +380,7 @@ static void run_layer(struct rank *r)
         *all[i].at = support_floats(r->device, all[i].count);
     }
     load(r, &a);
+    assert_int_equal(moe_facts_new(r->device, 16, &r->facts), 0);
     struct moe_layer_config config = config_of(r);
     out->rc = moe_layer_new(r->device, &config, &layer);
     r->counting = true;
@@ -371,6 +403,7 @@ static void run_layer(struct rank *r)
         moe_device_free(r->device, all[i].at);
     }
     moe_layer_destroy(&layer);
+    moe_facts_destroy(&r->facts);
 }
 
 static int join(struct rank *r)

@@ -58,6 +58,13 @@ struct tp_obliged {
     uint64_t reduced;
 };
 
+/* Facts about the router's gate, of all runs, and the numbers of the first. */
+struct tp_facts {
+    int replica, part, sum;
+    uint64_t checksum;
+    double part_sum, sum_sum;
+};
+
 struct tp_result {
     int rc;
     int declared[2]; /* what declaring a sum of the caller's own gave, once and again */
@@ -69,6 +76,7 @@ struct tp_result {
     float d_s1[TP_STEPS][2 * TP_S * TP_H], d_s2[TP_STEPS][TP_H * TP_S];
     struct tp_calls calls[TP_PHASES]; /* of all runs */
     struct tp_obliged obliged;        /* likewise */
+    struct tp_facts facts;
 };
 
 /* The part of the experts and of the shared expert that a rank has. */
