@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define POINTED 3u  /* verdicts that are printed */
+#define POINTED 3u /* verdicts that are printed */
 
 int cmd_why(const struct roll_command *self, int argc, char **argv);
 
@@ -121,9 +121,10 @@ int cmd_why(const struct roll_command *self, int argc, char **argv)
     } else if (code == 0) {
         roll_link_print_about(reply);
         print_ranks(reply);
-        print_pointed(client, &link, reply,
-                      (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
-                          ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDOUT_FILENO)) | (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER);
+        unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                         ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDOUT_FILENO)) |
+                         (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER;
+        print_pointed(client, &link, reply, style);
     }
     json_decref(reply);
     roll_client_destroy(&client);

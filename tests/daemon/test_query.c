@@ -178,8 +178,8 @@ static const char *answers(roll_client_t *client, const char *op)
     static char text[256];
     size_t i;
     json_t *name, *reply = harness_ask(client, "{s:s}", "op", op);
-    int used = snprintf(text, sizeof(text), "%s (",
-                        json_string_value(json_object_get(json_object_get(reply, "run"), "job")));
+    int used =
+        snprintf(text, sizeof(text), "%s (", json_string_value(json_object_get(json_object_get(reply, "run"), "job")));
     json_array_foreach(json_object_get(reply, "other_jobs"), i, name)
     {
         used += snprintf(text + used, sizeof(text) - (size_t)used, "%s%s", i > 0 ? " " : "", json_string_value(name));

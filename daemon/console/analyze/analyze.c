@@ -36,7 +36,7 @@
 #define HEAD_BYTES   65536 /* most dumps end before that: then the file is opened once */
 #define KIND_BYTES   4096  /* what a file is, so many of its bytes say */
 #define THREADS_MOST 8     /* where nothing is said: the engine is one thread, and has no use for more */
-#define DEPTH_MAX    3 /* DIR, its folders (rings of several nodes, bundles of --incident-dir), and trace/ of a bundle */
+#define DEPTH_MAX    3     /* DIR, its folders (rings of nodes, bundles of --incident-dir), and trace/ of a bundle */
 
 struct analyzed_run {
     char job[ROLL_NAME_BYTES];
