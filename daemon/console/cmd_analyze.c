@@ -104,6 +104,8 @@ static struct roll_summary summary_of(const struct roll_engine_summary *s, const
     for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
         summary.unrecorded[k] = roll_loss_is_unrecorded(k) ? losses[k] : 0;
     }
+    roll_summary_failed(&summary, s->failed.calls, s->failed.rank, roll_op_name(s->failed.op),
+                        roll_result_name(s->failed.result));
     return summary;
 }
 
@@ -209,6 +211,12 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
                                  (json_int_t)s->engine.lost, "older", (json_int_t)s->older, "unrecorded",
                                  roll_summary_unrecorded_json(&summary), "incomplete", (json_int_t)s->engine.incomplete,
                                  "unjudged", (json_int_t)s->unjudged, "missing", (json_int_t)s->missing, "cut", s->cut);
+        if (line != NULL && s->engine.failed.calls > 0) {
+            json_object_set_new(line, "failed",
+                                json_pack("{s:I,s:I,s:s,s:s}", "calls", (json_int_t)summary.failed.calls, "rank",
+                                          (json_int_t)summary.failed.rank, "op", summary.failed.op, "result",
+                                          summary.failed.result));
+        }
         if (line != NULL) {
             if (json_array_size(standing) > 0) {
                 json_object_set(line, "standing", standing);
@@ -275,6 +283,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         roll_analysis_threads(a, threads);
     }
     unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                     ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDOUT_FILENO)) |
                      (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
     for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {
         err = roll_analysis_add(a, argv[i]);

@@ -11,6 +11,7 @@
 #include "trace/err.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define FILE_MAX ((size_t)8 << 30) /* rings are bounded by their format, traces by what one daemon writes */
 
@@ -32,6 +33,11 @@ int cmd_dump(const struct roll_command *self, int argc, char **argv)
     }
     if (argc - first != 1) {
         return roll_usage(self, argc == first ? "name the file to show" : "one file at a time");
+    }
+    struct stat st;
+    if (stat(argv[first], &st) == 0 && S_ISDIR(st.st_mode)) {
+        roll_say("%s is a directory: name one file of it; `rollcall analyze` reads all of them", argv[first]);
+        return ROLL_EXIT_UNREACHABLE;
     }
     dump.limit = limit;
     char *data;

@@ -27,7 +27,7 @@ struct source {
 static json_t *ask(struct source *s, json_t *query, char *why, size_t size)
 {
     json_t *reply = NULL;
-    if (s->link->job != NULL) {
+    if (s->link->job != NULL && json_object_get(query, "job") == NULL) {
         json_object_set_new(query, "job", json_string(s->link->job));
     }
     int err = roll_client_query(s->client, query, ROLL_CLIENT_TIMEOUT_MS, &reply);
@@ -53,7 +53,8 @@ static void fetch(void *context, json_t **status, json_t **verdicts, char *why, 
     *status = ask(s, json_pack("{s:s,s:i}", "op", "status", "rows", ROWS), why, size);
     if (*status != NULL) {
         roll_top_sort(*status);
-        json_t *reply = ask(s, json_pack("{s:s, s:i}", "op", "verdicts", "from", 0), why, size);
+        json_t *query = json_pack("{s:s, s:i}", "op", "verdicts", "from", 0);
+        json_t *reply = ask(s, roll_link_same_run(query, *status), why, size);
         *verdicts = reply != NULL ? json_incref(json_object_get(reply, "verdicts")) : NULL;
         json_decref(reply);
     } else {
@@ -78,7 +79,8 @@ static int print_once(struct source *s, bool json, bool fold)
         json_object_set_new(status, "time_ns", json_integer((json_int_t)now));
         roll_json_line(status, stdout);
     } else if (code == 0) {
-        code = roll_link_ask(s->client, s->link, json_pack("{s:s, s:i}", "op", "verdicts", "from", 0), &reply);
+        query = roll_link_same_run(json_pack("{s:s, s:i}", "op", "verdicts", "from", 0), status);
+        code = roll_link_ask(s->client, s->link, query, &reply);
         struct winsize size = {0};
         size_t width = isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
         if (code == 0) {

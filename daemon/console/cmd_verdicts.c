@@ -187,6 +187,7 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                     ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDOUT_FILENO)) |
                      (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER;
     json_t *reply = NULL, *verdict;
     code = roll_link_ask(client, &link,

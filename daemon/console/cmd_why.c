@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COLUMNS 100 /* the width of verdicts, too */
-#define POINTED 3u  /* verdicts that are printed */
+#define POINTED 3u /* verdicts that are printed */
 
 int cmd_why(const struct roll_command *self, int argc, char **argv);
 
@@ -27,7 +26,7 @@ static void print_ranks(json_t *reply)
     json_array_foreach(groups ? groups : json_object_get(reply, "ranks"), i, rank)
     {
         fputs(i > 0 ? "\n" : "", stdout);
-        roll_text_wrap(roll_json_text(rank, "text", "?"), 0, COLUMNS, stdout);
+        roll_text_wrap(roll_json_text(rank, "text", "?"), 0, roll_columns_wanted(STDOUT_FILENO), stdout);
     }
     if (json_array_size(json_object_get(reply, "ranks")) == 0) {
         puts(roll_json_text(reply, "text", "the root gave no explanation"));
@@ -67,7 +66,7 @@ static void print_pointed(roll_client_t *client, const struct roll_link_options 
     for (size_t k = 0; k < n; k++) {
         json_t *query = json_pack("{s:s, s:I}", "op", "verdicts", "from", (json_int_t)number[k]);
         answer = NULL;
-        if (roll_link_ask(client, link, query, &answer) != 0) {
+        if (roll_link_ask(client, link, roll_link_same_run(query, reply), &answer) != 0) {
             json_decref(answer);
             return;
         }
@@ -122,9 +121,10 @@ int cmd_why(const struct roll_command *self, int argc, char **argv)
     } else if (code == 0) {
         roll_link_print_about(reply);
         print_ranks(reply);
-        print_pointed(client, &link, reply,
-                      (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
-                          (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER);
+        unsigned style = (roll_colour_wanted(STDOUT_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+                         ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDOUT_FILENO)) |
+                         (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN) | ROLL_VERDICT_NUMBER;
+        print_pointed(client, &link, reply, style);
     }
     json_decref(reply);
     roll_client_destroy(&client);

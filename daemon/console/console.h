@@ -56,5 +56,7 @@ void roll_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int roll_usage(const struct roll_command *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Whether text for this descriptor may be coloured: it is a terminal, TERM is not dumb, and NO_COLOR is not set. */
 bool roll_colour_wanted(int fd);
+/* How many columns a paragraph may have there: those of the terminal, and 100 where it has more or there is none. */
+unsigned roll_columns_wanted(int fd);
 
 #endif

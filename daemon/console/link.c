@@ -65,21 +65,63 @@ const char *roll_link_about(const json_t *run, char *out, size_t size)
     return out;
 }
 
+/* "; KIND: --job A, --job B" for the names from `from` to `to`, the first NAMED of them. */
+static void add_jobs(FILE *out, const char *kind, const json_t *jobs, size_t from, size_t to)
+{
+    enum { NAMED = 8 };
+    size_t named = to - from > NAMED ? from + NAMED : to;
+    for (size_t i = from; i < named; i++) {
+        fprintf(out, "%s%s--job %s", i == from ? kind : ", ", i == from ? ": " : "",
+                json_string_value(json_array_get(jobs, i)));
+    }
+    if (named < to) {
+        fprintf(out, ", and %zu more (rollcall jobs)", to - named);
+    }
+}
+
+const char *roll_link_others(const json_t *reply, char *out, size_t size)
+{
+    const json_t *jobs = json_object_get(reply, "other_jobs");
+    size_t n = json_array_size(jobs), live = (size_t)roll_json_int(reply, "other_jobs_live", 0);
+    live = live < n ? live : n;
+    out[0] = '\0';
+    FILE *text = n > 0 ? fmemopen(out, size, "w") : NULL;
+    if (text == NULL) {
+        return out;
+    }
+    bool runs = roll_json_int(json_object_get(reply, "run"), "ranks_live", 0) > 0;
+    fputs(live > 0 ? "the newest job that runs here; "
+          : runs   ? "the one job that runs here; "
+                   : "the newest job here; ",
+          text);
+    add_jobs(text, "others that run", jobs, 0, live);
+    add_jobs(text, live > 0 ? "; ended" : "others, ended", jobs, live, n);
+    fclose(text);
+    out[size - 1] = '\0';
+    roll_text_plain(out, strlen(out));
+    return out;
+}
+
 void roll_link_print_about(const json_t *reply)
 {
-    const json_t *run = json_object_get(reply, "run"), *others = json_object_get(reply, "other_jobs");
-    char text[512];
-    size_t i;
-    json_t *job;
+    const json_t *run = json_object_get(reply, "run");
+    char text[512], others[1024];
     if (run == NULL) {
         return;
     }
     printf("%s\n", roll_link_about(run, text, sizeof(text)));
-    json_array_foreach(others, i, job)
-    {
-        printf("%s--job %s", i == 0 ? "the newest of this daemon; others: " : ", ", json_string_value(job));
+    roll_link_others(reply, others, sizeof(others));
+    printf("%s%s\n", others, others[0] != '\0' ? "\n" : "");
+}
+
+json_t *roll_link_same_run(json_t *query, const json_t *reply)
+{
+    const json_t *run = json_object_get(reply, "run");
+    if (query != NULL && json_is_string(json_object_get(run, "job"))) {
+        json_object_set(query, "job", json_object_get(run, "job"));
+        json_object_set(query, "restart", json_object_get(run, "restart"));
     }
-    fputs(json_array_size(others) > 0 ? "\n\n" : "\n", stdout);
+    return query;
 }
 
 /* What one of several roots says that it watches, owned; NULL: it does not answer. */
@@ -211,7 +253,7 @@ int roll_link_open(const struct roll_link_options *o, roll_client_t **client)
 
 int roll_link_ask(roll_client_t *client, const struct roll_link_options *o, json_t *query, json_t **reply)
 {
-    if (query != NULL && o->job != NULL) {
+    if (query != NULL && o->job != NULL && json_object_get(query, "job") == NULL) {
         json_object_set_new(query, "job", json_string(o->job));
     }
     int err = query == NULL ? ROLL_E_NOMEM : roll_client_query(client, query, ROLL_CLIENT_TIMEOUT_MS, reply);

@@ -44,5 +44,11 @@ const char *roll_link_about(const json_t *run, char *out, size_t size);
 /* Prints that line for a reply that names its run, and the other jobs that could have been meant. Prints nothing for
  * the reply of an older root, which names no run. */
 void roll_link_print_about(const json_t *reply);
+/* "the newest job that runs here; others that run: --job B; ended: --job A", from a reply that names its run and the
+ * other jobs; "": there is no other. Returns out. */
+const char *roll_link_others(const json_t *reply, char *out, size_t size);
+/* Makes the query ask about the run that gave this reply: without a job another run may answer a moment later. Borrows
+ * reply, returns query, which may be NULL. */
+json_t *roll_link_same_run(json_t *query, const json_t *reply);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static void write_line(const char *format, va_list args, const char *tail)
@@ -56,6 +57,14 @@ bool roll_colour_wanted(int fd)
     const char *no = getenv("NO_COLOR");
     const char *term = getenv("TERM");
     return (no == NULL || no[0] == '\0') && term != NULL && strcmp(term, "dumb") != 0 && isatty(fd) == 1;
+}
+
+unsigned roll_columns_wanted(int fd)
+{
+    enum { LEAST = 40, MOST = 100 }; /* longer lines of prose are hard to read */
+    struct winsize size = {0};
+    bool known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return !known || size.ws_col > MOST ? MOST : size.ws_col < LEAST ? LEAST : size.ws_col;
 }
 
 static void print_help(const struct roll_command *cmd, const struct roll_option *options)

@@ -197,6 +197,28 @@ json_t *roll_summary_unrecorded_json(const struct roll_summary *s)
     return by_cause;
 }
 
+void roll_summary_failed(struct roll_summary *out, uint64_t calls, uint64_t rank, const char *op, const char *result)
+{
+    out->failed.calls = calls;
+    out->failed.rank = rank;
+    snprintf(out->failed.op, sizeof(out->failed.op), "%s", op);
+    snprintf(out->failed.result, sizeof(out->failed.result), "%s", result);
+}
+
+/* ", 36 calls returned an error (the first, CommInit of rank 2: ncclInvalidArgument)"; "": none did. */
+static const char *failed_text(const struct roll_summary *s, char *out, size_t size)
+{
+    char calls[48];
+    out[0] = '\0';
+    if (s->failed.calls > 0) {
+        snprintf(out, size, ", %s returned an error (%s%s of rank %llu: %s)",
+                 roll_plural(s->failed.calls, "call", "calls", calls, sizeof(calls)),
+                 s->failed.calls > 1 ? "the first, " : "", s->failed.op, (unsigned long long)s->failed.rank,
+                 s->failed.result);
+    }
+    return out;
+}
+
 /* "not recorded: 1,317 defs_full and 2 signal", which follows how many records were lost, or stands in its place. */
 static const char *unrecorded_text(const struct roll_summary *s, char *out, size_t size)
 {
@@ -215,13 +237,14 @@ static const char *unrecorded_text(const struct roll_summary *s, char *out, size
 const char *roll_summary_text(const struct roll_summary *s, char *out, size_t size)
 {
     char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], older[48], other[320], of[32] = "";
+    char failed[160];
     bool unrecorded = unrecorded_text(s, other, sizeof(other))[0] != '\0';
     bool partly = s->of_ranks > s->ranks; /* the calls of the other ranks are in no record, which is a loss as well */
     if (partly) {
         snprintf(of, sizeof(of), "%llu of ", (unsigned long long)s->ranks);
     }
     const char *where = roll_plural(s->comms, "communicator", "communicators", comms, sizeof(comms));
-    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s%s%s%s%s%s", of,
+    snprintf(out, size, "%s%s, %s %s%s: %s, %s%s%s%s%s%s%s%s%s", of,
              roll_plural(partly ? s->of_ranks : s->ranks, "rank", "ranks", ranks, sizeof(ranks)),
              roll_plural(s->calls, "call", "calls", calls, sizeof(calls)), s->digests ? "compared by digests" : "on ",
              s->digests ? "" : where, roll_plural(s->findings, "finding", "findings", findings, sizeof(findings)),
@@ -238,7 +261,8 @@ const char *roll_summary_text(const struct roll_summary *s, char *out, size_t si
              s->incomplete > 0 ? ", " : "",
              s->incomplete > 0 ? roll_plural(s->incomplete, "call that not all its ranks made",
                                              "calls that not all their ranks made", open, sizeof(open))
-                               : "");
+                               : "",
+             failed_text(s, failed, sizeof(failed)));
     return out;
 }
 

@@ -50,11 +50,18 @@ struct roll_summary {
     uint64_t calls, comms, findings, lost, incomplete;
     uint64_t older;                       /* calls that were made before what is recorded begins */
     uint64_t unrecorded[ROLL_LOSS_LIMIT]; /* by enum roll_loss: what no record tells of */
+    struct {
+        uint64_t calls; /* that returned an error; of the first of them: */
+        uint64_t rank;
+        char op[32], result[32]; /* as they are printed */
+    } failed;
     bool digests; /* the calls were compared by digests, and `comms` are those of records that were looked at */
 };
-#define ROLL_SUMMARY_TEXT 640 /* bytes that hold the sentence */
+#define ROLL_SUMMARY_TEXT 768 /* bytes that hold the sentence */
 /* Reads what a root says of this. Borrows object. */
 void roll_summary_unrecorded(const json_t *object, struct roll_summary *out);
+/* So many calls returned an error, first this operation of this rank with this result (copied). */
+void roll_summary_failed(struct roll_summary *out, uint64_t calls, uint64_t rank, const char *op, const char *result);
 /* The same, for `out` of a root's summary and what analyze prints: causes that are not 0. Returns owned. */
 json_t *roll_summary_unrecorded_json(const struct roll_summary *summary);
 /* The sentence, without a full stop and a new line. Returns out. */

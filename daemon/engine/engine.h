@@ -241,6 +241,16 @@ uint64_t roll_engine_shared(const roll_engine_t *e);
 /* Sets config.memory anew: what is there stays. */
 void roll_engine_room(roll_engine_t *e, uint64_t memory);
 
+/* Calls of NCCL that returned an error, and the first of them. */
+struct roll_engine_failed {
+    uint64_t calls;
+    uint64_t first_ns; /* wall clock at which the first was entered */
+    uint32_t rank;     /* of the first: its world rank, what it called, and its ncclResult_t */
+    uint8_t op, result;
+};
+/* Adds those of `more` to `sum`. Pure. */
+void roll_engine_failed_add(struct roll_engine_failed *sum, const struct roll_engine_failed *more);
+
 struct roll_engine_summary {
     uint64_t calls; /* NCCL calls recorded, MOE and SYNC records not counted */
     uint64_t records;
@@ -252,6 +262,7 @@ struct roll_engine_summary {
     uint32_t incomplete;  /* operations that some but not all members have issued */
     uint32_t step;        /* the furthest that a rank has told; else learned (model/round.c); ROLL_STEP_NONE */
     bool step_is_learned; /* about so many: from what repeats in the calls of one rank */
+    struct roll_engine_failed failed;
 };
 /* Looks at every source and every call that is not complete: for somebody who asks, not for each frame. */
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out);

@@ -238,11 +238,28 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
     }
 }
 
+/* Counts a call of NCCL that returned an error. The state of a communicator that a rank asks for is no error of the
+ * call that asks. */
+static void note_failed(struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                        enum roll_op_class class)
+{
+    bool nccl =
+        class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_COMM || class == ROLL_CLASS_GROUP;
+    if (nccl && rec->op != ROLL_OP_COMM_ASYNC) {
+        const struct roll_engine_failed one = {
+            .calls = 1, .first_ns = source_wall(s, rec), .rank = s->world, .op = rec->op, .result = rec->result};
+        roll_engine_failed_add(&e->failed, &one);
+    }
+}
+
 /* Counts a call of NCCL, and notes it as the last one of its rank. */
 static void note_call(struct roll_engine *e, struct source *s, const struct roll_record *rec, enum roll_op_class class)
 {
     s->calls++;
     e->calls++;
+    if (call_failed(rec)) {
+        note_failed(e, s, rec, class);
+    }
     if (class == ROLL_CLASS_GROUP || rec->op == ROLL_OP_COMM_ASYNC) {
         return;
     }
@@ -488,6 +505,9 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     }
     if (roll_seal_state(rec->seal) <= roll_seal_state(entry->rec.seal)) {
         return;
+    }
+    if (call_failed(rec) && !call_failed(&entry->rec)) {
+        note_failed(e, s, rec, class);
     }
     entry->rec = *rec;
     bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;

@@ -20,6 +20,14 @@ uint32_t roll_engine_live(const roll_engine_t *e)
     return e->live;
 }
 
+void roll_engine_failed_add(struct roll_engine_failed *sum, const struct roll_engine_failed *more)
+{
+    bool earlier = more->calls > 0 && (sum->calls == 0 || more->first_ns < sum->first_ns);
+    uint64_t calls = sum->calls + more->calls;
+    *sum = earlier ? *more : *sum;
+    sum->calls = calls;
+}
+
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out)
 {
     *out = (struct roll_engine_summary){.calls = e->calls,
@@ -30,6 +38,7 @@ void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out
                                         .sources = e->sources,
                                         .sources_live = e->live,
                                         .comms = e->comms,
+                                        .failed = e->failed,
                                         .step = ROLL_STEP_NONE};
     for (uint32_t i = 0; i < e->sources; i++) {
         uint32_t step = e->source[i]->step;

@@ -22,6 +22,7 @@
 /* How far the patience with one wait has come. */
 struct patience {
     uint64_t counted_ns, needed_ns;
+    uint64_t passed_ns; /* by the clock on which a second without a CPU is one like any other */
 };
 
 static bool is_seen(const struct roll_engine *e, const struct source *s)
@@ -45,7 +46,8 @@ static const struct source *first_absent(const struct roll_engine *e, const stru
         const struct source *t = source_newest(e, roll_rankset_at(missing, i));
         if (is_seen(e, t) && !source_blocked(e, t) && t->init == 0 && (!first || since(e, t->calm) > p->counted_ns)) {
             first = t;
-            *p = (struct patience){since(e, t->calm), e->config.suspect_ns};
+            *p =
+                (struct patience){since(e, t->calm), e->config.suspect_ns, e->clock > t->seen ? e->clock - t->seen : 0};
         }
     }
     return first;
@@ -59,23 +61,33 @@ static bool stands(const struct roll_engine *e, const struct source *s, struct p
         const struct thread *t = &s->thread[i];
         const struct entry *in = t->inside != 0 ? source_entry(s, t->inside - 1) : NULL;
         if (in && (!any || since(e, t->calm) > p->counted_ns)) {
-            *p = (struct patience){since(e, t->calm), stuck_patience(e, s, &in->rec)};
+            *p = (struct patience){since(e, t->calm), stuck_patience(e, s, &in->rec),
+                                   e->clock > t->since ? e->clock - t->since : 0};
             any = true;
         }
     }
     return any;
 }
 
-/* "5 s, of which 2.8 s count so far". */
-static void words_patience(struct words *w, const struct patience *p)
+/* "5 s, of which 2.8 s count so far"; where CPUs were short, and time counted less, that and how long it has been. */
+static void words_patience(struct words *w, const struct roll_engine *e, const struct patience *p)
 {
     words_add(w, "%.3g s, of which %.1f s count so far", (double)p->needed_ns / 1e9, (double)p->counted_ns / 1e9);
+    if (patience_is_stretched(p->passed_ns, p->counted_ns)) {
+        words_add(w, " (%.1f s have passed, but CPUs were short: what a rank may have lacked them for does not count",
+                  (double)p->passed_ns / 1e9);
+        if (e->starved > 0) {
+            words_add(w, ", now %u %% of the time", (e->starved + 9) / 10);
+        }
+        words_add(w, ")");
+    }
 }
 
 static bool is_shown(const struct patience *p)
 {
     uint64_t least = p->needed_ns / SHOWN_SHARE < SHOWN_NS ? p->needed_ns / SHOWN_SHARE : SHOWN_NS;
-    return p->counted_ns >= least && p->counted_ns < p->needed_ns;
+    bool news = p->counted_ns >= least || p->passed_ns >= p->needed_ns; /* of a wait this long people want to know */
+    return news && p->counted_ns < p->needed_ns;
 }
 
 /* One queue; true when something was told. */
@@ -102,7 +114,7 @@ static bool tell(struct words *w, const struct roll_engine *e, const struct sour
             words_add(w, " Nothing has been found about that yet: a suspicion");
         }
         words_add(w, " is told once rank %u has been silent for ", absent->world);
-        words_patience(w, &p);
+        words_patience(w, e, &p);
         told = true;
     } else if (!lacks && stands(e, s, &p) && is_shown(&p)) {
         if (alone) {
@@ -113,7 +125,7 @@ static bool tell(struct words *w, const struct roll_engine *e, const struct sour
             words_add(w, " Nothing has been found about that yet: a suspicion");
         }
         words_add(w, " is told once this has lasted for ");
-        words_patience(w, &p);
+        words_patience(w, e, &p);
         told = true;
     }
     return told;

@@ -76,9 +76,18 @@ static json_t *query_of(const struct roll_page_ask *ask)
 static void answer(roll_root_t *root, const struct roll_page_ask *ask)
 {
     struct roll_role role = {.denied = ROLL_DENY_REPORT | (ask->operates ? 0 : ROLL_DENY_SWITCH)};
-    json_t *query = query_of(ask), *reply = query ? roll_query_answer(root, &role, query) : NULL;
+    json_t *query = query_of(ask);
+    /* A browser sends what it knows of passwords with any GET, whatever page asks: so this is a matter of the method,
+     * and not of who asks. */
+    bool refused = query && !ask->operates && roll_query_switches(query);
+    json_t *reply = refused ? json_pack("{s:s,s:b}", "error",
+                                        "this stops ranks or switches something: it is asked by POST, from the page "
+                                        "itself, by the user operator (`rollcall page --operator`)",
+                                        "unavailable", 1)
+                    : query ? roll_query_answer(root, &role, query)
+                            : NULL;
     char *text = reply ? json_dumps(reply, JSON_COMPACT) : NULL;
-    roll_page_answer(root->page, ask->number, json_object_get(reply, "error") ? 400 : 200, text);
+    roll_page_answer(root->page, ask->number, refused ? 403 : json_object_get(reply, "error") ? 400 : 200, text);
     json_decref(reply);
     json_decref(query);
 }

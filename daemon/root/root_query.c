@@ -66,7 +66,7 @@ static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *q
     return json_pack("{s:o}", "verdicts", list);
 }
 
-/* All runs that are watched, or those of one job; the newest stands last, and answers when no job is named. */
+/* All runs that are watched, or those of one job; the newest stands last. */
 static json_t *runs(const roll_root_t *root, const char *job)
 {
     json_t *list = json_array();
@@ -87,18 +87,34 @@ static bool holds_text(const json_t *list, const char *text)
     return held;
 }
 
-/* Adds to an answer which run gave it and, where the query names no job, which other jobs could have been meant. */
+/* Adds to an answer which other jobs could have been meant, where the query names none: first those of which a rank
+ * runs, and how many these are. */
+static void add_others(const roll_root_t *root, const struct roll_run *run, const json_t *query, json_t *answer)
+{
+    json_t *others = json_array();
+    json_int_t live = 0;
+    for (unsigned pass = 0; pass < 2 && !json_object_get(query, "job"); pass++) {
+        for (size_t i = root->runs_used; i-- > 0;) {
+            const struct roll_run *other = root->runs[i];
+            if (roll_run_live(other) == (pass == 0) && strcmp(other->job, run->job) != 0 &&
+                !holds_text(others, other->job)) {
+                json_array_append_new(others, json_string(other->job));
+                live += pass == 0;
+            }
+        }
+    }
+    json_object_set_new(answer, "other_jobs", others);
+    json_object_set_new(answer, "other_jobs_live", json_integer(live));
+}
+
+/* Adds to an answer which run gave it, unless the answer says so itself, and the other jobs. */
 static json_t *signed_by(const roll_root_t *root, const struct roll_run *run, const json_t *query, json_t *answer)
 {
     if (answer && !json_object_get(answer, "error")) {
-        json_t *others = json_array();
-        for (size_t i = 0; !json_object_get(query, "job") && i < root->runs_used; i++) {
-            if (strcmp(root->runs[i]->job, run->job) != 0 && !holds_text(others, root->runs[i]->job)) {
-                json_array_append_new(others, json_string(root->runs[i]->job));
-            }
+        if (!json_object_get(answer, "run")) {
+            json_object_set_new(answer, "run", roll_about_json(run));
         }
-        json_object_set_new(answer, "run", roll_about_json(run));
-        json_object_set_new(answer, "other_jobs", others);
+        add_others(root, run, query, answer);
     }
     return answer;
 }
@@ -316,7 +332,7 @@ static const struct {
     json_t *(*answer)(roll_root_t *root, struct roll_run *run, const json_t *query);
     bool is_signed;
 } table[] = {
-    {"status", status, false},
+    {"status", status, true},
     {"why", roll_why_query, true},
     {"verdicts", verdicts, true},
     {"remedy", roll_remedy_query, false},
@@ -328,21 +344,22 @@ static const struct {
     {"incident", roll_incident_query, false},
 };
 
-/* Whether a query changes what the job or the daemon does, stops a rank for a moment, or reads its environment. */
-static bool switches(const char *op, const json_t *query)
+bool roll_query_switches(const json_t *query)
 {
+    const char *op = json_string_value(json_object_get(query, "op"));
+    op = op ? op : "";
     const char *action = json_string_value(json_object_get(query, "action"));
     return strcmp(op, "policy") == 0 || (strcmp(op, "remedy") == 0 && !(action && strcmp(action, "list") == 0)) ||
            (strcmp(op, "stacks") == 0 && !json_object_get(query, "id")) || strcmp(op, "incident") == 0 ||
            (strcmp(op, "drain") == 0 && json_is_true(json_object_get(query, "final")));
 }
 
-static const char *denied(const struct roll_role *role, const char *op, const json_t *query)
+static const char *denied(const struct roll_role *role, const json_t *query)
 {
     return role->denied & ROLL_DENY_ASK ? "this key may not ask, it is for ranks: take one with the role viewer or "
                                           "operator (`rollcall keygen --role viewer "
                                           "--name NAME DIR`)"
-           : role->denied & ROLL_DENY_SWITCH && switches(op, query)
+           : role->denied & ROLL_DENY_SWITCH && roll_query_switches(query)
                ? "this key may not do that, it is for looking: stacks, which stop a rank for a moment, and all that "
                  "switches something need the role operator "
                  "(`rollcall keygen --role operator --name NAME DIR`)"
@@ -355,8 +372,8 @@ json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const
     if (!op) {
         return error("a query is a JSON object with the member op");
     }
-    if (denied(role, op, query)) {
-        return unavailable(denied(role, op, query));
+    if (denied(role, query)) {
+        return unavailable(denied(role, query));
     }
     if (strcmp(op, "runs") == 0) {
         return json_pack("{s:o}", "runs", runs(root, json_string_value(json_object_get(query, "job"))));
@@ -380,7 +397,7 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
 {
     json_t *query = roll_net_json(frame);
     const char *op = json_string_value(json_object_get(query, "op"));
-    bool later = op && !denied(&from->role, op, query);
+    bool later = op && !denied(&from->role, query);
     json_t *answer;
     if (later && strcmp(op, "subscribe") == 0) {
         answer = subscribe(root, from, query);

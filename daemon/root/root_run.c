@@ -288,14 +288,17 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
 {
     const char *job = json_string_value(json_object_get(query, "job"));
     const json_t *restart = json_object_get(query, "restart");
+    struct roll_run *ended = NULL;
     for (size_t i = root->runs_used; i-- > 0;) {
         struct roll_run *run = root->runs[i];
-        if ((!job || strcmp(job, run->job) == 0) &&
-            (!json_is_integer(restart) || json_integer_value(restart) == (json_int_t)run->restart)) {
+        bool meant = (!job || strcmp(job, run->job) == 0) &&
+                     (!json_is_integer(restart) || json_integer_value(restart) == (json_int_t)run->restart);
+        if (meant && roll_run_live(run)) {
             return run;
         }
+        ended = meant && !ended ? run : ended;
     }
-    return NULL;
+    return ended;
 }
 
 /* input */

@@ -316,7 +316,10 @@ void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 /* Finds or makes the run. world: how many ranks it has, as a ring of it says; -1: the ring does not know. 0, NOMEM,
  * LIMIT. */
 int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out);
-struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the query's "job", else the newest; NULL */
+/* The run that a query is about: of those that its "job" and "restart" leave, the newest of which a rank runs; where
+ * none runs, the newest. An agent that finds the rings of a job that is over makes a run that is newer than a job that
+ * lives. NULL: there is none. */
+struct roll_run *roll_run_select(roll_root_t *root, const json_t *query);
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
@@ -421,6 +424,8 @@ void roll_fronts_why(const struct roll_run *run, const struct roll_view_source *
 
 /* root_query.c */
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
+/* Whether a query changes what the job or the daemon does, stops a rank for a moment, or reads its environment. */
+bool roll_query_switches(const json_t *query);
 /* What a query is answered, but for those that are answered later; of one that this role does not allow, an error.
  * Borrows the query; returns owned; NULL: there is no memory. */
 json_t *roll_query_answer(roll_root_t *root, const struct roll_role *role, const json_t *query);

@@ -33,6 +33,15 @@ static json_t *unrecorded_json(const uint64_t sum[ROLL_LOSS_LIMIT])
     return by_cause;
 }
 
+/* How many calls returned an error, and the first of them; null: none did. */
+static json_t *failed_json(const struct roll_engine_failed *failed)
+{
+    return failed->calls == 0
+               ? json_null()
+               : json_pack("{s:I,s:I,s:s,s:s}", "calls", (json_int_t)failed->calls, "rank", (json_int_t)failed->rank,
+                           "op", roll_op_name(failed->op), "result", roll_result_name(failed->result));
+}
+
 json_t *roll_summary_json(struct roll_run *run)
 {
     struct roll_engine_summary s;
@@ -45,13 +54,14 @@ json_t *roll_summary_json(struct roll_run *run)
     s.comms = roll_digested_calm(run) ? (uint32_t)roll_fronts_count(run) : s.comms;
     s.verdicts = run->digested ? run->verdicts.used : s.verdicts;
     s.findings = run->digested ? roll_run_findings(run) : s.findings;
-    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:I,s:o,s:o}", "digests", (int)(run->digested != NULL),
-                     "ranks", (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "calls",
-                     (json_int_t)s.calls, "records", (json_int_t)s.records, "comms", (json_int_t)s.comms, "findings",
-                     (json_int_t)s.findings, "verdicts", (json_int_t)s.verdicts, "lost", (json_int_t)s.lost,
-                     "unrecorded", unrecorded_json(sum), "incomplete", (json_int_t)s.incomplete, "step",
-                     s.step != ROLL_STEP_NONE ? json_integer(s.step) : json_null(), "step_source",
-                     s.step == ROLL_STEP_NONE ? json_null() : json_string(s.step_is_learned ? "learned" : "job"));
+    return json_pack(
+        "{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:I,s:o,s:o,s:o}", "digests", (int)(run->digested != NULL), "ranks",
+        (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "calls", (json_int_t)s.calls, "records",
+        (json_int_t)s.records, "comms", (json_int_t)s.comms, "findings", (json_int_t)s.findings, "verdicts",
+        (json_int_t)s.verdicts, "lost", (json_int_t)s.lost, "unrecorded", unrecorded_json(sum), "incomplete",
+        (json_int_t)s.incomplete, "step", s.step != ROLL_STEP_NONE ? json_integer(s.step) : json_null(), "step_source",
+        s.step == ROLL_STEP_NONE ? json_null() : json_string(s.step_is_learned ? "learned" : "job"), "failed",
+        failed_json(&s.failed));
 }
 
 #define HOSTS_NAMED 8u

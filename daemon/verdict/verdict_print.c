@@ -45,7 +45,7 @@ void roll_printer_gutter(const struct roll_printer *p, const char *label, const 
 
 void roll_printer_wrap(const struct roll_printer *p, const char *text)
 {
-    roll_text_wrap(text, ROLL_PRINT_GUTTER, ROLL_PRINT_COLUMNS, p->out);
+    roll_text_wrap(text, ROLL_PRINT_GUTTER, p->columns, p->out);
 }
 
 /* members */

@@ -25,6 +25,7 @@
 struct roll_printer {
     FILE *out;
     bool color, frames; /* with colours; with every frame of a call site */
+    size_t columns;     /* a line has no more, where words allow */
 };
 
 /* A line that is composed before it is printed; what does not fit is cut. Zero-initialised is empty. */

@@ -287,7 +287,7 @@ static void put_frame(const struct roll_printer *p, const json_t *frame)
 static void put_text(const struct roll_printer *p, const json_t *frame, size_t column)
 {
     struct roll_line text = {.used = 0};
-    size_t room = column + TEXT_LEAST < ROLL_PRINT_COLUMNS ? ROLL_PRINT_COLUMNS - column : TEXT_LEAST;
+    size_t room = column + TEXT_LEAST < p->columns ? p->columns - column : TEXT_LEAST;
     roll_line_add(&text, "%.400s", roll_member_text(frame, "text"));
     if (text.used > 0) {
         roll_text_fit(text.bytes, sizeof(text.bytes), room);

@@ -23,7 +23,10 @@ struct life {
 
 uint64_t roll_verdict_json_retires(const json_t *verdict)
 {
-    static const char *const ways[] = {"supersedes", "confirms", "withdraws"};
+    static const char *const ways[] = {
+#define WAY(member, does, done) #member,
+#include "daemon/verdict/life.def"
+    };
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         json_int_t number = json_integer_value(json_object_get(verdict, ways[i]));
         if (number > 0) {

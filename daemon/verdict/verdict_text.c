@@ -260,20 +260,22 @@ static void print_waiting(const struct roll_printer *p, const json_t *verdict)
 /* How the engine begins the sentence with what else the calls fit (explain.c): what it says is not said again. */
 #define MAY_BE_WORDS "The calls known so far fit "
 
+static const struct {
+    const char *member, *does, *done;
+} ways[] = {
+#define WAY(member, does, done) {#member, does, done},
+#include "daemon/verdict/life.def"
+};
+
 /* Prints which earlier verdict counts no more, and which verdicts this one does not exclude. */
 static void print_life(const struct roll_printer *p, const json_t *verdict)
 {
-    static const struct {
-        const char *member, *label, *words;
-    } ways[] = {{"supersedes", "instead", "replaces verdict %" PRId64 ", which counts no more"},
-                {"confirms", "confirms", "verdict %" PRId64 ", which was not proven"},
-                {"withdraws", "withdrawn", "verdict %" PRId64 " counts no more"}};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         int64_t number;
         if (roll_member_number(verdict, ways[i].member, &number)) {
-            roll_printer_gutter(p, ways[i].label, ROLL_DIM);
-            fprintf(p->out, ways[i].words, number);
-            fputc('\n', p->out);
+            roll_printer_gutter(p, ways[i].does, ROLL_DIM);
+            fprintf(p->out, "verdict %" PRId64 ", which %s\n", number,
+                    strcmp(ways[i].member, "confirms") == 0 ? "was not proven" : "counts no more");
         }
     }
     const json_t *codes = json_object_get(verdict, "may_be");
@@ -326,7 +328,11 @@ static size_t first_sentence(const char *text)
 
 static struct roll_printer printer_of(FILE *out, unsigned style)
 {
-    return (struct roll_printer){out, (style & ROLL_VERDICT_COLOR) != 0, (style & ROLL_VERDICT_FRAMES) != 0};
+    unsigned columns = style >> 8;
+    return (struct roll_printer){out, (style & ROLL_VERDICT_COLOR) != 0, (style & ROLL_VERDICT_FRAMES) != 0,
+                                 columns == 0                   ? ROLL_PRINT_COLUMNS
+                                 : columns < ROLL_VERDICT_LEAST ? ROLL_VERDICT_LEAST
+                                                                : columns};
 }
 
 int roll_verdict_print_line(FILE *out, const json_t *verdict, unsigned style)
@@ -378,19 +384,17 @@ int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retire
     int64_t number = 0, by = 0;
     roll_member_number(verdict, "number", &number);
     roll_member_number(retired_by, "number", &by);
-    bool confirmed = json_is_integer(json_object_get(retired_by, "confirms"));
-    bool withdrawn = json_is_integer(json_object_get(retired_by, "withdraws"));
+    const char *done = "ended";
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        done = json_is_integer(json_object_get(retired_by, ways[i].member)) ? ways[i].done : done;
+    }
     roll_printer_gutter(&p, "earlier", ROLL_DIM);
     roll_printer_paint(&p, ROLL_DIM);
     fprintf(out, "verdict %" PRId64 " (", number);
     roll_printer_put(&p, roll_member_text(verdict, "certainty"));
     fputc(' ', out);
     roll_printer_put(&p, roll_member_text(verdict, "code"));
-    fprintf(out, ") was %s by verdict %" PRId64 "\n\n",
-            confirmed   ? "confirmed"
-            : withdrawn ? "withdrawn"
-                        : "replaced",
-            by);
+    fprintf(out, ") was %s by verdict %" PRId64 "\n\n", done, by);
     roll_printer_paint(&p, ROLL_PLAIN);
     return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }

@@ -15,11 +15,14 @@ enum roll_verdict_style {
     ROLL_VERDICT_FRAMES = 2, /* every frame of each call site: those of libraries and of native code as well */
     ROLL_VERDICT_NUMBER = 4  /* with its number, by which other texts name it */
 };
+/* Or'ed to the style: at most so many columns, from ROLL_VERDICT_LEAST on; without it 100. */
+#define ROLL_VERDICT_COLUMNS(n) ((unsigned)(n) << 8)
+#define ROLL_VERDICT_LEAST      40u
 
 /*
  * Prints one verdict (rollcall.verdict/1, borrowed): header line, evidence of both sides with call sites, who waits,
- * the explanation and the remedy; UTF-8, at most 100 columns where words allow. 0, CORRUPT when it is not a verdict, IO
- * when the stream fails. Any thread, as the stream allows.
+ * the explanation and the remedy; UTF-8, at most 100 columns (or as the style says) where words allow. 0, CORRUPT when
+ * it is not a verdict, IO when the stream fails. Any thread, as the stream allows.
  */
 int roll_verdict_print(FILE *out, const json_t *verdict, unsigned style);
 

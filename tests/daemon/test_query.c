@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char endpoint[256];
@@ -139,6 +141,76 @@ static void test_names_that_are_no_utf8_cost_no_answer(void **state)
     roll_client_destroy(&client);
     synth_finish(&s);
     synth_close(&s);
+    harness_end(daemon, SIGTERM);
+}
+
+/* A process that is the one rank of a job of this name, and lives until it is killed; the root has heard of it. */
+static pid_t one_rank(roll_client_t *client, const char *job)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        static struct synth s;
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (synth_open(&s, harness_path("d"), job, 0, 1, 64) != 0) {
+            _exit(1);
+        }
+        uint16_t comm = synth_comm(&s, 7);
+        (void)synth_allreduce(&s, &(struct synth_call){.comm = comm, .count = 8});
+        for (;;) {
+            pause();
+        }
+    }
+    assert_true(pid > 0);
+    assert_true(HARNESS_UNTIL(harness_has(client, job, "records") == 1));
+    return pid;
+}
+
+static void end_rank(roll_client_t *client, pid_t pid, const char *job)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(HARNESS_UNTIL(harness_has(client, job, "ranks_live") == 0));
+}
+
+/* Which job answers, the other jobs in their order, and how many of these run, as "b (a c) 1". */
+static const char *answers(roll_client_t *client, const char *op)
+{
+    static char text[256];
+    size_t i;
+    json_t *name, *reply = harness_ask(client, "{s:s}", "op", op);
+    int used =
+        snprintf(text, sizeof(text), "%s (", json_string_value(json_object_get(json_object_get(reply, "run"), "job")));
+    json_array_foreach(json_object_get(reply, "other_jobs"), i, name)
+    {
+        used += snprintf(text + used, sizeof(text) - (size_t)used, "%s%s", i > 0 ? " " : "", json_string_value(name));
+    }
+    snprintf(text + used, sizeof(text) - (size_t)used, ") %d",
+             (int)json_integer_value(json_object_get(reply, "other_jobs_live")));
+    json_decref(reply);
+    return text;
+}
+
+/* A job that is over comes after the jobs that live, however new it is here: an agent that starts finds old rings. */
+static void test_a_job_that_lives_answers_first(void **state)
+{
+    (void)state;
+    static const char *const ops[] = {"status", "why", "verdicts"};
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    pid_t live = one_rank(client, "live"), over = one_rank(client, "over");
+    end_rank(client, over, "over");
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        assert_string_equal(answers(client, ops[i]), "live (over) 0");
+    }
+    pid_t late = one_rank(client, "late"); /* of two that live the newer one */
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        assert_string_equal(answers(client, ops[i]), "late (live over) 1");
+    }
+    end_rank(client, late, "late");
+    end_rank(client, live, "live");
+    assert_string_equal(answers(client, "why"), "late (over live) 0");
+    roll_client_destroy(&client);
     harness_end(daemon, SIGTERM);
 }
 
@@ -559,6 +631,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_status_why_and_verdicts_are_told),
         TEST(test_names_that_are_no_utf8_cost_no_answer),
+        TEST(test_a_job_that_lives_answers_first),
         TEST(test_wrong_questions_get_an_error),
         TEST(test_verdicts_are_pushed_to_subscribers),
         TEST(test_remedies_and_policy_reach_the_control_page),

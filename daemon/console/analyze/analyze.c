@@ -36,7 +36,7 @@
 #define HEAD_BYTES   65536 /* most dumps end before that: then the file is opened once */
 #define KIND_BYTES   4096  /* what a file is, so many of its bytes say */
 #define THREADS_MOST 8     /* where nothing is said: the engine is one thread, and has no use for more */
-#define DEPTH_MAX    2     /* DIR and its direct subdirectories: rings of several nodes, collected */
+#define DEPTH_MAX    3     /* DIR, its folders (rings of nodes, bundles of --incident-dir), and trace/ of a bundle */
 
 struct analyzed_run {
     char job[ROLL_NAME_BYTES];
@@ -681,6 +681,7 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
         out->engine.comms += s.comms;
         out->engine.sources_live += s.sources_live;
         out->engine.incomplete += s.incomplete;
+        roll_engine_failed_add(&out->engine.failed, &s.failed);
     }
     if (a->digests != NULL) {
         struct roll_digests_summary s;

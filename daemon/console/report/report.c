@@ -71,6 +71,9 @@ static void summary_of(const struct roll_analysis_summary *s, char out[ROLL_SUMM
     for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
         summary.unrecorded[k] = roll_loss_is_unrecorded(k) ? s->losses[k] : 0;
     }
+    const struct roll_engine_failed *failed = &s->engine.failed;
+    roll_summary_failed(&summary, failed->calls, failed->rank, roll_op_name(failed->op),
+                        roll_result_name(failed->result));
     roll_summary_text(&summary, out, ROLL_SUMMARY_TEXT);
 }
 

@@ -235,6 +235,14 @@ void roll_run_note_exit(const char *dir, pid_t pid, int status);
  * processes end is then no finding, whoever reaps them. */
 void roll_run_note_asked(const char *dir);
 
+/* what the root is asked beside the verdicts (run_ask.c) */
+
+/* Says of a job that stands ("": the root has but one) which rank is waited for and what it does, and what the others
+ * wait in, unless a verdict has said it. One answer after the other, with short patience; nothing where none comes. */
+void roll_run_say_stand(const char *endpoint, const char *job);
+/* Says where the page is that was asked for with --http. */
+void roll_run_say_page(const char *endpoint);
+
 /* verdicts (run_announce.c) */
 
 typedef struct roll_announcer roll_announcer_t;

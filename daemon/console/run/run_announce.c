@@ -223,6 +223,7 @@ roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE
     a->heard = json_object();
     a->quiet = quiet;
     a->style = (roll_colour_wanted(STDERR_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
+               ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDERR_FILENO)) |
                (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
     a->done_fd = eventfd(0, EFD_CLOEXEC);
     sigfillset(&all);

@@ -30,7 +30,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WHY_MS        1000 /* patience for the root's answer; the job stands still anyway */
 #define DRAIN_WAIT_MS 15000
 #define STILL_MS      5000 /* a rehearsal with a finding that has not moved for so long is said to stand */
 #define MOMENT_MS     2000 /* a signal that is sent to all reaches this program at most so much later than a rank */
@@ -217,33 +216,16 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/*
- * Says, before --timeout ends the job, what the first waiting rank waits for. A suspicion takes some seconds to become
- * a verdict; a user who set a shorter limit would be told nothing.
- */
-static void say_who_waits(const struct launcher *r)
+/* Says, before --timeout ends the job, who is waited for and what the others wait in. */
+static void say_how_it_stands(const struct launcher *r)
 {
-    roll_client_t *client = NULL;
-    json_t *reply = NULL;
-    char why[512];
-    if (r->o.quiet || r->announcer == NULL || r->daemon.endpoint[0] == '\0' ||
-        roll_client_new(r->daemon.endpoint, NULL, WHY_MS, &client, why, sizeof(why)) != 0) {
-        return;
-    }
-    json_t *query = json_pack("{s:s}", "op", "why");
-    if (r->o.daemon != NULL) {
-        struct roll_ident ident;
+    struct roll_ident ident = {.job = ""};
+    if (r->o.daemon != NULL) { /* the root has other jobs as well */
         roll_ident_read(environment, &ident);
-        json_object_set_new(query, "job", json_string(ident.job));
     }
-    if (roll_client_query(client, query, WHY_MS, &reply) == 0) {
-        const json_t *rank = json_array_get(json_object_get(reply, "ranks"), 0);
-        if (rank != NULL && !json_is_integer(json_object_get(rank, "verdict"))) {
-            roll_say("%s", roll_json_text(rank, "text", ""));
-        }
+    if (!r->o.quiet && r->announcer != NULL && r->daemon.endpoint[0] != '\0') {
+        roll_run_say_stand(r->daemon.endpoint, ident.job);
     }
-    json_decref(reply);
-    roll_client_destroy(&client);
 }
 
 /* Notes whether anything has moved. True: each rank has begun. */
@@ -323,7 +305,7 @@ static int watch_time(struct launcher *r)
                               : "nothing has moved for %g s (--timeout): ending the job",
                      (double)limit / 1000);
             r->timed_out = true;
-            say_who_waits(r);
+            say_how_it_stands(r);
             end_job(r, SIGTERM);
             return (int)(r->o.grace_s * 1000);
         }
@@ -462,6 +444,10 @@ static void print_summary(struct launcher *r)
         .incomplete = (uint64_t)roll_json_int(s, "incomplete", 0),
     };
     roll_summary_unrecorded(json_object_get(s, "unrecorded"), &summary);
+    const json_t *failed = json_object_get(s, "failed");
+    roll_summary_failed(&summary, (uint64_t)roll_json_int(failed, "calls", 0),
+                        (uint64_t)roll_json_int(failed, "rank", 0), roll_json_text(failed, "op", "?"),
+                        roll_json_text(failed, "result", "?"));
     if (summary.ranks == 0) {
         say_unrecorded(r);
         return;
@@ -572,6 +558,9 @@ static int prepare(struct launcher *r)
     } else if (r->daemon.lacks[0] != '\0') {
         roll_say("the job is watched, but without %s, for the reason%s above", r->daemon.lacks,
                  strstr(r->daemon.lacks, " and ") != NULL ? "s" : "");
+    }
+    if (err == 0 && r->o.http != NULL && !r->o.quiet && strstr(r->daemon.lacks, "--http") == NULL) {
+        roll_run_say_page(r->daemon.endpoint);
     }
     return err == ROLL_E_ARG ? err : 0;
 }

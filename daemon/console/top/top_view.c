@@ -139,6 +139,23 @@ static void comms_text(const json_t *sum, const json_t *digests, char *out, size
     }
 }
 
+/* Adds the other jobs of this root that run; where none does, those that are over. */
+static void add_others(const json_t *status, char *line, size_t size)
+{
+    enum { NAMED = 3 };
+    const json_t *jobs = json_object_get(status, "other_jobs");
+    size_t all = json_array_size(jobs), live = (size_t)roll_json_int(status, "other_jobs_live", 0);
+    size_t n = live > 0 && live < all ? live : all, used = strlen(line);
+    const char *kind = live > 0 ? "  also running: " : "  ended: ";
+    for (size_t i = 0; i < n && i < NAMED && used < size; i++) {
+        used += (size_t)snprintf(line + used, size - used, "%s--job %s", i == 0 ? kind : ", ",
+                                 json_string_value(json_array_get(jobs, i)));
+    }
+    if (n > NAMED && used < size) {
+        snprintf(line + used, size - used, ", and %zu more", n - NAMED);
+    }
+}
+
 void roll_top_heading(const json_t *status, char first[], char second[], size_t size)
 {
     const json_t *run = json_object_get(status, "run"), *sum = json_object_get(status, "summary");
@@ -146,6 +163,7 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     remedies_text(status, on, sizeof(on));
     snprintf(first, size, "rollcall  job %s  restart %s  policy %s  remedies %s", any(run, "job", a),
              any(run, "restart", b), any(run, "policy", c), on);
+    add_others(status, first, size);
     const json_t *digests = json_object_get(status, "digests");
     char rate[CELL + 16] = "", comms[2 * CELL];
     if (digests != NULL) {
@@ -158,14 +176,21 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
     size_t used = strlen(second);
     bool whole = roll_json_int(sum, "lost", 0) == 0 && roll_json_int(sum, "incomplete", 0) == 0;
     if (digests == NULL || !whole) {
-        snprintf(second + used, size - used, "  lost %s  incomplete %s", counted(sum, "lost", a),
-                 counted(sum, "incomplete", b));
+        snprintf(second + used, size - used, "  lost %s", counted(sum, "lost", a));
+        used = strlen(second);
+    }
+    if (roll_json_int(sum, "incomplete", 0) > 0) { /* the words of the summary line */
+        snprintf(second + used, size - used, "  not made by all %s", counted(sum, "incomplete", b));
     }
     used = strlen(second);
     if (json_is_integer(json_object_get(sum, "step"))) {
         bool learned = strcmp(roll_json_text(sum, "step_source", ""), "learned") == 0;
         snprintf(second + used, size - used, learned ? "  step ~%s (learned)" : "  step %s", counted(sum, "step", a));
         used = strlen(second);
+    }
+    int64_t failed = roll_json_int(json_object_get(sum, "failed"), "calls", 0);
+    if (failed > 0) {
+        snprintf(second + used, size - used, "  errors %s", roll_count_text((uint64_t)failed, a, sizeof(a)));
     }
     add_states(status, second, size);
     used = strlen(second);

@@ -11,6 +11,8 @@
  */
 #include "daemon/engine/detect/detector.h"
 
+#include <stdio.h>
+
 static const struct row {
     enum block_kind kind;
     enum roll_verdict_code code, tie; /* `tie`: the code when the vote does not say who is wrong */
@@ -150,6 +152,12 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
         return;
     }
     double quiet = e->clock > b->rank->seen ? (double)(e->clock - b->rank->seen) / 1e9 : 0;
+    char stretched[160] = "";
+    uint64_t counted = e->calm > b->rank->calm ? e->calm - b->rank->calm : 0;
+    if (patience_is_stretched((uint64_t)(quiet * 1e9), counted)) {
+        snprintf(stretched, sizeof(stretched), " (%.1f s of that count: CPUs were short, so patience was stretched)",
+                 (double)counted / 1e9);
+    }
     switch (b->kind) {
     case BLOCK_FINISHED:
     case BLOCK_LEFT:
@@ -177,17 +185,17 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
         words_add(w, "rank %u has been", b->rank->world);
         words_inside(w, b->rank);
         words_add(w,
-                  " for at least %.1f s, for a reason that is not among the recorded NCCL calls (a kernel that does "
+                  " for at least %.1f s%s, for a reason that is not among the recorded NCCL calls (a kernel that does "
                   "not end, another library's communication). Suspected: a rule of thumb.",
-                  quiet);
+                  quiet, stretched);
         break;
     default:
         words_ranks(w, &b->absent);
         words_add(w,
-                  " %s made no call for %.1f s and %s not inside one: busy or stuck in host code (data "
+                  " %s made no call for %.1f s%s and %s not inside one: busy or stuck in host code (data "
                   "loading, a checkpoint, a lock, a loop). While it runs, `rollcall stacks %u` shows where. "
                   "Suspected: it may only be slow.",
-                  many(&b->absent) ? "have" : "has", quiet, many(&b->absent) ? "are" : "is", b->rank->world);
+                  many(&b->absent) ? "have" : "has", quiet, stretched, many(&b->absent) ? "are" : "is", b->rank->world);
         break;
     }
 }

@@ -185,6 +185,9 @@ static void say_left(struct roll_engine *e, struct roll_verdict *v, const struct
     const struct source *s = e->source[m->source];
     const struct entry *entry = source_entry(s, left->ticket);
     bool one = roll_rankset_count(ranks) == 1;
+    /* The number that all other words have, where the call has one on its communicator. */
+    bool numbered = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
+    uint64_t number = numbered ? entry->rec.seq : left->calls - 1;
     struct words w = {.used = 0};
     say_comm(v, c, entry ? entry->rec.seq : 0);
     (void)roll_rankset_copy(&v->culprits, ranks);
@@ -194,7 +197,7 @@ static void say_left(struct roll_engine *e, struct roll_verdict *v, const struct
     words_ranks(&w, ranks);
     words_add(&w, " %s what was rehearsed on ", one ? "leaves" : "leave");
     words_comm(&w, c);
-    words_add(&w, ": as %s call number %llu there came ", one ? "its" : "their", (unsigned long long)left->calls);
+    words_add(&w, ": as %s call #%llu there came ", one ? "its" : "their", (unsigned long long)number);
     words_expected(&w, &left->came, m);
     if (left->want == ROLL_EXPECTED_NONE) {
         words_add(&w, ", and in the rehearsal no further call followed.");

@@ -98,7 +98,7 @@ bool refused_is_group_void(const struct roll_record *rec);
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
 /* A call that has been matched turns out to be refused. */
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
-/* rollcall itself has refused this call, which stays matched (refused_declined.c). */
+/* rollcall itself has refused this call, which stays matched: the disagreement is what is told (refused_declined.c). */
 void refused_declined(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 /* A disagreement of c is told in which rollcall refused calls: whoever waits for other calls of the same groups waits
  * for the same reason. */

@@ -19,16 +19,6 @@ static bool is_disputed(const struct comm *c, uint32_t seq)
     return comm_silent_at(c, seq) || (here && (comm_slot(c, seq)->variant != 0 || comm_slot(c, seq)->judged));
 }
 
-void refused_declined(struct roll_engine *e, struct member *m, const struct roll_record *rec)
-{
-    struct refused_member *own = refused_make_member(m);
-    if (own) {
-        m->was_refused = true;
-        refused_of_engine(e)->errors = true;
-        own->declined = (struct refusal){.rec = *rec, .since = e->clock, .open = true};
-    }
-}
-
 bool declined_is_told(const struct source *s)
 {
     for (uint32_t i = 0; i < s->members; i++) {

@@ -300,6 +300,16 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
     }
 }
 
+void refused_declined(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    struct refused_member *own = refused_make_member(m);
+    if (own) {
+        m->was_refused = true;
+        refused_of_engine(e)->errors = true;
+        own->declined = (struct refusal){.rec = *rec, .since = e->clock, .open = true};
+    }
+}
+
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     struct member *m = source_member(s, entry->rec.comm);

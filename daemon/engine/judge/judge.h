@@ -192,6 +192,12 @@ enum quorum {
     CAMP_OPEN, /* members that may still come decide */
 };
 
+/* So much less time has counted as patience than has passed that who is told of it wants to know why. */
+static inline bool patience_is_stretched(uint64_t passed_ns, uint64_t counted_ns)
+{
+    return passed_ns > counted_ns + UINT64_C(1000000000) && passed_ns - counted_ns > passed_ns / 5;
+}
+
 #define BLOCK_STEPS 64u
 /* One reason why ranks wait: what the detectors are asked about. */
 struct block {

@@ -109,7 +109,8 @@ struct roll_engine {
     size_t told_room;
     struct said *out_first, *out_last; /* verdicts that are to be fetched */
     struct said *shown;                /* the verdict that was fetched last */
-    uint32_t numbered;          /* size of the communicator that has numbered the ranks; 0: they have ranks, or came */
+    uint32_t numbered; /* size of the communicator that has numbered the ranks; 0: they have ranks, or came */
+    struct roll_engine_failed failed;
     uint64_t numbers, findings; /* verdicts so far; findings among them that stand */
     uint64_t records, calls, lost;
     uint64_t room;         /* config.memory as it was when the engine was made: parts of it are what a source has */

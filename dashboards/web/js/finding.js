@@ -52,7 +52,7 @@ function facts(verdict) {
             verdict.comm.made_at && `made at ${verdict.comm.made_at}`].filter(Boolean).join(", ")],
         ["first seen", verdict.event_ns && clock(verdict.event_ns)], ["said", clock(verdict.time_ns)],
         ["step", verdict.step], ["layer", verdict.layers_text || verdict.layer], ["differs in", verdict.field],
-        ["may be", verdict.may_be.join(", ")], ["supersedes", verdict.supersedes], ["confirms", verdict.confirms],
+        ["may be", verdict.may_be.join(", ")], ["replaces", verdict.supersedes], ["confirms", verdict.confirms],
         ["withdraws", verdict.withdraws]];
     return el("table", {}, list.filter(([, value]) => value !== null && value !== undefined && value !== "")
         .map(([name, value]) => el("tr", {}, el("th", {scope: "row"}, name), el("td", {}, String(value)))));

@@ -168,7 +168,7 @@ function called({job, restart}) {
 // The runs that can be chosen; asked for when somebody is about to.
 async function fill() {
     const {runs} = await ask("runs").catch(() => ({runs: []}));
-    replace(jobs, el("option", {value: "#/"}, "newest run"), runs.map((one) =>
+    replace(jobs, el("option", {value: "#/"}, "newest that runs"), runs.map((one) =>
         el("option", {value: link("overview", one)}, called(one))));
     choose();
 }

@@ -116,7 +116,7 @@ export class Overview {
             [summary.step ?? "-", summary.step_source === "learned" ? "step (learned)" : "step"],
             [count(typeof told === "number" ? told : rate), "calls a second"], [count(summary.calls), "calls"],
             [count(summary.comms), summary.comms === 1 ? "communicator" : "communicators"],
-            [count(summary.incomplete), "operations incomplete"], [count(summary.lost), "records lost", summary.lost > 0],
+            [count(summary.incomplete), "calls not made by all"], [count(summary.lost), "records lost", summary.lost > 0],
             [run.policy, !status.remedies ? "policy" : `policy, ${status.remedies.on.length > 0
                 ? `remedies on: ${status.remedies.on.join(", ")}` : "no remedy on"}`]];
         if (this.figures.children.length !== rows.length) {

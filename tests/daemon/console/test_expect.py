@@ -40,7 +40,7 @@ class Expect(Case):
                 self.assertEqual(r.returncode, 0, r.stderr)  # notes are no findings
                 self.assertEqual(sorted(said), [("note", "rehearsal-left", [2 * i, 2 * i + 1])
                                                 for i in range(ranks // 2)])
-                self.assertIn("as their call number 1 there came Broadcast of 16777216 float32 with root 0, and in the "
+                self.assertIn("as their call #0 there came Broadcast of 16777216 float32 with root 0, and in the "
                               "rehearsal it was Broadcast of 8388608 float32 with root 0.", verdicts[0]["text"])
 
     def test_the_rehearsal_decides_a_tie(self):

@@ -70,6 +70,7 @@ class Incident(Case):
                 self.end(p)
                 self.assertEqual(len(self.bundles()), 1, self.bundles())
                 bundle = self.bundles()[0]
+                self.assertEqual(self.judged(""), self.judged(bundle))  # the folder of all bundles is read as well
                 found = standing(self.read(bundle, "verdicts.ndjson").splitlines())
                 self.assertEqual(len(found), 1)
                 self.assertIn("'call-skipped', 'proven', [3]", found[0])

@@ -72,7 +72,7 @@ class Files(Case):
                     self.assert_one_line(r.stderr, os.path.basename(name))
         r = self.rollcall("dump", self.tmp)
         self.assertEqual(r.returncode, 3)
-        self.assert_one_line(r.stderr, "not a regular file")
+        self.assert_one_line(r.stderr, "is a directory: name one file of it")
 
     def test_directory_without_recordings_is_code_3(self):
         r = self.rollcall("analyze", self.tmp)

@@ -466,7 +466,7 @@ class Job(Case):
         lines = newest.stdout.splitlines()
         self.assertRegex(lines[0], r"^job \S+: ranks 0-1 \(2 ranks\) ")
         self.assertEqual(lines[2:], ["", "Nothing has been found."])
-        other = lines[1].removeprefix("the newest of this daemon; others: ").split()
+        other = lines[1].removeprefix("the newest job here; others, ended: ").split()
         self.assertEqual(other[0], "--job", newest.stdout)
         self.assertIn("call-skipped", self.rollcall("verdicts", "--daemon", endpoint, *other).stdout)
         root.terminate()

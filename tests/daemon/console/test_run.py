@@ -1,6 +1,7 @@
 """test_run.py: `rollcall run` as a launcher: codes, signals, output, time limits, and nothing left behind."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -208,6 +209,30 @@ class Ends(Case):
         self.assertEqual(r.returncode, 124)
         self.assertIn("nothing has moved for 1 s", r.stderr)
         self.assertLess(time.monotonic() - begin, 60)
+
+    def test_timeout_tells_first_of_the_rank_that_is_waited_for(self):
+        self.need_nccl()
+        r = self.rollcall("run", "-n", "3", "--hostnccl", "--timeout", "3", "--", CATALOGUE, "busy", "sick")
+        self.assertEqual(r.returncode, 124, r.stderr)
+        told = [line for line in r.stderr.splitlines() if re.match(r"rollcall: Ranks? \d", line)]
+        if "rank-busy" not in r.stderr:  # a slow machine may have made a finding of it before
+            self.assertRegex(told[0], r"^rollcall: Rank 2 is ")
+            self.assertRegex(told[1], r"^rollcall: Ranks 0-1 .* for rank 2: ")
+
+    def test_calls_that_failed_are_counted(self):
+        self.need_nccl()
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--trace", self.path("t"), "--", CATALOGUE, "refused-retry",
+                          "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        failed = r"\d calls? returned an error \((?:the first, )?\w+ of rank \d: ncclInvalidArgument\)$"
+        self.assertRegex(r.stderr.splitlines()[-1], failed)
+        self.assertEqual("rollcall: " + self.rollcall("analyze", self.path("t")).stdout.splitlines()[-1],
+                         r.stderr.splitlines()[-1])
+
+    def test_the_address_of_the_page_is_told(self):
+        r = self.rollcall("run", "--http", "127.0.0.1:0", "--", "true")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(r.stderr, r"(?m)^rollcall: the page of this job is http://127\.0\.0\.1:[1-9]\d*/ ")
 
     def test_timeout_ends_a_job_whose_hosts_only_poll(self):
         self.need_nccl()

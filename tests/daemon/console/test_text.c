@@ -96,6 +96,15 @@ static void test_a_summary_says_what_is_missing(void **state)
     s.lost = s.incomplete = 0;
     assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
                         "1 rank, 1 call on 2 communicators: 1 finding, not recorded: 1,317 defs_full and 2 signal");
+    s = (struct roll_summary){.ranks = 4, .calls = 1236, .comms = 0};
+    roll_summary_failed(&s, 1234, 2, "CommInit", "ncclInvalidArgument");
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "4 ranks, 1,236 calls on 0 communicators: 0 findings, nothing lost, 1,234 calls returned an "
+                        "error (the first, CommInit of rank 2: ncclInvalidArgument)");
+    roll_summary_failed(&s, 1, 0, "AllReduce", "ncclInvalidUsage");
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "4 ranks, 1,236 calls on 0 communicators: 0 findings, nothing lost, 1 call returned an error "
+                        "(AllReduce of rank 0: ncclInvalidUsage)");
 }
 
 int main(void)

@@ -70,7 +70,7 @@ static void test_once_shows_ranks_comms_and_verdicts(void **state)
     char *text = once(status, verdicts, false, 0);
     assert_string_equal(
         text, "rollcall  job j  restart 0  policy observe  remedies fill\n"
-              "ranks 4 (4 live)  calls 1,234  communicators 1  findings 1  lost 0  incomplete 1\n"
+              "ranks 4 (4 live)  calls 1,234  communicators 1  findings 1  lost 0  not made by all 1\n"
               "\n"
               "RANK  HOST  PID  STATE    WAITS FOR  LAST CALL  COMM  SEQ       AGE  STEP  CALLS  LOST\n"
               "   0  n1     10  waiting  1          AllReduce  dp      5     1.0 s     3      6     0\n"
@@ -94,7 +94,7 @@ static void test_verdicts_that_were_lost_show_where_there_are_any(void **state)
     json_t *status = load(status_text);
     json_object_set_new(status, "losses", json_pack("{s:i}", "verdict", 2));
     char *text = once(status, NULL, false, 0);
-    assert_non_null(strstr(text, "  lost 0  incomplete 1  verdicts lost 2\n"));
+    assert_non_null(strstr(text, "  lost 0  not made by all 1  verdicts lost 2\n"));
     free(text);
     json_decref(status);
 }

@@ -336,6 +336,48 @@ static void test_a_suspicion_ripens(void **state)
     sim_destroy(&sim);
 }
 
+/* Where CPUs are short, time counts less, and both the wait for the suspicion and the suspicion say so. */
+static void test_patience_that_was_stretched_is_told(void **state)
+{
+    (void)state;
+    uint32_t w, source[2];
+    struct sim *sim = two_ranks(&w);
+    char text[4096];
+    sim_call(sim, 0, w, AR, 16);
+    sim_stuck(sim, 0);
+    sim->config.suspect_ns = UINT64_C(5000000000);
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    uint64_t now = 0;
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        source[r] = sim_open(sim, e, r);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
+        }
+        assert_int_equal(roll_engine_sight(e, source[r], &(struct roll_engine_sight){.heard = true, .starved = 950}),
+                         0);
+    }
+    sim_wait(e, 12 * S_, &now); /* of which 0.6 s count */
+    assert_null(roll_engine_next(e));
+    assert_true(roll_engine_ripening(e, 0, true, text, sizeof(text)) > 0);
+    if (!strstr(text, "5 s, of which 0.6 s count so far (12.0 s have passed, but CPUs were short") ||
+        !strstr(text, "now 95 % of the time)")) {
+        fail_msg("%s", text);
+    }
+    for (uint32_t r = 0; r < sim->ranks; r++) { /* they run freely again */
+        assert_int_equal(roll_engine_sight(e, source[r], &(struct roll_engine_sight){.heard = true}), 0);
+    }
+    sim_wait(e, 8 * S_, &now);
+    const struct roll_verdict *v = roll_engine_next(e);
+    assert_non_null(v);
+    assert_int_equal(v->code, ROLL_VERDICT_RANK_BUSY);
+    if (!strstr(v->text, " s of that count: CPUs were short, so patience was stretched)")) {
+        fail_msg("%s", v->text);
+    }
+    roll_engine_destroy(&e);
+    sim_destroy(&sim);
+}
+
 /* All ranks have made the call, and none goes on: a verdict says why, and the answer names its number. */
 static void test_why_names_the_finding_on_its_communicator(void **state)
 {
@@ -421,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_communicators_are_told_apart_by_who_is_in_them),
         cmocka_unit_test(test_ranks_that_stand_alike_are_one_paragraph),
         cmocka_unit_test(test_a_suspicion_ripens),
+        cmocka_unit_test(test_patience_that_was_stretched_is_told),
         cmocka_unit_test(test_why_names_the_finding_on_its_communicator),
         cmocka_unit_test(test_why_does_not_contradict_a_circle_of_streams),
     };

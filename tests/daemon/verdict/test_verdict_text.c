@@ -458,9 +458,9 @@ static void the_life_of_a_verdict_is_told(void **state)
     (void)state;
     static const struct {
         const char *way, *line, *earlier;
-    } ways[] = {{"supersedes", "\ninstead   replaces verdict 3, which counts no more\n", "replaced"},
+    } ways[] = {{"supersedes", "\nreplaces  verdict 3, which counts no more\n", "replaced"},
                 {"confirms", "\nconfirms  verdict 3, which was not proven\n", "confirmed"},
-                {"withdraws", "\nwithdrawn verdict 3 counts no more\n", "withdrawn"}};
+                {"withdraws", "\nwithdraws verdict 3, which counts no more\n", "withdrawn"}};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         json_t *json = load(), *earlier = load();
         json_object_set_new(json, ways[i].way, json_integer(3));

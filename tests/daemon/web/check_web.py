@@ -593,7 +593,9 @@ def strangers(b):
         switch = f"{site}/api/ask/policy?policy=auto"
         operator = job.operator
         expect(ask(switch, "viewer", job.word)[0] == 400, "a viewer switches")
-        expect(ask(switch, "operator", operator)[0] == 400, "a question by GET switches")
+        for question in (switch, f"{site}/api/ask/stacks?ranks=0"):  # by GET nothing is switched and nobody stopped
+            refused = ask(question, "operator", operator)
+            expect(refused[0] == 403 and "POST" in str(refused), f"a question by GET: {refused}")
         expect(ask(switch, "viewer", job.word, "POST", Origin=site)[0] == 403, "a viewer switches")
         expect(ask(switch, "operator", operator, "POST", Origin="http://evil.example")[0] == 403, "another site")
         expect(ask(switch, "operator", operator, "POST")[0] == 403, "without an origin")
