@@ -12,6 +12,7 @@
 #include "moe_core/include/moe/error.h"
 #include "moe_core/train/ckpt_file.h"
 #include "moe_core/train/gather.h"
+#include "moe_core/train/optim.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -100,7 +101,7 @@ static struct facts facts_of(const struct checkpoint *c, uint32_t step)
     add_number(&f, "seed", (uint64_t)o->seed);
     add_number(&f, "text", ckpt_hash(ckpt_hash_begin, c->corpus->text, c->corpus->bytes));
     add_number(&f, "learnt bytes of the text", (uint64_t)c->corpus->learn);
-    add_number(&f, "steps", (uint64_t)o->steps);
+    add_number(&f, "number of steps with a rising rate", optim_warm(o->steps));
     add_number(&f, "tokens", (uint64_t)o->tokens);
     add_number(&f, "microbatches", (uint64_t)o->microbatches);
     add_number(&f, "data-ranks", (uint64_t)c->model->job->data_size);
@@ -324,6 +325,12 @@ static bool fits(const struct checkpoint *c, const struct ckpt_in *in, const cha
         refuse(path, "is no checkpoint of this moe_train");
         return false;
     }
+    if (strtoul(step, NULL, 10) >= options_end(c->options)) {
+        snprintf(why, sizeof(why), "has %s steps done already, and this job ends after %u", step,
+                 options_end(c->options));
+        refuse(path, why);
+        return false;
+    }
     for (int32_t i = 0; i < mine.used && strcmp(mine.at[i].name, "format") != 0; i++) {
         const char *theirs = ckpt_fact(in, mine.at[i].name);
         if (theirs != NULL && strcmp(theirs, mine.at[i].value) == 0) {
@@ -337,11 +344,6 @@ static bool fits(const struct checkpoint *c, const struct ckpt_in *in, const cha
         }
         fprintf(stderr, "moe_train: --resume: %s was written with another %s (%s, now %s): the steps are others, too\n",
                 path, mine.at[i].name, theirs != NULL ? theirs : "unknown", mine.at[i].value);
-    }
-    if (strtoul(step, NULL, 10) >= c->options->steps) {
-        snprintf(why, sizeof(why), "has %s steps done already, and --steps is %u", step, c->options->steps);
-        refuse(path, why);
-        return false;
     }
     return true;
 }
@@ -442,6 +444,7 @@ int checkpoint_resume(struct checkpoint *c, uint32_t *step)
         *step = (uint32_t)strtoul(ckpt_fact(&in, "step"), NULL, 10);
         if (first) {
             printf("moe_train: resumes after %u steps from %s\n", *step, path);
+            fflush(stdout);
         }
     }
 out:
