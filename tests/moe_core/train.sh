@@ -196,7 +196,7 @@ killed)
     run first 0 "$@" --save "$dir/a" --until 1
     "$train" "$@" --resume "$dir/a" --save "$dir/a" --save-every 1 --hold "$dir/go" >"$dir/b.log" 2>"$dir/b.err" &
     launcher=$!
-    until grep -q '^moe_train: resumes after 1 steps' "$dir/b.log"; do
+    until grep -q '^moe_train: resumes after 1 steps' "$dir/b.log" 2>/dev/null; do
         kill -0 $launcher || fail 'it did not resume'
         sleep 0.05
     done
