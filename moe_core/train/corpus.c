@@ -56,6 +56,7 @@ int corpus_open(const char *path, uint64_t seed, int64_t context, struct corpus 
     }
     uint8_t *fitted = realloc(corpus->text, corpus->bytes);
     corpus->text = fitted != NULL ? fitted : corpus->text;
+    corpus->learn = corpus->bytes;
     return 0;
 }
 
@@ -86,10 +87,36 @@ void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatc
                   uint8_t *batch)
 {
     size_t line = (size_t)corpus->context + 1;
-    size_t places = corpus->bytes - line + 1;
+    size_t places = corpus->learn - line + 1;
     size_t start = (size_t)(random_key(corpus->seed, ((uint64_t)step << 32) | microbatch, (uint64_t)rank) % places);
     for (size_t t = 0; t < (size_t)tokens; t++) {
         memcpy(batch + t * line, corpus->text + (start + t) % places, line);
+    }
+}
+
+int corpus_hold_out(struct corpus *corpus)
+{
+    size_t line = (size_t)corpus->context + 1, out = corpus->bytes / 10;
+    if (out < line) {
+        fprintf(stderr, "moe_train: --validate: a tenth of the text has %zu bytes, too few for a context of %lld\n",
+                out, (long long)corpus->context);
+        return -1;
+    }
+    corpus->learn = corpus->bytes - out;
+    return 0;
+}
+
+int64_t corpus_held_out(const struct corpus *corpus)
+{
+    return (int64_t)(corpus->bytes - corpus->learn) - corpus->context;
+}
+
+void corpus_batch_held_out(const struct corpus *corpus, int64_t first, int64_t tokens, uint8_t *batch)
+{
+    size_t line = (size_t)corpus->context + 1;
+    for (int64_t t = 0; t < tokens; t++) {
+        int64_t place = (first + t) % corpus_held_out(corpus);
+        memcpy(batch + (size_t)t * line, corpus->text + corpus->learn + place, line);
     }
 }
 

@@ -10,6 +10,7 @@
 struct corpus {
     uint8_t *text; /* owned */
     size_t bytes;
+    size_t learn; /* bytes to learn from, from the beginning; the others are held out */
     uint64_t seed;
     int64_t context;
 };
@@ -28,6 +29,13 @@ double corpus_bigram_entropy(const struct corpus *corpus);
  * microbatch, rank). */
 void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int32_t rank, int64_t tokens,
                   uint8_t *batch);
+
+/* Holds the last tenth out: no batch above has a byte of it. 0, or -1 with one line on standard error. */
+int corpus_hold_out(struct corpus *corpus);
+/* The places of the held-out part, at least 1. */
+int64_t corpus_held_out(const struct corpus *corpus);
+/* Fills batch with the held-out places from number `first` on, around the end to the beginning. */
+void corpus_batch_held_out(const struct corpus *corpus, int64_t first, int64_t tokens, uint8_t *batch);
 
 /* Fills batch with tokens that are all alike, on all ranks: the place drawn for rank 0. */
 void corpus_batch_alike(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int64_t tokens,

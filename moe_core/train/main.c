@@ -11,6 +11,7 @@
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/reduce.h"
 #include "moe_core/train/check.h"
+#include "moe_core/train/checkpoint.h"
 #include "moe_core/train/optim.h"
 #include "moe_core/train/spawn.h"
 #include "moe_core/train/step_reduce.h"
@@ -33,12 +34,16 @@ struct train {
     struct hazard hazard;
     struct step_reduce reduce;
     struct check check;
+    struct checkpoint checkpoint;
+    uint32_t first_step; /* 0, or where a checkpoint ended */
+    double first_held_out, last_held_out;
     float *rate; /* device [1] */
     float host_rate;
     double *host_loss; /* pinned [1] */
     double first_loss, last_loss;
-    double late_loss; /* sum over the last tenth of the steps */
-    bool unlearned;   /* --must-learn found that it did not */
+    double late_loss;     /* sum over the last tenth of the steps */
+    uint32_t late_losses; /* how many that were in this run */
+    bool unlearned;       /* --must-learn found that it did not */
     /*
      * device [4]: layer forwards without tokens; key of the first one; ranks whose check failed; how far parameters
      * were off, in billionths of a step.
@@ -177,9 +182,12 @@ static uint32_t late_steps(const struct train_options *o)
 static void report_step(struct train *t, uint32_t step)
 {
     double loss = mean_loss(t);
-    t->first_loss = step == 0 ? loss : t->first_loss;
+    t->first_loss = step == t->first_step ? loss : t->first_loss;
     t->last_loss = loss;
-    t->late_loss += step >= t->options->steps - late_steps(t->options) ? loss : 0;
+    if (step >= t->options->steps - late_steps(t->options)) {
+        t->late_loss += loss;
+        t->late_losses++;
+    }
     if (t->job.rank == 0) {
         printf(t->options->exact ? "step %u loss %.17g\n" : "step %u loss %.5f\n", step, loss);
         fflush(stdout);
@@ -189,17 +197,18 @@ static void report_step(struct train *t, uint32_t step)
 /* Whether the job has learned more than how often one byte follows another; every rank comes to the same answer. */
 static void judge_learning(struct train *t)
 {
-    double entropy = corpus_bigram_entropy(&t->corpus), loss = t->late_loss / late_steps(t->options);
+    double entropy = corpus_bigram_entropy(&t->corpus), loss = t->late_loss / t->late_losses;
     t->unlearned = !(loss < entropy);
     if (t->job.rank == 0) {
         printf("moe_train: the mean loss of the last %u steps is %.4f, the bigram entropy of the text %.4f: %s\n",
-               late_steps(t->options), loss, entropy, t->unlearned ? "NOT LEARNED" : "learned");
+               t->late_losses, loss, entropy, t->unlearned ? "NOT LEARNED" : "learned");
     }
 }
 
 /* Prints the last line. Collective, because the line counts the empty layers of all ranks. */
 static int report_summary(struct train *t, double elapsed)
 {
+    uint32_t steps = options_end(t->options) - t->first_step;
     t->empty[2] = t->check.failed;
     t->empty[3] = (int64_t)fmin(1e9 * t->check.optim.worst, 1e18);
     ncclResult_t nc = ncclAllReduce(&t->empty[0], &t->empty[0], 1, ncclInt64, ncclSum, t->job.world,
@@ -219,8 +228,11 @@ static int report_summary(struct train *t, double elapsed)
         return rc;
     }
     printf("moe_train: %d ranks (ep %d x edp %d): %u steps in %.2f s, %.1f ms a step; loss %.4f -> %.4f; ",
-           t->job.world_size, t->job.ep_size, t->job.edp_size, t->options->steps, elapsed,
-           1000 * elapsed / t->options->steps, t->first_loss, t->last_loss);
+           t->job.world_size, t->job.ep_size, t->job.edp_size, steps, elapsed, 1000 * elapsed / steps, t->first_loss,
+           t->last_loss);
+    if (t->options->validate > 0) {
+        printf("held out %.4f -> %.4f; ", t->first_held_out, t->last_held_out);
+    }
     if (t->empty[0] == 0) {
         printf("no rank was ever without tokens\n");
     } else {
@@ -240,6 +252,56 @@ static int report_summary(struct train *t, double elapsed)
     return 0;
 }
 
+enum { VALIDATION_MICROBATCHES = 16 }; /* at most; of the held-out part, a rank's places are neighbours */
+
+/*
+ * The mean loss on the held-out part: microbatches spread evenly over it, or all of it where it is short. Before the
+ * first step and at a layout's every rank the places are the same, so the numbers can be compared.
+ */
+static int validate(struct train *t, uint32_t step, bool first)
+{
+    const struct train_options *o = t->options;
+    int64_t places = corpus_held_out(&t->corpus), data_ranks = t->job.data_size, mine = t->job.data_rank;
+    int64_t pieces = (places + o->tokens * data_ranks - 1) / (o->tokens * data_ranks);
+    pieces = pieces < VALIDATION_MICROBATCHES ? pieces : VALIDATION_MICROBATCHES;
+    int rc = moe_device_ops(t->job.device)->zero(t->job.device, t->model.loss, sizeof(double));
+    for (int64_t i = 0; i < pieces && rc == 0; i++) {
+        struct moe_step at = {.step = step, .microbatch = (uint16_t)(o->microbatches + i)};
+        moe_step_report(&at, MOE_PHASE_FORWARD, (uint64_t)o->tokens);
+        rc = fail(t, "validation",
+                  model_validate(&t->model, &t->corpus, &at, (i * data_ranks + mine) * places / (pieces * data_ranks)));
+    }
+    rc = rc ? rc : reduce_loss(t);
+    rc = rc ? rc : fail(t, "wait for the validation", moe_device_sync(t->job.device));
+    double loss = *t->host_loss / ((double)t->job.world_size * (double)o->tokens * (double)pieces);
+    t->first_held_out = first ? loss : t->first_held_out;
+    t->last_held_out = loss;
+    if (rc == 0 && t->job.rank == 0) {
+        printf(o->exact ? "validation after %u steps: held-out loss %.17g, training loss %.17g\n"
+                        : "validation after %u steps: held-out loss %.5f, training loss %.5f\n",
+               step, loss, t->last_loss);
+        fflush(stdout);
+    }
+    return rc;
+}
+
+/* What is due after a step: validation, a checkpoint. */
+static int after_step(struct train *t, uint32_t done)
+{
+    const struct train_options *o = t->options;
+    bool last = done == options_end(o);
+    int rc = 0;
+    if (o->validate > 0 && (done % o->validate == 0 || last)) {
+        watchdog_progress("validation", done);
+        rc = validate(t, done, t->first_held_out == 0);
+    }
+    if (rc == 0 && o->save != NULL && (last || (o->save_every > 0 && done % o->save_every == 0))) {
+        watchdog_progress("saving", done);
+        rc = checkpoint_save(&t->checkpoint, done);
+    }
+    return rc;
+}
+
 /* Holds every rank at the same place, so that no rank waits in a collective meanwhile. */
 static void hold(const char *file, uint32_t step)
 {
@@ -253,7 +315,7 @@ static int run_steps(struct train *t)
 {
     double start = seconds();
     int rc = 0;
-    for (uint32_t step = 0; step < t->options->steps && rc == 0; step++) {
+    for (uint32_t step = t->first_step; step < options_end(t->options) && rc == 0; step++) {
         if (step == 1 && t->options->hold != NULL) {
             hold(t->options->hold, step);
         }
@@ -261,9 +323,10 @@ static int run_steps(struct train *t)
         rc = train_step(t, step);
         if (rc == 0) {
             report_step(t, step);
+            rc = after_step(t, step + 1);
         }
     }
-    watchdog_progress("summary", t->options->steps);
+    watchdog_progress("summary", options_end(t->options));
     rc = rc ? rc : report_summary(t, seconds() - start);
     if (rc == 0 && t->options->must_learn) {
         judge_learning(t);
@@ -274,10 +337,15 @@ static int run_steps(struct train *t)
 static int run_rank(const struct train_options *options)
 {
     struct train t = {.options = options};
+    t.checkpoint.lock = -1;
     if (corpus_open(options->text, options->seed, options->context, &t.corpus) != 0) {
         return 1;
     }
     int rc = 1;
+    if (options->validate > 0 && corpus_hold_out(&t.corpus) != 0) {
+        corpus_close(&t.corpus);
+        return 1;
+    }
     bool model = false;
     const char *rank = getenv("RANK");
     if (watchdog_start(rank != NULL ? atoi(rank) : 0, options->timeout_s) != 0 || job_start(options, &t.job) != 0) {
@@ -288,7 +356,9 @@ static int run_rank(const struct train_options *options)
         fail(&t, "gradient buckets", step_reduce_new(options, &t.job, &t.model, &t.reduce)) != 0 ||
         moe_device_alloc(t.job.device, sizeof(*t.rate), (void **)&t.rate) != 0 ||
         moe_device_alloc(t.job.device, sizeof(*t.host_loss), (void **)&t.host_loss) != 0 ||
-        moe_device_alloc(t.job.device, 4 * sizeof(*t.empty), (void **)&t.empty) != 0) {
+        moe_device_alloc(t.job.device, 4 * sizeof(*t.empty), (void **)&t.empty) != 0 ||
+        checkpoint_new(options, &t.model, &t.corpus, &t.checkpoint) != 0 ||
+        checkpoint_resume(&t.checkpoint, &t.first_step) != 0) {
         goto out;
     }
     t.empty[1] = INT64_MAX;
@@ -302,6 +372,7 @@ out:
         step_reduce_destroy(&t.reduce);
         hazard_destroy(&t.hazard);
         check_destroy(&t.check);
+        checkpoint_destroy(&t.checkpoint);
         if (model) {
             model_destroy(&t.model);
         }

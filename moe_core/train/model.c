@@ -179,7 +179,7 @@ static int keep_routing(const struct model *m, int64_t l, const struct moe_step 
     int64_t slices = options_replicate(o) && o->tp_mode == MOE_TP_SPLIT_TOKENS ? o->tp : 1;
     int64_t at = (step->microbatch * m->shape.layers + l) * o->tokens * o->topk;
     size_t bytes = (size_t)(m->tokens / slices * o->topk) * sizeof(int32_t);
-    if (m->choice == NULL) {
+    if (m->choice == NULL || m->forward_only) {
         return 0;
     }
     int rc = moe_device_copy(m->job->device, m->choice + at, moe_router_choice(router), bytes);
@@ -349,4 +349,21 @@ int model_microbatch(struct model *m, const struct corpus *corpus, const struct 
     int rc = moe_device_copy(m->job->device, m->batch, m->host_batch, (size_t)(m->tokens * (m->shape.context + 1)));
     rc = rc ? rc : forward(m, step);
     return rc ? rc : backward(m, step);
+}
+
+int model_validate(struct model *m, const struct corpus *corpus, const struct moe_step *step, int64_t first)
+{
+    m->tokens = m->options->tokens;
+    m->forward_only = true;
+    corpus_batch_held_out(corpus, first, m->tokens, m->host_batch);
+    for (int64_t l = 0; l < m->shape.layers; l++) {
+        moe_router_set_counting(moe_layer_router(m->layer[l]), false);
+    }
+    int rc = moe_device_copy(m->job->device, m->batch, m->host_batch, (size_t)(m->tokens * (m->shape.context + 1)));
+    rc = rc ? rc : forward(m, step);
+    for (int64_t l = 0; l < m->shape.layers; l++) {
+        moe_router_set_counting(moe_layer_router(m->layer[l]), true);
+    }
+    m->forward_only = false;
+    return rc;
 }

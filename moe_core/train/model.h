@@ -38,6 +38,7 @@ struct model {
     struct params dense, experts, shared;
     float *expert_bias;                                     /* device [layers,E] where the router has one, else NULL */
     int64_t tokens;                                         /* tokens of the microbatch under way */
+    bool forward_only;                                      /* it is one that no backward follows */
     void *rows;                                             /* [layers,T,H] in the rows' type: input of each layer */
     void *rows_out, *d_rows;                                /* [T,H] in the rows' type */
     void (*ready)(void *arg, int64_t layer, int parameter); /* NULL, or the hook of the layers' parameters (layer.h) */
@@ -68,6 +69,12 @@ int model_begin_step(struct model *model);
 /* Forward and backward of one microbatch: adds the mean gradient over this rank's tokens of the step. Error codes of
  * moe_core. */
 int model_microbatch(struct model *model, const struct corpus *corpus, const struct moe_step *step);
+
+/*
+ * Forward alone of a full microbatch of held-out tokens, from place `first` on; adds to model->loss. Nothing is
+ * counted, and no gradient changes. Error codes of moe_core.
+ */
+int model_validate(struct model *model, const struct corpus *corpus, const struct moe_step *step, int64_t first);
 
 /*
  * The tokens of a data rank in a microbatch; model_batch below fills in their bytes, batch [tokens, C+1]. Any thread.

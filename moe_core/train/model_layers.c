@@ -191,6 +191,10 @@ struct moe_layer_weights model_layer_weights(const struct model *m, int64_t l)
                                                .d_b2 = s->bias ? d_shared + b2 : NULL,
                                                .d_gate = s->shared_gate ? d_dense + g : NULL};
     }
+    if (m->forward_only) { /* no gradients: no backward follows (layer.h) */
+        w.d_gate = w.d_gate_bias = w.d_w1 = w.d_w2 = w.d_b1 = w.d_b2 = NULL;
+        w.shared.d_w1 = w.shared.d_w2 = w.shared.d_b1 = w.shared.d_b2 = w.shared.d_gate = NULL;
+    }
     return w;
 }
 

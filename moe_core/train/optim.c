@@ -14,9 +14,14 @@ struct adamw {
     float correct_mean, correct_variance;
 };
 
+uint32_t optim_warm(uint32_t steps)
+{
+    return steps / 10 < 10 ? steps / 10 + 1 : 10;
+}
+
 float optim_rate(double peak, uint32_t step, uint32_t steps)
 {
-    uint32_t warm = steps / 10 < 10 ? steps / 10 + 1 : 10;
+    uint32_t warm = optim_warm(steps);
     return (float)(step < warm ? peak * (step + 1) / warm : peak);
 }
 

@@ -6,7 +6,9 @@
 
 #include "moe_core/train/model.h"
 
-/* The rate of a step: linear warm-up over the first tenth (10 steps at most), then constant. */
+/* The steps with a rising rate: the first tenth, at most 10. */
+uint32_t optim_warm(uint32_t steps);
+/* The rate of a step: it rises linearly over those, then it is constant. */
 float optim_rate(double peak, uint32_t step, uint32_t steps);
 
 /* One AdamW step (betas 0.9 and 0.95, epsilon 1e-8, decay 0.01); rate is read from device memory. Error codes of

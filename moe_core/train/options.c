@@ -63,6 +63,15 @@ static const struct row rows[] = {
     {"context", "N", V_I64, AT(context), 1, 256, "bytes that the model sees (8)"},
     {"lr", "X", V_DOUBLE, AT(lr), 0, 10, "learning rate after warm-up (0.004)"},
     {"text", "FILE", V_STRING, AT(text), 0, 0, "what to learn (a licence text of /usr/share/common-licenses)"},
+    {"save", "DIR", V_STRING, AT(save), 0, 0,
+     "write the whole state of training to DIR/step-NUMBER.safetensors at the end, for any layout of ranks"},
+    {"save-every", "N", V_U32, AT(save_every), 1, 1e9, "with --save: also after every Nth step"},
+    {"resume", "DIR", V_STRING, AT(resume), 0, 0,
+     "go on from the newest checkpoint in DIR, or from the file DIR; give the other options again"},
+    {"until", "N", V_U32, AT(until), 1, 1e9, "end after N steps although --steps says more, as if interrupted"},
+    {"validate", "N", V_U32, AT(validate), 1, 1e9,
+     "learn from nine tenths of the text, and after every Nth step and the last one print the loss on the tenth held "
+     "out"},
     {"timeout", "S", V_U32, AT(timeout_s), 1, 86400,
      "the job's own watchdog: end after S seconds without progress, longer in the first step and where steps are slow, "
      "status 3 (20)"},
@@ -129,6 +138,18 @@ static const struct {
     {AT(dispatcher), dispatchers}, {AT(tp_mode), tp_modes}, {AT(activation), activations},
     {AT(place), places},           {AT(dtype), dtypes},     {AT(uneven), unevens},
 };
+
+const char *options_choice_name(const char *option, int32_t value)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        for (size_t k = 0; strcmp(rows[i].name, option) == 0 && k < sizeof(choices) / sizeof(choices[0]); k++) {
+            if (choices[k].offset == rows[i].offset) {
+                return choices[k].names[value];
+            }
+        }
+    }
+    return NULL;
+}
 
 static void print_help(void)
 {

@@ -38,7 +38,11 @@ struct train_options {
     int64_t buckets;      /* bytes, 0: the simple reduction (one bucket with overlap) */
     uint32_t empty_every; /* 0: never */
     struct legacy legacy;
-    const char *text; /* NULL: a licence text */
+    const char *text;          /* NULL: a licence text */
+    const char *save, *resume; /* NULL, or a folder (or file) of checkpoints */
+    uint32_t save_every;       /* 0: only at the end */
+    uint32_t until;            /* 0, or the step before which the job ends although --steps says more */
+    uint32_t validate;         /* 0: never; else also after the last step */
     struct inject inject;
     struct hazard_choice hazard;
     bool facts;
@@ -56,5 +60,15 @@ enum options_result { OPTIONS_RUN = 0, OPTIONS_DONE = 1, OPTIONS_USAGE = 2 };
 /* Fills in *options from the command line; prints help, version or one line about what is wrong. Strings are borrowed
  * from argv. */
 enum options_result options_parse(int argc, char **argv, struct train_options *options);
+
+/* The word for a value of an option with a fixed set of words, such as "swiglu" of --activation. NULL: there is none.
+ */
+const char *options_choice_name(const char *option, int32_t value);
+
+/* The steps before which the job ends. */
+static inline uint32_t options_end(const struct train_options *o)
+{
+    return o->until > 0 && o->until < o->steps ? o->until : o->steps;
+}
 
 #endif

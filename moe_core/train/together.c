@@ -50,6 +50,9 @@ static bool layer_fits(const struct train_options *o)
          "local-capacity)"},
         {o->uneven != MOE_UNEVEN_NONE && !pads_tokens, "--uneven: only allgather and hybridep need it"},
         {o->token_bound > 0 && !pads_tokens, "--token-bound: only allgather and hybridep have one"},
+        {o->save_every > 0 && o->save == NULL, "--save-every without --save DIR: there is nowhere to save to"},
+        {o->until > o->steps, "--until is more than --steps"},
+        {o->must_learn && o->until > 0 && o->until < o->steps, "--must-learn with --until: the last steps do not come"},
         {o->token_bound > 0 && o->token_bound < o->tokens, "--token-bound is less than --tokens"},
     };
     return report(rules, sizeof(rules) / sizeof(rules[0]));
@@ -75,6 +78,8 @@ static bool legacy_fits(const struct train_options *o)
          "--legacy slack-uninitialised without --legacy static-rows: there is no slack"},
         {l->dispatcher.local_capacity && !o->pad_capacity,
          "--legacy local-capacity without --capacity and --pad-capacity"},
+        {o->hazard.row != NULL && o->resume != NULL,
+         "--hazard with --resume: what the program keeps beside the model is in no checkpoint"},
         {o->inject.fault != NULL && buckets && inject_reduces(&o->inject),
          "--inject of a fault in a gradient AllReduce with --overlap or --buckets: that call is not made"},
     };

@@ -121,6 +121,141 @@ learns)
     run frozen 1 "$@" --must-learn --lr 0
     grep -q ': NOT LEARNED$' "$dir/frozen.log" || fail 'a job that cannot learn was not refused'
     ;;
+resume)
+    # Ten steps in one run are five and five in another, in every bit of the losses and of what is saved then; at other
+    # layouts within rounding. All tensors that a model can have, and steps within the warm-up and behind it.
+    set -- --spawn 4 --layers 2 --hidden 32 --ffn 32 --exact --steps 10 --bias --shared 32 --shared-gate
+    n=0
+    for router in "--router deepseek-v3 --topk 8" "--router gpt-oss --experts 8 --topk 2 --microbatches 2 --vary-tokens --overlap"; do
+        n=$((n + 1)) a="$dir/ckpt$n"
+        mkdir "$a"
+        # shellcheck disable=SC2086
+        {
+            run "whole$n" 0 "$@" $router --ep 2 --save "$a/whole"
+            run "first$n" 0 "$@" $router --ep 2 --save "$a/part" --save-every 2 --until 5
+            run "second$n" 0 "$@" $router --ep 2 --resume "$a/part" --save "$a/part" --check
+        }
+        [ "$(curve "whole$n" | wc -l)" = 10 ] || fail 'the whole run has not all its steps'
+        cmp -s <(curve "whole$n") <(curve "first$n" && curve "second$n") || fail 'the losses of a resumed run differ'
+        cmp -s "$a/whole/step-00000010.safetensors" "$a/part/step-00000010.safetensors" || fail 'its weights differ'
+        [ "$(find "$a/part" -type f | wc -l)" = 4 ] || fail 'not a file each after steps 2, 4, 5 and 10'
+    done
+    a=$dir/ckpt1/part/step-00000005.safetensors
+    set -- "$@" --router deepseek-v3 --topk 8 --resume "$a"
+    for layout in "--ep 4" "--ep 1" "--ep 2 --etp 2" "--tp 2" "--ep 4 --dispatcher deepep"; do
+        # shellcheck disable=SC2086
+        run "layout" 0 "$@" $layout --check
+        awk 'NR == FNR { want[$2] = $4; next }
+             { off = $4 - want[$2]; n += off < 1e-4 && off > -1e-4 } END { exit n != 5 }' \
+            <(curve whole1) <(curve layout) || fail "$layout: other losses than the job that was saved"
+    done
+    run tp 0 "$@" --tp 2 --tp-mode shard --check # other batches: ranks of tp have the same tokens
+    grep -q 'written with another data-ranks (4, now 2)' "$dir/tp.err" || fail 'nothing was said about other batches'
+    ;;
+refuses)
+    # A file that is damaged, short or foreign is refused in one line that names it, and no rank trains or hangs.
+    set -- --spawn 2 --layers 2 --hidden 32 --ffn 32 --experts 8 --steps 4
+    run saved 0 "$@" --save "$dir/a" --until 2
+    good=$dir/a/step-00000002.safetensors size=$(stat -c %s "$good")
+    refused() {
+        local name=$1 what=$2
+        shift 2
+        run "$name" 1 "$@"
+        [ "$(wc -l <"$dir/$name.err")" = 1 ] || fail "$name: expected one line"
+        grep -q -- "$what" "$dir/$name.err" || fail "$name: it does not say '$what'"
+        [ -z "$(curve "$name")" ] || fail "$name: it trained"
+    }
+    # A flipped byte, in the length of the header, in the header, in the first and in the last tensor, in the checksum.
+    for at in 0 20 300 $((size / 2)) $((size - 9)) $((size - 1)); do
+        cp "$good" "$dir/flipped"
+        byte=$(od -An -tu1 -j "$at" -N 1 "$good")
+        printf "\\x$(printf %x $((byte ^ 4)))" | dd of="$dir/flipped" bs=1 seek="$at" conv=notrunc status=none
+        refused "flipped-$at" "$dir/flipped is .*; name another checkpoint: --resume FILE" "$@" --resume "$dir/flipped"
+    done
+    grep -q 'is damaged: the checksum of its bytes' "$dir/flipped-$((size / 2)).err" || fail 'no word about the checksum'
+    for bytes in 0 7 100 $((size / 2)) $((size - 1)); do
+        head -c "$bytes" "$good" >"$dir/short"
+        refused "short-$bytes" "$dir/short is .*it has $bytes bytes" "$@" --resume "$dir/short"
+    done
+    (cat "$good" && echo) >"$dir/long"
+    refused long "$dir/long is damaged: it has $((size + 1)) bytes, by its header $size" "$@" --resume "$dir/long"
+    refused foreign 'is no checkpoint of moe_train' "$@" --resume /usr/share/common-licenses/GPL-3
+    mkdir "$dir/empty"
+    refused empty 'holds no step-NUMBER.safetensors' "$@" --resume "$dir/empty"
+    refused absent 'cannot be opened: No such file' "$@" --resume "$dir/absent"
+    refused other 'its --hidden is 32, this job.s 64' "$@" --resume "$dir/a" --hidden 64
+    refused act 'its --activation is swiglu, this job.s geglu' "$@" --resume "$dir/a" --activation geglu
+    refused done 'has 2 steps done already, and this job ends after 2' "$@" --resume "$dir/a" --steps 2
+    refused nowhere 'cannot make the folder' "$@" --save "$dir/absent/deep"
+    run fine 0 "$@" --resume "$dir/a"
+    ;;
+killed)
+    # Killed in the middle of a save: the older checkpoint is whole, the new one is not there, and what is half written
+    # goes with the next job that saves. A pipe in the place of the file holds the writer: it stands there for certain.
+    set -- --spawn 2 --layers 2 --hidden 32 --ffn 32 --experts 8 --steps 4 --exact
+    run first 0 "$@" --save "$dir/a" --until 1
+    "$train" "$@" --resume "$dir/a" --save "$dir/a" --save-every 1 --hold "$dir/go" >"$dir/b.log" 2>"$dir/b.err" &
+    launcher=$!
+    until grep -q '^moe_train: resumes after 1 steps' "$dir/b.log" 2>/dev/null; do
+        kill -0 $launcher || fail 'it did not resume'
+        sleep 0.05
+    done
+    half=$dir/a/.step-00000002.safetensors.part
+    mkfifo "$half"
+    run locked 1 "$@" --save "$dir/a"
+    grep -q 'another job saves there' "$dir/locked.err" || fail 'two jobs save to one folder'
+    touch "$dir/go"
+    head -c 1000 <"$half" >/dev/null & # opens it, reads a little, and goes: by then the writer is in the middle
+    reader=$!
+    exec 9<"$half" # so that the writer stands and gets no SIGPIPE
+    wait $reader
+    mapfile -t ranks < <(pgrep -P $launcher)
+    kill -KILL $launcher "${ranks[@]}"
+    wait $launcher 2>/dev/null
+    exec 9<&-
+    [ "${#ranks[@]}" = 2 ] && [ -p "$half" ] || fail 'the premise failed'
+    [ "$(find "$dir/a" -type f)" = "$dir/a/step-00000001.safetensors" ] || fail 'more or less than the older file'
+    run again 0 "$@" --resume "$dir/a" --save "$dir/a"
+    [ ! -e "$half" ] || fail 'what was half written is still there'
+    run whole 0 "$@"
+    cmp -s <(curve whole) <(curve first && curve again) || fail 'the losses after a kill differ'
+    # No room on the disk: the job says so and ends, the older files stay.
+    rm "$dir/go"
+    run full 1 "$@" --resume "$dir/a/step-00000001.safetensors" --save "$dir/a" --save-every 1 --hold "$dir/go" &
+    full=$!
+    until grep -q '^moe_train: resumes after 1 steps' "$dir/full.log" 2>/dev/null; do
+        kill -0 $full || fail 'it did not resume'
+        sleep 0.05
+    done
+    ln -s /dev/full "$half"
+    touch "$dir/go"
+    wait $full || exit 1
+    grep -q 'step-00000002.safetensors cannot be written: No space left on device; older files there are whole' \
+        "$dir/full.err" || fail 'nothing was said about the full disk'
+    [ ! -e "$dir/a/step-00000002.safetensors" ] && [ ! -L "$half" ] || fail 'something half written is there'
+    ;;
+validates)
+    # The held-out tenth is never learned from, and a model that has learned is better on it than a new one.
+    set -- --spawn 4 --ep 2 --layers 2 --hidden 32 --ffn 32 --experts 8 --topk 2 --tokens 32 --context 4 --exact
+    run learns 0 "$@" --steps 200 --validate 100
+    [ "$(grep -c '^validation after [0-9]* steps: held-out loss [0-9.]*, training loss' "$dir/learns.log")" = 2 ] ||
+        fail 'not a validation after 100 steps and after 200'
+    awk '/^validation/ { loss[++n] = $7 + 0 } END { exit !(n == 2 && loss[2] < loss[1] && loss[2] < 3.0) }' \
+        "$dir/learns.log" || fail 'the held-out loss does not fall'
+    # It changes nothing: neither the losses, nor with expert biases or --check.
+    set -- "$@" --steps 4 --router deepseek-v3 --experts 32 --topk 8 --check
+    run often 0 "$@" --validate 1
+    run once 0 "$@" --validate 4
+    same_curve often once
+    # Only bytes of the first nine tenths are in batches: what stands behind them has no influence.
+    head -c 9000 /usr/share/common-licenses/GPL-3 >"$dir/head"
+    (cat "$dir/head" && head -c 1000 /dev/zero | tr '\0' x) >"$dir/x"
+    (cat "$dir/head" && head -c 1000 /dev/zero | tr '\0' y) >"$dir/y"
+    run x 0 "$@" --validate 4 --text "$dir/x"
+    run y 0 "$@" --validate 4 --text "$dir/y"
+    same_curve x y
+    ! cmp -s <(grep '^validation' "$dir/x.log") <(grep '^validation' "$dir/y.log") || fail 'held-out bytes play no part'
+    ;;
 curves)
     run plain 0 --spawn 8 --exact
     [ -n "$(first_empty plain)" ] || fail 'no rank was ever empty: the case is vacuous'
@@ -201,12 +336,15 @@ usage)
 --tp 2 --shared 8 --vary-tokens
 --tp 2 --tp-mode split --shared 8 --shared-overlap
 --keep-routing
+--save-every 2
+--until 2
 --pad-capacity
 --capacity 1 --pad-capacity --dispatcher deepep
 --capacity 1 --pad-capacity --vary-tokens
 --uneven max
 --token-bound 16
 --dispatcher allgather --uneven bound --token-bound 7
+--hazard grad-norm --resume somewhere
 --legacy recompute-flip
 --legacy router-unsummed
 --tp 2 --legacy router-unsummed
@@ -219,7 +357,7 @@ usage)
 --overlap --inject skip-collective
 --buckets 100000 --inject swap-comms
 TABLE
-    [ "$n" = 29 ] || fail "$n combinations were tried"
+    [ "$n" = 32 ] || fail "$n combinations were tried"
     # Ended from outside: the ranks end too, and the directory in which they met goes.
     "$train" --spawn 4 --steps 100000 >"$dir/ended.log" 2>"$dir/ended.err" &
     launcher=$! got=0

@@ -261,7 +261,10 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     words_cause(&w, e, b, v);
     for (uint32_t i = 0; i < b->steps && v->remedy == 0; i++) {
         uint32_t step = source_entry(b->step[i].rank, b->step[i].ticket)->rec.step;
-        v->remedy = words_left_out_experts(&w, b->step[i].rank, step);
+        struct roll_rankset one = {0};
+        (void)roll_rankset_add(&one, b->step[i].rank->world);
+        v->remedy = words_left_out_experts(&w, e, &one, step);
+        roll_rankset_fini(&one);
     }
     if (!b->hard) {
         words_soft(&w, e, b);

@@ -13,7 +13,6 @@
 
 static void words_phase(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
-    const struct source *first = e->source[g->side[0].source];
     bool one = roll_rankset_count(&g->culprits) == 1;
     words_wait(w, &g->side[1].ranks);
     words_add(w, " in ");
@@ -28,7 +27,7 @@ static void words_phase(const struct roll_engine *e, const struct gathered *g, s
               one ? " has left that backward without its side of it: it is in %s of step %u."
                   : " have left that backward without their side of it: they are in %s of step %u.",
               roll_phase_name(g->kind), g->number_of[0]);
-    (void)words_left_out_experts(w, first, g->step);
+    (void)words_left_out_experts(w, e, &g->culprits, g->step);
     if (g->certainty == ROLL_SUSPECTED) {
         words_add(w, " Suspected: only the report of the job says so; such a rank was not seen to wait.");
     }
@@ -53,7 +52,7 @@ static void speak(struct roll_engine *e, const struct block *b)
         return;
     }
     struct roll_rankset left = {0}, waiter = {0};
-    (void)roll_rankset_add(&left, b->rank->world);
+    (void)roll_rankset_copy(&left, &b->absent); /* all that have left it, and not only the first */
     say_beside(e, b->waiter, waits, &waiter);
     if (fresh) {
         struct words none = {.used = 0};
@@ -62,7 +61,7 @@ static void speak(struct roll_engine *e, const struct block *b)
         g->phase = ROLL_PHASE_BACKWARD;
         g->kind = b->rank->phase;
         g->number_of[0] = b->rank->step;
-        g->remedy = words_left_out_experts(&none, b->rank, waits->rec.step);
+        g->remedy = words_left_out_experts(&none, e, &left, waits->rec.step);
         g->words = words_phase;
     }
     gather_add(e, g, b->comm, waits->rec.step, waits->rec.microbatch, waits->rec.layer, &left, b->waiting);

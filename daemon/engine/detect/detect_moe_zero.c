@@ -3,8 +3,8 @@
  *
  * All three are notes. A rank without tokens is ordinary routing skew, and becomes a fault only when its backward pass
  * lacks collectives (detect_moe_obligation.c). There is one note per rank and layer: a note in every step would hide
- * what matters. Source of the hazard: Megatron-LM pull requests #3626 and #4851 (a rank with no routed tokens skips its
- * expert subgraph).
+ * what matters; of a remedy one per rank, layer and remedy, so that none hides another. Source of the hazard:
+ * Megatron-LM pull requests #3626 and #4851 (a rank with no routed tokens skips its expert subgraph).
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/moe.h"
@@ -45,26 +45,62 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
     return note;
 }
 
-uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_t step)
+/* The layers whose experts this rank left out in this step. */
+static void layers_left_out(const struct source *s, uint32_t step, struct roll_rankset *layers)
 {
-    struct roll_rankset layers = {0};
-    char folded[128];
     const struct layer_note *note;
+    roll_rankset_clear(layers);
     for (uint32_t layer = 0; step != ROLL_STEP_NONE && (note = layer_note_of(s, layer)); layer++) {
         if (note->step == step && note->skipped && !note->remedied) {
-            (void)roll_rankset_add(&layers, layer);
+            (void)roll_rankset_add(layers, layer);
         }
     }
-    size_t count = roll_rankset_count(&layers);
-    if (count > 0) {
-        (void)roll_rankset_format(&layers, folded, sizeof(folded));
-        words_add(w,
-                  " In step %u rank %u received no tokens in MoE %s %s and skipped its experts: their gradients never "
-                  "come, and the rank leaves out what the others reduce with them.",
-                  step, s->world, count == 1 ? "layer" : "layers", folded);
+}
+
+/* The ranks that left out the layers, with what follows from it. */
+static void words_same_layers(struct words *w, const struct roll_rankset *ranks, const struct roll_rankset *layers,
+                              uint32_t step)
+{
+    char who[128], which[128];
+    bool one = roll_rankset_count(ranks) == 1;
+    (void)roll_rankset_format(ranks, who, sizeof(who));
+    (void)roll_rankset_format(layers, which, sizeof(which));
+    words_add(
+        w,
+        " In step %u rank%s %s received no tokens in MoE layer%s %s and skipped %s experts: their gradients never "
+        "come, and %s what the others reduce with them.",
+        step, one ? "" : "s", who, roll_rankset_count(layers) == 1 ? "" : "s", which, one ? "its" : "their",
+        one ? "the rank leaves out" : "the ranks leave out");
+}
+
+uint32_t words_left_out_experts(struct words *w, const struct roll_engine *e, const struct roll_rankset *ranks,
+                                uint32_t step)
+{
+    struct roll_rankset told = {0}, layers = {0}, same = {0}, others = {0};
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!roll_rankset_has(ranks, s->world) || roll_rankset_has(&told, s->world)) {
+            continue;
+        }
+        layers_left_out(s, step, &layers);
+        roll_rankset_clear(&same);
+        for (uint32_t k = i; roll_rankset_count(&layers) > 0 && k < e->sources; k++) {
+            layers_left_out(e->source[k], step, &others);
+            if (roll_rankset_has(ranks, e->source[k]->world) && roll_rankset_equal(&layers, &others)) {
+                (void)roll_rankset_add(&same, e->source[k]->world);
+            }
+        }
+        if (roll_rankset_count(&same) > 0) {
+            words_same_layers(w, &same, &layers, step);
+            (void)roll_rankset_union(&told, &same);
+        }
     }
+    bool any = roll_rankset_count(&told) > 0;
+    roll_rankset_fini(&told);
     roll_rankset_fini(&layers);
-    return count > 0 ? ROLL_REMEDY_FILL : 0;
+    roll_rankset_fini(&same);
+    roll_rankset_fini(&others);
+    return any ? ROLL_REMEDY_FILL : 0;
 }
 
 static void speak(struct roll_engine *e, uint32_t source, const struct roll_record *rec, enum roll_verdict_code code)
@@ -93,7 +129,9 @@ static void speak(struct roll_engine *e, uint32_t source, const struct roll_reco
     } else {
         v->remedy = (uint32_t)rec->peer;
         v->remedied = true;
-        words_add(&w, " had no tokens, and remedy '%s' acted in ", roll_remedy_name((uint32_t)rec->peer));
+        bool empty = ((uint32_t)rec->peer & (ROLL_REMEDY_FILL | ROLL_REMEDY_PAD | ROLL_REMEDY_DUMMY)) != 0;
+        words_add(&w, empty ? " had no tokens, and remedy '%s' acted in " : " let remedy '%s' act in ",
+                  roll_remedy_name((uint32_t)rec->peer));
     }
     words_place(&w, rec->step, rec->microbatch, rec->layer);
     words_add(&w, ". Further steps in which the same happens to this rank and layer are not told.");
@@ -126,8 +164,8 @@ static void zero_record(struct roll_engine *e, uint32_t source, const struct rol
         }
     } else {
         note->remedied = true;
-        if (!note->said_remedy) {
-            note->said_remedy = true;
+        if ((note->said_remedies & (uint32_t)rec->peer) == 0) {
+            note->said_remedies |= (uint32_t)rec->peer;
             speak(e, source, rec, ROLL_VERDICT_MOE_REMEDIED);
         }
     }

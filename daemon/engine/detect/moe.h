@@ -12,13 +12,15 @@ struct layer_note {
     uint16_t microbatch;
     bool idle; /* the rank has no tokens of its own either */
     bool zero, skipped, remedied;
-    bool said_zero, said_skip, said_remedy;
+    bool said_zero, said_skip;
+    uint32_t said_remedies; /* bits of the remedies that were told */
 };
 
 /* detect_moe_zero.c */
 const struct layer_note *layer_note_of(const struct source *s, uint32_t layer); /* NULL: nothing is known */
-/* Adds that this rank left out the experts of some MoE layer of this step because it had no tokens for them. Returns
- * the remedy for that; 0: the rank left nothing out. */
-uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_t step);
+/* Adds that some of these ranks left out the experts of some MoE layers of this step because they had no tokens for
+ * them; ranks that left out the same layers in one sentence. Returns the remedy for that; 0: none left anything out. */
+uint32_t words_left_out_experts(struct words *w, const struct roll_engine *e, const struct roll_rankset *ranks,
+                                uint32_t step);
 
 #endif

@@ -236,8 +236,8 @@ static void absent(struct walk *walk, struct absences *a, const struct member *m
     enum block_kind kind = absence(walk, m, t, creation, &hard);
     if (kind != 0) {
         (void)roll_rankset_add(&a->of[kind].ranks, t->world);
+        a->of[kind].hard = hard && (a->of[kind].hard || !a->of[kind].one); /* one verdict names them all */
         a->of[kind].one = a->of[kind].one ? a->of[kind].one : t;
-        a->of[kind].hard = hard;
     }
 }
 
