@@ -179,7 +179,10 @@ static void feed_process(struct roll_run *run, const struct digested_ring *r)
 {
     struct roll_frame_status status;
     if (roll_feed_status(run->feed, r->stream, &status)) {
-        status.head = run->digested->narrow ? 0 : r->head; /* its numbers are others then */
+        status.head = r->head;
+        if (run->digested->narrow) { /* its numbers are others then */
+            status.head = 0;
+        }
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
                   sizeof(status));
     }

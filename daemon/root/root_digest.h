@@ -147,9 +147,19 @@ static inline void roll_digested_renew(struct digested_ring *r)
 /* root_hints.c: what waits to be looked at */
 
 /* A wrong call is there as soon as it is told of; where somebody stands, nothing is urgent. */
-bool roll_hint_is_urgent(const struct roll_digest_hint *hint);
+static inline bool roll_hint_is_urgent(const struct roll_digest_hint *hint)
+{
+    return hint->why != ROLL_HINT_STANDS && hint->why != ROLL_HINT_QUIET && hint->why != ROLL_HINT_INSIDE;
+}
 /* Calls on this communicator are hinted at to differ. */
-bool roll_hint_differs(const struct roll_digested *d, uint64_t key);
+static inline bool roll_hint_differs(const struct roll_digested *d, uint64_t key)
+{
+    bool there = false;
+    for (size_t i = 0; i < d->hints.hints && !there; i++) {
+        there = d->hints.hint[i].key == key && d->hints.hint[i].why == ROLL_HINT_DIFFERS;
+    }
+    return there;
+}
 /* Notes the hints of this moment, and whether the open case has what they are about. */
 void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now);
 /* A case is to be opened for what waits. */

@@ -17,20 +17,6 @@
     (3000 * ROLL_MS) /* where a job goes on, who waits there has waited for so long before it is looked at */
 #define TIMES 2u     /* a case is begun anew so many times as late as its records took to come, at the earliest */
 
-bool roll_hint_is_urgent(const struct roll_digest_hint *h)
-{
-    return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
-}
-
-bool roll_hint_differs(const struct roll_digested *d, uint64_t key)
-{
-    bool there = false;
-    for (size_t i = 0; i < d->hints.hints && !there; i++) {
-        there = d->hints.hint[i].key == key && d->hints.hint[i].why == ROLL_HINT_DIFFERS;
-    }
-    return there;
-}
-
 /* Of a communicator that is named already the call counts at which its last member stands now. Where it was named for
  * another reason, that it stands is noted beside that: it is told once, and the open case may end before its engine has
  * been patient enough. */
