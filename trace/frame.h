@@ -168,6 +168,8 @@ enum roll_excerpt_scope {
     ROLL_EXCERPT_EVERYONE = 0,
     ROLL_EXCERPT_CONCERNED = 1, /* those of members of the communicators of the wants, of processes that have ended
                                    badly or are stopped, and those that have given a hint of their own */
+    ROLL_EXCERPT_NARROW = 2,    /* the same; and of their records those of these communicators alone, but for messages,
+                                   in a numbering of their own: `history`, `most` and `follow` count these */
 };
 /* Flags of an agent's EXCERPT without payload. */
 #define ROLL_EXCERPT_ALL   1u /* all that there was has been sent */

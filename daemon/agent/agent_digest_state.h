@@ -5,6 +5,7 @@
 #define ROLL_DAEMON_AGENT_AGENT_DIGEST_STATE_H
 
 #include "daemon/agent/agent_digest.h"
+#include "daemon/digest/excerpt.h"
 #include "daemon/digest/fold.h"
 #include "daemon/digest/sum.h"
 
@@ -30,6 +31,7 @@ struct folded {
     bool begun, placed, all, cut;
     bool aside;                     /* nothing is wanted of this ring */
     bool lacks;                     /* of what is wanted something is not there any more */
+    struct narrow *narrow;          /* owned; NULL: all records are sent */
     bool hinted;                    /* it has given a hint of its own since it was looked at last */
     uint64_t stood_ns, stood_at_ns; /* for how long its rank could run and wrote nothing, as of stood_at_ns */
 };
@@ -67,7 +69,22 @@ struct turn {
     uint64_t now;
 };
 
+/* agent_narrow.c: an excerpt of the calls of some communicators alone */
+
+/* Whether it is asked for that way. */
+bool roll_agent_narrow_is_asked(const struct folded_run *run);
+/* Finds where such an excerpt begins, and which places it has; makes f->narrow. 0, NOMEM. */
+int roll_agent_narrow_begin(const struct folded_run *run, struct folded *f, const struct roll_excerpt_records *records);
+void roll_agent_narrow_end(struct folded *f);
+/* Sends of a RECORDS or UPDATES frame of the ring what belongs to it. */
+int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, const struct roll_record *recs,
+                           uint64_t *seq);
+/* So many of its records were written later than it began. */
+uint64_t roll_agent_narrow_followed(const struct folded *f);
+
 /* agent_excerpt.c */
+/* What is wanted of the communicator with this key; NULL: it is not named. */
+const struct roll_frame_want *roll_agent_excerpt_named(const struct folded_run *run, uint64_t key);
 /* Finds whether something is wanted of a ring, and opens its second reader where it begins. 0, NOMEM, or as
  * roll_ring_open. */
 int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f);

@@ -22,6 +22,7 @@
 void roll_agent_excerpt_end(struct folded *f)
 {
     roll_agent_ring_destroy(&f->copy);
+    roll_agent_narrow_end(f);
     free(f->place);
     f->place = NULL;
     f->places = 0;
@@ -51,7 +52,7 @@ static int by_key(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static const struct roll_frame_want *named(const struct folded_run *run, uint64_t key)
+const struct roll_frame_want *roll_agent_excerpt_named(const struct folded_run *run, uint64_t key)
 {
     struct roll_frame_want want = {.key = key};
     return run->ask.wants ? bsearch(&want, run->want, run->ask.wants, sizeof(*run->want), by_key) : NULL;
@@ -64,7 +65,7 @@ static const struct roll_frame_want *named(const struct folded_run *run, uint64_
 static struct roll_excerpt_want want_of(const struct folded_run *run, const struct comm_of_ring *comm)
 {
     struct roll_sum_place place;
-    const struct roll_frame_want *w = named(run, comm->key);
+    const struct roll_frame_want *w = roll_agent_excerpt_named(run, comm->key);
     bool here = roll_sum_place(run->sum, comm->key, &place) && place.size != 0 && place.members == place.size;
     struct roll_excerpt_want want = {.comm = comm->id, .classes = w ? w->classes : 0, .step = w ? w->step : 0};
     want.low = here ? place.low : w ? w->low : UINT32_MAX;
@@ -81,9 +82,10 @@ static bool is_concerned(const struct folded_run *run, const struct folded *f)
     int32_t status = atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
     bool failed = proc == ROLL_PROC_DEAD || proc == ROLL_PROC_STOPPED ||
                   (proc == ROLL_PROC_FINISHED && status != 0 && status != ROLL_EXIT_UNKNOWN);
-    bool concerned = run->ask.scope != ROLL_EXCERPT_CONCERNED || failed || f->hinted;
+    bool scoped = run->ask.scope == ROLL_EXCERPT_CONCERNED || run->ask.scope == ROLL_EXCERPT_NARROW;
+    bool concerned = !scoped || failed || f->hinted;
     for (size_t i = 0; i < f->comms && !concerned; i++) {
-        concerned = named(run, f->comm[i].key) != NULL;
+        concerned = roll_agent_excerpt_named(run, f->comm[i].key) != NULL;
     }
     return concerned;
 }
@@ -107,6 +109,11 @@ static int find_begin(struct roll_agent_digests *d, struct folded *f)
     uint64_t kept = lives ? slots - slots / SPARE : slots;
     struct roll_excerpt_records records = {
         .from = copy, .record = record_of, .next = f->next, .oldest = head > slots ? head - kept : 0};
+    if (roll_agent_narrow_is_asked(run)) {
+        free(want);
+        records.oldest = records.oldest < records.next ? records.oldest : records.next;
+        return roll_agent_narrow_begin(run, f, &records);
+    }
     if (run->ask.most != 0 && records.next > run->ask.most && records.oldest < records.next - run->ask.most) {
         records.oldest = records.next - run->ask.most;
     }
@@ -186,6 +193,9 @@ static int send_excerpt(void *ctx, struct roll_frame_head head, const void *payl
     case ROLL_FRAME_RECORDS:
     case ROLL_FRAME_UPDATES:
         err = t->f->placed ? 0 : send_place(t->d, t->f);
+        if (!err && t->f->narrow) {
+            return roll_agent_narrow_send(t, head, payload, seq);
+        }
         return err ? err : t->d->send(t->d->ctx, head, payload, bytes, seq);
     case ROLL_FRAME_DEFS:
         return t->d->send(t->d->ctx, head, payload, bytes, seq);
@@ -250,7 +260,7 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
     /* The places are those of the fold, so the excerpt never runs ahead of it. It comes as far as the fold did, behind
      * records that nobody will write any more, too. */
     copy->upto = f->ring->sent;
-    if (follow != 0 && copy->upto > f->end + follow) {
+    if (follow != 0 && !f->narrow && copy->upto > f->end + follow) {
         copy->upto = f->end + follow;
     }
     for (int i = 0; i < TURNS && n > 0; i++) {
@@ -265,7 +275,9 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
         n = send_mark(d, f, NULL, ROLL_EXCERPT_ALL | (f->lacks ? ROLL_EXCERPT_SHORT : 0) | quiet_flags(f, now));
         f->all = n == 0;
     }
-    if (n >= 0 && f->all && follow != 0 && copy->sent >= f->end + follow && f->ring->sent > copy->sent) {
+    bool full = f->narrow ? roll_agent_narrow_followed(f) >= follow
+                          : copy->sent >= f->end + follow && f->ring->sent > copy->sent;
+    if (n >= 0 && f->all && follow != 0 && full) {
         n = cut(d, f);
     }
     return n < 0 && total == 0 ? n : total;

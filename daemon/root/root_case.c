@@ -42,6 +42,7 @@ static void end_case(struct roll_run *run)
     struct roll_digested *d = run->digested;
     bool any = d->feed != NULL;
     run->judge = NULL;
+    run->narrow = false;
     clear_stage(d);
     uint64_t refused = any ? roll_engine_refusals(roll_feed_engine(d->feed)) : 0;
     run->no_room = refused > run->no_room ? refused : run->no_room;
@@ -50,7 +51,8 @@ static void end_case(struct roll_run *run)
         malloc_trim(0);
     }
     d->saids = 0;
-    d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = false;
+    d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
+        d->stalls_there = false;
     d->number = 0;
 }
 
@@ -75,6 +77,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
                       : d->wanted        ? "somebody asks why a rank waits"
                                          : "the run is over, or a process has ended";
     roll_hints_open(d);
+    d->broad = d->broad || d->failed || d->wanted;
     d->failed = false;
     d->number = ++d->opened;
     d->opened_ns = d->asked_ns = d->rest_ns = now;
@@ -83,8 +86,9 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
         d->ring[i].last_ns = 0;
     }
     roll_case_measure(root, d);
-    roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s)", run->job, run->restart, why,
-             (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "");
+    roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s%s)", run->job, run->restart, why,
+             (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "",
+             d->narrow ? ", their calls there alone" : "");
     roll_case_ask_all(root, run);
 }
 
@@ -95,6 +99,7 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     roll_hints_close(d, now);
     end_case(run);
     d->again = 0;
+    d->broad = false;
     roll_case_ask_all(root, run);
 }
 
@@ -175,6 +180,9 @@ static void feed_process(struct roll_run *run, const struct digested_ring *r)
     struct roll_frame_status status;
     if (roll_feed_status(run->feed, r->stream, &status)) {
         status.head = r->head;
+        if (run->digested->narrow) { /* its numbers are others then */
+            status.head = 0;
+        }
         feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = r->stream}, &status,
                   sizeof(status));
     }
@@ -212,7 +220,9 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
 {
     struct roll_digested *d = run->digested;
     roll_feed_stamp(d->feed, roll_real_ns());
-    pass_quiet(run);
+    if (!d->narrow) {
+        pass_quiet(run);
+    }
     d->blind = true;
     for (size_t i = 0; i < d->rings; i++) {
         feed_ring(run, &d->ring[i]);
@@ -230,7 +240,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
         if (r->all) {
             feed_process(run, r);
         }
-        if (r->aside || r->cut) {
+        if (r->aside || r->cut || d->narrow) { /* whose other calls nobody sees neither stands nor goes on */
             (void)roll_feed_aside(d->feed, r->stream, view.starved);
         } else {
             feed_sight(run, r, &view);
@@ -245,6 +255,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
     }
     d->fed = true;
     run->judge = d->feed;
+    run->narrow = d->narrow;
     (void)roll_case_went_on(run); /* from here on it is seen who goes on */
     d->fed_ns = d->rest_ns = now;
 }
@@ -276,7 +287,7 @@ int roll_case_process(struct roll_run *run, const struct roll_frame *frame)
     if (!run->digested->fed || !r) {
         return 0;
     }
-    if (r->aside || r->cut) {
+    if (r->aside || r->cut || run->digested->narrow) {
         leave_aside(run, r);
         return 0;
     }
@@ -337,7 +348,9 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
         struct roll_feed_stream view;
         bool late = !r->all && run->digested->fed;
         r->all = true;
-        if (late && roll_feed_find(run->feed, r->stream, &view)) {
+        if (late && run->digested->narrow) {
+            leave_aside(run, r);
+        } else if (late && roll_feed_find(run->feed, r->stream, &view)) {
             feed_sight(run, r, &view);
         }
         if (late) {
@@ -369,7 +382,14 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
     if (r->all && is_records(frame->head.type)) {
         r->quiet_ns = 0;
     }
-    return d->fed ? roll_feed_frame(d->feed, frame) : stage(run, r, raw, bytes);
+    if (!d->fed) {
+        return stage(run, r, raw, bytes);
+    }
+    int err = roll_feed_frame(d->feed, frame);
+    if (d->narrow) { /* who is heard of counts as heard from then on */
+        leave_aside(run, r);
+    }
+    return err;
 }
 
 /* what cannot be judged */

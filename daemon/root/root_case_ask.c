@@ -5,8 +5,10 @@
  * larger one only those are asked that are concerned: the members of the communicators that hints name, ranks that have
  * hinted at something themselves, and processes that have failed. Where a rank waits on another communicator, that one
  * stands as well, and gives a hint of its own; what the engine says of a communicator that nobody has named is not
- * said, and its members are asked (root_case.c). How many records are asked for is shared out among those that are
- * asked, so that a case costs what it costs at any number of ranks.
+ * said, and its members are asked (root_case.c). Of calls that differ on communicators of more ranks than that the
+ * calls on these are asked for first, and all records where the engine cannot name a wrong argument by them. How many
+ * records are asked for is shared out among those that are asked, so that a case costs what it costs at any number of
+ * ranks.
  */
 #include "daemon/root/root_digest.h"
 
@@ -24,6 +26,9 @@
 #define HISTORY_LEAST 64u        /* the same at least, */
 #define FOLLOW_LEAST  64u        /* and of those that follow */
 #define REACH         384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
+#define NARROW_LEAST  16u  /* of calls on one communicator: what came before, at least, */
+#define NARROW_MOST   64u  /* and at most: an alignment looks back no further */
+#define NARROW_FOLLOW 128u /* and what follows, at most */
 /*
  * Of the share of a ring so much is history, and as many records as that may follow. What is wanted is what a verdict
  * rests on, and what a large case costs beyond it everybody waits for.
@@ -46,7 +51,7 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
     struct roll_sum_place place = {0};
     bool known = roll_sum_place(d->sum, key, &place) && place.members != 0;
     struct roll_frame_want w = {.key = key, .low = UINT32_MAX};
-    if (known) {
+    if (known && !d->narrow) {
         w.low = place.members == place.size ? place.low : 0;
     }
     for (size_t i = 0; i < d->hints.hints; i++) {
@@ -92,15 +97,6 @@ static bool is_named_before(const struct roll_digested *d, size_t at)
     return before;
 }
 
-void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
-{
-    size_t named = 0;
-    for (size_t i = 0; i < d->hints.hints; i++) {
-        named += !is_named_before(d, i);
-    }
-    d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && named <= ROLL_CASE_NAMED;
-}
-
 /* How many rings will send records: members of hinted communicators, as far as their numbers are known. */
 static uint64_t concerned(const struct roll_digested *d)
 {
@@ -116,6 +112,55 @@ static uint64_t concerned(const struct roll_digested *d)
 static uint64_t bounded(uint64_t n, uint64_t least, uint64_t most)
 {
     return n < least ? least : n < most ? n : most;
+}
+
+bool roll_case_any_stands(const struct roll_digested *d, bool there)
+{
+    bool stands = false;
+    for (size_t i = 0; i < d->hints.hints && !stands; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        bool still = h->why == ROLL_HINT_STANDS ? roll_case_stands(d, h) : !roll_hint_is_urgent(h);
+        stands = still && (!there || roll_hint_differs(d, h->key));
+    }
+    return stands;
+}
+
+/* Calls differ, nobody stands there, and nothing else is urgent: so the calls on their communicators may be enough. Who
+ * stands elsewhere waits until something is told of them. */
+static bool is_about_calls(const struct roll_digested *d)
+{
+    bool calls = false, others = false;
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        bool differs = h->why == ROLL_HINT_DIFFERS && h->key != 0;
+        calls = calls || differs;
+        others = others || (roll_hint_is_urgent(h) && !differs);
+    }
+    return calls && !others && !roll_case_any_stands(d, true);
+}
+
+uint64_t roll_case_front(const struct roll_digested *d)
+{
+    uint64_t front = 0;
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        struct roll_sum_place place;
+        bool differs = d->hints.hint[i].why == ROLL_HINT_DIFFERS;
+        front += differs && roll_sum_place(d->sum, d->hints.hint[i].key, &place) ? place.high : 0;
+    }
+    return front;
+}
+
+void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
+{
+    size_t named = 0;
+    for (size_t i = 0; i < d->hints.hints; i++) {
+        named += !is_named_before(d, i);
+    }
+    d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && named <= ROLL_CASE_NAMED;
+    d->narrow = d->scoped && !d->broad && is_about_calls(d) &&
+                concerned(d) > (root->o.case_ranks ? root->o.case_ranks : CASE_RANKS);
+    d->stalls = d->narrow && roll_case_any_stands(d, false);
+    d->front = d->narrow ? roll_case_front(d) : 0;
 }
 
 static void add_want(const struct roll_digested *d, struct roll_frame_excerpt *ask, struct roll_map *known,
@@ -142,8 +187,15 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
                                        .most = bounded(share, REACH, UINT64_MAX),
                                        .follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, UINT64_MAX),
                                        .scope = d->scoped ? ROLL_EXCERPT_CONCERNED : ROLL_EXCERPT_EVERYONE};
+    if (d->narrow) {
+        ask->scope = ROLL_EXCERPT_NARROW;
+        ask->history = bounded(share / FOLLOW_PART, NARROW_LEAST, NARROW_MOST);
+        ask->follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, NARROW_FOLLOW);
+    }
     for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */
-        add_want(d, ask, &known, d->hints.hint[i].key);
+        if (!d->narrow || d->hints.hint[i].why == ROLL_HINT_DIFFERS) {
+            add_want(d, ask, &known, d->hints.hint[i].key);
+        }
     }
     for (size_t i = 0; !d->scoped && i < WANTS && roll_sum_at(d->sum, i, &key, &place); i++) {
         if (place.members != 0) {

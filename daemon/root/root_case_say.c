@@ -328,7 +328,7 @@ static bool is_by_silence(const struct roll_verdict *v)
 static bool is_looked_at(const struct roll_digested *d, const struct roll_verdict *v)
 {
     bool known = v->comm_key == 0 || roll_engine_has_all(roll_feed_engine(d->feed), v->comm_key);
-    return d->fed && known && !leaves_out(d, &v->culprits, false) && !leaves_out(d, &v->waiting, false);
+    return d->fed && !d->narrow && known && !leaves_out(d, &v->culprits, false) && !leaves_out(d, &v->waiting, false);
 }
 
 void roll_case_take_back(roll_root_t *root, struct roll_run *run, bool closes)
@@ -365,13 +365,45 @@ static bool is_noted(const struct roll_run *run, const struct roll_verdict *v)
     return false;
 }
 
+/*
+ * Of a case that has the calls on some communicators alone: a wrong argument, which these calls prove or make likely as
+ * they do beside all others. What is one of several calls that are missing, too many or on another communicator, is a
+ * part of a group or is made of messages, is judged with all records; so is what takes back what was said, unless it
+ * is about calls as well.
+ */
+static bool is_seen_narrowly(const struct roll_verdict *v, bool retires)
+{
+    enum roll_family family = roll_verdict_family(v->code);
+    bool argument = v->code == ROLL_VERDICT_COUNT_MISMATCH || v->code == ROLL_VERDICT_DTYPE_MISMATCH ||
+                    v->code == ROLL_VERDICT_REDOP_MISMATCH || v->code == ROLL_VERDICT_ROOT_MISMATCH ||
+                    v->code == ROLL_VERDICT_OP_MISMATCH;
+    bool plain = true;
+    for (uint32_t i = 0; i < v->sides; i++) {
+        const struct roll_record *rec = &v->side[i].rec;
+        plain = plain && rec->group == 0 && !roll_op_has(rec->op, ROLL_TRAIT_LOWERED);
+    }
+    return plain && (argument || (retires && (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT)));
+}
+
+/* The verdict is not said: the case has not seen enough for it, and more is asked for where it may be one. */
+static bool is_left_out(struct roll_digested *d, const struct roll_verdict *v, bool retires)
+{
+    if (!d->narrow || v->code == ROLL_VERDICT_DATA_INCOMPLETE || is_seen_narrowly(v, retires)) {
+        return !retires && is_half_seen(d, v);
+    }
+    if (v->certainty != ROLL_NOTE) {
+        roll_case_broaden(d);
+    }
+    return true;
+}
+
 static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *copy, uint64_t *number)
 {
     struct roll_digested *d = run->digested;
     struct roll_verdict *v = &copy->said;
     bool retires = roll_verdict_retires(v) != 0;
     *number = 0;
-    if (!retires && is_half_seen(d, v)) {
+    if (is_left_out(d, v, retires)) {
         roll_verdict_copy_destroy(&copy);
         return;
     }
@@ -396,6 +428,7 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     }
     *number = v->number = ++d->numbers;
     d->news = d->engine_news = true;
+    d->named = d->named || v->certainty == ROLL_PROVEN || roll_rankset_count(&v->culprits) > 0;
     d->rest_ns = roll_mono_ns();
     roll_run_say(root, run, copy);
     keep_finding(d, run, *number);

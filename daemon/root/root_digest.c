@@ -30,6 +30,8 @@
 #define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STOOD_NS  (2000 * ROLL_MS)
+#define FRONT_NS  (200 * ROLL_MS)  /* digests tell how far members have come every 0.1 s */
+#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then */
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
                             */
@@ -220,6 +222,9 @@ static int take_status(roll_root_t *root, struct roll_run *run, const struct rol
     if (r) {
         d->failed = d->failed || (failed && !r->failed);
         d->wider = d->wider || (failed && !r->failed && (r->aside || r->cut));
+        if (failed && !r->failed && d->narrow) {
+            roll_case_broaden(d);
+        }
         r->failed = failed;
         r->ended = s.proc_state == ROLL_PROC_DEAD || s.proc_state == ROLL_PROC_FINISHED;
         r->head = s.head;
@@ -276,8 +281,8 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (d->number == 0) {
         return;
     }
-    if (d->wider && d->again < AGAIN && (last || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
-        d->again++;
+    if (d->wider && d->again < AGAIN && (last || (d->narrow && d->broad) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
+        d->again += !d->narrow;
         roll_case_open(root, run, now);
     } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
         roll_case_open(root, run, now);
@@ -295,7 +300,7 @@ static bool is_over(struct roll_run *run, uint64_t now)
     for (size_t i = 0; i < d->rings && !cut; i++) {
         cut = d->ring[i].cut;
     }
-    bool went_on = roll_case_went_on(run);
+    bool went_on = roll_case_went_on(run) || d->narrow; /* which looks at nobody who stands */
     if (!roll_run_live(run)) { /* consoles may ask for a while; a root that goes on for months needs the memory */
         return now - d->over_ns > KEEP_NS;
     }
@@ -312,6 +317,17 @@ static uint64_t patience(const struct roll_digested *d)
     return d->hasty && any ? SOON_NS : STAGE_NS;
 }
 
+/* A case that has the calls on some communicators alone has told what it can. Where the wrong call has made others
+ * stand, the engine has to see that they do; where all go on, nobody could know more than it does before the rest
+ * comes. */
+static bool wants_all(const struct roll_digested *d, uint64_t now)
+{
+    uint64_t since = d->engine_news ? d->rest_ns : d->fed_ns;
+    bool hangs = d->stalls_there || (now > d->fed_ns + FRONT_NS && roll_case_front(d) <= d->front);
+    return (d->stalls && now > since + SETTLE_NS && roll_case_any_stands(d, false)) || (!d->named && hangs) ||
+           (!d->engine_news && now > since + NARROW_NS);
+}
+
 /* The case that is open. */
 static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
@@ -326,7 +342,10 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
         d->asked_ns = now;
         roll_case_ask_again(root, run);
     }
-    if (d->fed && !d->stood && now - d->fed_ns > STOOD_NS) {
+    if (d->narrow && d->fed && wants_all(d, now)) {
+        roll_case_broaden(d);
+    }
+    if (d->fed && !d->narrow && !d->stood && now - d->fed_ns > STOOD_NS) {
         /* Somebody stands, and nothing can be said of it: what it waits for may be on ranks that were not asked, or
          * that nobody hears. */
         d->stood = true;

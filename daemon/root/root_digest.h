@@ -88,7 +88,13 @@ struct roll_digested {
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
-    bool scoped;          /* only the rings that are concerned are asked */
+    bool scoped;          /* only the rings that are concerned are asked, */
+    bool narrow;          /* and of these only for their calls on the communicators that are hinted at */
+    bool named;           /* it has told of somebody, or of what is certain */
+    uint64_t front;       /* how far their members had come there, in all, when it was opened */
+    bool stalls;          /* meanwhile it was hinted at that somebody stands, */
+    bool stalls_there;    /* on one of these communicators */
+    bool broad;           /* until it is closed it is not begun that way: that was not enough, or would not be */
     bool blind;           /* its engine was fed when nobody had sent records: it cannot know where those come in */
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
     bool stood;           /* it was looked whether the ranks that were asked stand, and nothing is said */
@@ -141,7 +147,19 @@ static inline void roll_digested_renew(struct digested_ring *r)
 /* root_hints.c: what waits to be looked at */
 
 /* A wrong call is there as soon as it is told of; where somebody stands, nothing is urgent. */
-bool roll_hint_is_urgent(const struct roll_digest_hint *hint);
+static inline bool roll_hint_is_urgent(const struct roll_digest_hint *hint)
+{
+    return hint->why != ROLL_HINT_STANDS && hint->why != ROLL_HINT_QUIET && hint->why != ROLL_HINT_INSIDE;
+}
+/* Calls on this communicator are hinted at to differ. */
+static inline bool roll_hint_differs(const struct roll_digested *d, uint64_t key)
+{
+    bool there = false;
+    for (size_t i = 0; i < d->hints.hints && !there; i++) {
+        there = d->hints.hint[i].key == key && d->hints.hint[i].why == ROLL_HINT_DIFFERS;
+    }
+    return there;
+}
 /* Notes the hints of this moment, and whether the open case has what they are about. */
 void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now);
 /* A case is to be opened for what waits. */
@@ -165,8 +183,17 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key);
 /* What a hint said of a communicator that stands still holds: its last member has made no call since. */
 bool roll_case_stands(const struct roll_digested *d, const struct roll_digest_hint *hint);
+/* That calls on the communicators that are hinted at are not enough has turned out: all records are asked for next. */
+static inline void roll_case_broaden(struct roll_digested *d)
+{
+    d->broad = d->wider = true;
+}
 /* The job has so few ranks that each case asks all of them. */
 bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digested *d);
+/* Somebody stands, as far as is known; there: on a communicator whose calls differ. */
+bool roll_case_any_stands(const struct roll_digested *d, bool there);
+/* How far the first members have come on the communicators whose calls differ, in all. */
+uint64_t roll_case_front(const struct roll_digested *d);
 /* Decides whether all rings are asked for their records, or those that are concerned. */
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d);
 /* Asks all agents of the run; where no case is open they hear that no more is wanted. */

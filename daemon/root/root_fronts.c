@@ -91,7 +91,7 @@ bool roll_digested_sees_part(const struct roll_run *run)
 
 bool roll_digested_calm(const struct roll_run *run)
 {
-    return run->digested && !run->judge;
+    return run->digested && (!run->judge || run->narrow);
 }
 
 void roll_digested_wanted(struct roll_run *run, int64_t rank)
@@ -119,7 +119,7 @@ static void add_last(const struct roll_run *run, struct roll_view_source *v)
         return;
     }
     v->calls = r->last.calls > v->calls ? r->last.calls : v->calls; /* what was told last is up to 5 s old */
-    if (run->judge || r->last.op == ROLL_OP_NONE) {
+    if ((run->judge && !run->narrow) || r->last.op == ROLL_OP_NONE) {
         return;
     }
     v->last = (struct roll_record){

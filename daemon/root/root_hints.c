@@ -17,11 +17,6 @@
     (3000 * ROLL_MS) /* where a job goes on, who waits there has waited for so long before it is looked at */
 #define TIMES 2u     /* a case is begun anew so many times as late as its records took to come, at the earliest */
 
-bool roll_hint_is_urgent(const struct roll_digest_hint *h)
-{
-    return h->why != ROLL_HINT_STANDS && h->why != ROLL_HINT_QUIET && h->why != ROLL_HINT_INSIDE;
-}
-
 /* Of a communicator that is named already the call counts at which its last member stands now. Where it was named for
  * another reason, that it stands is noted beside that: it is told once, and the open case may end before its engine has
  * been patient enough. */
@@ -61,6 +56,17 @@ static bool is_past(const struct roll_digested *d, uint64_t key)
     return key == 0 || roll_map_get(&d->past, key) != ROLL_MAP_NONE;
 }
 
+/* Of this communicator no call is known to differ, or only later ones. */
+static bool is_lower(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    bool lower = true;
+    for (size_t i = 0; i < d->hints.hints && lower; i++) {
+        const struct roll_digest_hint *o = &d->hints.hint[i];
+        lower = o->key != h->key || o->why != ROLL_HINT_DIFFERS || h->seq < o->seq;
+    }
+    return lower;
+}
+
 /* The open case has not asked for what this hint is about: records further back, or those of other members. Notes it.
  */
 static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
@@ -70,10 +76,11 @@ static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
     bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
     bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
     bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
+    bool lower = h->why == ROLL_HINT_DIFFERS && is_lower(d, h); /* a narrow case asks from there on */
     if (h->why == ROLL_HINT_STANDS && !others) {
         stands_later(d, h);
     }
-    if ((differs || messages || observed || (others && h->key != 0)) && d->hints.hints < HINTS) {
+    if ((differs || lower || messages || observed || (others && h->key != 0)) && d->hints.hints < HINTS) {
         roll_digest_add_hint(&d->hints, h->key, (enum roll_digest_why)h->why, h->seq);
     }
     return differs || messages || observed || (others && d->scoped);
@@ -125,6 +132,11 @@ void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint
             d->pending = true;
             d->urgent = d->urgent || urgent;
             d->fresh = d->fresh || (urgent && !is_past(d, h->key));
+        } else if (d->narrow && !urgent) {
+            d->stalls = true;
+            d->stalls_there = d->stalls_there || roll_hint_differs(d, h->key);
+        } else if (d->narrow && h->why != ROLL_HINT_DIFFERS) {
+            roll_case_broaden(d);
         } else if (further && urgent) {
             d->elsewhere = true;
         } else if (further) {

@@ -82,6 +82,7 @@ struct roll_run {
     struct roll_sources *sources;     /* lines of source that are kept (root_source.c); NULL until there are any */
     struct roll_digested *digested;   /* the run is compared by digests (root_digest.c); NULL: all records come here */
     roll_feed_t *judge; /* the feed of the records that were asked for, while there are such; borrowed; else NULL */
+    bool narrow;        /* it has the calls on some communicators alone, which is nothing to show of a rank */
     uint64_t no_room;   /* the most that the engine of a case that is over had no room for; see roll_run_no_room */
     bool no_room_told;  /* the log says that there was no room */
     uint64_t ended_ns;  /* when it was first seen without a live rank, after the last one: root_room.c; 0: it has one */
@@ -354,7 +355,7 @@ uint64_t roll_run_verdicts_lost(const struct roll_run *run);
 /* The feed whose engine knows most of the run. */
 static inline roll_feed_t *roll_run_judge(const struct roll_run *run)
 {
-    return run->judge ? run->judge : run->feed;
+    return run->judge && !run->narrow ? run->judge : run->feed;
 }
 /* Says a verdict, and keeps it. Takes it. */
 void roll_run_say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *verdict);

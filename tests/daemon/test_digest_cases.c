@@ -132,7 +132,8 @@ static json_t *wrong_call_of_few(const char *mode, json_int_t *asked)
     call_few(999);
     json_t *found = harness_verdict(client, "count-mismatch");
     assert_non_null(found);
-    *asked = digests(client, "asked");
+    /* For their calls there first; and where a rank that was kept from calling seems to stand, all are sent. */
+    *asked = harness_logged("root.err", "their calls there alone") ? digests(client, "asked") : -1;
     assert_int_equal(harness_drained(client, "findings"), 1);
     roll_client_destroy(&client);
     end();

@@ -569,6 +569,7 @@ static int begin(struct feeder *f)
                                                  .seed = f->rng.state,
                                                  .faults = f->options.faults,
                                                  .scoped = f->options.scoped,
+                                                 .narrow = f->options.narrow,
                                                  .room = f->options.room});
     } else {
         f->e = roll_engine_new(&config);

@@ -32,13 +32,13 @@ struct findings {
 };
 
 struct feed_options {
-    bool losses;         /* records are lost */
-    bool texts;          /* the texts of verdicts are wanted */
-    uint32_t patience_s; /* time that passes after the last record; at least 14 */
-    uint32_t levels;     /* of digests before the engine (nodes.h); 0: the engine sees all records */
-    uint32_t history;    /* nodes.h */
-    bool faults, scoped; /* nodes.h */
-    uint64_t room;       /* roll_engine_config.memory; 0: as in a root */
+    bool losses;                 /* records are lost */
+    bool texts;                  /* the texts of verdicts are wanted */
+    uint32_t patience_s;         /* time that passes after the last record; at least 14 */
+    uint32_t levels;             /* of digests before the engine (nodes.h); 0: the engine sees all records */
+    uint32_t history;            /* nodes.h */
+    bool faults, scoped, narrow; /* nodes.h */
+    uint64_t room;               /* roll_engine_config.memory; 0: as in a root */
 };
 /* Feeds the story once, in the way that `order` chooses. 0, or -1 without memory. */
 int feed(const struct program *p, const struct story *s, uint64_t order, const struct feed_options *o,

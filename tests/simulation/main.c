@@ -31,6 +31,7 @@ static const char help[] =
     "  --history N      so many records of each rank are fed then for the sake of what came before; 512\n"
     "  --faults         digests are lost, and agents, relays and the root are started anew\n"
     "  --scoped         records of those ranks only that the hints concern, as of a job of many ranks\n"
+    "  --narrow         --scoped, and where calls differ their calls on those communicators first\n"
     "  --room BYTES     the engine has so little room for what the ranks define that it sets some aside\n"
     "\n"
     "what is said of them:\n"
@@ -82,7 +83,7 @@ int main(int argc, char **argv)
         {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'},
         {"digest", 1, NULL, 'd'}, {"history", 1, NULL, 'y'},  {"faults", 0, NULL, 'F'},  {"scoped", 0, NULL, 'S'},
         {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {"room", 1, NULL, 'R'},
-        {NULL, 0, NULL, 0}};
+        {"narrow", 0, NULL, 'N'}, {NULL, 0, NULL, 0}};
     uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -129,6 +130,9 @@ int main(int argc, char **argv)
             break;
         case 'S':
             run_scoped = true;
+            break;
+        case 'N':
+            run_scoped = run_narrow = true;
             break;
         case 'R':
             run_room = n;

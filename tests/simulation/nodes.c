@@ -17,6 +17,8 @@
 #define RECORDS_MAX 65536u
 #define WIDENED     3u /* so often others are found to be concerned; then everybody is */
 #define GATHER_NS   (300 * MS_)
+#define FRONT_NS    (200 * MS_)
+#define NARROW_NS   (3 * S_)
 #define STOOD_NS    (2 * S_) /* so long after an engine has said nothing of some, all are looked at */
 
 struct rank_node {
@@ -33,6 +35,8 @@ struct rank_node {
     bool told_process, told_sight;
     bool failed, hinted; /* it has ended badly, or has hinted at something itself */
     bool asked;          /* its records go to the engine */
+    uint32_t number;     /* of a narrow engine: how many records of it have gone there, */
+    uint32_t *number_of; /* and by ticket the number under which that was, plus 1; 0: it was not */
     struct roll_engine_sight sight;
     uint32_t source;
 };
@@ -47,11 +51,19 @@ struct nodes {
     struct rng rng;
     roll_engine_t *e;
     struct roll_digest digest, up, came, wanted; /* wanted: hints that name a place */
+    struct roll_digest stood;                    /* hints that somebody stands */
     struct roll_digest named;                    /* a hint of each communicator that is hinted at */
-    bool said;                                   /* the engine has said something */
+    bool said, told;                             /* the engine has said something, and of somebody, or for certain */
     bool everybody;                              /* all are looked at from the next engine on */
     bool wider;                                  /* others are concerned than the engine has seen */
-    uint64_t opened_ns;
+    bool narrow;                                 /* the engine sees the calls on the communicators of `named` alone */
+    bool stalls, stalls_there;                   /* meanwhile it is hinted at that somebody stands, and there */
+    uint64_t front;                              /* how far members had come there when it was opened */
+    uint64_t since_ns;                           /* when something was said then, else when it was opened */
+    bool others;       /* what is hinted at is not only that calls differ, or somebody stands */
+    bool broad, hurry; /* no engine does from here on; this one is to be replaced at once */
+    uint32_t narrows;  /* engines that did */
+    uint64_t opened_ns, now;
     uint64_t begin[RANKS_MAX]; /* from which ticket on the engine was fed */
     uint32_t opened;           /* how often an engine was opened */
 };
@@ -82,6 +94,7 @@ struct nodes *nodes_new(const struct nodes_how *how)
         n->rank[r].fold = need(roll_fold_new(INSIDE_NS));
         n->rank[r].def = need(malloc(DEFS_MAX * sizeof(struct roll_def)));
         n->rank[r].rec = need(calloc(RECORDS_MAX, sizeof(struct roll_record)));
+        n->rank[r].number_of = need(calloc(RECORDS_MAX, sizeof(uint32_t)));
     }
     return n;
 }
@@ -101,6 +114,7 @@ void nodes_destroy(struct nodes **pointer)
         roll_fold_destroy(&n->rank[r].fold);
         free(n->rank[r].def);
         free(n->rank[r].rec);
+        free(n->rank[r].number_of);
     }
     roll_engine_destroy(&n->e);
     roll_digest_fini(&n->digest);
@@ -108,6 +122,7 @@ void nodes_destroy(struct nodes **pointer)
     roll_digest_fini(&n->came);
     roll_digest_fini(&n->wanted);
     roll_digest_fini(&n->named);
+    roll_digest_fini(&n->stood);
     free(n);
     *pointer = NULL;
 }
@@ -122,9 +137,25 @@ static bool is_named(const struct nodes *n, uint64_t key)
     return false;
 }
 
+/* Calls on this communicator are hinted at to differ. */
+static bool differs_there(const struct nodes *n, uint64_t key)
+{
+    bool there = false;
+    for (size_t i = 0; i < n->wanted.hints && !there; i++) {
+        there = n->wanted.hint[i].key == key && n->wanted.hint[i].why == ROLL_HINT_DIFFERS;
+    }
+    return there;
+}
+
+/* The calls on some communicators are not enough. */
+static void broaden(struct nodes *n)
+{
+    n->broad = n->wider = n->hurry = true;
+}
+
 static bool asks_everybody(const struct nodes *n)
 {
-    return !n->how.scoped || n->opened > WIDENED || n->everybody;
+    return !n->how.scoped || n->opened > WIDENED + n->narrows || n->everybody;
 }
 
 static bool is_concerned(const struct nodes *n, const struct rank_node *k)
@@ -159,6 +190,41 @@ void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
     n->wider = n->wider || (n->e && !k->asked && is_concerned(n, k));
 }
 
+/* The call is on a communicator whose calls differ, and no message. */
+static bool is_kept(const struct nodes *n, const struct rank_node *k, const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool counts = class == ROLL_CLASS_COLL || class == ROLL_CLASS_COMM, named = false;
+    for (uint32_t i = 0; i < k->defs && counts && !named; i++) {
+        named =
+            k->def[i].type == ROLL_DEF_COMM && k->def[i].id == rec->comm && differs_there(n, k->def[i].comm.info.key);
+    }
+    return named;
+}
+
+/* Feeds a record to the engine, to a narrow one under a number of its own, as an agent numbers them (agent_narrow.c).
+ */
+static void feed_one(struct nodes *n, struct rank_node *k, struct roll_record rec)
+{
+    uint64_t ticket = roll_seal_ticket(rec.seal);
+    if (n->narrow) {
+        if (ticket >= RECORDS_MAX || !is_kept(n, k, &rec)) {
+            return;
+        }
+        if (k->number_of[ticket] == 0) {
+            k->number_of[ticket] = ++k->number;
+        }
+        rec.seal = roll_seal(k->number_of[ticket] - 1, roll_seal_state(rec.seal));
+    }
+    (void)roll_engine_feed(n->e, k->source, &rec, 1);
+}
+
+/* A narrow engine is told of no loss but that one of the calls that it would see may be among those that are gone. */
+static void lose(struct nodes *n, struct rank_node *k)
+{
+    (void)roll_engine_lost(n->e, k->source, n->narrow ? k->number++ : k->lost_first, n->narrow ? 1 : k->lost_count);
+}
+
 void nodes_feed(struct nodes *n, uint32_t rank, const struct roll_record *recs, size_t count)
 {
     struct rank_node *k = &n->rank[rank];
@@ -170,7 +236,10 @@ void nodes_feed(struct nodes *n, uint32_t rank, const struct roll_record *recs, 
         }
         (void)roll_fold_record(k->fold, &recs[i], recs[i].enter_ns);
     }
-    if (n->e && k->asked) {
+    for (size_t i = 0; n->e && k->asked && n->narrow && i < count; i++) {
+        feed_one(n, k, recs[i]);
+    }
+    if (n->e && k->asked && !n->narrow) {
         (void)roll_engine_feed(n->e, k->source, recs, count);
     }
 }
@@ -182,7 +251,7 @@ void nodes_lost(struct nodes *n, uint32_t rank, uint64_t first, uint64_t count)
     k->lost_count = count;
     roll_fold_lost(k->fold);
     if (n->e && k->asked) {
-        (void)roll_engine_lost(n->e, k->source, first, count);
+        lose(n, k);
     }
 }
 
@@ -195,7 +264,10 @@ void nodes_process(struct nodes *n, uint32_t rank, enum roll_proc_state state, i
     k->failed = state == ROLL_PROC_DEAD || state == ROLL_PROC_STOPPED || (state == ROLL_PROC_FINISHED && status != 0);
     n->failed = n->failed || (k->failed && state != ROLL_PROC_STOPPED);
     n->wider = n->wider || (k->failed && !k->asked);
-    if (n->e && k->asked) {
+    if (k->failed && n->narrow) {
+        broaden(n);
+    }
+    if (n->e && k->asked && !n->narrow) {
         (void)roll_engine_process(n->e, k->source, state, status);
     }
 }
@@ -207,7 +279,7 @@ void nodes_sight(struct nodes *n, uint32_t rank, const struct roll_engine_sight 
     k->told_sight = true;
     struct roll_engine_sight aside = {.heard = false, .aside = true, .starved = sight->starved};
     if (n->e) {
-        (void)roll_engine_sight(n->e, k->source, k->asked ? sight : &aside);
+        (void)roll_engine_sight(n->e, k->source, k->asked && !n->narrow ? sight : &aside);
     }
 }
 
@@ -235,6 +307,12 @@ static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
     return roll_seal_state(out->seal) != ROLL_STATE_EMPTY;
 }
 
+static bool is_kept_comm(const struct nodes *n, const struct rank_node *k, uint16_t comm)
+{
+    struct roll_record rec = {.op = ROLL_OP_ALLREDUCE, .comm = comm};
+    return is_kept(n, k, &rec);
+}
+
 static void place(struct nodes *n, struct rank_node *k, const struct roll_excerpt_records *records, uint64_t begin)
 {
     struct roll_fold_place *list;
@@ -243,6 +321,9 @@ static void place(struct nodes *n, struct rank_node *k, const struct roll_excerp
         return;
     }
     for (size_t i = 0; i < places; i++) {
+        if (n->narrow && (list[i].op != ROLL_OP_NONE || !is_kept_comm(n, k, list[i].comm))) {
+            continue;
+        }
         if (list[i].op != ROLL_OP_NONE) {
             (void)roll_engine_place_made(n->e, k->source, list[i].comm, (enum roll_op)list[i].op, list[i].peer,
                                          list[i].next, list[i].sure ? list[i].made : UINT32_MAX);
@@ -294,10 +375,31 @@ static struct roll_excerpt_records records_of(struct rank_node *k)
     return (struct roll_excerpt_records){.from = k, .record = record_of, .next = k->recs};
 }
 
+/* As the root's (root_case_say.c). */
+static bool is_seen_narrowly(const struct roll_verdict *v, bool retires)
+{
+    enum roll_family family = roll_verdict_family(v->code);
+    bool argument = v->code == ROLL_VERDICT_COUNT_MISMATCH || v->code == ROLL_VERDICT_DTYPE_MISMATCH ||
+                    v->code == ROLL_VERDICT_REDOP_MISMATCH || v->code == ROLL_VERDICT_ROOT_MISMATCH ||
+                    v->code == ROLL_VERDICT_OP_MISMATCH;
+    bool plain = true;
+    for (uint32_t i = 0; i < v->sides; i++) {
+        const struct roll_record *rec = &v->side[i].rec;
+        plain = plain && rec->group == 0;
+    }
+    return plain && (argument || (retires && (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT)));
+}
+
 bool nodes_says(struct nodes *n, const struct roll_verdict *v)
 {
     bool retires = v->supersedes != 0 || v->confirms != 0 || v->withdraws != 0;
     bool known = v->comm_key == 0 || is_named(n, v->comm_key) || roll_engine_has_all(n->e, v->comm_key), out = false;
+    if (n->narrow && v->code != ROLL_VERDICT_DATA_INCOMPLETE && !is_seen_narrowly(v, retires)) {
+        if (v->certainty != ROLL_NOTE) {
+            broaden(n);
+        }
+        return false;
+    }
     if (retires || (v->certainty == ROLL_NOTE && v->code != ROLL_VERDICT_AGENT_SILENT)) {
         return true;
     }
@@ -313,6 +415,8 @@ bool nodes_says(struct nodes *n, const struct roll_verdict *v)
         n->everybody = n->wider = true;
     }
     n->said = n->said || !out;
+    n->told = n->told || (!out && (v->certainty == ROLL_PROVEN || roll_rankset_count(&v->culprits) > 0));
+    n->since_ns = n->said ? n->now : n->since_ns;
     return !out;
 }
 
@@ -328,13 +432,45 @@ static bool lacks(struct nodes *n)
     return false;
 }
 
+/* These two as the root's (root_case_ask.c). */
+static uint64_t front_of(const struct nodes *n)
+{
+    uint64_t front = 0;
+    for (size_t i = 0; i < n->wanted.hints; i++) {
+        struct roll_sum_place place;
+        bool differs = n->wanted.hint[i].why == ROLL_HINT_DIFFERS;
+        front += differs && roll_sum_place(n->root, n->wanted.hint[i].key, &place) ? place.high : 0;
+    }
+    return front;
+}
+
+static bool is_about_calls(const struct nodes *n)
+{
+    bool calls = false, others = false;
+    for (size_t i = 0; i < n->wanted.hints; i++) {
+        calls = calls || n->wanted.hint[i].why == ROLL_HINT_DIFFERS;
+        others = others || n->wanted.hint[i].why != ROLL_HINT_DIFFERS;
+    }
+    for (size_t i = 0; i < n->stood.hints; i++) {
+        others = others || differs_there(n, n->stood.hint[i].key);
+    }
+    return calls && !others && !n->others;
+}
+
 /* Everybody's newest records go to an engine, and from here on all that comes. */
 static void open_engine(struct nodes *n, uint64_t now)
 {
     struct roll_engine_config config = {.memory = n->how.room};
     roll_engine_destroy(&n->e);
     n->opened++;
-    n->wider = n->said = false;
+    n->narrow = n->how.narrow && !n->broad && !n->failed && !asks_everybody(n) && is_about_calls(n);
+    n->stalls = n->narrow && n->stood.hints > 0;
+    n->stalls_there = n->hurry = false;
+    n->narrows += n->narrow;
+    n->front = front_of(n);
+    n->since_ns = now;
+    n->broad = n->broad || !n->narrow;
+    n->wider = n->said = n->told = false;
     n->opened_ns = now;
     n->e = need(roll_engine_new(&config));
     (void)roll_engine_tick(n->e, now);
@@ -342,12 +478,16 @@ static void open_engine(struct nodes *n, uint64_t now)
         struct rank_node *k = &n->rank[r];
         struct roll_engine_sight unheard = {.heard = false, .aside = true, .starved = k->sight.starved};
         k->asked = is_concerned(n, k);
+        k->number = 0;
+        memset(k->number_of, 0, RECORDS_MAX * sizeof(*k->number_of));
         (void)roll_engine_open(n->e, &k->info, &k->source);
-        if (!k->asked) {
+        if (!k->asked || n->narrow) {
             (void)roll_engine_sight(n->e, k->source, &unheard);
+        }
+        if (!k->asked) {
             continue;
         }
-        if (k->told_sight) {
+        if (k->told_sight && !n->narrow) {
             (void)roll_engine_sight(n->e, k->source, &k->sight);
         }
         for (uint32_t i = 0; i < k->defs; i++) {
@@ -366,15 +506,15 @@ static void open_engine(struct nodes *n, uint64_t now)
         struct rank_node *k = &n->rank[r];
         for (uint64_t t = n->begin[r]; k->asked && t < k->recs; t++) {
             if (roll_seal_state(k->rec[t].seal) != ROLL_STATE_EMPTY) {
-                (void)roll_engine_feed(n->e, k->source, &k->rec[t], 1);
+                feed_one(n, k, k->rec[t]);
             } else if (t == k->lost_first) {
-                (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
+                lose(n, k);
             }
         }
         if (k->asked && k->lost_count != 0 && k->lost_first >= k->recs) { /* nothing has come behind the loss */
-            (void)roll_engine_lost(n->e, k->source, k->lost_first, k->lost_count);
+            lose(n, k);
         }
-        if (k->asked && k->told_process) {
+        if (k->asked && k->told_process && !n->narrow) {
             (void)roll_engine_process(n->e, k->source, k->proc, k->status);
         }
     }
@@ -479,6 +619,7 @@ static void fault(struct nodes *n, uint64_t now)
 
 void nodes_tick(struct nodes *n, uint64_t now)
 {
+    n->now = now;
     if (n->how.faults && rng_chance(&n->rng, 10)) {
         fault(n, now);
     }
@@ -499,6 +640,16 @@ void nodes_tick(struct nodes *n, uint64_t now)
     for (size_t i = 0; i < n->up.hints; i++) {
         const struct roll_digest_hint *h = &n->up.hint[i];
         n->hints |= n->opened == 0 ? 1u << h->why : 0;
+        bool stands = h->why == ROLL_HINT_STANDS || h->why == ROLL_HINT_QUIET || h->why == ROLL_HINT_INSIDE;
+        if (n->narrow && h->why != ROLL_HINT_DIFFERS && !stands) {
+            broaden(n);
+        }
+        if (stands) {
+            roll_digest_add_hint(&n->stood, h->key, (enum roll_digest_why)h->why, h->seq);
+        }
+        n->others = n->others || (!stands && h->why != ROLL_HINT_DIFFERS);
+        n->stalls = n->stalls || (n->narrow && stands);
+        n->stalls_there = n->stalls_there || (n->narrow && stands && differs_there(n, h->key));
         if (h->why == ROLL_HINT_DIFFERS || h->why == ROLL_HINT_MESSAGES) {
             roll_digest_add_hint(&n->wanted, h->key, (enum roll_digest_why)h->why, h->seq);
         }
@@ -507,10 +658,15 @@ void nodes_tick(struct nodes *n, uint64_t now)
             n->wider = n->wider || !asks_everybody(n);
         }
     }
-    if (n->e && !n->said && !asks_everybody(n) && now - n->opened_ns > STOOD_NS) {
+    bool hangs = n->stalls_there || (now > n->opened_ns + FRONT_NS && front_of(n) <= n->front);
+    bool late = now > n->since_ns + NARROW_NS;
+    if (n->e && n->narrow && ((n->stalls && now > n->since_ns + S_) || (!n->told && hangs) || (!n->said && late))) {
+        broaden(n);
+    }
+    if (n->e && !n->narrow && !n->said && !asks_everybody(n) && now - n->opened_ns > STOOD_NS) {
         n->everybody = n->wider = true;
     }
-    if (n->e && n->wider && now - n->opened_ns > GATHER_NS) {
+    if (n->e && n->wider && (n->hurry || now - n->opened_ns > GATHER_NS)) {
         open_engine(n, now);
     } else if (n->e ? n->wanted.hints > before && lacks(n) : n->up.hints > 0 || n->failed) {
         open_engine(n, now);

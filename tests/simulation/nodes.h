@@ -19,6 +19,7 @@ struct nodes_how {
     bool faults;        /* digests are lost, and agents, relays and the root are started anew */
     uint64_t room;      /* roll_engine_config.memory; 0: as in a root */
     bool scoped;        /* as of a job of many ranks: the engine sees the records of those that are concerned */
+    bool narrow;        /* and where calls differ first the calls on these communicators alone */
 };
 
 struct nodes *nodes_new(const struct nodes_how *how);

@@ -16,7 +16,7 @@ static struct table {
 } table;
 
 uint32_t run_levels, run_history = 512;
-bool run_faults, run_scoped;
+bool run_faults, run_scoped, run_narrow;
 uint64_t run_room;
 struct program run_base, run_sick;
 struct story run_story;
@@ -102,6 +102,7 @@ enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, 
     how.history = run_history;
     how.faults = run_faults;
     how.scoped = run_scoped;
+    how.narrow = run_narrow;
     how.room = run_room;
     if (feed(&run_sick, &run_story, seed * 1000 + order, &how, f) != 0) {
         exit(2);

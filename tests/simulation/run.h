@@ -19,7 +19,7 @@ struct options {
 /* The correct program of the last seed, the same with its mistake, and what became of that. */
 /* Digests before the engine (nodes.h); levels 0: none. */
 extern uint32_t run_levels, run_history;
-extern bool run_faults, run_scoped;
+extern bool run_faults, run_scoped, run_narrow;
 extern uint64_t run_room;
 extern struct program run_base, run_sick;
 extern struct story run_story;

@@ -191,6 +191,7 @@ void align_step(struct roll_engine *e, struct comm *c)
     if (!d) {
         return;
     }
+    e->looks += c->size;
     d->came = 0;
     d->stepped_ns = e->clock;
     vote_take_ballots(e, c, d);

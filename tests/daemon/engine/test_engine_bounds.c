@@ -240,6 +240,44 @@ static void test_row_of_calls_takes_few_looks_at_each_rank(void **state)
     crowd_close(&c);
 }
 
+/* One of many ranks makes a call in another way than the others, who come to it one after the other: the disagreement
+ * is looked at some times meanwhile, and not once for each that comes. */
+static void test_wrong_call_of_many_is_not_judged_anew_with_each_rank(void **state)
+{
+    (void)state;
+    enum { WRONG = 3, STEPS = 128 };
+    struct crowd c;
+    crowd_open(&c, MANY);
+    uint32_t all = sim_comm(c.sim, "all", NULL, MANY);
+    for (uint32_t i = 0; i < 20; i++) {
+        sim_all(c.sim, all, AR, 64);
+    }
+    crowd_pass(&c, S_ / 10);
+    for (uint32_t r = 0; r < MANY; r++) {
+        sim_call(c.sim, r, all, AR, r == WRONG ? 65 : 64);
+        sim_return(c.sim, r);
+    }
+    uint64_t before = c.e->looks;
+    crowd_feed(&c);
+    uint64_t looks = c.e->looks - before;
+    if (looks < MANY || looks > STEPS * MANY) {
+        fail_msg("%llu looks at %u ranks", (unsigned long long)looks, MANY);
+    }
+    for (uint32_t tick = 0; tick < 10; tick++) { /* 0.1 ms each: so soon nothing is looked at again */
+        before = tick == 1 ? c.e->looks : before;
+        c.now += S_ / 10000;
+        assert_int_equal(roll_engine_tick(c.e, c.now), 0);
+    }
+    assert_true(c.e->looks - before < 4 * MANY);
+    crowd_pass(&c, 2 * S_);
+    const struct roll_verdict *v = roll_engine_next(c.e);
+    assert_non_null(v);
+    assert_int_equal(v->code, ROLL_VERDICT_COUNT_MISMATCH);
+    assert_int_equal(roll_rankset_count(&v->culprits), 1);
+    assert_true(roll_rankset_has(&v->culprits, WRONG));
+    crowd_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever),
         cmocka_unit_test(test_tick_does_not_look_at_ranks_without_news),
         cmocka_unit_test(test_row_of_calls_takes_few_looks_at_each_rank),
+        cmocka_unit_test(test_wrong_call_of_many_is_not_judged_anew_with_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
