@@ -415,7 +415,8 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
          */
         moe_plan_reset(&l->plan);
         layer_release(l);
-    } else if (l->weights.d_w1 == NULL) { /* inference: no backward follows */
+    } else if (l->weights.d_gate == NULL && l->weights.d_w1 == NULL && l->weights.d_w2 == NULL) {
+        /* inference: no backward follows */
         layer_release(l);
     } else if (l->config.recompute) {
         layer_release_rows(l);
