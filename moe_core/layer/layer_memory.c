@@ -37,6 +37,7 @@ void layer_give(moe_layer_t *l, void *at)
 void layer_release_rows(moe_layer_t *l)
 {
     moe_experts_release(l->experts);
+    moe_dummy_release(l->dummy);
     moe_dispatcher_release(l->dispatcher);
 }
 

@@ -107,7 +107,8 @@ int layer_dummy_rows(moe_layer_t *l)
                                           .hidden = l->config.hidden,
                                           .experts = moe_dispatcher_local(l->dispatcher),
                                           .type = l->config.type,
-                                          .form = MOE_DUMMY_DEVICE};
+                                          .form = MOE_DUMMY_DEVICE,
+                                          .pooled = !moe_dispatcher_standing(l->dispatcher)};
         rc = moe_dummy_new(l->device, &config, &l->dummy);
     }
     const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(l->dispatcher);
@@ -138,6 +139,9 @@ int layer_decide_skip(moe_layer_t *l)
         layer_report_remedy(l, MOE_REMEDY_DUMMY, plan->empty_experts > 0 ? plan->empty_experts : 0);
     } else if (lost && (granted & MOE_REMEDY_FILL) != 0) {
         layer_report_remedy(l, MOE_REMEDY_FILL, 0);
+    }
+    if (!l->dummied) { /* those of a forward that no backward followed */
+        moe_dummy_release(l->dummy);
     }
     return l->dummied ? layer_dummy_rows(l) : 0;
 }
