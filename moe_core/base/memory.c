@@ -270,10 +270,6 @@ static int grow(moe_device_t *device, size_t bytes)
 {
     struct moe_memory *m = device->memory;
     size_t whole = pool_rounded(bytes);
-    if (capturing(device)) {
-        return FAIL(MOE_E_STATE, "the pool has no %zu bytes free, and it cannot grow while the stream is captured",
-                    bytes);
-    }
     shrink(device);
     if (whole > SIZE_MAX / 2 ||
         (!add_segment(device, segment_bytes(whole)) && !add_segment(device, whole + POOL_ALIGN))) {
@@ -291,7 +287,7 @@ static void make_one(moe_device_t *device)
 {
     struct moe_memory *m = device->memory;
     struct pool *pool = &m->pool;
-    if (pool->in_use > 0 || pool->segments == NULL || pool->segments->next == NULL || capturing(device)) {
+    if (pool->in_use > 0 || pool->segments == NULL || pool->segments->next == NULL) {
         return;
     }
     size_t bytes = segment_bytes(m->mark);
@@ -341,6 +337,12 @@ int moe_pool_take(moe_device_t *device, size_t bytes, void *pointer_to_pointer)
     struct moe_memory *m = device->memory;
     size_t guarded = m->poison && bytes < SIZE_MAX - GUARD ? bytes + GUARD : bytes;
     bool broken = false;
+    if (capturing(device)) { /* a graph would go on to use what is somebody else's by then */
+        return FAIL(MOE_E_STATE,
+                    "%zu bytes of the pool while the stream is captured: captured work needs sizes that "
+                    "are known beforehand, such as a row budget",
+                    bytes);
+    }
     moe_pool_give(device, pointer_to_pointer);
     make_one(device);
     struct piece *p = pool_take(&m->pool, guarded, &broken);

@@ -19,8 +19,8 @@ void moe_memory_destroy(moe_device_t *device);
 /*
  * Gives `bytes` bytes of the pool in the pointer whose address is `pointer_to_pointer`; what it pointed to before, if
  * anything, goes back first. The memory holds anything. It is for work of the device's stream only, is aligned to 256
- * bytes, and 0 bytes give a valid pointer. Errors: NOMEM; STATE (the stream is captured, and the pool would have to
- * grow).
+ * bytes, and 0 bytes give a valid pointer. Errors: NOMEM; STATE (the stream is captured: a graph would go
+ * on to use memory that others have by then).
  */
 int moe_pool_take(moe_device_t *device, size_t bytes, void *pointer_to_pointer);
 

@@ -19,10 +19,7 @@
  * Probabilities travel only with probs_travel; else unpermute merges with them. Every collective is one node of the
  * backward plan with its obligation.
  *
- * The way from tokens to experts is a list of steps, each with the buffer that the step fills. The same functions walk
- * the list up and down for rows, outputs and both gradients. Four hand-written sequences were rejected: they differ in
- * nothing but their end buffers. A step takes the buffer that it fills from the pool and gives back the one that it has
- * read, so that at most two of them, and what backward needs, are held at a time.
+ * dispatcher_alltoall_steps.c has the steps; this file has their order, forward and as nodes of the plan.
  */
 #include "moe_core/dispatch/dispatcher_alltoall.h"
 
@@ -32,93 +29,10 @@
 
 #include <stdlib.h>
 
-/* What a walk over the steps carries: it decides the end buffers, and whether probabilities go along. */
-enum cargo { ROWS, EXPERT_OUT, D_EXPERT_OUT, D_ROWS };
-
 static struct moe_alltoall *state_of(const moe_dispatcher_t *d)
 {
     return d->state;
 }
-
-/* The place of the buffer that holds the rows after a step. */
-static void **place(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    struct moe_alltoall *s = state_of(d);
-    void **const ends[] = {&d->rows, &d->expert_out, &d->d_expert_out, &d->d_rows};
-    enum moe_alltoall_step taken = s->taken[step];
-    if (taken == s->last) {
-        return ends[cargo];
-    }
-    return taken == AT_SOURCE && cargo == EXPERT_OUT ? &s->returned : &s->scratch[taken];
-}
-
-static float **probs_place(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    struct moe_alltoall *s = state_of(d);
-    enum moe_alltoall_step taken = s->taken[step];
-    return taken != s->last ? &s->scratch_probs[taken] : cargo == ROWS ? &d->row_probs : &d->d_row_probs;
-}
-
-static void *at(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    return *place(d, cargo, step);
-}
-
-static float *probs_at(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    return d->config.probs_travel ? *probs_place(d, cargo, step) : NULL;
-}
-
-static bool takes(const moe_dispatcher_t *d, enum moe_alltoall_step step)
-{
-    return state_of(d)->taken[step] == step;
-}
-
-/* memory */
-
-static int64_t rows_after(const moe_dispatcher_t *d, enum moe_alltoall_step step)
-{
-    const struct moe_alltoall *s = state_of(d);
-    switch (s->taken[step]) {
-    case AT_SOURCE:
-        return d->plan.sent;
-    case AT_EP:
-        return s->ep_rows;
-    case AT_PADDED:
-        return d->plan.received;
-    default:
-        return s->unpadded;
-    }
-}
-
-/* Takes the buffer that a step fills. */
-static int take(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    return moe_dispatcher_take_rows(d, rows_after(d, step), place(d, cargo, step));
-}
-
-static int take_probs(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    return moe_dispatcher_take(d, (size_t)rows_after(d, step) * sizeof(float), probs_place(d, cargo, step));
-}
-
-/* Gives back the buffer that a step has read. */
-static void give(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    moe_dispatcher_give(d, place(d, cargo, step));
-}
-
-static void give_probs(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
-{
-    moe_dispatcher_give(d, probs_place(d, cargo, step));
-}
-
-static int take_d_probs(moe_dispatcher_t *d)
-{
-    return moe_dispatcher_take(d, (size_t)(d->routing.tokens * d->config.experts) * sizeof(float), &d->d_probs);
-}
-
-/* steps */
 
 static struct moe_movement movement(const moe_dispatcher_t *d)
 {
@@ -129,191 +43,26 @@ static struct moe_movement movement(const moe_dispatcher_t *d)
                                  .hidden = d->config.hidden};
 }
 
-static struct moe_collective rows_over(const moe_dispatcher_t *d, const struct moe_group *group, const char *what)
+static int take_d_probs(moe_dispatcher_t *d)
 {
-    return moe_dispatcher_collective(d, group, what, moe_nccl_type(d->config.type), d->config.hidden);
-}
-
-static struct moe_collective probs_over(const moe_dispatcher_t *d, const struct moe_group *group, const char *what)
-{
-    return moe_dispatcher_collective(d, group, what, ncclFloat32, 1);
-}
-
-/* Moves rows over ep, up to the experts' rank or down to the tokens', or over etp. */
-static int over_ep(moe_dispatcher_t *d, enum cargo cargo, bool down, const char *what)
-{
-    const struct moe_alltoall *s = state_of(d);
-    enum moe_alltoall_step from = down ? AT_EP : AT_SOURCE, to = down ? AT_SOURCE : AT_EP;
-    struct moe_collective c = rows_over(d, &d->ep, what);
-    int rc = takes(d, AT_EP) ? take(d, cargo, to) : 0;
-    rc = rc ? rc
-            : moe_all_to_all_v(&c, at(d, cargo, from), down ? s->recv_rows : s->send_rows, at(d, cargo, to),
-                               down ? s->send_rows : s->recv_rows);
-    if (takes(d, AT_EP)) {
-        give(d, cargo, from);
-    }
-    return rc;
-}
-
-static int gather_up(moe_dispatcher_t *d, enum cargo cargo, const char *what)
-{
-    struct moe_collective c = rows_over(d, &d->etp, what);
-    int rc = takes(d, AT_ETP) ? take(d, cargo, AT_ETP) : 0;
-    rc = rc ? rc : moe_all_gather_v(&c, at(d, cargo, AT_EP), at(d, cargo, AT_ETP), state_of(d)->etp_rows);
-    if (takes(d, AT_ETP)) {
-        give(d, cargo, AT_EP);
-    }
-    return rc;
-}
-
-static int scatter_down(moe_dispatcher_t *d, enum cargo cargo, const char *what)
-{
-    struct moe_collective c = rows_over(d, &d->etp, what);
-    int rc = takes(d, AT_ETP) ? take(d, cargo, AT_EP) : 0;
-    rc = rc ? rc : moe_reduce_scatter_v(&c, at(d, cargo, AT_ETP), at(d, cargo, AT_EP), state_of(d)->etp_rows);
-    if (takes(d, AT_ETP)) {
-        give(d, cargo, AT_ETP);
-    }
-    return rc;
-}
-
-/* Moves probabilities, or down their gradients, over ep or over etp. */
-static int probs_over_ep(moe_dispatcher_t *d, enum cargo cargo, bool down, const char *what)
-{
-    const struct moe_alltoall *s = state_of(d);
-    enum moe_alltoall_step from = down ? AT_EP : AT_SOURCE, to = down ? AT_SOURCE : AT_EP;
-    struct moe_collective c = probs_over(d, &d->ep, what);
-    int rc = takes(d, AT_EP) ? take_probs(d, cargo, to) : 0;
-    rc = rc ? rc
-            : moe_all_to_all_v(&c, probs_at(d, cargo, from), down ? s->recv_rows : s->send_rows, probs_at(d, cargo, to),
-                               down ? s->send_rows : s->recv_rows);
-    if (takes(d, AT_EP)) {
-        give_probs(d, cargo, from);
-    }
-    return rc;
-}
-
-static int probs_over_etp(moe_dispatcher_t *d, enum cargo cargo, bool down, const char *what)
-{
-    const struct moe_alltoall *s = state_of(d);
-    enum moe_alltoall_step from = down ? AT_ETP : AT_EP, to = down ? AT_EP : AT_ETP;
-    struct moe_collective c = probs_over(d, &d->etp, what);
-    float *probs = NULL;
-    int rc = takes(d, AT_ETP) ? take_probs(d, cargo, to) : 0;
-    if (rc == 0) {
-        probs = probs_at(d, cargo, from);
-        rc = down ? moe_reduce_scatter_v(&c, probs, probs_at(d, cargo, to), s->etp_rows)
-                  : moe_all_gather_v(&c, probs, probs_at(d, cargo, to), s->etp_rows);
-    }
-    if (takes(d, AT_ETP)) {
-        give_probs(d, cargo, from);
-    }
-    return rc;
-}
-
-/* Takes what `sort` or `pad` fills; probabilities beside the rows where they go along. */
-static int take_both(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step to, bool probs)
-{
-    int rc = take(d, cargo, to);
-    return rc || !probs ? rc : take_probs(d, cargo, to);
-}
-
-static void give_both(moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step from, bool probs)
-{
-    give(d, cargo, from);
-    if (probs) {
-        give_probs(d, cargo, from);
-    }
-}
-
-static int sort(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
-{
-    const struct moe_alltoall *s = state_of(d);
-    enum moe_alltoall_step from = down ? AT_SORTED : AT_ETP, to = down ? AT_ETP : AT_SORTED;
-    if (!takes(d, AT_SORTED)) {
-        return 0;
-    }
-    int rc = take_both(d, cargo, to, probs);
-    if (rc != 0) {
-        return rc;
-    }
-    struct moe_chunk_sort args = {.rows = s->unpadded,
-                                  .width = d->config.hidden,
-                                  .type = d->config.type,
-                                  .inverse = down,
-                                  .map = s->chunks,
-                                  .from = at(d, cargo, from),
-                                  .to = at(d, cargo, to),
-                                  .probs_from = probs ? probs_at(d, cargo, from) : NULL,
-                                  .probs_to = probs ? probs_at(d, cargo, to) : NULL};
-    rc = moe_device_ops(d->device)->chunk_sort(d->device, &args);
-    give_both(d, cargo, from, probs);
-    return rc;
-}
-
-static int pad(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
-{
-    const struct moe_alltoall *s = state_of(d);
-    enum moe_alltoall_step from = down ? AT_PADDED : AT_SORTED, to = down ? AT_SORTED : AT_PADDED;
-    if (!takes(d, AT_PADDED)) {
-        return 0;
-    }
-    int rc = take_both(d, cargo, to, probs);
-    if (rc != 0) {
-        return rc;
-    }
-    struct moe_pad_rows args = {.type = d->config.type,
-                                .trim = down,
-                                .rows = s->unpadded,
-                                .padded = d->plan.received,
-                                .width = d->config.hidden,
-                                .groups = d->local,
-                                .m = s->m,
-                                .align = d->config.row_multiple,
-                                .padded_m = down ? NULL : d->m,
-                                .from = at(d, cargo, from),
-                                .to = at(d, cargo, to)};
-    rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
-    if (rc == 0 && probs) {
-        args.type = MOE_F32;
-        args.width = 1;
-        args.padded_m = NULL;
-        args.from = probs_at(d, cargo, from);
-        args.to = probs_at(d, cargo, to);
-        rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
-    }
-    give_both(d, cargo, from, probs);
-    return rc;
-}
-
-/* Moves rows from AT_ETP to the experts' order; the function below moves them back. */
-static int order_up(moe_dispatcher_t *d, enum cargo cargo, bool probs)
-{
-    int rc = sort(d, cargo, false, probs);
-    return rc ? rc : pad(d, cargo, false, probs);
-}
-
-static int order_down(moe_dispatcher_t *d, enum cargo cargo, bool probs)
-{
-    int rc = pad(d, cargo, true, probs);
-    return rc ? rc : sort(d, cargo, true, probs);
+    return moe_dispatcher_take(d, (size_t)(d->routing.tokens * d->config.experts) * sizeof(float), &d->d_probs);
 }
 
 /*
  * Legacy slack: rows that the map does not fill hold NaN, as recycled memory may, unless SANITIZE is granted. Their
  * probabilities are zero either way.
  */
-static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
+static int sanitize(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo)
 {
     const struct moe_alltoall *s = state_of(d);
     size_t row = (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
-    char *slack = (char *)at(d, cargo, AT_SOURCE) + (size_t)s->map_rows * row;
+    char *slack = (char *)moe_alltoall_at(d, cargo, AT_SOURCE) + (size_t)s->map_rows * row;
     if (d->plan.slack == 0) {
         return 0;
     }
     int rc = 0;
     if (cargo == ROWS && d->config.probs_travel) {
-        rc = moe_device_ops(d->device)->zero(d->device, probs_at(d, cargo, AT_SOURCE) + s->map_rows,
+        rc = moe_device_ops(d->device)->zero(d->device, moe_alltoall_probs_at(d, cargo, AT_SOURCE) + s->map_rows,
                                              (size_t)d->plan.slack * sizeof(float));
     }
     if (rc != 0 || moe_dispatcher_cured(d, MOE_REMEDY_SANITIZE)) {
@@ -354,17 +103,17 @@ static int forward(moe_dispatcher_t *d, const void *x)
     const bool travel = d->config.probs_travel;
     moe_shared_t *shared = d->config.shared;
     int rc = shared ? moe_shared_pre_forward_comm(shared, d->shared_weights, x, d->routing.tokens) : 0;
-    rc = rc ? rc : take_both(d, ROWS, AT_SOURCE, travel);
+    rc = rc ? rc : moe_alltoall_take(d, ROWS, AT_SOURCE, travel);
     rc = rc ? rc
-            : moe_map_permute(state_of(d)->map, &move, x, travel ? d->routing.probs : NULL, at(d, ROWS, AT_SOURCE),
-                              probs_at(d, ROWS, AT_SOURCE));
+            : moe_map_permute(state_of(d)->map, &move, x, travel ? d->routing.probs : NULL,
+                              moe_alltoall_at(d, ROWS, AT_SOURCE), moe_alltoall_probs_at(d, ROWS, AT_SOURCE));
     rc = rc ? rc : sanitize(d, ROWS);
-    rc = rc ? rc : over_ep(d, ROWS, false, "AlltoAll of tokens");
+    rc = rc ? rc : moe_alltoall_over_ep(d, ROWS, false, "AlltoAll of tokens");
     rc = rc || shared == NULL ? rc : moe_shared_fc1(shared);
-    rc = rc || !travel ? rc : probs_over_ep(d, ROWS, false, "AlltoAll of probabilities");
-    rc = rc ? rc : gather_up(d, ROWS, "AllGather of tokens");
-    rc = rc || !travel ? rc : probs_over_etp(d, ROWS, false, "AllGather of probabilities");
-    rc = rc ? rc : order_up(d, ROWS, travel);
+    rc = rc || !travel ? rc : moe_alltoall_probs_over_ep(d, ROWS, false, "AlltoAll of probabilities");
+    rc = rc ? rc : moe_alltoall_gather_up(d, ROWS, "AllGather of tokens");
+    rc = rc || !travel ? rc : moe_alltoall_probs_over_etp(d, ROWS, false, "AllGather of probabilities");
+    rc = rc ? rc : moe_alltoall_order_up(d, ROWS, travel);
     return rc ? rc : moe_dispatcher_take_rows(d, d->plan.received, &d->expert_out);
 }
 
@@ -373,9 +122,9 @@ static int combine(moe_dispatcher_t *d, void *y)
     const struct moe_alltoall *s = state_of(d);
     const struct moe_movement move = movement(d);
     moe_shared_t *shared = d->config.shared;
-    int rc = order_down(d, EXPERT_OUT, false);
-    rc = rc ? rc : scatter_down(d, EXPERT_OUT, "ReduceScatter of outputs");
-    rc = rc ? rc : over_ep(d, EXPERT_OUT, true, "AlltoAll of outputs");
+    int rc = moe_alltoall_order_down(d, EXPERT_OUT, false);
+    rc = rc ? rc : moe_alltoall_scatter_down(d, EXPERT_OUT, "ReduceScatter of outputs");
+    rc = rc ? rc : moe_alltoall_over_ep(d, EXPERT_OUT, true, "AlltoAll of outputs");
     if (rc == 0 && s->view_fails) {
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
                                (long long)d->routing.tokens);
@@ -383,10 +132,10 @@ static int combine(moe_dispatcher_t *d, void *y)
     rc = rc || shared == NULL ? rc : moe_shared_fc2(shared);
     rc = rc || shared == NULL ? rc : moe_shared_post_forward_comm(shared);
     rc = rc ? rc
-            : moe_map_unpermute(s->map, &move, at(d, EXPERT_OUT, AT_SOURCE),
+            : moe_map_unpermute(s->map, &move, moe_alltoall_at(d, EXPERT_OUT, AT_SOURCE),
                                 d->config.probs_travel ? NULL : d->routing.probs, y);
     if (d->config.probs_travel) { /* merged probabilities need it for their gradient */
-        give(d, EXPERT_OUT, AT_SOURCE);
+        moe_alltoall_give(d, EXPERT_OUT, AT_SOURCE, false);
     }
     return rc || shared == NULL ? rc : moe_shared_get_output(shared, y, true);
 }
@@ -401,59 +150,60 @@ static int back_unpermute(void *arg)
     if (!d->backward) {
         return DISPATCHER_FAIL(d, MOE_E_STATE, "backward before begin_backward");
     }
-    int rc = take(d, D_EXPERT_OUT, AT_SOURCE);
+    int rc = moe_alltoall_take(d, D_EXPERT_OUT, AT_SOURCE, false);
     rc = rc || !merged ? rc : take_d_probs(d);
     rc = rc ? rc
-            : moe_map_unpermute_backward(state_of(d)->map, &move, d->dy, merged ? at(d, EXPERT_OUT, AT_SOURCE) : NULL,
-                                         merged ? d->routing.probs : NULL, at(d, D_EXPERT_OUT, AT_SOURCE),
+            : moe_map_unpermute_backward(state_of(d)->map, &move, d->dy,
+                                         merged ? moe_alltoall_at(d, EXPERT_OUT, AT_SOURCE) : NULL,
+                                         merged ? d->routing.probs : NULL, moe_alltoall_at(d, D_EXPERT_OUT, AT_SOURCE),
                                          merged ? d->d_probs : NULL);
-    give(d, EXPERT_OUT, AT_SOURCE);
+    moe_alltoall_give(d, EXPERT_OUT, AT_SOURCE, false);
     return rc ? rc : sanitize(d, D_EXPERT_OUT);
 }
 
 static int back_combine_ep(void *arg)
 {
-    return over_ep(arg, D_EXPERT_OUT, false, "AlltoAll of gradients of outputs");
+    return moe_alltoall_over_ep(arg, D_EXPERT_OUT, false, "AlltoAll of gradients of outputs");
 }
 
 static int back_combine_etp(void *arg)
 {
-    return gather_up(arg, D_EXPERT_OUT, "AllGather of gradients of outputs");
+    return moe_alltoall_gather_up(arg, D_EXPERT_OUT, "AllGather of gradients of outputs");
 }
 
 static int back_combine_order(void *arg)
 {
     moe_dispatcher_t *d = arg;
-    int rc = order_up(d, D_EXPERT_OUT, false);
+    int rc = moe_alltoall_order_up(d, D_EXPERT_OUT, false);
     return rc ? rc : moe_dispatcher_take_received(d, &d->d_rows, &d->d_row_probs);
 }
 
 static int back_dispatch_order(void *arg)
 {
     moe_dispatcher_t *d = arg;
-    int rc = order_down(d, D_ROWS, d->config.probs_travel);
+    int rc = moe_alltoall_order_down(d, D_ROWS, d->config.probs_travel);
     moe_dispatcher_give(d, &state_of(d)->chunks);
     return rc;
 }
 
 static int back_probs_etp(void *arg)
 {
-    return probs_over_etp(arg, D_ROWS, true, "ReduceScatter of gradients of probabilities");
+    return moe_alltoall_probs_over_etp(arg, D_ROWS, true, "ReduceScatter of gradients of probabilities");
 }
 
 static int back_tokens_etp(void *arg)
 {
-    return scatter_down(arg, D_ROWS, "ReduceScatter of gradients of tokens");
+    return moe_alltoall_scatter_down(arg, D_ROWS, "ReduceScatter of gradients of tokens");
 }
 
 static int back_probs_ep(void *arg)
 {
-    return probs_over_ep(arg, D_ROWS, true, "AlltoAll of gradients of probabilities");
+    return moe_alltoall_probs_over_ep(arg, D_ROWS, true, "AlltoAll of gradients of probabilities");
 }
 
 static int back_tokens_ep(void *arg)
 {
-    return over_ep(arg, D_ROWS, true, "AlltoAll of gradients of tokens");
+    return moe_alltoall_over_ep(arg, D_ROWS, true, "AlltoAll of gradients of tokens");
 }
 
 static int back_permute(void *arg)
@@ -463,9 +213,10 @@ static int back_permute(void *arg)
     const bool travel = d->config.probs_travel;
     int rc = travel ? take_d_probs(d) : 0;
     rc = rc ? rc
-            : moe_map_permute_backward(state_of(d)->map, &move, at(d, D_ROWS, AT_SOURCE),
-                                       probs_at(d, D_ROWS, AT_SOURCE), NULL, 1.0f, d->dx, travel ? d->d_probs : NULL);
-    give_both(d, D_ROWS, AT_SOURCE, travel);
+            : moe_map_permute_backward(state_of(d)->map, &move, moe_alltoall_at(d, D_ROWS, AT_SOURCE),
+                                       moe_alltoall_probs_at(d, D_ROWS, AT_SOURCE), NULL, 1.0f, d->dx,
+                                       travel ? d->d_probs : NULL);
+    moe_alltoall_give(d, D_ROWS, AT_SOURCE, travel);
     moe_row_map_drop(state_of(d)->map);
     return rc;
 }
@@ -547,7 +298,7 @@ static int push_steps(moe_dispatcher_t *d, struct moe_plan *plan, const struct s
 static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
 {
     bool probs = d->config.probs_travel, cut = d->detached || state_of(d)->cut_dispatch;
-    bool ep = takes(d, AT_EP), etp = takes(d, AT_ETP);
+    bool ep = moe_alltoall_takes(d, AT_EP), etp = moe_alltoall_takes(d, AT_ETP);
     bool shared = d->config.shared != NULL;
     int64_t h = d->config.hidden;
     const struct step steps[] = {
@@ -568,7 +319,7 @@ static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
 
 static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
 {
-    bool ep = takes(d, AT_EP) && !d->detached, etp = takes(d, AT_ETP) && !d->detached;
+    bool ep = moe_alltoall_takes(d, AT_EP) && !d->detached, etp = moe_alltoall_takes(d, AT_ETP) && !d->detached;
     int64_t h = d->config.hidden;
     const struct step steps[] = {
         {"unsort", back_combine_order, MOE_OBLIGE_NONE, NULL, 0, !d->detached},

@@ -1,6 +1,6 @@
 /*
- * dispatcher_alltoall.h: what the two halves of the all-to-all dispatcher share: sizes (dispatcher_alltoall_plan.c) and
- * movements (dispatcher_alltoall.c).
+ * dispatcher_alltoall.h: what the parts of the all-to-all dispatcher share: sizes (dispatcher_alltoall_plan.c), steps
+ * with their memory (dispatcher_alltoall_steps.c), and the order of both (dispatcher_alltoall.c).
  */
 #ifndef MOE_CORE_DISPATCH_DISPATCHER_ALLTOALL_H
 #define MOE_CORE_DISPATCH_DISPATCHER_ALLTOALL_H
@@ -59,6 +59,32 @@ void moe_alltoall_sizes_destroy(moe_dispatcher_t *d, struct moe_alltoall *s);
 int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t proposed, uint32_t *agreed);
 /* Takes part in that exchange without rows, and tells all ranks that this one has no memory. */
 void moe_alltoall_decline(moe_dispatcher_t *d);
+
+/* What a walk over the steps carries: it decides the end buffers. */
+enum moe_alltoall_cargo { ROWS, EXPERT_OUT, D_EXPERT_OUT, D_ROWS };
+
+/* dispatcher_alltoall_steps.c */
+
+/* The rows, and where they travel the probabilities, after a step; NULL: none are held. */
+void *moe_alltoall_at(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, enum moe_alltoall_step step);
+float *moe_alltoall_probs_at(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, enum moe_alltoall_step step);
+/* Whether this layout does the step. */
+bool moe_alltoall_takes(const moe_dispatcher_t *d, enum moe_alltoall_step step);
+/* Takes the buffers that a step fills, or gives back those that the next one has read; probabilities beside the rows
+ * where they go along. */
+int moe_alltoall_take(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, enum moe_alltoall_step to, bool probs);
+void moe_alltoall_give(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, enum moe_alltoall_step from, bool probs);
+
+/* One collective each: it takes the buffer that it fills and gives back the one that it has read. `down`: towards the
+ * tokens. */
+int moe_alltoall_over_ep(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, bool down, const char *what);
+int moe_alltoall_gather_up(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, const char *what);
+int moe_alltoall_scatter_down(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, const char *what);
+int moe_alltoall_probs_over_ep(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, bool down, const char *what);
+int moe_alltoall_probs_over_etp(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, bool down, const char *what);
+/* Moves rows from AT_ETP to the experts' order, and back. */
+int moe_alltoall_order_up(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, bool probs);
+int moe_alltoall_order_down(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, bool probs);
 
 #pragma GCC visibility pop
 

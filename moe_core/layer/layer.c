@@ -161,6 +161,7 @@ static int make_memory(moe_layer_t *l)
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = table[i].wanted ? moe_device_alloc(l->device, table[i].bytes, table[i].at) : 0;
     }
+    rc = rc ? rc : layer_stand(l);
     rc = rc ? rc : layer_held_new(l);
     return rc ? rc : moe_device_copy(l->device, l->one, &one, sizeof(one));
 }

@@ -34,9 +34,25 @@ void layer_give(moe_layer_t *l, void *at)
     }
 }
 
+int layer_stand(moe_layer_t *l)
+{
+    size_t wide = (size_t)(l->own_max * l->config.hidden) * sizeof(float),
+           rows = (size_t)l->own_max * layer_row_bytes(l);
+    if (!stands(l)) {
+        return 0;
+    }
+    int rc = layer_f32(l) ? 0 : layer_take(l, 0, wide, &l->x32);
+    rc = rc || layer_f32(l) ? rc : layer_take(l, 0, wide, &l->dx32);
+    rc = rc || layer_f32(l) ? rc : layer_take(l, 0, rows, &l->d_input);
+    return rc || !l->config.recompute
+               ? rc
+               : layer_take(l, 0, (size_t)l->config.max_tokens * layer_row_bytes(l), &l->y_again);
+}
+
 void layer_release_rows(moe_layer_t *l)
 {
     moe_experts_release(l->experts);
+    moe_dummy_release(l->dummy);
     moe_dispatcher_release(l->dispatcher);
 }
 

@@ -121,9 +121,11 @@ int layer_dummy_rows(moe_layer_t *l)
                                           .hidden = l->config.hidden,
                                           .experts = local,
                                           .type = l->config.type,
-                                          .form = form};
+                                          .form = form,
+                                          .pooled = !moe_dispatcher_standing(l->dispatcher)};
         rc = moe_dummy_new(l->device, &config, &l->dummies[form]);
     }
+    moe_dummy_release(l->dummies[none ? MOE_DUMMY_DEVICE : MOE_DUMMY_HOST]);
     l->dummy = l->dummies[form];
     const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(l->dispatcher);
     rc = rc ? rc
@@ -155,6 +157,10 @@ int layer_decide_skip(moe_layer_t *l)
         layer_report_remedy(l, MOE_REMEDY_DUMMY, plan->empty_experts > 0 ? plan->empty_experts : 0);
     } else if (lost && (granted & MOE_REMEDY_FILL) != 0) {
         layer_report_remedy(l, MOE_REMEDY_FILL, 0);
+    }
+    if (!l->dummied) { /* those of a forward that no backward followed */
+        moe_dummy_release(l->dummies[MOE_DUMMY_HOST]);
+        moe_dummy_release(l->dummies[MOE_DUMMY_DEVICE]);
     }
     return l->dummied ? layer_dummy_rows(l) : 0;
 }

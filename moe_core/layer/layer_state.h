@@ -112,6 +112,8 @@ int layer_forward_pass(moe_layer_t *layer, void *y);
  */
 int layer_take(moe_layer_t *layer, size_t bytes, size_t most, void *at);
 void layer_give(moe_layer_t *layer, void *at);
+/* Makes that memory of such a layer beforehand: its first forward may be captured. */
+int layer_stand(moe_layer_t *layer);
 /* Gives back what no backward will read: all of it, after a forward without gradients, a backward, or a failure. */
 void layer_release(moe_layer_t *layer);
 /* The same for what a forward that is recomputed keeps: its rows, but not the router's input. */

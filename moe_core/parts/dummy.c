@@ -9,6 +9,7 @@
 #include "moe_core/include/moe/dummy.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/base/memory.h"
 #include "moe_core/include/moe/ops.h"
 
 #include <stdbool.h>
@@ -16,19 +17,62 @@
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
 
-/* Row buffers, [max_rows + L, H]. */
+/* Row buffers, [max_rows + L, H]; pooled: [rows + L, H]. */
 enum buffer { X, Y, DY, DX, BUFFERS };
 
 struct moe_dummy {
     moe_device_t *device;
     struct moe_dummy_config config;
     void *buffer[BUFFERS];
-    float *probs, *d_probs; /* [max_rows + L] */
-    int64_t *m, *map;       /* [L], [max_rows + L] */
+    float *probs, *d_probs; /* as many rows */
+    int64_t *m, *map;       /* [L]; as many rows */
     int64_t rows;           /* real rows of the last forward; -1 before any */
     bool padded;            /* HOST: the rows of the last forward are dummy rows */
     bool has_probs;
 };
+
+static size_t row_bytes(const moe_dummy_t *d)
+{
+    return (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
+}
+
+static int get_fixed(moe_device_t *device, size_t bytes, void *at)
+{
+    return moe_device_alloc(device, bytes, at);
+}
+
+/* The memory that is there for max_rows, or taken for the rows of a forward. */
+static int make(moe_dummy_t *d, int64_t real_rows)
+{
+    int (*get)(moe_device_t *, size_t, void *) = d->config.pooled ? moe_pool_take : get_fixed;
+    size_t rows = (size_t)(real_rows + d->config.experts), row = row_bytes(d);
+    int rc = get(d->device, rows * sizeof(*d->map), &d->map);
+    rc = rc ? rc : get(d->device, rows * sizeof(*d->probs), &d->probs);
+    rc = rc ? rc : get(d->device, rows * sizeof(*d->d_probs), &d->d_probs);
+    for (int b = 0; b < BUFFERS && rc == 0; b++) {
+        rc = get(d->device, rows * row, &d->buffer[b]);
+    }
+    return rc;
+}
+
+static void drop(moe_dummy_t *d)
+{
+    void (*give)(moe_device_t *, void *) = d->config.pooled ? moe_pool_give : moe_device_free;
+    for (int b = 0; b < BUFFERS; b++) {
+        give(d->device, &d->buffer[b]);
+    }
+    give(d->device, &d->map);
+    give(d->device, &d->probs);
+    give(d->device, &d->d_probs);
+}
+
+void moe_dummy_release(moe_dummy_t *d)
+{
+    if (d != NULL && d->config.pooled) {
+        drop(d);
+        d->rows = -1;
+    }
+}
 
 int moe_dummy_new(moe_device_t *device, const struct moe_dummy_config *config, moe_dummy_t **out)
 {
@@ -48,14 +92,8 @@ int moe_dummy_new(moe_device_t *device, const struct moe_dummy_config *config, m
     d->device = device;
     d->config = *c;
     d->rows = -1;
-    size_t rows = (size_t)(c->max_rows + c->experts), row = (size_t)c->hidden * moe_dtype_bytes(c->type);
     int rc = moe_device_alloc(device, (size_t)c->experts * sizeof(*d->m), (void **)&d->m);
-    rc = rc ? rc : moe_device_alloc(device, rows * sizeof(*d->map), (void **)&d->map);
-    rc = rc ? rc : moe_device_alloc(device, rows * sizeof(*d->probs), (void **)&d->probs);
-    rc = rc ? rc : moe_device_alloc(device, rows * sizeof(*d->d_probs), (void **)&d->d_probs);
-    for (int b = 0; b < BUFFERS && rc == 0; b++) {
-        rc = moe_device_alloc(device, rows * row, &d->buffer[b]);
-    }
+    rc = rc || c->pooled ? rc : make(d, c->max_rows);
     if (rc != 0) {
         moe_dummy_destroy(&d);
     }
@@ -69,20 +107,10 @@ void moe_dummy_destroy(moe_dummy_t **dummy)
     if (d == NULL) {
         return;
     }
-    for (int b = 0; b < BUFFERS; b++) {
-        moe_device_free(d->device, &d->buffer[b]);
-    }
+    drop(d);
     moe_device_free(d->device, &d->m);
-    moe_device_free(d->device, &d->map);
-    moe_device_free(d->device, &d->probs);
-    moe_device_free(d->device, &d->d_probs);
     free(d);
     *dummy = NULL;
-}
-
-static size_t row_bytes(const moe_dummy_t *d)
-{
-    return (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
 }
 
 /* Moves rows of `bytes` bytes each between the real rows and the padded ones. */
@@ -148,6 +176,11 @@ int moe_dummy_forward(moe_dummy_t *d, const void *x, const float *row_probs, con
     int64_t sum = on_host ? host_sum(host_m, d->config.experts, rows) : rows;
     if (sum < 0) {
         return FAIL(MOE_E_COUNT, "dummy rows: counts that are negative or more than the %lld rows", (long long)rows);
+    }
+    int rc = d->config.pooled ? make(d, rows) : 0;
+    if (rc != 0) {
+        moe_dummy_release(d);
+        return rc;
     }
     d->rows = rows;
     d->has_probs = row_probs != NULL;

@@ -37,8 +37,8 @@ import ctypes
 import os
 import sys
 import weakref
-from ctypes import (POINTER, Structure, byref, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t,
-                    c_uint8, c_uint16, c_uint32, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64,
+                    c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
 from dataclasses import dataclass, fields
 from typing import Optional
 
@@ -153,6 +153,21 @@ class CBucket(Structure):
     _fields_ = [("grad", c_void_p), ("count", c_size_t), ("scale", c_float), ("comm", c_void_p), ("layer", c_uint32)]
 
 
+_ALLOC = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
+_RELEASE = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
+
+
+class CAllocator(Structure):
+    _c_name_ = "struct moe_allocator"
+    _fields_ = [("alloc", _ALLOC), ("release", _RELEASE), ("arg", c_void_p)]
+
+
+class CMemoryFigures(Structure):
+    _c_name_ = "struct moe_memory_figures"
+    _fields_ = [(name, c_size_t) for name in ("fixed", "in_use", "reserved", "most_in_use", "most_reserved", "most")]
+    _fields_ += [("allocations", c_uint64)]
+
+
 class CUniqueId(Structure):
     _c_name_ = "ncclUniqueId"
     _fields_ = [("internal", c_char * 128)]
@@ -166,6 +181,10 @@ _MOE = {
     "moe_device_destroy": (None, [POINTER(c_void_p)]),
     "moe_device_stream": (c_void_p, [c_void_p]),
     "moe_device_sync": (c_int, [c_void_p]),
+    "moe_device_set_allocator": (c_int, [c_void_p, POINTER(CAllocator)]),
+    "moe_device_memory": (None, [c_void_p, POINTER(CMemoryFigures)]),
+    "moe_device_memory_restart": (None, [c_void_p]),
+    "moe_device_trim": (c_int, [c_void_p, POINTER(c_size_t)]),
     "moe_device_copy": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t]),
     "moe_router_preset": (c_int, [c_char_p, POINTER(CRouterConfig)]),
     "moe_router_losses": (c_void_p, [c_void_p]),
@@ -241,27 +260,84 @@ class _Library:
             _fail("comm", f"{what}: {self.ncclGetErrorString(code).decode()}")
 
 
+class _TorchMemory:
+    """The functions of struct moe_allocator over PyTorch's allocators. CUDA: the caching allocator, for the library's
+    stream, so that what the library does not need is PyTorch's again. CPU: tensors, which are let go only after the
+    device's next wait, because a host function of the stream may still use them."""
+
+    def __init__(self, backend, place):
+        self.cuda, self.place, self.tensors, self.gone, self.error = backend == "cuda", place, {}, [], None
+        self.table = CAllocator(_ALLOC(self.alloc), _RELEASE(self.release), None)
+
+    def alloc(self, _, size, stream):
+        try:
+            if self.cuda:
+                return torch.cuda.caching_allocator_alloc(size, self.place, stream or 0)
+            tensor = torch.empty(size, dtype=torch.uint8)
+            self.tensors[tensor.data_ptr()] = tensor
+            return tensor.data_ptr()
+        except Exception as error:  # out of memory, as a rule: the library says how much it wanted
+            self.error = error.with_traceback(None)  # whose frames would keep the layer, and so the device, alive
+            return None
+
+    def release(self, _, memory, size, stream):
+        if self.cuda:
+            torch.cuda.caching_allocator_delete(memory)
+        else:
+            self.gone.append(self.tensors.pop(memory))
+
+    def waited(self):
+        self.gone.clear()
+
+
+def _destroy_device(lib, handle, memory):
+    lib.moe_device_destroy(byref(handle))  # calls memory's functions
+
+
 class Device:
     """Where layers compute: "host" (CPU tensors, BLAS) or "cuda" (CUDA tensors of the device that is torch's current
     one now). One stream; share one object between the layers of a process. Destroyed after everything that was made on
-    it."""
+    it. memory: "library", or "torch": the library takes its device memory from PyTorch's allocator."""
 
-    def __init__(self, backend="host"):
+    def __init__(self, backend="host", memory="library"):
+        if memory not in ("library", "torch"):
+            _fail("arg", f"memory is {memory!r}, one of 'library', 'torch' is wanted")
         self.lib = _Library()
         self.backend = backend
         self.torch = torch.device("cuda", torch.cuda.current_device()) if backend == "cuda" else torch.device("cpu")
         handle = c_void_p()
         self.lib.check(self.lib.moe_device_new(backend.encode(), byref(handle)))
         self.handle = handle
-        weakref.finalize(self, self.lib.moe_device_destroy, byref(handle))
+        self._memory = _TorchMemory(backend, self.torch) if memory == "torch" else None
+        weakref.finalize(self, _destroy_device, self.lib, handle, self._memory)
+        if self._memory is not None:
+            self.lib.check(self.lib.moe_device_set_allocator(handle, byref(self._memory.table)))
         self.stream = self.lib.moe_device_stream(handle)
         self._kept = []
 
     def synchronize(self):
         """Waits for the work of this device; raises the first error of that work."""
         kept, self._kept = self._kept, []
-        self.lib.check(self.lib.moe_device_sync(self.handle))
+        code = self.lib.moe_device_sync(self.handle)
+        if self._memory is not None:
+            self._memory.waited()
+        self.lib.check(code)
         del kept
+
+    def memory(self, restart=False):
+        """What the library holds of device memory, in bytes: the members of struct moe_memory_figures (moe/device.h) by
+        name. restart: the high-water marks begin again."""
+        figures = CMemoryFigures()
+        self.lib.moe_device_memory(self.handle, byref(figures))
+        if restart:
+            self.lib.moe_device_memory_restart(self.handle)
+        return {name: getattr(figures, name) for name, _ in CMemoryFigures._fields_}
+
+    def trim(self):
+        """Gives back what the layers' pool holds and nothing uses; returns the bytes."""
+        size = c_size_t()
+        self.lib.check(self.lib.moe_device_trim(self.handle, byref(size)))
+        return size.value
 
     def keep(self, *tensors):
         """Keeps tensors alive until the next synchronize: a call failed midway, and work that it enqueued may still use

@@ -111,6 +111,17 @@ static void make_model(moe_device_t *device, struct model *m, int rank, int64_t 
     }
 }
 
+/* Makes bfloat16 numbers of [T,H] floats, in place. */
+static void to_bf16(float *rows)
+{
+    uint16_t *to = (uint16_t *)(void *)rows;
+    for (int i = 0; i < T * H; i++) {
+        uint32_t bits;
+        memcpy(&bits, &rows[i], sizeof(bits));
+        to[i] = (uint16_t)(bits >> 16);
+    }
+}
+
 static void free_model(moe_device_t *device, struct model *m)
 {
     float **at[TENSORS];
@@ -623,14 +634,8 @@ static void *run_told(void *arg)
     t->rc[0] |= ncclCommInitRank(&ep, TELL_RANKS, t->rank.id, t->rank.rank) == ncclSuccess ? 0 : MOE_E_COMM;
     device = device_of(c);
     make_model(device, &m, t->rank.rank, E / TELL_RANKS);
-    uint16_t *x = (uint16_t *)(void *)m.x, *dy = (uint16_t *)(void *)m.dy;
-    for (int i = 0; i < T * H; i++) { /* bfloat16 */
-        uint32_t bits[2];
-        memcpy(&bits[0], &m.x[i], sizeof(bits[0]));
-        memcpy(&bits[1], &m.dy[i], sizeof(bits[1]));
-        x[i] = (uint16_t)(bits[0] >> 16);
-        dy[i] = (uint16_t)(bits[1] >> 16);
-    }
+    to_bf16(m.x);
+    to_bf16(m.dy);
     struct moe_layer_config config = config_of(ep, t->rank.rank, t->kind);
     config.type = MOE_BF16; /* the router's input is made of it, in memory of the pool, before anything is exchanged */
     t->rc[0] = t->rc[0] ? t->rc[0] : moe_layer_new(device, &config, &layer);
@@ -753,31 +758,41 @@ static void *capture_alloc(void *arg, size_t bytes, cudaStream_t stream)
     return counting_alloc(arg, bytes, stream);
 }
 
-/* With a row budget nothing is asked for while a graph is captured, and the graph's memory is not given to others. */
-static void test_a_row_budget_is_captured_without_a_request(void **state)
+/*
+ * With a row budget nothing is asked for while a graph is captured, not even in the first forward, and the graph's
+ * memory is not given to others.
+ */
+static void capture_a_budget(enum moe_dtype type)
 {
-    (void)state;
     struct counting c = {.refuse = -1};
     const struct moe_allocator allocator = {capture_alloc, counting_release, &c};
+    const size_t bytes_of_rows = (size_t)T * H * moe_dtype_bytes(type);
     moe_device_t *device = NULL;
     struct model m = {0};
-    moe_layer_t *layer[2] = {NULL, NULL}; /* the second one is not captured */
-    struct moe_layer_config config = config_of(NULL, 0, MOE_DISPATCH_HYBRIDEP), other = config;
-    config.row_budget = T * K;
-    config.uneven = MOE_UNEVEN_NONE;
+    moe_layer_t *layer[3] = {NULL, NULL, NULL}; /* to be captured; with the same budget, not captured; of the pool */
+    struct moe_layer_config budget = config_of(NULL, 0, MOE_DISPATCH_HYBRIDEP), pool = budget;
+    budget.row_budget = T * K;
+    budget.uneven = MOE_UNEVEN_NONE;
+    budget.type = pool.type = type;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     const struct moe_step step = {.step = 0};
+    in_capture = 0;
     assert_int_equal(moe_device_new_host(&device), 0);
     assert_int_equal(moe_device_set_allocator(device, &allocator), 0);
     make_model(device, &m, 0, E);
+    if (type == MOE_BF16) {
+        to_bf16(m.x);
+        to_bf16(m.dy);
+    }
     const struct moe_layer_weights train = weights_of(&m, true);
-    assert_int_equal(moe_layer_new(device, &config, &layer[0]), 0);
-    assert_int_equal(moe_layer_new(device, &other, &layer[1]), 0);
-    assert_int_equal(run_step(device, layer[0], &m, T), 0);
-    float *y = malloc(T * H * sizeof(*y)), *dx = malloc(T * H * sizeof(*dx));
-    memcpy(y, m.y, T * H * sizeof(*y));
-    memcpy(dx, m.dx, T * H * sizeof(*dx));
+    assert_int_equal(moe_layer_new(device, &budget, &layer[0]), 0);
+    assert_int_equal(moe_layer_new(device, &budget, &layer[1]), 0);
+    assert_int_equal(moe_layer_new(device, &pool, &layer[2]), 0);
+    assert_int_equal(run_step(device, layer[1], &m, T), 0);
+    float *y = malloc(bytes_of_rows), *dx = malloc(bytes_of_rows);
+    memcpy(y, m.y, bytes_of_rows);
+    memcpy(dx, m.dx, bytes_of_rows);
     cudaStream_t stream = moe_device_stream(device);
     int64_t asked = c.asked;
     assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
@@ -791,19 +806,20 @@ static void test_a_row_budget_is_captured_without_a_request(void **state)
     assert_int_equal(in_capture, 0);
     assert_int_equal(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
     for (int i = 0; i < 3; i++) { /* between two replays another layer uses the pool, and the pool is emptied */
-        assert_int_equal(run_step(device, layer[1], &m, T), 0);
+        assert_int_equal(run_step(device, layer[2], &m, T), 0);
         assert_int_equal(moe_device_trim(device, &bytes), 0);
-        memset(m.y, 0xff, T * H * sizeof(float));
-        memset(m.dx, 0xff, T * H * sizeof(float));
+        memset(m.y, 0xff, bytes_of_rows);
+        memset(m.dx, 0xff, bytes_of_rows);
         assert_int_equal(cudaGraphLaunch(exec, stream), cudaSuccess);
         assert_int_equal(moe_device_sync(device), 0);
-        assert_memory_equal(y, m.y, T * H * sizeof(*y));
-        assert_memory_equal(dx, m.dx, T * H * sizeof(*dx));
+        assert_memory_equal(y, m.y, bytes_of_rows);
+        assert_memory_equal(dx, m.dx, bytes_of_rows);
     }
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
-    moe_layer_destroy(&layer[0]);
-    moe_layer_destroy(&layer[1]);
+    for (int i = 0; i < 3; i++) {
+        moe_layer_destroy(&layer[i]);
+    }
     free_model(device, &m);
     moe_device_destroy(&device);
     free(y);
@@ -811,8 +827,15 @@ static void test_a_row_budget_is_captured_without_a_request(void **state)
     assert_int_equal(c.bytes, 0);
 }
 
-/* Experts of the pool: the first capture would have to grow it, and is refused; nothing is asked for. */
-static void test_growing_in_a_capture_is_refused(void **state)
+static void test_a_row_budget_is_captured_without_a_request(void **state)
+{
+    (void)state;
+    capture_a_budget(MOE_F32);
+    capture_a_budget(MOE_BF16);
+}
+
+/* Experts of the pool are not captured, whether or not it would have to grow: the graph's memory would be others'. */
+static void test_the_pool_is_not_for_captured_work(void **state)
 {
     (void)state;
     struct counting c = {.refuse = -1};
@@ -830,14 +853,17 @@ static void test_growing_in_a_capture_is_refused(void **state)
     assert_int_equal(moe_experts_new(device, &config, &experts), 0);
     const struct moe_experts_weights w = {.w1 = m.w1, .w2 = m.w2, .d_w1 = m.d_w1, .d_w2 = m.d_w2};
     cudaStream_t stream = moe_device_stream(device);
-    assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    assert_int_equal(moe_experts_forward(experts, &w, m.x, NULL, counts, T, m.y), MOE_E_STATE);
-    assert_non_null(strstr(moe_last_error(), "captured"));
-    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    assert_int_equal(in_capture, 0);
-    cudaGraphDestroy(graph);
-    assert_int_equal(moe_experts_forward(experts, &w, m.x, NULL, counts, T, m.y), 0);
-    assert_int_equal(moe_device_sync(device), 0);
+    for (int i = 0; i < 2; i++) { /* the second time the pool has what is asked for */
+        assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        assert_int_equal(moe_experts_forward(experts, &w, m.x, NULL, counts, T, m.y), MOE_E_STATE);
+        assert_non_null(strstr(moe_last_error(), "captured"));
+        assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+        assert_int_equal(in_capture, 0);
+        cudaGraphDestroy(graph);
+        assert_int_equal(moe_experts_forward(experts, &w, m.x, NULL, counts, T, m.y), 0);
+        assert_int_equal(moe_experts_backward(experts, &w, m.dy, m.dx, NULL), 0);
+        assert_int_equal(moe_device_sync(device), 0);
+    }
     moe_experts_destroy(&experts);
     moe_device_free(device, &counts);
     free_model(device, &m);
@@ -858,7 +884,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_without_memory_is_named_to_its_peers),
         cmocka_unit_test(test_a_rank_without_memory_for_the_groups_buffer_says_so),
         cmocka_unit_test(test_a_row_budget_is_captured_without_a_request),
-        cmocka_unit_test(test_growing_in_a_capture_is_refused),
+        cmocka_unit_test(test_the_pool_is_not_for_captured_work),
     };
     setenv("HOSTCUDA_DEVICES", "16", 1); /* before the first call of the runtime */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "device.h"
 #include "dtype.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -30,6 +31,8 @@ struct moe_dummy_config {
     int64_t max_rows, hidden, experts; /* experts: the local ones, L */
     enum moe_dtype type;               /* of rows: float32, bfloat16, float16 */
     enum moe_dummy_form form;
+    bool pooled; /* row buffers are taken from the device's pool by each forward, for its rows, and go back with
+                    moe_dummy_release; otherwise they are made once for max_rows */
 };
 
 /* What the experts are to run on. Borrowed, valid until the next moe_dummy_forward. */
@@ -50,6 +53,8 @@ struct moe_dummy_view {
 int moe_dummy_new(moe_device_t *device, const struct moe_dummy_config *config, moe_dummy_t **out);
 /* Frees the buffers and clears the pointer. NULL is allowed. */
 void moe_dummy_destroy(moe_dummy_t **dummy);
+/* Gives the row buffers of a pooled object back to the pool: forward and backward are over. NULL is allowed. */
+void moe_dummy_release(moe_dummy_t *dummy);
 
 /*
  * Makes *out from x [rows,H], row_probs [rows] (or NULL) and m [L] on the device, all borrowed until

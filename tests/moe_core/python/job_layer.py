@@ -8,6 +8,7 @@ CUDA back end.
 """
 import copy
 import ctypes
+import gc
 import io
 import itertools
 import os
@@ -366,6 +367,66 @@ def check_order(device):
         fail(f"order on CUDA: {said}")
 
 
+def check_memory(device):
+    """A device whose memory is PyTorch's gives the same numbers, holds no tensor when it is gone, and says what it has;
+    without memory the library says so, and the next step works. CUDA's allocator is a table of two functions here."""
+    whole = Whole("memory", dict(shared_ffn=4))
+    results = []
+    for memory in ("library", "torch"):
+        own = moe_core.Device("host", memory=memory)
+        layer = whole.layer(own, None)
+        for _ in range(2):
+            x, dy = whole.inputs()
+            y = layer(x)
+            y.backward(dy)
+        results.append((y.detach(), x.grad, layer.w1.grad))
+        held = own.memory()
+        if held["in_use"] != 0 or not 0 < held["most_in_use"] <= held["reserved"] or held["fixed"] == 0:
+            fail(f"memory: {held}")
+        pool = own._memory
+        if pool is not None and sum(t.numel() for t in pool.tensors.values()) != held["fixed"] + held["reserved"]:
+            fail("memory: PyTorch's tensors are not what the device holds")
+        if own.trim() != held["reserved"] or own.memory(restart=True)["reserved"] != 0:
+            fail("memory: trim left something")
+    for ours, theirs in zip(*results):
+        if not torch.equal(ours, theirs):
+            fail("memory: PyTorch's memory gives other numbers")
+    empty = torch.empty
+
+    def refuse(*size, **kinds):
+        if kinds.get("dtype") is torch.uint8:
+            raise RuntimeError("no memory")
+        return empty(*size, **kinds)
+
+    torch.empty = refuse
+    try:
+        expect("nomem", "bytes of host device memory", lambda: layer(whole.inputs()[0]))
+    finally:
+        torch.empty = empty
+    if "no memory" not in str(pool.error):
+        fail(f"memory: {pool.error}")
+    layer(whole.inputs()[0]).backward(whole.inputs()[1])
+    del layer, own, x, y
+    gc.collect()
+    if pool.tensors:
+        fail(f"memory: {len(pool.tensors)} tensors are left")
+    expect("arg", "memory is 'mine'", lambda: moe_core.Device("host", memory="mine"))
+    asked = []
+    keep = {name: getattr(torch.cuda, name) for name in ("caching_allocator_alloc", "caching_allocator_delete")}
+    torch.cuda.caching_allocator_alloc = lambda *call: asked.append(call) or 4096
+    torch.cuda.caching_allocator_delete = lambda *call: asked.append(call)
+    try:
+        cuda = moe_core._TorchMemory("cuda", torch.device("cuda", 1))
+        if cuda.table.alloc(None, 300, 77) != 4096:
+            fail("memory: CUDA's allocator was not asked")
+        cuda.table.release(None, 4096, 300, 77)
+    finally:
+        for name, function in keep.items():
+            setattr(torch.cuda, name, function)
+    if asked != [(300, torch.device("cuda", 1), 77), (4096,)]:
+        fail(f"memory: CUDA's allocator was asked {asked}")
+
+
 def check_version(device):
     """A library whose structs have other sizes is refused, not called."""
     fields = moe_core.CLayerConfig._fields_
@@ -518,6 +579,7 @@ def main():
         check_presets(device)
         check_version(device)
         check_order(device)
+        check_memory(device)
     if SIZE > 1:
         check_communicators(device, world)
     print(f"job_layer: rank {RANK} of {SIZE}: {len(CASES)} cases as plain PyTorch", flush=True)

@@ -74,6 +74,22 @@ static void options(void)
     AT(struct moe_clamp, offset);
 }
 
+static void memory(void)
+{
+    SIZE(struct moe_allocator);
+    AT(struct moe_allocator, alloc);
+    AT(struct moe_allocator, release);
+    AT(struct moe_allocator, arg);
+    SIZE(struct moe_memory_figures);
+    AT(struct moe_memory_figures, fixed);
+    AT(struct moe_memory_figures, in_use);
+    AT(struct moe_memory_figures, reserved);
+    AT(struct moe_memory_figures, most_in_use);
+    AT(struct moe_memory_figures, most_reserved);
+    AT(struct moe_memory_figures, most);
+    AT(struct moe_memory_figures, allocations);
+}
+
 static void layer(void)
 {
     SIZE(struct moe_layer_config);
@@ -226,6 +242,7 @@ int main(void)
 {
     router();
     options();
+    memory();
     layer();
     weights();
     enums();
