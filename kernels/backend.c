@@ -59,8 +59,10 @@ static void close_cuda(moe_device_t *device)
 {
     struct moe_cuda_state *state = device->state;
     moe_cuda_gemm_close(state->gemm);
-    if (device->stream != NULL) {
+    if (device->borrowed || device->stream != NULL) {
         cudaStreamSynchronize(device->stream);
+    }
+    if (!device->borrowed && device->stream != NULL) {
         cudaStreamDestroy(device->stream);
     }
     if (state->pool != NULL) {
@@ -85,7 +87,8 @@ static int open_cuda(moe_device_t *device, char *why, size_t room)
     }
     device->state = state;
     state->multiprocessors = multiprocessors;
-    cudaError_t err = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
+    cudaError_t err =
+        device->borrowed ? cudaSuccess : cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
     err = err != cudaSuccess ? err : cudaMalloc((void **)&state->error, sizeof(*state->error));
     err = err != cudaSuccess ? err : cudaMemsetAsync(state->error, 0, sizeof(*state->error), device->stream);
     err = err != cudaSuccess ? err : cudaMallocHost((void **)&state->seen, sizeof(*state->seen));

@@ -92,7 +92,7 @@ static const struct moe_backend *find_backend(const char *name, int *rc)
 
 /* life */
 
-int moe_device_new(const char *name, moe_device_t **out)
+static int make(const char *name, cudaStream_t stream, bool borrowed, moe_device_t **out)
 {
     *out = NULL;
     if (name == NULL) {
@@ -109,6 +109,8 @@ int moe_device_new(const char *name, moe_device_t **out)
     }
     device->first_layer = device->last_layer = MOE_NO_LAYER;
     device->backend = backend;
+    device->stream = stream;
+    device->borrowed = borrowed;
     char why[128] = "";
     rc = backend->open(device, why, sizeof(why));
     if (rc != 0) {
@@ -123,6 +125,16 @@ int moe_device_new(const char *name, moe_device_t **out)
     }
     *out = device;
     return 0;
+}
+
+int moe_device_new(const char *name, moe_device_t **out)
+{
+    return make(name, NULL, false, out);
+}
+
+int moe_device_new_on(const char *name, cudaStream_t stream, moe_device_t **out)
+{
+    return make(name, stream, true, out);
 }
 
 int moe_device_new_host(moe_device_t **out)

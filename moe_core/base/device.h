@@ -11,6 +11,7 @@
 
 #include "moe_core/include/moe/ops.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -48,6 +49,7 @@ struct moe_backend {
 struct moe_device {
     const struct moe_backend *backend;
     cudaStream_t stream;
+    bool borrowed; /* the stream is the caller's: `open` finds it here, and `close` leaves it */
     void *state; /* owned by the back end */
     /*
      * The rank and the layers whose work has been enqueued since the last wait: moe_device_sync names them when the

@@ -158,5 +158,6 @@ uint32_t moe_dispatcher_proposed_first(const moe_dispatcher_t *d)
 {
     uint32_t hazard = d->config.token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;
     uint32_t useful = d->config.token_bound > 0 ? MOE_REMEDY_BOUND | MOE_REMEDY_UNEVEN : MOE_REMEDY_UNEVEN;
-    return d->config.uneven == MOE_UNEVEN_NONE ? moe_remedies(d->tp_ep.comm, d->config.layer, hazard) & useful : 0;
+    bool hazardous = d->config.uneven == MOE_UNEVEN_NONE && d->tp_ep.size > 1;
+    return hazardous ? moe_remedies(d->tp_ep.comm, d->config.layer, hazard) & useful : 0;
 }

@@ -33,7 +33,8 @@ static int open_host(moe_device_t *device, char *why, size_t room)
         snprintf(why, room, "no memory");
         return MOE_E_NOMEM;
     }
-    cudaError_t err = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
+    cudaError_t err =
+        device->borrowed ? cudaSuccess : cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
     if (err != cudaSuccess) {
         free(device->state);
         snprintf(why, room, "cudaStreamCreate: %s", cudaGetErrorString(err));
@@ -44,7 +45,9 @@ static int open_host(moe_device_t *device, char *why, size_t room)
 
 static void close_host(moe_device_t *device)
 {
-    cudaStreamDestroy(device->stream);
+    if (!device->borrowed) {
+        cudaStreamDestroy(device->stream);
+    }
     free(device->state);
 }
 

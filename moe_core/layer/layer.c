@@ -191,6 +191,9 @@ static int check(const moe_layer_t *l)
         return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens, hidden %lld, ffn %lld, shared %lld", (long long)c->max_tokens,
                           (long long)c->hidden, (long long)c->ffn, (long long)c->shared_ffn);
     }
+    if (c->in_flight < 0) {
+        return LAYER_FAIL(l, MOE_E_ARG, "%d microbatches in flight", c->in_flight);
+    }
     if (c->delay_wgrad && c->options.legacy_wgrad_uninitialised) {
         return LAYER_FAIL(l, MOE_E_UNSUPPORTED, "delayed weight gradients in uninitialised memory");
     }
@@ -200,7 +203,7 @@ static int check(const moe_layer_t *l)
     return 0;
 }
 
-int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
+int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t *main, moe_layer_t **out)
 {
     *out = NULL;
     moe_layer_t *l = calloc(1, sizeof(*l));
@@ -210,13 +213,16 @@ int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, m
     }
     l->device = device;
     l->config = *config;
+    l->main = main != NULL ? main : l;
+    l->last = l;
     l->config.groups.ep = config->groups.ep != NULL ? config->groups.ep : config->ep;
     int rc = check(l);
     rc = rc ? rc : layer_tp_place(l);
     rc = rc ? rc : etp_size(l, &etp);
     if (rc == 0) {
         struct moe_router_config router = router_config(l);
-        rc = moe_router_new(device, &router, &l->router);
+        rc = main != NULL ? moe_router_new_beside(main->router, &l->router)
+                          : moe_router_new(device, &router, &l->router);
     }
     rc = rc ? rc : make_shared(l);
     rc = rc ? rc : make_dispatcher(l);
@@ -230,6 +236,11 @@ int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, m
     return 0;
 }
 
+int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
+{
+    return layer_make(device, config, NULL, out);
+}
+
 void moe_layer_destroy(moe_layer_t **layer)
 {
     moe_layer_t *l = *layer;
@@ -237,6 +248,7 @@ void moe_layer_destroy(moe_layer_t **layer)
         return;
     }
     void *memory[] = {&l->one, &l->vote, &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
+    layer_flight_destroy(l);
     layer_free_memory(l);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);
@@ -358,8 +370,8 @@ int layer_forward_pass(moe_layer_t *l, void *y)
     return rc;
 }
 
-int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step,
-                      const void *x, int64_t tokens, void *y)
+int layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step, const void *x,
+                  int64_t tokens, void *y)
 {
     const struct moe_router_options *o = &l->config.router;
     /* Also when this forward is refused: what is kept for the last one's backward is about to change. */
@@ -404,17 +416,17 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
 int moe_layer_declare_router_sum(moe_layer_t *l)
 {
     bool here = l->config.router_sum == MOE_ROUTER_SUM_LAYER && !l->config.options.legacy_router_unsummed;
-    if ((here && layer_on_tp(l)) || l->sum_declared) {
+    if ((here && layer_on_tp(l)) || l->main->sum_declared) {
         return LAYER_FAIL(l, MOE_E_STATE, "a second sum of the router's gradient over tp: %s",
-                          l->sum_declared ? "declared before" : "the layer makes it");
+                          l->main->sum_declared ? "declared before" : "the layer makes it");
     }
-    l->sum_declared = true;
+    l->main->sum_declared = true;
     return 0;
 }
 
 moe_router_t *moe_layer_router(moe_layer_t *l)
 {
-    return l->router;
+    return l->last->router;
 }
 
 int64_t moe_layer_local_experts(const moe_layer_t *l)
@@ -429,12 +441,12 @@ int64_t moe_layer_local_ffn(const moe_layer_t *l)
 
 int64_t moe_layer_rows(const moe_layer_t *l)
 {
-    return l->rows;
+    return l->last->rows;
 }
 
 bool moe_layer_skipped(const moe_layer_t *l)
 {
-    return l->skipped;
+    return l->last->skipped;
 }
 
 void moe_layer_sizes(size_t *config, size_t *weights)
@@ -445,5 +457,5 @@ void moe_layer_sizes(size_t *config, size_t *weights)
 
 uint32_t moe_layer_remedies(const moe_layer_t *l)
 {
-    return l->agreed | l->used;
+    return l->last->agreed | l->last->used;
 }

@@ -206,7 +206,7 @@ int layer_push_plan(moe_layer_t *l)
     return rc == 0 && l->shared != NULL && !l->config.shared_overlap ? push_shared(l) : rc;
 }
 
-int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
+int layer_backward(moe_layer_t *l, const void *dy, void *dx)
 {
     const struct moe_ops *ops = moe_device_ops(l->device);
     if (l->plan.used == 0) {
@@ -231,15 +231,17 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
                                       layer_f32(l) ? layer_own_rows(l, dx) : l->d_input);
         rc = moe_plan_run(&l->plan);
     }
-    if (rc != 0 || !l->config.delay_wgrad) {
+    l->dw_waits = rc == 0 && l->config.delay_wgrad;
+    if (!l->dw_waits) {
         layer_release(l);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }
 
-int moe_layer_backward_dw(moe_layer_t *l)
+int layer_backward_dw(moe_layer_t *l)
 {
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
+    l->dw_waits = false;
     int rc = moe_experts_backward_dw(l->experts);
     if (rc == 0) {
         layer_release(l);

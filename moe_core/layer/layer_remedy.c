@@ -25,7 +25,7 @@ static uint32_t hazards(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
     const struct moe_options *o = &c->options;
-    uint32_t mask = o->legacy_router_unsummed && layer_tp_shares(l) && !l->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
+    uint32_t mask = o->legacy_router_unsummed && layer_tp_shares(l) && !l->main->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
     bool equal = c->dispatcher == MOE_DISPATCH_HYBRIDEP || c->dispatcher == MOE_DISPATCH_ALLGATHER;
     if (equal && c->uneven == MOE_UNEVEN_NONE) {
         mask |= c->token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;
@@ -37,7 +37,7 @@ uint32_t layer_proposal(moe_layer_t *l)
 {
     uint32_t told = moe_remedies(moe_dispatcher_comm(l->dispatcher), l->config.layer, hazards(l));
     told |= l->config.options.sanitize ? MOE_REMEDY_SANITIZE : 0;
-    told &= l->sum_declared ? ~(uint32_t)MOE_REMEDY_ROUTER_SUM : UINT32_MAX;
+    told &= l->main->sum_declared ? ~(uint32_t)MOE_REMEDY_ROUTER_SUM : UINT32_MAX;
     l->local = told & ~symmetric;
     return l->phase == MOE_PHASE_RECOMPUTE ? l->local | l->agreed : told;
 }
@@ -60,7 +60,7 @@ int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
      * A remedy that was switched on for tp counts as well; the question before this one was about the dispatcher's
      * communicator.
      */
-    proposed |= l->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
+    proposed |= l->main->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
     int32_t mine = (proposed & MOE_REMEDY_ROUTER_SUM) != 0, all = 0;
     int rc = moe_device_copy(l->device, l->vote, &mine, sizeof(mine));
     if (rc == 0) {

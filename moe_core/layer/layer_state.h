@@ -40,6 +40,18 @@ struct moe_layer {
     int64_t own_max; /* the most tokens of this rank's part of x */
     struct moe_plan plan;
 
+    /*
+     * Microbatches in flight (layer_flight.c): each has a struct moe_layer of its own. That of the handle is the first,
+     * and the main one of all.
+     */
+    struct moe_layer *main;
+    struct moe_layer **flight; /* of main: [in_flight], flight[0] is main; NULL: one at a time */
+    int32_t flying;            /* of main: how many are made */
+    struct moe_layer *last;    /* of main: that of the last forward */
+    uint64_t turn;             /* of main: forwards so far */
+    uint64_t began;            /* the turn of this one's last forward */
+    bool dw_waits;             /* backward_dw is due */
+
     /* The forward under way or last done. */
     struct moe_layer_weights weights;
     struct moe_shared_weights shared_weights; /* the gradients point to where the sum over tp finds them */
@@ -55,7 +67,7 @@ struct moe_layer {
     bool skipped, dummied;
     struct moe_dummy_view view;
     int64_t rows; /* rows received from tokens; -1: the host does not know */
-    bool sum_declared;
+    bool sum_declared; /* of main */
 
     /* The backward under way. */
     const void *dy;
@@ -105,6 +117,15 @@ static inline size_t layer_row_bytes(const moe_layer_t *l)
  * plan, and in the first forward reports the obligations.
  */
 int layer_forward_pass(moe_layer_t *layer, void *y);
+/* layer.c: makes a layer; main: NULL, or the layer whose microbatches the new one takes part in. */
+int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t *main, moe_layer_t **out);
+/* layer.c, layer_backward.c: moe_layer_forward and its kin, of one microbatch. */
+int layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weights, const struct moe_step *step,
+                  const void *x, int64_t tokens, void *y);
+int layer_backward(moe_layer_t *layer, const void *dy, void *dx);
+int layer_backward_dw(moe_layer_t *layer);
+/* layer_flight.c */
+void layer_flight_destroy(moe_layer_t *layer);
 
 /*
  * layer_memory.c: memory of the device's pool, taken for one forward or backward, in the pointer at `at`; in a layer

@@ -18,18 +18,22 @@ struct moe_router {
     moe_device_t *device;
     struct moe_router_config config;
     int balance_ranks, global_ranks;
-    int64_t tokens; /* of the last forward, -1 before any */
-    bool counting;
-    int64_t microbatches; /* microbatches counted in global_counts */
-    float loss_scale;
+    int64_t tokens;          /* of the last forward, -1 before any */
+    struct moe_router *main; /* itself, or the router that this one is beside: owner of the members marked so */
+    bool counting;           /* of main */
+    int64_t counted;         /* of main: microbatches in global_counts */
+    float loss_scale;        /* of main */
+    int64_t microbatches;    /* those of the last forward: what its backward computes with */
     const float *x;
     struct moe_router_weights weights;
     float *logits, *scores, *probs, *d_logits, *losses;
     float *wide_gate, *wide_bias; /* the gate and its bias in float32; NULL where that is their type */
     int32_t *index, *all;         /* all: the choice before anything was dropped; the same memory without a capacity */
     int64_t *counts;
-    int64_t *balance_counts, *sequence_counts, *batch_counts, *global_counts; /* over the groups */
-    int64_t *bias_counts; /* of this rank, since the last update of the bias */
+    int64_t *balance_counts, *sequence_counts, *batch_counts; /* over the groups */
+    int64_t *step_counts;                                     /* global_counts as they were in the last forward */
+    int64_t *global_counts;                                   /* of main: over the group, since the reset */
+    int64_t *bias_counts; /* of main: of this rank, since the last update of the bias */
     int64_t
         *update; /* [update_rows, E]: the counts of several routers, for one sum; the first of them keeps this memory */
     int32_t update_rows;
@@ -110,8 +114,9 @@ static int allocate(moe_router_t *r)
         {&r->balance_counts, row},
         {&r->sequence_counts, row * (size_t)sequences_of(c)},
         {&r->batch_counts, row},
-        {&r->global_counts, row},
-        {&r->bias_counts, row},
+        {&r->step_counts, row},
+        {&r->global_counts, r->main == r ? row : 0},
+        {&r->bias_counts, r->main == r ? row : 0},
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
@@ -120,23 +125,20 @@ static int allocate(moe_router_t *r)
     return rc;
 }
 
-int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out)
+static int make(moe_device_t *device, const struct moe_router_config *config, moe_router_t *main, moe_router_t **out)
 {
     *out = NULL;
-    int rc = check_config(config);
-    if (rc != 0) {
-        return rc;
-    }
     moe_router_t *router = calloc(1, sizeof(*router));
     if (router == NULL) {
         return FAIL(MOE_E_NOMEM, "a router");
     }
     router->device = device;
     router->config = *config;
+    router->main = main != NULL ? main : router;
     router->tokens = -1;
     router->counting = true;
     router->loss_scale = 1.0f;
-    rc = group_size(config->balance, &router->balance_ranks);
+    int rc = group_size(config->balance, &router->balance_ranks);
     rc = rc ? rc : group_size(config->global, &router->global_ranks);
     rc = rc ? rc : allocate(router);
     if (rc != 0) {
@@ -147,16 +149,28 @@ int moe_router_new(moe_device_t *device, const struct moe_router_config *config,
     return 0;
 }
 
+int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out)
+{
+    *out = NULL;
+    int rc = check_config(config);
+    return rc ? rc : make(device, config, NULL, out);
+}
+
+int moe_router_new_beside(moe_router_t *first, moe_router_t **out)
+{
+    return make(first->device, &first->config, first->main, out);
+}
+
 void moe_router_destroy(moe_router_t **router)
 {
     moe_router_t *r = *router;
     if (r == NULL) {
         return;
     }
-    void *buffers[] = {&r->logits,         &r->scores,          &r->probs,        &r->d_logits,
-                       &r->losses,         &r->index,           &r->all,          &r->counts,
-                       &r->balance_counts, &r->sequence_counts, &r->batch_counts, &r->global_counts,
-                       &r->bias_counts,    &r->update,          &r->wide_gate,    &r->wide_bias};
+    void *buffers[] = {&r->logits,       &r->scores,      &r->probs,         &r->d_logits,       &r->losses,
+                       &r->index,        &r->all,         &r->counts,        &r->balance_counts, &r->sequence_counts,
+                       &r->batch_counts, &r->step_counts, &r->global_counts, &r->bias_counts,    &r->update,
+                       &r->wide_gate,    &r->wide_bias};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(r->device, buffers[i]);
     }
@@ -231,9 +245,9 @@ static struct moe_balance balance_of(const moe_router_t *r)
                             .scores = r->scores,
                             .counts = r->balance_counts,
                             .sequence_counts = r->sequence_counts,
-                            .global_counts = r->global_counts,
+                            .global_counts = r->step_counts,
                             .losses = r->losses,
-                            .loss_scale = r->loss_scale,
+                            .loss_scale = r->main->loss_scale,
                             .d_logits = r->d_logits};
     for (int i = 0; i < MOE_LOSSES; i++) {
         b.coeff[i] = c->options.coeff[i];
@@ -273,12 +287,18 @@ static int count_for_losses(moe_router_t *r)
         rc = rc ? rc : sum_counts(r, r->sequence_counts, sequences * experts, c->balance, r->balance_ranks);
     }
     if (rc == 0 && c->options.coeff[MOE_LOSS_GLOBAL] != 0.0f) {
-        struct moe_add_counts add = {.count = experts, .from = r->batch_counts, .to = r->global_counts};
+        struct moe_add_counts add = {.count = experts, .from = r->batch_counts, .to = r->main->global_counts};
         rc = moe_device_copy(r->device, r->batch_counts, r->counts, row);
         rc = rc ? rc : sum_counts(r, r->batch_counts, experts, c->global, r->global_ranks);
-        if (rc == 0 && (r->counting || r->microbatches == 0)) {
+        bool counts = r->main->counting || r->main->counted == 0;
+        if (rc == 0 && counts) {
             rc = ops->add_counts(r->device, &add);
-            r->microbatches++;
+            r->main->counted++;
+        }
+        if (rc == 0 &&
+            (counts || r->microbatches == 0)) { /* a recomputed forward computes with what the first one saw */
+            r->microbatches = r->main->counted;
+            rc = moe_device_copy(r->device, r->step_counts, r->main->global_counts, row);
         }
     }
     return rc;
@@ -294,8 +314,8 @@ static int count_and_drop(moe_router_t *r)
         struct moe_balance balance = balance_of(r);
         rc = ops->balance(r->device, &balance);
     }
-    if (rc == 0 && c->options.expert_bias && r->counting) {
-        struct moe_add_counts add = {.count = c->experts, .from = r->counts, .to = r->bias_counts};
+    if (rc == 0 && c->options.expert_bias && r->main->counting) {
+        struct moe_add_counts add = {.count = c->experts, .from = r->counts, .to = r->main->bias_counts};
         rc = ops->add_counts(r->device, &add);
     }
     if (rc == 0 && has_capacity(c)) {
@@ -392,24 +412,24 @@ const float *moe_router_losses(const moe_router_t *router)
 
 void moe_router_set_loss_scale(moe_router_t *router, float scale)
 {
-    router->loss_scale = scale;
+    router->main->loss_scale = scale;
 }
 
 void moe_router_set_counting(moe_router_t *router, bool counting)
 {
-    router->counting = counting;
+    router->main->counting = counting;
 }
 
 bool moe_router_counting(const moe_router_t *router)
 {
-    return router->counting;
+    return router->main->counting;
 }
 
 int moe_router_global_reset(moe_router_t *router)
 {
-    router->microbatches = 0;
+    router->main->counted = 0;
     return moe_device_ops(router->device)
-        ->zero(router->device, router->global_counts, (size_t)router->config.experts * sizeof(int64_t));
+        ->zero(router->device, router->main->global_counts, (size_t)router->config.experts * sizeof(int64_t));
 }
 
 /* Adds the gradients of the gate, its bias and x, from d_logits; those of frozen parameters are NULL. */
@@ -510,14 +530,14 @@ int moe_router_update_bias(moe_router_t *const *routers, float *const *bias, int
     int64_t experts = routers[0]->config.experts, *counts = routers[0]->update;
     size_t row = (size_t)experts * sizeof(int64_t);
     for (int32_t i = 0; i < n && rc == 0; i++) {
-        rc = moe_device_copy(device, counts + i * experts, routers[i]->bias_counts, row);
+        rc = moe_device_copy(device, counts + i * experts, routers[i]->main->bias_counts, row);
     }
     rc = rc ? rc : sum_counts(routers[0], counts, n * experts, comm, ranks);
     for (int32_t i = 0; i < n && rc == 0; i++) {
         struct moe_bias_update update = {
             .experts = experts, .rate = rate, .counts = counts + i * experts, .bias = bias[i]};
         rc = moe_device_ops(device)->bias_update(device, &update);
-        rc = rc ? rc : moe_device_ops(device)->zero(device, routers[i]->bias_counts, row);
+        rc = rc ? rc : moe_device_ops(device)->zero(device, routers[i]->main->bias_counts, row);
     }
     return rc;
 }

@@ -127,7 +127,7 @@ class CLayerConfig(Structure):
                 ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
                 ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int),
                 ("token_bound", c_int64), ("row_multiple", c_int64), ("row_budget", c_int64),
-                ("budget_factor", c_float), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
+                ("budget_factor", c_float), ("in_flight", c_int32), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
 
 
 class CSharedWeights(Structure):

@@ -24,6 +24,7 @@ static struct slice slice_of(const struct form_case *c, int rank)
 }
 
 struct truth {
+    int64_t counted[FORM_E]; /* tokens of all ranks for each expert in the microbatches so far */
     double x[SETS][FORM_T * FORM_H], dy[SETS][FORM_T * FORM_H], y[SETS][FORM_T * FORM_H], dx[SETS][FORM_T * FORM_H];
     double grad[SETS][MOE_LAYER_PARAMETERS][FORM_MOST]; /* of each set, over all microbatches; the experts' in set 0 */
 };
@@ -63,6 +64,9 @@ static struct moe_ref_layer reference(const struct form_case *c, const struct fo
 static void run_batch(const struct form_case *c, const struct form_model *m, int batch, struct truth *t)
 {
     struct moe_ref_layer layer = reference(c, m);
+    int64_t counts[SETS][FORM_E] = {{0}};
+    layer.global_earlier = batch > 0 ? t->counted : NULL;
+    layer.microbatches = batch + 1;
     struct moe_ref_set set[SETS];
     for (int r = 0; r < SETS; r++) {
         double x[FORM_T * FORM_H], dy[FORM_T * FORM_H];
@@ -76,6 +80,8 @@ static void run_batch(const struct form_case *c, const struct form_model *m, int
         memcpy(t->x[r], x + s.first * FORM_H, (size_t)(s.tokens * FORM_H) * sizeof(double));
         memcpy(t->dy[r], dy + s.first * FORM_H, (size_t)(s.tokens * FORM_H) * sizeof(double));
         set[r] = (struct moe_ref_set){.tokens = s.tokens,
+                                      .global = c->config.router.coeff[MOE_LOSS_GLOBAL] != 0.0f,
+                                      .counts = counts[r],
                                       .x = t->x[r],
                                       .dy = form_goes_back(c, batch) ? t->dy[r] : NULL,
                                       .y = t->y[r],
@@ -93,6 +99,9 @@ static void run_batch(const struct form_case *c, const struct form_model *m, int
                                                 .shared_gate = g[MOE_LAYER_SHARED_GATE]}};
     }
     assert_int_equal(moe_ref_layer_run(&layer, set, SETS), 0);
+    for (int i = 0; i < SETS * FORM_E; i++) {
+        t->counted[i % FORM_E] += counts[i / FORM_E][i % FORM_E];
+    }
 }
 
 static void compare(const char *what, int rank, int batch, const float *got, const double *want, int64_t count,

@@ -14,6 +14,8 @@ struct rank {
     struct form_result *out;
     ncclUniqueId id;
     int rank;
+    cudaStream_t stream;             /* the caller's, with c->streams; NULL on the last rank: the default stream */
+    void *late[FORM_BATCHES];        /* with c->streams: tokens that come on the stream */
     ncclComm_t world, first, second; /* first, second: what the layout splits world into */
     moe_device_t *device;
     moe_layer_t *layer[FORM_LAYERS];
@@ -64,6 +66,9 @@ static int make_layer(struct rank *r, int which)
     config.tp_mode = layout == FORM_SPLIT   ? MOE_TP_SPLIT_TOKENS
                      : layout == FORM_SHARD ? MOE_TP_SHARD_EXPERTS
                                             : MOE_TP_SEQUENCE;
+    if (config.router.coeff[MOE_LOSS_GLOBAL] != 0.0f) { /* ranks with the same tokens count once */
+        config.global = layout == FORM_SHARD ? r->second : r->world;
+    }
     config.ready = ready;
     config.ready_arg = r;
     int rc = moe_layer_new(r->device, &config, &r->layer[which]);
@@ -148,13 +153,16 @@ static void make_tokens(struct rank *r)
     double x[FORM_T * FORM_H], dy[FORM_T * FORM_H];
     enum moe_dtype type = r->c->config.type;
     for (int b = 0; b < FORM_BATCHES; b++) {
-        void **arrays[] = {&r->x[b], &r->dy[b], &r->y[b], &r->dx[b]};
-        for (size_t i = 0; i < 4; i++) {
+        void **arrays[] = {&r->x[b], &r->dy[b], &r->y[b], &r->dx[b], &r->late[b]};
+        for (size_t i = 0; i < 5; i++) {
             *arrays[i] = support_array(r->device, FORM_T * FORM_H, moe_dtype_bytes(type));
         }
         form_make_tokens(r->c, r->rank, b, x, dy);
         for (int64_t i = 0; i < FORM_T * FORM_H; i++) {
-            typed_put(type, r->x[b], i, x[i]);
+            typed_put(type, r->c->streams ? r->late[b] : r->x[b], i, x[i]);
+            if (r->c->streams) {
+                typed_put(type, r->x[b], i, NAN);
+            }
             typed_put(type, r->dy[b], i, dy[i]);
             typed_put(type, r->y[b], i, NAN);
             typed_put(type, r->dx[b], i, NAN);
@@ -173,6 +181,12 @@ static int go(struct rank *r, int batch)
     struct moe_step step = {.step = 9, .microbatch = (uint16_t)batch, .alone = r->c->alone};
     int rc = 0;
     name_weights(r, batch);
+    if (r->c->streams) { /* work of the caller's before that of the library, and nobody waits between them */
+        size_t bytes = FORM_T * FORM_H * moe_dtype_bytes(r->c->config.type);
+        rc = cudaMemcpyAsync(r->x[batch], r->late[batch], bytes, cudaMemcpyDefault, r->stream) == cudaSuccess
+                 ? 0
+                 : MOE_E_DEVICE;
+    }
     for (int i = 0; i < layers_of(r->c) && rc == 0; i++) {
         rc = moe_layer_forward(r->layer[i], &r->weights, &step, r->x[batch], form_tokens(r->c, r->rank), r->y[batch]);
     }
@@ -181,9 +195,11 @@ static int go(struct rank *r, int batch)
 
 static int go_back(struct rank *r, int batch)
 {
+    struct moe_step step = {.step = 9, .microbatch = (uint16_t)batch};
     int rc = 0;
     for (int i = layers_of(r->c) - 1; i >= 0 && rc == 0; i--) {
-        rc = moe_layer_backward(r->layer[i], r->dy[batch], r->dx[batch]);
+        rc = r->c->unnamed ? moe_layer_backward(r->layer[i], r->dy[batch], r->dx[batch])
+                           : moe_layer_backward_of(r->layer[i], &step, r->dy[batch], r->dx[batch]);
         if (rc == 0 && r->c->config.delay_wgrad) {
             rc = moe_layer_backward_dw(r->layer[i]);
         }
@@ -236,8 +252,8 @@ static void clean(struct rank *r)
         moe_device_free(r->device, &r->grad[p]);
     }
     for (int b = 0; b < FORM_BATCHES && r->device != NULL; b++) {
-        void *arrays[] = {&r->x[b], &r->dy[b], &r->y[b], &r->dx[b]};
-        for (size_t i = 0; i < 4; i++) {
+        void *arrays[] = {&r->x[b], &r->dy[b], &r->y[b], &r->dx[b], &r->late[b]};
+        for (size_t i = 0; i < 5; i++) {
             moe_device_free(r->device, arrays[i]);
         }
     }
@@ -245,6 +261,9 @@ static void clean(struct rank *r)
         moe_device_free(r->device, &r->expert_bias);
     }
     moe_device_destroy(&r->device);
+    if (r->stream != NULL) { /* it is still the caller's */
+        r->out->rc = r->out->rc == 0 && cudaStreamDestroy(r->stream) != cudaSuccess ? MOE_E_DEVICE : r->out->rc;
+    }
     ncclComm_t comms[] = {r->second, r->first, r->world};
     for (size_t i = 0; i < 3; i++) {
         if (comms[i] != NULL) {
@@ -253,13 +272,25 @@ static void clean(struct rank *r)
     }
 }
 
+static int make_device(struct rank *r)
+{
+    if (!r->c->streams) {
+        return moe_device_new_host(&r->device);
+    }
+    if (r->rank != FORM_RANKS - 1 && cudaStreamCreate(&r->stream) != cudaSuccess) {
+        return MOE_E_DEVICE;
+    }
+    int rc = moe_device_new_on("host", r->stream, &r->device);
+    return rc == 0 && moe_device_stream(r->device) != r->stream ? MOE_E_STATE : rc;
+}
+
 static void *run_rank(void *arg)
 {
     struct rank *r = arg;
     struct form_self self = {.result = r->out, .scenario = r->c};
     int rc = cudaSetDevice(r->rank) == cudaSuccess ? 0 : MOE_E_DEVICE;
     rc = rc ? rc : join_groups(r);
-    rc = rc ? rc : moe_device_new_host(&r->device);
+    rc = rc ? rc : make_device(r);
     if (rc == 0) {
         form_count_work(r->device);
         make_parameters(r);

@@ -50,6 +50,8 @@ struct form_case {
     int thawed;                     /* microbatches from this one on freeze nothing; 0: all of them freeze */
     bool null;                      /* gradients of frozen parameters are NULL */
     bool alone;                     /* moe_step.alone */
+    bool streams;                   /* the device is on the caller's stream, and tokens come on it, with no wait */
+    bool unnamed;                   /* moe_layer_backward, which names no microbatch */
     const char *order; /* a capital letter is the forward of a microbatch, a small one its backward; NULL: "Aa" */
     float loss_scale;  /* 0: 1 */
     uint32_t granted;  /* remedies that are granted where their hazard is met */

@@ -45,16 +45,21 @@ static void test_the_loss_scale_reaches_the_losses(void **state)
     for (int layout = 0; layout < FORM_LAYOUTS; layout++) {
         for (int loss = 0; loss < MOE_LOSSES; loss++) {
             struct form_case c = {
-                .layout = (enum form_layout)layout, .loss_scale = 1024, .config = {.renormalise = true}};
-            c.config.router.coeff[loss] = 0.05f;
+                .layout = (enum form_layout)layout, .empty = 1, .loss_scale = 1024, .config = {.renormalise = true}};
+            c.config.router.coeff[loss] = 0.5f;
             c.config.recompute = loss == MOE_LOSS_Z; /* the scale is not lost there */
             form_run(&c, a);
-            form_check(&c, a, 2e-5);
-            double with = (double)a[0].grad[MOE_LAYER_GATE][0];
+            form_check(&c, a, 2e-4);
+            float with[FORM_E * FORM_H];
+            memcpy(with, a[0].grad[MOE_LAYER_GATE], sizeof(with));
             c.loss_scale = 1;
             form_run(&c, a);
             form_check(&c, a, 2e-5);
-            assert_true(fabs(with - (double)a[0].grad[MOE_LAYER_GATE][0]) > 1e-2); /* it matters in this test */
+            float worst = 0;
+            for (int i = 0; i < FORM_E * FORM_H; i++) {
+                worst = fmaxf(worst, fabsf(with[i] - a[0].grad[MOE_LAYER_GATE][i]));
+            }
+            assert_true(worst > 5e-3f); /* it matters in this test */
         }
     }
 }

@@ -29,6 +29,14 @@ struct moe_ops;
 int moe_device_new(const char *backend, moe_device_t **out);
 
 /*
+ * The same on a stream of the caller's (of the current CUDA device; NULL is its default stream), so that work of the
+ * caller and of the library follow one another without an event. The stream is borrowed, and outlives the device;
+ * moe_device_destroy waits for it and leaves it. What a layer puts on a second stream (an overlapped shared expert) is
+ * tied to this one by events. Errors: as moe_device_new.
+ */
+int moe_device_new_on(const char *backend, cudaStream_t stream, moe_device_t **out);
+
+/*
  * Sets how many threads the host back end uses for grouped products, for all devices together, and returns the number
  * in force. n = 0 means all threads that the environment variable MOE_HOST_THREADS allows; a larger n is cut to that
  * limit. The variable is read at the first product; without it the limit is 1. The number of threads never changes a

@@ -132,6 +132,11 @@ struct moe_layer_config {
     int64_t row_budget;   /* dispatcher.h */
     float budget_factor;  /* dispatcher.h */
     /*
+     * How many microbatches may be between their forward and their backward (pipelines: 1F1B); 0: 1. Each has state and
+     * memory of its own, made when first needed; they share the weights, what the router counts, and the loss scale.
+     */
+    int32_t in_flight;
+    /*
      * NULL, or an object of facts.h. In the first microbatch of a step the layer takes these facts: the checksum of the
      * router's weight, this rank's share and the sum of the router's gradient where tp has several ranks, and the
      * elements of the experts' gradients that are not finite. Gradients must have been zero when the step began.
@@ -209,6 +214,10 @@ int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, m
 void moe_layer_destroy(moe_layer_t **layer);
 
 /*
+ * With in_flight > 1 a microbatch is known by its step and number, from its forward to its backward; a forward with the
+ * name of one that waits takes its place. Where in_flight microbatches wait for their backward (or backward_dw) already,
+ * forward is STATE, before any collective. Forwards and backwards of all ranks come in the same order.
+ *
  * Computes y [T,H] from x [T,H], T = `tokens`, rows in config.type. Borrows x and weights until the backward of the
  * same microbatch. Waits for the stream where the dispatcher does (the splits of an all-to-all are host numbers).
  * Errors: SHAPE, and those of dispatcher.h; a check that needs only this rank's numbers comes before any collective.
@@ -226,9 +235,16 @@ int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weight
  * number of rows than the forward (hazard H9: this rank stops, its peers wait).
  */
 int moe_layer_backward(moe_layer_t *layer, const void *dy, void *dx);
+/*
+ * The same for the microbatch of `step`. moe_layer_backward is for the only one that waits, and STATE where several do.
+ * Errors: STATE (no forward of that microbatch waits), and those of moe_layer_backward.
+ */
+int moe_layer_backward_of(moe_layer_t *layer, const struct moe_step *step, const void *dy, void *dx);
 
-/* Computes the gradients that delay_wgrad left, none where the experts are frozen. Errors: STATE when no backward left
- * any. */
+/*
+ * Computes the gradients that delay_wgrad left, none where the experts are frozen; of all backwards so far, oldest first.
+ * Errors: STATE when no backward left any.
+ */
 int moe_layer_backward_dw(moe_layer_t *layer);
 
 /*
@@ -238,7 +254,10 @@ int moe_layer_backward_dw(moe_layer_t *layer);
  */
 int moe_layer_declare_router_sum(moe_layer_t *layer);
 
-/* The layer's router, for its losses, its loss scale and the update of expert biases. Borrowed. */
+/*
+ * The router of the last forward, for its losses, its loss scale and the update of expert biases; the latter two are
+ * the same for all microbatches in flight. Borrowed.
+ */
 moe_router_t *moe_layer_router(moe_layer_t *layer);
 
 /*

@@ -104,6 +104,13 @@ int moe_router_preset(const char *name, struct moe_router_config *config);
  * ARG (a factor or coefficient that is negative or not finite, `after` without softmax, a gate of another type), COMM.
  */
 int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out);
+/*
+ * Makes a router for another microbatch of the same layer, in flight beside those of `first`: with the configuration of
+ * `first`, state of its own from forward to backward, and in common with it what a step counts (for the expert bias and
+ * the global loss), the loss scale and the switch of counting, whichever of the two is asked. `first` is borrowed and
+ * outlives it. Errors: NOMEM.
+ */
+int moe_router_new_beside(moe_router_t *first, moe_router_t **out);
 /* Frees the router and clears the pointer. NULL is allowed. */
 void moe_router_destroy(moe_router_t **router);
 

@@ -130,6 +130,7 @@ static void layer(void)
     AT(struct moe_layer_config, row_multiple);
     AT(struct moe_layer_config, row_budget);
     AT(struct moe_layer_config, budget_factor);
+    AT(struct moe_layer_config, in_flight);
     AT(struct moe_layer_config, facts);
     AT(struct moe_layer_config, ready);
     AT(struct moe_layer_config, ready_arg);

@@ -1,0 +1,139 @@
+/*
+ * layer_flight.c: several microbatches of one layer between forward and backward, as pipelines have them (1F1B).
+ *
+ * What a step has is a struct moe_layer of its own, with its parts and their memory; the handle's is the first of them.
+ * So nothing in the parts knows of microbatches, and one at a time costs nothing. A table of saved buffers, swapped into
+ * the parts before each backward, was rejected: every part would have to list what it keeps, and a list that forgets one
+ * buffer is a wrong gradient. Which of them a forward takes follows from the order of calls alone, which is the same on
+ * all ranks: agreements between ranks that live in the parts stay between the same microbatches.
+ */
+#include "moe_core/layer/layer_state.h"
+
+#include <stdlib.h>
+
+static bool same(const struct moe_step *a, const struct moe_step *b)
+{
+    return a->step == b->step && a->microbatch == b->microbatch;
+}
+
+/* Whether a microbatch waits for its backward. */
+static bool waits(const moe_layer_t *l)
+{
+    return l->plan.used > 0 && layer_goes_back(l);
+}
+
+static int make_one_more(moe_layer_t *l, moe_layer_t **out)
+{
+    if (l->flight == NULL) {
+        l->flight = calloc((size_t)l->config.in_flight, sizeof(struct moe_layer *));
+        if (l->flight == NULL) {
+            return LAYER_FAIL(l, MOE_E_NOMEM, "microbatches in flight");
+        }
+        l->flight[l->flying++] = l;
+        if (l->turn == 0) { /* the handle's own has not been used */
+            *out = l;
+            return 0;
+        }
+    }
+    int rc = layer_make(l->device, &l->config, l, &l->flight[l->flying]);
+    *out = l->flight[l->flying];
+    l->flying += rc == 0;
+    return rc;
+}
+
+/* Finds the place of a forward: that of its own name, else a free one, else a new one. */
+static int find_place(moe_layer_t *l, const struct moe_step *step, moe_layer_t **out)
+{
+    *out = l;
+    if (l->config.in_flight < 2) {
+        return 0;
+    }
+    moe_layer_t *free = NULL;
+    for (int32_t i = l->flying; i-- > 0;) {
+        moe_layer_t *f = l->flight[i];
+        free = waits(f) || f->dw_waits ? free : f;
+        if (waits(f) && same(&f->step, step)) {
+            *out = f;
+            return 0;
+        }
+    }
+    if (free != NULL) {
+        *out = free;
+        return 0;
+    }
+    return l->flying < l->config.in_flight
+               ? make_one_more(l, out)
+               : LAYER_FAIL(l, MOE_E_STATE,
+                            "forward of one more microbatch while %d wait for their backward: raise in_flight",
+                            l->flying);
+}
+
+int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step,
+                      const void *x, int64_t tokens, void *y)
+{
+    moe_layer_t *f = NULL;
+    int rc = find_place(l, step, &f);
+    if (rc != 0) {
+        return rc;
+    }
+    l->last = f;
+    f->began = ++l->turn;
+    return layer_forward(f, weights, step, x, tokens, y);
+}
+
+int moe_layer_backward_of(moe_layer_t *l, const struct moe_step *step, const void *dy, void *dx)
+{
+    moe_layer_t *one[] = {l}, **flight = l->flight != NULL ? l->flight : one;
+    for (int32_t i = 0; i < (l->flight != NULL ? l->flying : 1); i++) {
+        if (flight[i]->plan.used > 0 && same(&flight[i]->step, step)) {
+            return layer_backward(flight[i], dy, dx);
+        }
+    }
+    return LAYER_FAIL(l, MOE_E_STATE, "no forward of microbatch %u of step %u waits for its backward", step->microbatch,
+                      step->step);
+}
+
+int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
+{
+    moe_layer_t *only = l->flight == NULL ? l : l->last;
+    int32_t waiting = 0;
+    for (int32_t i = 0; i < l->flying; i++) {
+        only = waits(l->flight[i]) ? l->flight[i] : only;
+        waiting += waits(l->flight[i]);
+    }
+    return waiting < 2 ? layer_backward(only, dy, dx)
+                       : LAYER_FAIL(l, MOE_E_STATE, "%d microbatches wait for their backward: say which", waiting);
+}
+
+/* The oldest whose backward_dw is due. */
+static moe_layer_t *oldest(moe_layer_t *l)
+{
+    moe_layer_t *found = NULL;
+    for (int32_t i = 0; i < l->flying; i++) {
+        moe_layer_t *f = l->flight[i];
+        if (f->dw_waits && (found == NULL || f->began < found->began)) {
+            found = f;
+        }
+    }
+    return found;
+}
+
+int moe_layer_backward_dw(moe_layer_t *l)
+{
+    moe_layer_t *next = l->flight != NULL ? oldest(l) : NULL;
+    int rc = layer_backward_dw(next != NULL ? next : l);
+    while (rc == 0 && next != NULL && (next = oldest(l)) != NULL) {
+        rc = layer_backward_dw(next);
+    }
+    return rc;
+}
+
+void layer_flight_destroy(moe_layer_t *l)
+{
+    for (int32_t i = l->flying; i-- > 1;) {
+        moe_layer_destroy(&l->flight[i]);
+    }
+    free(l->flight);
+    l->flight = NULL;
+    l->flying = 0;
+}
