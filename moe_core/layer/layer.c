@@ -229,26 +229,20 @@ int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_
     rc = rc ? rc : make_experts(l, etp);
     rc = rc ? rc : make_memory(l);
     if (rc != 0) {
-        moe_layer_destroy(&l);
+        layer_unmake(&l);
         return moe_fail_at(rc, config->world_rank, config->layer);
     }
     *out = l;
     return 0;
 }
 
-int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
-{
-    return layer_make(device, config, NULL, out);
-}
-
-void moe_layer_destroy(moe_layer_t **layer)
+void layer_unmake(moe_layer_t **layer)
 {
     moe_layer_t *l = *layer;
     if (l == NULL) {
         return;
     }
     void *memory[] = {&l->one, &l->vote, &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
-    layer_flight_destroy(l);
     layer_free_memory(l);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);

@@ -2,10 +2,10 @@
  * layer_flight.c: several microbatches of one layer between forward and backward, as pipelines have them (1F1B).
  *
  * What a step has is a struct moe_layer of its own, with its parts and their memory; the handle's is the first of them.
- * So nothing in the parts knows of microbatches, and one at a time costs nothing. A table of saved buffers, swapped into
- * the parts before each backward, was rejected: every part would have to list what it keeps, and a list that forgets one
- * buffer is a wrong gradient. Which of them a forward takes follows from the order of calls alone, which is the same on
- * all ranks: agreements between ranks that live in the parts stay between the same microbatches.
+ * So nothing in the parts knows of microbatches, and one at a time costs nothing. A table of saved buffers, swapped
+ * into the parts before each backward, was rejected: every part would have to list what it keeps, and a list that
+ * forgets one buffer is a wrong gradient. Which of them a forward takes follows from the order of calls alone, which is
+ * the same on all ranks: agreements between ranks that live in the parts stay between the same microbatches.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -128,12 +128,20 @@ int moe_layer_backward_dw(moe_layer_t *l)
     return rc;
 }
 
-void layer_flight_destroy(moe_layer_t *l)
+int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
 {
+    return layer_make(device, config, NULL, out);
+}
+
+void moe_layer_destroy(moe_layer_t **layer)
+{
+    moe_layer_t *l = *layer;
+    if (l == NULL) {
+        return;
+    }
     for (int32_t i = l->flying; i-- > 1;) {
-        moe_layer_destroy(&l->flight[i]);
+        layer_unmake(&l->flight[i]);
     }
     free(l->flight);
-    l->flight = NULL;
-    l->flying = 0;
+    layer_unmake(layer);
 }

@@ -25,7 +25,8 @@ static uint32_t hazards(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
     const struct moe_options *o = &c->options;
-    uint32_t mask = o->legacy_router_unsummed && layer_tp_shares(l) && !l->main->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
+    bool unsummed = o->legacy_router_unsummed && layer_tp_shares(l) && !l->main->sum_declared;
+    uint32_t mask = unsummed ? MOE_REMEDY_ROUTER_SUM : 0;
     bool equal = c->dispatcher == MOE_DISPATCH_HYBRIDEP || c->dispatcher == MOE_DISPATCH_ALLGATHER;
     if (equal && c->uneven == MOE_UNEVEN_NONE) {
         mask |= c->token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;

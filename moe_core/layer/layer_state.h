@@ -66,7 +66,7 @@ struct moe_layer {
     bool sum_granted; /* the remedy ROUTER_SUM, agreed on tp */
     bool skipped, dummied;
     struct moe_dummy_view view;
-    int64_t rows; /* rows received from tokens; -1: the host does not know */
+    int64_t rows;      /* rows received from tokens; -1: the host does not know */
     bool sum_declared; /* of main */
 
     /* The backward under way. */
@@ -119,13 +119,12 @@ static inline size_t layer_row_bytes(const moe_layer_t *l)
 int layer_forward_pass(moe_layer_t *layer, void *y);
 /* layer.c: makes a layer; main: NULL, or the layer whose microbatches the new one takes part in. */
 int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t *main, moe_layer_t **out);
+void layer_unmake(moe_layer_t **layer);
 /* layer.c, layer_backward.c: moe_layer_forward and its kin, of one microbatch. */
 int layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weights, const struct moe_step *step,
                   const void *x, int64_t tokens, void *y);
 int layer_backward(moe_layer_t *layer, const void *dy, void *dx);
 int layer_backward_dw(moe_layer_t *layer);
-/* layer_flight.c */
-void layer_flight_destroy(moe_layer_t *layer);
 
 /*
  * layer_memory.c: memory of the device's pool, taken for one forward or backward, in the pointer at `at`; in a layer

@@ -59,7 +59,8 @@ UNEVEN = {"none": 0, "max": 1, "bound": 2}
 DTYPE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 PHASE = {"none": 0, "forward": 1, "backward": 2, "recompute": 3, "reduce": 4, "optimizer": 5}
 EXPERT_PARAMETERS = ("w1", "b1", "w2", "b2")
-PARAMETERS = ("gate", "gate_bias", *EXPERT_PARAMETERS, "shared_w1", "shared_b1", "shared_w2", "shared_b2", "shared_gate")
+PARAMETERS = ("gate", "gate_bias", *EXPERT_PARAMETERS, "shared_w1", "shared_b1", "shared_w2", "shared_b2",
+              "shared_gate")
 LOSSES = ("switch", "sequence", "global", "z")
 ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "count": -6, "expert": -7, "map": -8,
          "comm": -9, "device": -10, "state": -11, "unsupported": -12, "nan": -13}
@@ -127,7 +128,8 @@ class CLayerConfig(Structure):
                 ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
                 ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int),
                 ("token_bound", c_int64), ("row_multiple", c_int64), ("row_budget", c_int64),
-                ("budget_factor", c_float), ("in_flight", c_int32), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
+                ("budget_factor", c_float), ("in_flight", c_int32), ("facts", c_void_p), ("ready", c_void_p),
+                ("ready_arg", c_void_p)]
 
 
 class CSharedWeights(Structure):

@@ -215,8 +215,8 @@ void moe_layer_destroy(moe_layer_t **layer);
 
 /*
  * With in_flight > 1 a microbatch is known by its step and number, from its forward to its backward; a forward with the
- * name of one that waits takes its place. Where in_flight microbatches wait for their backward (or backward_dw) already,
- * forward is STATE, before any collective. Forwards and backwards of all ranks come in the same order.
+ * name of one that waits takes its place. Where in_flight microbatches wait for their backward (or backward_dw)
+ * already, forward is STATE, before any collective. Forwards and backwards of all ranks come in the same order.
  *
  * Computes y [T,H] from x [T,H], T = `tokens`, rows in config.type. Borrows x and weights until the backward of the
  * same microbatch. Waits for the stream where the dispatcher does (the splits of an all-to-all are host numbers).
@@ -242,8 +242,8 @@ int moe_layer_backward(moe_layer_t *layer, const void *dy, void *dx);
 int moe_layer_backward_of(moe_layer_t *layer, const struct moe_step *step, const void *dy, void *dx);
 
 /*
- * Computes the gradients that delay_wgrad left, none where the experts are frozen; of all backwards so far, oldest first.
- * Errors: STATE when no backward left any.
+ * Computes the gradients that delay_wgrad left, none where the experts are frozen; of all backwards so far, oldest
+ * first. Errors: STATE when no backward left any.
  */
 int moe_layer_backward_dw(moe_layer_t *layer);
 

@@ -443,11 +443,12 @@ def check_version(device):
 
 
 FROZEN = (("gate", "gate_bias"), ("w1", "b1", "w2", "b2"), ("w1", "shared_gate"),
-          ("gate", "gate_bias", "w1", "b1", "w2", "b2", "shared_w1", "shared_b1", "shared_w2", "shared_b2", "shared_gate"))
+          ("gate", "gate_bias", "w1", "b1", "w2", "b2", "shared_w1", "shared_b1", "shared_w2", "shared_b2",
+           "shared_gate"))
 
 
 def check_frozen(device, world):
-    """requires_grad off, and on again: what is frozen has no gradient and a main_grad that stays; the rest is as ever."""
+    """requires_grad off, and on again: what is frozen has no gradient and a main_grad that stays."""
     changes = dict(gate_bias=True, biases=True, place="activation", shared_ffn=4, shared_biases=True, shared_gate=True)
     whole = Whole("frozen", changes)
     layer = whole.layer(device, world)
@@ -478,7 +479,7 @@ def check_frozen(device, world):
 
 
 def check_gate_dtype(device, world):
-    """A gate of 16 bits gives what a float32 gate with the same numbers gives, in every bit; its gradient is of its type."""
+    """A gate of 16 bits gives what a float32 gate with the same numbers gives, in every bit."""
     whole = Whole("gate", dict(gate_bias=True, renormalise=True))
     for dtype in (torch.bfloat16, torch.float16):
         narrow, wide = whole.layer(device, world, gate_dtype=dtype), whole.layer(device, world)
