@@ -34,7 +34,7 @@ def fail(text):
 def compile_file(nvcc, root, source, arch, out):
     command = [nvcc, "-std=c++17", f"-gencode=arch=compute_{arch},code=sm_{arch}", f"-I{root}", "-cubin", "-Xptxas",
                "-v", "-o", out, os.path.join(root, "kernels", source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         fail(f"{source}: {done.stderr}")
     if done.stderr.count(" 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") != KERNELS[source]:

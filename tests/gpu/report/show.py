@@ -47,8 +47,8 @@ def kernel_lines(kernels):
     rows = []
     for k in kernels:
         d = kernel_data(k)
-        rows.append([k.file.replace("kernels/", "", 1), k.name, k.registers, k.spills, k.shared, "of the call" if k.dynamic is None else k.dynamic,
-                     k.threads or "any", d["blocks_per_multiprocessor"], f"{d['occupancy_percent']:.0f}",
+        rows.append([k.file.replace("kernels/", "", 1), k.name, k.registers, k.spills, k.shared,
+                     "of the call" if k.dynamic is None else k.dynamic, k.threads or "any", d["blocks_per_multiprocessor"], f"{d['occupancy_percent']:.0f}",
                      d["occupancy_limit"], loop_words(k.loops)])
     head = ["file", "kernel", "registers", "spilled B", "static B", "dynamic B", "threads", "blocks/SM", "warps %",
             "limit", "inner loop: instructions of each class"]
@@ -115,9 +115,10 @@ def count_data(sums, device, demangle):
     out = []
     for (name, s), plain in zip(sums.items(), demangle(list(sums))):
         get = lambda *names: sum(s.get(n, 0) for n in names)  # noqa: E731
-        read = get("global_read_bytes", "cp_async_bytes", "tma_bytes") - get("tma_zero_bytes")
+        read = get("global_read_bytes", "cp_async_bytes", "tma_bytes")
         flop = get("wgmma_flop", "mma_flop")
-        shared = get("shared_read_bytes", "shared_written_bytes", "cp_async_bytes", "tma_bytes", "wgmma_shared_bytes")
+        shared = get("shared_read_bytes", "shared_written_bytes", "cp_async_bytes", "tma_bytes", "tma_zero_bytes",
+                     "wgmma_shared_bytes")
         touched = get("touched_read_bytes", "touched_written_bytes")
         peak = d["fp8_flop_per_s" if "e4m3" in plain else "bf16_flop_per_s"]
         whole = d["shared_bytes_per_clock"] * devices.clock(device) * d["multiprocessors"]
