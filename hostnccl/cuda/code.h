@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { HOSTCUDA_CODE_VERSION = 2 };
+enum { HOSTCUDA_CODE_VERSION = 3 };
 
 /* A kernel, as its code says; alive as long as the library. */
 struct hostcuda_code_entry {
@@ -33,6 +33,8 @@ struct hostcuda_code_launch {
     size_t shared_bytes;              /* dynamic ones */
     void **parameters;                /* one pointer each, to copies made at the launch */
     bool is_overlapped; /* may begin before the kernel in front of it has ended, and waits for that by itself */
+    unsigned int
+        cluster; /* neighbouring blocks (in x) that run at once and reach each other's shared memory; 0: none */
 };
 
 struct hostcuda_code {

@@ -308,7 +308,8 @@ struct hostcuda_kernel {
     void *block; /* owned: pointers, then the values of the parameters; NULL: none */
     size_t block_bytes, count, shared_bytes;
     unsigned int grid[3], threads[3];
-    bool is_overlapped; /* code.h */
+    bool is_overlapped;   /* code.h */
+    unsigned int cluster; /* code.h */
 };
 
 /* Runs or skips a launch, and counts it. kernel_count.c. */

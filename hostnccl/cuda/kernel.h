@@ -73,9 +73,10 @@ void hostcuda_kernel_count(struct hostcuda_function *function, enum hostcuda_fat
 struct hostcuda_launch_config {
     dim3 grid, threads;
     size_t shared_bytes;
-    void **arguments;   /* one pointer each */
-    void **extra;       /* or packed, which twins do not understand */
-    bool is_overlapped; /* code.h */
+    void **arguments;     /* one pointer each */
+    void **extra;         /* or packed, which twins do not understand */
+    bool is_overlapped;   /* code.h */
+    unsigned int cluster; /* code.h */
 };
 
 /* Whether every launch of the kernel is an error. */

@@ -40,7 +40,8 @@ void hostcuda_kernel_run(const struct hostcuda_kernel *kernel)
                                               .threads = {kernel->threads[0], kernel->threads[1], kernel->threads[2]},
                                               .shared_bytes = kernel->shared_bytes,
                                               .parameters = kernel->block,
-                                              .is_overlapped = kernel->is_overlapped};
+                                              .is_overlapped = kernel->is_overlapped,
+                                              .cluster = kernel->cluster};
         int error = hostcuda_code_loaded()->run(&launch);
         if (error) {
             hostcuda_fault_set((cudaError_t)error);

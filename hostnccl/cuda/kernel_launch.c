@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MAX = 1024, CONFIGURATIONS_MAX = 16, SHARED_MAX_BYTES = 227 << 10 };
+enum { THREADS_MAX = 1024, CONFIGURATIONS_MAX = 16, SHARED_MAX_BYTES = 227 << 10, CLUSTER_OF_CODE = 8 };
 
 static cudaError_t refuse(struct hostcuda_function *function)
 {
@@ -82,6 +82,9 @@ cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_
     if (code && config->threads.x * config->threads.y * config->threads.z > code->threads_max) {
         return cudaErrorLaunchOutOfResources;
     }
+    if (code && config->cluster > CLUSTER_OF_CODE) {
+        return cudaErrorNotSupported; /* clusters of more blocks, or not along x */
+    }
     if (code && config->shared_bytes + code->shared_bytes > SHARED_MAX_BYTES) {
         return cudaErrorInvalidValue;
     }
@@ -90,7 +93,8 @@ cudaError_t hostcuda_work_of_launch(struct hostcuda_work *work, struct hostcuda_
                                      .grid = {config->grid.x, config->grid.y, config->grid.z},
                                      .threads = {config->threads.x, config->threads.y, config->threads.z},
                                      .shared_bytes = config->shared_bytes,
-                                     .is_overlapped = config->is_overlapped};
+                                     .is_overlapped = config->is_overlapped,
+                                     .cluster = config->cluster};
     if (!*is_skipped) {
         if (config->extra) { /* arguments packed by the caller */
             return cudaErrorNotSupported;
@@ -167,6 +171,15 @@ static cudaError_t launch_with(const cudaLaunchConfig_t *config, const void *fun
     for (unsigned int i = 0; i < config->numAttrs; i++) {
         if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) {
             made.is_overlapped = config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+        }
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+            dim3 size = {config->attrs[i].val.clusterDim.x, config->attrs[i].val.clusterDim.y,
+                         config->attrs[i].val.clusterDim.z};
+            if (!size.x || config->gridDim.x % size.x || !size.y || config->gridDim.y % size.y || !size.z ||
+                config->gridDim.z % size.z) {
+                return hostcuda_leave(cudaErrorInvalidConfiguration);
+            }
+            made.cluster = size.y * size.z == 1 ? size.x : CLUSTER_OF_CODE + 1; /* along x is what code runs */
         }
     }
     return launch_as(func, &made, stream);

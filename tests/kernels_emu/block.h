@@ -2,10 +2,10 @@
  * block.h: a grid that runs, the block at hand, its warps and threads, as the runtime's files share them. Translated
  * code sees machine.h alone.
  *
- * A grid belongs to one thread of the operating system and needs no lock. Blocks run one after the other, in an order
- * that the environment chooses: the kernels here never wait for another block, and one that did would be reported as a
- * deadlock. What is asynchronous on a GPU (boxes on their way, sums of the matrix unit, cp.async) is kept apart from
- * its result until something waits for it.
+ * A grid belongs to one thread of the operating system and needs no lock. Clusters of blocks, mostly of one, run one
+ * after the other, in an order that the environment chooses: the kernels here never wait for a block of another
+ * cluster, and one that did would be reported as a deadlock. What is asynchronous on a GPU (boxes on their way, sums of
+ * the matrix unit, cp.async) is kept apart from its result until something waits for it.
  */
 #ifndef ROLL_TESTS_KERNELS_EMU_BLOCK_H
 #define ROLL_TESTS_KERNELS_EMU_BLOCK_H
@@ -24,6 +24,7 @@ enum {
     EMU_SHARED_MAX = 227 << 10,
     EMU_SYSTEM_SHARED = 1024, /* bytes in front of a block's own */
     EMU_AGENTS = 64,          /* most mbarriers and warpgroups of a block */
+    EMU_CLUSTER = 8,          /* most blocks of a cluster */
 };
 
 /* Vector clocks: for each thread of the block, and behind them each agent, the latest of its times that is known. */
@@ -57,6 +58,7 @@ struct emu_thread_state {
     /* sm_90 */
     std::vector<uint64_t> maps; /* acquired */
     bool has_waited;            /* for the kernel before */
+    uint32_t met;               /* the phase of the cluster's barrier in which it has arrived */
     /* races (race.h) */
     uint32_t clock, fenced;
     uint32_t lanes[EMU_WARP];
@@ -101,6 +103,7 @@ struct emu_box { /* on its way */
     int32_t x, y;
     const struct emu_site *site;
     uint32_t thread;
+    bool is_first; /* of the copies of it that go to the blocks of a cluster */
 };
 
 /* What a launch moved and computed; count.cc says what each is. */
@@ -122,6 +125,8 @@ struct emu_kernel {
 
 struct emu_block {
     struct emu_grid *grid;
+    uint8_t *shared; /* its own */
+    uint32_t rank;   /* in its cluster */
     uint32_t number, threads, live;
     std::vector<struct emu_thread> thread;
     std::vector<struct emu_thread_state> state;
@@ -153,12 +158,17 @@ struct emu_settings {
 };
 const struct emu_settings *emu_environment(void);
 
+/* barrier.cluster: who has come, and who waits (cluster.cc). */
+struct emu_meeting_of_cluster {
+    uint32_t arrived, phase;
+    std::vector<struct emu_thread *> waiting;
+};
+
 struct emu_grid {
     const struct emu_kernel *kernel;
     const struct hostcuda_code_launch *launch;
     const char *parameters; /* as the kernel reads them */
     size_t parameter_bytes;
-    uint8_t *shared;
     uint32_t shared_bytes; /* all of a block */
     uint32_t dynamic;
     uint64_t random_state;
@@ -167,7 +177,9 @@ struct emu_grid {
     int fault;           /* a cudaError_t: the launch ends */
     int finding;         /* a cudaError_t: the launch goes on, and fails */
     struct emu_counts counts;
-    struct emu_block block;
+    struct emu_block *block; /* at hand, one of the cluster's */
+    std::vector<struct emu_block> cluster;
+    struct emu_meeting_of_cluster meeting;
 };
 
 /* schedule.cc */
@@ -177,14 +189,17 @@ uint64_t emu_random(struct emu_grid *grid);
  * fibers. */
 void emu_wait(struct emu_thread *T, const struct emu_site *site);
 void emu_ready(struct emu_thread *T);
-/* Runs the threads of grid->block, which have been prepared, to their end or to a fault. */
-void emu_run_block(struct emu_grid *grid);
+/* Runs the threads of grid->cluster, which have been prepared, to their end or to a fault. */
+void emu_run_cluster(struct emu_grid *grid);
+
+/* cluster.cc: a thread has ended: the others may have been waiting for it. */
+void emu_cluster_thread_ended(struct emu_grid *grid);
 
 /* barrier.cc: a thread has ended: those that wait may have been waiting for it. */
 void emu_barrier_thread_ended(struct emu_block *block);
 /* meet.cc */
 void emu_meeting_thread_ended(struct emu_thread *T);
-/* copy_engine.cc: a box arrives. */
+/* copy_engine.cc: a box arrives at grid->block. */
 void emu_box_land(struct emu_grid *grid, size_t index);
 
 /* grid.cc: 0, or a cudaError_t. */

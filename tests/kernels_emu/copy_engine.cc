@@ -93,7 +93,37 @@ static bool must_be_acquired(const struct emu_thread *T, uint64_t map)
 void emu_copy_box(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x, int32_t y, uint64_t barrier,
                   const struct emu_site *site)
 {
+    emu_copy_box_to(T, offset, map, x, y, barrier, 1u << T->block->rank, site);
+}
+
+/* The box is on its way to one block, whose own mbarrier will count it. */
+static void send_box(struct emu_thread *T, struct emu_block *to, const struct emu_box &box, const struct emu_site *site)
+{
+    auto bar = to->mbarrier.find(box.barrier);
+    if (to->live == 0 || bar == to->mbarrier.end()) {
+        emu_stop(T, EMU_ILLEGAL_ADDRESS, site,
+                 to->live ? "block %u of the cluster has no mbarrier there yet" : "block %u of the cluster has ended",
+                 to->rank);
+    }
+    if (!bar->second.is_known_to_engine) {
+        emu_found(T, site, "the mbarrier was initialised without a fence that makes it known to the copy engine");
+    }
+    if (to == T->block) {
+        uint32_t agent = bar->second.agent;
+        emu_race_agent(T, agent, to->agent_clock[agent], box.to, box.bytes, EMU_WRITE, site);
+    }
+    memset(to->shared + box.to, ON_ITS_WAY, box.bytes);
+    to->boxes.push_back(box);
+}
+
+void emu_copy_box_to(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x, int32_t y, uint64_t barrier,
+                     uint32_t blocks, const struct emu_site *site)
+{
     struct emu_grid *grid = T->block->grid;
+    if (blocks == 0 || blocks >> grid->cluster.size()) {
+        emu_stop(T, EMU_ILLEGAL_INSTRUCTION, site, "a copy for the blocks %#x of a cluster of %zu", blocks,
+                 grid->cluster.size());
+    }
     struct emu_box box = {};
     bool is_parameter = map - (uint64_t)grid->parameters < grid->parameter_bytes;
     if (map % 64 || (!is_parameter && !emu_memory_has(map, MAP_BYTES))) {
@@ -117,16 +147,17 @@ void emu_copy_box(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x
         emu_stop(T, EMU_MISALIGNED, site, "a box of %u bytes at offset %lld of %u", box.bytes,
                  (long long)offset - EMU_SYSTEM_SHARED, T->shared_bytes - EMU_SYSTEM_SHARED);
     }
-    struct emu_mbarrier_state *bar = emu_mbarrier_at(T, barrier, site);
-    if (!bar->is_known_to_engine) {
-        emu_found(T, site, "the mbarrier was initialised without a fence that makes it known to the copy engine");
-    }
+    emu_mbarrier_at(T, barrier, site);
     if (!is_parameter) {
         emu_race_access(T, map, MAP_BYTES, false, EMU_READ, site);
     }
-    emu_race_agent(T, bar->agent, T->block->agent_clock[bar->agent], offset, box.bytes, EMU_WRITE, site);
-    memset(T->shared + offset, ON_ITS_WAY, box.bytes);
-    T->block->boxes.push_back(box);
+    box.is_first = true;
+    for (struct emu_block &to : grid->cluster) {
+        if (blocks >> to.rank & 1) {
+            send_box(T, &to, box, site);
+            box.is_first = false; /* it is read once */
+        }
+    }
     grid->counts.boxes++;
 }
 
@@ -139,11 +170,11 @@ static bool land_row(struct emu_grid *grid, const struct emu_box *box, uint32_t 
     for (uint32_t i = 0; i < m->box[0]; i++) {
         int64_t x = (int64_t)box->x + i;
         uint32_t at = box->to + row * bytes + i * size;
-        uint8_t *to = grid->shared + (m->swizzle ? emu_swizzle_128(at) : at);
+        uint8_t *to = grid->block->shared + (m->swizzle ? emu_swizzle_128(at) : at);
         int64_t width = m->dims[0] ? m->dims[0] : INT64_C(1) << 32, height = m->dims[1]; /* a replaced 0 is empty */
         if (x < 0 || x >= width || y < 0 || y >= height) {
             memset(to, 0, size);
-            grid->counts.box_zero_bytes += size;
+            grid->counts.box_zero_bytes += box->is_first ? size : 0;
             continue;
         }
         uint64_t from = m->address + (uint64_t)y * m->strides[0] + (uint64_t)x * size;
@@ -151,14 +182,14 @@ static bool land_row(struct emu_grid *grid, const struct emu_box *box, uint32_t 
             return false;
         }
         memcpy(to, (const void *)from, size);
-        grid->counts.box_bytes += size;
+        grid->counts.box_bytes += box->is_first ? size : 0;
     }
     return true;
 }
 
 void emu_box_land(struct emu_grid *grid, size_t index)
 {
-    struct emu_block *block = &grid->block;
+    struct emu_block *block = grid->block;
     struct emu_box box = block->boxes[index];
     block->boxes.erase(block->boxes.begin() + (ptrdiff_t)index);
     struct emu_mbarrier_state *m = &block->mbarrier[box.barrier];
@@ -173,7 +204,7 @@ void emu_box_land(struct emu_grid *grid, size_t index)
         }
     }
     m->bytes -= box.bytes;
-    if (m->bytes < 0) { /* PTX allows it within a phase; here the announcement always comes first */
+    if (m->bytes < 0 && grid->cluster.size() == 1) { /* PTX allows it within a phase; a cluster's blocks rely on it */
         emu_stop_grid(grid, EMU_LAUNCH_FAILURE, box.site, box.thread,
                       "more bytes arrive than the mbarrier was told of");
         return;

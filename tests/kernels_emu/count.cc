@@ -33,7 +33,7 @@ void emu_counts_write(const struct emu_grid *grid, double seconds)
     };
     std::string line = "{\"kernel\":\"" + std::string(grid->kernel->entry.name) + "\",\"grid\":[" +
                        std::to_string(l->grid[0]) + "," + std::to_string(l->grid[1]) + "," +
-                       std::to_string(l->grid[2]) + "],\"threads\":" + std::to_string(grid->block.threads) +
+                       std::to_string(l->grid[2]) + "],\"threads\":" + std::to_string(grid->block->threads) +
                        ",\"shared_bytes\":" + std::to_string(grid->shared_bytes);
     for (auto &n : numbers) {
         line += std::string(",\"") + n.name + "\":" + std::to_string(n.value);

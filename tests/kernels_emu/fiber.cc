@@ -16,7 +16,7 @@
 #error "the switch between fibers is written for x86-64"
 #endif
 
-enum { STACK_BYTES = 256 << 10, STACKS = 1024 };
+enum { STACK_BYTES = 256 << 10, STACKS = 8 * 1024 /* of the threads of a cluster */ };
 
 extern "C" void emu_switch(void **save, void *to);
 asm(R"(

@@ -21,7 +21,7 @@ static void say(const struct emu_grid *grid, const struct emu_site *site, uint32
              site ? site->line : 0, site ? site->instruction : "?", what);
     std::lock_guard<std::mutex> guard(lock);
     if (said.insert(line).second) {
-        fprintf(stderr, "kernels_emu: %s; block %u, thread %u\n", line, grid->block.number, thread);
+        fprintf(stderr, "kernels_emu: %s; block %u, thread %u\n", line, grid->block->number, thread);
     }
 }
 

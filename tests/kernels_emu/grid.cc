@@ -28,19 +28,20 @@ static void start(void *argument)
 static void spoil_shared(struct emu_grid *grid)
 {
     uint64_t how = emu_random(grid) % 3;
+    uint8_t *shared = grid->block->shared;
     if (how < 2) {
-        memset(grid->shared, how == 0 ? 0xff : 0x5a, grid->shared_bytes);
+        memset(shared, how == 0 ? 0xff : 0x5a, grid->shared_bytes);
         return;
     }
     for (uint32_t i = 0; i + 8 <= grid->shared_bytes; i += 8) {
         uint64_t noise = emu_random(grid) * UINT64_C(0x9E3779B97F4A7C15);
-        memcpy(grid->shared + i, &noise, 8);
+        memcpy(shared + i, &noise, 8);
     }
 }
 
 static bool prepare_thread(struct emu_grid *grid, uint32_t i)
 {
-    struct emu_block *block = &grid->block;
+    struct emu_block *block = grid->block;
     const uint32_t *size = grid->launch->threads, *count = grid->launch->grid;
     struct emu_thread *t = &block->thread[i];
     *t = {{i % size[0], i / size[0] % size[1], i / size[0] / size[1]},
@@ -49,12 +50,12 @@ static bool prepare_thread(struct emu_grid *grid, uint32_t i)
           {count[0], count[1], count[2]},
           i,
           grid->dynamic,
-          grid->shared,
+          block->shared,
           grid->shared_bytes,
           block,
           &block->state[i]};
     t->own->clock = 1;
-    t->own->stack_pointer = emu_fiber_prepare(i, start, t);
+    t->own->stack_pointer = emu_fiber_prepare(block->rank * EMU_THREADS + i, start, t);
     emu_ready(t);
     return t->own->stack_pointer != nullptr;
 }
@@ -62,7 +63,7 @@ static bool prepare_thread(struct emu_grid *grid, uint32_t i)
 /* The block as it is when its first thread begins. False without memory. */
 static bool prepare_block(struct emu_grid *grid, uint32_t number)
 {
-    struct emu_block *block = &grid->block;
+    struct emu_block *block = grid->block;
     uint32_t threads = block->threads;
     block->number = number;
     block->live = threads;
@@ -96,7 +97,7 @@ static bool prepare_block(struct emu_grid *grid, uint32_t number)
 
 static void finish_block(struct emu_grid *grid)
 {
-    struct emu_block *block = &grid->block;
+    struct emu_block *block = grid->block;
     if (grid->fault) {
         return;
     }
@@ -110,8 +111,8 @@ static void finish_block(struct emu_grid *grid)
     }
 }
 
-/* In which order the blocks run. */
-static std::vector<uint32_t> order_of_blocks(struct emu_grid *grid, uint32_t count)
+/* In which order the clusters run. */
+static std::vector<uint32_t> order_of_clusters(struct emu_grid *grid, uint32_t count)
 {
     std::vector<uint32_t> turn(count);
     for (uint32_t i = 0; i < count; i++) {
@@ -137,9 +138,31 @@ static char *copy_parameters(const struct emu_kernel *kernel, const struct hostc
 /* Room that a thread of the operating system keeps between launches. */
 struct room {
     alignas(128) char parameters[4096];
-    alignas(1024) uint8_t shared[EMU_SHARED_MAX + EMU_SYSTEM_SHARED + 64];
+    alignas(1024) uint8_t shared[EMU_CLUSTER][(EMU_SHARED_MAX + EMU_SYSTEM_SHARED + 1024) / 1024 * 1024];
     struct emu_grid grid;
 };
+
+/* A cluster of blocks, from the first thread to the last. False without memory. */
+static bool run_cluster(struct emu_grid *grid, uint32_t number)
+{
+    uint32_t blocks = (uint32_t)grid->cluster.size();
+    grid->meeting = {};
+    for (struct emu_block &block : grid->cluster) {
+        grid->block = &block;
+        if (!prepare_block(grid, number * blocks + block.rank)) {
+            return false;
+        }
+        for (auto &s : block.state) {
+            s.has_waited = !grid->launch->is_overlapped;
+        }
+    }
+    emu_run_cluster(grid);
+    for (struct emu_block &block : grid->cluster) {
+        grid->block = &block;
+        finish_block(grid);
+    }
+    return true;
+}
 
 int emu_grid_run(const struct emu_kernel *kernel, const struct hostcuda_code_launch *launch)
 {
@@ -162,30 +185,32 @@ int emu_grid_run(const struct emu_kernel *kernel, const struct hostcuda_code_lau
         (emu_environment()->seed * UINT64_C(0x9E3779B97F4A7C15) + ++launches * UINT64_C(0xD1B54A32D192ED03)) | 1;
     grid->fault = grid->finding = 0;
     grid->counts = {};
-    grid->shared = room->shared;
     uint32_t owned = (EMU_SYSTEM_SHARED + (uint32_t)kernel->entry.shared_bytes + 15) / 16 * 16;
     uint32_t most = EMU_SYSTEM_SHARED + EMU_SHARED_MAX + 64;
     uint32_t gap = 16 * (uint32_t)(emu_random(grid) % 4);
     grid->dynamic = launch->shared_bytes ? owned + gap : owned;
     grid->shared_bytes = grid->dynamic + (uint32_t)launch->shared_bytes;
-    grid->block.grid = grid;
-    grid->block.threads = launch->threads[0] * launch->threads[1] * launch->threads[2];
+    uint32_t blocks = launch->cluster ? launch->cluster : 1;
+    if (blocks > EMU_CLUSTER || launch->grid[0] % blocks) {
+        return 1;
+    }
+    grid->cluster.resize(blocks);
+    grid->block = &grid->cluster[0];
+    for (uint32_t i = 0; i < blocks; i++) {
+        grid->cluster[i].grid = grid;
+        grid->cluster[i].rank = i;
+        grid->cluster[i].shared = room->shared[i];
+        grid->cluster[i].threads = launch->threads[0] * launch->threads[1] * launch->threads[2];
+    }
     uint32_t count = launch->grid[0] * launch->grid[1] * launch->grid[2];
-    if (grid->shared_bytes > most || grid->block.threads > EMU_THREADS) {
+    if (grid->shared_bytes > most || grid->block->threads > EMU_THREADS) {
         return 1; /* cudaErrorInvalidValue */
     }
     emu_race_begin_launch(grid, launch->is_overlapped);
-    for (uint32_t number : order_of_blocks(grid, count)) {
-        if (!prepare_block(grid, number)) {
+    for (uint32_t number : order_of_clusters(grid, count / blocks)) {
+        if (!run_cluster(grid, number)) {
             return 2;
         }
-        if (!launch->is_overlapped) {
-            for (auto &s : grid->block.state) {
-                s.has_waited = true;
-            }
-        }
-        emu_run_block(grid);
-        finish_block(grid);
         if (grid->fault) {
             break;
         }

@@ -128,6 +128,9 @@ void emu_fence_async(struct emu_thread *T, const struct emu_site *site);
 void emu_fence_mbarrier_init(struct emu_thread *T, const struct emu_site *site);
 void emu_copy_box(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x, int32_t y, uint64_t barrier,
                   const struct emu_site *site);
+/* Into each block of the cluster whose bit is set in `blocks`. */
+void emu_copy_box_to(struct emu_thread *T, uint64_t offset, uint64_t map, int32_t x, int32_t y, uint64_t barrier,
+                     uint32_t blocks, const struct emu_site *site);
 void emu_map_acquire(struct emu_thread *T, uint64_t map, uint32_t bytes, const struct emu_site *site);
 void emu_map_set_address(struct emu_thread *T, uint64_t offset, uint64_t address, const struct emu_site *site);
 void emu_map_set_dim(struct emu_thread *T, uint64_t offset, uint32_t dim, uint32_t value, const struct emu_site *site);
@@ -149,6 +152,13 @@ static inline uint32_t emu_settled(struct emu_thread *T, uint32_t value, const s
 {
     return emu_bits<uint32_t>(emu_settled(T, emu_bits<float>(value), site));
 }
+
+/* clusters: an offset with a block's number in it names a place in that block's shared memory */
+
+uint32_t emu_map_rank(struct emu_thread *T, uint32_t offset, uint32_t rank, const struct emu_site *site);
+void emu_mbarrier_arrive_at(struct emu_thread *T, uint64_t place, const struct emu_site *site);
+void emu_cluster_arrive(struct emu_thread *T, const struct emu_site *site);
+void emu_cluster_wait(struct emu_thread *T, const struct emu_site *site);
 
 /* launches that overlap */
 

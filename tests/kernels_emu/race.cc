@@ -313,6 +313,9 @@ static void touch(struct emu_thread *T, struct cell *c, const struct access *now
 
 static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is_shared, struct access now)
 {
+    if (is_shared && T->block->grid->cluster.size() > 1) {
+        return; /* race.h */
+    }
     uint64_t end = address + bytes;
     for (uint64_t word = address / 4; word * 4 < end; word++) {
         uint32_t from = word * 4 < address ? (uint32_t)(address - word * 4) : 0;

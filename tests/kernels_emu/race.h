@@ -4,7 +4,8 @@
  * Happens-before by vector clocks, as the PTX memory model has it for what the kernels use: barriers of the block,
  * __syncwarp and mbarriers order memory; shuffles, votes and relaxed atomics do not. Two accesses race where they touch
  * the same byte, one of them writes, not both are strong (atomic, relaxed, volatile), and neither is known to the
- * other. Blocks never know of each other. All readers since the last write are kept, not a sample.
+ * other. Blocks never know of each other; in a launch of clusters, whose blocks could, the
+ * shared memory is not looked at. All readers since the last write are kept, not a sample.
  *
  * Asynchronous work is an agent with a clock of its own: an mbarrier, for the boxes that complete on it, and a
  * warpgroup, for its wgmma. It knows what the thread knows that started it, and others know of it once they have waited

@@ -4,7 +4,8 @@
  * A GPU promises nothing about the order of threads, so it is chosen to hurt: always the lowest, always the highest, at
  * random, or with a lane that is left behind until nothing else can run, not even the copy engine. That lane is one
  * lane of one warp in every other block, and one lane of every warp in the rest. Boxes arrive late in the ascending
- * order, at once in the descending one, and whenever chance says so in the others.
+ * order, at once in the descending one, and whenever chance says so in the others. Of a cluster the lowest block runs
+ * until it can do nothing, or the highest, or one that chance leaves ahead for a while.
  */
 #include "tests/kernels_emu/fiber.h"
 #include "tests/kernels_emu/finding.h"
@@ -59,7 +60,7 @@ static uint64_t candidates(const struct emu_block *block, uint32_t word, bool al
 /* A ready thread in the order of the environment; -1: none, or starved ones only while not `all`. */
 static int choose(struct emu_grid *grid, bool all)
 {
-    struct emu_block *block = &grid->block;
+    struct emu_block *block = grid->block;
     enum emu_order order = emu_environment()->order;
     uint32_t words = (block->threads + 63) / 64;
     bool is_random = order == EMU_RANDOM || order == EMU_STARVING;
@@ -83,7 +84,7 @@ static int choose(struct emu_grid *grid, bool all)
 /* Whether a box arrives before the next thread runs. */
 static bool box_is_due(struct emu_grid *grid)
 {
-    if (grid->block.boxes.empty()) {
+    if (grid->block->boxes.empty()) {
         return false;
     }
     switch (emu_environment()->order) {
@@ -98,12 +99,13 @@ static bool box_is_due(struct emu_grid *grid)
 
 static void say_deadlock(struct emu_grid *grid)
 {
-    struct emu_block *block = &grid->block;
-    std::map<const struct emu_site *, std::pair<uint32_t, uint32_t>> waits; /* site -> first thread, how many */
-    for (uint32_t i = 0; i < block->threads; i++) {
-        if (block->state[i].state == EMU_WAITS) {
-            auto &w = waits.emplace(block->state[i].waits_at, std::make_pair(i, 0)).first->second;
-            w.second++;
+    std::map<const struct emu_site *, std::pair<const struct emu_thread *, uint32_t>>
+        waits; /* site -> first, how many */
+    for (struct emu_block &block : grid->cluster) {
+        for (uint32_t i = 0; i < block.threads; i++) {
+            if (block.state[i].state == EMU_WAITS) {
+                waits.emplace(block.state[i].waits_at, std::make_pair(&block.thread[i], 0)).first->second.second++;
+            }
         }
     }
     std::string all;
@@ -111,11 +113,13 @@ static void say_deadlock(struct emu_grid *grid)
     const struct emu_site *site = nullptr;
     for (auto &w : waits) {
         if (!site || w.second.second < waits[site].second) {
-            site = w.first, thread = w.second.first;
+            site = w.first, thread = w.second.first->number;
+            grid->block = w.second.first->block;
         }
         const char *file = w.first ? w.first->file : "?";
-        all += (all.empty() ? "" : ", ") + std::to_string(w.second.second) + " from " + std::to_string(w.second.first) +
-               " on at " + file + ":" + std::to_string(w.first ? w.first->line : 0);
+        all += (all.empty() ? "" : ", ") + std::to_string(w.second.second) + " from " +
+               std::to_string(w.second.first->number) + " on at " + file + ":" +
+               std::to_string(w.first ? w.first->line : 0);
     }
     emu_stop_grid(grid, EMU_TIMEOUT, site, thread, "deadlock: all threads wait for ever: %.500s", all.c_str());
 }
@@ -129,32 +133,70 @@ static void thread_ended(struct emu_thread *T)
     }
     emu_meeting_thread_ended(T);
     emu_barrier_thread_ended(block);
+    emu_cluster_thread_ended(block->grid);
 }
 
-void emu_run_block(struct emu_grid *grid)
+/* One thread of the block at hand runs, or a box arrives. False: nothing can; without the starved ones, unless `all`.
+ */
+static bool step(struct emu_grid *grid, bool all)
 {
-    struct emu_block *block = &grid->block;
-    while (block->live > 0 && !grid->fault) {
-        if (box_is_due(grid)) {
-            emu_box_land(grid, emu_random(grid) % block->boxes.size());
-            continue;
+    struct emu_block *block = grid->block;
+    if (box_is_due(grid)) {
+        emu_box_land(grid, emu_random(grid) % block->boxes.size());
+        return true;
+    }
+    int next = block->ready_count ? choose(grid, all) : -1;
+    if (next < 0 && !block->boxes.empty()) {
+        emu_box_land(grid, emu_environment()->order == EMU_ASCENDING ? 0 : emu_random(grid) % block->boxes.size());
+        return true;
+    }
+    if (next < 0) {
+        return false;
+    }
+    block->ready[next / 64] &= ~(UINT64_C(1) << next % 64);
+    block->ready_count--;
+    block->state[next].state = EMU_RUNS;
+    emu_fiber_enter(&grid->scheduler, block->state[next].stack_pointer, block->rank * EMU_THREADS + (size_t)next);
+    if (block->state[next].state == EMU_ENDED && !grid->fault) {
+        thread_ended(&block->thread[next]);
+    }
+    return true;
+}
+
+/* A step of one of the cluster's blocks, `ahead` first. */
+static bool step_of_any(struct emu_grid *grid, uint32_t ahead, bool all)
+{
+    uint32_t blocks = (uint32_t)grid->cluster.size();
+    for (uint32_t i = 0; i < blocks; i++) {
+        grid->block = &grid->cluster[(ahead + i) % blocks];
+        if (step(grid, all)) {
+            return true;
         }
-        int next = block->ready_count ? choose(grid, false) : -1;
-        if (next < 0 && !block->boxes.empty()) {
-            emu_box_land(grid, emu_environment()->order == EMU_ASCENDING ? 0 : emu_random(grid) % block->boxes.size());
-            continue;
+    }
+    return false;
+}
+
+static uint32_t live(const struct emu_grid *grid)
+{
+    uint32_t count = 0;
+    for (const struct emu_block &block : grid->cluster) {
+        count += block.live;
+    }
+    return count;
+}
+
+void emu_run_cluster(struct emu_grid *grid)
+{
+    uint32_t blocks = (uint32_t)grid->cluster.size();
+    uint32_t ahead = emu_environment()->order == EMU_DESCENDING ? blocks - 1 : 0;
+    bool is_random = emu_environment()->order == EMU_RANDOM || emu_environment()->order == EMU_STARVING;
+    while (live(grid) > 0 && !grid->fault) {
+        if (blocks > 1 && is_random && emu_random(grid) % 64 == 0) {
+            ahead = (uint32_t)(emu_random(grid) % blocks);
         }
-        next = next < 0 && block->ready_count ? choose(grid, true) : next;
-        if (next < 0) {
+        if (!step_of_any(grid, ahead, false) && !step_of_any(grid, ahead, true)) {
             say_deadlock(grid);
             return;
-        }
-        block->ready[next / 64] &= ~(UINT64_C(1) << next % 64);
-        block->ready_count--;
-        block->state[next].state = EMU_RUNS;
-        emu_fiber_enter(&grid->scheduler, block->state[next].stack_pointer, (size_t)next);
-        if (block->state[next].state == EMU_ENDED && !grid->fault) {
-            thread_ended(&block->thread[next]);
         }
     }
 }

@@ -23,11 +23,20 @@ def copy(f, words, a):
         return f'emu_copy_commit(T, {f.at()});'
     if name == 'cp.async.wait_group':
         return f'emu_copy_wait(T, {number(f, a[0])}, {f.at()});'
-    if name != 'cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes' or len(a) != 3:
+    box = 'cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes'
+    if (name, len(a)) not in ((box, 3), (box + '.multicast::cluster', 4)):
         raise Unmodelled('a copy')
     engine_map, x, y = re.match(r'^\[([^,]+),\s*\{([^,]+),([^,]+)\}\]$', a[1]).groups()
-    return f'emu_copy_box(T, {shared(f, a[0])}, {f.value(engine_map, "uint64_t")}, {f.value(x, "int32_t")}, ' \
-           f'{f.value(y, "int32_t")}, {shared(f, a[2])}, {f.at()});'
+    call, blocks = ('emu_copy_box_to', f'{f.value(a[3], "uint16_t")}, ') if len(a) == 4 else ('emu_copy_box', '')
+    return f'{call}(T, {shared(f, a[0])}, {f.value(engine_map, "uint64_t")}, {f.value(x, "int32_t")}, ' \
+           f'{f.value(y, "int32_t")}, {shared(f, a[2])}, {blocks}{f.at()});'
+
+
+@rule('mapa')
+def map_rank(f, words, a):
+    if words[1:] != ['shared::cluster', 'u32']:
+        raise Unmodelled('a form of mapa')
+    return f.put(a[0], f'emu_map_rank(T, {number(f, a[1])}, {number(f, a[2])}, {f.at()})', 'uint32_t')
 
 
 @rule('mbarrier')
@@ -37,6 +46,8 @@ def mbarrier(f, words, a):
         return f'emu_mbarrier_init(T, {shared(f, a[0])}, {number(f, a[1])}, {f.at()});'
     if name == 'arrive.shared::cta.b64' and a[0] == '_':
         return f'emu_mbarrier_arrive(T, {shared(f, a[1])}, 0, {f.at()});'
+    if name == 'arrive.shared::cluster.b64' and a[0] == '_':
+        return f'emu_mbarrier_arrive_at(T, {shared(f, a[1])}, {f.at()});'
     if name == 'arrive.expect_tx.shared::cta.b64' and a[0] == '_':
         return f'emu_mbarrier_arrive(T, {shared(f, a[1])}, {number(f, a[2])}, {f.at()});'
     if name == 'try_wait.parity.shared::cta.b64':

@@ -7,6 +7,8 @@ from reader import Unmodelled, operands
 def barrier(f, words, a):
     if words[1] == 'warp':
         return f'emu_sync_warp(T, {f.value(a[0], "uint32_t")}, {f.at()});'
+    if words[1] == 'cluster' and words[2] in ('arrive', 'wait'):
+        return f'emu_cluster_{words[2]}(T, {f.at()});'
     if words[1] == 'sync':
         count = f.value(a[1], 'uint32_t') if len(a) > 1 else '0'
         return f'emu_barrier(T, {f.value(a[0], "uint32_t")}, {count}, {f.at()});'
