@@ -1,6 +1,6 @@
 /*
  * count.cc: what each launch moved and computed, by exact count: a line of JSON a launch, appended to the file that
- * KERNELS_EMU_COUNTS names. docs/KERNELS.md says what each number is.
+ * KERNELS_EMU_COUNTS names. README.md says what each number is.
  */
 #include "tests/kernels_emu/block.h"
 
