@@ -48,8 +48,9 @@ def kernel_lines(kernels):
     for k in kernels:
         d = kernel_data(k)
         rows.append([k.file.replace("kernels/", "", 1), k.name, k.registers, k.spills, k.shared,
-                     "of the call" if k.dynamic is None else k.dynamic, k.threads or "any", d["blocks_per_multiprocessor"], f"{d['occupancy_percent']:.0f}",
-                     d["occupancy_limit"], loop_words(k.loops)])
+                     "of the call" if k.dynamic is None else k.dynamic, k.threads or "any",
+                     d["blocks_per_multiprocessor"], f"{d['occupancy_percent']:.0f}", d["occupancy_limit"],
+                     loop_words(k.loops)])
     head = ["file", "kernel", "registers", "spilled B", "static B", "dynamic B", "threads", "blocks/SM", "warps %",
             "limit", "inner loop: instructions of each class"]
     return table(head, rows, left=2)
