@@ -449,6 +449,15 @@ class Job(Case):
         self.assertEqual(r.stderr.count("once the root answers"), 1, r.stderr)
         self.assertEqual(len(re.findall(r"(?m)^PROVEN +call-skipped", r.stderr)), 1, r.stderr)
 
+    def test_a_call_that_rollcall_refused_is_the_mismatch_that_it_is(self):
+        # Who comes later is refused, and that may be any rank.
+        self.rollcall("run", "-n", "4", "--hostnccl", "--on-mismatch", "error", "--timeout", "5", "--json",
+                      self.path("live.json"), "--", CATALOGUE, "wrong-count", "sick")
+        found = [v for v in read(self.path("live.json")) if v["certainty"] != "note"]
+        self.assertEqual([(v["code"], v["certainty"], v["culprits"]) for v in found],
+                         [("count-mismatch", "proven", [3])], found)
+        self.assertIn("rollcall refused the calls of ", found[0]["text"])
+
     def test_two_jobs_on_one_root_hear_of_themselves_only(self):
         endpoint = f"ipc://{self.path('root')}"
         root = subprocess.Popen([*ROOT, "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
