@@ -14,8 +14,8 @@ sys.path.insert(0, FOLDER)
 import moe_checkpoint  # noqa: E402
 
 C, H, F, E, L, S = 4, 8, 6, 8, 2, 4
-OPTIONS = ["--steps", "1", "--context", C, "--hidden", H, "--ffn", F, "--experts", E, "--layers", L, "--bias", "--shared",
-           S, "--shared-gate", "--router", "gpt-oss", "--topk", "2", "--lr", "0"]
+OPTIONS = ["--steps", "1", "--context", C, "--hidden", H, "--ffn", F, "--experts", E, "--layers", L, "--bias",
+           "--shared", S, "--shared-gate", "--router", "gpt-oss", "--topk", "2", "--lr", "0"]
 LAYER = {"norm.weight": (H,), "router.weight": (E, H), "router.bias": (E,), "experts.w1": (E, 2 * F, H),
          "experts.w2": (E, H, F), "experts.b1": (E, 2 * F), "experts.b2": (E, H), "shared_expert.w1": (2 * S, H),
          "shared_expert.w2": (H, S), "shared_expert.b1": (2 * S,), "shared_expert.b2": (H,), "shared_expert.gate": (H,)}
@@ -53,8 +53,8 @@ def refused(path, data, words):
 
 with tempfile.TemporaryDirectory() as work:
     files = {name: saved(work, name, *layout) for name, layout in
-             (("ep4", ("--ep", "4")), ("ep1", ("--ep", "1")), ("etp", ("--ep", "2", "--etp", "2")), ("tp", ("--tp", "2")),
-              ("shard", ("--tp", "2", "--tp-mode", "shard", "--ep", "2")))}
+             (("ep4", ("--ep", "4")), ("ep1", ("--ep", "1")), ("etp", ("--ep", "2", "--etp", "2")),
+              ("tp", ("--tp", "2")), ("shard", ("--tp", "2", "--tp-mode", "shard", "--ep", "2")))}
     states = {name: moe_checkpoint.read(path) for name, path in files.items()}
     state, facts = states["ep1"]
     want = {f"{kind}.{name}": shape for kind in ("model", "optimizer.mean", "optimizer.variance")

@@ -126,7 +126,8 @@ resume)
     # layouts within rounding. All tensors that a model can have, and steps within the warm-up and behind it.
     set -- --spawn 4 --layers 2 --hidden 32 --ffn 32 --exact --steps 10 --bias --shared 32 --shared-gate
     n=0
-    for router in "--router deepseek-v3 --topk 8" "--router gpt-oss --experts 8 --topk 2 --microbatches 2 --vary-tokens --overlap"; do
+    for router in "--router deepseek-v3 --topk 8" \
+        "--router gpt-oss --experts 8 --topk 2 --microbatches 2 --vary-tokens --overlap"; do
         n=$((n + 1)) a="$dir/ckpt$n"
         mkdir "$a"
         # shellcheck disable=SC2086
@@ -172,7 +173,8 @@ refuses)
         printf "\\x$(printf %x $((byte ^ 4)))" | dd of="$dir/flipped" bs=1 seek="$at" conv=notrunc status=none
         refused "flipped-$at" "$dir/flipped is .*; name another checkpoint: --resume FILE" "$@" --resume "$dir/flipped"
     done
-    grep -q 'is damaged: the checksum of its bytes' "$dir/flipped-$((size / 2)).err" || fail 'no word about the checksum'
+    grep -q 'is damaged: the checksum of its bytes' "$dir/flipped-$((size / 2)).err" ||
+        fail 'no word about the checksum'
     for bytes in 0 7 100 $((size / 2)) $((size - 1)); do
         head -c "$bytes" "$good" >"$dir/short"
         refused "short-$bytes" "$dir/short is .*it has $bytes bytes" "$@" --resume "$dir/short"

@@ -4,10 +4,10 @@ both, and that a remedy cures what it says it cures.
 
 usage: check_hazards.py BIN_DIR [OPTION of rollcall run]...
 
-Of each finding are checked the code, how certain it is, the ranks it accuses, the communicator and the layer. Which
-ranks are without tokens, where and when, the healthy twin says itself (--verbose): it routes alike. A cured job ends, and
-has the losses of the healthy one, digit by digit: by name without a tool (MOE_REMEDIES), and under policy auto, where
-the remedy is reported as used. With options of rollcall run only the findings are checked, not the cures.
+Of each finding are checked the code, how certain it is, the ranks it accuses, the step, the communicator and the layer.
+Which ranks are without tokens, where and when, the healthy twin says itself (--verbose): it routes alike. A cured job
+ends, and has the losses of the healthy one, digit by digit: by name without a tool (MOE_REMEDIES), and under policy
+auto, where the remedy is reported as used. With options of rollcall run only the findings are checked, not the cures.
 
 Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what
 rollcall does not see.
@@ -45,7 +45,7 @@ class Empty:
         return layer, self.layers.get(layer, set()) & group
 
 
-def told_by(layer, culprits, comm, step=None):
+def told_by(layer, culprits, comm, step):
     """What is expected where the program fixes it: one finding."""
     return lambda empty: [(step, layer, culprits, comm)]
 
@@ -64,8 +64,8 @@ def everywhere(layer, comm="edp"):
 
 
 class Case:
-    """sick, healthy: options of moe_train. code, certainty, places: what must be found and nothing else but `also`, codes
-    of consequences that may be told beside it. cures: remedies by name; auto: the one that policy auto grants."""
+    """sick, healthy: options of moe_train. code, certainty, places: what must be found, and nothing else but `also`,
+    codes of consequences that may be told beside it. cures: remedies by name; auto: the one that policy auto grants."""
 
     def __init__(self, hazard, sick, healthy, finding, cures=(), auto=None, also=()):
         self.hazard, self.sick, self.healthy, self.also = hazard, sick, healthy, also
@@ -110,7 +110,8 @@ CASES = [
     Case("H9 recompute-flip", "--ep 2 --recompute --legacy recompute-flip",
          "--ep 2 --recompute --legacy recompute-flip --keep-routing",
          (("moe-recompute-differs", "proven"), told_by(3, ALL, "ep", step=0)),
-         cures=("routing",), auto="routing", also=("p2p-unmatched", "p2p-bytes", "alltoallv-mismatch", "rank-finished")),
+         cures=("routing",), auto="routing",
+         also=("p2p-unmatched", "p2p-bytes", "alltoallv-mismatch", "rank-finished")),
     # Two ranks in a group, one of each order; and two ranks of the job in each.
     program("overlap-order", (("calls-reordered", "suspected"), told_by(None, [], "ep", step=2))),
     program("comm-order", (("circular-wait", "proven"), told_by(None, [], ANY, step=2))),
@@ -148,11 +149,11 @@ def lacks(case, found, places):
     if not ours or accused != guilty:
         wrong.append(f"no {case.code}" if not ours else f"accused are {sorted(accused)}, guilty {sorted(guilty)}")
     for v in ours:
-        step, layer, _, comm = zip(*places)
+        steps, layers, _, comms = zip(*places)
         label = (v["comm"] or {}).get("label")
-        for what, got, want in (("step", v["step"], step), ("layer", v["layer"], layer), ("communicator", label, comm)):
-            if got not in want and ANY not in want and want != (None,) * len(want) or (want == (None,) and what == "layer"
-                                                                                    and got is not None):
+        for what, got, want in (("step", v["step"], steps), ("layer", v["layer"], layers),
+                                ("communicator", label, comms)):
+            if got not in want and ANY not in want:
                 wrong.append(f"{what} {got}, wanted {want}")
         if v["certainty"] != case.certainty:
             wrong.append(f"it is {v['certainty']}, wanted {case.certainty}")
