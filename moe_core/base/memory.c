@@ -247,6 +247,12 @@ void moe_device_free(moe_device_t *device, void *pointer_to_pointer)
     memcpy(pointer_to_pointer, &memory, sizeof(memory));
 }
 
+int moe_memory_for_ever(moe_device_t *device, size_t bytes, void **out)
+{
+    *out = device->backend->alloc(device, bytes > 0 ? bytes : 1);
+    return *out != NULL ? 0 : FAIL(MOE_E_NOMEM, "%zu bytes of %s device memory", bytes, device->backend->name);
+}
+
 /* the pool */
 
 static size_t segment_bytes(size_t bytes)

@@ -17,6 +17,12 @@ int moe_memory_new(moe_device_t *device);
 void moe_memory_destroy(moe_device_t *device);
 
 /*
+ * Gives zeroed memory of the back end, whatever allocator was set, which outlives the device and is never given back:
+ * for what the whole process shares. Errors: NOMEM.
+ */
+int moe_memory_for_ever(moe_device_t *device, size_t bytes, void **out);
+
+/*
  * Gives `bytes` bytes of the pool in the pointer whose address is `pointer_to_pointer`; what it pointed to before, if
  * anything, goes back first. The memory holds anything. It is for work of the device's stream only, is aligned to 256
  * bytes, and 0 bytes give a valid pointer. Errors: NOMEM; STATE (the stream is captured: a graph would go

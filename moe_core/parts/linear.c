@@ -8,6 +8,7 @@
 #include "moe_core/include/moe/linear.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/base/memory.h"
 #include "moe_core/base/staging.h"
 #include "moe_core/include/moe/ops.h"
 
@@ -82,7 +83,7 @@ static int placeholder_get(moe_device_t *device, int64_t rows, int64_t columns, 
     } else if (*out == NULL) {
         struct placeholder *fresh = malloc(sizeof(*fresh));
         rc = fresh == NULL ? FAIL(MOE_E_NOMEM, "a placeholder gradient")
-                           : moe_device_alloc(device, (size_t)(rows * columns) * moe_dtype_bytes(type), &like.data);
+                           : moe_memory_for_ever(device, (size_t)(rows * columns) * moe_dtype_bytes(type), &like.data);
         if (rc == 0) {
             like.next = placeholders;
             *fresh = like;

@@ -9,6 +9,7 @@
 
 #include "moe_core/include/moe/ep_buffer.h"
 #include "moe_core/include/moe/layer.h"
+#include "moe_core/include/moe/linear.h"
 #include "moe_core/include/moe/ops.h"
 
 #include <pthread.h>
@@ -547,6 +548,42 @@ static void test_experts_of_the_pool_equal_those_with_memory_of_their_own(void *
     }
 }
 
+/* A placeholder gradient belongs to the process: it must not go with the allocator of the device that asked first. */
+static void test_a_placeholder_outlives_the_device_and_its_allocator(void **state)
+{
+    (void)state;
+    void *first = NULL;
+    for (int i = 0; i < 2; i++) {
+        struct counting c = {0};
+        moe_device_t *device = device_of(&c);
+        moe_linear_t *linear = NULL;
+        const struct moe_linear_config config = {
+            .groups = 1, .out_features = 37, .in_features = 41, .max_rows = 1, .fuse_wgrad_accumulation = true};
+        float *weight = support_floats(device, 37 * 41), *main_grad = support_floats(device, 37 * 41),
+              *x = support_floats(device, 41), *y = support_floats(device, 37);
+        int64_t *m = support_array(device, 1, sizeof(*m));
+        struct moe_param param = {
+            .data = weight, .main_grad = main_grad, .has_added_flag = true, .zero_out_wgrad = true};
+        struct moe_param *params[1] = {&param};
+        struct moe_grad grad;
+        assert_int_equal(moe_linear_new(device, &config, &linear), 0);
+        assert_int_equal(moe_linear_forward(linear, params, NULL, x, m, 1, y), 0);
+        assert_int_equal(moe_linear_backward(linear, y, NULL, MOE_MICROBATCH_UNKNOWN), 0);
+        assert_int_equal(moe_linear_weight_grad(linear, 0, &grad), 0);
+        assert_int_equal(moe_device_sync(device), 0);
+        assert_true(grad.placeholder && grad.data != NULL && (i == 0 || grad.data == first));
+        assert_true(((const float *)grad.data)[37 * 41 - 1] == 0.0f);
+        first = grad.data;
+        moe_linear_destroy(&linear);
+        void *arrays[] = {&weight, &main_grad, &x, &y, &m};
+        for (size_t j = 0; j < 5; j++) {
+            moe_device_free(device, arrays[j]);
+        }
+        moe_device_destroy(&device);
+        assert_int_equal(c.bytes, 0); /* the placeholder is not among them */
+    }
+}
+
 /* failures */
 
 /* One rank whose every request fails once: always NOMEM, nothing leaks, and the next step is the one that it always
@@ -880,6 +917,7 @@ int main(void)
         cmocka_unit_test(test_an_allocator_is_set_before_anything_is_made),
         cmocka_unit_test(test_recycled_memory_never_shows),
         cmocka_unit_test(test_experts_of_the_pool_equal_those_with_memory_of_their_own),
+        cmocka_unit_test(test_a_placeholder_outlives_the_device_and_its_allocator),
         cmocka_unit_test(test_each_request_fails_once),
         cmocka_unit_test(test_a_rank_without_memory_is_named_to_its_peers),
         cmocka_unit_test(test_a_rank_without_memory_for_the_groups_buffer_says_so),
