@@ -205,7 +205,7 @@ void moe_dispatcher_share(moe_dispatcher_t *d, bool microbatch)
 
 void moe_dispatcher_set_alike(moe_dispatcher_t *d, uint16_t number)
 {
-    d->alike = number;
+    d->alike = number & MOE_WORD_ALIKE;
 }
 
 bool moe_dispatcher_alike(const moe_dispatcher_t *d, int32_t *rank, uint16_t *theirs, uint16_t *first)

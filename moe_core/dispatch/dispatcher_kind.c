@@ -115,7 +115,7 @@ uint32_t moe_dispatcher_agreed(moe_dispatcher_t *d, const int64_t *words, int64_
     uint32_t agreed = MOE_WORD_PROPOSED;
     for (int32_t r = 0; r < d->tp_ep.size; r++) {
         uint32_t word = (uint32_t)(words[r * stride] & UINT32_MAX);
-        uint16_t alike = (uint16_t)(word >> MOE_WORD_ALIKE_SHIFT);
+        uint16_t alike = (uint16_t)(word >> MOE_WORD_ALIKE_SHIFT & MOE_WORD_ALIKE);
         agreed &= word;
         d->first = r == 0 ? alike : d->first;
         if (alike != d->first && d->unlike == 0) {

@@ -115,8 +115,8 @@ void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *g
  */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 
-/* The halves of the word that travels with an exchange. */
-enum { MOE_WORD_PROPOSED = 0xffff, MOE_WORD_ALIKE_SHIFT = 16 };
+/* The word that travels with an exchange: proposals, above them the number of set_alike, then MOE_DECLINED. */
+enum { MOE_WORD_PROPOSED = 0xffff, MOE_WORD_ALIKE = 0x7fff, MOE_WORD_ALIKE_SHIFT = 16 };
 /*
  * Reads the words of all ranks, `stride` numbers apart: returns the bitwise AND of the proposals, and notes the first
  * rank whose `alike` differs from that of rank 0.

@@ -186,11 +186,11 @@ void moe_dispatcher_at(moe_dispatcher_t *dispatcher, const struct moe_event *at)
 void moe_dispatcher_share(moe_dispatcher_t *dispatcher, bool microbatch);
 
 /*
- * Sets a number that all ranks of the dispatch group must give alike; 0 by default. It travels in every exchange from
- * then on, in the word of the proposals. After prepare moe_dispatcher_alike says whether all ranks gave the same one,
- * the same answer on every rank; where they did not, *rank is the first rank of the group that differs from rank 0,
- * *theirs its number and *first that of rank 0. Where ranks exchange nothing before they send rows (expert_capacity),
- * or the host does not see it (a row budget), the answer is true.
+ * Sets a number, at most 32767, that all ranks of the dispatch group must give alike; 0 by default. It travels in every
+ * exchange from then on, in the word of the proposals. After prepare moe_dispatcher_alike says whether all ranks gave
+ * the same one, the same answer on every rank; where they did not, *rank is the first rank of the group that differs
+ * from rank 0, *theirs its number and *first that of rank 0. Where ranks exchange nothing before they send rows
+ * (expert_capacity), or the host does not see it (a row budget), the answer is true.
  */
 void moe_dispatcher_set_alike(moe_dispatcher_t *dispatcher, uint16_t number);
 bool moe_dispatcher_alike(const moe_dispatcher_t *dispatcher, int32_t *rank, uint16_t *theirs, uint16_t *first);
