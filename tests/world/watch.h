@@ -1,6 +1,6 @@
 /*
- * watch.h: inotify in the world: who waits for files that appear in a folder is told, whatever the machine's own inotify
- * has left.
+ * watch.h: inotify in the world: who waits for files that appear in a folder is told, whatever the machine's own
+ * inotify has left.
  */
 #ifndef ROLL_TESTS_WORLD_WATCH_H
 #define ROLL_TESTS_WORLD_WATCH_H
