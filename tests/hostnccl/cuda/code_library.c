@@ -41,6 +41,7 @@ static int run(const struct hostcuda_code_launch *launch)
     }
     out[7] = launch->shared_bytes;
     out[8] = told_bytes;
+    out[9] = launch->is_overlapped;
     return 0;
 }
 

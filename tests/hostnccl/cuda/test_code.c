@@ -13,7 +13,7 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned int rank, void *address
                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
                            int swizzle, int l2, int fill);
 
-enum { NUMBERS = 9, DRIVER_INVALID_VALUE = 1 };
+enum { NUMBERS = 10, DRIVER_INVALID_VALUE = 1 };
 
 static const char stub_add, stub_faulty, stub_unknown;
 static const dim3 GRID = {3, 2, 1}, THREADS = {32, 2, 1};
@@ -51,7 +51,26 @@ static void runs(void)
     expect(cudaLaunchKernel(&stub_add, GRID, THREADS, arguments, 100, NULL) == cudaSuccess);
     read_back(out, read);
     expect(read[0] == 12 && read[1] == 3 && read[2] == 2 && read[3] == 1 && read[4] == 32 && read[5] == 2);
-    expect(read[6] == 1 && read[7] == 100 && read[8] == NUMBERS * sizeof(*out));
+    expect(read[6] == 1 && read[7] == 100 && read[8] == NUMBERS * sizeof(*out) && read[9] == 0);
+}
+
+/* A launch says whether it may begin before the kernel in front of it has ended. */
+static void overlaps(void)
+{
+    uint64_t *out, more = 5, read[NUMBERS];
+    cudaLaunchAttribute overlap = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+    cudaLaunchConfig_t config = {.gridDim = GRID, .blockDim = THREADS, .attrs = &overlap, .numAttrs = 1};
+    void *arguments[] = {&out, &more};
+    begin(ROLL_CODE_LIBRARY, NULL);
+    expect(cudaMalloc((void **)&out, NUMBERS * sizeof(*out)) == cudaSuccess);
+    expect(cudaMemset(out, 0, NUMBERS * sizeof(*out)) == cudaSuccess);
+    for (int allowed = 1; allowed >= 0; allowed--) {
+        overlap.val.programmaticStreamSerializationAllowed = allowed;
+        expect(cudaLaunchKernelExC(&config, &stub_add, arguments) == cudaSuccess);
+        read_back(out, read);
+        expect(read[9] == (uint64_t)allowed);
+    }
+    expect(read[0] == 10);
 }
 
 static void runs_in_graphs(void)
@@ -138,6 +157,7 @@ static void test_kernels_of_a_library_run(void **state)
     run_child(runs, text, sizeof(text));
     assert_string_equal(text, "");
     run_child(runs_in_graphs, text, sizeof(text));
+    run_child(overlaps, text, sizeof(text));
     run_child(skips, text, sizeof(text));
 }
 
