@@ -69,6 +69,21 @@ struct turn {
     uint64_t now;
 };
 
+/* What is wanted of the communicator with this key; NULL: it is not named. */
+static inline const struct roll_frame_want *roll_agent_excerpt_named(const struct folded_run *run, uint64_t key)
+{
+    uint32_t low = 0, high = run->ask.wants;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (run->want[mid].key < key) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low < run->ask.wants && run->want[low].key == key ? &run->want[low] : NULL;
+}
+
 /* agent_narrow.c: an excerpt of the calls of some communicators alone */
 
 /* Whether it is asked for that way. */
@@ -83,8 +98,6 @@ int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, co
 uint64_t roll_agent_narrow_followed(const struct folded *f);
 
 /* agent_excerpt.c */
-/* What is wanted of the communicator with this key; NULL: it is not named. */
-const struct roll_frame_want *roll_agent_excerpt_named(const struct folded_run *run, uint64_t key);
 /* Finds whether something is wanted of a ring, and opens its second reader where it begins. 0, NOMEM, or as
  * roll_ring_open. */
 int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f);

@@ -52,12 +52,6 @@ static int by_key(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-const struct roll_frame_want *roll_agent_excerpt_named(const struct folded_run *run, uint64_t key)
-{
-    struct roll_frame_want want = {.key = key};
-    return run->ask.wants ? bsearch(&want, run->want, run->ask.wants, sizeof(*run->want), by_key) : NULL;
-}
-
 /*
  * What is wanted of one communicator of the ring: what the root says, and what this node knows by itself. Of a
  * communicator that neither speaks of, a level between them knows that its members agree: the history is enough.

@@ -369,7 +369,7 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
 {
     struct roll_digested *d = run->digested;
     struct digested_ring *r = roll_digested_ring_of(d, frame->head.stream);
-    if (!r || d->number == 0) {
+    if (!r || d->number == 0 || (d->narrow && d->broad)) { /* what is about to be begun anew takes nothing */
         return 0;
     }
     if (frame->head.type == ROLL_FRAME_EXCERPT) {

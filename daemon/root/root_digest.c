@@ -151,6 +151,9 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     free(r->header);
     r->header = memcpy(header, frame->payload, bytes);
     r->header_bytes = bytes;
+    if (d->narrow && r->begun) { /* the numbers that its agent gives from now on are others */
+        roll_case_broaden(d);
+    }
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
     d->unasked = true;
