@@ -73,7 +73,8 @@ def is_found(source, build_folder, nvcc, cxx, name):
         env = dict(os.environ, LD_LIBRARY_PATH=':'.join(paths), HOSTCUDA_CODE=library, HOSTCUDA_SMS='3',
                    KERNELS_EMU_ORDER=mutant[4], KERNELS_EMU_SEED='1')
         command = [os.path.join(build_folder, 'tests/gpu_kernels'), '--seed', '1', '--sample', '4', 'layer']
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
     found = done.returncode not in (0, 2, 3) and mutant[5] in done.stdout
     print(('found: ' if found else 'NOT FOUND: ') + name + ('' if found else '\n' + done.stdout), flush=True)
     return found
