@@ -50,7 +50,7 @@ struct moe_device {
     const struct moe_backend *backend;
     cudaStream_t stream;
     bool borrowed; /* the stream is the caller's: `open` finds it here, and `close` leaves it */
-    void *state; /* owned by the back end */
+    void *state;   /* owned by the back end */
     /*
      * The rank and the layers whose work has been enqueued since the last wait: moe_device_sync names them when the
      * stream finds an error. Back ends do not read these members.

@@ -27,13 +27,13 @@ struct check {
     bool rehearsal;
     uint64_t random;
     uint64_t sample; /* --sample N: about one case in N of each row, and no timings; 0: all */
-    long breaks; /* --break N: the N-th comparison gets a wrong byte, to see that it is found; -1: none */
-    bool wrong;  /* a row has been wrong so far */
+    long breaks;     /* --break N: the N-th comparison gets a wrong byte, to see that it is found; -1: none */
+    bool wrong;      /* a row has been wrong so far */
     /* the row at hand */
     const char *name;
     int shapes;
     uint64_t cases, pick; /* of taken() */
-    double worst; /* in tolerances */
+    double worst;         /* in tolerances */
     bool row_wrong;
 };
 
