@@ -77,7 +77,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
                       : d->wanted        ? "somebody asks why a rank waits"
                                          : "the run is over, or a process has ended";
     roll_hints_open(d);
-    d->broad = d->broad || d->failed || d->wanted;
+    d->broad = d->broad || d->failed || d->wanted || !roll_run_live(run); /* of a run that is over all is looked at */
     d->failed = false;
     d->number = ++d->opened;
     d->opened_ns = d->asked_ns = d->rest_ns = now;

@@ -75,9 +75,15 @@ void roll_digested_destroy(struct roll_digested **pointer)
 
 /* what is told outside */
 
+/* A case has not been judged yet, or not by all that it will be. */
+static bool is_looking(const struct roll_digested *d)
+{
+    return d->number != 0 && (!d->fed || (d->narrow && d->broad));
+}
+
 bool roll_digested_waits(const struct roll_run *run)
 {
-    return run->digested && run->digested->number != 0 && !run->digested->fed;
+    return run->digested && is_looking(run->digested);
 }
 
 uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now)
@@ -89,7 +95,7 @@ uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now)
 uint32_t roll_digested_flags(const struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
-    bool keep = d && (roll_run_live(run) || !d->over_seen || d->pending || (d->number != 0 && !d->fed));
+    bool keep = d && (roll_run_live(run) || !d->over_seen || d->pending || is_looking(d));
     return (run->digested ? ROLL_ACK_DIGEST : 0) | (keep ? ROLL_ACK_KEEP : 0);
 }
 
@@ -284,8 +290,11 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (d->number == 0) {
         return;
     }
+    if (last && d->narrow) {
+        roll_case_broaden(d);
+    }
     if (d->wider && d->again < AGAIN && (last || (d->narrow && d->broad) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
-        d->again += !d->narrow;
+        d->again += !(d->narrow && d->broad);
         roll_case_open(root, run, now);
     } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
         roll_case_open(root, run, now);

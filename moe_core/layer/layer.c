@@ -351,7 +351,7 @@ int layer_forward_pass(moe_layer_t *l, void *y)
     rc = rc ? rc : layer_decide_skip(l);
     rc = rc ? rc : run_experts(l);
     rc = rc ? rc : layer_push_plan(l);
-    if (rc == 0 && l->phase == MOE_PHASE_FORWARD) {
+    if (rc == 0 && l->phase == MOE_PHASE_FORWARD && layer_goes_back(l)) {
         struct moe_event base = layer_event(l, MOE_EV_OBLIGE_END, l->phase, 0);
         moe_plan_report(&l->plan, &base);
     }
@@ -396,6 +396,7 @@ int layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const
          * change.
          */
         moe_plan_reset(&l->plan);
+        moe_shared_reset(l->shared);
         layer_release(l);
     } else if (!layer_goes_back(l)) { /* inference: no backward follows */
         layer_release(l);

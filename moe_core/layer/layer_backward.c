@@ -231,6 +231,10 @@ int layer_backward(moe_layer_t *l, const void *dy, void *dx)
                                       layer_f32(l) ? layer_own_rows(l, dx) : l->d_input);
         rc = moe_plan_run(&l->plan);
     }
+    if (rc != 0) {
+        moe_plan_reset(&l->plan);
+        moe_shared_reset(l->shared);
+    }
     l->dw_waits = rc == 0 && l->config.delay_wgrad;
     if (!l->dw_waits) {
         layer_release(l);

@@ -240,6 +240,14 @@ static int leave(moe_shared_t *s, enum stage now, int rc)
     return rc;
 }
 
+void moe_shared_reset(moe_shared_t *s)
+{
+    if (s != NULL && s->stage != IDLE) {
+        (void)follow(s, s->device, s->work, s->side_done);
+        s->stage = IDLE;
+    }
+}
+
 static ncclDataType_t nccl_type(enum moe_dtype type)
 {
     static const ncclDataType_t types[] = {[MOE_F32] = ncclFloat32, [MOE_BF16] = ncclBfloat16, [MOE_F16] = ncclFloat16};

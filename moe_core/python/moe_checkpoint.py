@@ -67,15 +67,16 @@ def read(path, verify=True, only=None):
         try:
             table = json.loads(header)
             facts = table.pop("__metadata__")
-            check = table.pop("checksum")["data_offsets"]
+            begin, end = table.pop("checksum")["data_offsets"]
+            size_told = 8 + len(header) + int(end)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadCheckpoint(f"{path} is no checkpoint of moe_train, or its header is damaged") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise BadCheckpoint(f"{path} is no checkpoint of this moe_train: its format is not {FORMAT}")
-        if size != 8 + len(header) + check[1]:
-            raise BadCheckpoint(f"{path} has {size} bytes, by its header {8 + len(header) + check[1]}")
+        if size != size_told:
+            raise BadCheckpoint(f"{path} has {size} bytes, by its header {size_told}")
         data = f.read()
-    told = int.from_bytes(data[check[0]:check[1]], "little")
+    told = int.from_bytes(data[begin:end], "little")
     if verify and _hash(memoryview(length + header + data)[:-8]) != told:
         raise BadCheckpoint(f"{path} is damaged: its checksum is another than the one it was written with")
     torch, state = _torch(), {}

@@ -751,10 +751,12 @@ class MoELayer(torch.nn.Module):
         self._last = slot
         return _Lease(slot)
 
-    def _weights(self, gradients):
-        """The struct, from the parameters and {name: tensor} of where their gradients go."""
-        weights = CLayerWeights(frozen=sum(1 << bit for bit, name in enumerate(PARAMETERS)
-                                           if not getattr(getattr(self, name), "requires_grad", True)))
+    def _weights(self, gradients, training):
+        """The struct, from the parameters and {name: tensor} of where their gradients go. Where no backward follows,
+        nothing is frozen: C would keep what a backward through frozen parameters needs."""
+        frozen = sum(1 << bit for bit, name in enumerate(PARAMETERS)
+                     if training and not getattr(getattr(self, name), "requires_grad", True))
+        weights = CLayerWeights(frozen=frozen)
         for name, value in [*self.named_parameters(recurse=False), ("expert_bias", self.expert_bias)]:
             if value is not None:
                 place, member = (weights.shared, name[7:]) if name.startswith("shared_") else (weights, name)
@@ -871,7 +873,7 @@ class _Apply(torch.autograd.Function):
         # follows.
         gradients = {name: _place_of_gradient(layer, name, value)
                      for name, value in zip(names, values) if value.requires_grad} if training else {}
-        weights, step = layer._weights(gradients), layer._next_step()
+        weights, step = layer._weights(gradients, training), layer._next_step()
         try:
             with layer.device.order():
                 lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(),

@@ -438,7 +438,7 @@ int checkpoint_resume(struct checkpoint *c, uint32_t *step)
             good = load_buffer(c, &in, path, (enum tensor_buffer)buffer, kind) == 0;
         }
     }
-    good = good && load_biases(c, &in, path) == 0;
+    good = good && load_biases(c, &in, path) == 0 && ckpt_fact(&in, "step") != NULL;
     rc = all_good(c, !good);
     if (rc == 0) {
         *step = (uint32_t)strtoul(ckpt_fact(&in, "step"), NULL, 10);

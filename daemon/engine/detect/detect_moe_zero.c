@@ -164,7 +164,7 @@ static void zero_record(struct roll_engine *e, uint32_t source, const struct rol
         }
     } else {
         note->remedied = true;
-        if ((note->said_remedies & (uint32_t)rec->peer) == 0) {
+        if (((uint32_t)rec->peer & ~note->said_remedies) != 0) {
             note->said_remedies |= (uint32_t)rec->peer;
             speak(e, source, rec, ROLL_VERDICT_MOE_REMEDIED);
         }

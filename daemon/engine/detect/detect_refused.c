@@ -458,7 +458,9 @@ static void note_tick(struct roll_engine *e, struct source *s)
 static void refused_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->comms; i++) {
-        declined_tick(e, e->comm[i]);
+        if (refused_of_engine(e)->declined) {
+            declined_tick(e, e->comm[i]);
+        }
         places_tick(e, e->comm[i]);
     }
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {

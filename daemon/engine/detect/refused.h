@@ -23,7 +23,8 @@ struct refusal {
 };
 
 struct refused_engine {
-    bool errors; /* some call of some rank was refused */
+    bool errors;   /* some call of some rank was refused */
+    bool declined; /* by rollcall itself */
 };
 STATE_OF_ENGINE(refused)
 

@@ -305,7 +305,7 @@ void refused_declined(struct roll_engine *e, struct member *m, const struct roll
     struct refused_member *own = refused_make_member(m);
     if (own) {
         m->was_refused = true;
-        refused_of_engine(e)->errors = true;
+        refused_of_engine(e)->errors = refused_of_engine(e)->declined = true;
         own->declined = (struct refusal){.rec = *rec, .since = e->clock, .open = true};
     }
 }
@@ -316,18 +316,22 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
     if (!m) {
         return;
     }
-    if (call_declined(&entry->rec)) {
-        refused_declined(e, m, &entry->rec);
+    bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
+    bool newest = is_counted(s, entry) && entry->rec.seq + 1 == m->next;
+    if (call_declined(&entry->rec) && !message) {
+        if (newest) { /* else the call that was made in its place came first, and has taken it out */
+            refused_declined(e, m, &entry->rec);
+        }
         return;
     }
-    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+    if (message) {
         p2p_refused(e, m, entry);
         if (call_failed(&entry->rec)) {
             remember(e, m, &entry->rec);
         }
         return;
     }
-    if (!is_counted(s, entry) || entry->rec.seq + 1 != m->next) {
+    if (!newest) {
         return; /* the call was made again meanwhile, or this version of NCCL does not give the number back */
     }
     take_out(e, m, entry, ticket);

@@ -129,6 +129,13 @@ int moe_shared_post_backward_comm(moe_shared_t *shared);
 int moe_shared_get_grad(moe_shared_t *shared, void *dx, bool add);
 
 /*
+ * Forgets a pass that is not gone on with, because something beside the shared expert failed: the next step may be
+ * pre_forward_comm, and the layer's stream waits for what the shared expert's has been given. NULL does nothing. The
+ * thread of the other steps.
+ */
+void moe_shared_reset(moe_shared_t *shared);
+
+/*
  * Sets op, comm and count of `node` to the collective that a step of backward issues for the forward under way (NONE,
  * NULL, 0 where there is none): post_backward_comm with `after`, else pre_backward_comm. Call it after
  * pre_forward_comm.
