@@ -134,6 +134,24 @@ static void test_a_call_that_is_put_right_is_no_fault(void **state)
     }
 }
 
+/* The call that is put right may be read before the return of the one that was refused. */
+static void test_a_return_that_is_read_late_ends_no_other_call(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t w = sim_world(sim), odd = sizes[i] - 1;
+        sim_all(sim, w, AR, 64);
+        declined(sim, odd, w, 1000, LATER);
+        sim_all(sim, w, AR, 1024);
+        struct sim_event *last = &sim->rank[odd].event[sim->rank[odd].events - 1], put_right = *last;
+        *last = last[-1];
+        last[-1] = put_right;
+        expect(sim, NULL, 0, NULL, NULL);
+        sim_destroy(&sim);
+    }
+}
+
 /* The program overlooks the error and goes on, so its later calls have the numbers of earlier ones. It has made another
  * call than its peers, and then left that out: which of the two is told depends on what was read first. */
 static void test_a_rank_that_goes_on_is_named_all_the_same(void **state)
@@ -191,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_the_culprit_is_named_whoever_came_first),
         cmocka_unit_test(test_a_reduction_that_was_refused_is_what_the_others_wait_for),
         cmocka_unit_test(test_a_call_that_is_put_right_is_no_fault),
+        cmocka_unit_test(test_a_return_that_is_read_late_ends_no_other_call),
         cmocka_unit_test(test_a_rank_that_goes_on_is_named_all_the_same),
         cmocka_unit_test(test_a_group_that_was_refused),
     };
