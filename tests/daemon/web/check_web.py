@@ -592,7 +592,7 @@ def strangers(b):
         b.wait_for("the job", lambda: ask(f"{site}/api/ask/status", "viewer", job.word)[0] == 200)
         switch = f"{site}/api/ask/policy?policy=auto"
         operator = job.operator
-        expect(ask(switch, "viewer", job.word)[0] == 400, "a viewer switches")
+        expect(ask(switch, "viewer", job.word)[0] == 403, "a viewer switches")
         for question in (switch, f"{site}/api/ask/stacks?ranks=0"):  # by GET nothing is switched and nobody stopped
             refused = ask(question, "operator", operator)
             expect(refused[0] == 403 and "POST" in str(refused), f"a question by GET: {refused}")
