@@ -100,8 +100,12 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     struct moe_flex *f = &s->flex;
     f->tokens = f->padded = d->routing.tokens;
     int rc = moe_flex_lay_out(d, f, NULL, 0, s->own);
-    if (rc == MOE_E_NOMEM) {
-        return moe_dispatcher_decline(d);
+    if (rc == MOE_E_NOMEM) { /* what was taken goes back, and the peers, who wait in the exchange, are told */
+        if (!d->standing) {
+            moe_flex_release(d);
+        }
+        decline(d);
+        return rc;
     }
     rc = rc ? rc : gather(d, s, proposed);
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
