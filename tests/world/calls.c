@@ -2,14 +2,13 @@
  * calls.c: what the daemons ask of libc and of /proc, answered by the world: time, waiting, who and where they are,
  * files that die with their process, a disk that fills up.
  *
- * Rings, control pages and traces are real files in a folder of the world's own: how they are mapped, named and found
- * is a part of what is tested; who waits for them is told by watch.c. What begins threads or other processes is
- * refused, as a system may refuse it: each daemon goes on without.
+ * Rings, control pages and traces are real files in a folder of the world's own, and so is inotify about it: how they
+ * are mapped, named and found is a part of what is tested. What begins threads or other processes is refused, as a
+ * system may refuse it: each daemon goes on without.
  */
 #include "tests/world/calls.h"
 
 #include "tests/world/rank.h"
-#include "tests/world/watch.h"
 
 #include "daemon/base/file.h"
 #include "daemon/base/proc.h"
@@ -26,6 +25,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -54,6 +54,7 @@ WRAP(int, open, const char *path, int flags, ...);
 WRAP(int, openat, int dir, const char *path, int flags, ...);
 WRAP(int, close, int fd);
 WRAP(int, pipe2, int fds[2], int flags);
+WRAP(int, inotify_init1, int flags);
 WRAP(int, epoll_create1, int flags);
 WRAP(int, epoll_wait, int fd, struct epoll_event *events, int most, int timeout_ms);
 WRAP(DIR *, opendir, const char *path);
@@ -238,7 +239,7 @@ int __wrap_roll_proc_stat(pid_t pid, pid_t tid, struct roll_proc_stat *out)
 
 /* descriptors */
 
-int calls_own(int fd)
+static int own(int fd)
 {
     if (process_now) {
         process_now->touched = true;
@@ -247,22 +248,6 @@ int calls_own(int fd)
         fd_owner[fd] = process_now;
     }
     return fd;
-}
-
-void calls_ready(int fd)
-{
-    if (fd >= 0 && fd < FDS && fd_owner[fd]) {
-        fd_owner[fd]->touched = true;
-    }
-}
-
-/* The same of what makes a file; waiting for one is told. */
-static int own_made(int fd, int dir, const char *path, int flags)
-{
-    if (fd >= 0 && (flags & O_CREAT) != 0) {
-        watch_told(dir, path);
-    }
-    return calls_own(fd);
 }
 
 static mode_t mode_of(int flags, va_list args)
@@ -283,7 +268,7 @@ int __wrap_open(const char *path, int flags, ...)
     if ((flags & O_CREAT) != 0) {
         may_die();
     }
-    return own_made(__real_open(path, flags, mode), AT_FDCWD, path, flags);
+    return own(__real_open(path, flags, mode));
 }
 
 int __wrap_openat(int dir, const char *path, int flags, ...)
@@ -295,7 +280,7 @@ int __wrap_openat(int dir, const char *path, int flags, ...)
     if ((flags & O_CREAT) != 0) {
         may_die();
     }
-    return own_made(__real_openat(dir, path, flags, mode), dir, path, flags);
+    return own(__real_openat(dir, path, flags, mode));
 }
 
 int __wrap_close(int fd)
@@ -308,7 +293,6 @@ int __wrap_close(int fd)
     if (fd >= 0 && fd < FDS) {
         fd_owner[fd] = NULL;
     }
-    watch_closed(fd);
     return __real_close(fd);
 }
 
@@ -316,15 +300,20 @@ int __wrap_pipe2(int fds[2], int flags)
 {
     int rc = __real_pipe2(fds, flags);
     if (rc == 0) {
-        calls_own(fds[0]);
-        calls_own(fds[1]);
+        own(fds[0]);
+        own(fds[1]);
     }
     return rc;
 }
 
+int __wrap_inotify_init1(int flags)
+{
+    return own(__real_inotify_init1(flags));
+}
+
 int __wrap_epoll_create1(int flags)
 {
-    return calls_own(__real_epoll_create1(flags));
+    return own(__real_epoll_create1(flags));
 }
 
 /* Nothing has become ready where the world has touched nothing. */
@@ -365,7 +354,7 @@ long __wrap_syscall(long number, ...)
     }
     for (uint32_t i = 0; i < PIDFDS; i++) {
         if (!pidfd[i].host) {
-            pidfd[i].fd = calls_own(eventfd(0, EFD_CLOEXEC));
+            pidfd[i].fd = own(eventfd(0, EFD_CLOEXEC));
             pidfd[i].pid = (pid_t)a;
             pidfd[i].host = process_now->host;
             return pidfd[i].fd;
@@ -528,21 +517,13 @@ int __wrap_posix_fallocate(int fd, off_t offset, off_t bytes)
 int __wrap_rename(const char *from, const char *to)
 {
     may_die();
-    int rc = __real_rename(from, to);
-    if (rc == 0) {
-        watch_told(AT_FDCWD, to);
-    }
-    return rc;
+    return __real_rename(from, to);
 }
 
 int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     may_die();
-    int rc = __real_renameat2(from_dir, from, to_dir, to, flags);
-    if (rc == 0) {
-        watch_told(to_dir, to);
-    }
-    return rc;
+    return __real_renameat2(from_dir, from, to_dir, to, flags);
 }
 
 int __wrap_unlink(const char *path)

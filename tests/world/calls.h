@@ -17,9 +17,5 @@ extern struct caller calls_as;
 void calls_ended(const struct host *host, pid_t pid);
 /* Something may have changed in a folder of the host: who waits there looks again. */
 void calls_touch(const struct host *host);
-/* A new descriptor is the running process's, and closed when that dies; returns it. */
-int calls_own(int fd);
-/* Something came on a descriptor: its process looks again. */
-void calls_ready(int fd);
 
 #endif
