@@ -3,6 +3,14 @@
  */
 #include "tests/daemon/engine/scenes.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct roll_record *scene_moe(struct sim *sim, uint32_t rank, uint32_t comm, enum roll_op op, uint16_t layer,
@@ -52,6 +60,23 @@ void scene_tensor(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_tensor
     rec->aux = (uint16_t)fact;
     rec->count = count;
     rec->group = count2;
+}
+
+void scene_tells(struct sim *sim, const char *what, uint32_t rank, const char *said, const char *unsaid)
+{
+    char want[96] = "";
+    if (what) {
+        snprintf(want, sizeof(want), rank == SCENE_NOBODY ? "%s -" : "%s %u", what, rank);
+    }
+    sim_expect(sim, want);
+    char *got = sim_run(sim, 0, true, true);
+    if (said && !strstr(got, said)) {
+        fail_msg("'%s' is not in: %s", said, got);
+    }
+    if (unsaid && strstr(got, unsaid)) {
+        fail_msg("'%s' is in: %s", unsaid, got);
+    }
+    free(got);
 }
 
 void scene_refused(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count, enum news news)

@@ -25,6 +25,13 @@ uint32_t scene_bits_float(float value);
 /* How the engine hears of a refused call: refused when first read; as entered, then refused. */
 enum news { AT_ONCE, LATER, NEWS };
 #define SCENE_BAD 4 /* ncclInvalidArgument */
+
+/*
+ * The findings are `what` of `rank` (SCENE_NOBODY: of nobody) or none (NULL), and their texts have `said` and lack
+ * `unsaid` (NULL: anything), in every order in which records may come. Fails the test otherwise.
+ */
+void scene_tells(struct sim *sim, const char *what, uint32_t rank, const char *said, const char *unsaid);
+
 /* An AllReduce that NCCL refuses gives its number back. */
 void scene_refused(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count, enum news news);
 

@@ -28,23 +28,6 @@ static struct roll_record *declined(struct sim *sim, uint32_t rank, uint32_t com
     return &sim->rank[rank].event[sim->rank[rank].events - (news == LATER ? 2 : 1)].rec;
 }
 
-static void expect(struct sim *sim, const char *what, uint32_t culprit, const char *said, const char *unsaid)
-{
-    char want[96] = "";
-    if (what) {
-        snprintf(want, sizeof(want), culprit == SCENE_NOBODY ? "%s -" : "%s %u", what, culprit);
-    }
-    sim_expect(sim, want);
-    char *got = sim_run(sim, 0, true, true);
-    if (said && !strstr(got, said)) {
-        fail_msg("'%s' is not in: %s", said, got);
-    }
-    if (unsaid && strstr(got, unsaid)) {
-        fail_msg("'%s' is in: %s", unsaid, got);
-    }
-    free(got);
-}
-
 /* What all ranks do before, at one line of the program; what follows stands at another, so the calls that meet there
  * are one and the same for certain. */
 static void history(struct sim *sim, uint32_t comm)
@@ -92,8 +75,8 @@ static void test_the_culprit_is_named_whoever_came_first(void **state)
             }
             goes_on(sim, r, refused, then);
         }
-        expect(sim, "proven count-mismatch", n == 2 ? SCENE_NOBODY : odd, "(ROLLCALL_ON_MISMATCH), which came later",
-               "hangs or corrupts");
+        scene_tells(sim, "proven count-mismatch", n == 2 ? SCENE_NOBODY : odd,
+                    "(ROLLCALL_ON_MISMATCH), which came later", "hangs or corrupts");
         sim_destroy(&sim);
     }
 }
@@ -112,7 +95,7 @@ static void test_a_reduction_that_was_refused_is_what_the_others_wait_for(void *
             rec->redop = r == 3 ? ROLL_RED_MAX : ROLL_RED_SUM;
             goes_on(sim, r, refused, EXIT);
         }
-        expect(sim, "proven redop-mismatch", 3, "were not made", "silently wrong");
+        scene_tells(sim, "proven redop-mismatch", 3, "were not made", "silently wrong");
         sim_destroy(&sim);
     }
 }
@@ -129,7 +112,7 @@ static void test_a_call_that_is_put_right_is_no_fault(void **state)
         sim_all(sim, w, AR, 1024);
         sim_all(sim, w, AR, 64);
         scene_sync_all(sim);
-        expect(sim, NULL, 0, NULL, NULL);
+        scene_tells(sim, NULL, 0, NULL, NULL);
         sim_destroy(&sim);
     }
 }
@@ -150,7 +133,7 @@ static void test_a_return_that_is_read_late_ends_no_other_call(void **state)
         struct sim_event *last = &sim->rank[odd].event[sim->rank[odd].events - 1], put_right = *last;
         *last = last[-1];
         last[-1] = put_right;
-        expect(sim, "suspected rank-busy", 0, NULL, "call-refused");
+        scene_tells(sim, "suspected rank-busy", 0, NULL, "call-refused");
         sim_destroy(&sim);
     }
 }
@@ -201,7 +184,7 @@ static void test_a_group_that_was_refused(void **state)
             }
             goes_on(sim, r, refused, EXIT);
         }
-        expect(sim, "proven count-mismatch", 3, "were not made", "call-refused");
+        scene_tells(sim, "proven count-mismatch", 3, "were not made", "call-refused");
         sim_destroy(&sim);
     }
 }

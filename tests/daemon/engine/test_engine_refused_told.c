@@ -18,24 +18,6 @@ static const uint32_t sizes[] = {2, 3, 4, 8};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 #define AR    ROLL_OP_ALLREDUCE
 
-/* The findings, and what the texts must say and must not, in every order. */
-static void tells(struct sim *sim, const char *what, uint32_t rank, const char *said, const char *unsaid)
-{
-    char want[96] = "";
-    if (what) {
-        snprintf(want, sizeof(want), rank == SCENE_NOBODY ? "%s -" : "%s %u", what, rank);
-    }
-    sim_expect(sim, want);
-    char *got = sim_run(sim, 0, true, true);
-    if (said && !strstr(got, said)) {
-        fail_msg("'%s' is not in: %s", said, got);
-    }
-    if (unsaid && strstr(got, unsaid)) {
-        fail_msg("'%s' is in: %s", unsaid, got);
-    }
-    free(got);
-}
-
 static void all_stuck_but(struct sim *sim, uint32_t odd)
 {
     for (uint32_t r = 0; r < sim->ranks; r++) {
@@ -65,7 +47,7 @@ static void test_who_ends_after_a_refused_call(void **state)
         (void)sim_record(sim, odd, ROLL_OP_COMM_DESTROY, w); /* cleaning up */
         sim_proc(sim, odd, ends[i % 3].proc, ends[i % 3].status);
         all_stuck_but(sim, odd);
-        tells(sim, "proven call-refused", odd, "ncclInvalidArgument: root ", "core dump");
+        scene_tells(sim, "proven call-refused", odd, "ncclInvalidArgument: root ", "core dump");
         sim_destroy(&sim);
     }
 }
@@ -85,7 +67,7 @@ static void test_who_is_killed_after_a_retry_is_dead(void **state)
         }
         sim_proc(sim, odd, ROLL_PROC_DEAD, SIM_SIGNAL(9));
         all_stuck_but(sim, odd);
-        tells(sim, "proven rank-dead", odd, NULL, "ncclInvalidArgument");
+        scene_tells(sim, "proven rank-dead", odd, NULL, "ncclInvalidArgument");
         sim_destroy(&sim);
     }
 }
@@ -117,8 +99,8 @@ static void test_a_refused_message_is_told(void **state)
             sim_stuck(sim, odd);
         }
         all_stuck_but(sim, odd);
-        tells(sim, i % 3 == 2 ? "suspected call-refused" : "proven call-refused", odd,
-              " does not exist, the members are 0 to", "expects none");
+        scene_tells(sim, i % 3 == 2 ? "suspected call-refused" : "proven call-refused", odd,
+                    " does not exist, the members are 0 to", "expects none");
         sim_destroy(&sim);
     }
 }
@@ -161,7 +143,7 @@ static void test_a_message_from_itself_is_told(void **state)
             sim_call(sim, r, w, AR, 64);
         }
         all_stuck_but(sim, odd);
-        tells(sim, "proven call-refused", odd, "ncclInvalidUsage: member ", NULL);
+        scene_tells(sim, "proven call-refused", odd, "ncclInvalidUsage: member ", NULL);
         sim_destroy(&sim);
     }
 }
@@ -192,7 +174,7 @@ static void test_a_call_that_returns_behind_the_end_of_its_group(void **state)
             sim_call(sim, k, w, AR, 256);
         }
         all_stuck_but(sim, odd);
-        tells(sim, "proven call-refused", odd, "Recv of 32 float32 from member", NULL);
+        scene_tells(sim, "proven call-refused", odd, "Recv of 32 float32 from member", NULL);
         sim_destroy(&sim);
     }
 }
@@ -221,7 +203,7 @@ static void test_the_wrong_call_of_a_group_is_shown(void **state)
         }
         sim_proc(sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(1));
         all_stuck_but(sim, odd);
-        tells(sim, "proven call-refused", odd, "Send of 32 float32 to member -1", NULL);
+        scene_tells(sim, "proven call-refused", odd, "Send of 32 float32 to member -1", NULL);
         sim_destroy(&sim);
     }
 }
@@ -249,7 +231,7 @@ static void test_who_goes_on_without_it_is_told(void **state)
         for (uint32_t r = 0; r < n; r++) {
             sim_stuck(sim, r);
         }
-        tells(sim, "proven call-refused", odd, "in its place came AllReduce of 200", NULL);
+        scene_tells(sim, "proven call-refused", odd, "in its place came AllReduce of 200", NULL);
         sim_destroy(&sim);
     }
 }
@@ -268,7 +250,7 @@ static void test_all_refused_and_ended_is_a_note(void **state)
         for (uint32_t r = 0; r < sizes[i]; r++) {
             sim_proc(sim, r, ROLL_PROC_FINISHED, SIM_EXIT(1));
         }
-        tells(sim, NULL, 0, "note call-refused - ", NULL);
+        scene_tells(sim, NULL, 0, "note call-refused - ", NULL);
         sim_destroy(&sim);
     }
 }
@@ -290,7 +272,7 @@ static void test_errors_after_a_death_are_its_echo(void **state)
             rec->result = 6;
             sim_stuck(sim, r);
         }
-        tells(sim, "proven rank-dead", odd, NULL, "call-refused");
+        scene_tells(sim, "proven rank-dead", odd, NULL, "call-refused");
         sim_destroy(&sim);
     }
 }
@@ -344,7 +326,8 @@ static void test_a_refused_creation_is_told(void **state)
             }
         }
         sim_proc(sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(1));
-        tells(sim, "proven call-refused", odd, split ? "CommSplit" : "is none of a communicator of", "did not join");
+        scene_tells(sim, "proven call-refused", odd, split ? "CommSplit" : "is none of a communicator of",
+                    "did not join");
         sim_destroy(&sim);
     }
 }
@@ -378,7 +361,7 @@ static void test_a_refused_call_among_equal_ones(void **state)
             sim_proc(sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(0));
             all_stuck_but(sim, odd);
         }
-        tells(sim, i % 3 == 0 ? "suspected call-refused" : NULL, odd, i % 3 == 0 ? "less one" : NULL, NULL);
+        scene_tells(sim, i % 3 == 0 ? "suspected call-refused" : NULL, odd, i % 3 == 0 ? "less one" : NULL, NULL);
         sim_destroy(&sim);
     }
 }
@@ -416,18 +399,18 @@ static void test_ranks_that_contradict_each_other_in_init(void **state)
     for (size_t i = 0; i < SIZES; i++) {
         uint32_t n = sizes[i], odd = n - 1;
         struct sim *sim = disputed(n, TWICE);
-        tells(sim, "proven init-missing", n > 2 ? odd : SCENE_NOBODY, "both came to CommInit as rank 0 of",
-              "did not join");
+        scene_tells(sim, "proven init-missing", n > 2 ? odd : SCENE_NOBODY, "both came to CommInit as rank 0 of",
+                    "did not join");
         sim_destroy(&sim);
         sim = disputed(n, TWICE_SHIFTED);
         sim_expect(sim, "proven init-missing -");
         sim_destroy(&sim);
         sim = disputed(n, SIZES_DIFFER);
-        tells(sim, "proven init-missing", n > 2 ? odd : SCENE_NOBODY, "with the same unique id for one of",
-              "did not join");
+        scene_tells(sim, "proven init-missing", n > 2 ? odd : SCENE_NOBODY, "with the same unique id for one of",
+                    "did not join");
         sim_destroy(&sim);
         sim = disputed(n, REFUSED_TWICE);
-        tells(sim, "proven call-refused", odd, "of this unique id is taken by rank 0", "did not join");
+        scene_tells(sim, "proven call-refused", odd, "of this unique id is taken by rank 0", "did not join");
         sim_destroy(&sim);
         sim = disputed(n, HEALTHY);
         sim_expect(sim, "");
