@@ -116,30 +116,30 @@ int moe_alltoall_over_ep(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, boo
     return rc;
 }
 
-int moe_alltoall_gather_up(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, const char *what)
+static int rows_over_etp(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, bool down, const char *what)
 {
+    enum moe_alltoall_step from = down ? AT_ETP : AT_EP, to = down ? AT_EP : AT_ETP;
     struct moe_collective c = rows_over(d, &d->etp, what);
-    int rc = moe_alltoall_takes(d, AT_ETP) ? take(d, cargo, AT_ETP) : 0;
-    rc = rc ? rc
-            : moe_all_gather_v(&c, moe_alltoall_at(d, cargo, AT_EP), moe_alltoall_at(d, cargo, AT_ETP),
-                               state_of(d)->etp_rows);
+    int rc = moe_alltoall_takes(d, AT_ETP) ? take(d, cargo, to) : 0;
+    if (rc == 0) {
+        const void *rows = moe_alltoall_at(d, cargo, from);
+        rc = down ? moe_reduce_scatter_v(&c, rows, moe_alltoall_at(d, cargo, to), state_of(d)->etp_rows)
+                  : moe_all_gather_v(&c, rows, moe_alltoall_at(d, cargo, to), state_of(d)->etp_rows);
+    }
     if (moe_alltoall_takes(d, AT_ETP)) {
-        give(d, cargo, AT_EP);
+        give(d, cargo, from);
     }
     return rc;
 }
 
+int moe_alltoall_gather_up(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, const char *what)
+{
+    return rows_over_etp(d, cargo, false, what);
+}
+
 int moe_alltoall_scatter_down(moe_dispatcher_t *d, enum moe_alltoall_cargo cargo, const char *what)
 {
-    struct moe_collective c = rows_over(d, &d->etp, what);
-    int rc = moe_alltoall_takes(d, AT_ETP) ? take(d, cargo, AT_EP) : 0;
-    rc = rc ? rc
-            : moe_reduce_scatter_v(&c, moe_alltoall_at(d, cargo, AT_ETP), moe_alltoall_at(d, cargo, AT_EP),
-                                   state_of(d)->etp_rows);
-    if (moe_alltoall_takes(d, AT_ETP)) {
-        give(d, cargo, AT_ETP);
-    }
-    return rc;
+    return rows_over_etp(d, cargo, true, what);
 }
 
 /* Moves probabilities, or down their gradients, over ep or over etp. */
