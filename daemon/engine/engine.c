@@ -321,6 +321,20 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
     return 0;
 }
 
+/* All live ranks are heard again: what they did meanwhile comes now, so whoever has waited for them in a creation waits
+ * anew. */
+static void all_heard(struct roll_engine *e)
+{
+    e->heard_clock = e->clock;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (s->init != 0 && s->init_dark == s->init) {
+            s->init_dark = 0;
+            s->init_calm = e->calm;
+        }
+    }
+}
+
 /*
  * Finds how many ranks are set aside for want of room, how many live ranks are not heard, and the most starved of the
  * others, which decides for all how much of the passing time counts as calm: a rank that looks idle may be waiting,
@@ -328,6 +342,7 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
  */
 static void look_at_sight(struct roll_engine *e)
 {
+    uint32_t unheard = e->unheard;
     e->sight_changed = false;
     e->looks += e->sources;
     e->starved = e->unheard = e->no_rooms = 0;
@@ -339,6 +354,9 @@ static void look_at_sight(struct roll_engine *e)
             e->unheard += s->unheard && !s->aside;
             e->starved = counts && s->starved > e->starved ? s->starved : e->starved;
         }
+    }
+    if (unheard > 0 && e->unheard == 0) {
+        all_heard(e);
     }
 }
 

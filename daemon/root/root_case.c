@@ -52,7 +52,7 @@ static void end_case(struct roll_run *run)
     }
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
-        d->stalls_there = false;
+        d->stalls_there = d->comes = false;
     d->number = 0;
 }
 
@@ -166,9 +166,10 @@ bool roll_case_went_on(struct roll_run *run)
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
         struct digested_ring *r = roll_digested_ring_of(d, v.info.stream);
         bool live = v.proc == ROLL_PROC_RUNNING || v.proc == ROLL_PROC_STOPPED;
-        if (r && live && !r->aside && !r->cut) {
-            all = all && v.last_ns > r->last_ns;
+        if (r && live && !r->aside && !r->cut) { /* what has come late may be of long ago */
+            all = all && !r->late && v.last_ns > r->last_ns;
             r->last_ns = v.last_ns;
+            r->late = false;
         }
     }
     return all;
@@ -354,6 +355,7 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
             feed_sight(run, r, &view);
         }
         if (late) {
+            r->late = true;
             feed_process(run, r);
             run->digested->wider = run->digested->wider || run->digested->blind;
         }

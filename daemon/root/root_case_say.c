@@ -2,27 +2,20 @@
  * root_case_say.c: what the engines of cases find, as one run says it.
  *
  * Each case has an engine of its own, which knows nothing of what was said before. So what an engine finds that an
- * earlier one has found is not said again while that stands and goes on, what it finds better takes the place of what
- * was said, and what was suspected and is over is withdrawn, though the engine that suspected it is gone. To say all
- * that an engine finds was rejected: a mistake that goes on opens case after case. So was to compare kinds and ranks
- * alone: the next wrong call of the same rank would never be told.
+ * earlier one has found (root_case_same.c) is not said again while that stands and goes on, what it finds better takes
+ * the place of what was said, and what was suspected and is over is withdrawn, though the engine that suspected it is
+ * gone. To say all that an engine finds was rejected: a mistake that goes on opens case after case.
  */
 #include "daemon/root/root_digest.h"
 
 #include "daemon/base/array.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/map.h"
 #include "daemon/verdict/verdict.h"
 #include "trace/op.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-#define REST_NS  (5000 * ROLL_MS) /* what is no collective goes on, where it is hinted at so often */
-#define NEXT_NS  (1000 * ROLL_MS) /* another process of the rank has made its last call so much later at least */
-#define CLOCK_NS (10 * ROLL_MS)   /* one call has the same time in two engines, but for the clock pairs of its ring */
-#define APART    (2 * ROLL_DIGEST_WINDOW) /* the same of a collective: the calls of a window between have agreed */
 
 static uint64_t number_of(const struct roll_digested *d, uint64_t number)
 {
@@ -38,19 +31,12 @@ static bool is_by_records(const struct roll_verdict *v)
            v->code == ROLL_VERDICT_ALLTOALLV_MISMATCH || v->code == ROLL_VERDICT_CALL_REFUSED;
 }
 
-static int32_t rank_of(const struct digested_ring *r)
-{
-    int32_t rank;
-    memcpy(&rank, r->header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
-    return rank;
-}
-
 /* Nothing was asked of one of these ranks; or it was cut, and the verdict is about what it has not done: it may have
  * gone on since. */
 static bool leaves_out(const struct roll_digested *d, const struct roll_rankset *ranks, bool by_records)
 {
     for (size_t i = 0; i < d->rings; i++) {
-        int32_t rank = rank_of(&d->ring[i]);
+        int32_t rank = roll_digested_rank(&d->ring[i]);
         if ((d->ring[i].aside || (d->ring[i].cut && !by_records)) && rank >= 0 &&
             roll_rankset_has(ranks, (uint32_t)rank)) {
             return true;
@@ -106,13 +92,6 @@ static bool is_awaiting(const struct roll_digested *d, const struct roll_verdict
            !is_made(d, v->comm_key, v->seq);
 }
 
-/* The verdict's `seq` is the number of a collective. */
-static bool is_of_collective(const struct roll_verdict *v)
-{
-    enum roll_family family = roll_verdict_family(v->code);
-    return v->comm_key != 0 && (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT);
-}
-
 static void forget_ended(struct roll_digested *d)
 {
     size_t keep = 0;
@@ -124,129 +103,6 @@ static void forget_ended(struct roll_digested *d)
     d->findings = keep;
 }
 
-/* What is found now is what was found then, at the same place or going on from there. */
-static bool is_same_thing(const struct roll_digested *d, const struct digested_finding *f, const struct roll_verdict *v)
-{
-    const struct roll_verdict *c = &f->copy->said;
-    if (f->engine == d->number) { /* the engine that has said the one says the other: it knows of both */
-        return false;
-    }
-    if (c->seq >= v->seq) {
-        return true;
-    }
-    if (is_of_collective(c)) {
-        return v->seq <= (uint64_t)f->upto + APART;
-    }
-    return !f->awaits && (v->comm_key == 0 || roll_mono_ns() - f->seen_ns <= REST_NS);
-}
-
-/* Both tell of the end of one process: that is one thing, whatever communicator shows that others wait for it. Not so
- * of what may come again, a stop or a pause; nor of the rank's next process, whose last call is a later one. */
-static bool is_same_end(const struct roll_verdict *c, const struct roll_verdict *v)
-{
-    bool end = v->code == ROLL_VERDICT_RANK_DEAD || v->code == ROLL_VERDICT_RANK_FINISHED;
-    return end && c->code == v->code && c->certainty >= v->certainty && roll_rankset_count(&v->culprits) > 0 &&
-           roll_rankset_equal(&c->culprits, &v->culprits) && v->event_ns <= c->event_ns + NEXT_NS;
-}
-
-/* The newest process of each of these ranks has ended, and its ring is one of the first `rings`. Rings are gone through
- * once, the newest first: a whole job may end at once. Without memory nobody has ended. */
-static bool have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings)
-{
-    size_t n = roll_rankset_count(ranks), found = 0;
-    struct roll_map seen = {0};
-    bool ended = n > 0;
-    for (size_t i = d->rings; i > 0 && ended && found < n; i--) {
-        int32_t rank = rank_of(&d->ring[i - 1]);
-        bool newest = rank >= 0 && roll_rankset_has(ranks, (uint32_t)rank) &&
-                      roll_map_get(&seen, (uint64_t)rank) == ROLL_MAP_NONE;
-        if (newest) {
-            found++;
-            ended = i <= rings && d->ring[i - 1].ended && roll_map_add(&seen, (uint64_t)rank, 0) == 0;
-        }
-    }
-    roll_map_fini(&seen);
-    return ended && found == n;
-}
-
-/* Both tell that others wait for what these processes have not done and will never do. One end is told once, however
- * many calls miss the process, as one engine tells it; another engine may see another of these calls first. */
-static bool is_same_lack(const struct roll_digested *d, const struct digested_finding *f, const struct roll_verdict *v)
-{
-    const struct roll_verdict *c = &f->copy->said;
-    bool lack = v->code == ROLL_VERDICT_RANK_FINISHED || v->code == ROLL_VERDICT_P2P_UNMATCHED;
-    bool told = c->code == ROLL_VERDICT_RANK_FINISHED || c->code == ROLL_VERDICT_P2P_UNMATCHED ||
-                c->code == ROLL_VERDICT_CALL_REFUSED; /* because of which it ended */
-    return lack && told && c->certainty >= v->certainty && roll_rankset_equal(&c->culprits, &v->culprits) &&
-           have_ended(d, &v->culprits, f->ended);
-}
-
-/* Both tell of one call that NCCL refused, and others wait for it at several places. */
-static bool is_same_refusal(const struct roll_verdict *c, const struct roll_verdict *v)
-{
-    uint64_t apart = c->event_ns > v->event_ns ? c->event_ns - v->event_ns : v->event_ns - c->event_ns;
-    return v->code == ROLL_VERDICT_CALL_REFUSED && c->code == v->code && c->certainty >= v->certainty &&
-           roll_rankset_count(&v->culprits) > 0 && roll_rankset_equal(&c->culprits, &v->culprits) && apart <= CLOCK_NS;
-}
-
-bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset *b)
-{
-    size_t k = 0;
-    for (size_t i = 0; i < a->used; i++) {
-        while (k < b->used && b->range[k].last < a->range[i].last) {
-            k++;
-        }
-        if (k == b->used || b->range[k].first > a->range[i].first) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* A verdict like this one that stands, or one that says more of the same place: a case that is opened for the same
- * thing finds it again. */
-static struct digested_finding *said_before(struct roll_digested *d, const struct roll_verdict *v)
-{
-    for (size_t i = d->findings; i-- > 0;) {
-        struct digested_finding *f = &d->finding[i];
-        const struct roll_verdict *c = &f->copy->said;
-        bool ranks = roll_rankset_equal(&c->culprits, &v->culprits);
-        bool place = c->code == v->code && c->comm_key == v->comm_key; /* what costs nothing is compared first */
-        bool less = place && f->engine != d->number && c->seq == v->seq &&
-                    (ranks ? v->certainty < c->certainty
-                           : v->certainty <= c->certainty && roll_ranks_are_part(&v->culprits, &c->culprits));
-        bool back = c->code == v->code && ranks && c->certainty == v->certainty &&
-                    roll_verdict_retires(v) == c->number; /* the engine has come to what was said */
-        if (back) {
-            return f;
-        }
-        if ((is_same_end(c, v) || is_same_lack(d, f, v) || is_same_refusal(c, v)) && f->engine != d->number) {
-            return f;
-        }
-        if (place && ((ranks && c->certainty == v->certainty && is_same_thing(d, f, v)) || less)) {
-            return f;
-        }
-    }
-    return NULL;
-}
-
-/* What an earlier engine has said of the same place, with less certainty or without a name; 0: nothing. */
-static uint64_t said_worse(const struct roll_digested *d, const struct roll_verdict *v)
-{
-    for (size_t i = d->findings; i-- > 0;) {
-        const struct digested_finding *f = &d->finding[i];
-        const struct roll_verdict *c = &f->copy->said;
-        bool ranks = roll_rankset_equal(&c->culprits, &v->culprits);
-        bool worse =
-            ranks ? c->certainty < v->certainty : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
-        if (f->engine != d->number && c->code == v->code && c->comm_key == v->comm_key && c->comm_key != 0 &&
-            c->seq == v->seq && worse) {
-            return c->number;
-        }
-    }
-    return 0;
-}
-
 static void keep_finding(struct roll_digested *d, const struct roll_run *run, uint64_t number)
 {
     const struct roll_verdict_copy *copy = run->verdicts.used ? run->verdicts.at[run->verdicts.used - 1] : NULL;
@@ -255,13 +111,13 @@ static void keep_finding(struct roll_digested *d, const struct roll_run *run, ui
         ROLL_GROW(d->finding, d->finding_room, d->findings + 1) != 0) {
         return; /* then it is said again when it is found again */
     }
-    d->finding[d->findings++] =
-        (struct digested_finding){.copy = copy,
-                                  .engine = d->number,
-                                  .seen_ns = roll_mono_ns(),
-                                  .upto = (uint32_t)copy->said.seq,
-                                  .awaits = is_awaiting(d, &copy->said),
-                                  .ended = have_ended(d, &copy->said.culprits, d->rings) ? d->rings : 0};
+    d->finding[d->findings++] = (struct digested_finding){
+        .copy = copy,
+        .engine = d->number,
+        .seen_ns = roll_mono_ns(),
+        .upto = (uint32_t)copy->said.seq,
+        .awaits = is_awaiting(d, &copy->said),
+        .ended = roll_case_have_ended(d, roll_case_missed(&copy->said), d->rings) ? d->rings : 0};
 }
 
 void roll_case_goes_on(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
@@ -410,7 +266,7 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     v->supersedes = number_of(d, v->supersedes);
     v->confirms = number_of(d, v->confirms);
     v->withdraws = number_of(d, v->withdraws);
-    struct digested_finding *before = roll_verdict_is_finding(v) ? said_before(d, v) : NULL;
+    struct digested_finding *before = roll_verdict_is_finding(v) ? roll_case_said_before(d, v) : NULL;
     if (before && (roll_verdict_retires(v) == 0 || roll_verdict_retires(v) == before->copy->said.number)) {
         before->engine = d->number;
         before->seen_ns = roll_mono_ns();
@@ -424,7 +280,7 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
         return;
     }
     if (roll_verdict_is_finding(v) && roll_verdict_retires(v) == 0) {
-        v->supersedes = said_worse(d, v);
+        v->supersedes = roll_case_said_worse(d, v);
     }
     *number = v->number = ++d->numbers;
     d->news = d->engine_news = true;

@@ -24,7 +24,8 @@
 #define AGAIN_NS  (1000 * ROLL_MS)  /* how often an agent is asked again meanwhile: a full queue loses what is asked */
 #define REST_NS   (5000 * ROLL_MS)  /* a case ends when every live rank has gone on for so long, and nothing was said */
 #define LOST_NS   (2000 * ROLL_MS)  /* so long a peer may speak of rings that another one has announced */
-#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end */
+#define OVER_NS   (500 * ROLL_MS)   /* the last digests of a run come within this time after its end, */
+#define UNTOLD_NS (15000 * ROLL_MS) /* or, of who is not heard meanwhile, within this: then it is taken for gone */
 #define SETTLE_NS (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
 #define COME_NS   (5000 * ROLL_MS)  /* the rings of a run come within this time behind its first, or do not */
 #define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
@@ -95,7 +96,7 @@ uint64_t roll_digested_wait_ns(const struct roll_run *run, uint64_t now)
 uint32_t roll_digested_flags(const struct roll_run *run)
 {
     const struct roll_digested *d = run->digested;
-    bool keep = d && (roll_run_live(run) || !d->over_seen || d->pending || is_looking(d));
+    bool keep = d && (roll_run_live(run) || !d->over_seen || d->pending || is_looking(d) || d->comes);
     return (run->digested ? ROLL_ACK_DIGEST : 0) | (keep ? ROLL_ACK_KEEP : 0);
 }
 
@@ -161,6 +162,10 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
         roll_case_broaden(d);
     }
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
+    if (d->fed) {           /* what it keeps is wanted, also when the run is over */
+        r->came_ns = roll_mono_ns();
+        d->comes = true;
+    }
     roll_case_ring(run, r);
     d->unasked = true;
 }
@@ -340,6 +345,17 @@ static bool wants_all(const struct roll_digested *d, uint64_t now)
            (!d->engine_news && now > since + NARROW_NS);
 }
 
+/* Of a ring that was announced while the others' records were judged, its records are awaited. */
+static bool any_comes(const struct roll_digested *d, uint64_t now)
+{
+    bool any = false;
+    for (size_t i = 0; i < d->rings && !any; i++) {
+        const struct digested_ring *r = &d->ring[i];
+        any = r->came_ns != 0 && !r->all && !r->aside && !r->cut && now - r->came_ns < STAGE_NS;
+    }
+    return any;
+}
+
 /* The case that is open. */
 static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
@@ -348,6 +364,7 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
         roll_case_feed(run, now);
         roll_digested_verdicts(root, run);
     }
+    d->comes = d->comes && any_comes(d, now);
     /* Also when the others' records are judged already: an agent that lost its link begins anew, and sends nothing of
      * the case until it is asked. */
     if (now - d->asked_ns > (d->unasked ? NEW_NS : AGAIN_NS)) {
@@ -410,15 +427,35 @@ static void look_for_viewer(roll_root_t *root, struct roll_run *run, uint64_t no
     d->wanted_key = 0;
 }
 
+/* Somebody who holds rings of the run is not heard at this moment: what it has not told yet is awaited. */
+static bool any_untold(const roll_root_t *root, const struct roll_run *run, uint64_t now)
+{
+    bool any = false;
+    for (size_t i = 0; i < root->peers_used && !any; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        any = !peer->gone && !roll_peer_is_heard(peer, now) && roll_streams_count(peer, run) > 0;
+    }
+    return any;
+}
+
+/* No process of the run lives. True: all digests that tell of it have come, and what they tell of was not looked at. */
+static bool is_over_now(const roll_root_t *root, const struct roll_run *run, uint64_t now)
+{
+    struct roll_digested *d = run->digested;
+    d->end_ns = d->end_ns ? d->end_ns : now;
+    bool untold = !d->over_seen && now - d->end_ns < UNTOLD_NS && any_untold(root, run, now);
+    d->over_ns = d->over_ns && !untold ? d->over_ns : now;
+    return !d->over_seen && now - d->over_ns > OVER_NS;
+}
+
 void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
     struct roll_digested *d = run->digested;
     if (d && roll_run_live(run)) {
-        d->over_ns = 0;
+        d->end_ns = d->over_ns = 0;
         d->over_seen = false;
     } else if (d && d->rings > 0) {
-        d->over_ns = d->over_ns ? d->over_ns : now;
-        last = last || (!d->over_seen && now - d->over_ns > OVER_NS);
+        last = is_over_now(root, run, now) || last;
         d->over_seen = d->over_seen || last;
     }
     if (!d || (!last && now - d->look_ns < LOOK_NS && !roll_digested_waits(run))) {

@@ -11,6 +11,9 @@
 #include "daemon/root/root_state.h"
 #include "trace/frame.h"
 
+#include <stddef.h>
+#include <string.h>
+
 struct digested_ring {
     uint64_t stream;
     uint8_t *header; /* the payload of its RING frame without the zeros behind; owned */
@@ -20,6 +23,8 @@ struct digested_ring {
     bool aside;        /* of that case: nothing is wanted of it */
     bool cut;          /* of that case: no more of it is sent, or kept */
     bool lacks;        /* of that case: its ring does not hold all that was wanted */
+    bool late;         /* of that case: its records came behind those of the others, since it was looked who goes on */
+    uint64_t came_ns;  /* when it was announced while the others' records of that case were judged already; 0: never */
     uint64_t quiet_ns; /* of that case: for how long its rank had stood when all had come; 0: not known, or no more */
     bool ended;        /* its process has ended, */
     bool failed;       /* and not in good order */
@@ -72,7 +77,8 @@ struct roll_digested {
     uint64_t still_since_ns; /* the same moment, by the root's own clock */
     bool unasked;            /* rings were announced since agents were asked */
     bool failed;             /* a process has ended, and not in good order, and no case was opened since */
-    uint64_t over_ns;        /* since when no process of the run lives; 0: some do */
+    uint64_t end_ns;         /* since when no process of the run lives; 0: some do */
+    uint64_t over_ns;        /* the same, or since when all are heard who may still tell what there was, if later */
     bool over_seen;          /* what they left was looked at */
     bool pending;            /* hints wait for a case */
     bool urgent;             /* one of them is of a wrong call */
@@ -99,6 +105,7 @@ struct roll_digested {
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
     bool stood;           /* it was looked whether the ranks that were asked stand, and nothing is said */
     bool unjudged;        /* it was said what could not be judged */
+    bool comes;           /* rings were announced since it is judged, of which nothing has come yet */
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;
     roll_feed_t *feed; /* owned */
@@ -124,6 +131,14 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
     return at != ROLL_MAP_NONE ? &d->ring[at] : NULL;
 }
 
+/* The rank that the ring's header tells; less than 0: none. */
+static inline int32_t roll_digested_rank(const struct digested_ring *r)
+{
+    int32_t rank;
+    memcpy(&rank, r->header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
+    return rank;
+}
+
 /* root_fronts.c: for people */
 /* Notes what a STATUS tells of a ring's last call. */
 void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *frame);
@@ -133,8 +148,8 @@ void roll_fronts_look(struct roll_run *run, uint64_t now);
 /* Nothing of the open case is known of this ring. */
 static inline void roll_digested_renew(struct digested_ring *r)
 {
-    r->begun = r->all = r->aside = r->cut = r->lacks = false;
-    r->quiet_ns = 0;
+    r->begun = r->all = r->aside = r->cut = r->lacks = r->late = false;
+    r->quiet_ns = r->came_ns = 0;
 }
 
 #define ROLL_CASE_NAMED        256u /* where so many communicators are hinted at, the whole job is concerned */
@@ -203,10 +218,20 @@ void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
 /* Every ring that is heard has sent all that there was, or is not concerned. */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
 
-/* root_case_say.c: what the engines of cases find, as the run says it (roll_digested_verdicts) */
+/* root_case_same.c: what an earlier case has found. The verdicts stay the caller's. */
 
 /* No rank is in `a` that is not in `b`. One step for each of their ranges. Pure. */
 bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset *b);
+/* Whom others miss, as the verdict says; it stays the verdict's. Pure. */
+const struct roll_rankset *roll_case_missed(const struct roll_verdict *v);
+/* The newest processes of these ranks have ended, and their rings are among the first `rings`. */
+bool roll_case_have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings);
+/* A finding that stands and tells what v tells, or more of the same; NULL: there is none. */
+struct digested_finding *roll_case_said_before(struct roll_digested *d, const struct roll_verdict *v);
+/* The number of a finding of which v tells more; 0: there is none. */
+uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_verdict *v);
+
+/* root_case_say.c: what the engines of cases find, as the run says it (roll_digested_verdicts) */
 
 /* Calls that differ are hinted at: what was found of the kind goes on. */
 void roll_case_goes_on(struct roll_digested *d, const struct roll_digest *up, uint64_t now);

@@ -1,14 +1,15 @@
 /*
- * calls.c: what the daemons ask of libc and of /proc, answered by the world: time, waiting, who and where they are,
- * files that die with their process, a disk that fills up.
+ * calls.c: what the daemons ask of libc and of /proc, answered by the world: time, waiting, who and where they are, and
+ * what dies with its process. Files have files.c.
  *
- * Rings, control pages and traces are real files in a folder of the world's own, and so is inotify about it: how they
- * are mapped, named and found is a part of what is tested. What begins threads or other processes is refused, as a
- * system may refuse it: each daemon goes on without.
+ * What begins threads or other processes is refused, as a system may refuse it: each daemon goes on without. To let
+ * them run was rejected: their order would be the machine's.
  */
 #include "tests/world/calls.h"
 
+#include "tests/world/files.h"
 #include "tests/world/rank.h"
+#include "tests/world/watch.h"
 
 #include "daemon/base/file.h"
 #include "daemon/base/proc.h"
@@ -50,23 +51,13 @@ WRAP(pid_t, getpid, void);
 WRAP(pid_t, getppid, void);
 WRAP(ssize_t, getrandom, void *out, size_t bytes, unsigned flags);
 WRAP(int, gethostname, char *out, size_t bytes);
-WRAP(int, open, const char *path, int flags, ...);
-WRAP(int, openat, int dir, const char *path, int flags, ...);
 WRAP(int, close, int fd);
 WRAP(int, pipe2, int fds[2], int flags);
-WRAP(int, inotify_init1, int flags);
 WRAP(int, epoll_create1, int flags);
 WRAP(int, epoll_wait, int fd, struct epoll_event *events, int most, int timeout_ms);
-WRAP(DIR *, opendir, const char *path);
-WRAP(DIR *, fdopendir, int fd);
 WRAP(void *, mmap, void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
 WRAP(int, munmap, void *at, size_t bytes);
 WRAP(ssize_t, write, int fd, const void *data, size_t bytes);
-WRAP(ssize_t, pwrite, int fd, const void *data, size_t bytes, off_t offset);
-WRAP(int, posix_fallocate, int fd, off_t offset, off_t bytes);
-WRAP(int, rename, const char *from, const char *to);
-WRAP(int, renameat2, int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
-WRAP(int, unlink, const char *path);
 WRAP(long, syscall, long number, ...);
 WRAP(pid_t, waitpid, pid_t pid, int *status, int options);
 WRAP(int, posix_spawn, pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
@@ -79,7 +70,6 @@ WRAP(size_t, ZSTD_freeDCtx, ZSTD_DCtx *context);
 WRAP(int, roll_read_text, const char *path, char *out, size_t size);
 WRAP(int, roll_proc_stat, pid_t pid, pid_t tid, struct roll_proc_stat *out);
 
-struct disk disk;
 struct caller calls_as;
 
 static struct process *fd_owner[FDS];
@@ -239,7 +229,7 @@ int __wrap_roll_proc_stat(pid_t pid, pid_t tid, struct roll_proc_stat *out)
 
 /* descriptors */
 
-static int own(int fd)
+int calls_own(int fd)
 {
     if (process_now) {
         process_now->touched = true;
@@ -250,37 +240,20 @@ static int own(int fd)
     return fd;
 }
 
-static mode_t mode_of(int flags, va_list args)
+void calls_disown(int fd)
 {
-    return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(args, mode_t) : 0;
+    if (fd >= 0 && fd < FDS) {
+        fd_owner[fd] = NULL;
+    }
 }
 
-int __wrap_open(const char *path, int flags, ...)
+void calls_ready(int fd)
 {
-    va_list args;
-    va_start(args, flags);
-    mode_t mode = mode_of(flags, args);
-    va_end(args);
-    if (process_now && (strcmp(path, "/proc/loadavg") == 0 || strcmp(path, "/proc/thread-self/schedstat") == 0)) {
-        errno = ENOENT;
-        return -1;
+    struct process *p = fd >= 0 && fd < FDS ? fd_owner[fd] : NULL;
+    if (p) {
+        p->touched = true;
+        process_wake(p, world.now_ns);
     }
-    if ((flags & O_CREAT) != 0) {
-        may_die();
-    }
-    return own(__real_open(path, flags, mode));
-}
-
-int __wrap_openat(int dir, const char *path, int flags, ...)
-{
-    va_list args;
-    va_start(args, flags);
-    mode_t mode = mode_of(flags, args);
-    va_end(args);
-    if ((flags & O_CREAT) != 0) {
-        may_die();
-    }
-    return own(__real_openat(dir, path, flags, mode));
 }
 
 int __wrap_close(int fd)
@@ -290,9 +263,8 @@ int __wrap_close(int fd)
             pidfd[i].host = NULL;
         }
     }
-    if (fd >= 0 && fd < FDS) {
-        fd_owner[fd] = NULL;
-    }
+    calls_disown(fd);
+    watch_closed(fd);
     return __real_close(fd);
 }
 
@@ -300,43 +272,21 @@ int __wrap_pipe2(int fds[2], int flags)
 {
     int rc = __real_pipe2(fds, flags);
     if (rc == 0) {
-        own(fds[0]);
-        own(fds[1]);
+        calls_own(fds[0]);
+        calls_own(fds[1]);
     }
     return rc;
 }
 
-int __wrap_inotify_init1(int flags)
-{
-    return own(__real_inotify_init1(flags));
-}
-
 int __wrap_epoll_create1(int flags)
 {
-    return own(__real_epoll_create1(flags));
+    return calls_own(__real_epoll_create1(flags));
 }
 
 /* Nothing has become ready where the world has touched nothing. */
 int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
 {
     return process_now && !process_now->touched ? 0 : __real_epoll_wait(fd, events, most, timeout_ms);
-}
-
-DIR *__wrap_opendir(const char *path)
-{
-    if (process_now && strncmp(path, "/proc", 5) == 0) {
-        errno = ENOENT;
-        return NULL;
-    }
-    return __real_opendir(path);
-}
-
-DIR *__wrap_fdopendir(int fd)
-{
-    if (fd >= 0 && fd < FDS) {
-        fd_owner[fd] = NULL; /* closedir closes it */
-    }
-    return __real_fdopendir(fd);
 }
 
 long __wrap_syscall(long number, ...)
@@ -354,7 +304,7 @@ long __wrap_syscall(long number, ...)
     }
     for (uint32_t i = 0; i < PIDFDS; i++) {
         if (!pidfd[i].host) {
-            pidfd[i].fd = own(eventfd(0, EFD_CLOEXEC));
+            pidfd[i].fd = calls_own(eventfd(0, EFD_CLOEXEC));
             pidfd[i].pid = (pid_t)a;
             pidfd[i].host = process_now->host;
             return pidfd[i].fd;
@@ -362,6 +312,18 @@ long __wrap_syscall(long number, ...)
     }
     errno = EMFILE;
     return -1;
+}
+
+/* Something may have become ready for whoever waits on the host: it looks again. */
+static void touch(const struct host *host)
+{
+    for (uint32_t i = 0; i < WORLD_PROCESSES; i++) {
+        struct process *p = process_at(i);
+        if (p && p->host == host) {
+            p->touched = true;
+            process_wake(p, world.now_ns);
+        }
+    }
 }
 
 void calls_ended(const struct host *host, pid_t pid)
@@ -372,18 +334,7 @@ void calls_ended(const struct host *host, pid_t pid)
             abort();
         }
     }
-    calls_touch(host);
-}
-
-void calls_touch(const struct host *host)
-{
-    for (uint32_t i = 0; i < WORLD_PROCESSES; i++) {
-        struct process *p = process_at(i);
-        if (p && p->host == host) {
-            p->touched = true;
-            process_wake(p, world.now_ns);
-        }
-    }
+    touch(host);
 }
 
 /* mappings, and the contexts of a library that is not ours */
@@ -456,82 +407,6 @@ size_t __wrap_ZSTD_freeDCtx(ZSTD_DCtx *at)
     return __real_ZSTD_freeDCtx(let_go(at));
 }
 
-/* the disk */
-
-/* What the next write does: how many of `bytes` it takes; less than 0: an error. */
-static ssize_t judge_write(size_t bytes)
-{
-    if (!process_now) {
-        return (ssize_t)bytes;
-    }
-    disk.writes++;
-    if (world.now_ns < disk.full_until_ns) {
-        disk.refused++;
-        errno = ENOSPC;
-        return world_chance(300) && bytes > 1 ? 1 + (ssize_t)world_below((uint32_t)(bytes - 1)) : -1;
-    }
-    return (ssize_t)bytes;
-}
-
-/* A kill in the middle of a write leaves the beginning of it. */
-static void may_die_writing(int fd, const void *data, size_t bytes, off_t offset)
-{
-    if (!process_call()) {
-        return;
-    }
-    size_t part = world_below((uint32_t)bytes + 1);
-    ssize_t n = part == 0 ? 0 : offset < 0 ? __real_write(fd, data, part) : __real_pwrite(fd, data, part, offset);
-    (void)n;
-    process_die();
-}
-
-ssize_t __wrap_write(int fd, const void *data, size_t bytes)
-{
-    if (fd == STDERR_FILENO && process_now) {
-        if (world.loud) {
-            printf("%12.6f %-10s %.*s", (double)world.now_ns / 1e9, process_now->name, (int)bytes, (const char *)data);
-        }
-        return (ssize_t)bytes;
-    }
-    may_die_writing(fd, data, bytes, -1);
-    ssize_t n = judge_write(bytes);
-    return n < 0 ? n : __real_write(fd, data, (size_t)n);
-}
-
-ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset)
-{
-    may_die_writing(fd, data, bytes, offset);
-    ssize_t n = judge_write(bytes);
-    return n < 0 ? n : __real_pwrite(fd, data, (size_t)n, offset);
-}
-
-int __wrap_posix_fallocate(int fd, off_t offset, off_t bytes)
-{
-    may_die();
-    if (judge_write(1) < 0) {
-        return ENOSPC;
-    }
-    return !process_now && offset == 0 ? ftruncate(fd, bytes) : __real_posix_fallocate(fd, offset, bytes);
-}
-
-int __wrap_rename(const char *from, const char *to)
-{
-    may_die();
-    return __real_rename(from, to);
-}
-
-int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
-{
-    may_die();
-    return __real_renameat2(from_dir, from, to_dir, to, flags);
-}
-
-int __wrap_unlink(const char *path)
-{
-    may_die();
-    return __real_unlink(path);
-}
-
 /* what is refused */
 
 pid_t __wrap_waitpid(pid_t pid, int *status, int options)
@@ -573,6 +448,7 @@ int calls_left(const struct process *p)
 
 void calls_free(struct process *p)
 {
+    files_free(p);
     for (int i = 0; i < FDS; i++) {
         if (fd_owner[i] == p) {
             __wrap_close(i);
@@ -595,6 +471,6 @@ void calls_free(struct process *p)
 
 void calls_reset(void)
 {
-    disk = (struct disk){0};
+    files_reset();
     calls_as = (struct caller){0};
 }

@@ -15,7 +15,11 @@ extern struct caller calls_as;
 
 /* The process of a rank has ended: its pidfds say so. */
 void calls_ended(const struct host *host, pid_t pid);
-/* Something may have changed in a folder of the host: who waits there looks again. */
-void calls_touch(const struct host *host);
+/* A new descriptor is the running process's, and is closed when that dies. Returns it. */
+int calls_own(int fd);
+/* It is nobody's any more. */
+void calls_disown(int fd);
+/* Something has come on a descriptor: whose it is looks. */
+void calls_ready(int fd);
 
 #endif

@@ -77,6 +77,20 @@ static void choose_numbers(struct rng *rng, struct fault *f)
     }
 }
 
+/* In place of no other: in many clusters inotify is refused in containers, whatever else happens there. */
+static void choose_unwatch(struct rng *rng, struct plan *plan)
+{
+    if (!rng_chance(rng, 15)) {
+        return;
+    }
+    bool always = rng_chance(rng, 80);
+    plan->fault[plan->faults++] = (struct fault){.kind = FAULT_UNWATCH,
+                                                 .at_ms = always ? 0 : rng_below(rng, 600),
+                                                 .target = rng_below(rng, 16),
+                                                 .a = always ? 0 : 1 + rng_below(rng, 20000),
+                                                 .b = rng_chance(rng, 60)};
+}
+
 void plan_make(struct plan *plan, uint64_t seed)
 {
     /* Not by a multiple of what the generator adds: the numbers of two seeds would be the same, a step apart. */
@@ -99,13 +113,14 @@ void plan_make(struct plan *plan, uint64_t seed)
     for (uint32_t i = 0; i < plan->faults; i++) {
         struct fault *f = &plan->fault[i];
         do {
-            f->kind = (enum fault_kind)rng_below(&rng, FAULT_KINDS);
+            f->kind = (enum fault_kind)rng_below(&rng, FAULT_UNWATCH);
         } while ((fault_whom(f->kind) == 'R' && !plan->second) || (f->kind == FAULT_FULL && !plan->trace) ||
                  (f->kind == FAULT_FLIP && !plan->second));
         f->at_ms = rng_chance(&rng, 60) ? rng_below(&rng, 600) : rng_below(&rng, 8000);
         f->target = rng_below(&rng, 16);
         choose_numbers(&rng, f);
     }
+    choose_unwatch(&rng, plan);
 }
 
 /* text */

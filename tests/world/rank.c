@@ -27,7 +27,7 @@ struct rank {
     char path[512];
     uint64_t epoch;
     bool begun, stopped, ended, hostile;
-    uint32_t next, def, opens, tickets;
+    uint32_t next, def, opens, tickets, marked;
     struct { /* records whose later states have not been written */
         uint32_t ticket;
         struct log log;
@@ -197,6 +197,14 @@ static void write_news(struct rank *r, uint64_t now)
     r->opens = kept;
 }
 
+/* Those that no call has followed: a communicator is defined when the call that makes it returns. */
+static void define_rest(struct rank *r)
+{
+    for (; r->def < r->story->defs; r->def++) {
+        define_comm(r, r->def);
+    }
+}
+
 static void write_calls(struct rank *r, uint64_t now)
 {
     const struct rank_story *s = r->story;
@@ -219,9 +227,7 @@ static void write_calls(struct rank *r, uint64_t now)
     if (r->next < s->logs) {
         soon(r, s->log[r->next].enter_ns);
     } else if (now >= r->job->story->still_ns) {
-        for (; r->def < s->defs; r->def++) {
-            define_comm(r, r->def);
-        }
+        define_rest(r);
     } else {
         soon(r, r->job->story->still_ns);
     }
@@ -277,7 +283,6 @@ static void begin(struct rank *r)
     if (r->job->program->completion) {
         atomic_store(&r->ring.header->completion, ROLL_COMPLETION_WRITE);
     }
-    calls_touch(r->host);
 }
 
 static void end(struct rank *r, uint64_t now)
@@ -313,6 +318,7 @@ static void turn(struct rank *r, uint64_t now)
         }
         r->stopped = s->stop_ns <= now;
         if (s->end_ns <= now) {
+            define_rest(r);
             end(r, s->end_ns);
         }
     }
@@ -353,6 +359,14 @@ char rank_process(const struct host *host, pid_t pid)
     return 0;
 }
 
+void ranks_mark(void)
+{
+    ranks_turn();
+    for (uint32_t i = 0; i < ranks; i++) {
+        rank[i].marked = rank[i].tickets;
+    }
+}
+
 bool rank_written(uint32_t i, struct rank_written *out)
 {
     if (i >= ranks) {
@@ -362,6 +376,7 @@ bool rank_written(uint32_t i, struct rank_written *out)
                                  .rank = rank[i].number,
                                  .epoch = rank[i].epoch,
                                  .records = rank[i].tickets,
+                                 .marked = rank[i].marked,
                                  .there = access(rank[i].path, F_OK) == 0,
                                  .hostile = rank[i].hostile};
     return true;

@@ -26,7 +26,8 @@ void ranks_end(void); /* closes the rings; the files stay */
 uint64_t ranks_next(void);
 /* Writes all that has happened by now. */
 void ranks_turn(void);
-/* What ranks that wait in polls write goes on until then. */
+/* Notes how much has been written by now: somebody who looks at once is told of no less. */
+void ranks_mark(void);
 /* In what state the process of this number is on this host, as in /proc: R, T; 0: there is none. */
 char rank_process(const struct host *host, pid_t pid);
 
@@ -35,8 +36,9 @@ struct rank_written {
     const char *job;
     uint32_t rank;
     uint64_t epoch, records;
-    bool there;   /* the file is */
-    bool hostile; /* somebody else has written into it */
+    uint64_t marked; /* of these, as many were there when ranks_mark was called */
+    bool there;      /* the file is */
+    bool hostile;    /* somebody else has written into it */
 };
 /* Rank number i of all jobs; false: there is none. */
 bool rank_written(uint32_t i, struct rank_written *out);

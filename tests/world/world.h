@@ -36,6 +36,7 @@ struct host {
     uint64_t mono_ns;       /* CLOCK_MONOTONIC is this much ahead of the world's time */
     int64_t real_ns;        /* and CLOCK_REALTIME */
     uint32_t starved;       /* permille, as PSI tells */
+    uint64_t unwatched_ns;  /* until then inotify has nothing left */
 };
 
 /* What is simulated; one at a time. */
@@ -110,7 +111,7 @@ void process_die(void) __attribute__((noreturn));
 void heap_free(struct process *p); /* all that it has */
 size_t heap_left(const struct process *p, size_t *blocks);
 
-/* calls.c: what libc is asked */
+/* calls.c, files.c: what libc is asked */
 void calls_free(struct process *p); /* closes and unmaps all that it has */
 int calls_left(const struct process *p);
 struct disk {

@@ -358,14 +358,20 @@ static bool is_end_named(const struct roll_engine *e, const struct absent *a)
     return all;
 }
 
+/* It is known why the rank waits in the creation that it is inside. */
+static bool waits_knowingly(const struct roll_engine *e, const struct source *s)
+{
+    return s->init_known == s->init || (e->unheard > 0 && s->init_dark == s->init);
+}
+
 /* It is known for s, or for another member inside the same creation, why the creation does not end. */
 static bool is_known(const struct roll_engine *e, const struct source *s, const struct member *m)
 {
-    bool known = s->init_known == s->init;
+    bool known = waits_knowingly(e, s);
     for (uint32_t r = 0; m && !known && r < m->comm->size; r++) {
         const struct source *o = m->comm->member[r].source == NO_SOURCE ? NULL : e->source[m->comm->member[r].source];
         const struct entry *at = o && o->init ? source_entry(o, o->init - 1) : NULL;
-        known = at && o->init_known == o->init && source_member(o, at->rec.comm) == &m->comm->member[r];
+        known = at && waits_knowingly(e, o) && source_member(o, at->rec.comm) == &m->comm->member[r];
     }
     return known;
 }
@@ -415,7 +421,8 @@ static bool has_other_reason(const struct roll_engine *e, const struct source *s
 static bool is_late(struct roll_engine *e, const struct source *s, const struct absent *a)
 {
     /* Verdicts of ranks that wait in a call for an ended rank come first. */
-    bool over = is_over(a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
+    uint64_t since = s->init_since > e->heard_clock ? s->init_since : e->heard_clock;
+    bool over = is_over(a) && (e->finishing || e->clock - since >= e->config.stall_ns * 3 / 2);
     bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
     /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
     for (uint32_t k = 0; late && !is_over(a) && k < e->sources; k++) {
@@ -470,7 +477,7 @@ static void init_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (entry && e->clock - s->init_since >= e->config.stall_ns && source_alive(s) && s->init_known != s->init) {
+        if (entry && e->clock - s->init_since >= e->config.stall_ns && source_alive(s) && !waits_knowingly(e, s)) {
             look_at_creation(e, s, &entry->rec);
         }
     }

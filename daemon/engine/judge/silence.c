@@ -105,10 +105,12 @@ void silence_trouble(struct roll_engine *e)
 }
 
 /* What is known of the rank was made by now. Where its newest call is of a later time its host's clock goes fast, and
- * none of its times tells whether a call was made behind the trouble: those that are known were not. */
-static void note_fast(struct roll_engine *e, struct source *s)
+ * none of its times tells whether a call was made behind the trouble: those that are known were not. The same of a call
+ * behind `from`, which is where a trouble was put that seems to be of a later time than the job has come to. */
+static void note_fast(struct roll_engine *e, struct source *s, uint64_t from)
 {
-    if (s->last_ns > e->now + e->config.stall_ns) {
+    uint64_t by = e->now + e->config.stall_ns;
+    if (s->last_ns > (by < from ? by : from)) {
         s->fast_next = s->next;
     }
 }
@@ -124,14 +126,15 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     comm_stir(c);
     c->mute_seq = seq;
     /* The call is known by now, so a later time than that of the job is damaged. */
-    c->mute_ns = wall <= e->trouble_wall ? wall : e->trouble_wall + 1;
+    bool later = wall > e->trouble_wall;
+    c->mute_ns = later ? e->trouble_wall + 1 : wall;
     c->mute_wall = e->trouble_wall;
     e->muted_comms++;
     e->mute_fresh = true;
     for (uint32_t r = 0; r < c->room; r++) {
         struct member *m = &c->member[r];
         if (m->source != NO_SOURCE) {
-            note_fast(e, e->source[m->source]);
+            note_fast(e, e->source[m->source], later ? e->trouble_wall : UINT64_MAX);
         }
         m->passed = m->source != NO_SOURCE && has_passed(e->source[m->source], m);
     }

@@ -275,13 +275,20 @@ static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, e
     return any;
 }
 
-/* These ranks wait, in a creation or beside it, for a reason that is known: detect_init.c need not look for one. */
+static void mark(struct source *s, bool passes)
+{
+    *(passes ? &s->init_dark : &s->init_known) = s->init;
+}
+
+/* These ranks wait, in a creation or beside it, for a reason that is known: detect_init.c need not look for one. That a
+ * rank is not heard is none any more when it is heard again; where it was set aside, it stays so. */
 static void mark_known(struct block *b)
 {
+    bool passes = b->kind == BLOCK_UNHEARD && !b->rank->aside && !b->rank->no_room;
     for (uint32_t i = 0; i < b->steps; i++) {
-        b->step[i].rank->init_known = b->step[i].rank->init;
+        mark(b->step[i].rank, passes);
     }
-    b->rank->init_known = b->rank->init;
+    mark(b->rank, passes);
 }
 
 /*

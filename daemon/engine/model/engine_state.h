@@ -71,12 +71,13 @@ struct roll_engine {
     const struct judge_ask *ask;          /* judge/judge.h */
     const struct roll_expected *expected; /* what was rehearsed; NULL: nothing is known */
     uint64_t now;                         /* wall clock of the last tick */
-    uint64_t clock;     /* the patience clock (roll_engine_tick), by which `since` and `seen` are told */
-    uint64_t calm;      /* the clock of suspicion: the same without the time in which ranks could not run */
-    uint32_t starved;   /* permille of the live rank that is starved most */
-    uint32_t unheard;   /* live ranks that are not heard */
-    uint32_t silences;  /* how often the agent of a rank has fallen silent */
-    bool sight_changed; /* `starved` and `unheard` have to be found anew */
+    uint64_t clock;       /* the patience clock (roll_engine_tick), by which `since` and `seen` are told */
+    uint64_t calm;        /* the clock of suspicion: the same without the time in which ranks could not run */
+    uint32_t starved;     /* permille of the live rank that is starved most */
+    uint32_t unheard;     /* live ranks that are not heard */
+    uint64_t heard_clock; /* patience clock at which the last of them was heard again */
+    uint32_t silences;    /* how often the agent of a rank has fallen silent */
+    bool sight_changed;   /* `starved` and `unheard` have to be found anew */
     struct source **source;
     uint32_t sources, live; /* live: those whose processes have not ended */
     size_t source_room;

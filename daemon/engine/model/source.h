@@ -218,6 +218,7 @@ struct source {
     uint64_t init_calm;  /* clock of suspicion at that moment, or when the rank was heard again, if that was later */
     bool init_polled;    /* that call is nonblocking: it has returned, and the creation goes on */
     uint64_t init_known; /* `init` of a creation in which the rank waits for a reason that is known */
+    uint64_t init_dark;  /* the same, where the reason is that a rank is not heard: it holds until all are */
     uint32_t visit;      /* stall analysis: number of the run that looked at the creation that the rank is inside */
     uint32_t defined; /* stall analysis: number of the run that last found the rank among the members of a creation */
 };

@@ -69,6 +69,17 @@ static void undefined_part(struct sim *sim)
     sim->rank[0].event[sim->rank[0].events - 2] = (struct sim_event){.kind = SIM_PASS};
 }
 
+/* Rank 3 does not join a split, before which the ranks have made calls of which some are not over. */
+static void unsplit(struct sim *sim)
+{
+    uint32_t world = sim_world(sim);
+    sim_all(sim, world, ROLL_OP_ALLREDUCE, 1024);
+    for (uint32_t r = 0; r + 1 < RANKS; r++) {
+        struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_SPLIT, world);
+        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    }
+}
+
 /* All stand in one call. */
 static void stuck(struct sim *sim)
 {
@@ -111,6 +122,7 @@ static const struct row {
     {"a member does not join, undefined", undefined, true},
     {"a member of two does not join", unjoined_part, true},
     {"a member of two does not join, undefined", undefined_part, true},
+    {"a split is not joined", unsplit, true},
     {"all stand in one call", stuck, true},
     {"a message is not sent", unsent, true},
     {"a member aborts alone", aborted, true},
@@ -118,8 +130,8 @@ static const struct row {
 
 enum sight { HEARD, ASIDE, SILENT };
 
-/* What is said when rank 3 is seen so from the moment on at which the job stands. */
-static void say(const struct row *row, enum sight sight, char *out, size_t size)
+/* What is said when rank 3 is seen so from the moment on at which the job stands; again: and then heard again. */
+static void say(const struct row *row, enum sight sight, bool again, char *out, size_t size)
 {
     struct stage stage;
     struct sim *sim = sim_new(RANKS);
@@ -132,6 +144,15 @@ static void say(const struct row *row, enum sight sight, char *out, size_t size)
         const struct roll_engine_sight seen = {.heard = false, .aside = sight == ASIDE};
         assert_int_equal(roll_engine_sight(stage.e, stage.source[3], &seen), 0);
     }
+    if (again) { /* long enough for the others to have waited */
+        const struct roll_engine_sight heard = {.heard = true};
+        (void)stage_pass(&stage, 20000);
+        assert_int_equal(roll_engine_sight(stage.e, stage.source[3], &heard), 0);
+        const char *soon = stage_pass(&stage, 3000); /* what rank 3 did meanwhile comes now, or later */
+        if (strstr(soon, "suspected") || strstr(soon, "proven")) {
+            fail_msg("%s: said as soon as rank 3 is heard again: '%s'", row->name, soon);
+        }
+    }
     snprintf(out, size, "%s", stage_pass(&stage, 1200000));
     stage_close(&stage);
 }
@@ -142,14 +163,14 @@ static void test_who_is_left_aside_is_no_reason(void **state)
     char text[1024];
     int wrong = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        say(&rows[i], HEARD, text, sizeof(text));
+        say(&rows[i], HEARD, false, text, sizeof(text));
         bool any = strstr(text, "suspected") || strstr(text, "proven");
         if (any != rows[i].said) {
             print_error("%s: heard: '%s'\n", rows[i].name, text);
             wrong++;
         }
         for (int sight = ASIDE; sight <= SILENT; sight++) {
-            say(&rows[i], (enum sight)sight, text, sizeof(text));
+            say(&rows[i], (enum sight)sight, false, text, sizeof(text));
             if (strstr(text, "suspected") || strstr(text, "proven")) {
                 print_error("%s: %s: '%s'\n", rows[i].name, sight == ASIDE ? "aside" : "silent", text);
                 wrong++;
@@ -159,8 +180,26 @@ static void test_who_is_left_aside_is_no_reason(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* That a rank was not heard explains the others' wait as long as it is not heard. */
+static void test_who_is_heard_again_is_judged(void **state)
+{
+    (void)state;
+    char text[1024];
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        say(&rows[i], SILENT, true, text, sizeof(text));
+        bool any = strstr(text, "suspected") || strstr(text, "proven");
+        if (any != rows[i].said) {
+            print_error("%s: heard again: '%s'\n", rows[i].name, text);
+            wrong++;
+        }
+    }
+    assert_int_equal(wrong, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_who_is_left_aside_is_no_reason)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_who_is_left_aside_is_no_reason),
+                                       cmocka_unit_test(test_who_is_heard_again_is_judged)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,10 +65,23 @@ static void test_a_clock_that_goes_fast_ends_no_silence(void **state)
     assert_int_equal(says(7200 * S_), 1);
 }
 
+/* When it is told, so much of what the clock goes fast has passed that the newest call is about of now. */
+static void test_a_clock_that_goes_fast_by_little_ends_none(void **state)
+{
+    (void)state;
+    for (uint64_t ahead_ns = S_ / 10; ahead_ns <= 3 * S_; ahead_ns += S_ / 10) {
+        unsigned said = says(ahead_ns);
+        if (said != 1) {
+            fail_msg("%.1f s fast: said %u times", (double)ahead_ns / 1e9, said);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_clock_that_goes_fast_ends_no_silence),
+        cmocka_unit_test(test_a_clock_that_goes_fast_by_little_ends_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
