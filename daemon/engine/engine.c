@@ -306,7 +306,7 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
         s->unheard = !heard;
         e->silences += s->unheard;
         source_news(e, s);
-        s->init_calm = e->calm;
+        s->init_calm = s->heard_calm = e->calm;
         refused_renew(e, s);
         for (uint32_t i = 0; i < s->threads; i++) {
             s->thread[i].calm = e->calm;

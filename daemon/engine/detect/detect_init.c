@@ -417,13 +417,26 @@ static bool has_other_reason(const struct roll_engine *e, const struct source *s
     return open || is_dead(e, a) || is_end_named(e, a);
 }
 
+/* From when on the absent ranks have had time to join: since s waits, or since the last of them was heard again, for
+ * what it did meanwhile comes from then on. Of members of whom nothing is known any rank may be one. */
+static uint64_t waits_since(const struct roll_engine *e, const struct source *s, const struct absent *a)
+{
+    uint64_t since = s->init_calm;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *o = e->source[i];
+        bool later = o->heard_calm > since;
+        since = later && (a->unseen > 0 || roll_rankset_has(&a->ranks, o->world)) ? o->heard_calm : since;
+    }
+    return since;
+}
+
 /* The absent ranks have had their time. */
 static bool is_late(struct roll_engine *e, const struct source *s, const struct absent *a)
 {
     /* Verdicts of ranks that wait in a call for an ended rank come first. */
     uint64_t since = s->init_since > e->heard_clock ? s->init_since : e->heard_clock;
     bool over = is_over(a) && (e->finishing || e->clock - since >= e->config.stall_ns * 3 / 2);
-    bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
+    bool late = (e->unheard == 0 && e->calm - waits_since(e, s, a) >= e->config.suspect_ns) || over;
     /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
     for (uint32_t k = 0; late && !is_over(a) && k < e->sources; k++) {
         late = !roll_rankset_has(&a->ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);

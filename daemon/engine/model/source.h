@@ -216,6 +216,7 @@ struct source {
     uint32_t inits;      /* calls of CommInit so far */
     uint64_t init_since; /* patience clock at which the rank came there */
     uint64_t init_calm;  /* clock of suspicion at that moment, or when the rank was heard again, if that was later */
+    uint64_t heard_calm; /* clock of suspicion when the rank was heard again last, or was heard no more; 0: never */
     bool init_polled;    /* that call is nonblocking: it has returned, and the creation goes on */
     uint64_t init_known; /* `init` of a creation in which the rank waits for a reason that is known */
     uint64_t init_dark;  /* the same, where the reason is that a rank is not heard: it holds until all are */
