@@ -553,6 +553,12 @@ static bool turns_bits(const struct plan *plan)
     return false;
 }
 
+/* What a root has read and could not keep its successor cannot know of, where the ring is gone. */
+static bool is_unkept(void)
+{
+    return disk.refused > 0 && stage.roots > 1;
+}
+
 /* Each ring, but for those into which somebody else has written, and those behind a link that turned bits. */
 static void check_accounts(struct played *out, bool with_faults)
 {
@@ -563,6 +569,7 @@ static void check_accounts(struct played *out, bool with_faults)
     }
     for (uint32_t i = 0; root && rank_written(i, &w); i++) {
         bool first = strcmp(w.job, "first") == 0, counts = first || (!w.hostile && !turns_bits(stage.plan));
+        bool unkept = is_unkept() && !w.there;
         bool found = false;
         out->written += first ? w.records : 0;
         stage.gone = stage.gone || (first && !w.there);
@@ -572,7 +579,7 @@ static void check_accounts(struct played *out, bool with_faults)
             if (strcmp(run->job, w.job) == 0 && roll_feed_find(run->feed, w.epoch, &s)) {
                 found = true;
                 out->lost += first ? s.lost + s.losses[ROLL_LOSS_LAPPED] : 0;
-                if (counts) {
+                if (counts && !unkept) {
                     check_ring(run, &w, &s, with_faults);
                 }
             }
@@ -660,7 +667,7 @@ static void judge_told(const struct script *script, struct played *out)
         return;
     }
     bool late = !stage.known || stage.lives > 0;
-    last.lossy = out->lost > 0 || is_short(stage.plan, script) || (late && stage.gone);
+    last.lossy = out->lost > 0 || is_short(stage.plan, script) || ((late || is_unkept()) && stage.gone);
     out->found = last;
     out->outcome = judge(p, &script->mutation, &script->story, &out->found, &latency);
     out->outcome = out->outcome == OUTCOME_MISSED && told && late ? OUTCOME_RIGHT : out->outcome;
