@@ -85,16 +85,19 @@ bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now)
  *
  * The ranks of a peer that is gone are not missed: the engine has been told that they are not heard, and suspects none
  * of those who wait for them. Those of one that has come back are heard again for the engine from its first frame, and
- * what they did meanwhile comes later: until then they are awaited anew, whoever was away for how long before.
+ * what they did meanwhile comes later: until then they are awaited anew, whoever was away for how long before. Ranks of
+ * which nobody holds the ring, because their agent has begun anew and not announced it yet, are late like those that
+ * are announced.
  */
 void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t live, uint64_t now)
 {
-    size_t seen = 0;
+    size_t seen = 0, held = 0;
     bool late = root->eye.behind;
     run->waits = false;
     for (size_t i = 0; live > 0 && i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
         size_t rings = roll_streams_live(peer, run);
+        held += rings;
         if (peer->gone) {
             seen += rings;
         } else if (rings > 0) {
@@ -105,6 +108,7 @@ void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t li
             run->waits = run->waits || now - peer->seen_ns >= ROLL_FEED_UNSEEN_NS;
         }
     }
+    late = late || held < live;
     run->seen = !root->eye.behind && seen >= live;
     uint64_t since = run->late_ns != 0 ? run->late_ns : now;
     run->late_ns = late && !run->seen ? since : 0;
