@@ -40,7 +40,7 @@ static bool is_same_thing(const struct roll_digested *d, const struct digested_f
 }
 
 /* Both tell of the end of one process: that is one thing, whatever communicator shows that others wait for it. Not so
- * of what may come again, a stop or a pause; nor of the rank's next process, whose last call is a later one. */
+ * of what may come again, a pause; nor of the rank's next process, whose last call is a later one. */
 static bool is_same_end(const struct roll_verdict *c, const struct roll_verdict *v)
 {
     bool end = v->code == ROLL_VERDICT_RANK_DEAD || v->code == ROLL_VERDICT_RANK_FINISHED;
@@ -48,24 +48,48 @@ static bool is_same_end(const struct roll_verdict *c, const struct roll_verdict 
            roll_rankset_equal(&c->culprits, &v->culprits) && v->event_ns <= c->event_ns + NEXT_NS;
 }
 
-/* The newest process of each of these ranks has ended, and its ring is one of the first `rings`. Rings are gone through
- * once, the newest first: a whole job may end at once. Without memory nobody has ended. */
-bool roll_case_have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings)
+static bool has_ended(const struct roll_digested *d, size_t at, uint64_t rings)
+{
+    return at < rings && d->ring[at].ended;
+}
+
+static bool is_stopped_since(const struct roll_digested *d, size_t at, uint64_t ns)
+{
+    return d->ring[at].stopped_ns != 0 && d->ring[at].stopped_ns <= ns;
+}
+
+/* So it is of the newest process of each of these ranks. Rings are gone through once, the newest first: a whole job may
+ * end at once. Without memory it is not. */
+static bool are_all(const struct roll_digested *d, const struct roll_rankset *ranks,
+                    bool (*is)(const struct roll_digested *d, size_t at, uint64_t bound), uint64_t bound)
 {
     size_t n = roll_rankset_count(ranks), found = 0;
     struct roll_map seen = {0};
-    bool ended = n > 0;
-    for (size_t i = d->rings; i > 0 && ended && found < n; i--) {
+    bool all = n > 0;
+    for (size_t i = d->rings; i > 0 && all && found < n; i--) {
         int32_t rank = roll_digested_rank(&d->ring[i - 1]);
         bool newest = rank >= 0 && roll_rankset_has(ranks, (uint32_t)rank) &&
                       roll_map_get(&seen, (uint64_t)rank) == ROLL_MAP_NONE;
         if (newest) {
             found++;
-            ended = i <= rings && d->ring[i - 1].ended && roll_map_add(&seen, (uint64_t)rank, 0) == 0;
+            all = is(d, i - 1, bound) && roll_map_add(&seen, (uint64_t)rank, 0) == 0;
         }
     }
     roll_map_fini(&seen);
-    return ended && found == n;
+    return all && found == n;
+}
+
+bool roll_case_have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings)
+{
+    return are_all(d, ranks, has_ended, rings);
+}
+
+/* Both tell of processes that are stopped, and have been since that was told: one stop, whoever waits for them. */
+static bool is_same_stop(const struct roll_digested *d, const struct digested_finding *f, const struct roll_verdict *v)
+{
+    const struct roll_verdict *c = &f->copy->said;
+    return v->code == ROLL_VERDICT_RANK_STOPPED && c->code == v->code && c->certainty >= v->certainty &&
+           roll_rankset_equal(&c->culprits, &v->culprits) && are_all(d, &v->culprits, is_stopped_since, f->seen_ns);
 }
 
 /* Whom others miss: who is named, or, of a message that has no partner and of which nobody is named, the rank that has
@@ -167,7 +191,7 @@ struct digested_finding *roll_case_said_before(struct roll_digested *d, const st
             return f;
         }
         bool same = is_same_end(c, v) || (is_same_lack(d, f, v) && !names_more(v, c)) || is_same_refusal(c, v) ||
-                    is_in_circle(c, v);
+                    is_same_stop(d, f, v) || is_in_circle(c, v);
         if (same && f->engine != d->number) {
             return f;
         }

@@ -241,6 +241,8 @@ static int take_status(roll_root_t *root, struct roll_run *run, const struct rol
         }
         r->failed = failed;
         r->ended = s.proc_state == ROLL_PROC_DEAD || s.proc_state == ROLL_PROC_FINISHED;
+        bool stopped = s.proc_state == ROLL_PROC_STOPPED;
+        r->stopped_ns = !stopped ? 0 : r->stopped_ns != 0 ? r->stopped_ns : roll_mono_ns();
         r->head = s.head;
         roll_fronts_status(r, frame);
     }

@@ -28,7 +28,8 @@ struct digested_ring {
     uint64_t quiet_ns; /* of that case: for how long its rank had stood when all had come; 0: not known, or no more */
     bool ended;        /* its process has ended, */
     bool failed;       /* and not in good order */
-    uint64_t last_ns;  /* of its rank's newest call when it was looked at last; polls show nobody going on */
+    uint64_t stopped_ns;         /* since when its process is known to be stopped; 0: it is not */
+    uint64_t last_ns;            /* of its rank's newest call when it was looked at last; polls show nobody going on */
     struct roll_frame_last last; /* what its agent told last of its calls; */
     uint64_t enter_ns;           /* wall clock of the newest */
 };
