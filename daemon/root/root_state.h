@@ -96,6 +96,7 @@ struct roll_peer_stream {
     bool due, urgent; /* an ACK has to go out; it has to go out at once */
     bool fresh;       /* everything that the ring's agent had when it connected is here */
     bool live;        /* the ring's process lives, by the last STATUS */
+    uint64_t dark_ns; /* since when the relay does not hear the ring's agent; 0: it does, or the peer is that agent */
     uint32_t fed;     /* records since the last ACK */
     uint64_t ack_ns;
     uint32_t flags; /* of the last ACK */
@@ -104,7 +105,8 @@ struct roll_peer_stream {
 struct roll_peer_run { /* of a peer's rings those of one run */
     const struct roll_run *run;
     size_t rings, live,
-        fresh; /* all; those whose processes live; of these those of which all that was there has come */
+        fresh;   /* all; those whose processes live; of these those of which all that was there has come */
+    size_t dark; /* those whose agents the relay does not hear any more */
 };
 
 struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
@@ -309,6 +311,10 @@ size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *r
 size_t roll_streams_live(const struct roll_peer *peer, const struct roll_run *run);
 /* In how many of these something is missing, by what the peer says of all its rings: at least so many. */
 size_t roll_streams_unread(const struct roll_peer *peer, const struct roll_run *run);
+/* Notes since when the relay does not hear the ring's agent; 0: it is heard. */
+void roll_streams_darken(struct roll_peer *peer, struct roll_peer_stream *s, uint64_t since_ns);
+/* Of how many live ranks of this run that is so; *since_ns is set to the earliest time, where there is any. */
+size_t roll_streams_dark(const struct roll_peer *peer, const struct roll_run *run, uint64_t *since_ns);
 /* The run is about to be destroyed: no agent's ring is one of it any more. */
 void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 
