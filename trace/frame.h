@@ -126,8 +126,8 @@ struct roll_frame_settings {
 _Static_assert(sizeof(struct roll_frame_settings) == 24, "part of the wire format");
 #define ROLL_SETTINGS_MOST_NS UINT64_C(1000000000000000) /* more than rollcalld takes; the engine multiplies it */
 
-/* How well agents and relays see, and those below them. Older relays end after `agents`, older agents send no payload:
- * then nothing is known of it. What is "in all" counts from the sender's start. */
+/* How well agents and relays see, and those below them. Older relays end after `agents` or `missed_ns`, older agents
+ * after that or send no payload: then nothing is known of the rest. What is "in all" counts from the sender's start. */
 struct roll_frame_heartbeat {
     uint32_t unheard;   /* rings of live processes of which 250 ms are missing: of an agent, that it has not read to
                            their ends; of a relay, whose agents it has not heard and does not take for gone, and those
@@ -141,9 +141,12 @@ struct roll_frame_heartbeat {
                            the latest counts */
     uint64_t missed_ns; /* of a relay: how much of the time it did not see all that is below it, though it was heard as
                            ever, in all */
+    uint64_t refused;   /* of a relay: frames, parts of digests and connections that it has refused, and those that the
+                           relays below it have, in all */
 };
-_Static_assert(sizeof(struct roll_frame_heartbeat) == 56, "part of the wire format");
+_Static_assert(sizeof(struct roll_frame_heartbeat) == 64, "part of the wire format");
 #define ROLL_FRAME_HEARTBEAT_OLDEST_BYTES 8u
+#define ROLL_REFUSED_MOST                 UINT64_C(0x100000000) /* `refused` does not grow by so much at a time */
 
 struct roll_frame_ack {
     uint64_t next_ticket; /* every record below has been fed to the engine */

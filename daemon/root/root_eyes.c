@@ -186,6 +186,10 @@ void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_
     json_object_set_new(agent, "below_late_ns", json_integer((json_int_t)roll_late_lately(&e->below, now)));
     json_object_set_new(agent, "unread", json_integer(e->beat.unheard));
     json_object_set_new(agent, "unread_ns", json_integer((json_int_t)e->beat.look_ns));
+    if (peer->relay) {
+        json_object_set_new(agent, "refused",
+                            json_integer((json_int_t)(e->beat.refused < INT64_MAX ? e->beat.refused : INT64_MAX)));
+    }
 }
 
 /* Without memory the map says less, and ranks are shown without their eyes. */

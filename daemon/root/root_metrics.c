@@ -155,6 +155,8 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     s.engine_seconds = (double)root->engine_ns * 1e-9;
     s.start_time_seconds = root->start_time;
     s.deaths = root->o.deaths;
+    s.refused[ROLL_REFUSER_ROOT] = root->bad_frames + root->refused_frames;
+    s.refused[ROLL_REFUSER_RELAY] = root->refused_below;
     add_eyes(&s, root, now);
     for (size_t i = 0; i < root->runs_used; i++) {
         add_counters(&s, root->runs[i]);

@@ -190,6 +190,7 @@ struct roll_root {
     bool json_torn;          /* the last line of the NDJSON file is not whole */
     uint64_t live_ns;        /* mono: when some rank last lived */
     uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;
+    uint64_t refused_below; /* frames and connections that relays have refused, as their heartbeats tell */
     struct roll_run **runs;
     size_t runs_used, runs_room;
     struct roll_peer **peers;

@@ -442,9 +442,11 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
         uint64_t now = roll_mono_ns();
         json_object_set_new(status, "eyes", roll_eyes_json(root, run));
         json_object_set_new(status, "root",
-                            json_pack("{s:I,s:I,s:I,s:b}", "late_ns", (json_int_t)roll_root_lately(root, now),
+                            json_pack("{s:I,s:I,s:I,s:b,s:I,s:I}", "late_ns", (json_int_t)roll_root_lately(root, now),
                                       "late_total_ns", (json_int_t)root->eye.late.total_ns, "missed_ns",
-                                      (json_int_t)run->missed.total_ns, "behind", (int)root->eye.behind));
+                                      (json_int_t)run->missed.total_ns, "behind", (int)root->eye.behind, "refused",
+                                      (json_int_t)(root->bad_frames + root->refused_frames), "refused_below",
+                                      (json_int_t)root->refused_below));
     }
     if (status && folds) {
         json_object_set_new(status, "groups", roll_rows_json(run, &families));

@@ -243,6 +243,7 @@ static const struct member members[] = {
     M(roll_frame_heartbeat, look_ns),
     M(roll_frame_heartbeat, below_ns),
     M(roll_frame_heartbeat, missed_ns),
+    M(roll_frame_heartbeat, refused),
     M(roll_frame_excerpt, history),
     M(roll_frame_excerpt, most),
     M(roll_frame_excerpt, follow),
