@@ -361,6 +361,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         }
         return;
     }
+    if (!known) {
+        run->joined_ns = roll_mono_ns();
+    }
     if (new) {
         /* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
         roll_remedy_ask(peer, run);

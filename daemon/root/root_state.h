@@ -51,7 +51,8 @@ struct roll_switch {
 struct roll_run {
     uint64_t id; /* order of appearance, from 1 */
     char job[ROLL_NAME_BYTES];
-    uint64_t heard_ns; /* when it began, or was heard through a peer whose rings have been forgotten (root_place.c) */
+    uint64_t heard_ns;  /* when it began, or was heard through a peer whose rings have been forgotten (root_place.c) */
+    uint64_t joined_ns; /* when it began, or a ring came that was not known before */
     uint32_t restart;
     roll_feed_t *feed;
     roll_segments_t *trace;            /* NULL = none */
@@ -217,7 +218,8 @@ struct roll_root {
         uint64_t hash, ns;
     } unwatched[ROLL_ROOT_RUNS];
     double start_time;
-    char **places; /* the host and directory of each such number; owned */
+    uint64_t begun_ns; /* the same by the monotonic clock */
+    char **places;     /* the host and directory of each such number; owned */
     size_t places_used, places_room;
     struct roll_map place_at; /* a hash of such a name -> its number */
     struct roll_root_eye eye;
@@ -326,7 +328,8 @@ void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out);
 /* The run that a query is about: of those that its "job" and "restart" leave, the newest of which a rank runs; where
  * none runs, the newest. An agent that finds the rings of a job that is over makes a run that is newer than a job that
- * lives. NULL: there is none. */
+ * lives. Unless the query names the restart, a rank that is left over from an older attempt does not count. NULL: there
+ * is none. */
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query);
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
