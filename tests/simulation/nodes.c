@@ -385,7 +385,7 @@ static bool is_seen_narrowly(const struct roll_verdict *v, bool retires)
     bool plain = true;
     for (uint32_t i = 0; i < v->sides; i++) {
         const struct roll_record *rec = &v->side[i].rec;
-        plain = plain && rec->group == 0;
+        plain = plain && rec->group == 0 && !roll_op_has(rec->op, ROLL_TRAIT_LOWERED);
     }
     return plain && (argument || (retires && (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT)));
 }
