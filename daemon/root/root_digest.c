@@ -347,6 +347,7 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
     if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > patience(d))) {
         roll_case_feed(run, now);
         roll_digested_verdicts(root, run);
+        (void)roll_memory_ebb(&root->ebb, true, now);
     }
     /* Also when the others' records are judged already: an agent that lost its link begins anew, and sends nothing of
      * the case until it is asked. */
