@@ -189,7 +189,8 @@ struct roll_frame_want {
     uint32_t low;     /* the first collective that is wanted */
     uint32_t classes; /* messages of these classes, a bit for each */
     uint32_t step;    /* 0: none; 1: what was observed in no step, and since; n + 2: since step n */
-    uint32_t reserved;
+    uint32_t high;    /* of ROLL_EXCERPT_NARROW: the collective behind the last one that is wanted; 0: there is no such,
+                         as with older roots */
 };
 _Static_assert(sizeof(struct roll_frame_want) == 24, "part of the wire format");
 

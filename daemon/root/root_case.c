@@ -46,7 +46,7 @@ static void end_case(struct roll_run *run)
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
         d->stalls_there = false;
-    d->number = 0;
+    d->number = d->named_keys = 0;
 }
 
 void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
@@ -81,6 +81,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
     }
+    d->sent = 0;
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s%s)", run->job, run->restart, why,
              (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "",
@@ -367,7 +368,9 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
         return 0;
     }
     if (frame->head.type == ROLL_FRAME_EXCERPT) {
+        d->sent -= roll_digested_has_sent(r);
         take_mark(run, r, frame);
+        d->sent += roll_digested_has_sent(r);
         return 0;
     }
     if (!r->begun || r->cut) {

@@ -160,6 +160,7 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     if (d->narrow && r->begun) { /* the numbers that its agent gives from now on are others */
         roll_case_broaden(d);
     }
+    d->sent -= d->number != 0 && roll_digested_has_sent(r);
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     roll_case_ring(run, r);
     d->unasked = true;

@@ -39,6 +39,8 @@ struct digested_finding {
         ended; /* how many rings there were when it was said, where the processes of its culprits had ended; else 0 */
 };
 
+#define ROLL_CASE_TOLD 16u /* communicators of which a case notes that it has told of them */
+
 struct staged {
     uint8_t *raw; /* owned */
     size_t bytes;
@@ -85,12 +87,15 @@ struct roll_digested {
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
     uint64_t number; /* 0: none is */
+    size_t sent;     /* rings of which nothing is awaited any more */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
-    bool scoped;          /* only the rings that are concerned are asked, */
-    bool narrow;          /* and of these only for their calls on the communicators that are hinted at */
-    bool named;           /* it has told of somebody, or of what is certain */
+    bool scoped;                        /* only the rings that are concerned are asked, */
+    bool narrow;                        /* and of these only for their calls on the communicators that are hinted at */
+    bool named;                         /* it has told of somebody, or of what is certain, */
+    uint64_t named_key[ROLL_CASE_TOLD]; /* on these communicators; of more it is not noted */
+    uint32_t named_keys;
     uint64_t front;       /* how far their members had come there, in all, when it was opened */
     bool stalls;          /* meanwhile it was hinted at that somebody stands, */
     bool stalls_there;    /* on one of these communicators */
@@ -129,6 +134,12 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
 void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *frame);
 /* Looks how fast the job goes. */
 void roll_fronts_look(struct roll_run *run, uint64_t now);
+
+/* Nothing of this ring is awaited before the open case is judged. */
+static inline bool roll_digested_has_sent(const struct digested_ring *r)
+{
+    return r->all || r->aside;
+}
 
 /* Nothing of the open case is known of this ring. */
 static inline void roll_digested_renew(struct digested_ring *r)

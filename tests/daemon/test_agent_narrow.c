@@ -82,6 +82,7 @@ static int set_up(void **state)
     f = (struct folded){.fold = roll_fold_new(UINT64_C(3600000000000)), .copy = &copy, .next = ALL};
     f.comm = calloc(COMMS, sizeof(*f.comm));
     copy = (struct roll_agent_ring){.sent = 1, .acked = 1};
+    memset(want, 0, sizeof(want));
     run = (struct folded_run){.want = want, .ask = {.scope = ROLL_EXCERPT_NARROW}};
     digests = (struct roll_agent_digests){.send = send_frame, .ctx = &sent};
     if (!f.fold || !f.comm) {
@@ -185,7 +186,6 @@ static void test_it_begins_some_calls_before_the_first_that_is_wanted(void **sta
     expect_place(0, 1, 26);
 }
 
-/* What came before counts for all of them: a call that is wanted further back lies behind those of another one. */
 static void test_of_two_communicators_the_older_call_decides(void **state)
 {
     (void)state;
@@ -193,11 +193,16 @@ static void test_of_two_communicators_the_older_call_decides(void **state)
     name(1, 30);
     name(3, 12);
     begin(0);
-    assert_int_equal(f.begin, 10 * ROUND + 3); /* before call 12 on 3: 12 on 1, 11 on 3, 11 on 1, 10 on 3 */
+    assert_int_equal(f.begin, 8 * ROUND + 3);
     assert_int_equal(f.places, 2);
-    expect_place(0, 1, 11);
-    expect_place(1, 3, 10);
+    expect_place(0, 1, 26); /* nobody wants those before it, though they lie behind the beginning */
+    expect_place(1, 3, 8);
     assert_false(f.lacks);
+    assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, ALL), 0);
+    assert_int_equal(sent.head.count, (ROUNDS - 8) + (ROUNDS - 26));
+    expect(0, f.begin, 3, 8);
+    expect(18, f.begin + 18, 1, 26);
+    expect(19, f.begin + 19, 3, 26);
 }
 
 static void test_what_the_ring_does_not_hold_is_told_of(void **state)
@@ -223,14 +228,89 @@ static void test_no_more_is_read_back_than_the_root_takes(void **state)
     assert_true(f.lacks);
 }
 
-static void test_a_call_behind_which_nothing_is_wanted_still_has_its_history(void **state)
+/* A rank that is ahead sends the calls around the place, and not those of the seconds since. */
+static void test_it_ends_behind_the_last_that_is_wanted(void **state)
 {
     (void)state;
-    run.ask.history = 3;
-    name(1, UINT32_MAX);
+    run.ask.history = 4;
+    name(1, 10);
+    want[0].high = 20;
     begin(0);
-    assert_int_equal(f.begin, (ROUNDS - 3) * ROUND);
+    assert_int_equal(f.begin, 6 * ROUND);
     assert_false(f.lacks);
+    assert_false(roll_agent_narrow_is_full(&f, UINT64_MAX));
+    assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 20 * ROUND), 0);
+    assert_int_equal(sent.head.count, 14);
+    expect(0, 6 * ROUND, 1, 6);
+    expect(13, 6 * ROUND + 13, 1, 19);
+    assert_false(roll_agent_narrow_is_full(&f, UINT64_MAX));
+    assert_int_equal(give(ROLL_FRAME_RECORDS, 20 * ROUND, ALL), 0);
+    assert_int_equal(sent.frames, 1);
+    assert_true(roll_agent_narrow_is_full(&f, UINT64_MAX));
+}
+
+/* Of two communicators it ends when both have been passed. */
+static void test_it_is_full_when_all_are_passed(void **state)
+{
+    (void)state;
+    name(1, 10);
+    name(3, 30);
+    want[0].high = 12;
+    want[1].high = 35;
+    begin(0);
+    assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 35 * ROUND + 1), 0);
+    assert_int_equal(sent.head.count, 2 + 5);
+    assert_false(roll_agent_narrow_is_full(&f, UINT64_MAX));
+    assert_int_equal(give(ROLL_FRAME_RECORDS, 35 * ROUND + 1, 36 * ROUND), 0);
+    assert_true(roll_agent_narrow_is_full(&f, UINT64_MAX));
+}
+
+/* A rank that is behind comes to the place as the others do: its calls until then are not sent, and count as made. */
+static void test_a_rank_that_is_behind_comes_to_the_place(void **state)
+{
+    (void)state;
+    run.ask.history = 4;
+    name(1, ROUNDS + 20);
+    want[0].high = ROUNDS + 22;
+    begin(0);
+    assert_int_equal(f.begin, ALL);
+    assert_int_equal(roll_agent_narrow_first(&f), ALL);
+    expect_place(0, 1, ROUNDS + 16);
+    assert_false(f.lacks);
+    assert_int_equal(give(ROLL_FRAME_RECORDS, ALL, ALL + 16 * ROUND), 0);
+    assert_int_equal(sent.frames, 0);
+    assert_false(roll_agent_narrow_is_full(&f, 6));
+    assert_int_equal(give(ROLL_FRAME_RECORDS, ALL + 16 * ROUND, ALL + 22 * ROUND), 0);
+    assert_int_equal(sent.head.count, 6);
+    expect(0, ALL, 1, ROUNDS + 16);
+    expect(5, ALL + 5, 1, ROUNDS + 21);
+    assert_false(roll_agent_narrow_is_full(&f, 7));
+    assert_true(roll_agent_narrow_is_full(&f, 6)); /* as many as may follow */
+    assert_int_equal(give(ROLL_FRAME_RECORDS, ALL + 22 * ROUND, ALL + 23 * ROUND), 0);
+    assert_int_equal(sent.frames, 1);
+    assert_true(roll_agent_narrow_is_full(&f, 7));
+}
+
+/* A ring in which there is nothing yet: what stands before number 0 would be passed over by the root. */
+static void test_a_rank_without_calls_has_a_place(void **state)
+{
+    (void)state;
+    run.ask.history = 4;
+    name(1, 20);
+    roll_fold_destroy(&f.fold);
+    f.fold = roll_fold_new(UINT64_C(3600000000000));
+    struct roll_def_comm info = {.key = KEY(1), .rank = 0, .nranks = 2};
+    assert_int_equal(roll_fold_comm(f.fold, 1, &info), 0);
+    f.next = 0;
+    struct roll_excerpt_records records = {.from = ring, .record = record_of};
+    assert_int_equal(roll_agent_narrow_begin(&run, &f, &records), 0);
+    assert_int_equal(f.begin, 0);
+    assert_int_equal(copy.sent, 0);
+    assert_int_equal(roll_agent_narrow_first(&f), 1);
+    expect_place(0, 1, 16);
+    assert_int_equal(give(ROLL_FRAME_RECORDS, 0, 17 * ROUND), 0);
+    assert_int_equal(sent.head.count, 1);
+    expect(0, 1, 1, 16);
 }
 
 static void test_numbers_have_no_gap_but_for_what_is_lost(void **state)
@@ -256,10 +336,11 @@ static void test_numbers_have_no_gap_but_for_what_is_lost(void **state)
     expect(0, 26 * ROUND + 6 + 2, 1, 34); /* a number is left out for each of the two gaps */
     expect(1, 26 * ROUND + 6 + 3, 1, 35);
     assert_int_equal(sent.head.first, 26 * ROUND + 8);
-    assert_int_equal(roll_agent_narrow_followed(&f), 0);
+    assert_false(roll_agent_narrow_is_full(&f, 1));
     assert_int_equal(give(ROLL_FRAME_RECORDS, 36 * ROUND, 42 * ROUND), 0);
     assert_int_equal(sent.head.count, 6);
-    assert_int_equal(roll_agent_narrow_followed(&f), 2); /* 40 and 41 were written behind its beginning */
+    assert_true(roll_agent_narrow_is_full(&f, 2)); /* 40 and 41 were written behind its beginning */
+    assert_false(roll_agent_narrow_is_full(&f, 3));
 }
 
 static void test_updates_bear_the_numbers_of_their_records(void **state)
@@ -294,14 +375,15 @@ static void test_what_was_not_sent_is_sent_again_alike(void **state)
     sent.full = true;
     assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 41 * ROUND), ROLL_E_BUSY);
     assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 41 * ROUND), ROLL_E_BUSY);
-    assert_int_equal(roll_agent_narrow_followed(&f), 0);
+    assert_false(roll_agent_narrow_is_full(&f, 1));
     sent.full = false;
     assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 41 * ROUND), 0);
     assert_int_equal(sent.head.count, 8);
     expect(5, f.begin + 5, 1, 37);
     expect(6, f.begin + 7, 1, 39);
     expect(7, f.begin + 8, 1, 40);
-    assert_int_equal(roll_agent_narrow_followed(&f), 1);
+    assert_true(roll_agent_narrow_is_full(&f, 1));
+    assert_false(roll_agent_narrow_is_full(&f, 2));
 }
 
 /* More than a reader gives at a time has no room here, and is refused as a whole. */
@@ -326,7 +408,10 @@ int main(void)
         TEST(test_of_two_communicators_the_older_call_decides),
         TEST(test_what_the_ring_does_not_hold_is_told_of),
         TEST(test_no_more_is_read_back_than_the_root_takes),
-        TEST(test_a_call_behind_which_nothing_is_wanted_still_has_its_history),
+        TEST(test_it_ends_behind_the_last_that_is_wanted),
+        TEST(test_it_is_full_when_all_are_passed),
+        TEST(test_a_rank_that_is_behind_comes_to_the_place),
+        TEST(test_a_rank_without_calls_has_a_place),
         TEST(test_numbers_have_no_gap_but_for_what_is_lost),
         TEST(test_updates_bear_the_numbers_of_their_records),
         TEST(test_what_was_not_sent_is_sent_again_alike),

@@ -253,7 +253,7 @@ static const struct member members[] = {
     M(roll_frame_want, low),
     M(roll_frame_want, classes),
     M(roll_frame_want, step),
-    M(roll_frame_want, reserved),
+    M(roll_frame_want, high),
     M(roll_frame_place, comm),
     M(roll_frame_place, op),
     M(roll_frame_place, sure),
