@@ -40,9 +40,7 @@ static bool is_by_records(const struct roll_verdict *v)
 
 static int32_t rank_of(const struct digested_ring *r)
 {
-    int32_t rank;
-    memcpy(&rank, r->header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
-    return rank;
+    return roll_digested_header_int(r, offsetof(struct roll_ring_header, world_rank));
 }
 
 /* Nothing was asked of one of these ranks; or it was cut, and the verdict is about what it has not done: it may have

@@ -122,14 +122,22 @@ json_t *roll_digested_json(const struct roll_run *run)
 
 /* input */
 
-/* How many bytes of a ring's header say something: most of its page is for what may come, and thousands are kept. */
+/* How many bytes of a ring's header say something: most of its page is for what may come, and thousands are kept. What
+ * is written once stays whole. */
 static size_t header_bytes(const uint8_t *header)
 {
     size_t bytes = ROLL_RING_HEADER_BYTES;
-    while (bytes > sizeof(struct roll_ring_header) && header[bytes - 1] == 0) {
+    while (bytes > offsetof(struct roll_ring_header, pad0) && header[bytes - 1] == 0) {
         bytes--;
     }
     return bytes;
+}
+
+int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset)
+{
+    int32_t value;
+    memcpy(&value, ring->header + offset, sizeof(value));
+    return value;
 }
 
 void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
@@ -388,11 +396,9 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
  * would judge some ranks without the others. */
 static bool are_still_coming(const struct roll_digested *d, uint64_t now)
 {
-    struct roll_ring_header h = {.world_size = 0};
-    if (d->rings > 0) {
-        memcpy(&h, d->ring[0].header, sizeof(h));
-    }
-    return h.world_size > 0 && d->rings < (size_t)h.world_size && now - d->first_ns < COME_NS;
+    int32_t size =
+        d->rings > 0 ? roll_digested_header_int(&d->ring[0], offsetof(struct roll_ring_header, world_size)) : 0;
+    return size > 0 && d->rings < (size_t)size && now - d->first_ns < COME_NS;
 }
 
 /* Somebody has asked of a rank: the next answer is from records. Not for each of many questions; and of a large job

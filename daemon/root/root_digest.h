@@ -13,7 +13,7 @@
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header; /* the payload of its RING frame without the zeros behind; owned */
+    uint8_t *header; /* the payload of its RING frame without the zeros behind; at least what is written once; owned */
     size_t header_bytes;
     uint64_t head;     /* tickets handed out in it, as its agent said last */
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
@@ -128,6 +128,9 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
     uint32_t at = roll_map_get(&d->ring_at, stream);
     return at != ROLL_MAP_NONE ? &d->ring[at] : NULL;
 }
+
+/* The number at this offset of a ring's header, one of those that are written once. */
+int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset);
 
 /* root_fronts.c: for people */
 /* Notes what a STATUS tells of a ring's last call. */
