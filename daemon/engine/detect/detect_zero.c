@@ -41,7 +41,8 @@ static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const str
     words_call(&w, major_rec);
     words_add(&w, " as #%u and %s for it. Call it with the same count on every rank, or on none.", seq,
               roll_rankset_count(majors) == 1 ? "waits" : "wait");
-    v->remedy = words_left_out_experts(&w, e, minors, major_rec->step);
+    /* Where all calls look alike the others may wait in a later step than the one of the dropped call. */
+    v->remedy = words_left_out_experts(&w, e, minors, dropped ? dropped->rec.step : major_rec->step);
     if (v->remedy != 0) {
         words_remedy(&w, e, v->remedy, ROLL_LAYER_NONE);
     }
