@@ -13,6 +13,12 @@
 
 #define PLACES 3u /* so many places of the program are told apart */
 
+/* The process is that of one of these ranks, and no earlier one of the same rank. */
+static bool is_one_of(const struct roll_engine *e, const struct source *s, const struct roll_rankset *ranks)
+{
+    return roll_rankset_has(ranks, s->world) && source_newest(e, s->world) == s;
+}
+
 /* Where a rank is by its own account, or was when it ended. */
 static bool is_beside(const struct source *a, const struct source *b)
 {
@@ -35,13 +41,13 @@ static void words_places(struct words *w, const struct roll_engine *e, const str
     struct roll_rankset told = {0}, same = {0};
     for (uint32_t i = 0, places = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
-        if (!roll_rankset_has(ranks, s->world) || roll_rankset_has(&told, s->world)) {
+        if (!is_one_of(e, s, ranks) || roll_rankset_has(&told, s->world)) {
             continue;
         }
         roll_rankset_clear(&same);
         for (uint32_t k = i; k < e->sources; k++) {
             const struct source *o = e->source[k];
-            bool here = roll_rankset_has(ranks, o->world) && !roll_rankset_has(&told, o->world);
+            bool here = is_one_of(e, o, ranks) && !roll_rankset_has(&told, o->world);
             if (here && (places == PLACES || is_beside(s, o))) {
                 (void)roll_rankset_add(&same, o->world);
             }
@@ -102,14 +108,14 @@ static void show_last(struct gathered *g, const struct roll_engine *e, const str
     struct roll_rankset told = {0}, same = {0};
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
-        if (!roll_rankset_has(left, s->world) || roll_rankset_has(&told, s->world)) {
+        if (!is_one_of(e, s, left) || roll_rankset_has(&told, s->world)) {
             continue;
         }
         bool room = g->sides + 2 < ROLL_VERDICT_SIDES; /* the side of those who wait comes last */
         roll_rankset_clear(&same);
         for (uint32_t k = i; k < e->sources; k++) {
             const struct source *o = e->source[k];
-            bool here = roll_rankset_has(left, o->world) && !roll_rankset_has(&told, o->world);
+            bool here = is_one_of(e, o, left) && !roll_rankset_has(&told, o->world);
             if (here && (!room || is_last_alike(s, o))) {
                 (void)roll_rankset_add(&same, o->world);
             }

@@ -104,7 +104,9 @@ void refused_stories(const struct roll_engine *e, const struct refused_case *t, 
         const struct source *s = e->source[i];
         if (s != t->rank && roll_rankset_has(&t->culprits, s->world) && s->world != t->rank->world) {
             bool known = story_of(e, t, s, &one);
-            add_story(e, out, &one, known);
+            if (known || source_newest(e, s->world) == s) { /* else an earlier process of the same rank */
+                add_story(e, out, &one, known);
+            }
         }
     }
 }

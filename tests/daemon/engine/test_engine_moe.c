@@ -517,6 +517,45 @@ static void test_what_was_left_out_is_told_of_the_step_of_the_wait(void **state)
     }
 }
 
+/* The job goes back from step 100 to step 90. Half of the ranks read the checkpoint for seconds, their hosts in a wait,
+ * and their steps are still the later ones. They are behind, and have left nothing out. */
+static void test_a_rank_that_goes_back_later_has_left_nothing_out(void **state)
+{
+    (void)state;
+    static const uint32_t ranks[] = {2, 4, 8, 64};
+    for (size_t i = 0; i < 4; i++) {
+        uint32_t n = ranks[i];
+        struct sim *sim = sim_new(n);
+        uint32_t edp = sim_comm(sim, "edp", NULL, n);
+        for (uint32_t r = 0; r < n; r++) {
+            bool slow = r >= n / 2;
+            sim->rank[r].step = 100;
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = ROLL_PHASE_REDUCE;
+            sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 32)->phase = ROLL_PHASE_REDUCE;
+            sim_sync(sim, r)->phase = ROLL_PHASE_REDUCE;
+            if (slow) { /* the copy of the checkpoint to the device */
+                sim_stuck(sim, r)->phase = ROLL_PHASE_REDUCE;
+                sim_pass(sim, r, 3 * S_);
+                sim_return(sim, r);
+            }
+            sim->rank[r].step = 90;
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = ROLL_PHASE_FORWARD;
+            struct roll_record *rec = sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 64);
+            rec->phase = ROLL_PHASE_BACKWARD;
+            rec->layer = 0;
+            sim_sync(sim, r);
+            if (!slow) { /* the wait comes back when the slow ones have made the call */
+                struct roll_record *wait = &sim->rank[r].event[sim->rank[r].events - 1].rec;
+                wait->seal = roll_seal(roll_seal_ticket(wait->seal), ROLL_STATE_ENTERED);
+                sim_pass(sim, r, 4 * S_);
+                sim_return(sim, r);
+            }
+        }
+        sim_expect(sim, "");
+        sim_destroy(&sim);
+    }
+}
+
 static void test_prediction_for_one_layer_of_many_steps_is_told_once(void **state)
 {
     (void)state;
@@ -599,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_leaves_a_promised_backward_out_is_named),
         cmocka_unit_test(test_each_rank_that_left_a_backward_is_told_where_it_is),
         cmocka_unit_test(test_what_was_left_out_is_told_of_the_step_of_the_wait),
+        cmocka_unit_test(test_a_rank_that_goes_back_later_has_left_nothing_out),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
         cmocka_unit_test(test_zero_elements_for_want_of_gradients_name_the_remedy),
