@@ -90,34 +90,30 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }
 
-/* How much a verdict about the place gains where this member's story comes first: one that cannot make the call any
- * more proves it, and one whose error is its own says why. 0: the member does not lack the call, or may be about to
- * make it.
- */
+/* How much a verdict about the place gains where this member's story comes first: one whose error is its own says why,
+ * and one that cannot make the call any more proves it. 0: the member does not lack the call. */
 static unsigned worth(const struct roll_engine *e, const struct comm *c, const struct member *m, uint32_t seq)
 {
-    if (!waited_for(e, c, m) || m->next != seq || !is_due(e, m)) {
+    if (m->next != seq || !waited_for(e, c, m)) {
         return 0;
     }
     const struct source *s = e->source[m->source];
     bool own = refused_is_own(e, s, m, &refused_of_member(m)->coll.rec);
-    return 1u + 2u * own + (refused_outcome_of(s, m) != NOT_AGAIN);
+    return 1u + 2u * own + refused_is_final(e, s, m);
 }
 
-static void tell_place(struct roll_engine *e, struct comm *c, uint32_t seq)
+/* The peers wait at the place of this member's refused call: that is due to be told. */
+static void tell_place(struct roll_engine *e, struct comm *c, const struct member *m)
 {
+    uint32_t seq = m->next;
     const struct slot *slot = comm_slot(c, seq);
     const struct source *theirs = e->source[c->member[slot->rank].source];
     const struct entry *other = source_entry(theirs, slot->ticket - 1);
-    const struct member *m = NULL;
-    unsigned most = 0;
+    unsigned most = worth(e, c, m, seq);
     for (uint32_t r = 0; r < c->size && most < 4; r++) {
         unsigned one = worth(e, c, &c->member[r], seq);
         m = one > most ? &c->member[r] : m;
         most = one > most ? one : most;
-    }
-    if (!m) {
-        return;
     }
     struct source *s = e->source[m->source];
     struct refused_case t = {.rank = s, .member = m, .rec = &refused_of_member(m)->coll.rec, .comm = c};
@@ -157,7 +153,7 @@ static void places_tick(struct roll_engine *e, struct comm *c)
         }
         refused_of_member(m)->coll.told = true;
         if (!refused_is_echo(e, e->source[m->source], m, &refused_of_member(m)->coll.rec)) {
-            tell_place(e, c, m->next);
+            tell_place(e, c, m);
         }
     }
 }

@@ -134,6 +134,8 @@ struct member *refused_member_in(const struct comm *c, const struct roll_engine 
  * lies elsewhere. m: its place on the communicator of the call; NULL: none. */
 bool refused_is_own(const struct roll_engine *e, const struct source *s, const struct member *m,
                     const struct roll_record *rec);
+/* The rank cannot make the call any more, and its last records have been read: they may come a moment after its end. */
+bool refused_is_final(const struct roll_engine *e, const struct source *s, const struct member *m);
 /*
  * Adds whoever else was refused at the place of the refused collective of t, and has not made the call again: to the
  * culprits, to those that are spared, or to those that may still make it, where t is to be proven. waits: the call in

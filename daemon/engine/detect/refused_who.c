@@ -30,10 +30,16 @@ bool refused_is_own(const struct roll_engine *e, const struct source *s, const s
     return !refused_is_from_elsewhere(rec) && !refused_is_echo(e, s, m, rec);
 }
 
+bool refused_is_final(const struct roll_engine *e, const struct source *s, const struct member *m)
+{
+    bool read = e->finishing || source_alive(s) || e->clock - s->proc_ns >= e->config.stall_ns / 5;
+    return read && refused_outcome_of(s, m) != NOT_AGAIN;
+}
+
 /* The rank may make the call again: nothing that is known keeps it from doing so, or nobody hears of it. */
 static bool may_come(const struct roll_engine *e, const struct source *s, const struct member *m)
 {
-    return refused_outcome_of(s, m) == NOT_AGAIN && (s->unheard || !source_blocked(e, s));
+    return !refused_is_final(e, s, m) && (s->unheard || !source_blocked(e, s));
 }
 
 void refused_gather(const struct roll_engine *e, struct refused_case *t, const struct roll_record *waits)
