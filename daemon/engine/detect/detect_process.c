@@ -141,6 +141,11 @@ static bool consequence(const struct source *s)
     return !crashed(s) && (source_explained(s) || (entry && !entry_answered(s, entry)));
 }
 
+bool process_end_follows(const struct source *s)
+{
+    return source_failed(s) && consequence(s);
+}
+
 /* Two dead ranks made the same last call, at the same place, and ended alike: one line tells both. */
 static bool ended_alike(const struct source *a, const struct source *b)
 {

@@ -182,6 +182,53 @@ static void test_an_error_that_is_asked_for_accuses_nobody(void **state)
     }
 }
 
+/* Rank 1 waits for rank 0, which is busy, and rank 2 waits for rank 1. That is told. Then rank 1's watchdog gives up:
+ * its end follows from what is known, however it ends, and rank 2 waits on for the same reason. */
+static void test_who_gives_up_waiting_is_not_accused(void **state)
+{
+    (void)state;
+    static const struct {
+        enum roll_proc_state proc;
+        int32_t status;
+    } ends[] = {{ROLL_PROC_FINISHED, SIM_EXIT(1)}, {ROLL_PROC_DEAD, SIM_EXIT(1)}, {ROLL_PROC_DEAD, SIM_SIGNAL(6)}};
+    for (size_t i = 0; i < 6; i++) {
+        static const uint32_t low[2] = {0, 1}, high[2] = {1, 2};
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim), a = sim_comm(sim, "a", low, 2), b = sim_comm(sim, "b", high, 2);
+        scene_calls(sim, w, 4);
+        sim_call(sim, 1, a, AR, 64);
+        sim_stuck(sim, 1);
+        sim_call(sim, 2, b, AR, 64);
+        sim_stuck(sim, 2);
+        for (unsigned k = 0; k < 8; k++) { /* rank 3 has other things to do */
+            sim_pass(sim, 3, S_);
+        }
+        bool is_healthy = i >= 3; /* rank 0 comes after all, and nobody gives up */
+        if (is_healthy) {
+            sim_pass(sim, 0, S_);
+            sim_call(sim, 0, a, AR, 64);
+            sim_sync(sim, 0);
+            sim_pass(sim, 1, S_);
+            sim_return(sim, 1);
+            sim_call(sim, 1, b, AR, 64);
+            sim_sync(sim, 1);
+            sim_pass(sim, 2, 2 * S_);
+            sim_return(sim, 2);
+        } else {
+            sim_pass(sim, 1, 9 * S_);
+            sim_proc(sim, 1, ends[i].proc, ends[i].status);
+        }
+        for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+            char *got = sim_run(sim, order, false, false);
+            if (is_healthy ? got[0] != '\0' : strcmp(got, "suspected rank-busy 0") != 0) {
+                fail_msg("order %u, end %zu: %s", order, i, got);
+            }
+            free(got);
+        }
+        sim_destroy(&sim);
+    }
+}
+
 /* The ranks of an earlier attempt have ended, one of them by a failure; the same ranks come again, in processes of
  * their own, and are healthy. */
 static void test_a_second_attempt_of_all_ranks_is_healthy(void **state)
@@ -245,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_who_leaves_alone_is_told),
         cmocka_unit_test(test_calls_in_progress_are_healthy),
         cmocka_unit_test(test_an_error_that_is_asked_for_accuses_nobody),
+        cmocka_unit_test(test_who_gives_up_waiting_is_not_accused),
         cmocka_unit_test(test_a_second_attempt_of_all_ranks_is_healthy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
