@@ -168,8 +168,8 @@ uint64_t creation_key(const struct source *s, const struct roll_record *rec);
 
 /* detect_process.c */
 bool process_is_told(const struct source *s); /* the death of s has been told as rank-dead */
-/* The process has ended itself with an exit code that says failure, stuck for a reason that has been told: a watchdog,
- * or the error of that very trouble. */
+/* The process has ended itself, stuck for a reason that has been told: a watchdog, or the error of that very trouble.
+ * An exit code that says success is another matter. */
 bool process_end_follows(const struct source *s);
 
 /* detect_missing.c */
