@@ -269,6 +269,7 @@ static bool refused_block(struct roll_engine *e, const struct block *b)
     const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
     switch (b->kind) {
     case BLOCK_FINISHED:
+    case BLOCK_LEFT: /* the call that it had enqueued was lost because it ended, and it ended because of the error */
     case BLOCK_DEAD:
     case BLOCK_GONE:
         return waits && tell_rank(e, b->rank, b->waiter, waits, ROLL_PROVEN);

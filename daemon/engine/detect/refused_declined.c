@@ -30,7 +30,14 @@ void declined_among(const struct roll_engine *e, const struct comm *c, uint32_t 
 {
     for (uint32_t r = 0; r < c->size; r++) {
         uint32_t world = comm_world(e, c, r);
-        if (world != NO_SOURCE && roll_rankset_has(ranks, world) && declined_at(&c->member[r], seq)) {
+        const struct member *m = &c->member[r];
+        if (world == NO_SOURCE || !roll_rankset_has(ranks, world)) {
+            continue;
+        }
+        /* A call that has just come is looked at before it is noted here. */
+        uint64_t ticket = source_ticket_of(e->source[m->source], m, seq);
+        const struct entry *made = ticket != NO_TICKET ? source_entry(e->source[m->source], ticket) : NULL;
+        if (declined_at(m, seq) || (made && call_declined(&made->rec))) {
             (void)roll_rankset_add(out, world);
         }
     }
