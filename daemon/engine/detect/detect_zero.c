@@ -262,6 +262,24 @@ static const struct entry *waits_long(const struct roll_engine *e, const struct 
     return waits && entry->rec.group == 0 ? entry : NULL;
 }
 
+/* The ranks stand in these calls for the reason that is told now: where a watchdog ends them, that follows from it. */
+static void excuse_all(struct roll_engine *e, const struct dropped *d, const struct entry *waits)
+{
+    for (uint32_t r = 0; r < d->comm->size; r++) {
+        const struct member *m = &d->comm->member[r];
+        struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        bool made = s && roll_rankset_has(d->majors, s->world) && comm_member_issued(m, d->seq);
+        uint64_t at = made ? source_ticket_of(s, m, d->seq) : NO_TICKET;
+        uint64_t ticket = s && roll_rankset_has(d->minors, s->world) ? never_comes(e, m, d->major, waits) : 0;
+        if (ticket != 0) {
+            at = roll_seal_ticket(stands_behind(s, source_entry(s, ticket - 1), ticket - 1)->rec.seal);
+        }
+        if (at != NO_TICKET) {
+            s->excuse = at + 1;
+        }
+    }
+}
+
 static void predict(struct roll_engine *e, struct comm *c)
 {
     struct roll_rankset minors = {0}, majors = {0};
@@ -294,6 +312,7 @@ static void predict(struct roll_engine *e, struct comm *c)
         (void)roll_rankset_copy(&v->culprits, &minors);
         (void)roll_rankset_copy(&v->waiting, &majors);
         say_remember(e, ahead_key(c), v->number);
+        excuse_all(e, &d, waits);
         doubt_call(e, v->number, d.major, roll_seal_ticket(waits->rec.seal), d.minor, c);
         words_add(&w, " Predicted: rank %u is in ", d.minor->world);
         words_call(&w, &next->rec);

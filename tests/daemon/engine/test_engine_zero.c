@@ -107,6 +107,41 @@ static void test_what_may_still_go_well_is_not_predicted(void **state)
     }
 }
 
+/* Watchdogs end all ranks, one after the other: that follows from what was predicted, and is no finding of its own. */
+static void test_watchdogs_end_what_was_predicted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        uint32_t n = sizes[i], source[64];
+        struct sim *sim = job(n, DROPPED);
+        roll_engine_t *e = roll_engine_new(&sim->config);
+        assert_non_null(e);
+        uint64_t now = 0;
+        for (uint32_t r = 0; r < n; r++) {
+            source[r] = sim_open(sim, e, r);
+            for (size_t k = 0; k < sim->rank[r].events; k++) {
+                sim_feed(e, source[r], &sim->rank[r].event[k], &now);
+            }
+        }
+        sim_wait(e, 2 * S_, &now);
+        const struct roll_verdict *v = roll_engine_next(e);
+        assert_non_null(v);
+        assert_int_equal(v->certainty, ROLL_PREDICTED);
+        for (uint32_t r = n; r-- > 0;) {
+            assert_int_equal(roll_engine_process(e, source[r], ROLL_PROC_DEAD, SIM_EXIT(3)), 0);
+            sim_wait(e, S_, &now);
+        }
+        roll_engine_finish(e);
+        while ((v = roll_engine_next(e)) != NULL) {
+            if (v->certainty != ROLL_NOTE && v->code != ROLL_VERDICT_ZERO_COUNT) {
+                fail_msg("%u ranks: %s", n, v->text);
+            }
+        }
+        roll_engine_destroy(&e);
+        sim_destroy(&sim);
+    }
+}
+
 /* The rank comes to the call after all, on another stream than it ever used for it: the prediction is taken back. */
 static void test_a_prediction_that_does_not_come_true_is_taken_back(void **state)
 {
@@ -158,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_call_that_was_dropped_is_predicted_to_be_missed),
         cmocka_unit_test(test_what_may_still_go_well_is_not_predicted),
+        cmocka_unit_test(test_watchdogs_end_what_was_predicted),
         cmocka_unit_test(test_a_prediction_that_does_not_come_true_is_taken_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
