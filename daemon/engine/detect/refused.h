@@ -90,6 +90,8 @@ bool refused_is_awaited(const struct roll_engine *e, const struct member *m, con
 /* Forgets the refused calls of a source of which records are lost. */
 void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
 
+/* rollcall refused the call that the member has at this place. */
+bool declined_at(const struct member *m, uint32_t seq);
 /* Takes the calls that rollcall refused to the member, its newest ones, out of what they were matched with, and keeps
  * the first of them as a refused call like any other. */
 void refused_give_up(struct roll_engine *e, struct member *m);
@@ -98,8 +100,6 @@ void refused_give_up(struct roll_engine *e, struct member *m);
 void refused_creation_tick(struct roll_engine *e, struct source *waiter);
 
 /* refused_declined.c */
-/* rollcall refused the call that the member has at this place. */
-bool declined_at(const struct member *m, uint32_t seq);
 /* A call of s that rollcall refused is part of a disagreement: that disagreement is, or will be, told as the reason why
  * s goes no further. */
 bool declined_is_told(const struct source *s);

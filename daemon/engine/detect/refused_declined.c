@@ -19,12 +19,6 @@ static bool is_disputed(const struct comm *c, uint32_t seq)
     return comm_silent_at(c, seq) || (here && (comm_slot(c, seq)->variant != 0 || comm_slot(c, seq)->judged));
 }
 
-bool declined_at(const struct member *m, uint32_t seq)
-{
-    const struct refused_member *own = refused_of_member(m);
-    return own && own->declined.open && seq >= own->declined.rec.seq && seq < own->declined_upto;
-}
-
 void declined_among(const struct roll_engine *e, const struct comm *c, uint32_t seq, const struct roll_rankset *ranks,
                     struct roll_rankset *out)
 {

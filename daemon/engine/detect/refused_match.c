@@ -154,6 +154,12 @@ static void give_up(struct roll_engine *e, struct member *m, struct entry *entry
     remember(e, m, rec);
 }
 
+bool declined_at(const struct member *m, uint32_t seq)
+{
+    const struct refused_member *own = refused_of_member(m);
+    return own && own->declined.open && seq >= own->declined.rec.seq && seq < own->declined_upto;
+}
+
 void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     while (m->next > rec->seq) {
