@@ -162,6 +162,7 @@ struct source {
     uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
     uint32_t step;             /* the step of the newest record that bears one */
     uint32_t first_step;       /* the step of the first such record */
+    uint32_t went_back;        /* how often an observation has told of an earlier step than the one before */
     uint64_t init;             /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
     struct roll_record last;   /* the newest call of NCCL */
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
