@@ -52,14 +52,20 @@ static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_C
 {
     size_t sum = 0;
     for (size_t c = 0; c < t->columns; c++) {
-        out[c] = 0;
+        out[c] = (t->hide >> c & 1) != 0 ? LEFT_OUT : 0;
+        if (out[c] == LEFT_OUT) {
+            continue;
+        }
         for (size_t i = c; i < t->used; i += t->columns) {
             size_t w = roll_text_width(t->cell[i]);
             out[c] = w > out[c] ? w : out[c];
         }
-        sum += out[c] + (c > 0 ? 2 : 0);
+        sum += out[c] + (sum > 0 ? 2 : 0);
     }
     for (size_t i = 0; width != 0 && sum > width && i < sizeof(t->drop) && t->drop[i] != 0; i++) {
+        if (out[t->drop[i] - 1u] == LEFT_OUT) {
+            continue;
+        }
         sum -= out[t->drop[i] - 1u] + 2;
         out[t->drop[i] - 1u] = LEFT_OUT;
     }

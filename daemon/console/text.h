@@ -21,6 +21,7 @@ struct roll_columns {
     size_t used, room; /* cells */
     char **cell;       /* owned, row by row; the first row is the heading */
     uint32_t right;    /* bit i: column i is aligned to the right */
+    uint32_t hide;     /* bit i: column i is not shown, because no row has anything in it */
     uint8_t drop[6];   /* columns that are left out, one after the other, while the table is too wide (index + 1) */
     size_t shrink;     /* the column that shrinks where that is not enough (index + 1; 0 = none) */
 };
