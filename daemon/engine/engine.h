@@ -284,7 +284,7 @@ struct roll_view_source {
     bool in_call;        /* a thread of the rank has entered a call and not left it */
     enum roll_op inside; /* that call, the oldest: one of NCCL or a wait of the host; NONE: it is not known, or none */
     bool heard;          /* false: the agent is silent, and nothing is known of the rank since last_ns */
-    uint32_t waits_for;  /* operations that the rank has issued and that are incomplete */
+    uint32_t pending;  /* operations that the rank has issued and that are incomplete */
     uint32_t step;
     uint32_t first_step; /* the step that its first record told which told one; ROLL_STEP_NONE: none did */
 };
@@ -331,7 +331,7 @@ bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out);
 
 /* Fills in the view of source i, or of communicator i, from 0. False: there is none. */
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
-/* The same with `waits_for` at most 1: to count more, all calls of the source have to be looked through. */
+/* The same with `pending` at most 1: to count more, all calls of the source have to be looked through. */
 bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);

@@ -97,7 +97,7 @@ static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struc
                                      .in_call = view_inside(s) != 0,
                                      .inside = inside_of(s),
                                      .heard = !s->unheard || s->no_room,
-                                     .waits_for = pending(s, most),
+                                     .pending = pending(s, most),
                                      .step = s->step,
                                      .first_step = s->first_step};
     out->info.world_rank = (int32_t)s->world;

@@ -621,7 +621,7 @@ static bool ended_badly(roll_engine_t *engine)
     roll_engine_summary(engine, &summary);
     for (uint32_t i = 0; summary.findings == 0 && roll_engine_source(engine, i, &v); i++) {
         dead = dead || v.proc == ROLL_PROC_DEAD;
-        inside = inside || v.in_call || v.waits_for > 0;
+        inside = inside || v.in_call || v.pending > 0;
     }
     return dead && inside;
 }
@@ -690,6 +690,7 @@ void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summar
         out->digested = s.calls;
         out->unreached = s.unreached;
         out->engine.lost += s.lost;
+        out->older += s.older;
         out->engine.findings += s.findings;
         out->engine.verdicts += s.findings;
     }

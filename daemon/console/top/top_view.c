@@ -1,6 +1,6 @@
 /*
- * top_view.c: status JSON in, lines and tables out (top_ranks.c, top_tables.c). Both faces of `top` (full screen and --once)
- * cannot say different things, and tests need no terminal.
+ * top_view.c: status JSON in, lines and tables out; the tables are made by top_ranks.c and top_tables.c. Both faces of
+ * `top` (full screen and --once) print these, so they cannot say different things, and tests need no terminal.
  */
 #include "daemon/console/top/top_view.h"
 

@@ -81,10 +81,10 @@ class Files(Case):
         self.assertEqual(self.rollcall("analyze", self.tmp).returncode, 3)
 
     def test_digest_that_is_damaged_is_code_3_and_says_what_to_do(self):
-        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v1.rdig")
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v2.rdig")
         with open(golden, "rb") as f:
             data = f.read()
-        newer = data[:10] + b"\x02" + data[11:]
+        newer = data[:10] + b"\x63" + data[11:]
         for name, bad, says in (("cut.rdig", data[:-1], "truncated"), ("newer.rdig", newer, "version"),
                                 ("bit.rdig", data[:100] + bytes([data[100] ^ 1]) + data[101:], "checksum")):
             with self.subTest(name=name):
@@ -94,7 +94,7 @@ class Files(Case):
                 self.assertIn("`rollcall digest` on its node", r.stderr)
 
     def test_file_that_is_no_good_says_what_happened_and_what_to_do(self):
-        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v1.rdig")
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v2.rdig")
         good = shutil.copy(golden, self.path("good.rdig"))
         empty, other = self.write("empty.rdig", b""), self.write("other.rdig", b"something else altogether")
         again, is_digest = "`rollcall digest --output FILE DIR` on its node", "`rollcall analyze` reads"

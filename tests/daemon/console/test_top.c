@@ -18,20 +18,20 @@ static const char status_text[] =
     "\"ranks\":["
     "{\"rank\":0,\"host\":\"n1\",\"pid\":10,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000009000000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3},"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"pending\":1,"
+    "\"stands\":\"waiting\",\"waits_for\":\"1\",\"step\":3},"
     "{\"rank\":1,\"host\":\"n1\",\"pid\":11,\"state\":\"running\",\"calls\":5,\"lost\":0,\"last_ns\":"
     "1700000008000000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":4},\"in_call\":false,\"waits_for\":0,"
-    "\"stands\":\"busy\",\"awaits\":null,\"step\":3},"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":4},\"in_call\":false,\"pending\":0,"
+    "\"stands\":\"busy\",\"waits_for\":null,\"step\":3},"
     "{\"rank\":2,\"host\":\"n1\",\"pid\":12,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000007500000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3},"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"pending\":1,"
+    "\"stands\":\"waiting\",\"waits_for\":\"1\",\"step\":3},"
     "{\"rank\":3,\"host\":\"n1\",\"pid\":13,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000009500000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3}],"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"pending\":1,"
+    "\"stands\":\"waiting\",\"waits_for\":\"1\",\"step\":3}],"
     "\"comms\":[{\"key\":\"0x00000000000000aa\",\"label\":\"dp\",\"role\":\"\",\"size\":4,\"seen\":4,\"done\":5,"
     "\"ahead\":6,"
     "\"members\":[0,1,2,3],\"behind\":[1]}],"
@@ -223,7 +223,7 @@ static void test_rows_of_the_root_are_shown_as_they_come(void **state)
         "\"digests\":{\"calls_per_s\":8191999.6,\"comms_of_rank\":5,\"records\":\"none\"},\"trace\":{\"kept\":false,"
         "\"why\":\"x\"},"
         "\"groups\":[{\"ranks_text\":\"0-6,8-16383\",\"count\":16383,\"rank\":0,\"state\":\"running\",\"heard\":true,"
-        "\"in_call\":true,\"stands\":\"waiting\",\"awaits\":\"7\",\"waiting\":16383,\"last_ns\":1700000009000000000,"
+        "\"in_call\":true,\"stands\":\"waiting\",\"waits_for\":\"7\",\"waiting\":16383,\"last_ns\":1700000009000000000,"
         "\"calls\":5,\"lost\":0,\"step\":3,"
         "\"step_last\":4,\"last\":{\"op\":\"AllReduce\",\"state\":\"entered\",\"comm\":\"\",\"comm_name\":\"256 "
         "ranks\","
@@ -332,9 +332,9 @@ static void test_how_a_rank_stands_is_told_in_the_words_of_the_page(void **state
     static const char *const inside[] = {"in Send", "in Send", "waiting in Send", "busy in Send", "finished in Send"};
     for (size_t i = 0; i < sizeof(stands) / sizeof(stands[0]); i++) {
         for (int in_call = 0; in_call < 2; in_call++) {
-            json_t *status =
-                json_pack("{s:[{s:i,s:s,s:b,s:s,s:s,s:s,s:{s:s}}]}", "ranks", "rank", 0, "state", "running", "in_call",
-                          in_call, "inside", "Send", "stands", stands[i], "awaits", "4-7", "last", "op", "AllReduce");
+            json_t *status = json_pack("{s:[{s:i,s:s,s:b,s:s,s:s,s:s,s:{s:s}}]}", "ranks", "rank", 0, "state",
+                                       "running", "in_call", in_call, "inside", "Send", "stands", stands[i],
+                                       "waits_for", "4-7", "last", "op", "AllReduce");
             char want[64], *text = once(status, NULL, false, 0);
             snprintf(want, sizeof(want), "  -  %s ", in_call ? inside[i] : stands[i]);
             if (strstr(text, want) == NULL || strstr(text, " 4-7        AllReduce ") == NULL) {
@@ -344,8 +344,8 @@ static void test_how_a_rank_stands_is_told_in_the_words_of_the_page(void **state
             json_decref(status);
         }
     }
-    json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"awaits\":\"2\"},"
-                          "{\"rank\":1,\"state\":\"running\",\"stands\":\"waiting\",\"awaits\":\"3\"}]}");
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":\"2\"},"
+                          "{\"rank\":1,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":\"3\"}]}");
     struct roll_columns t = {0};
     assert_int_equal(roll_top_ranks(status, NOW, true, &t), 0);
     assert_int_equal(roll_columns_rows(&t), 3);

@@ -201,7 +201,7 @@ def hung(tmp):
     job.json("rollcall.why/1", "why")
     job.json("rollcall.remedy/1", "remedy", "list")
     status = job.json("rollcall.status/1", "top")
-    check(all(r["waits_for"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank",
+    check(all(r["pending"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank",
           json.dumps(status))
     for line in job.console("verdicts", "--json", status=1).splitlines():
         check(json.loads(line)["schema"] == "rollcall.verdict/1", "a line that is no verdict", line)
