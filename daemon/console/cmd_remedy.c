@@ -4,6 +4,7 @@
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
+#include "trace/control.h"
 #include "trace/remedy.h"
 
 #include <stdlib.h>
@@ -95,12 +96,13 @@ static void print_list(const json_t *remedies)
 int cmd_remedy(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_link_options link = {0};
-    bool json = false;
+    bool json = false, force = false;
     int64_t layer = -1;
     const char *group = NULL;
     const struct roll_option options[] = {
         {"layer", 0, ROLL_OPT_NUMBER, "N", "only in MoE layer N", &layer},
         {"group", 0, ROLL_OPT_TEXT, "KEY", "only on this communicator (0x..., see rollcall top)", &group},
+        {"force", 0, ROLL_OPT_FLAG, NULL, "also for a layer or communicator that no rank has told of", &force},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &json},
         ROLL_LINK_OPTIONS(link),
         {0},
@@ -128,6 +130,13 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
     if (layer >= 0 && group != NULL) {
         return roll_usage(self, "--layer and --group exclude each other");
     }
+    if (list && (layer >= 0 || group != NULL || force)) {
+        return roll_usage(self, "list shows all of them: it takes none of --layer, --group, --force");
+    }
+    if (layer >= (int64_t)ROLL_CONTROL_LAYERS) {
+        return roll_usage(self, "option '--layer %lld': wants a layer from 0 to %u", (long long)layer,
+                          ROLL_CONTROL_LAYERS - 1);
+    }
     char *end = NULL;
     if (group != NULL && (strtoull(group, &end, 16) == 0 || *end != '\0')) {
         return roll_usage(self, "option '--group %s': wants a communicator's key in hexadecimal", group);
@@ -144,6 +153,9 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
     }
     if (group != NULL) {
         json_object_set_new(query, "comm", json_string(group));
+    }
+    if (force) {
+        json_object_set_new(query, "force", json_true());
     }
     roll_client_t *client = NULL;
     code = roll_link_open(&link, &client);

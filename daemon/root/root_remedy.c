@@ -310,6 +310,36 @@ static json_t *known(void)
     return list;
 }
 
+/*
+ * What is wrong with a switch for one layer or communicator, as far as the run's records tell: a mistyped number would
+ * be switched on for nobody, and who switched it would wait for a cure. NULL: nothing. Where the run is compared by
+ * digests its records are elsewhere.
+ */
+static json_t *nowhere(const struct roll_run *run, const struct roll_control_change *c)
+{
+    const roll_engine_t *engine = roll_feed_engine(run->feed);
+    struct roll_rankset layers = {0};
+    struct roll_engine_summary sum;
+    char known[256], text[512] = "";
+    roll_engine_summary(engine, &sum);
+    bool all = roll_engine_layers(engine, &layers);
+    if (run->digested || c->action == ROLL_ACTION_CLEAR) {
+        all = false; /* and what was switched by mistake can be taken back */
+    } else if (c->level == ROLL_LEVEL_LAYER && all && !roll_rankset_has(&layers, c->layer)) {
+        (void)roll_rankset_format(&layers, known, sizeof(known));
+        snprintf(text, sizeof(text),
+                 "this job has no MoE layer %u: its ranks have reported layer%s %s (--force switches it all the same)",
+                 c->layer, roll_rankset_count(&layers) == 1 ? "" : "s", known);
+    } else if (c->level == ROLL_LEVEL_GROUP && sum.comms > 0 && !roll_engine_knows(engine, c->comm_key)) {
+        snprintf(text, sizeof(text),
+                 "no rank of this job is a member of communicator 0x%016llx: `rollcall top` shows the keys (--force "
+                 "switches it all the same)",
+                 (unsigned long long)c->comm_key);
+    }
+    roll_rankset_fini(&layers);
+    return text[0] ? error(text) : NULL;
+}
+
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     const char *action = json_string_value(json_object_get(query, "action"));
@@ -347,6 +377,10 @@ json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t 
         if (c.comm_key == 0) {
             return error("level group needs comm, a communicator's key in hexadecimal");
         }
+    }
+    json_t *wrong = json_is_true(json_object_get(query, "force")) ? NULL : nowhere(run, &c);
+    if (wrong) {
+        return wrong;
     }
     if (change_run(root, run, &c) != 0) {
         return error("too many groups have remedies of their own; clear one first");

@@ -110,6 +110,8 @@ static void test_bad_arguments_say_what_is_wanted(void **state)
         {{"rollcall", "remedy", "on"}, "name a remedy"},
         {{"rollcall", "remedy", "on", "nothing"}, "no remedy 'nothing'"},
         {{"rollcall", "remedy", "on", "fill", "--group", "xyz"}, "hexadecimal"},
+        {{"rollcall", "remedy", "on", "fill", "--layer", "256"}, "wants a layer from 0 to 255"},
+        {{"rollcall", "remedy", "list", "--layer", "3"}, "it takes none of"},
         {{"rollcall", "dump"}, "name the file"},
         {{"rollcall", "analyze"}, "name a trace: a directory of --trace, or files"},
         {{"rollcall", "analyze", "--policy", "x", "."}, "observe, advise or auto"},
