@@ -277,7 +277,7 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv)
     int code;
     int first = roll_options_read(self, options, false, argc, argv, &code);
     if (first >= 0 && first < argc) {
-        code = roll_usage(self, "it takes no operands");
+        code = roll_usage(self, "unexpected argument '%s'", argv[first]);
         first = -1;
     }
     if (first >= 0) {

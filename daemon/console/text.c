@@ -177,6 +177,15 @@ const char *roll_count_text(uint64_t n, char *out, size_t size)
     return out;
 }
 
+const char *roll_mean_text(double n, char *out, size_t size)
+{
+    if (n >= 999.95 && n < 1e18) {
+        return roll_count_text((uint64_t)(n + 0.5), out, size);
+    }
+    snprintf(out, size, "%.4g", n);
+    return out;
+}
+
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size)
 {
     char count[32];

@@ -40,6 +40,8 @@ const char *roll_time_text(uint64_t real_ns, char out[ROLL_TIME_BYTES]);
 const char *roll_span_text(uint64_t ns, char *out, size_t size);
 /* "1,234,567". Returns out. */
 const char *roll_count_text(uint64_t n, char *out, size_t size);
+/* A mean: "2.5", and from a thousand on "1,234". Returns out. */
+const char *roll_mean_text(double n, char *out, size_t size);
 /* "1 finding", "2 findings". Returns out. */
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
 
