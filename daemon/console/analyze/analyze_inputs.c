@@ -260,9 +260,10 @@ static int add_folder(roll_analysis_t *a, const char *path, int depth)
     struct series series = {.name = ""};
     int err = 0, n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
-        roll_file_complain(path, ROLL_E_DENIED);
+        err = roll_segment_errno();
+        roll_file_complain(path, err);
         a->unreadable++;
-        return ROLL_E_DENIED;
+        return err;
     }
     char inner[PATH_MAX];
     for (int pass = 0; pass < 2; pass++) {

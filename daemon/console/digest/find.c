@@ -66,7 +66,7 @@ static int add_folder(struct finding *f, const char *path, int depth)
     struct dirent **entry = NULL;
     int err = 0, n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
-        roll_file_complain(path, ROLL_E_DENIED);
+        roll_file_complain(path, roll_segment_errno());
         f->found->unreadable++;
         return 0;
     }
