@@ -62,6 +62,7 @@ struct taken_ring {
     struct roll_record *image;           /* the newest records, by ticket; as many as a ring holds */
     uint64_t slots;                      /* of the image; a power of two */
     uint64_t first, next;                /* tickets: the first that was seen, and one more than the last */
+    bool begun;                          /* a record has come that is not repeated of a segment that is gone */
     uint64_t cut;                        /* `next` when the fold was cut last */
     uint64_t lost, older;                /* records that are not there; older: before the first that is (feed.h) */
     struct roll_frame_status status;     /* the newest; proc_state 0: none */

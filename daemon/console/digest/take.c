@@ -313,7 +313,7 @@ static int cut_level(struct roll_taken *t)
 /* So many records are not in the traces: before the first that is there, or behind it. */
 static void lacks(struct taken_ring *r, uint64_t records)
 {
-    *(r->next == 0 ? &r->older : &r->lost) += records;
+    *(r->begun ? &r->lost : &r->older) += records;
 }
 
 static int take_new(struct roll_taken *t, struct taken_ring *r, const struct roll_record *rec, uint64_t ticket)
@@ -361,7 +361,9 @@ static int take_records(struct roll_taken *t, struct taken_ring *r, const struct
         if (roll_seal_state(rec.seal) == ROLL_STATE_EMPTY || (updates && ticket >= r->next)) {
             continue;
         }
-        err = ticket < r->next ? take_known(t, r, &rec, ticket) : take_new(t, r, &rec, ticket);
+        bool new = ticket >= r->next;
+        err = new ? take_new(t, r, &rec, ticket) : take_known(t, r, &rec, ticket);
+        r->begun = r->begun || (new && (frame->head.flags & ROLL_RECORDS_REPEATED) == 0);
         err = !err && r->next - r->cut >= CUT_EACH ? cut_ring(t, i) : err;
     }
     return !err && t->since_sum >= SUM_EACH ? cut_level(t) : err;
