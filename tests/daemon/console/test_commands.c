@@ -115,6 +115,7 @@ static void test_bad_arguments_say_what_is_wanted(void **state)
         {{"rollcall", "dump"}, "name the file"},
         {{"rollcall", "analyze"}, "name a trace: a directory of --trace, or files"},
         {{"rollcall", "analyze", "--policy", "x", "."}, "observe, advise or auto"},
+        {{"rollcall", "replay", "--timeout", "soon", "."}, "seconds above 0"},
         {{"rollcall", "digest"}, "name the directory of a node's traces"},
         {{"rollcall", "digest", "--at", "a0:12x", "."}, "wants KEY:SEQ or KEY:SEQ-LAST"},
         {{"rollcall", "digest", "--at", "a0:12-11", "."}, "wants KEY:SEQ or KEY:SEQ-LAST"},
