@@ -5,6 +5,7 @@
 #include "daemon/console/top/top_view.h"
 
 #include "daemon/base/text.h"
+#include "daemon/console/top/top_cell.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "trace/err.h"
 

@@ -169,13 +169,13 @@ static void test_operands_are_found(void **state)
 }
 
 /* What the help prints, broken before so many columns. */
-static void printed(const struct roll_option *table, size_t columns, char *out, size_t size)
+static void printed(const struct roll_option *rows, size_t columns, char *out, size_t size)
 {
     FILE *file = tmpfile();
     fflush(stdout);
     int old = dup(STDOUT_FILENO);
     dup2(fileno(file), STDOUT_FILENO);
-    roll_options_print(table, true, 16, columns);
+    roll_options_print(rows, true, 16, columns);
     fflush(stdout);
     dup2(old, STDOUT_FILENO);
     close(old);

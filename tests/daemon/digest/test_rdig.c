@@ -135,9 +135,10 @@ static void files_of_each_version_stay_readable(void **state)
     size_t bytes;
     char path[64];
     snprintf(path, sizeof(path), GOLDEN, 1u);
-    check_sections(load(path, &bytes), bytes, 0); /* which does not tell what is older */
-    snprintf(path, sizeof(path), GOLDEN, ROLL_RDIG_VERSION);
     const char *golden = load(path, &bytes);
+    check_sections(golden, bytes, 0); /* which does not tell what is older */
+    snprintf(path, sizeof(path), GOLDEN, ROLL_RDIG_VERSION);
+    golden = load(path, &bytes);
     check_sections(golden, bytes, 3);
     make(&out);
     assert_int_equal(out.used, bytes);
