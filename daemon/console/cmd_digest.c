@@ -247,8 +247,10 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
         } else if (jobs.wanted && found.traces > 0) {
             roll_jobs_say_none(&jobs);
         } else if (found.unreadable == 0) {
-            roll_say("no trace (*.rtrc) with a rank in it was found in the given places%s",
-                     found.rings > 0 ? "; rings are judged by `rollcall analyze`" : "");
+            roll_file_say_none(found.rings > 0 ? "no trace (*.rtrc) with a rank in it, only rings, which `rollcall "
+                                                 "analyze` judges,"
+                                               : "no trace (*.rtrc) with a rank in it",
+                               argv + first, (size_t)(argc - first));
         }
         roll_jobs_fini(&jobs);
         roll_rdig_fini(&out);

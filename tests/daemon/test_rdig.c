@@ -476,7 +476,7 @@ static void what_is_older_than_the_traces_is_not_lost_in_their_digests_either(vo
     (void)state;
     static const struct {
         uint32_t from, steps, hole;
-    } rows[] = {{0, 200, 0}, {1000, 1200, 0}, {1000, 1200, 1100}, {1000, 4000, 0}, {1000, 4000, 2000}, {0, 4000, 2000}};
+    } rows[] = {{0, 200, 0}, {1000, 1200, 0}, {1000, 1200, 1100}, {1000, 2500, 0}, {1000, 2500, 1500}, {0, 2500, 1500}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct job j = {
             .nodes = NODES, .ranks = RANKS, .steps = rows[i].steps, .from = rows[i].from, .hole = rows[i].hole};

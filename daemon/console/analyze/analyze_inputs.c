@@ -170,6 +170,12 @@ static int add_digest(roll_analysis_t *a, const char *path, char *why, size_t si
     return err;
 }
 
+/* What may be given, in words. */
+static const char *wanted(const roll_analysis_t *a)
+{
+    return a->watch && !a->takes_all ? ROLL_WANTED_RECORDED : ROLL_WANTED_JUDGED;
+}
+
 /* Adds the file whose head was read. Its first bytes, and not its name, say what kind of file it is. */
 static int add_file(roll_analysis_t *a, const char *path)
 {
@@ -192,7 +198,7 @@ static int add_file(roll_analysis_t *a, const char *path)
         if (why[0] != '\0') {
             roll_say("%s: %s", path, why);
         } else if (!report) {
-            roll_file_complain(path, err);
+            roll_file_complain(path, err, wanted(a));
         }
         a->unreadable++;
     } else {
@@ -261,7 +267,7 @@ static int add_folder(roll_analysis_t *a, const char *path, int depth)
     int err = 0, n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
         err = roll_segment_errno();
-        roll_file_complain(path, err);
+        roll_file_complain(path, err, wanted(a));
         a->unreadable++;
         return err;
     }

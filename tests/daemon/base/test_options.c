@@ -210,9 +210,9 @@ static void test_help_is_broken_before_the_edge(void **state)
     };
     char out[1024];
     printed(wordy, 40, out, sizeof(out));
-    assert_string_equal(out, "  -t, --text T     some words that are too\n"
-                             "                   many for one line of\n"
-                             "                   it\n"
+    assert_string_equal(out, "  -t, --text T     some words that are\n"
+                             "                   too many for one line\n"
+                             "                   of it\n"
                              "      --longer-than-that T\n"
                              "                   the others\n");
 }
