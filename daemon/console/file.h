@@ -9,7 +9,7 @@
 
 #define ROLL_WANTED_TRACE    "a trace (.rtrc)"
 #define ROLL_WANTED_RECORDED "a trace (.rtrc) or a ring (.ring)"
-#define ROLL_WANTED_JUDGED   "a trace (.rtrc), a ring (.ring), a digest (.rdig) or another tool's dump (docs/DUMPS.md)"
+#define ROLL_WANTED_JUDGED   "a trace (.rtrc), a ring (.ring), a digest (.rdig), or another tool's dump"
 #define ROLL_WANTED_DUMPED   "a ring (.ring), a trace (.rtrc) or a control page (.ctl)"
 #define ROLL_NONE_RECORDED   "no trace (*.rtrc) and no ring (*.ring)"
 #define ROLL_NONE_JUDGED     "no trace (*.rtrc), no ring (*.ring), no digest (*.rdig) and no dump of the Flight Recorder"
