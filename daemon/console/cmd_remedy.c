@@ -7,8 +7,10 @@
 #include "trace/control.h"
 #include "trace/remedy.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int cmd_remedy(const struct roll_command *self, int argc, char **argv);
 
@@ -78,17 +80,30 @@ static bool is_on(const json_t *on, const char *label)
 static void print_list(const json_t *remedies)
 {
     const json_t *on = json_object_get(remedies, "on");
-    struct roll_columns table = {.columns = 4};
-    roll_columns_row(&table, (const char *[]){"REMEDY", "JOB", "SCOPE", "WHAT IT DOES"});
+    unsigned width = isatty(STDOUT_FILENO) == 1 ? roll_columns_wanted(STDOUT_FILENO) : UINT_MAX;
+    struct roll_columns table = {.columns = 3}; /* what one does is broken below itself, and not cut */
+    const char *does[33] = {"WHAT IT DOES"};
+    size_t n = 1, most = 0;
+    char line[256];
+    roll_columns_row(&table, (const char *[]){"REMEDY", "JOB", "SCOPE"});
     for (uint32_t bit = 1; bit != 0; bit <<= 1) {
         if (strcmp(roll_remedy_name(bit), "?") == 0) {
             continue;
         }
         const char *cells[] = {roll_remedy_name(bit), is_on(on, roll_remedy_name(bit)) ? "on" : "off",
-                               (roll_remedy_local() & bit) != 0 ? "local" : "symmetric", roll_remedy_text(bit)};
+                               (roll_remedy_local() & bit) != 0 ? "local" : "symmetric"};
         roll_columns_row(&table, cells);
+        does[n++] = roll_remedy_text(bit);
     }
-    roll_columns_print(&table, 0, stdout);
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = roll_columns_line(&table, i, 0, line, sizeof(line));
+        most = bytes > most ? bytes : most;
+    }
+    for (size_t i = 0; i < n; i++) {
+        roll_columns_line(&table, i, 0, line, sizeof(line));
+        printf("%-*s  ", (int)most, line);
+        roll_text_wrap(does[i], most + 2, width, stdout);
+    }
     roll_columns_fini(&table);
     print_levels(remedies);
 }
@@ -171,6 +186,10 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
     } else if (code == 0) {
         const json_t *remedies = json_object_get(reply, "remedies");
         print_list(remedies != NULL ? remedies : reply);
+        const char *layers = json_string_value(json_object_get(reply, "moe_layers"));
+        if (!list && layers != NULL && layers[0] == '\0') {
+            roll_say("no rank of this job has reported an MoE layer so far: remedies act in jobs on moe_core");
+        }
     }
     json_decref(reply);
     roll_client_destroy(&client);

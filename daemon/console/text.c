@@ -69,9 +69,15 @@ static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_C
         sum -= out[t->drop[i] - 1u] + 2;
         out[t->drop[i] - 1u] = LEFT_OUT;
     }
-    if (width != 0 && sum > width && t->shrink != 0) {
-        size_t c = t->shrink - 1, over = sum - width;
+    const size_t shrink[] = {t->shrink, t->then};
+    for (size_t i = 0; i < 2 && width != 0 && sum > width; i++) {
+        size_t c = shrink[i] - 1, over = sum - width;
+        if (shrink[i] == 0 || out[c] == LEFT_OUT || out[c] <= 4) {
+            continue;
+        }
+        sum -= out[c];
         out[c] = out[c] > over + 4 ? out[c] - over : 4;
+        sum += out[c];
     }
 }
 

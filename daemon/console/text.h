@@ -24,6 +24,7 @@ struct roll_columns {
     uint32_t hide;     /* bit i: column i is not shown, because no row has anything in it */
     uint8_t drop[6];   /* columns that are left out, one after the other, while the table is too wide (index + 1) */
     size_t shrink;     /* the column that shrinks where that is not enough (index + 1; 0 = none) */
+    size_t then;       /* and the one that shrinks when that one can no more (likewise) */
 };
 
 /* Appends one row of `columns` cells (copied). 0 or ROLL_E_NOMEM. */

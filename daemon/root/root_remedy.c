@@ -310,6 +310,18 @@ static json_t *known(void)
     return list;
 }
 
+/* The MoE layers that ranks have reported, as text; "": none has reported one. Null where the run is compared by
+ * digests, whose records are elsewhere. */
+static json_t *layers_text(const struct roll_run *run)
+{
+    struct roll_rankset layers = {0};
+    char text[256];
+    (void)roll_engine_layers(roll_feed_engine(run->feed), &layers);
+    (void)roll_rankset_format(&layers, text, sizeof(text));
+    roll_rankset_fini(&layers);
+    return run->digested ? json_null() : json_string(text);
+}
+
 /*
  * What is wrong with a switch for one layer or communicator, as far as the run's records tell: a mistyped number would
  * be switched on for nobody, and who switched it would wait for a cure. NULL: nothing. Where the run is compared by
@@ -344,7 +356,8 @@ json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t 
 {
     const char *action = json_string_value(json_object_get(query, "action"));
     if (action && strcmp(action, "list") == 0) {
-        return json_pack("{s:o,s:o}", "remedies", roll_remedy_state(run), "known", known());
+        return json_pack("{s:o,s:o,s:o}", "remedies", roll_remedy_state(run), "known", known(), "moe_layers",
+                         layers_text(run));
     }
     const char *level = json_string_value(json_object_get(query, "level"));
     const char *comm = json_string_value(json_object_get(query, "comm"));
@@ -387,7 +400,7 @@ json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t 
     }
     roll_log(ROLL_LOG_INFO, "%s.%u: by hand: remedy %s %s for the %s", run->job, run->restart, remedy ? remedy : "all",
              action, level_name[lev]);
-    return json_pack("{s:b,s:o}", "ok", 1, "remedies", roll_remedy_state(run));
+    return json_pack("{s:b,s:o,s:o}", "ok", 1, "remedies", roll_remedy_state(run), "moe_layers", layers_text(run));
 }
 
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query)

@@ -359,6 +359,9 @@ static void test_a_remedy_for_a_layer_or_communicator_that_is_not_there_is_refus
         }
         free(error);
     }
+    json_t *reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
+    assert_string_equal(json_string_value(json_object_get(reply, "moe_layers")), "0,2,4");
+    json_decref(reply);
     roll_client_destroy(&client);
     synth_finish(&rank);
     synth_close(&rank);

@@ -121,7 +121,8 @@ static struct roll_columns folded_table(const json_t *rows)
                                  .right = 1u << 1 | 1u << 6 | 1u << 7 | 1u << 8,
                                  .hide = places ? 0 : 1u << 9,
                                  .drop = {8},
-                                 .shrink = places ? 10 : 1};
+                                 .shrink = places ? 10 : 1,
+                                 .then = 3};
 }
 
 /* The rows of a root that has more ranks than it lists: made there, because the ranks themselves would be megabytes. */
@@ -166,7 +167,8 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
                                .right = 1u << 0 | 1u << 2 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
                                .hide = places ? 0 : 1u << 12,
                                .drop = {3, 12, 11, 10, 9},
-                               .shrink = places ? 13 : 2};
+                               .shrink = places ? 13 : 2,
+                               .then = 4};
     int err = roll_columns_row(t, heading);
     json_array_foreach(json_object_get(status, "ranks"), i, rank)
     {

@@ -270,14 +270,32 @@ const char *roll_top_unseen(const json_t *status, char *out, size_t size)
     return out;
 }
 
+/* Prints what stands apart by two blanks, broken there where a line would be too wide. */
+static void print_items(const char *line, size_t width, FILE *out)
+{
+    size_t column = 0;
+    for (const char *at = line; *at != '\0';) {
+        const char *end = strstr(at, "  ");
+        size_t bytes = end != NULL ? (size_t)(end - at) : strlen(at);
+        char item[512];
+        snprintf(item, sizeof(item), "%.*s", (int)bytes, at);
+        size_t wide = roll_text_width(item);
+        bool breaks = width != 0 && column > 0 && column + 2 + wide > width;
+        roll_text_fit(item, sizeof(item), width > 2 ? width - 2 : width);
+        fprintf(out, "%s%s", breaks ? "\n  " : column > 0 ? "  " : "", item);
+        column = breaks ? 2 + wide : column + (column > 0 ? 2 : 0) + wide;
+        at += bytes + (end != NULL ? strspn(end, " ") : 0);
+    }
+    fputc('\n', out);
+}
+
 int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns, bool fold, size_t width, FILE *out)
 {
     char first[256], second[256], stale[256];
     struct roll_columns table[ROLL_TOP_TABS] = {{0}, {0}, {0}};
     roll_top_heading(status, first, second, sizeof(first));
-    roll_text_fit(first, sizeof(first), width);
-    roll_text_fit(second, sizeof(second), width);
-    fprintf(out, "%s\n%s\n", first, second);
+    print_items(first, width, out);
+    print_items(second, width, out);
     char found[1024];
     if (roll_top_found(status, NULL, found, sizeof(found))[0] != '\0') { /* findings have their table */
         roll_text_fit(found, sizeof(found), width);

@@ -260,6 +260,24 @@ static void test_lines_fit_80_columns(void **state)
     json_decref(verdicts);
 }
 
+/* On a narrow terminal no figure of the headings is lost, and of the ranks the state is cut before the call. */
+static void test_a_narrow_terminal_loses_no_figure(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text), *rank = json_array_get(json_object_get(status, "ranks"), 0);
+    json_object_set_new(json_object_get(status, "run"), "job", json_string("run-20261128T232533Z-10294"));
+    json_object_set_new(rank, "in_call", json_true());
+    json_object_set_new(rank, "inside", json_string("cudaStreamSynchronize"));
+    char *text = once(status, NULL, false, 60);
+    assert_non_null(strstr(text,
+                           "rollcall  job run-20261128T232533Z-10294  restart 0\n  policy observe  remedies fill\n"
+                           "ranks 4 (4 live)  calls 1,234  communicators 1  findings 1\n"
+                           "  lost 0  not made by all 1\n"));
+    assert_non_null(strstr(text, "\n   0  n1    waiting in cud\xe2\x80\xa6  1          AllReduce  dp      5\n"));
+    free(text);
+    json_decref(status);
+}
+
 /* What moe_core reports has no sequence number; 0 would be read as the first call. */
 static void test_moe_verdict_shows_no_sequence_number(void **state)
 {
@@ -520,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_families_share_a_row_and_names_are_used),
         cmocka_unit_test(test_rows_of_the_root_are_shown_as_they_come),
         cmocka_unit_test(test_lines_fit_80_columns),
+        cmocka_unit_test(test_a_narrow_terminal_loses_no_figure),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
         cmocka_unit_test(test_a_verdict_that_stands_no_more_is_shown_as_what_it_became),
         cmocka_unit_test(test_state_is_the_call_that_a_rank_is_inside),
