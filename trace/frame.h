@@ -54,12 +54,15 @@ enum roll_frame_type {
                                  follows; payload: struct roll_frame_place, as many as there are */
 };
 
+/* Flag of RECORDS, set by who reads a trace: the segment repeats them of an earlier one. Excerpts (.rdig) keep it. */
+#define ROLL_RECORDS_REPEATED 1u
+
 struct roll_frame_head {
     uint32_t magic;    /*  0 */
     uint8_t major;     /*  4 */
     uint8_t minor;     /*  5 */
     uint16_t type;     /*  6: enum roll_frame_type */
-    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; else 0 */
+    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; of RECORDS that were read: ROLL_RECORDS_...; else 0 */
     uint16_t hdr_len;  /* 12: bytes of this head, >= 56 */
     uint16_t rec_size; /* 14: bytes of one record in RECORDS and UPDATES, >= 64; else 0 */
     uint32_t count;    /* 16: records in RECORDS and UPDATES; else 0 */

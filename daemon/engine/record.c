@@ -457,6 +457,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         ask_record(e, source, rec, ticket, true);
         break;
     case ROLL_CLASS_MOE:
+        layers_note(e, rec);
+        ask_record(e, source, rec, ticket, true);
+        break;
     case ROLL_CLASS_EXT:
         ask_record(e, source, rec, ticket, true);
         break;

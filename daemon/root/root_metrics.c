@@ -100,7 +100,7 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
     const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     for (uint32_t i = 0; roll_engine_source_brief(engine, i, &source); i++) {
         double age = now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
-        if (age > s->oldest_pending_seconds && source.waits_for > 0) {
+        if (age > s->oldest_pending_seconds && source.pending > 0) {
             s->oldest_pending_seconds = age;
         }
     }

@@ -42,7 +42,7 @@ static bool why_wanted(const struct roll_run *run, const json_t *rank, const str
         return json_integer_value(rank) == v->info.world_rank;
     }
     bool is_inside = v->in_call && !roll_digested_calm(run); /* what was told of it then may be 5 s old */
-    return v->waits_for > 0 || is_inside || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
+    return v->pending > 0 || is_inside || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
 }
 
 /* The ranks that are asked for; owned; *n of them. A rank that is named is not looked for among all. */

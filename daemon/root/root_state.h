@@ -410,7 +410,7 @@ bool roll_digested_calm(const struct roll_run *run);
 void roll_digested_wanted(struct roll_run *run, int64_t rank);
 /* Source i of the engine that knows most of the run, with what digests know of it; false: there is none. */
 bool roll_run_source(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
-/* The same with `waits_for` at most 1, for a look at all of them. */
+/* The same with `pending` at most 1, for a look at all of them. */
 bool roll_run_source_brief(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
 /* The same of the newest process of a rank. */
 bool roll_run_rank(const struct roll_run *run, uint32_t rank, struct roll_view_source *out);

@@ -247,7 +247,7 @@ class Did(Case):
         self.assertEqual(r.returncode, 0, r.stderr)
         lines = r.stderr.splitlines()
         at = lines.index("rollcall: what the job did: ranks 0-3")
-        self.assertRegex(lines[at + 1], r"^rollcall:   world, ranks 0-3: AllReduce, [\d.]+ calls and \S+ \S+ a rank$")
+        self.assertRegex(lines[at + 1], r"^rollcall:   world, ranks 0-3: AllReduce, [\d.,]+ calls and \S+ \S+ a rank$")
         self.assertRegex(lines[at + 2], r"^rollcall:   (slowest|no rank is slow)")
         self.assertRegex(lines[-1], r"^rollcall: 4 ranks, .* 0 findings, nothing lost$")
         self.assertEqual(len(lines), at + 4, r.stderr)
