@@ -21,7 +21,7 @@ SAYS = {
     "torchtitan": r"job_torchtitan: \d+ cases beside torchtitan \S+",
 }
 RELEASE = "torchtitan-0.2.2"
-INSTALL = "scripts/rehearse-wheels --releases -R dropin makes the environments and runs the test"
+INSTALL = "scripts/rehearse-wheels --releases -R moe_dropin makes the environments and runs the test"
 
 
 def skip(why):

@@ -4,6 +4,7 @@ refused. Needs PyTorch, and no framework."""
 import itertools
 
 import torch
+import torch.utils.checkpoint
 
 import support
 from rollcall.moe import linear

@@ -60,22 +60,22 @@ def config(dtype=torch.float32, **more):
         bias_activation_fusion=False, gradient_accumulation_fusion=False, init_method_std=0.3), **more})
 
 
-def sequential(c):
+def sequential(c, groups=GROUPS):
     return theirs.SequentialMLP(L, c, MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
-                                pg_collection=GROUPS)
+                                pg_collection=groups)
 
 
 def legacy(c):
     return theirs.GroupedMLP(L, c, pg_collection=GROUPS)
 
 
-def over_ours(c):
+def over_ours(c, groups=GROUPS):
     """Megatron's own TEGroupedMLP, whose linears are ours."""
-    return theirs.TEGroupedMLP(L, c, megatron.grouped_mlp_submodules(), pg_collection=GROUPS)
+    return theirs.TEGroupedMLP(L, c, megatron.grouped_mlp_submodules(), pg_collection=groups)
 
 
-def ours(c):
-    return megatron.TEGroupedMLP(L, c, pg_collection=GROUPS)
+def ours(c, groups=GROUPS):
+    return megatron.TEGroupedMLP(L, c, pg_collection=groups)
 
 
 def inputs(counts, dtype, seed=1):
@@ -149,10 +149,12 @@ def described(sharded):
 
 def check_sharded():
     count = 0
-    for gated, bias, each in itertools.product((True, False), (True, False), (False, True)):
+    spread = support.Groups(ep=(4, 2), expt_dp=(2, 1))  # the third of four expert parallel ranks, a second replica
+    ways = itertools.product((True, False), (True, False), (False, True), (GROUPS, spread), ((), ((0, 1, 3),)))
+    for gated, bias, each, groups, offsets in ways:
         c = config(gated_linear_unit=gated, add_bias_linear=bias, activation_func=torch.nn.functional.silu)
         metadata = {"singleton_local_shards": each, "dp_cp_group": GROUPS.dp_cp}
-        shards = {name: make(c).sharded_state_dict("mlp.experts.", (), dict(metadata))
+        shards = {name: make(c, groups).sharded_state_dict("mlp.experts.", offsets, dict(metadata))
                   for name, make in (("ours", ours), ("sequential", sequential), ("over ours", over_ours))}
         keep = lambda entries: [e for e in entries if "_extra_state" not in e]  # noqa: E731
         told = {name: described(shard) for name, shard in shards.items()}

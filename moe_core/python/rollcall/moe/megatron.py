@@ -18,6 +18,8 @@ import inspect
 from . import layout, need_torch
 
 torch = need_torch(__name__)
+import torch.utils.checkpoint  # noqa: E402
+
 from . import linear  # noqa: E402
 
 __all__ = ["TEColumnParallelGroupedLinear", "TEGroupedLinear", "TEGroupedMLP", "TERowParallelGroupedLinear",
