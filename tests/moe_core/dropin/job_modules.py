@@ -219,6 +219,7 @@ def check_refused():
             pg_collection=Groups(expt_tp=(2, 0)))
     mlp, x, probs, _ = experts_of(config(), COUNTS["none"])
     refused("counts that do not add up", MoeError, "split", mlp, x, [3, 1, 4, 1], probs)
+    refused("a dispatcher's buffer", NotImplementedError, "buffers", mlp, x, COUNTS["none"], probs, x)
     refused("no Megatron", ValueError, "MoESubmodules", megatron.put_into, types.SimpleNamespace(mlp=None))
 
 
@@ -295,6 +296,16 @@ def check_convert():
     want("hooks", hooked, [1])
     y.sum().backward()
     want("gradient of an expert without rows", float(model["a"].w.grad[0].abs().max()), 0.0)
+    old = type("GroupedExperts", (torch.nn.Module,), {})()  # as torchtitan's until 0.2.2
+    for name, shape in layout.shapes("titan", layout.Sizes(L, H, F)).items():
+        old.register_parameter(name, torch.nn.Parameter(torch.randn(shape)))
+    old.use_grouped_mm = False
+    mine = torchtitan.GroupedExperts(H, F, L, False)
+    mine.load_state_dict(old.state_dict())
+    want("converted", torchtitan.convert(old), 1)
+    same("of 0.2.2", old(x, torch.tensor(COUNTS["first"])), mine(x, torch.tensor(COUNTS["first"])))
+    empty = type("GroupedExperts", (torch.nn.Module,), {})()
+    refused("experts of another kind", ValueError, "no GroupedExperts", torchtitan.convert, empty)
     refused("a model without experts", ValueError, "no GroupedExperts", torchtitan.convert, torch.nn.Linear(2, 2))
 
 

@@ -278,7 +278,10 @@ class TEGroupedMLP(torch.nn.Module):
             a = self.activation_func(h)
         return (a * probs.unsqueeze(-1)).to(h.dtype)
 
-    def forward(self, permuted_local_hidden_states, tokens_per_expert, permuted_probs):
+    def forward(self, permuted_local_hidden_states, tokens_per_expert, permuted_probs, output_buffer=None,
+                grad_input_buffer=None):
+        if output_buffer is not None or grad_input_buffer is not None:
+            raise NotHere("rollcall.moe.megatron: the experts write into no buffers of a dispatcher")
         x, probs = permuted_local_hidden_states, permuted_probs
         if getattr(self.config, "moe_apply_probs_on_input", False):
             if self.config.moe_router_topk != 1:

@@ -82,15 +82,18 @@ def _product(self, *, A, B_t, offs):
 _ours = {}
 
 
-def _class_of(theirs):
+def _class_of(module):
     """The class of a module of torchtitan, with our product; None where there is no product of experts in it."""
+    theirs = type(module)
+    known = any(all(hasattr(module, name) for name in names) for names in NAMES.values())
+    if callable(getattr(theirs, "_grouped_mm", None)):
+        ours = {"_grouped_mm": _product}
+    elif theirs.__name__ == "GroupedExperts" and known and theirs is not GroupedExperts:
+        ours = {"forward": GroupedExperts.forward}
+    else:
+        return None
     if theirs not in _ours:
-        ours = None
-        if callable(getattr(theirs, "_grouped_mm", None)):
-            ours = {"_grouped_mm": _product}
-        elif theirs.__name__ == "GroupedExperts" and theirs is not GroupedExperts:
-            ours = {"forward": lambda self, x, num_tokens_per_expert: _forward(self, x, num_tokens_per_expert)}
-        _ours[theirs] = ours and type(theirs)(f"Rollcall{theirs.__name__}", (theirs,), ours)
+        _ours[theirs] = type(theirs)(f"Rollcall{theirs.__name__}", (theirs,), ours)
     return _ours[theirs]
 
 
@@ -101,8 +104,8 @@ def convert(model):
     for module in model.modules():
         if type(module) in _ours.values():
             count += 1
-        elif _class_of(type(module)) is not None:
-            module.__class__ = _class_of(type(module))
+        elif _class_of(module) is not None:
+            module.__class__ = _class_of(module)
             count += 1
     if count == 0:
         raise ValueError("the model has no GroupedExperts of torchtitan 0.2 or 0.3")
