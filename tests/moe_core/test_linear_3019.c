@@ -298,6 +298,7 @@ static void test_a_forward_is_resumed_by_an_object_that_served_another(void **st
         assert_int_equal(moe_linear_forward_call(other.linear, &call, t.x, t.m, ROWS, t.y), 0);
         assert_int_equal(moe_linear_forward(other.linear, other.params, other.biases, other.x, other.m, ROWS, other.y),
                          0);
+        assert_int_equal(moe_linear_resume(other.linear, &call, NULL, t.m, ROWS), MOE_E_ARG); /* and nothing is lost */
         assert_int_equal(moe_linear_backward(other.linear, other.dy, other.dx, MOE_MICROBATCH_LATER), 0);
         assert_int_equal(moe_linear_backward(other.linear, t.dy, t.dx, MOE_MICROBATCH_LATER), MOE_E_STATE);
 
