@@ -87,6 +87,8 @@ MODELS = {
 def check_mlp():
     count = 0
     for (model, more), (name, counts), dtype in itertools.product(MODELS.items(), COUNTS.items(), TOLERANCE):
+        if "activation_func_clamp_value" in more and dtype != torch.float32:
+            continue  # a number that is rounded across the limit has another derivative
         c, what = config(params_dtype=dtype, **more), f"{model}, {name}, {dtype}"
         mlp, x, probs, dy = experts_of(c, counts)
         y, none = mlp(x, torch.tensor(counts), probs)
