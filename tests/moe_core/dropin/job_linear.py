@@ -92,7 +92,9 @@ def check_values():
     for (name, counts), dtype in itertools.product(cases, TYPES):
         for bias, packed, slack, probs in ways if name in COUNTS else ways[::5]:
             case = Case(counts, dtype, bias, packed, slack, probs and bias)
+            support.poison((case.rows, N), (case.rows, K), (N, K), (len(counts), N, K), (N,))
             y = case.run()
+            support.poison((case.rows, N), (case.rows, K), (N, K), (len(counts), N, K), (N,))
             y.backward(case.dy)
             case.check(f"{name}, {dtype}, bias {bias}, packed {packed}, slack {slack}, probs {probs}", y)
             count += 1
@@ -290,6 +292,18 @@ def check_later():
                 want("the flag", weight.grad_added_to_main_grad, True)
             else:
                 close("grad", weight.grad, 2 * theirs.grad, 2.0**-22)
+    sums = []
+    for later in (None, []):  # two microbatches that differ: added in the order of their backwards
+        case = Case(COUNTS["third"])
+        with_main_grads(case)
+        for scale in (1.0, 0.37):
+            y = grouped_linear(case.x.detach() * scale, case.counts, case.weights, fused=True, later=later)
+            y.backward(case.dy)
+        if later:
+            linear.backward_later(later)
+        sums.append([weight.main_grad for weight in case.weights])
+    for now, then in zip(*sums):
+        same("the oldest first", then, now)
     refused("no weight gradients", MoeError, "state", linear.backward_later, [])
 
 

@@ -259,6 +259,8 @@ def check_titan():
             exact_y, dx, grads = exact_titan(module, counts, x, dy, compute)
             close(f"{what}: y", y, exact_y, TOLERANCE[compute])
             close(f"{what}: dx", x.grad, dx, TOLERANCE[compute])
+            if grouped:  # computed in bfloat16, whatever x is
+                same(f"{what}: y in bfloat16", y, y.bfloat16().to(dtype))
             for (key, value), grad in zip(module.named_parameters(), grads):
                 close(f"{what}: {key}", value.grad, grad, TOLERANCE[compute])
                 for e, m in enumerate(counts):

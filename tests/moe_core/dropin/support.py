@@ -63,6 +63,13 @@ def close(what, got, wanted, tolerance):
         fail(f"{what}: off by {worst / largest:.3g} of the largest, {tolerance} is allowed")
 
 
+def poison(*shapes):
+    """Memory of these shapes holds NaN when it is given back: what is then left unwritten in new memory is seen."""
+    for _ in range(4):
+        held = [torch.full(shape, float("nan"), dtype=dtype) for shape in shapes for dtype in UNIT]
+        del held
+
+
 class Counted:
     """A context: which functions of the library are called, and with how many rows."""
 
