@@ -4,22 +4,22 @@ has it), TEGroupedMLP over our grouped linears, and their distributed data paral
 megatron-core.
 
 Megatron-LM asks for a GPU in a few places where it needs only a device: there it is told "cpu". Its package
-grouped_gemm wants a CUDA compiler, so what that computes is computed here by PyTorch.
+grouped_gemm wants a CUDA compiler, so what that computes is computed here by PyTorch; its activations are compiled for
+the device, which is left out.
 """
-import functools
 import itertools
 import os
 import sys
-import tempfile
 import types
 import warnings
 from importlib.metadata import version
 
-import torch
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+import torch  # noqa: E402
 
-import support
-from rollcall.moe import layout, megatron
-from support import COUNTS, close, fail, same, want
+import support  # noqa: E402
+from rollcall.moe import layout, megatron  # noqa: E402
+from support import COUNTS, close, same, want  # noqa: E402
 
 warnings.filterwarnings("ignore")
 H, F, L = 16, 24, 4
@@ -36,9 +36,7 @@ module.ops = types.SimpleNamespace(gmm=grouped_product)
 sys.modules["grouped_gemm"] = module
 torch.cuda.current_device = lambda: "cpu"
 
-with tempfile.TemporaryDirectory() as place:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{os.path.join(place, 'store')}", rank=0,
-                                         world_size=1)
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
 from megatron.core.process_groups_config import ProcessGroupCollection  # noqa: E402
@@ -200,10 +198,11 @@ MODELS = {"swiglu": {}, "geglu": dict(activation_func=torch.nn.functional.gelu),
           "plain gelu": dict(gated_linear_unit=False, activation_func=torch.nn.functional.gelu)}
 torch.manual_seed(9)
 first = sequential(config())
-count = check_beside(sequential, "sequential", MODELS, TOLERANCE)
+# SequentialMLP with biases fails in autograd where tensor parallel groups have one rank; GroupedMLP has none.
+without = {model: more for model, more in MODELS.items() if "biases" not in model}
+count = check_beside(sequential, "sequential", without, TOLERANCE)
 count += check_beside(over_ours, "grouped", MODELS, TOLERANCE)
 if hasattr(theirs, "GroupedMLP"):
-    without = {model: more for model, more in MODELS.items() if "biases" not in model}
     count += check_beside(legacy, "legacy", without, (torch.bfloat16,))
 count += check_sharded()
 check_data_parallel()

@@ -16,6 +16,8 @@ when its work is done. A parameter's gradient is given as moe_core.py gives it: 
 to the parameter's main_grad, as Megatron-LM's distributed data parallel expects of Transformer Engine.
 """
 import ctypes
+import functools
+import sys
 import threading
 import weakref
 from ctypes import POINTER, Structure, byref, c_bool, c_float, c_int, c_int64, c_void_p
@@ -303,8 +305,19 @@ def counts_of(counts, x):
     return tensor.detach().to(device=x.device, dtype=torch.int64).contiguous(), total
 
 
-# torch.compile runs what calls C as it is: C cannot be traced.
-_eager = getattr(torch, "_disable_dynamo", lambda function: function)
+def _eager(function):
+    """torch.compile runs the function as it is, because C cannot be traced. Who does not compile does not pay for the
+    import of the compiler."""
+    disabled = []
+
+    @functools.wraps(function)
+    def call(*arguments, **more):
+        if "torch._dynamo" not in sys.modules or not hasattr(torch, "compiler"):
+            return function(*arguments, **more)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*arguments, **more)
+    return call
 
 
 @_eager
