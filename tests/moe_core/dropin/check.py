@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The jobs that test rollcall.moe: check.py BUILD PYTHON linear|modules, with the Python that holds torch, and
 check.py BUILD "" megatron|torchtitan, with the environment that ROLL_REHEARSE_PYTHON names (torchtitan: the release in
-the folder ROLL_REHEARSE_RELEASES). Exit 77: there is no such Python; what is missing is said.
+the folder ROLL_REHEARSE_RELEASES), whose CUDA wheels run on the stand-ins of `rollcall rehearse`: tensors are on the
+CPU, so that numbers mean something. Exit 77: there is no such Python; what is missing is said.
 
 A job compares and ends with status 0; what it says at its end is the evidence that it did.
 """
@@ -57,12 +58,16 @@ with tempfile.TemporaryDirectory() as place:
     os.mkdir(os.path.join(place, "hostnccl"), 0o700)
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
                                                             "LD_PRELOAD", "ROLLCALL_DAEMON", "MOE_CORE_LIBRARY")}
-    # One thread: the shapes are small. The stand-ins for NCCL and the CUDA runtime come before those of the wheels.
+    # One thread: the shapes are small.
     env.update(PYTHONPATH=os.path.join(BUILD, "lib", "rollcall", "python"), PYTHONDONTWRITEBYTECODE="1",
-               OMP_NUM_THREADS="1", HOSTNCCL_DIR=os.path.join(place, "hostnccl"),
-               LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl"))
-    done = subprocess.run(["timeout", "-k", "5", str(TIMEOUT_S), python, os.path.join(HERE, f"job_{CASE}.py")], env=env,
-                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+               OMP_NUM_THREADS="1", HOSTNCCL_DIR=os.path.join(place, "hostnccl"))
+    if CASE in ("linear", "modules"):
+        env["LD_LIBRARY_PATH"] = os.path.join(BUILD, "lib", "hostnccl")
+        under = []
+    else:
+        under = [os.path.join(BUILD, "bin", "rollcall"), "rehearse", "-n", "1", "--force", "--"]
+    done = subprocess.run(["timeout", "-k", "5", str(TIMEOUT_S), *under, python, os.path.join(HERE, f"job_{CASE}.py")],
+                          env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 if done.returncode != 0 or not re.search(SAYS[CASE], done.stdout):
     print(f"FAILED: status {done.returncode}", done.stdout, done.stderr, sep="\n")
     sys.exit(1)

@@ -12,7 +12,6 @@ import os
 import sys
 import types
 import warnings
-from importlib.metadata import version
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 import torch  # noqa: E402
@@ -34,15 +33,19 @@ def grouped_product(tokens, weights, counts, trans_b=False):
 module = types.ModuleType("grouped_gemm")
 module.ops = types.SimpleNamespace(gmm=grouped_product)
 sys.modules["grouped_gemm"] = module
-torch.cuda.current_device = lambda: "cpu"
+STREAM = torch.cuda.current_stream
+torch.cuda.current_device, torch.cuda.current_stream = lambda: "cpu", lambda device=None: STREAM(0)
 
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+import megatron.core as megatron_core  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
 from megatron.core.process_groups_config import ProcessGroupCollection  # noqa: E402
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear  # noqa: E402
 from megatron.core.transformer.mlp import MLPSubmodules  # noqa: E402
 from megatron.core.transformer.moe import experts as theirs  # noqa: E402
+from megatron.core.transformer.spec_utils import build_module  # noqa: E402
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 
 parallel_state.initialize_model_parallel()
@@ -193,6 +196,31 @@ def check_data_parallel():
                   TOLERANCE[torch.float32])
 
 
+def check_layer():
+    """A whole MoE layer of Megatron's spec, router and dispatcher included, before put_into() and after."""
+    results, states = [], []
+    for change in (False, True):
+        c = config(moe_token_dispatcher_type="allgather", moe_router_load_balancing_type="none")
+        spec = get_gpt_layer_local_spec(num_experts=L, moe_grouped_gemm=False)
+        if change:
+            want("places in the spec", megatron.put_into(spec), 1)
+        mlp = spec.submodules.mlp
+        layer = mlp(config=c) if callable(mlp) else build_module(mlp, config=c)
+        layer.set_layer_number(1)
+        want("the experts", isinstance(layer.experts, megatron.TEGroupedMLP), change)
+        states.append(layer.state_dict())
+        if change:
+            sure = layout.convert(states[0], "sequential", "grouped", prefix="experts.")
+            layer.load_state_dict({**{k: v for k, v in states[0].items() if not k.startswith("experts.")}, **sure})
+        torch.manual_seed(8)
+        x = torch.randn(3, 1, H, requires_grad=True)
+        y = layer(x)[0]
+        y.square().sum().backward()
+        results.append((y.detach(), x.grad, layer.router.weight.grad))
+    for what, got, wanted in zip(("y", "dx", "the router's gradient"), results[1], results[0]):
+        close(f"a layer: {what}", got, wanted, TOLERANCE[torch.float32])
+
+
 MODELS = {"swiglu": {}, "geglu": dict(activation_func=torch.nn.functional.gelu),
           "swiglu, biases": dict(add_bias_linear=True),
           "plain gelu": dict(gated_linear_unit=False, activation_func=torch.nn.functional.gelu)}
@@ -206,5 +234,6 @@ if hasattr(theirs, "GroupedMLP"):
     count += check_beside(legacy, "legacy", without, (torch.bfloat16,))
 count += check_sharded()
 check_data_parallel()
-print(f"job_megatron: {count} cases beside megatron-core {version('megatron-core')}")
+check_layer()
+print(f"job_megatron: {count} cases beside megatron-core {megatron_core.__version__}")
 torch.distributed.destroy_process_group()
