@@ -45,9 +45,11 @@ from megatron.core.process_groups_config import ProcessGroupCollection  # noqa: 
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear  # noqa: E402
 from megatron.core.transformer.mlp import MLPSubmodules  # noqa: E402
 from megatron.core.transformer.moe import experts as theirs  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
 from megatron.core.transformer.spec_utils import build_module  # noqa: E402
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 
+vars(moe_utils).setdefault("te_general_gemm", None)  # 0.16.1 looks for it without Transformer Engine, too
 parallel_state.initialize_model_parallel()
 GROUPS = ProcessGroupCollection.use_mpu_process_groups()
 

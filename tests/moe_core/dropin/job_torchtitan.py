@@ -34,11 +34,12 @@ def make(grouped, dtype):
 
 
 def run_theirs(module, x, counts, grouped):
-    """Their forward. 0.2 pads the rows with a Triton kernel before its grouped product: that is left out."""
+    """Their forward. 0.2 pads the rows with a Triton kernel before its grouped product: that is left out. Its loop
+    wants whole numbers, its grouped product is given floats."""
     if OLD and grouped:
         weights = module.w1, module.w2, module.w3
         return theirs._run_experts_grouped_mm(*weights, x, counts)
-    return module(x, counts)
+    return module(x, counts.long())
 
 
 def check_experts():
@@ -81,12 +82,15 @@ def check_layer():
     """A layer of theirs, router and reordering included, with its experts and with ours."""
     if not OLD:
         return 0
+    loop = theirs._run_experts_for_loop
+    theirs._run_experts_for_loop = lambda *given: loop(*given[:-1], given[-1].long())  # as in run_theirs()
     count = 0
     for before, top_k in itertools.product((True, False), (1, 2)):
         torch.manual_seed(5)
         args = theirs.MoEArgs(num_experts=8, top_k=top_k, use_grouped_mm=False, score_before_experts=before)
         layer = theirs.MoE(args, H, F)
-        layer.init_weights(0.2, torch.device("cpu"))
+        with torch.no_grad():
+            layer.init_weights(0.2, torch.device("cpu"))
         other = copy.deepcopy(layer)
         want("converted", torchtitan.convert(other), 1)
         grads = []
