@@ -180,6 +180,7 @@ _MOE = {
     "moe_last_error": (c_char_p, []),
     "moe_error_text": (c_char_p, [c_int]),
     "moe_device_new": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "moe_device_new_on": (c_int, [c_char_p, c_void_p, POINTER(c_void_p)]),
     "moe_device_destroy": (None, [POINTER(c_void_p)]),
     "moe_device_stream": (c_void_p, [c_void_p]),
     "moe_device_sync": (c_int, [c_void_p]),
@@ -237,20 +238,24 @@ class _Library:
             nccl = ctypes.CDLL("libnccl.so.2")
         except OSError as error:
             _fail("unsupported", f"{path}: {error} (MOE_CORE_LIBRARY names another file)")
-        self.path = path
-        for table, library in ((_MOE, core), (_NCCL, nccl)):
-            for name, (result, arguments) in table.items():
-                function = getattr(library, name, None)
-                if function is None:
-                    _fail("unsupported",
-                          f"{path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
-                function.restype, function.argtypes = result, arguments
-                setattr(self, name, function)
+        self.path, self.core = path, core
+        self.declare(_MOE, core)
+        self.declare(_NCCL, nccl)
 
         config, weights = c_size_t(), c_size_t()
         self.moe_layer_sizes(byref(config), byref(weights))
         if (config.value, weights.value) != (ctypes.sizeof(CLayerConfig), ctypes.sizeof(CLayerWeights)):
             _fail("unsupported", f"{path} is of another version than {os.path.abspath(__file__)}")
+
+    def declare(self, table, library):
+        """Gives this object the functions of a table {name: (result, arguments)}."""
+        for name, (result, arguments) in table.items():
+            function = getattr(library, name, None)
+            if function is None:
+                _fail("unsupported",
+                      f"{self.path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
 
     def check(self, code):
         if code != 0:
@@ -299,16 +304,21 @@ def _destroy_device(lib, handle, memory):
 class Device:
     """Where layers compute: "host" (CPU tensors, BLAS) or "cuda" (CUDA tensors of the device that is torch's current
     one now). One stream; share one object between the layers of a process. Destroyed after everything that was made on
-    it. memory: "library", or "torch": the library takes its device memory from PyTorch's allocator."""
+    it. memory: "library", or "torch": the library takes its device memory from PyTorch's allocator. stream: None, or
+    with "cuda" a stream of the caller's (its .cuda_stream) instead of one of the library's own; work of the two then
+    follows one another without an event."""
 
-    def __init__(self, backend="host", memory="library"):
+    def __init__(self, backend="host", memory="library", stream=None):
         if memory not in ("library", "torch"):
             _fail("arg", f"memory is {memory!r}, one of 'library', 'torch' is wanted")
         self.lib = _Library()
         self.backend = backend
         self.torch = torch.device("cuda", torch.cuda.current_device()) if backend == "cuda" else torch.device("cpu")
         handle = c_void_p()
-        self.lib.check(self.lib.moe_device_new(backend.encode(), byref(handle)))
+        if stream is None:
+            self.lib.check(self.lib.moe_device_new(backend.encode(), byref(handle)))
+        else:
+            self.lib.check(self.lib.moe_device_new_on(backend.encode(), stream, byref(handle)))
         self.handle = handle
         self._memory = _TorchMemory(backend, self.torch) if memory == "torch" else None
         weakref.finalize(self, _destroy_device, self.lib, handle, self._memory)
@@ -366,12 +376,15 @@ class _Order:
         if self.device.torch.type == "cuda":
             self.guard = torch.cuda.device(self.device.torch)
             self.guard.__enter__()
-            self.stream = torch.cuda.ExternalStream(self.device.stream, device=self.device.torch)
-            self.stream.wait_stream(torch.cuda.current_stream())
+            self.stream = None
+            if (self.device.stream or 0) != torch.cuda.current_stream().cuda_stream:
+                self.stream = torch.cuda.ExternalStream(self.device.stream, device=self.device.torch)
+                self.stream.wait_stream(torch.cuda.current_stream())
 
     def __exit__(self, kind, value, trace):
         if self.device.torch.type == "cuda":
-            torch.cuda.current_stream().wait_stream(self.stream)
+            if self.stream is not None:
+                torch.cuda.current_stream().wait_stream(self.stream)
             self.guard.__exit__(kind, value, trace)
         elif kind is None:
             self.device.synchronize()
