@@ -5,8 +5,8 @@
  *     [making it, uneven NONE: AllGather int64 [4], when the group's first such layer is made]
  *     [uneven MAX: AllReduce MAX of T, once per microbatch; the host waits]
  *  1  AllGather of the routing map, bytes [T,E] and a tail
- *  2  AllGather of probabilities, float32 [T,E]               ReduceScatter of their gradient
  *     the host waits for the tokens of each expert
+ *  2  AllGather of probabilities, float32 [T,E]               ReduceScatter of their gradient
  *  3  AllGather of tokens [T,H]                               ReduceScatter of their gradient
  *     permute to this rank's experts                          permute backward
  *     experts                                                 experts
@@ -16,6 +16,11 @@
  * Every rank sees every token and works on those that chose its experts, so all sizes are equal by construction if all
  * ranks have the same T. If ranks have different T, no rank can know before the collective hangs (hazard H7), unless
  * `uneven` says how to pad. Outputs travel in the type of the probabilities, as in the original.
+ *
+ * The maps lie in memory of the group (moe_ep_buffer_reserve), and the memory for the probabilities is taken before
+ * they are exchanged: so a rank without memory can take part and say so in its tail, and no rank gathers probabilities
+ * before it has read all tails. Waiting behind both gathers would keep the host back less, and leave that rank's peers in
+ * the second one.
  *
  * The tail of the routing map is one int64: the remedies that the rank proposes. A separate collective for the remedies
  * was rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same
@@ -44,8 +49,8 @@ struct allgather {
     int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
     int64_t *host_mask, *host_m;   /* pinned [1], [local] */
     moe_row_map_t *map;            /* from the tokens of all ranks to this rank's rows */
+    moe_ep_buffer_t *area; /* holds the routing maps: [T_pad E + 8] of this rank, and of every rank */
     /* What the pool gives, while it holds something. */
-    uint8_t *own_map, *all_maps;  /* [T_pad E + 8] of this rank, and of every rank */
     float *own_probs, *all_probs; /* [T_pad,E] of this rank, and of every rank; their gradients in backward */
     uint8_t *map_here;            /* [T_pad x ranks, local]: the columns of this rank's experts */
     float *probs_here, *d_probs_here;
@@ -82,12 +87,28 @@ static struct moe_movement movement(const moe_dispatcher_t *d)
                                  .hidden = d->config.hidden};
 }
 
-/* memory: of the routing map and of probabilities for T_pad tokens of `ranks` ranks, of `width` numbers each */
+/* memory: of routing maps, and of probabilities for T_pad tokens of `ranks` ranks, of `width` numbers each */
 
-static int take_map(moe_dispatcher_t *d, int64_t ranks, uint8_t **at)
+static size_t map_bytes(const moe_dispatcher_t *d, int64_t padded)
 {
-    return moe_dispatcher_take(
-        d, (size_t)(ranks * (state_of(d)->padded * d->config.experts + (int64_t)sizeof(int64_t))), at);
+    return (size_t)(padded * d->config.experts) + sizeof(int64_t);
+}
+
+/* This rank's map lies in front of those of all ranks, both aligned. */
+static uint8_t *own_map(const moe_dispatcher_t *d)
+{
+    return moe_ep_buffer_exchange(state_of(d)->area);
+}
+
+static uint8_t *all_maps(const moe_dispatcher_t *d)
+{
+    return own_map(d) + moe_ep_buffer_aligned(map_bytes(d, state_of(d)->padded));
+}
+
+static size_t area_bytes(const moe_dispatcher_t *d)
+{
+    size_t bytes = map_bytes(d, state_of(d)->most);
+    return moe_ep_buffer_aligned(bytes) + (size_t)d->tp_ep.size * bytes;
 }
 
 static int take_probs(moe_dispatcher_t *d, int64_t ranks, int64_t width, float **at)
@@ -113,16 +134,14 @@ static int take_d_probs(moe_dispatcher_t *d)
 
 /* prepare: who chose this rank's experts */
 
-static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
+/* Gathers the routing maps and the words of all ranks, and waits for what they say. A rank that declines chose
+ * nothing. */
+static int gather_map(moe_dispatcher_t *d, uint32_t word)
 {
     struct allgather *s = state_of(d);
+    bool declines = (word & MOE_DECLINED) != 0;
     int64_t experts = d->config.experts, bytes = s->padded * experts;
     const struct moe_ops *ops = moe_device_ops(d->device);
-    int rc = take_map(d, 1, &s->own_map);
-    rc = rc ? rc : take_map(d, d->tp_ep.size, &s->all_maps);
-    if (rc != 0) {
-        return rc;
-    }
     struct moe_flex_layout own = {.blocks = 1,
                                   .tokens = d->routing.tokens,
                                   .padded = s->padded,
@@ -132,7 +151,7 @@ static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
                                   .k = d->config.topk,
                                   .mask_row = experts,
                                   .index = d->routing.index,
-                                  .map = s->own_map,
+                                  .map = own_map(d),
                                   .counts = s->counts};
     struct moe_flex_layout all = own;
     all.blocks = d->tp_ep.size;
@@ -140,25 +159,35 @@ static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
     all.mask_stride = bytes + (int64_t)sizeof(int64_t);
     all.index = NULL;
     all.map = NULL;
-    all.mask = s->all_maps;
-    *s->host_mask = proposed;
-    rc = ops->flex_layout(d->device, &own);
-    rc = rc ? rc : moe_device_copy(d->device, s->own_map + bytes, s->host_mask, sizeof(*s->host_mask));
+    all.mask = all_maps(d);
+    *s->host_mask = word;
+    int rc = declines ? ops->zero(d->device, own_map(d), (size_t)bytes) : ops->flex_layout(d->device, &own);
+    rc = rc ? rc : moe_device_copy(d->device, own_map(d) + bytes, s->host_mask, sizeof(*s->host_mask));
     struct moe_collective c = over(d, "AllGather of the routing map", ncclUint8, all.mask_stride);
-    rc = rc ? rc : moe_all_gather(&c, s->own_map, s->all_maps, 1);
-    return rc ? rc : ops->flex_layout(d->device, &all);
+    rc = rc ? rc : moe_all_gather(&c, own_map(d), all_maps(d), 1);
+    rc = rc ? rc : ops->flex_layout(d->device, &all);
+    rc = rc ? rc
+            : moe_device_copy(d->device, s->host_counts, s->counts,
+                              (size_t)(d->tp_ep.size * s->numbers) * sizeof(int64_t));
+    return rc ? rc : moe_device_sync(d->device);
+}
+
+/* Takes what the gather of probabilities needs: before the exchange in which a rank can still say that it has none. */
+static int take_gathered(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    int rc = take_probs(d, d->tp_ep.size, d->config.experts, &s->all_probs);
+    return rc || s->padded == d->routing.tokens ? rc : take_probs(d, 1, d->config.experts, &s->own_probs);
 }
 
 static int gather_probs(moe_dispatcher_t *d)
 {
     struct allgather *s = state_of(d);
     const float *own = d->routing.probs;
-    int rc = take_probs(d, d->tp_ep.size, d->config.experts, &s->all_probs);
-    if (rc == 0 && s->padded > d->routing.tokens) {
-        rc = take_probs(d, 1, d->config.experts, &s->own_probs);
-        rc = rc ? rc
-                : moe_uneven_pad(d->device, own, d->routing.tokens, s->padded,
-                                 (size_t)d->config.experts * sizeof(float), s->own_probs);
+    int rc = 0;
+    if (s->padded > d->routing.tokens) {
+        rc = moe_uneven_pad(d->device, own, d->routing.tokens, s->padded, (size_t)d->config.experts * sizeof(float),
+                            s->own_probs);
         own = s->own_probs;
     }
     struct moe_collective c = over(d, "AllGather of probabilities", ncclFloat32, d->config.experts);
@@ -186,7 +215,7 @@ static int slice_here(moe_dispatcher_t *d)
     int rc = moe_dispatcher_take(d, (size_t)(s->padded * d->tp_ep.size) * local, &s->map_here);
     rc = rc ? rc : take_probs(d, d->tp_ep.size, d->local, &s->probs_here);
     for (size_t r = 0; r < (size_t)d->tp_ep.size && rc == 0; r++) {
-        rc = copy_columns(d, s->map_here + r * (size_t)s->padded * local, local, s->all_maps + r * stride + first,
+        rc = copy_columns(d, s->map_here + r * (size_t)s->padded * local, local, all_maps(d) + r * stride + first,
                           experts, local, s->padded);
     }
     return rc ? rc
@@ -231,21 +260,51 @@ static void decide_legacy(moe_dispatcher_t *d)
     s->no_input = sick && legacy->empty_from_input;
 }
 
-static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+/* What precedes the exchange: T_pad. */
+static int pad_tokens(moe_dispatcher_t *d)
 {
     struct allgather *s = state_of(d);
     enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
     if (padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);
     }
-    int rc = moe_dispatcher_pad(d, s->uneven, padding, &s->padded);
-    s->agreed = 0;
-    rc = rc ? rc : gather_map(d, proposed);
+    return moe_dispatcher_pad(d, s->uneven, padding, &s->padded);
+}
+
+static void release(moe_dispatcher_t *d);
+
+static void decline(moe_dispatcher_t *d)
+{
+    if (pad_tokens(d) == 0) {
+        (void)gather_map(d, MOE_DECLINED);
+    }
+}
+
+/* The words of all ranks: where one declined, all stop here, and what was agreed before stays so. */
+static int exchange(moe_dispatcher_t *d, uint32_t word)
+{
+    const struct allgather *s = state_of(d);
+    int rc = pad_tokens(d);
+    int taken = rc ? rc : take_gathered(d);
+    if (rc == 0 && taken == MOE_E_NOMEM) {
+        struct moe_failure own;
+        moe_failure_keep(&own);
+        release(d);
+        (void)gather_map(d, MOE_DECLINED);
+        moe_failure_restore(&own);
+    }
+    rc = taken ? taken : gather_map(d, word);
+    for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
+        rc = moe_dispatcher_declined(d, r, (uint32_t)s->host_counts[(r + 1) * s->numbers - 1]);
+    }
+    return rc;
+}
+
+static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+{
+    struct allgather *s = state_of(d);
+    int rc = exchange(d, proposed);
     rc = rc ? rc : gather_probs(d);
-    rc = rc ? rc
-            : moe_device_copy(d->device, s->host_counts, s->counts,
-                              (size_t)(d->tp_ep.size * s->numbers) * sizeof(int64_t));
-    rc = rc ? rc : moe_device_sync(d->device);
     if (rc != 0) {
         return rc;
     }
@@ -254,8 +313,6 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     decide_legacy(d);
     rc = moe_device_copy(d->device, d->m, s->host_m, (size_t)d->local * sizeof(int64_t));
     rc = rc ? rc : slice_here(d);
-    moe_dispatcher_give(d, &s->own_map);
-    moe_dispatcher_give(d, &s->all_maps);
     moe_dispatcher_give(d, &s->own_probs);
     moe_dispatcher_give(d, &s->all_probs);
     const struct moe_map_source source = {.mask = s->map_here, .counts = d->m};
@@ -557,7 +614,8 @@ static int allocate(moe_dispatcher_t *d, struct allgather *s)
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
     }
     int rc = moe_device_alloc(d->device, counts, (void **)&s->counts);
-    return rc ? rc : moe_row_map_create(d->device, &map, &s->map);
+    rc = rc ? rc : moe_row_map_create(d->device, &map, &s->map);
+    return rc ? rc : moe_ep_buffer_reserve(d->device, d->tp_ep.comm, area_bytes(d), &s->area);
 }
 
 static int create(moe_dispatcher_t *d)
@@ -576,20 +634,18 @@ static int create(moe_dispatcher_t *d)
                                              .comm = d->tp_ep.comm,
                                              .world_rank = c->world_rank,
                                              .layer = c->layer};
-    rc = moe_uneven_new(d->device, &uneven, &s->uneven);
-    if (rc != 0) {
-        return rc;
-    }
-    s->most = moe_uneven_most(s->uneven);
+    /* What fails from here on is told in the exchange below: peers that meet there must not wait for this rank. */
+    rc = c->failed ? c->failed : moe_uneven_new(d->device, &uneven, &s->uneven);
+    s->most = moe_uneven_bound(&uneven);
     s->numbers = d->tp_ep.size + c->experts + 1;
     int64_t per_token = c->topk < d->local ? c->topk : d->local;
     int64_t align = c->row_multiple > 1 ? c->row_multiple : 1;
     d->max_rows = c->max_tokens * d->tp_ep.size * per_token + 1 + d->local * (align - 1); /* one row more: PAD */
-    if (d->max_rows > INT32_MAX || s->most * d->tp_ep.size > INT32_MAX) {
-        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank, %lld tokens of all ranks",
-                               (long long)d->max_rows, (long long)(s->most * d->tp_ep.size));
+    if (rc == 0 && (d->max_rows > INT32_MAX || s->most * d->tp_ep.size > INT32_MAX)) {
+        rc = DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank, %lld tokens of all ranks",
+                             (long long)d->max_rows, (long long)(s->most * d->tp_ep.size));
     }
-    rc = allocate(d, s);
+    rc = rc ? rc : allocate(d, s);
     if (c->uneven != MOE_UNEVEN_NONE) {
         return rc;
     }
@@ -603,8 +659,8 @@ static int create(moe_dispatcher_t *d)
 static void release(moe_dispatcher_t *d)
 {
     struct allgather *s = state_of(d);
-    void *buffers[] = {&s->own_map,      &s->all_maps, &s->own_probs, &s->all_probs, &s->map_here, &s->probs_here,
-                       &s->d_probs_here, &s->own_rows, &s->all_rows,  &s->own_wide,  &s->all_wide};
+    void *buffers[] = {&s->own_probs, &s->all_probs, &s->map_here, &s->probs_here, &s->d_probs_here,
+                       &s->own_rows,  &s->all_rows,  &s->own_wide, &s->all_wide};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_dispatcher_give(d, buffers[i]);
     }
@@ -622,6 +678,7 @@ static void destroy(moe_dispatcher_t *d)
     moe_device_free(d->device, &s->counts);
     moe_uneven_destroy(&s->uneven);
     moe_ep_buffer_release(&s->first);
+    moe_ep_buffer_release(&s->area);
     cudaFreeHost(s->host_counts);
     cudaFreeHost(s->host_mask);
     cudaFreeHost(s->host_m);
@@ -634,6 +691,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_allgather = {.name = "allgat
                                                                  .destroy = destroy,
                                                                  .release = release,
                                                                  .prepare = prepare,
+                                                                 .decline = decline,
                                                                  .forward = forward,
                                                                  .combine = combine,
                                                                  .push_dispatch = push_dispatch,

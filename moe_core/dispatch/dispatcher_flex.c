@@ -139,7 +139,7 @@ static int allocate(moe_dispatcher_t *d, struct moe_flex *f)
     return rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &one);
 }
 
-int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token)
+int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token, int failed)
 {
     int rc = refuse(d);
     if (rc != 0) {
@@ -154,7 +154,7 @@ int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64
     f->max_sent = most * rows_per_token;
     f->max_came = most * d->tp_ep.size;
     const struct moe_ep_buffer_want want = {
-        .failed = allocate(d, f), /* peers meet in the exchange below, and must not wait there for a rank that failed */
+        .failed = failed ? failed : allocate(d, f), /* peers meet in the exchange below, and must not wait there */
         .receive_bytes = rows_area(d, f->max_came) + (size_t)f->max_came * words_row(d),
         .send_bytes = rows_area(d, f->max_sent) + (size_t)f->max_sent * words_row(d),
         .node_ranks = d->config.node_ranks,

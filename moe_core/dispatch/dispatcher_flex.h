@@ -61,10 +61,11 @@ struct moe_flex {
 
 /*
  * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, agrees on the group's buffer
- * (COLLECTIVE) and makes what does not change from forward to forward; where d->standing is set, everything. Errors:
- * UNSUPPORTED, SHAPE, NOMEM, COMM.
+ * (COLLECTIVE) and makes what does not change from forward to forward; where d->standing is set, everything. `failed`:
+ * 0, or what keeps this rank from going on, which is then told in the agreement and returned. Errors: UNSUPPORTED,
+ * SHAPE, NOMEM, COMM.
  */
-int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token);
+int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token, int failed);
 void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f);
 /* Gives all memory of the pool back. */
 void moe_flex_release(moe_dispatcher_t *d);
