@@ -19,8 +19,8 @@
  *
  * The maps lie in memory of the group (moe_ep_buffer_reserve), and the memory for the probabilities is taken before
  * they are exchanged: so a rank without memory can take part and say so in its tail, and no rank gathers probabilities
- * before it has read all tails. Waiting behind both gathers would keep the host back less, and leave that rank's peers in
- * the second one.
+ * before it has read all tails. Waiting behind both gathers would keep the host back less, and leave that rank's peers
+ * in the second one.
  *
  * The tail of the routing map is one int64: the remedies that the rank proposes. A separate collective for the remedies
  * was rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same
@@ -49,7 +49,7 @@ struct allgather {
     int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
     int64_t *host_mask, *host_m;   /* pinned [1], [local] */
     moe_row_map_t *map;            /* from the tokens of all ranks to this rank's rows */
-    moe_ep_buffer_t *area; /* holds the routing maps: [T_pad E + 8] of this rank, and of every rank */
+    moe_ep_buffer_t *area;         /* holds the routing maps: [T_pad E + 8] of this rank, and of every rank */
     /* What the pool gives, while it holds something. */
     float *own_probs, *all_probs; /* [T_pad,E] of this rank, and of every rank; their gradients in backward */
     uint8_t *map_here;            /* [T_pad x ranks, local]: the columns of this rank's experts */
@@ -642,8 +642,8 @@ static int create(moe_dispatcher_t *d)
     int64_t align = c->row_multiple > 1 ? c->row_multiple : 1;
     d->max_rows = c->max_tokens * d->tp_ep.size * per_token + 1 + d->local * (align - 1); /* one row more: PAD */
     if (rc == 0 && (d->max_rows > INT32_MAX || s->most * d->tp_ep.size > INT32_MAX)) {
-        rc = DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank, %lld tokens of all ranks",
-                             (long long)d->max_rows, (long long)(s->most * d->tp_ep.size));
+        rc = DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank, %lld tokens of all ranks", (long long)d->max_rows,
+                             (long long)(s->most * d->tp_ep.size));
     }
     rc = rc ? rc : allocate(d, s);
     if (c->uneven != MOE_UNEVEN_NONE) {

@@ -325,10 +325,10 @@ static int read_words(moe_dispatcher_t *d, struct moe_alltoall *s)
 }
 
 /*
- * Drop-and-pad: compares what ranks must give alike. Its layer-forwards exchange no numbers, so this has a collective of
- * its own, once in a step, which nobody waits for: it is read when the next step's is due. The first one is waited for,
- * because ranks that differ mostly do so from the beginning. In each layer-forward it would cost what drop-and-pad is
- * there to save.
+ * Drop-and-pad: compares what ranks must give alike. Its layer-forwards exchange no numbers, so this has a collective
+ * of its own, once in a step, which nobody waits for: it is read when the next step's is due. The first one is waited
+ * for, because ranks that differ mostly do so from the beginning. In each layer-forward it would cost what drop-and-pad
+ * is there to save.
  */
 static int compare(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t word)
 {

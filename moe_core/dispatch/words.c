@@ -30,8 +30,7 @@ int moe_words_gather(moe_device_t *device, ncclComm_t comm, int ranks, const cha
     memcpy(host + whole / sizeof(*host), mine, own);
     int rc = here ? 0 : moe_device_copy(device, (char *)at + whole, (char *)host + whole, own);
     if (rc == 0) {
-        ncclResult_t nc =
-            ncclAllGather((char *)at + whole, at, count, ncclInt64, comm, moe_device_stream(device));
+        ncclResult_t nc = ncclAllGather((char *)at + whole, at, count, ncclInt64, comm, moe_device_stream(device));
         rc = nc == ncclSuccess ? 0 : FAIL(MOE_E_COMM, "AllGather of %s: %s", what, ncclGetErrorString(nc));
     }
     rc = rc || here ? rc : moe_device_copy(device, host, at, whole);

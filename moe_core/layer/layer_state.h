@@ -1,7 +1,7 @@
 /*
  * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan),
- * layer_frozen.c (parameters without gradients), layer_agree.c (a rank that cannot go on), layer_tp.c (slices and sums over tp), layer_recompute.c,
- * layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
+ * layer_frozen.c (parameters without gradients), layer_agree.c (a rank that cannot go on), layer_tp.c (slices and sums
+ * over tp), layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
  */
 #ifndef MOE_CORE_LAYER_LAYER_STATE_H
 #define MOE_CORE_LAYER_LAYER_STATE_H

@@ -209,18 +209,20 @@ int moe_layer_preset(const char *name, struct moe_layer_config *config);
 /*
  * Makes a layer. COLLECTIVE on the group whose ranks meet in the dispatcher, with a wait: where a rank fails, for want
  * of memory above all, all of them get an error, the others one that names it and has its code. *out is owned by the
- * caller; borrows device and what `config` points to. All functions of a layer: one thread at a time. Errors: NOMEM, SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of
- * dispatcher does not have), COMM, ARG (a legacy sum of the router in a layer whose caller sums it, or two of them at
- * once), and the errors of router.h, dispatcher.h, experts.h and shared.h.
+ * caller; borrows device and what `config` points to. All functions of a layer: one thread at a time. Errors: NOMEM,
+ * SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of dispatcher does not have), COMM, ARG (a
+ * legacy sum of the router in a layer whose caller sums it, or two of them at once), and the errors of router.h,
+ * dispatcher.h, experts.h and shared.h.
  */
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out);
 /* Frees the layer and clears the pointer. NULL is allowed. */
 void moe_layer_destroy(moe_layer_t **layer);
 
 /*
- * With in_flight > 1 a microbatch is known by its step, number and tag, from its forward to its backward; a forward with
- * the name of one that waits takes its place. Where in_flight microbatches wait for their backward (or backward_dw)
- * already, forward is STATE, before any collective. Forwards and backwards of all ranks come in the same order.
+ * With in_flight > 1 a microbatch is known by its step, number and tag, from its forward to its backward; a forward
+ * with the name of one that waits takes its place. Where in_flight microbatches wait for their backward (or
+ * backward_dw) already, forward is STATE, before any collective. Forwards and backwards of all ranks come in the same
+ * order.
  *
  * Computes y [T,H] from x [T,H], T = `tokens`, rows in config.type. Borrows x and weights until the backward of the
  * same microbatch. Waits for the stream where the dispatcher does (the splits of an all-to-all are host numbers).
