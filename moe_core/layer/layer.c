@@ -298,14 +298,6 @@ static int choose(moe_layer_t *l)
     return rc;
 }
 
-void layer_at_dispatcher(moe_layer_t *l)
-{
-    struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
-    moe_dispatcher_at(l->dispatcher, &at);
-    moe_dispatcher_share(l->dispatcher, !l->step.alone);
-    moe_dispatcher_set_alike(l->dispatcher, (uint16_t)l->weights.frozen);
-}
-
 /* Routes, and exchanges what the dispatcher needs; afterwards the sizes of everything else are known. */
 static int route(moe_layer_t *l)
 {
@@ -318,7 +310,7 @@ static int route(moe_layer_t *l)
     int rc = layer_check_capture(l);
     rc = rc ? rc : l->phase == MOE_PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
     if (rc == MOE_E_NOMEM) { /* the ranks that meet in the exchange are told, instead of waiting there */
-        return layer_decline(l, proposed);
+        return layer_decline(l, proposed, true);
     }
     rc = rc ? rc : layer_agree_sum(l, proposed);
     layer_at_dispatcher(l);

@@ -52,13 +52,21 @@ int layer_agree_made(moe_layer_t *l, int failed)
     return failed ? failed : rc;
 }
 
-int layer_decline(moe_layer_t *l, uint32_t proposed)
+void layer_at_dispatcher(moe_layer_t *l)
+{
+    struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
+    moe_dispatcher_at(l->dispatcher, &at);
+    moe_dispatcher_share(l->dispatcher, !l->step.alone);
+    moe_dispatcher_set_alike(l->dispatcher, (uint16_t)l->weights.frozen);
+}
+
+int layer_decline(moe_layer_t *l, uint32_t proposed, bool routes)
 {
     bool again = l->phase == MOE_PHASE_RECOMPUTE;
     struct moe_failure own;
     int rc = 0;
     moe_failure_keep(&own);
-    if (!again || l->routed || layer_routes_again(l)) {
+    if (routes) {
         bool counting = moe_router_counting(l->router);
         moe_router_set_counting(l->router, counting && !again);
         rc = moe_router_decline(l->router, l->routed);

@@ -121,7 +121,7 @@ int layer_recompute(moe_layer_t *l)
     int rc = layer_take(l, (size_t)l->tokens * layer_row_bytes(l), (size_t)l->config.max_tokens * layer_row_bytes(l),
                         &l->y_again);
     l->routed = false;
-    rc = rc == MOE_E_NOMEM ? layer_decline(l, 0) : rc;
+    rc = rc == MOE_E_NOMEM ? layer_decline(l, 0, layer_routes_again(l)) : rc;
     rc = rc ? rc : layer_forward_pass(l, l->y_again);
     layer_give(l, &l->y_again);
     if (rc == 0 && before >= 0 && l->rows != before) {

@@ -193,11 +193,11 @@ bool layer_goes_back(const moe_layer_t *layer);
 int layer_agree_made(moe_layer_t *layer, int failed);
 /*
  * layer_agree.c: the rest of a pass whose peers wait for this rank, which has no memory: the collectives of the router
- * and of the vote on tp, with nothing in them, and the exchange of the dispatcher, which tells all. Returns NOMEM and
- * leaves moe_last_error as it was.
+ * (where this pass `routes`) and of the vote on tp, with nothing in them, and the exchange of the dispatcher, which
+ * tells all. Returns NOMEM and leaves moe_last_error as it was.
  */
-int layer_decline(moe_layer_t *layer, uint32_t proposed);
-/* layer.c: tells the dispatcher which forward comes. */
+int layer_decline(moe_layer_t *layer, uint32_t proposed, bool routes);
+/* layer_agree.c: tells the dispatcher which forward comes. */
 void layer_at_dispatcher(moe_layer_t *layer);
 
 /* layer_backward.c */
