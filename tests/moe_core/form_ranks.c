@@ -177,8 +177,7 @@ static int layers_of(const struct form_case *c)
 
 static struct moe_step step_of(const struct form_case *c, int batch)
 {
-    return (struct moe_step){.step = c->steps ? 9 + (uint32_t)batch : 9,
-                             .microbatch = c->steps ? 0 : (uint16_t)batch};
+    return (struct moe_step){.step = c->steps ? 9 + (uint32_t)batch : 9, .microbatch = c->steps ? 0 : (uint16_t)batch};
 }
 
 /* One microbatch through all layers, each of which has the same input. */

@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-enum { RANKS = 2, SICK = 1, ROUNDS = 64 };
+enum { RANKS = 2, SICK = 1, ROUNDS = 160 };
 
 /* Where the sick rank has no memory. */
 enum place { IN_MAKING, IN_FORWARD, IN_RECOMPUTE, IN_FLIGHT };
@@ -253,10 +253,8 @@ static void test_a_recomputed_forward_without_memory_is_told_to_the_peers(void *
     (void)state;
     for (int kind = 0; kind < MOE_DISPATCH_KINDS; kind++) {
         for (int i = 0; i < 3; i++) {
-            struct told_case c = {.place = IN_RECOMPUTE,
-                                  .kind = (enum moe_dispatcher_kind)kind,
-                                  .losses = i > 0,
-                                  .keep_routing = i == 2};
+            struct told_case c = {
+                .place = IN_RECOMPUTE, .kind = (enum moe_dispatcher_kind)kind, .losses = i > 0, .keep_routing = i == 2};
             check_told(&c);
         }
     }
