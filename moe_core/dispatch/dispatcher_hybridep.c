@@ -200,14 +200,14 @@ static void destroy(moe_dispatcher_t *d)
 }
 
 /* Reads the agreement of the last layer-forward, which only the device knew. */
-static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
+static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
 {
     if (!s->pending) {
         return 0;
     }
     s->pending = false;
     s->agreed = 0;
-    if ((s->proposed & MOE_WORD_PROPOSED) == 0 && !d->compares) {
+    if (capturing || ((s->proposed & MOE_WORD_PROPOSED) == 0 && !d->compares)) { /* a capture must not wait */
         return 0;
     }
     if (cudaEventSynchronize(s->read) != cudaSuccess) {
@@ -335,7 +335,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
      * arrive there.
      */
     bool again = moe_dispatcher_again(d);
-    int rc = again ? 0 : read_agreed(d, s);
+    int rc = again ? 0 : read_agreed(d, s, capturing);
     rc = rc ? rc : pad_tokens(d, s);
     proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : lay_out(d, s);

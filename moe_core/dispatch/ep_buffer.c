@@ -133,13 +133,13 @@ static int exchange(const struct moe_ep_buffer *b, const struct moe_ep_buffer_wa
 {
     const int64_t mine[WORDS] = {failed ? no_memory : (int64_t)want->receive_bytes, (int64_t)want->send_bytes,
                                  host_hash(), want->proposed};
-    int64_t *all = calloc((size_t)b->ranks, sizeof(mine));
-    if (all == NULL) {
+    int64_t *asked = calloc((size_t)b->ranks, sizeof(mine));
+    if (asked == NULL) {
         return FAIL(MOE_E_NOMEM, "buffer sizes of %d ranks", b->ranks);
     }
-    int rc = moe_words_gather(b->device, b->comm, b->ranks, "buffer sizes", mine, WORDS, all);
-    rc = rc || failed ? rc : compare(b, all, told);
-    free(all);
+    int rc = moe_words_gather(b->device, b->comm, b->ranks, "buffer sizes", mine, WORDS, asked);
+    rc = rc || failed ? rc : compare(b, asked, told);
+    free(asked);
     return rc;
 }
 

@@ -237,6 +237,7 @@ static void test_a_failed_backward_dw_gives_its_memory_back(void **state)
         assert_int_equal(figures_of(device).in_use, 0);
         assert_int_equal(moe_layer_backward_dw(layer), MOE_E_STATE);
     }
+    narrow.refuse = -1;
     assert_int_equal(moe_layer_forward(layer, &train, &step, m.x, T, m.y), 0);
     size_t waits = figures_of(device).in_use;
     assert_true(waits > 0);

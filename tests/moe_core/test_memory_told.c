@@ -100,11 +100,11 @@ static int pass(const struct told *t, moe_device_t *device, moe_layer_t *layer, 
     c->refuse = refused ? c->asked : -1;
     rc = rc ? rc : moe_layer_backward_of(layer, &step, m->dy, m->dx);
     c->refuse = -1;
-    int waited = moe_device_sync(device);
     if (flies) { /* the other microbatch is as it was */
         int other = moe_layer_backward_of(layer, &first, m->dy, m->dx);
         rc = rc ? rc : other;
     }
+    int waited = moe_device_sync(device);
     return rc ? rc : waited;
 }
 
