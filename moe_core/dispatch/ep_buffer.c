@@ -13,7 +13,7 @@
 
 #include "common/mix.h"
 #include "moe_core/base/fail.h"
-#include "moe_core/dispatch/words.h"
+#include "moe_core/base/words.h"
 #include "moe_core/include/moe/observe.h"
 
 #include <pthread.h>

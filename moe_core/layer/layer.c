@@ -235,7 +235,15 @@ int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_
                           : moe_router_new(device, &router, &l->router);
     }
     rc = rc ? rc : make_shared(l);
-    rc = fits ? make_dispatcher(l, rc) : rc;
+    if (fits) {
+        struct moe_failure own;
+        moe_failure_keep(&own);
+        int made = make_dispatcher(l, rc);
+        if (rc != 0) { /* it made the exchange, if there is one; the failure is the one before */
+            moe_failure_restore(&own);
+        }
+        rc = rc ? rc : made;
+    }
     rc = rc ? rc : make_experts(l, etp);
     rc = rc ? rc : make_memory(l);
     rc = layer_agree_made(l, rc);

@@ -8,7 +8,7 @@
  */
 #include "moe_core/layer/layer_state.h"
 
-#include "moe_core/dispatch/words.h"
+#include "moe_core/base/words.h"
 
 #include <stdlib.h>
 
@@ -29,6 +29,9 @@ int layer_agree_made(moe_layer_t *l, int failed)
 {
     ncclComm_t comm = group_of(l);
     int ranks = 1;
+    if (failed == MOE_E_COMM) { /* the groups themselves are in doubt, or a peer has gone */
+        return failed;
+    }
     if (comm == NULL || ncclCommCount(comm, &ranks) != ncclSuccess || ranks == 1) {
         return failed;
     }

@@ -62,44 +62,48 @@ static int save_tensor(struct checkpoint *c, int kind, const struct tensor *t, s
     return rc;
 }
 
-int checkpoint_save(struct checkpoint *c, uint32_t step)
+/* Gathers and writes all tensors. *err: of rank 0's writing, which ends no gather. */
+static int save_all(struct checkpoint *c, const char *name, const struct checkpoint_facts *f, struct save_room *room,
+                    int *err)
 {
     const struct model *m = c->model;
-    struct checkpoint_facts f = checkpoint_facts_of(c, step);
     struct ckpt_out out = {.folder = -1};
+    const bool writes = m->job->rank == 0;
+    int rc = 0;
+    *err = writes ? ckpt_write_begin(&out, c->options->save, name, f->at, f->used, room->all, room->count) : 0;
+    for (int kind = 0; kind < CHECKPOINT_KINDS && rc == 0; kind++) {
+        for (int32_t i = 0; i < c->count && rc == 0; i++) {
+            rc = save_tensor(c, kind, &c->tensors[i], room, &out, err);
+        }
+    }
+    if (writes && *err == 0 && m->expert_bias != NULL) {
+        *err = ckpt_write(&out, m->expert_bias, m->shape.layers * m->shape.experts);
+    }
+    if (writes && *err == 0 && rc == 0) {
+        *err = ckpt_write_end(&out);
+    }
+    ckpt_write_abort(&out);
+    return rc;
+}
+
+int checkpoint_save(struct checkpoint *c, uint32_t step)
+{
+    const char *folder = c->options->save;
+    struct checkpoint_facts f = checkpoint_facts_of(c, step);
     struct save_room room;
     char name[64];
-    bool writes = m->job->rank == 0;
-    int err = 0, lacks = save_room_new(c, &room), rc = checkpoint_all_good(c, lacks != 0);
+    int err = 0, lacks = save_room_new(c, &room);
     snprintf(name, sizeof(name), "step-%08u.safetensors", step);
     if (lacks != 0) {
         fprintf(stderr, "moe_train: --save: rank %d has no memory to gather %s/%s; older files there are whole\n",
-                m->job->rank, c->options->save, name);
+                c->model->job->rank, folder, name);
     }
-    if (rc != 0) {
-        goto out;
+    int rc = checkpoint_all_good(c, lacks != 0);
+    rc = rc ? rc : save_all(c, name, &f, &room, &err);
+    if (err != 0) {
+        fprintf(stderr, "moe_train: --save: %s/%s cannot be written: %s; older files there are whole\n", folder, name,
+                strerror(-err));
     }
-    if (writes) {
-        err = ckpt_write_begin(&out, c->options->save, name, f.at, f.used, room.all, room.count);
-    }
-    for (int kind = 0; kind < CHECKPOINT_KINDS && rc == 0; kind++) {
-        for (int32_t i = 0; i < c->count && rc == 0; i++) {
-            rc = save_tensor(c, kind, &c->tensors[i], &room, &out, &err);
-        }
-    }
-    if (writes && err == 0 && m->expert_bias != NULL) {
-        err = ckpt_write(&out, m->expert_bias, m->shape.layers * m->shape.experts);
-    }
-    if (writes && err == 0 && rc == 0) {
-        err = ckpt_write_end(&out);
-    }
-    if (writes && err != 0) {
-        fprintf(stderr, "moe_train: --save: %s/%s cannot be written: %s; older files there are whole\n",
-                c->options->save, name, strerror(-err));
-    }
-    rc = rc ? rc : checkpoint_all_good(c, err != 0);
-out:
-    ckpt_write_abort(&out);
     save_room_free(c, &room);
-    return rc;
+    return rc ? rc : checkpoint_all_good(c, err != 0);
 }

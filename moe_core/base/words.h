@@ -1,8 +1,8 @@
 /*
  * words.h: a few numbers of every rank to every rank of a group, for what is agreed on outside of forwards.
  */
-#ifndef MOE_CORE_DISPATCH_WORDS_H
-#define MOE_CORE_DISPATCH_WORDS_H
+#ifndef MOE_CORE_BASE_WORDS_H
+#define MOE_CORE_BASE_WORDS_H
 
 #include "moe_core/include/moe/device.h"
 

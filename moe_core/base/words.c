@@ -6,7 +6,7 @@
  * Device memory set aside for this was rejected: every object would hold some, and the one that could not make its own
  * could not say so.
  */
-#include "moe_core/dispatch/words.h"
+#include "moe_core/base/words.h"
 
 #include "moe_core/base/fail.h"
 
