@@ -213,17 +213,18 @@ refuses)
 no-memory)
     # A rank that has no memory to gather with: all ranks end, the rank is named, and nothing half written is there. The
     # largest gather is that of the embeddings, 3 x 256 x 36 floats, which is no size of the pool.
+    library=$3
     set -- --spawn 2 --ep 2 --layers 1 --context 3 --hidden 36 --ffn 8 --experts 4 --steps 2
     run plain 0 "$@" --save "$dir/a"
     export NO_MEMORY_BYTES=110592
     for rank in 0 1; do
-        NO_MEMORY_RANK=$rank LD_PRELOAD=$3 run "rank-$rank" 1 "$@" --save "$dir/b"
+        NO_MEMORY_RANK=$rank LD_PRELOAD=$library run "rank-$rank" 1 "$@" --save "$dir/b"
         grep -q "moe_train: --save: rank $rank has no memory to gather $dir/b/step-00000002.safetensors" \
             "$dir/rank-$rank.err" || fail "nothing was said about rank $rank"
         [ "$(curve "rank-$rank" | wc -l)" = 2 ] || fail 'the premise failed: it did not come to the save'
         [ -z "$(find "$dir/b" -type f)" ] || fail 'something is written'
     done
-    NO_MEMORY_RANK=2 LD_PRELOAD=$3 run other 0 "$@" --save "$dir/b" # of a rank that is not there
+    NO_MEMORY_RANK=2 LD_PRELOAD=$library run other 0 "$@" --save "$dir/b" # of a rank that is not there
     cmp -s "$dir/a/step-00000002.safetensors" "$dir/b/step-00000002.safetensors" || fail 'another file'
     ;;
 killed)
