@@ -210,6 +210,7 @@ static void weights(void)
     AT(struct moe_step, step);
     AT(struct moe_step, microbatch);
     AT(struct moe_step, alone);
+    AT(struct moe_step, tag);
     SIZE(struct moe_bucket);
     AT(struct moe_bucket, grad);
     AT(struct moe_bucket, count);
