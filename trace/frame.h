@@ -54,12 +54,15 @@ enum roll_frame_type {
                                  follows; payload: struct roll_frame_place, as many as there are */
 };
 
+/* Flag of RECORDS, set by who reads a trace: the segment repeats them of an earlier one. Excerpts (.rdig) keep it. */
+#define ROLL_RECORDS_REPEATED 1u
+
 struct roll_frame_head {
     uint32_t magic;    /*  0 */
     uint8_t major;     /*  4 */
     uint8_t minor;     /*  5 */
     uint16_t type;     /*  6: enum roll_frame_type */
-    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; else 0 */
+    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; of RECORDS that were read: ROLL_RECORDS_...; else 0 */
     uint16_t hdr_len;  /* 12: bytes of this head, >= 56 */
     uint16_t rec_size; /* 14: bytes of one record in RECORDS and UPDATES, >= 64; else 0 */
     uint32_t count;    /* 16: records in RECORDS and UPDATES; else 0 */
@@ -126,8 +129,8 @@ struct roll_frame_settings {
 _Static_assert(sizeof(struct roll_frame_settings) == 24, "part of the wire format");
 #define ROLL_SETTINGS_MOST_NS UINT64_C(1000000000000000) /* more than rollcalld takes; the engine multiplies it */
 
-/* How well agents and relays see, and those below them. Older relays end after `agents`, older agents send no payload:
- * then nothing is known of it. What is "in all" counts from the sender's start. */
+/* How well agents and relays see, and those below them. Older relays end after `agents` or `missed_ns`, older agents
+ * after that or send no payload: then nothing is known of the rest. What is "in all" counts from the sender's start. */
 struct roll_frame_heartbeat {
     uint32_t unheard;   /* rings of live processes of which 250 ms are missing: of an agent, that it has not read to
                            their ends; of a relay, whose agents it has not heard and does not take for gone, and those
@@ -141,9 +144,12 @@ struct roll_frame_heartbeat {
                            the latest counts */
     uint64_t missed_ns; /* of a relay: how much of the time it did not see all that is below it, though it was heard as
                            ever, in all */
+    uint64_t refused;   /* of a relay: frames, parts of digests and connections that it has refused, and those that the
+                           relays below it have, in all */
 };
-_Static_assert(sizeof(struct roll_frame_heartbeat) == 56, "part of the wire format");
+_Static_assert(sizeof(struct roll_frame_heartbeat) == 64, "part of the wire format");
 #define ROLL_FRAME_HEARTBEAT_OLDEST_BYTES 8u
+#define ROLL_REFUSED_MOST                 UINT64_C(0x100000000) /* `refused` does not grow by so much at a time */
 
 struct roll_frame_ack {
     uint64_t next_ticket; /* every record below has been fed to the engine */
@@ -186,7 +192,8 @@ struct roll_frame_want {
     uint32_t low;     /* the first collective that is wanted */
     uint32_t classes; /* messages of these classes, a bit for each */
     uint32_t step;    /* 0: none; 1: what was observed in no step, and since; n + 2: since step n */
-    uint32_t reserved;
+    uint32_t high;    /* of ROLL_EXCERPT_NARROW: the collective behind the last one that is wanted; 0: there is no such,
+                         as with older roots */
 };
 _Static_assert(sizeof(struct roll_frame_want) == 24, "part of the wire format");
 

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 int roll_record_check(const struct roll_record *rec)
@@ -54,6 +55,25 @@ static void add_duration(struct line *line, uint32_t ns)
     }
 }
 
+/* What the program was given, by NCCL or by rollcall; of a loop of polls, how it ended. What another library returned,
+ * and a number without a name, stays a number. */
+static void add_result(struct line *line, const struct roll_record *rec)
+{
+    static const char *const polls[] = {"ready", "left", "goes on"};
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool nccl =
+        class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_COMM || class == ROLL_CLASS_GROUP;
+    bool named = nccl ? *roll_result_name(rec->result) != '?' : class == ROLL_CLASS_POLL && rec->result < 3;
+    if (!named) {
+        add(line, " result %u", rec->result);
+    } else {
+        add(line, " result %s", nccl ? roll_result_name(rec->result) : polls[rec->result]);
+    }
+    if (named && nccl && (rec->result & ROLL_RESULT_DECLINED) != 0) {
+        add(line, " (refused by rollcall)");
+    }
+}
+
 static void add_state(struct line *line, const struct roll_record *rec)
 {
     static const char *const names[] = {"unwritten", "entered", "returned", "complete"};
@@ -62,7 +82,7 @@ static void add_state(struct line *line, const struct roll_record *rec)
     if (state >= ROLL_STATE_RETURNED) {
         add_duration(line, rec->call_ns);
         if (rec->result != 0) {
-            add(line, " result %u", rec->result);
+            add_result(line, rec);
         }
     }
 }

@@ -94,8 +94,11 @@ void roll_agent_narrow_end(struct folded *f);
 /* Sends of a RECORDS or UPDATES frame of the ring what belongs to it. */
 int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, const struct roll_record *recs,
                            uint64_t *seq);
-/* So many of its records were written later than it began. */
-uint64_t roll_agent_narrow_followed(const struct folded *f);
+/* The number of its first record. */
+uint64_t roll_agent_narrow_first(const struct folded *f);
+/* The rank has passed all that is wanted, or so many of the records were written later than the excerpt began: no more
+ * of it is sent. */
+bool roll_agent_narrow_is_full(const struct folded *f, uint64_t follow);
 
 /* agent_excerpt.c */
 /* Finds whether something is wanted of a ring, and opens its second reader where it begins. 0, NOMEM, or as

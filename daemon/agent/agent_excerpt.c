@@ -170,7 +170,9 @@ static int send_place(struct roll_agent_digests *d, struct folded *f)
         out[i] = (struct roll_frame_place){
             .comm = p->comm, .op = p->op, .sure = p->sure, .peer = p->peer, .next = p->next, .made = p->made};
     }
-    struct roll_frame_head head = {.type = ROLL_FRAME_PLACE, .stream = f->ring->map.header->epoch, .first = f->begin};
+    struct roll_frame_head head = {.type = ROLL_FRAME_PLACE,
+                                   .stream = f->ring->map.header->epoch,
+                                   .first = f->narrow ? roll_agent_narrow_first(f) : f->begin};
     int err = d->send(d->ctx, head, out, f->places * sizeof(*out), &seq);
     f->placed = f->placed || err == 0;
     free(out);
@@ -269,8 +271,8 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
         n = send_mark(d, f, NULL, ROLL_EXCERPT_ALL | (f->lacks ? ROLL_EXCERPT_SHORT : 0) | quiet_flags(f, now));
         f->all = n == 0;
     }
-    bool full = f->narrow ? roll_agent_narrow_followed(f) >= follow
-                          : copy->sent >= f->end + follow && f->ring->sent > copy->sent;
+    bool full =
+        f->narrow ? roll_agent_narrow_is_full(f, follow) : copy->sent >= f->end + follow && f->ring->sent > copy->sent;
     if (n >= 0 && f->all && follow != 0 && full) {
         n = cut(d, f);
     }

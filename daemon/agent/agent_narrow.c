@@ -3,9 +3,10 @@
  *
  * A wrong call of a communicator of thousands is judged by the calls on it, and these are a few in a hundred of what
  * its members do: all of their records would reach less far back and cost the root seconds. So they alone are sent,
- * with numbers of their own: with the ring's tickets each gap would be a loss. Where records of the ring are lost a
- * number is left out, for one of them may have been such a call. Messages are no part of it, because the other end of
- * each would be missed.
+ * and of them those around the place: members are thousands of calls apart, and each comes there with as many calls as
+ * the others. They have numbers of their own: with the ring's tickets each gap would be a loss. Where records of the
+ * ring are lost a number is left out, for one of them may have been such a call. Messages are no part of it, because
+ * the other end of each would be missed.
  *
  * Rejected: to have the root leave out what it does not need, because what it costs is to receive it; and to name the
  * tickets between, which an engine that finds its log by ticket would have to keep room for.
@@ -23,14 +24,22 @@ struct kept {
     uint64_t ticket, number; /* in the ring, and as it was sent */
 };
 
+/* Which collectives of one communicator are sent. */
+struct only {
+    uint16_t comm;  /* the rank's own id */
+    bool back;      /* what is looked for lies behind here: the ring has come to calls before `first` */
+    bool passed;    /* the rank has made a call from `high` on */
+    uint32_t low;   /* the first one that is wanted; */
+    uint32_t first; /* it and some before it, */
+    uint32_t high;  /* and those before this one */
+};
+
 struct narrow {
-    struct {
-        uint16_t comm; /* the rank's own id */
-        uint32_t low;  /* the first collective that is wanted */
-    } * only;          /* owned */
+    struct only *only; /* owned */
     size_t onlys;
     struct kept *kept; /* owned; ascending */
     size_t used, room;
+    uint64_t base;     /* the number of the first record */
     uint64_t next;     /* ticket behind the last record that was read, */
     uint64_t number;   /* and the number that the next one that is kept has */
     uint64_t followed; /* those behind what was there at the beginning */
@@ -42,36 +51,49 @@ bool roll_agent_narrow_is_asked(const struct folded_run *run)
     return run->ask.scope == ROLL_EXCERPT_NARROW;
 }
 
-static bool is_kept(const struct narrow *w, const struct roll_record *rec, uint32_t *low)
+/* What is said of the communicator of this record; NULL: nothing, or the record is no call on it. */
+static struct only *only_of(const struct narrow *w, const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
     bool counts = class == ROLL_CLASS_COLL || class == ROLL_CLASS_COMM || class == ROLL_CLASS_NONE;
     for (size_t i = 0; i < w->onlys && counts; i++) {
         if (w->only[i].comm == rec->comm) {
-            *low = w->only[i].low;
-            return true;
+            return &w->only[i];
         }
     }
-    return false;
+    return NULL;
 }
 
-/* From the newest record back to the first one that is wanted, and to so many before it as the root wants besides. */
+/* The record is a collective with a number, by which it is told whether it belongs to the excerpt. */
+static bool is_numbered(const struct roll_record *rec)
+{
+    return roll_op_class(rec->op) == ROLL_CLASS_COLL && rec->count != 0;
+}
+
+static bool is_kept(const struct only *only, const struct roll_record *rec)
+{
+    return !is_numbered(rec) || (rec->seq >= only->first && rec->seq < only->high);
+}
+
+/* From the newest record back to the first one that is sent, of whichever communicator that is. */
 static uint64_t find_begin(const struct narrow *w, const struct roll_excerpt_records *records,
                            const struct roll_frame_excerpt *ask)
 {
-    uint64_t begin = records->next, before = ask->history, kept = 0;
-    for (uint64_t ticket = records->next; ticket-- > records->oldest;) {
+    uint64_t begin = records->next, kept = 0;
+    size_t left = w->onlys;
+    for (uint64_t ticket = records->next; left > 0 && ticket-- > records->oldest;) {
         struct roll_record rec;
-        uint32_t low;
-        if (!records->record(records->from, ticket, &rec) || !is_kept(w, &rec, &low)) {
+        struct only *only = records->record(records->from, ticket, &rec) ? only_of(w, &rec) : NULL;
+        if (!only || !is_numbered(&rec)) {
             continue;
         }
-        bool wanted = roll_op_class(rec.op) == ROLL_CLASS_COLL && rec.count != 0 && rec.seq >= low;
-        if ((!wanted && before == 0 && w->onlys == 1) || (ask->most != 0 && ++kept > ask->most)) {
-            break;
-        }
-        if (wanted || before > 0) {
-            before = wanted ? ask->history : before - 1;
+        if (rec.seq < only->first) {
+            left -= !only->back;
+            only->back = true;
+        } else if (rec.seq < only->high) {
+            if (ask->most != 0 && ++kept > ask->most) {
+                break;
+            }
             begin = ticket;
         }
     }
@@ -89,25 +111,34 @@ int roll_agent_narrow_begin(const struct folded_run *run, struct folded *f, cons
     for (size_t i = 0; i < f->comms; i++) {
         const struct roll_frame_want *want = roll_agent_excerpt_named(run, f->comm[i].key);
         if (want) {
-            w->only[w->onlys].comm = f->comm[i].id;
-            w->only[w->onlys++].low = want->low;
+            uint64_t history = run->ask.history;
+            w->only[w->onlys++] = (struct only){.comm = f->comm[i].id,
+                                                .low = want->low,
+                                                .first = want->low > history ? want->low - (uint32_t)history : 0,
+                                                .high = want->high ? want->high : UINT32_MAX};
         }
     }
-    f->begin = w->next = w->number = find_begin(w, records, &run->ask);
+    f->begin = w->next = find_begin(w, records, &run->ask);
     f->end = f->next;
     f->copy->sent = f->copy->acked = f->begin;
     int err = roll_excerpt_places(records, f->fold, f->begin, &f->place, &f->places);
     size_t keep = 0;
+    bool ahead = false;
     for (size_t i = 0; !err && i < f->places; i++) { /* where it stands elsewhere nobody asks */
         const struct roll_fold_place *p = &f->place[i];
         for (size_t k = 0; p->op == ROLL_OP_NONE && k < w->onlys; k++) {
             if (w->only[k].comm == p->comm) {
                 f->lacks = f->lacks || (f->begin != 0 && w->only[k].low < p->next);
-                f->place[keep++] = *p;
+                f->place[keep] = *p;
+                /* Of a rank that is behind, nobody sees how it comes there. */
+                ahead = ahead || p->next < w->only[k].first;
+                f->place[keep].next = p->next > w->only[k].first ? p->next : w->only[k].first;
+                keep++;
                 break;
             }
         }
     }
+    w->base = w->number = f->begin + (ahead && f->begin == 0); /* places before number 0 have no meaning */
     f->places = keep;
     return err;
 }
@@ -123,9 +154,19 @@ void roll_agent_narrow_end(struct folded *f)
     }
 }
 
-uint64_t roll_agent_narrow_followed(const struct folded *f)
+uint64_t roll_agent_narrow_first(const struct folded *f)
 {
-    return f->narrow->followed;
+    return f->narrow->base;
+}
+
+bool roll_agent_narrow_is_full(const struct folded *f, uint64_t follow)
+{
+    const struct narrow *w = f->narrow;
+    bool passed = w->onlys > 0;
+    for (size_t i = 0; i < w->onlys && passed; i++) {
+        passed = w->only[i].passed;
+    }
+    return passed || w->followed >= follow;
 }
 
 /* The number under which this record was sent; UINT64_MAX: it was not. */
@@ -150,10 +191,13 @@ static int64_t take(const struct folded *f, struct narrow *w, const struct roll_
     int err = ROLL_GROW(w->kept, w->room, w->used + n);
     for (size_t i = 0; !err && i < n; i++) {
         uint64_t ticket = roll_seal_ticket(recs[i].seal);
-        uint32_t low;
+        struct only *only = only_of(w, &recs[i]);
         w->number += ticket != w->next;
         w->next = ticket + 1;
-        if (is_kept(w, &recs[i], &low)) {
+        if (only && is_numbered(&recs[i]) && recs[i].seq >= only->high) {
+            only->passed = true;
+        }
+        if (only && is_kept(only, &recs[i])) {
             w->out[out] = recs[i];
             w->out[out++].seal = roll_seal(w->number, roll_seal_state(recs[i].seal));
             w->kept[w->used++] = (struct kept){ticket, w->number++};

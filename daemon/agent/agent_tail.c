@@ -19,12 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUESTIONS    64u
-#define TELL_NS      (300 * ROLL_MS)  /* between the end of a process and what its launcher says of it */
-#define LOOK_NS      (2000 * ROLL_MS) /* patience with a process; a root has more with its agent */
-#define LOOK_VAIN_NS (300 * ROLL_MS)  /* behind one that did not answer, so that many such do not use that up */
-#define ANSWER_MOST  (1000u * 1024u)  /* a root takes a mebibyte of JSON */
-#define IMAGE_MOST   (640u * 1024u)   /* four thirds of it as text, and room for the rest */
+#define QUESTIONS 64u
+#define TELL_NS   (300 * ROLL_MS)  /* between the end of a process and what its launcher says of it */
+#define LOOK_NS   (2000 * ROLL_MS) /* patience with a process; a root has more with its agent */
+/* For so long behind one that did not answer the others get less: a root waits 8 s for an answer, and may ask for all
+ * ranks of a node at once. One that answers in between does not renew the patience. */
+#define VAIN_NS      (10000 * ROLL_MS)
+#define LOOK_VAIN_NS (300 * ROLL_MS)
+#define ANSWER_MOST  (1000u * 1024u) /* a root takes a mebibyte of JSON */
+#define IMAGE_MOST   (640u * 1024u)  /* four thirds of it as text, and room for the rest */
 
 struct question {
     uint64_t number, epoch;
@@ -38,7 +41,7 @@ struct roll_agent_tails {
     json_t *out;             /* an answer that waits for room in the socket, or for its process; owned */
     roll_agent_look_t *look; /* at the process of `out`; owned; NULL: it is not waited for */
     uint64_t look_ns;        /* since when */
-    bool vain;               /* the last one was waited for in vain: the next one is waited for less */
+    uint64_t vain_ns;        /* when one was last waited for in vain; 0: none was, as far as this root knows */
     uint64_t out_number;
 };
 
@@ -54,6 +57,7 @@ roll_agent_tails_t *roll_agent_tails_new(const char *host)
 void roll_agent_tails_forget(roll_agent_tails_t *t)
 {
     t->used = 0;
+    t->vain_ns = 0;
     roll_agent_look_leave(&t->look);
     json_decref(t->out);
     t->out = NULL;
@@ -144,10 +148,12 @@ static bool end_look(roll_agent_tails_t *t)
         return true;
     }
     bool told = roll_agent_look_done(t->look, &environment, &libraries, &why);
-    if (!told && roll_mono_ns() - t->look_ns < (t->vain ? LOOK_VAIN_NS : LOOK_NS)) {
+    bool in_vain = t->vain_ns != 0 && t->look_ns - t->vain_ns < VAIN_NS;
+    uint64_t now = roll_mono_ns();
+    if (!told && now - t->look_ns < (in_vain ? LOOK_VAIN_NS : LOOK_NS)) {
         return false;
     }
-    t->vain = !told;
+    t->vain_ns = told ? t->vain_ns : now;
     set(t->out, "environment", environment);
     set(t->out, "libraries", libraries);
     why = told ? why : "its process does not answer: /proc/PID tells nothing of it in time";

@@ -23,6 +23,13 @@ void roll_memory_begin(void)
     json_set_alloc_funcs(malloc, free);
 }
 
+void roll_memory_trim(void)
+{
+    if (mallinfo2().fordblks >= ROLL_MEMORY_MUCH) {
+        malloc_trim(0);
+    }
+}
+
 bool roll_memory_ebb(struct roll_memory_ebb *ebb, bool behind, uint64_t now)
 {
     if (behind) {
@@ -33,6 +40,6 @@ bool roll_memory_ebb(struct roll_memory_ebb *ebb, bool behind, uint64_t now)
         return false;
     }
     ebb->behind_ns = 0;
-    malloc_trim(0);
+    roll_memory_trim();
     return true;
 }

@@ -18,6 +18,11 @@ void roll_memory_failed(void);
 /* Has jansson's allocations counted, too. Once, before the first JSON. */
 void roll_memory_begin(void);
 
+/* Gives what has been freed back to the system, where libc keeps much of it (ROLL_MEMORY_MUCH): other threads that
+ * allocate wait meanwhile, and little is not worth that. Any thread. */
+#define ROLL_MEMORY_MUCH ((size_t)16 << 20)
+void roll_memory_trim(void);
+
 /*
  * What a loop held while it was behind (a daemon that stood still is sent megabytes in a moment) has been freed when it
  * has caught up, and libc keeps it: between what is still used, it would never go back. So it is given back once the

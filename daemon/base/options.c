@@ -5,6 +5,7 @@
 #include "daemon/base/options.h"
 
 #include "daemon/base/nearest.h"
+#include "daemon/base/text.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -156,8 +157,9 @@ const char *roll_options_meant(const struct roll_option *table, const char *word
     return out;
 }
 
-void roll_options_print(const struct roll_option *table, bool letters, int width)
+void roll_options_print(const struct roll_option *table, bool letters, int width, size_t columns)
 {
+    size_t indent = 2 + (size_t)width + 1;
     for (const struct roll_option *o = table; o->name != NULL; o++) {
         char left[64], letter[8] = "";
         if (letters) {
@@ -166,6 +168,13 @@ void roll_options_print(const struct roll_option *table, bool letters, int width
         }
         snprintf(left, sizeof(left), "%s--%s%s%s", letter, o->name, o->arg != NULL ? " " : "",
                  o->arg != NULL ? o->arg : "");
-        printf("  %-*s %s\n", width, left, o->help);
+        bool below = strlen(left) > (size_t)width; /* there is no room beside it */
+        if (columns == 0) {
+            printf("  %-*s %s\n", width, left, o->help);
+        } else {
+            printf("  %-*s%s", width, left, below ? "\n" : " ");
+            printf("%*s", below ? (int)indent : 0, "");
+            roll_text_wrap(o->help, indent, columns, stdout);
+        }
     }
 }

@@ -71,8 +71,8 @@ enum roll_option_event roll_options_next(struct roll_option_reader *read);
 /* What somebody may have meant who typed this option, which is none: " (did you mean --json?)", " (it is short for
  * --trace-age and --trace-limit)", or "". Returns out. */
 const char *roll_options_meant(const struct roll_option *table, const char *word, char *out, size_t size);
-/* The table on standard output, a line a row. With `letters` there is room for them; the options take `width` columns.
- */
-void roll_options_print(const struct roll_option *table, bool letters, int width);
+/* The table on standard output, a line a row; where `columns` is not 0, what a row says is broken before them. With
+ * `letters` there is room for these; the options take `width` columns. */
+void roll_options_print(const struct roll_option *table, bool letters, int width, size_t columns);
 
 #endif

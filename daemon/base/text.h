@@ -22,5 +22,7 @@ void roll_text_put(const char *text, size_t bytes, FILE *out);
  * single word is. The first line begins where the cursor is, in column `indent`; the others begin with as many blanks.
  */
 void roll_text_wrap(const char *text, size_t indent, size_t width, FILE *out);
+/* How many columns a paragraph may have there: those of the terminal, and 100 where it has more or there is none. */
+unsigned roll_columns_wanted(int fd);
 
 #endif

@@ -13,6 +13,7 @@
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/analyze/jobs.h"
 #include "daemon/console/console.h"
+#include "daemon/console/file.h"
 #include "daemon/console/text.h"
 #include "daemon/expect/expect.h"
 #include "daemon/verdict/verdict.h"
@@ -327,9 +328,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     }
     if (s.files == 0 || is_none) {
         if (s.unreadable == 0 && !is_none) {
-            roll_say("no trace (*.rtrc), no ring (*.ring), no digest (*.rdig) and no dump of the Flight Recorder was "
-                     "found in the "
-                     "given places");
+            roll_file_say_none(ROLL_NONE_JUDGED, argv + first, (size_t)(argc - first));
         }
         json_decref(standing);
         json_decref(unreached);

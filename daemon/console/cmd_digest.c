@@ -12,6 +12,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/digest/digest.h"
 #include "daemon/console/file.h"
+#include "daemon/console/text.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -154,15 +155,25 @@ static size_t tell_unknown(const struct asked *asked, const struct roll_rdig_out
     return unknown;
 }
 
-/* Records that were made and are in no trace. */
-static uint64_t lost_of(const struct roll_rdig_out *out)
+/* Says how many records were made and are in no trace, in the words of a summary line. Whether there are any. */
+static bool tell_lacking(const struct roll_rdig_out *out)
 {
     struct roll_rdig_view v;
-    uint64_t lost = 0;
+    uint64_t lost = 0, older = 0;
+    char one[48], two[48];
     for (size_t at = 0; roll_rdig_next(out->bytes, out->used, &at, &v) == 0;) {
         lost += v.is.kind == ROLL_RDIG_END ? v.is.lost : 0;
+        older += v.is.kind == ROLL_RDIG_END ? v.is.older : 0;
     }
-    return lost;
+    if (lost > 0) {
+        roll_say("%s: the digest says so to `rollcall analyze`",
+                 roll_plural(lost, "record lost", "records lost", one, sizeof(one)));
+    }
+    if (older > 0) {
+        roll_say("%s not in these traces: what lies before them is not judged",
+                 roll_plural(older, "older call is", "older calls are", two, sizeof(two)));
+    }
+    return lost > 0 || older > 0;
 }
 
 /* Writes the file; beside its place first, so that nobody sees half of one. 0 or errno. */
@@ -236,17 +247,19 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
         } else if (jobs.wanted && found.traces > 0) {
             roll_jobs_say_none(&jobs);
         } else if (found.unreadable == 0) {
-            roll_say("no trace (*.rtrc) with a rank in it was found in the given places%s",
-                     found.rings > 0 ? "; rings are judged by `rollcall analyze`" : "");
+            roll_file_say_none(found.rings > 0 ? "no trace (*.rtrc) with a rank in it, only rings, which `rollcall "
+                                                 "analyze` judges,"
+                                               : "no trace (*.rtrc) with a rank in it",
+                               argv + first, (size_t)(argc - first));
         }
         roll_jobs_fini(&jobs);
         roll_rdig_fini(&out);
         return ROLL_EXIT_UNREACHABLE;
     }
-    uint64_t lost = lost_of(&out);
     if (cut) {
         roll_say("not all could be read: the digest is incomplete");
     }
+    bool lacking = tell_lacking(&out);
     cut = tell_unknown(&asked, &out) > 0 || cut;
     int number = write_out(&out, output);
     if (number != 0) {
@@ -258,7 +271,7 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
         }
         code = ROLL_EXIT_UNREACHABLE;
     } else {
-        code = found.unreadable > 0 ? ROLL_EXIT_UNREACHABLE : cut || lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+        code = found.unreadable > 0 ? ROLL_EXIT_UNREACHABLE : cut || lacking ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
     }
     roll_jobs_fini(&jobs);
     roll_rdig_fini(&out);

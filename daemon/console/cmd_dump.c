@@ -46,20 +46,21 @@ int cmd_dump(const struct roll_command *self, int argc, char **argv)
     if (err == 0) {
         err = roll_dump_any(&dump, data, bytes);
     }
+    bool ours = err == ROLL_E_SHORT && bytes > 0 && roll_file_is_ours(data, bytes);
     free(data);
     if (err == ROLL_E_INCOMPLETE) {
         fflush(stdout);
         roll_say("%s: cut short; everything before the cut is shown", argv[first]);
         return ROLL_EXIT_INCOMPLETE;
     }
-    if (err == ROLL_E_CHECKSUM || err == ROLL_E_SIZE || err == ROLL_E_CORRUPT || (err == ROLL_E_SHORT && bytes > 0)) {
+    if (err == ROLL_E_CHECKSUM || err == ROLL_E_SIZE || err == ROLL_E_CORRUPT || ours) {
         fflush(stdout);
         roll_say("%s: damaged: %s; everything before that is shown", argv[first], roll_strerror(err));
         return ROLL_EXIT_UNREACHABLE;
     }
     if (err != 0) {
         fflush(stdout);
-        roll_file_complain(argv[first], err);
+        roll_file_complain(argv[first], err, ROLL_WANTED_DUMPED);
         return ROLL_EXIT_UNREACHABLE;
     }
     return ROLL_EXIT_CLEAN;

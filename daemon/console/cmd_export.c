@@ -11,7 +11,6 @@
 #include "daemon/console/text.h"
 #include "trace/err.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +26,8 @@ static int export_recorder(char **path, size_t paths, const char *folder, bool f
     if (roll_export(path, paths, folder, ROLL_EXPORT_ENTRIES, &ranks, &cut) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
-    printf("%zu dump%s in %s\n", ranks, ranks == 1 ? "" : "s", folder);
+    char dumps[48];
+    printf("%s in %s\n", roll_plural(ranks, "dump", "dumps", dumps, sizeof(dumps)), folder);
     return cut ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
 }
 
@@ -74,9 +74,10 @@ static int export_form(const struct roll_command *self, const struct form *form,
     if (form->write(path, paths, threads, only, output, &s) != 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
-    printf("%" PRIu64 " call%s of %" PRIu32 " rank%s, %" PRIu64 " finding%s in %s\n", s.engine.calls,
-           s.engine.calls == 1 ? "" : "s", s.engine.sources, s.engine.sources == 1 ? "" : "s", s.engine.findings,
-           s.engine.findings == 1 ? "" : "s", output);
+    char calls[48], ranks[48], findings[48];
+    printf("%s of %s, %s in %s\n", roll_plural(s.engine.calls, "call", "calls", calls, sizeof(calls)),
+           roll_plural(s.engine.sources, "rank", "ranks", ranks, sizeof(ranks)),
+           roll_plural(s.engine.findings, "finding", "findings", findings, sizeof(findings)), output);
     if (s.unreadable > 0) {
         return ROLL_EXIT_UNREACHABLE;
     }

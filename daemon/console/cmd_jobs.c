@@ -64,10 +64,11 @@ static void ask_root(struct jobs *jobs, const char *endpoint, const char *curve,
     roll_client_destroy(&client);
 }
 
-static void ask_roots(struct jobs *jobs, const char *curve)
+/* named: by the user, besides those that run here; NULL: none is. */
+static void ask_roots(struct jobs *jobs, const char *named, const char *curve)
 {
     static char endpoint[ROOTS_MOST][ROLL_CLIENT_ENDPOINT_BYTES];
-    const char *named = getenv("ROLLCALL_DAEMON");
+    named = named != NULL ? named : getenv("ROLLCALL_DAEMON");
     size_t n = roll_client_live(endpoint, ROOTS_MOST), known = n < ROOTS_MOST ? n : ROOTS_MOST;
     bool is_listed = named == NULL || named[0] == '\0';
     for (size_t i = 0; i < known; i++) {
@@ -265,23 +266,24 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv)
 {
     struct jobs jobs = {.list = json_array()};
     struct roll_rings_here *rings = NULL;
-    const char *curve = NULL;
+    const char *curve = NULL, *named = NULL;
     size_t count = 0;
     char base[PATH_MAX];
     bool json = false;
     const struct roll_option options[] = {
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &json},
+        {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT", "a root besides those that run here; default ROLLCALL_DAEMON", &named},
         {"curve-dir", 0, ROLL_OPT_TEXT, "DIR", "keys for a root on another host; default ROLLCALL_CURVE_DIR", &curve},
         {0},
     };
     int code;
     int first = roll_options_read(self, options, false, argc, argv, &code);
     if (first >= 0 && first < argc) {
-        code = roll_usage(self, "it takes no operands");
+        code = roll_usage(self, "unexpected argument '%s'", argv[first]);
         first = -1;
     }
     if (first >= 0) {
-        ask_roots(&jobs, curve);
+        ask_roots(&jobs, named, curve);
         if (roll_rings_here(&rings, &count, base, sizeof(base)) != 0) {
             roll_say("there is no memory for a list of all rings");
         }

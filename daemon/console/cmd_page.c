@@ -53,7 +53,7 @@ int cmd_page(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     if (argc != first) {
-        return roll_usage(self, "page takes no operands");
+        return roll_usage(self, "unexpected argument '%s'", argv[first]);
     }
     roll_client_t *client = NULL;
     json_t *reply = NULL;

@@ -144,8 +144,13 @@ static int check_files(struct rehearsal *r)
         roll_say("--against %s%s", r->against, why);
         return ROLL_EXIT_UNREACHABLE;
     }
+    struct stat st;
+    const char *trace = r->o.trace;
+    if (trace != NULL && stat(trace, &st) == 0 && (!S_ISDIR(st.st_mode) || access(trace, W_OK | X_OK) != 0)) {
+        roll_say("--trace: cannot write in %s: %s", trace, S_ISDIR(st.st_mode) ? strerror(errno) : "it is no folder");
+        return ROLL_EXIT_UNREACHABLE;
+    }
     if (r->save != NULL) {
-        struct stat st;
         snprintf(folder, sizeof(folder), "%s", r->save);
         if (stat(r->save, &st) == 0 && S_ISDIR(st.st_mode)) {
             roll_say("--save: cannot write %s: it is a folder; name a file in it", r->save);

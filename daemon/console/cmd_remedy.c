@@ -4,10 +4,13 @@
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
+#include "trace/control.h"
 #include "trace/remedy.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int cmd_remedy(const struct roll_command *self, int argc, char **argv);
 
@@ -77,17 +80,30 @@ static bool is_on(const json_t *on, const char *label)
 static void print_list(const json_t *remedies)
 {
     const json_t *on = json_object_get(remedies, "on");
-    struct roll_columns table = {.columns = 4};
-    roll_columns_row(&table, (const char *[]){"REMEDY", "JOB", "SCOPE", "WHAT IT DOES"});
+    unsigned width = isatty(STDOUT_FILENO) == 1 ? roll_columns_wanted(STDOUT_FILENO) : UINT_MAX;
+    struct roll_columns table = {.columns = 3}; /* what one does is broken below itself, and not cut */
+    const char *does[33] = {"WHAT IT DOES"};
+    size_t n = 1, most = 0;
+    char line[256];
+    roll_columns_row(&table, (const char *[]){"REMEDY", "JOB", "SCOPE"});
     for (uint32_t bit = 1; bit != 0; bit <<= 1) {
         if (strcmp(roll_remedy_name(bit), "?") == 0) {
             continue;
         }
         const char *cells[] = {roll_remedy_name(bit), is_on(on, roll_remedy_name(bit)) ? "on" : "off",
-                               (roll_remedy_local() & bit) != 0 ? "local" : "symmetric", roll_remedy_text(bit)};
+                               (roll_remedy_local() & bit) != 0 ? "local" : "symmetric"};
         roll_columns_row(&table, cells);
+        does[n++] = roll_remedy_text(bit);
     }
-    roll_columns_print(&table, 0, stdout);
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = roll_columns_line(&table, i, 0, line, sizeof(line));
+        most = bytes > most ? bytes : most;
+    }
+    for (size_t i = 0; i < n; i++) {
+        roll_columns_line(&table, i, 0, line, sizeof(line));
+        printf("%-*s  ", (int)most, line);
+        roll_text_wrap(does[i], most + 2, width, stdout);
+    }
     roll_columns_fini(&table);
     print_levels(remedies);
 }
@@ -95,12 +111,13 @@ static void print_list(const json_t *remedies)
 int cmd_remedy(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_link_options link = {0};
-    bool json = false;
+    bool json = false, force = false;
     int64_t layer = -1;
     const char *group = NULL;
     const struct roll_option options[] = {
         {"layer", 0, ROLL_OPT_NUMBER, "N", "only in MoE layer N", &layer},
         {"group", 0, ROLL_OPT_TEXT, "KEY", "only on this communicator (0x..., see rollcall top)", &group},
+        {"force", 0, ROLL_OPT_FLAG, NULL, "also for a layer or communicator that no rank has told of", &force},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &json},
         ROLL_LINK_OPTIONS(link),
         {0},
@@ -128,6 +145,13 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
     if (layer >= 0 && group != NULL) {
         return roll_usage(self, "--layer and --group exclude each other");
     }
+    if (list && (layer >= 0 || group != NULL || force)) {
+        return roll_usage(self, "list shows all of them: it takes none of --layer, --group, --force");
+    }
+    if (layer >= (int64_t)ROLL_CONTROL_LAYERS) {
+        return roll_usage(self, "option '--layer %lld': wants a layer from 0 to %u", (long long)layer,
+                          ROLL_CONTROL_LAYERS - 1);
+    }
     char *end = NULL;
     if (group != NULL && (strtoull(group, &end, 16) == 0 || *end != '\0')) {
         return roll_usage(self, "option '--group %s': wants a communicator's key in hexadecimal", group);
@@ -145,6 +169,9 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
     if (group != NULL) {
         json_object_set_new(query, "comm", json_string(group));
     }
+    if (force) {
+        json_object_set_new(query, "force", json_true());
+    }
     roll_client_t *client = NULL;
     code = roll_link_open(&link, &client);
     if (code != 0) {
@@ -159,6 +186,10 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
     } else if (code == 0) {
         const json_t *remedies = json_object_get(reply, "remedies");
         print_list(remedies != NULL ? remedies : reply);
+        const char *layers = json_string_value(json_object_get(reply, "moe_layers"));
+        if (!list && layers != NULL && layers[0] == '\0') {
+            roll_say("no rank of this job has reported an MoE layer so far: remedies act in jobs on moe_core");
+        }
     }
     json_decref(reply);
     roll_client_destroy(&client);

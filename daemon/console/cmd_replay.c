@@ -89,7 +89,7 @@ static int start(const struct roll_place *place, const char *dir, uint32_t ranks
 }
 
 /* Says how the replay compares with what it repeats: a run that was ended early would else say "0 findings". */
-static void compare(char *trace, bool alone, unsigned threads, const struct roll_standing *was, const char *timeout,
+static void compare(char *trace, bool alone, unsigned threads, const struct roll_standing *was, double seconds,
                     int code)
 {
     enum { TIMED_OUT = 124 };
@@ -100,8 +100,7 @@ static void compare(char *trace, bool alone, unsigned threads, const struct roll
     } else if (access(trace, F_OK) != 0 || roll_standing_read(trace, threads, &now) != 0) {
         roll_say("replay: nothing was recorded of it that could be compared with the trace");
     } else {
-        (void)roll_standing_compare(stderr, was, &now,
-                                    timeout != NULL && code == TIMED_OUT ? strtod(timeout, NULL) : 0);
+        (void)roll_standing_compare(stderr, was, &now, code == TIMED_OUT ? seconds : 0);
     }
     roll_standing_fini(&now);
 }
@@ -109,15 +108,16 @@ static void compare(char *trace, bool alone, unsigned threads, const struct roll
 int cmd_replay(const struct roll_command *self, int argc, char **argv)
 {
     static struct roll_place place;
-    const char *timeout = NULL, *trace = NULL, *plan = NULL, *job = NULL;
-    char dir[PATH_MAX], own[PATH_MAX];
+    const char *trace = NULL, *plan = NULL, *job = NULL;
+    char dir[PATH_MAX], own[PATH_MAX], timeout[32] = "";
+    double seconds = 0;
     uint32_t threads = 0, ranks = 0;
     bool paced = false;
     const struct roll_option options[] = {
         {"plan", 0, ROLL_OPT_TEXT, "DIR", "only write what the ranks are to call into DIR, and print how to run them",
          &plan},
         {"paced", 0, ROLL_OPT_FLAG, NULL, "with the times between calls as recorded, instead of 20 ms at most", &paced},
-        {"timeout", 0, ROLL_OPT_TEXT, "S", "end the job when nothing has moved for S seconds (code 124)", &timeout},
+        {"timeout", 0, ROLL_OPT_SECONDS, "S", "end the job when nothing has moved for S seconds (code 124)", &seconds},
         {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep what is recorded of the replay there", &trace},
         ROLL_JOB_OPTION(job),
         ROLL_READ_OPTIONS(threads),
@@ -127,6 +127,9 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     int first = roll_read_options(self, options, argc, argv, "name a trace: a directory of --trace, or files", &code);
     if (first < 0) {
         return code;
+    }
+    if (seconds > 0) {
+        snprintf(timeout, sizeof(timeout), "%.9g", seconds);
     }
     roll_place_find(&place);
     if (place.replay[0] == '\0' || place.hostnccl[0] == '\0') {
@@ -152,9 +155,10 @@ int cmd_replay(const struct roll_command *self, int argc, char **argv)
     snprintf(own, sizeof(own), "%.*s%s", PATH_MAX - 16, trace != NULL ? trace : dir, trace != NULL ? "" : "/trace");
     trace = trace == NULL && plan == NULL ? own : trace;
     bool alone = !roll_out_is_full(own); /* else older recordings would be read as well */
-    code = err == 0 ? start(&place, dir, ranks, timeout, trace, plan != NULL) : ROLL_EXIT_UNREACHABLE;
+    code =
+        err == 0 ? start(&place, dir, ranks, seconds > 0 ? timeout : NULL, trace, plan != NULL) : ROLL_EXIT_UNREACHABLE;
     if (err == 0 && plan == NULL) {
-        compare(own, alone, threads, &was, timeout, code);
+        compare(own, alone, threads, &was, seconds, code);
     }
     roll_standing_fini(&was);
     if (plan == NULL || err != 0) {

@@ -8,9 +8,9 @@
 #include "daemon/console/console.h"
 #include "daemon/console/export/out.h"
 #include "daemon/console/report/report.h"
+#include "daemon/console/text.h"
 #include "trace/err.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,8 +57,9 @@ int cmd_report(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     if (o.output != NULL) {
-        printf("%" PRIu64 " finding%s of %" PRIu32 " rank%s in %s\n", s.engine.findings,
-               s.engine.findings == 1 ? "" : "s", s.engine.sources, s.engine.sources == 1 ? "" : "s", o.output);
+        char findings[48], ranks[48];
+        printf("%s of %s in %s\n", roll_plural(s.engine.findings, "finding", "findings", findings, sizeof(findings)),
+               roll_plural(s.engine.sources, "rank", "ranks", ranks, sizeof(ranks)), o.output);
     }
     return roll_analysis_exit(&s, 0);
 }

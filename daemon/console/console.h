@@ -8,6 +8,7 @@
 #define ROLL_DAEMON_CONSOLE_CONSOLE_H
 
 #include "daemon/base/options.h"
+#include "daemon/base/text.h" /* roll_columns_wanted, for all that is printed */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,7 +57,5 @@ void roll_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int roll_usage(const struct roll_command *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Whether text for this descriptor may be coloured: it is a terminal, TERM is not dumb, and NO_COLOR is not set. */
 bool roll_colour_wanted(int fd);
-/* How many columns a paragraph may have there: those of the terminal, and 100 where it has more or there is none. */
-unsigned roll_columns_wanted(int fd);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "daemon/console/console.h"
 #include "daemon/digest/rdig.h"
+#include "trace/control.h"
 #include "trace/err.h"
 #include "trace/frame.h"
 #include "trace/ring.h"
@@ -55,16 +56,48 @@ static bool complain_of_empty(const char *path)
     return empty;
 }
 
-void roll_file_complain(const char *path, int err)
+bool roll_file_is_ours(const void *bytes, size_t n)
+{
+    static const char *const magic[] = {ROLL_RING_MAGIC, ROLL_TRACE_MAGIC, ROLL_CONTROL_MAGIC, ROLL_RDIG_MAGIC};
+    bool ours = false;
+    for (size_t i = 0; i < sizeof(magic) / sizeof(magic[0]); i++) {
+        ours = ours || memcmp(bytes, magic[i], n < 8 ? n : 8) == 0;
+    }
+    return ours;
+}
+
+/* A short file of somebody else's is not one of ours that is cut. */
+static int as_it_is(const char *path, int err)
+{
+    char first[8];
+    int fd = err == ROLL_E_SHORT ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    ssize_t n = fd >= 0 ? read(fd, first, sizeof(first)) : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return n > 0 && !roll_file_is_ours(first, (size_t)n) ? ROLL_E_MAGIC : err;
+}
+
+void roll_file_say_none(const char *none, char *const *path, size_t paths)
+{
+    if (paths == 1) {
+        roll_say("%s: %s was found in it", path[0], none);
+    } else {
+        roll_say("%s was found in the given places", none);
+    }
+}
+
+void roll_file_complain(const char *path, int err, const char *wanted)
 {
     const char *advice = "";
+    err = as_it_is(path, err);
     if (complain_of_empty(path) || complain_of_digest(path, err)) {
         return;
     }
     switch (err) {
     case ROLL_E_MAGIC:
-        advice = "; wanted is a ring (.ring), a trace (.rtrc) or a control page (.ctl)";
-        break;
+        roll_say("%s: not a file of rollcall's that can be read here; wanted is %s", path, wanted);
+        return;
     case ROLL_E_VERSION:
         roll_say("%s: written by an incompatible version: this rollcall reads rings %u to %u and traces %u; "
                  "use the rollcall that wrote it",

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 static void write_line(const char *format, va_list args, const char *tail)
@@ -59,19 +58,12 @@ bool roll_colour_wanted(int fd)
     return (no == NULL || no[0] == '\0') && term != NULL && strcmp(term, "dumb") != 0 && isatty(fd) == 1;
 }
 
-unsigned roll_columns_wanted(int fd)
-{
-    enum { LEAST = 40, MOST = 100 }; /* longer lines of prose are hard to read */
-    struct winsize size = {0};
-    bool known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return !known || size.ws_col > MOST ? MOST : size.ws_col < LEAST ? LEAST : size.ws_col;
-}
-
 static void print_help(const struct roll_command *cmd, const struct roll_option *options)
 {
+    size_t columns = isatty(STDOUT_FILENO) == 1 ? roll_columns_wanted(STDOUT_FILENO) : 0;
     printf("usage: rollcall %s [OPTION...]%s%s\n\n%s\n\noptions:\n", cmd->name, cmd->operands[0] != '\0' ? " " : "",
            cmd->operands, cmd->brief);
-    roll_options_print(options, true, 28);
+    roll_options_print(options, true, 28, columns);
     printf("  %-28s %s\n", "    --help", "this text");
 }
 

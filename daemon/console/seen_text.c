@@ -23,7 +23,7 @@ static void say_group(const json_t *group, bool has_steps)
     const json_t *ops = json_object_get(group, "ops"), *calls = json_object_get(group, "calls_per_step");
     const char *name = roll_json_text(group, "name", "");
     int64_t groups = roll_json_int(group, "groups", 1), size = roll_json_int(group, "size", 0);
-    char which[384], what[128] = "", many[48], bytes[32], most[256];
+    char which[384], what[128] = "", many[48], bytes[32], most[256], mean[32];
     size_t i, used = 0;
     json_t *op;
     snprintf(most, sizeof(most), "%s", roll_json_text(group, "ranks", ""));
@@ -52,8 +52,8 @@ static void say_group(const json_t *group, bool has_steps)
     bool by_step = has_steps && calls != NULL;
     double n = json_number_value(by_step ? calls : json_object_get(group, "calls"));
     double b = json_number_value(json_object_get(group, by_step ? "bytes_per_step" : "bytes"));
-    roll_say("  %s: %s, %.4g calls and %s %s", which, what, n, roll_units_bytes_text(b, bytes, sizeof(bytes)),
-             by_step ? "a step and rank" : "a rank");
+    roll_say("  %s: %s, %s calls and %s %s", which, what, roll_mean_text(n, mean, sizeof(mean)),
+             roll_units_bytes_text(b, bytes, sizeof(bytes)), by_step ? "a step and rank" : "a rank");
 }
 
 static void say_slowest(const json_t *slowest)

@@ -52,20 +52,32 @@ static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_C
 {
     size_t sum = 0;
     for (size_t c = 0; c < t->columns; c++) {
-        out[c] = 0;
+        out[c] = (t->hide >> c & 1) != 0 ? LEFT_OUT : 0;
+        if (out[c] == LEFT_OUT) {
+            continue;
+        }
         for (size_t i = c; i < t->used; i += t->columns) {
             size_t w = roll_text_width(t->cell[i]);
             out[c] = w > out[c] ? w : out[c];
         }
-        sum += out[c] + (c > 0 ? 2 : 0);
+        sum += out[c] + (sum > 0 ? 2 : 0);
     }
     for (size_t i = 0; width != 0 && sum > width && i < sizeof(t->drop) && t->drop[i] != 0; i++) {
+        if (out[t->drop[i] - 1u] == LEFT_OUT) {
+            continue;
+        }
         sum -= out[t->drop[i] - 1u] + 2;
         out[t->drop[i] - 1u] = LEFT_OUT;
     }
-    if (width != 0 && sum > width && t->shrink != 0) {
-        size_t c = t->shrink - 1, over = sum - width;
+    const size_t shrink[] = {t->shrink, t->then};
+    for (size_t i = 0; i < 2 && width != 0 && sum > width; i++) {
+        size_t c = shrink[i] - 1, over = sum - width;
+        if (shrink[i] == 0 || out[c] == LEFT_OUT || out[c] <= 4) {
+            continue;
+        }
+        sum -= out[c];
         out[c] = out[c] > over + 4 ? out[c] - over : 4;
+        sum += out[c];
     }
 }
 
@@ -168,6 +180,15 @@ const char *roll_count_text(uint64_t n, char *out, size_t size)
     }
     grouped[used] = '\0';
     snprintf(out, size, "%s", grouped);
+    return out;
+}
+
+const char *roll_mean_text(double n, char *out, size_t size)
+{
+    if (n >= 999.95 && n < 1e18) {
+        return roll_count_text((uint64_t)(n + 0.5), out, size);
+    }
+    snprintf(out, size, "%.4g", n);
     return out;
 }
 

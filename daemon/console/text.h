@@ -21,8 +21,10 @@ struct roll_columns {
     size_t used, room; /* cells */
     char **cell;       /* owned, row by row; the first row is the heading */
     uint32_t right;    /* bit i: column i is aligned to the right */
+    uint32_t hide;     /* bit i: column i is not shown, because no row has anything in it */
     uint8_t drop[6];   /* columns that are left out, one after the other, while the table is too wide (index + 1) */
     size_t shrink;     /* the column that shrinks where that is not enough (index + 1; 0 = none) */
+    size_t then;       /* and the one that shrinks when that one can no more (likewise) */
 };
 
 /* Appends one row of `columns` cells (copied). 0 or ROLL_E_NOMEM. */
@@ -39,6 +41,8 @@ const char *roll_time_text(uint64_t real_ns, char out[ROLL_TIME_BYTES]);
 const char *roll_span_text(uint64_t ns, char *out, size_t size);
 /* "1,234,567". Returns out. */
 const char *roll_count_text(uint64_t n, char *out, size_t size);
+/* A mean: "2.5", and from a thousand on "1,234". Returns out. */
+const char *roll_mean_text(double n, char *out, size_t size);
 /* "1 finding", "2 findings". Returns out. */
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
 

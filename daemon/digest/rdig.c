@@ -95,7 +95,7 @@ int roll_rdig_seal(struct roll_rdig_out *out)
         return err;
     }
     struct roll_rdig_head head = {
-        .version = ROLL_RDIG_VERSION, .oldest = ROLL_RDIG_OLDEST, .sections = out->sections, .bytes = out->used};
+        .version = ROLL_RDIG_VERSION, .oldest = ROLL_RDIG_NEEDS, .sections = out->sections, .bytes = out->used};
     memcpy(head.magic, ROLL_RDIG_MAGIC, sizeof(head.magic));
     memcpy(out->bytes, &head, sizeof(head));
     head.crc = roll_crc32c(0, out->bytes, out->used);
@@ -177,23 +177,33 @@ static bool are_comms(const struct roll_rdig_view *v)
     return spans == v->is.spans;
 }
 
+/* How much of a section's head the file has: what a later version has added is not in it. */
+static size_t head_of(const void *data)
+{
+    struct roll_rdig_head head;
+    memcpy(&head, data, sizeof(head));
+    return head.version >= 2 ? sizeof(struct roll_rdig_section) : ROLL_RDIG_SECTION_1;
+}
+
 int roll_rdig_next(const void *data, size_t bytes, size_t *at, struct roll_rdig_view *out)
 {
     struct part part[PARTS];
+    size_t head = head_of(data);
     *at = *at == 0 ? sizeof(struct roll_rdig_head) : *at;
     if (*at >= bytes) {
         return ROLL_E_NOTFOUND;
     }
     const uint8_t *from = (const uint8_t *)data + *at;
     size_t left = bytes - *at;
-    if (left < sizeof(out->is)) {
+    if (left < head) {
         return ROLL_E_CORRUPT;
     }
-    memcpy(&out->is, from, sizeof(out->is));
-    if (out->is.bytes > left || out->is.bytes < sizeof(out->is) || !is_plain(&out->is)) {
+    out->is = (struct roll_rdig_section){0};
+    memcpy(&out->is, from, head);
+    if (out->is.bytes > left || out->is.bytes < head || !is_plain(&out->is)) {
         return ROLL_E_CORRUPT;
     }
-    uint64_t end = sizeof(out->is);
+    uint64_t end = head;
     parts_of(&out->is, part);
     for (unsigned i = 0; i < PARTS; i++) {
         if (part[i].bytes > left || end + padded(part[i].bytes) > out->is.bytes) {

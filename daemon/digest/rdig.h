@@ -17,8 +17,9 @@
 #include <stdint.h>
 
 #define ROLL_RDIG_MAGIC   "ROLLRDIG"
-#define ROLL_RDIG_VERSION 1u
+#define ROLL_RDIG_VERSION 2u
 #define ROLL_RDIG_OLDEST  1u                  /* oldest that this reader accepts */
+#define ROLL_RDIG_NEEDS   2u                  /* oldest whose readers accept what this writer writes */
 #define ROLL_RDIG_MOST    (UINT64_C(1) << 30) /* bytes of a file; larger ones are neither written nor read */
 #define ROLL_RDIG_TEXT    4096u               /* bytes of a path */
 
@@ -52,19 +53,21 @@ struct roll_rdig_section {
     uint32_t seq, last;         /* collectives of it; PLACE: the same */
     uint64_t first_ns, last_ns; /* wall clock of the first and the last record of the traces; 0: there is none */
     uint64_t records, calls;    /* that the traces have */
-    uint64_t lost;              /* that were made and are not in them */
+    uint64_t lost;              /* that were made, are not in them, and are not older */
     uint32_t name_bytes;        /* of the series; not terminated */
     uint32_t path_bytes;        /* where the traces lie on the node; not terminated */
     uint32_t digest_bytes;      /* payload of DIGEST frames, one after the other, a u32 of its size before each */
     uint32_t head_bytes;        /* RING, DEFS and PLACE frames: where each ring comes in */
     uint64_t trace_bytes;       /* what was recorded from there on */
+    uint64_t older;             /* records before the first that the traces have; version 2 */
 };
-_Static_assert(sizeof(struct roll_rdig_section) == 240, "part of the format");
+_Static_assert(sizeof(struct roll_rdig_section) == 248, "part of the format");
+#define ROLL_RDIG_SECTION_1 240u /* bytes of it in version 1, in which older records are among those that are lost */
 
 struct roll_rdig_ring {
     uint64_t epoch;
     uint64_t begin, next; /* tickets of the excerpt, and one more than the last */
-    uint64_t lost;        /* records that the traces lack */
+    uint64_t lost;        /* records that the traces lack, and that are not older than they */
     int32_t world_rank;   /* -1: not known */
     uint32_t proc_state;  /* enum roll_proc_state */
     int32_t exit_status;

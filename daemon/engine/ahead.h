@@ -25,8 +25,9 @@ ASKS_MEMORY void ahead_place(const struct source *s, const struct roll_record *r
     if (rec->stream < s->queues) {
         __builtin_prefetch(&s->queue[rec->stream], 1);
     }
-    if (s->log) {
-        const char *entry = (const char *)&s->log[roll_seal_ticket(rec->seal) & s->log_mask];
+    const struct log_chunk *chunk = s->log ? source_chunk(s, roll_seal_ticket(rec->seal)) : NULL;
+    if (chunk) {
+        const char *entry = (const char *)&chunk->entry[roll_seal_ticket(rec->seal) % LOG_CHUNK];
         __builtin_prefetch(entry, 1);
         __builtin_prefetch(entry + CACHE_LINE, 1);
     }

@@ -107,9 +107,8 @@ void roll_engine_destroy(roll_engine_t **engine)
     }
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
-        free(s->log);
+        source_log_free(s);
         free(s->thread);
-        free(s->brief);
         free(s->touched);
         free(s->member);
         free(s->comm);

@@ -284,7 +284,7 @@ struct roll_view_source {
     bool in_call;        /* a thread of the rank has entered a call and not left it */
     enum roll_op inside; /* that call, the oldest: one of NCCL or a wait of the host; NONE: it is not known, or none */
     bool heard;          /* false: the agent is silent, and nothing is known of the rank since last_ns */
-    uint32_t waits_for;  /* operations that the rank has issued and that are incomplete */
+    uint32_t pending;    /* operations that the rank has issued and that are incomplete */
     uint32_t step;
     uint32_t first_step; /* the step that its first record told which told one; ROLL_STEP_NONE: none did */
 };
@@ -331,7 +331,7 @@ bool roll_engine_slowest(const roll_engine_t *e, struct roll_view_slowest *out);
 
 /* Fills in the view of source i, or of communicator i, from 0. False: there is none. */
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
-/* The same with `waits_for` at most 1: to count more, all calls of the source have to be looked through. */
+/* The same with `pending` at most 1: to count more, all calls of the source have to be looked through. */
 bool roll_engine_source_brief(const roll_engine_t *e, uint32_t i, struct roll_view_source *out);
 /* The same for the newest process of a rank of the job. */
 bool roll_engine_rank(const roll_engine_t *e, uint32_t world_rank, struct roll_view_source *out);
@@ -340,6 +340,12 @@ bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm 
 uint64_t roll_engine_done(const roll_engine_t *e, uint64_t key);
 /* Something has come of each member of the communicator with this key; false also where there is no such. */
 bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
+
+/* Whether the communicator with this key is known. */
+bool roll_engine_knows(const roll_engine_t *e, uint64_t comm_key);
+/* Adds the MoE layers (those that a control page has a place for) that ranks have reported, and says whether there are
+ * no others: false until a rank has come two steps on, and in a job that does not tell its steps. */
+bool roll_engine_layers(const roll_engine_t *e, struct roll_rankset *layers);
 
 /* Adds the ranks whose calls the calls in this rank's way lack; none where the rank goes on or everybody has made them.
  */

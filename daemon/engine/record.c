@@ -412,6 +412,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         s->last_ns = source_wall(s, rec);
     }
     if (rec->step != ROLL_STEP_NONE) {
+        s->went_back += class == ROLL_CLASS_MOE && s->step != ROLL_STEP_NONE && rec->step < s->step;
         s->first_step = s->first_step == ROLL_STEP_NONE ? rec->step : s->first_step;
         s->step = rec->step;
         s->phase = rec->phase;
@@ -456,6 +457,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         ask_record(e, source, rec, ticket, true);
         break;
     case ROLL_CLASS_MOE:
+        layers_note(e, rec);
+        ask_record(e, source, rec, ticket, true);
+        break;
     case ROLL_CLASS_EXT:
         ask_record(e, source, rec, ticket, true);
         break;

@@ -97,7 +97,7 @@ static bool fill_source(const roll_engine_t *e, uint32_t i, uint32_t most, struc
                                      .in_call = view_inside(s) != 0,
                                      .inside = inside_of(s),
                                      .heard = !s->unheard || s->no_room,
-                                     .waits_for = pending(s, most),
+                                     .pending = pending(s, most),
                                      .step = s->step,
                                      .first_step = s->first_step};
     out->info.world_rank = (int32_t)s->world;
@@ -159,6 +159,21 @@ bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key)
 {
     const struct comm *c = comm_find(e, comm_key);
     return c && c->seen == c->size;
+}
+
+bool roll_engine_knows(const roll_engine_t *e, uint64_t comm_key)
+{
+    return comm_find(e, comm_key) != NULL;
+}
+
+bool roll_engine_layers(const roll_engine_t *e, struct roll_rankset *layers)
+{
+    for (uint32_t layer = 0; layer < ROLL_CONTROL_LAYERS; layer++) {
+        if (e->moe_layers[layer / 64] >> layer % 64 & 1) {
+            (void)roll_rankset_add(layers, layer);
+        }
+    }
+    return e->moe_whole;
 }
 
 bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_comm *out)

@@ -59,7 +59,7 @@ static bool open_take(struct roll_stream *s, uint64_t ticket)
 static void lost(roll_feed_t *feed, struct roll_stream *s, uint64_t upto)
 {
     uint64_t count = upto - s->view.next_ticket;
-    uint64_t *kind = feed->recorded && s->view.fed == 0 ? &s->view.older : &s->view.lost;
+    uint64_t *kind = feed->recorded && !s->begun ? &s->view.older : &s->view.lost;
     *kind += count;
     roll_engine_lost(feed->engine, s->view.source, s->view.next_ticket, count);
     s->view.next_ticket = upto;
@@ -119,6 +119,7 @@ int roll_feed_take_records(roll_feed_t *feed, struct roll_stream *s, const struc
             }
             s->view.next_ticket = ticket + 1;
             s->view.fed++;
+            s->begun = s->begun || (frame->head.flags & ROLL_RECORDS_REPEATED) == 0;
             if (entered && !err) {
                 err = open_add(s, ticket);
             }

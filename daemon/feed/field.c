@@ -12,7 +12,7 @@ char roll_field_letter(const struct roll_view_source *v, const struct roll_ranks
                        const struct roll_rankset *awaited)
 {
     uint32_t rank = (uint32_t)v->info.world_rank;
-    bool waits = v->waits_for > 0 || (v->in_call && roll_rankset_has(waiting, rank));
+    bool waits = v->pending > 0 || (v->in_call && roll_rankset_has(waiting, rank));
     return v->proc == ROLL_PROC_DEAD         ? 'd'
            : v->proc == ROLL_PROC_FINISHED   ? 'f'
            : !v->heard                       ? 'n'

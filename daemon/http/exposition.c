@@ -104,6 +104,15 @@ static void write_late(const struct writer *w, const struct family *family)
     }
 }
 
+static void write_refused(const struct writer *w, const struct family *family)
+{
+    static const char *const by[ROLL_REFUSERS] = {[ROLL_REFUSER_ROOT] = "root", [ROLL_REFUSER_RELAY] = "relay"};
+    for (size_t i = 0; i < ROLL_REFUSERS; i++) {
+        write_name(w, family);
+        fprintf(w->out, "{by=\"%s\"} %" PRIu64 "\n", by[i], w->snapshot->refused[i]);
+    }
+}
+
 static void write_losses(const struct writer *w, const struct family *family)
 {
     for (size_t i = 0; i < ROLL_LOSS_LIMIT; i++) {
@@ -138,6 +147,7 @@ static const struct family families[] = {
     {"records_lost", "What could not be recorded or delivered, by cause.", true, write_losses, 0},
     {"receive_batches", "Frames of records received from agents.", true, write_count, MEMBER(batches)},
     {"receive_bytes", "Bytes received from agents.", true, write_count, MEMBER(bytes)},
+    {"refused", "Frames and connections that were refused, by the root and by relays.", true, write_refused, 0},
     {"late_seconds", "How late the worst of a kind was lately: who looks at the ranks, and so knows less.", false,
      write_late, 0},
     {"root_late_seconds", "Time in which the root did not read what had come.", true, write_real,

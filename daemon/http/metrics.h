@@ -20,6 +20,9 @@
 /* Who looks at the ranks, and may be late. */
 enum roll_eye { ROLL_EYE_ROOT, ROLL_EYE_AGENT, ROLL_EYE_LINK, ROLL_EYE_RING, ROLL_EYE_BELOW, ROLL_EYES };
 
+/* Who refuses frames and connections. */
+enum roll_refuser { ROLL_REFUSER_ROOT, ROLL_REFUSER_RELAY, ROLL_REFUSERS };
+
 /* The values of one moment. All totals count from the start of the daemon. Zero-initialised is valid. */
 struct roll_metrics_snapshot {
     struct {
@@ -45,6 +48,7 @@ struct roll_metrics_snapshot {
     double missed_seconds;              /* left out of the patience, because it was not seen */
     uint64_t unwatched_runs;            /* runs for which this root has no place */
     uint64_t deaths;                    /* processes of the daemon that died and were replaced */
+    uint64_t refused[ROLL_REFUSERS];    /* frames and connections that were refused */
 };
 
 /* Adds `n` verdicts of a code and certainty to a snapshot. LIMIT when the list is full. Pure. */

@@ -50,12 +50,13 @@ static void look_at_connections(struct roll_relay *r, int taken)
 {
     for (int i = 0; i < ROLL_RELAY_SOCKETS; i++) {
         unsigned closed = roll_guard_look(&r->guard[i], taken > 0 || !roll_relay_has_room(r));
+        r->refused += closed;
         if (closed > 0) {
             roll_log(ROLL_LOG_WARNING, "relay: %u connection%s closed: a message without end, or more than can be read",
                      closed, closed == 1 ? " is" : "s are");
         }
     }
-    (void)roll_doors_tell("relay");
+    r->refused += roll_doors_tell("relay");
 }
 
 void roll_relay_run(roll_relay_t *r)

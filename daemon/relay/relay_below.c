@@ -203,7 +203,15 @@ static int take_digest(struct roll_relay *r, const struct relay_child *child, co
     if (lies > 0 && (child->lost_ns == 0 || now > child->lost_ns + ROLL_RELAY_LOST_NS)) {
         roll_relay_refuse(r, child, "a digest speaks for more ranks than it has: that part is left out");
     }
+    struct roll_sum_figures before, behind;
+    roll_sum_figures(run->sum, &before);
     err = roll_sum_take(run->sum, child->place, &r->came, now);
+    roll_sum_figures(run->sum, &behind);
+    lies = behind.refused - behind.no_room - (before.refused - before.no_room); /* for want of room: note_no_room */
+    if (lies > 0) {
+        r->refused += lies - 1;
+        roll_relay_refuse(r, child, "a digest has parts that cannot be: these are left out");
+    }
     note_no_room(run, child);
     return err;
 }

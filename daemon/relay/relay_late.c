@@ -71,6 +71,8 @@ void roll_relay_late_beat(struct roll_relay *r, struct relay_child *child, const
         note_below(r, beat->below_ns - old->below_ns);
         (void)roll_late_missed_add(&r->missed, now - unseen, now);
     }
+    uint64_t refused = beat->refused >= old->refused ? beat->refused - old->refused : 0;
+    r->refused_below += child->relay && refused < ROLL_REFUSED_MOST ? refused : 0; /* it may say anything */
     if (beat->made_ns != 0) {
         (void)roll_late_link_took(&child->link, beat->made_ns, now);
     }
@@ -85,7 +87,8 @@ void roll_relay_late_tell(struct roll_relay *r, struct roll_frame_heartbeat *bea
                                           .made_ns = now,
                                           .late_ns = r->late_ns,
                                           .below_ns = r->below_ns,
-                                          .missed_ns = r->missed.total_ns};
+                                          .missed_ns = r->missed.total_ns,
+                                          .refused = r->refused + r->refused_below};
     for (size_t i = 0; i < r->rings; i++) {
         const struct relay_child *child = r->ring[i].child;
         uint64_t age = r->ring[i].live && child && !child->silent ? now - child->seen_ns + child->link.late_ns : 0;

@@ -4,6 +4,7 @@
 #include "daemon/rollcalld/options.h"
 
 #include "daemon/base/options.h"
+#include "daemon/base/text.h"
 #include "daemon/base/units.h"
 #include "daemon/store/segment.h"
 #include "daemon/wire/net.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int __attribute__((format(printf, 1, 2))) usage(const char *format, ...)
 {
@@ -176,7 +178,7 @@ static void print_help(const struct roll_option *table)
 {
     printf("usage: rollcalld [--standalone | --agent | --root | --relay] [OPTION]...\n"
            "Watches the ranks whose rings lie in DIR and says which rank keeps the others waiting, and why.\n\n");
-    roll_options_print(table, false, 21);
+    roll_options_print(table, false, 21, isatty(STDOUT_FILENO) == 1 ? roll_columns_wanted(STDOUT_FILENO) : 0);
     printf("\nExit status: 0 clean, 1 a finding, 2 usage, 3 something cannot be reached, read or bound.\n");
 }
 

@@ -409,6 +409,7 @@ int roll_root_new(const struct roll_root_options *options, roll_root_t **out, ch
     root->policy = options->policy;
     root->policy_set = options->policy_set;
     root->start_time = (double)roll_real_ns() * 1e-9;
+    root->begun_ns = roll_mono_ns();
     pthread_mutex_init(&root->snapshot_lock, NULL);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
         roll_guard_init(&root->guard[i], i == 1); /* the socket with keys */

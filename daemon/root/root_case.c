@@ -17,12 +17,9 @@
 #include "daemon/verdict/verdict.h"
 #include "trace/err.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIM_RINGS                                                                                                     \
-    1024u /* the frames and the engine of so many are worth the time that it takes to give their memory back */
 #define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
 #define QUIET_MOST_NS (60000 * ROLL_MS)
 #define QUIET_STEP_NS (100 * ROLL_MS) /* with each tick the engine lets less than a stall pass */
@@ -40,20 +37,16 @@ static void clear_stage(struct roll_digested *d)
 static void end_case(struct roll_run *run)
 {
     struct roll_digested *d = run->digested;
-    bool any = d->feed != NULL;
     run->judge = NULL;
     run->narrow = false;
     clear_stage(d);
-    uint64_t refused = any ? roll_engine_refusals(roll_feed_engine(d->feed)) : 0;
+    uint64_t refused = d->feed ? roll_engine_refusals(roll_feed_engine(d->feed)) : 0;
     run->no_room = refused > run->no_room ? refused : run->no_room;
     roll_feed_destroy(&d->feed);
-    if (any && d->rings >= TRIM_RINGS) { /* else it stays with the root until the next case */
-        malloc_trim(0);
-    }
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
         d->stalls_there = d->comes = false;
-    d->number = 0;
+    d->number = d->named_keys = 0;
 }
 
 void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
@@ -63,6 +56,9 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
     roll_engine_settings(roll_feed_engine(run->feed), &config);
     bool news = d->news;
     end_case(run);
+    /* Frames and engines of thousands of ranks are hundreds of MiB: what is freed goes back to the system a while
+     * later, because that takes tenths of a second, in which somebody waits for what is found. */
+    (void)roll_memory_ebb(&root->ebb, true, now);
     d->news = news;
     d->feed = roll_feed_new(&config, run->job, run->restart);
     if (!d->feed) {
@@ -85,6 +81,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
     }
+    d->sent = 0;
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s%s)", run->job, run->restart, why,
              (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "",
@@ -98,6 +95,7 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     roll_case_take_back(root, run, true);
     roll_hints_close(d, now);
     end_case(run);
+    (void)roll_memory_ebb(&root->ebb, true, now);
     d->again = 0;
     d->broad = false;
     roll_case_ask_all(root, run);
@@ -251,9 +249,6 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
         }
     }
     clear_stage(d);
-    if (d->rings >= TRIM_RINGS) {
-        malloc_trim(0);
-    }
     d->fed = true;
     run->judge = d->feed;
     run->narrow = d->narrow;
@@ -375,7 +370,9 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
         return 0;
     }
     if (frame->head.type == ROLL_FRAME_EXCERPT) {
+        d->sent -= roll_digested_has_sent(r);
         take_mark(run, r, frame);
+        d->sent += roll_digested_has_sent(r);
         return 0;
     }
     if (!r->begun || r->cut) {

@@ -28,7 +28,8 @@
 #define REACH         384u /* so far back an excerpt may reach at any share: hosts run some steps ahead of who stands */
 #define NARROW_LEAST  16u  /* of calls on one communicator: what came before, at least, */
 #define NARROW_MOST   64u  /* and at most: an alignment looks back no further */
-#define NARROW_FOLLOW 128u /* and what follows, at most */
+#define NARROW_BEHIND 16u  /* and behind the window in which calls differ: by these it is seen who goes on alike */
+#define NARROW_FOLLOW 512u /* and of what follows no more than these: windows that differ may be some apart */
 /*
  * Of the share of a ring so much is history, and as many records as that may follow. What is wanted is what a verdict
  * rests on, and what a large case costs beyond it everybody waits for.
@@ -56,8 +57,10 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
     }
     for (size_t i = 0; i < d->hints.hints; i++) {
         const struct roll_digest_hint *h = &d->hints.hint[i];
-        if (h->key == key && h->why == ROLL_HINT_DIFFERS && h->seq < w.low) {
-            w.low = h->seq;
+        if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND;
+            w.low = h->seq < w.low ? h->seq : w.low;
+            w.high = d->narrow && end > w.high && end > h->seq ? end : w.high;
         } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
             w.classes |= h->seq;
         } else if (h->key == key && h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step)) {
@@ -190,7 +193,7 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
     if (d->narrow) {
         ask->scope = ROLL_EXCERPT_NARROW;
         ask->history = bounded(share / FOLLOW_PART, NARROW_LEAST, NARROW_MOST);
-        ask->follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, NARROW_FOLLOW);
+        ask->follow = NARROW_FOLLOW; /* of these calls `high` is the end, which each member comes to */
     }
     for (size_t i = 0; i < d->hints.hints; i++) { /* hints first: they may be about what is judged below */
         if (!d->narrow || d->hints.hint[i].why == ROLL_HINT_DIFFERS) {
@@ -243,16 +246,24 @@ static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
     for (size_t k = 0; k < peer->used; k++) {
         const struct digested_ring *r =
             peer->streams[k].run == run ? roll_digested_ring_of(run->digested, peer->streams[k].stream) : NULL;
-        if (r && !r->all && !r->aside) {
+        if (r && !roll_digested_has_sent(r)) {
             return false;
         }
     }
     return true;
 }
 
+/* Asked in each turn of the root, while thousands of rings send: mostly it is enough to count. */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
 {
     bool all = true, any = false; /* where all agents have gone nobody has been asked yet */
+    size_t asked = 0;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        asked += root->peers[i]->gone ? 0 : roll_streams_count(root->peers[i], run);
+    }
+    if (run->digested->sent < asked) {
+        return false;
+    }
     for (size_t i = 0; i < root->peers_used && all; i++) {
         const struct roll_peer *peer = root->peers[i];
         any = any || (!peer->gone && roll_streams_count(peer, run) > 0);

@@ -284,7 +284,12 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     }
     *number = v->number = ++d->numbers;
     d->news = d->engine_news = true;
-    d->named = d->named || v->certainty == ROLL_PROVEN || roll_rankset_count(&v->culprits) > 0;
+    if (v->certainty == ROLL_PROVEN || roll_rankset_count(&v->culprits) > 0) {
+        d->named = true;
+        if (d->named_keys < ROLL_CASE_TOLD) {
+            d->named_key[d->named_keys++] = v->comm_key;
+        }
+    }
     d->rest_ns = roll_mono_ns();
     roll_run_say(root, run, copy);
     keep_finding(d, run, *number);

@@ -123,14 +123,22 @@ json_t *roll_digested_json(const struct roll_run *run)
 
 /* input */
 
-/* How many bytes of a ring's header say something: most of its page is for what may come, and thousands are kept. */
+/* How many bytes of a ring's header say something: most of its page is for what may come, and thousands are kept. What
+ * is written once stays whole. */
 static size_t header_bytes(const uint8_t *header)
 {
     size_t bytes = ROLL_RING_HEADER_BYTES;
-    while (bytes > sizeof(struct roll_ring_header) && header[bytes - 1] == 0) {
+    while (bytes > offsetof(struct roll_ring_header, pad0) && header[bytes - 1] == 0) {
         bytes--;
     }
     return bytes;
+}
+
+int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset)
+{
+    int32_t value;
+    memcpy(&value, ring->header + offset, sizeof(value));
+    return value;
 }
 
 void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
@@ -161,6 +169,7 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     if (d->narrow && r->begun) { /* the numbers that its agent gives from now on are others */
         roll_case_broaden(d);
     }
+    d->sent -= d->number != 0 && roll_digested_has_sent(r);
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     if (d->fed) {           /* what it keeps is wanted, also when the run is over */
         r->came_ns = roll_mono_ns();
@@ -365,6 +374,7 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
     if (!d->fed && (roll_case_is_whole(root, run) || now - d->opened_ns > patience(d))) {
         roll_case_feed(run, now);
         roll_digested_verdicts(root, run);
+        (void)roll_memory_ebb(&root->ebb, true, now);
     }
     d->comes = d->comes && any_comes(d, now);
     /* Also when the others' records are judged already: an agent that lost its link begins anew, and sends nothing of
@@ -405,11 +415,9 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
  * would judge some ranks without the others. */
 static bool are_still_coming(const struct roll_digested *d, uint64_t now)
 {
-    struct roll_ring_header h = {.world_size = 0};
-    if (d->rings > 0) {
-        memcpy(&h, d->ring[0].header, sizeof(h));
-    }
-    return h.world_size > 0 && d->rings < (size_t)h.world_size && now - d->first_ns < COME_NS;
+    int32_t size =
+        d->rings > 0 ? roll_digested_header_int(&d->ring[0], offsetof(struct roll_ring_header, world_size)) : 0;
+    return size > 0 && d->rings < (size_t)size && now - d->first_ns < COME_NS;
 }
 
 /* Somebody has asked of a rank: the next answer is from records. Not for each of many questions; and of a large job

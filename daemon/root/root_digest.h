@@ -12,11 +12,10 @@
 #include "trace/frame.h"
 
 #include <stddef.h>
-#include <string.h>
 
 struct digested_ring {
     uint64_t stream;
-    uint8_t *header; /* the payload of its RING frame without the zeros behind; owned */
+    uint8_t *header; /* the payload of its RING frame without the zeros behind; at least what is written once; owned */
     size_t header_bytes;
     uint64_t head;     /* tickets handed out in it, as its agent said last */
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
@@ -44,6 +43,8 @@ struct digested_finding {
     size_t
         ended; /* how many rings there were when it was said, where the processes of its culprits had ended; else 0 */
 };
+
+#define ROLL_CASE_TOLD 16u /* communicators of which a case notes that it has told of them */
 
 struct staged {
     uint8_t *raw; /* owned */
@@ -92,12 +93,15 @@ struct roll_digested {
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
     uint64_t number; /* 0: none is */
+    size_t sent;     /* rings of which nothing is awaited any more */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
-    bool scoped;          /* only the rings that are concerned are asked, */
-    bool narrow;          /* and of these only for their calls on the communicators that are hinted at */
-    bool named;           /* it has told of somebody, or of what is certain */
+    bool scoped;                        /* only the rings that are concerned are asked, */
+    bool narrow;                        /* and of these only for their calls on the communicators that are hinted at */
+    bool named;                         /* it has told of somebody, or of what is certain, */
+    uint64_t named_key[ROLL_CASE_TOLD]; /* on these communicators; of more it is not noted */
+    uint32_t named_keys;
     uint64_t front;       /* how far their members had come there, in all, when it was opened */
     bool stalls;          /* meanwhile it was hinted at that somebody stands, */
     bool stalls_there;    /* on one of these communicators */
@@ -132,12 +136,13 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
     return at != ROLL_MAP_NONE ? &d->ring[at] : NULL;
 }
 
+/* The number at this offset of a ring's header, one of those that are written once. */
+int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset);
+
 /* The rank that the ring's header tells; less than 0: none. */
 static inline int32_t roll_digested_rank(const struct digested_ring *r)
 {
-    int32_t rank;
-    memcpy(&rank, r->header + offsetof(struct roll_ring_header, world_rank), sizeof(rank));
-    return rank;
+    return roll_digested_header_int(r, offsetof(struct roll_ring_header, world_rank));
 }
 
 /* root_fronts.c: for people */
@@ -145,6 +150,12 @@ static inline int32_t roll_digested_rank(const struct digested_ring *r)
 void roll_fronts_status(struct digested_ring *ring, const struct roll_frame *frame);
 /* Looks how fast the job goes. */
 void roll_fronts_look(struct roll_run *run, uint64_t now);
+
+/* Nothing of this ring is awaited before the open case is judged. */
+static inline bool roll_digested_has_sent(const struct digested_ring *r)
+{
+    return r->all || r->aside;
+}
 
 /* Nothing of the open case is known of this ring. */
 static inline void roll_digested_renew(struct digested_ring *r)

@@ -61,7 +61,9 @@ static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, 
     uint64_t way = roll_late_lately(&e->way, now), below = roll_late_lately(&e->below, now);
     bool is_silent = peer->gone || silent >= SILENT_NS;
     struct eye eye = {.host = peer->host, .relay = peer->relay};
-    if (!is_silent && own < SAY_NS && way < SAY_NS && below < SAY_NS && e->beat.look_ns < SAY_NS) {
+    uint64_t dark_ns = now;
+    unsigned dark = (unsigned)roll_streams_dark(peer, run, &dark_ns);
+    if (!is_silent && own < SAY_NS && way < SAY_NS && below < SAY_NS && e->beat.look_ns < SAY_NS && dark == 0) {
         return;
     }
     eye.ranks = (unsigned)roll_streams_live(peer, run);
@@ -91,10 +93,12 @@ static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, 
         eye.ns = below;
         add(eyes, eye);
     }
-    if (e->beat.look_ns >= SAY_NS && e->beat.unheard > 0) {
+    bool unread = e->beat.look_ns >= SAY_NS && e->beat.unheard > 0;
+    if (unread || dark > 0) { /* also ranks that the relay has given up: its heartbeats do not speak of them any more */
         eye.kind = "rings";
-        eye.ns = e->beat.look_ns;
-        eye.ranks = e->beat.unheard;
+        eye.ns = dark > 0 ? now - dark_ns : 0;
+        eye.ns = unread && e->beat.look_ns > eye.ns ? e->beat.look_ns : eye.ns;
+        eye.ranks = dark + (unread ? e->beat.unheard : 0);
         add(eyes, eye);
     }
 }
@@ -182,6 +186,10 @@ void roll_eyes_tell(const roll_root_t *root, const struct roll_peer *peer, json_
     json_object_set_new(agent, "below_late_ns", json_integer((json_int_t)roll_late_lately(&e->below, now)));
     json_object_set_new(agent, "unread", json_integer(e->beat.unheard));
     json_object_set_new(agent, "unread_ns", json_integer((json_int_t)e->beat.look_ns));
+    if (peer->relay) {
+        json_object_set_new(agent, "refused",
+                            json_integer((json_int_t)(e->beat.refused < INT64_MAX ? e->beat.refused : INT64_MAX)));
+    }
 }
 
 /* Without memory the map says less, and ranks are shown without their eyes. */
@@ -232,7 +240,9 @@ const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, co
     } else if (strcmp(eye->kind, "silent") == 0) {
         snprintf(out, size, "not heard since %.1f s (%s silent)", seconds(eye->ns), noun);
     } else if (strcmp(eye->kind, "rings") == 0) {
-        snprintf(out, size, "not read since %.1f s (%s late)", seconds(eye->ns), noun);
+        snprintf(out, size,
+                 eye->relay ? "not heard since %.1f s (behind the relay)" : "not read since %.1f s (agent late)",
+                 seconds(eye->ns));
     } else if (strcmp(eye->kind, "agent") == 0) {
         snprintf(out, size, "seen late (%s late: %.1f s)", noun, seconds(eye->ns));
     } else {

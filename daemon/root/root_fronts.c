@@ -97,14 +97,12 @@ bool roll_digested_calm(const struct roll_run *run)
 void roll_digested_wanted(struct roll_run *run, int64_t rank)
 {
     struct roll_digested *d = run->digested;
-    struct roll_ring_header h;
     if (!d) {
         return;
     }
     d->wanted = true;
     for (size_t i = 0; i < d->rings; i++) {
-        memcpy(&h, d->ring[i].header, sizeof(h));
-        if (h.world_rank == rank) {
+        if (roll_digested_header_int(&d->ring[i], offsetof(struct roll_ring_header, world_rank)) == rank) {
             d->wanted_key = d->ring[i].last.comm;
         }
     }

@@ -102,6 +102,14 @@ static void note_late(struct roll_digested *d, const struct roll_digest_hint *h)
     }
 }
 
+/* The open case has been sent the calls on some communicators alone, and a wrong one among those that this hint is
+ * about would be there: also of members that were cut, which is behind these calls. */
+static bool is_covered(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    struct roll_frame_want w = roll_case_want(d, h->key);
+    return d->narrow && h->why == ROLL_HINT_DIFFERS && h->seq >= w.low && h->seq + ROLL_DIGEST_WINDOW <= w.high;
+}
+
 /*
  * Notes what is hinted at while records of the open case are here: where one of its ranks has been cut, it may not be
  * among these. That a rank was cut may be heard of a moment after the hint, so a hint waits that long.
@@ -115,8 +123,12 @@ static void note_open(struct roll_digested *d, const struct roll_digest *up, uin
     }
     d->late_ns = d->late.hints > 0 ? d->late_ns : now;
     for (size_t i = 0; i < up->hints; i++) {
-        note_late(d, &up->hint[i]);
-        d->late_urgent = d->late_urgent || roll_hint_is_urgent(&up->hint[i]);
+        const struct roll_digest_hint *h = &up->hint[i];
+        if (!is_covered(d, h)) {
+            note_late(d, h);
+            d->late_urgent = d->late_urgent || roll_hint_is_urgent(h);
+            d->unseen = d->unseen || (d->narrow && h->why == ROLL_HINT_DIFFERS);
+        }
     }
     d->unseen = d->unseen || (cut && d->late_urgent);
 }
@@ -148,24 +160,45 @@ void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint
     }
 }
 
+/* Something of the kind has been hinted at since the case was opened, and was not among its records. */
+static bool is_late(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    bool late = false;
+    for (size_t k = 0; k < d->late.hints && !late; k++) {
+        late = d->late.hint[k].key == h->key && d->late.hint[k].why == h->why;
+    }
+    return late;
+}
+
+/* The open case has told of calls that differ there. */
+static bool is_told(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    bool told = false;
+    for (uint32_t i = 0; i < d->named_keys && h->why == ROLL_HINT_DIFFERS && !told; i++) {
+        told = d->named_key[i] == h->key;
+    }
+    return told;
+}
+
 bool roll_hints_redo(struct roll_digested *d, uint64_t now)
 {
     uint64_t open = now - d->opened_ns, took = d->fed_ns - d->opened_ns;
     uint64_t pause = took * TIMES > ROLL_CASE_GATHER_NS ? took * TIMES : ROLL_CASE_GATHER_NS;
-    if (!d->fed || !((d->elsewhere && open > pause) || (d->unseen && open > d->redo_ns && open > pause))) {
+    /* Such a case has told of the call that it was opened for, and nothing is left for it to see: the next call need
+     * not wait. */
+    bool told = d->narrow && d->named;
+    bool again = d->unseen && (open > d->redo_ns || told);
+    if (!d->fed || open <= pause || !(d->elsewhere || again)) {
         return false;
     }
     d->redo_ns = next_pause(d->redo_ns, d->engine_news);
-    if (d->unseen && open > SEEN_NS) { /* what was hinted at before has been looked at: only what came since is asked */
+    if (d->unseen && (told || (open > SEEN_NS && !d->narrow))) {
+        /* What was hinted at before has been looked at: only what came since is asked for. */
         size_t keep = 0;
         for (size_t i = 0; i < d->hints.hints; i++) {
-            const struct roll_digest_hint *h = &d->hints.hint[i];
-            bool again = false;
-            for (size_t k = 0; k < d->late.hints && !again; k++) {
-                again = d->late.hint[k].key == h->key && d->late.hint[k].why == h->why;
-            }
-            if (!again) {
-                d->hints.hint[keep++] = *h;
+            struct roll_digest_hint h = d->hints.hint[i];
+            if (told ? !is_told(d, &h) : !is_late(d, &h)) {
+                d->hints.hint[keep++] = h;
             }
         }
         d->hints.hints = keep;

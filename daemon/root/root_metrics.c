@@ -100,7 +100,7 @@ static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *r
     const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     for (uint32_t i = 0; roll_engine_source_brief(engine, i, &source); i++) {
         double age = now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
-        if (age > s->oldest_pending_seconds && source.waits_for > 0) {
+        if (age > s->oldest_pending_seconds && source.pending > 0) {
             s->oldest_pending_seconds = age;
         }
     }
@@ -155,6 +155,8 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     s.engine_seconds = (double)root->engine_ns * 1e-9;
     s.start_time_seconds = root->start_time;
     s.deaths = root->o.deaths;
+    s.refused[ROLL_REFUSER_ROOT] = root->bad_frames + root->refused_frames;
+    s.refused[ROLL_REFUSER_RELAY] = root->refused_below;
     add_eyes(&s, root, now);
     for (size_t i = 0; i < root->runs_used; i++) {
         add_counters(&s, root->runs[i]);

@@ -361,6 +361,9 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         }
         return;
     }
+    if (!known) {
+        run->joined_ns = roll_mono_ns();
+    }
     if (new) {
         /* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
         roll_remedy_ask(peer, run);
@@ -375,6 +378,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     /* For the engine its process lives from here on, or as it was known to, before this agent has sent a STATUS. */
     bool lives = !known || view.proc == ROLL_PROC_RUNNING || view.proc == ROLL_PROC_STOPPED;
     roll_streams_set(peer, s, new ? lives : s->live, false);
+    roll_streams_darken(peer, s, 0);
     roll_digested_ring(run, frame);
 }
 
@@ -408,14 +412,30 @@ static void note_status(struct roll_peer *peer, struct roll_peer_stream *s, cons
     roll_streams_set(peer, s, live, fresh);
 }
 
+/* An agent behind a relay that is not heard any more is not among those of which the relay's heartbeats speak: it is
+ * given up, and nobody's patience is stretched for it. That it is not heard is shown on. */
+static void note_sight(struct roll_peer *peer, struct roll_peer_stream *s, const struct roll_frame *frame, uint64_t now)
+{
+    struct roll_frame_sight sight = {.heard = 1};
+    if (frame->head.type == ROLL_FRAME_SIGHT && frame->head.payload >= sizeof(sight)) {
+        memcpy(&sight, frame->payload, sizeof(sight));
+    }
+    if (!sight.heard && s->dark_ns == 0) {
+        roll_streams_darken(peer, s, now - peer->eye.beat.look_ns);
+    } else if (sight.heard && s->dark_ns != 0) {
+        roll_streams_darken(peer, s, 0);
+    }
+}
+
 static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
-                 size_t bytes)
+                 size_t bytes, uint64_t now)
 {
     struct roll_peer_stream *s = roll_streams_find(peer, frame->head.stream);
     if (!s) {
         root->refused_frames++;
         return;
     }
+    note_sight(peer, s, frame, now);
     int err = s->run->digested ? roll_digested_frame(root, s->run, peer, frame, raw, bytes)
                                : roll_run_frame(root, s->run, frame, raw, bytes);
     if (err && root->refused_frames++ == 0) {
@@ -492,7 +512,7 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         lose_peer(root, peer);
         break;
     default:
-        data(root, peer, frame, raw, bytes);
+        data(root, peer, frame, raw, bytes, now);
         break;
     }
 }

@@ -29,7 +29,8 @@ struct why_group {
 struct why_answer {
     struct why_group *group;
     size_t groups, room;
-    struct roll_map at; /* from what its ranks have in common to a group */
+    struct roll_map at;        /* from what its ranks have in common to a group */
+    struct roll_stands stands; /* looked up when a paragraph needs it, and once: it is a look at all communicators */
 };
 
 static bool why_wanted(const struct roll_run *run, const json_t *rank, const struct roll_view_source *v)
@@ -41,7 +42,7 @@ static bool why_wanted(const struct roll_run *run, const json_t *rank, const str
         return json_integer_value(rank) == v->info.world_rank;
     }
     bool is_inside = v->in_call && !roll_digested_calm(run); /* what was told of it then may be 5 s old */
-    return v->waits_for > 0 || is_inside || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
+    return v->pending > 0 || is_inside || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
 }
 
 /* The ranks that are asked for; owned; *n of them. A rank that is named is not looked for among all. */
@@ -115,18 +116,22 @@ static int by_first(const void *a, const void *b)
 
 /* Says who waits for a rank that is in code of its own: its records tell nothing wrong of it, and it is the one that
  * matters. Of a job so large that a status lists no single ranks, findings say it. */
-static void why_awaited(const struct roll_run *run, const struct roll_view_source *about, FILE *out)
+static void why_awaited(const struct roll_run *run, const struct roll_view_source *about, struct roll_stands *stands,
+                        FILE *out)
 {
     struct roll_rankset waiters = {0};
-    struct roll_stands stands;
     struct roll_view_source v;
     char folded[256];
-    size_t n = roll_engine_sources(roll_feed_engine(roll_run_judge(run)));
-    roll_stands_begin(run, &stands);
-    bool is_busy = about->info.world_rank >= 0 && roll_stands_letter(&stands, about) == 'b';
-    for (uint32_t i = 0; is_busy && n <= ROLL_STATUS_ROWS && roll_run_source_brief(run, i, &v); i++) {
+    if (about->info.world_rank < 0 || roll_engine_sources(roll_feed_engine(roll_run_judge(run))) > ROLL_STATUS_ROWS) {
+        return;
+    }
+    if (!stands->run) {
+        roll_stands_begin(run, stands);
+    }
+    bool is_busy = roll_stands_letter(stands, about) == 'b';
+    for (uint32_t i = 0; is_busy && roll_run_source_brief(run, i, &v); i++) {
         struct roll_rankset awaits = {0};
-        roll_stands_awaits(&stands, &v, &awaits);
+        roll_stands_awaits(stands, &v, &awaits);
         if (roll_rankset_has(&awaits, (uint32_t)about->info.world_rank)) {
             (void)roll_rankset_add(&waiters, (uint32_t)v.info.world_rank);
         }
@@ -138,12 +143,11 @@ static void why_awaited(const struct roll_run *run, const struct roll_view_sourc
         fprintf(out, " Rank%s %s wait%s for it.", many ? "s" : "", folded, many ? "" : "s");
     }
     roll_rankset_fini(&waiters);
-    roll_stands_end(&stands);
 }
 
 /* Writes the paragraph of one group into text; -1 when the engine has nothing to say of the group. */
 static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, struct roll_eyes_at *at,
-                    char *text)
+                    struct roll_stands *stands, char *text)
 {
     struct roll_view_source v;
     bool calm = roll_digested_calm(run);
@@ -160,7 +164,7 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
         roll_why_called(run, &g->ranks, tail);
     }
     if (tail && roll_rankset_count(&g->ranks) == 1 && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v)) {
-        why_awaited(run, &v, tail);
+        why_awaited(run, &v, stands, tail);
     }
     char ripens[1024];
     if (tail && g->verdict) {
@@ -289,7 +293,7 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
         qsort(w.group, w.groups, sizeof(*w.group), by_first);
     }
     for (size_t i = 0; i < w.groups && i < WHY_GROUPS; i++) {
-        if (text && parts && why_text(root, run, &w.group[i], &at, text) == 0) {
+        if (text && parts && why_text(root, run, &w.group[i], &at, &w.stands, text) == 0) {
             fprintf(parts, "%s%s", i ? "\n\n" : "", text);
             why_add(all, groups, &w.group[i], text);
         }
@@ -303,6 +307,7 @@ json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *qu
         roll_rankset_fini(&w.group[i].ranks);
     }
     free(w.group);
+    roll_stands_end(&w.stands);
     free(text);
     roll_eyes_at_fini(&at);
     if (parts) {

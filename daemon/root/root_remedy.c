@@ -310,11 +310,54 @@ static json_t *known(void)
     return list;
 }
 
+/* The MoE layers that ranks have reported, as text; "": none has reported one. Null where the run is compared by
+ * digests, whose records are elsewhere. */
+static json_t *layers_text(const struct roll_run *run)
+{
+    struct roll_rankset layers = {0};
+    char text[256];
+    (void)roll_engine_layers(roll_feed_engine(run->feed), &layers);
+    (void)roll_rankset_format(&layers, text, sizeof(text));
+    roll_rankset_fini(&layers);
+    return run->digested ? json_null() : json_string(text);
+}
+
+/*
+ * What is wrong with a switch for one layer or communicator, as far as the run's records tell: a mistyped number would
+ * be switched on for nobody, and who switched it would wait for a cure. NULL: nothing. Where the run is compared by
+ * digests its records are elsewhere.
+ */
+static json_t *nowhere(const struct roll_run *run, const struct roll_control_change *c)
+{
+    const roll_engine_t *engine = roll_feed_engine(run->feed);
+    struct roll_rankset layers = {0};
+    struct roll_engine_summary sum;
+    char known[256], text[512] = "";
+    roll_engine_summary(engine, &sum);
+    bool all = roll_engine_layers(engine, &layers);
+    if (run->digested || c->action == ROLL_ACTION_CLEAR) {
+        all = false; /* and what was switched by mistake can be taken back */
+    } else if (c->level == ROLL_LEVEL_LAYER && all && !roll_rankset_has(&layers, c->layer)) {
+        (void)roll_rankset_format(&layers, known, sizeof(known));
+        snprintf(text, sizeof(text),
+                 "this job has no MoE layer %u: its ranks have reported layer%s %s (--force switches it all the same)",
+                 c->layer, roll_rankset_count(&layers) == 1 ? "" : "s", known);
+    } else if (c->level == ROLL_LEVEL_GROUP && sum.comms > 0 && !roll_engine_knows(engine, c->comm_key)) {
+        snprintf(text, sizeof(text),
+                 "no rank of this job is a member of communicator 0x%016llx: `rollcall top` shows the keys (--force "
+                 "switches it all the same)",
+                 (unsigned long long)c->comm_key);
+    }
+    roll_rankset_fini(&layers);
+    return text[0] ? error(text) : NULL;
+}
+
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     const char *action = json_string_value(json_object_get(query, "action"));
     if (action && strcmp(action, "list") == 0) {
-        return json_pack("{s:o,s:o}", "remedies", roll_remedy_state(run), "known", known());
+        return json_pack("{s:o,s:o,s:o}", "remedies", roll_remedy_state(run), "known", known(), "moe_layers",
+                         layers_text(run));
     }
     const char *level = json_string_value(json_object_get(query, "level"));
     const char *comm = json_string_value(json_object_get(query, "comm"));
@@ -348,12 +391,16 @@ json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t 
             return error("level group needs comm, a communicator's key in hexadecimal");
         }
     }
+    json_t *wrong = json_is_true(json_object_get(query, "force")) ? NULL : nowhere(run, &c);
+    if (wrong) {
+        return wrong;
+    }
     if (change_run(root, run, &c) != 0) {
         return error("too many groups have remedies of their own; clear one first");
     }
     roll_log(ROLL_LOG_INFO, "%s.%u: by hand: remedy %s %s for the %s", run->job, run->restart, remedy ? remedy : "all",
              action, level_name[lev]);
-    return json_pack("{s:b,s:o}", "ok", 1, "remedies", roll_remedy_state(run));
+    return json_pack("{s:b,s:o,s:o}", "ok", 1, "remedies", roll_remedy_state(run), "moe_layers", layers_text(run));
 }
 
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query)

@@ -80,7 +80,7 @@ static void keys_of(const struct roll_run *run, const struct roll_view_source *v
     key[2] = mix(mix(mix(proc, v->in_call), v->inside), v->last.op);
     key[1] = mix(mix(key[2], state), family);
     key[0] = mix(mix(mix(key[1], v->last_comm_key), v->last.seq), (uint64_t)(uint32_t)v->exit_status);
-    key[0] = mix(mix(mix(key[0], v->last.callsite), v->step), v->waits_for > 0);
+    key[0] = mix(mix(mix(key[0], v->last.callsite), v->step), v->pending > 0);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -109,7 +109,7 @@ static struct stand *list_of(const struct roll_stands *stands, const struct roll
                             .calls = v.calls,
                             .seq = v.last.seq,
                             .step = v.step,
-                            .waits = v.waits_for > 0,
+                            .waits = v.pending > 0,
                             .letter = roll_stands_letter(stands, &v)};
         keys_of(run, &v, s->letter, families, s->key);
     }
@@ -236,7 +236,7 @@ static json_t *row_json(const struct roll_stands *stands, const struct row *row,
                      (json_int_t)row->waiting, "last_ns", (json_int_t)row->oldest_ns, "calls", (json_int_t)row->calls,
                      "lost", (json_int_t)row->lost, "step", has_step ? json_integer(row->step) : json_null(),
                      "step_last", has_step ? json_integer(row->step_last) : json_null(), "last", last, "stands",
-                     roll_field_name(row->letter), "awaits", awaits_of(stands, row));
+                     roll_field_name(row->letter), "waits_for", awaits_of(stands, row));
 }
 
 json_t *roll_rows_json(const struct roll_run *run, const struct roll_comm_families *families)

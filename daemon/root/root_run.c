@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COMING_NS (10000 * ROLL_MS) /* so long agents may take to come to a root that was started anew */
+
 bool roll_run_live(const struct roll_run *run)
 {
     return roll_engine_live(roll_feed_engine(run->feed)) > 0;
@@ -254,7 +256,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t wo
     run->id = ++root->next_run;
     snprintf(run->job, sizeof(run->job), "%s", job);
     run->restart = restart;
-    run->heard_ns = roll_mono_ns();
+    run->heard_ns = run->joined_ns = roll_mono_ns();
     run->policy = root->policy;
     run->policy_set = root->policy_set;
     run->feed = roll_feed_new(&config, job, restart);
@@ -284,6 +286,28 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t wo
     return 0;
 }
 
+/*
+ * The rank that still runs is left over from an older attempt at the same job (it hangs where nobody can kill it): a
+ * later attempt has ranks that came after it. Where that one is over, too, the older one must have lost ranks: a job
+ * that was begun anew under its name counts its restarts from 0, and an agent may find rings of the time before. What
+ * comes to a root within its first seconds comes in any order.
+ */
+static bool is_left_over(const roll_root_t *root, const struct roll_run *run)
+{
+    const roll_engine_t *engine = roll_feed_engine(run->feed);
+    bool lost_ranks = roll_engine_live(engine) < roll_engine_sources(engine);
+    for (size_t i = 0; i < root->runs_used; i++) {
+        const struct roll_run *other = root->runs[i];
+        bool later = other->restart > run->restart && strcmp(other->job, run->job) == 0;
+        bool at_begin = run->joined_ns - root->begun_ns < COMING_NS && other->joined_ns - root->begun_ns < COMING_NS;
+        bool behind = run->joined_ns <= other->joined_ns;
+        if (later && (roll_run_live(other) ? behind || at_begin : behind && lost_ranks)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
 {
     const char *job = json_string_value(json_object_get(query, "job"));
@@ -293,6 +317,7 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
         struct roll_run *run = root->runs[i];
         bool meant = (!job || strcmp(job, run->job) == 0) &&
                      (!json_is_integer(restart) || json_integer_value(restart) == (json_int_t)run->restart);
+        meant = meant && (json_is_integer(restart) || !is_left_over(root, run));
         if (meant && roll_run_live(run)) {
             return run;
         }

@@ -59,7 +59,7 @@ static void choose(const struct roll_run *run, struct roll_rankset *out)
     roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
     for (uint32_t i = 0; roll_run_source_brief(run, i, &v); i++) {
         if (v.info.world_rank >= 0) {
-            roll_rankset_add(v.waits_for > 0 || v.in_call ? &waiting : out, (uint32_t)v.info.world_rank);
+            roll_rankset_add(v.pending > 0 || v.in_call ? &waiting : out, (uint32_t)v.info.world_rank);
         }
     }
     if (roll_rankset_count(out) + roll_rankset_count(&waiting) <= ALL_RANKS) {

@@ -51,7 +51,8 @@ struct roll_switch {
 struct roll_run {
     uint64_t id; /* order of appearance, from 1 */
     char job[ROLL_NAME_BYTES];
-    uint64_t heard_ns; /* when it began, or was heard through a peer whose rings have been forgotten (root_place.c) */
+    uint64_t heard_ns;  /* when it began, or was heard through a peer whose rings have been forgotten (root_place.c) */
+    uint64_t joined_ns; /* when it began, or a ring came that was not known before */
     uint32_t restart;
     roll_feed_t *feed;
     roll_segments_t *trace;            /* NULL = none */
@@ -96,6 +97,7 @@ struct roll_peer_stream {
     bool due, urgent; /* an ACK has to go out; it has to go out at once */
     bool fresh;       /* everything that the ring's agent had when it connected is here */
     bool live;        /* the ring's process lives, by the last STATUS */
+    uint64_t dark_ns; /* since when the relay does not hear the ring's agent; 0: it does, or the peer is that agent */
     uint32_t fed;     /* records since the last ACK */
     uint64_t ack_ns;
     uint32_t flags; /* of the last ACK */
@@ -104,7 +106,8 @@ struct roll_peer_stream {
 struct roll_peer_run { /* of a peer's rings those of one run */
     const struct roll_run *run;
     size_t rings, live,
-        fresh; /* all; those whose processes live; of these those of which all that was there has come */
+        fresh;   /* all; those whose processes live; of these those of which all that was there has come */
+    size_t dark; /* those whose agents the relay does not hear any more */
 };
 
 struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
@@ -188,6 +191,7 @@ struct roll_root {
     bool json_torn;          /* the last line of the NDJSON file is not whole */
     uint64_t live_ns;        /* mono: when some rank last lived */
     uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;
+    uint64_t refused_below; /* frames and connections that relays have refused, as their heartbeats tell */
     struct roll_run **runs;
     size_t runs_used, runs_room;
     struct roll_peer **peers;
@@ -214,7 +218,8 @@ struct roll_root {
         uint64_t hash, ns;
     } unwatched[ROLL_ROOT_RUNS];
     double start_time;
-    char **places; /* the host and directory of each such number; owned */
+    uint64_t begun_ns; /* the same by the monotonic clock */
+    char **places;     /* the host and directory of each such number; owned */
     size_t places_used, places_room;
     struct roll_map place_at; /* a hash of such a name -> its number */
     struct roll_root_eye eye;
@@ -309,6 +314,10 @@ size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *r
 size_t roll_streams_live(const struct roll_peer *peer, const struct roll_run *run);
 /* In how many of these something is missing, by what the peer says of all its rings: at least so many. */
 size_t roll_streams_unread(const struct roll_peer *peer, const struct roll_run *run);
+/* Notes since when the relay does not hear the ring's agent; 0: it is heard. */
+void roll_streams_darken(struct roll_peer *peer, struct roll_peer_stream *s, uint64_t since_ns);
+/* Of how many live ranks of this run that is so; *since_ns is set to the earliest time, where there is any. */
+size_t roll_streams_dark(const struct roll_peer *peer, const struct roll_run *run, uint64_t *since_ns);
 /* The run is about to be destroyed: no agent's ring is one of it any more. */
 void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 
@@ -319,7 +328,8 @@ void roll_streams_forget(roll_root_t *root, const struct roll_run *run);
 int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, int32_t world, struct roll_run **out);
 /* The run that a query is about: of those that its "job" and "restart" leave, the newest of which a rank runs; where
  * none runs, the newest. An agent that finds the rings of a job that is over makes a run that is newer than a job that
- * lives. NULL: there is none. */
+ * lives. Unless the query names the restart, a rank that is left over from an older attempt does not count. NULL: there
+ * is none. */
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query);
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
@@ -400,7 +410,7 @@ bool roll_digested_calm(const struct roll_run *run);
 void roll_digested_wanted(struct roll_run *run, int64_t rank);
 /* Source i of the engine that knows most of the run, with what digests know of it; false: there is none. */
 bool roll_run_source(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
-/* The same with `waits_for` at most 1, for a look at all of them. */
+/* The same with `pending` at most 1, for a look at all of them. */
 bool roll_run_source_brief(const struct roll_run *run, uint32_t i, struct roll_view_source *out);
 /* The same of the newest process of a rank. */
 bool roll_run_rank(const struct roll_run *run, uint32_t rank, struct roll_view_source *out);

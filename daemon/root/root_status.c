@@ -192,10 +192,10 @@ static json_t *rank_json(const roll_root_t *root, const struct roll_stands *stan
                      exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
                      (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(run, v), "in_call",
                      (int)v->in_call, "inside",
-                     v->inside != ROLL_OP_NONE ? json_string(roll_op_name(v->inside)) : json_null(), "waits_for",
-                     (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
+                     v->inside != ROLL_OP_NONE ? json_string(roll_op_name(v->inside)) : json_null(), "pending",
+                     (json_int_t)v->pending, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
                      "heard", (int)v->heard, "seen", seen[0] ? roll_text_to_json(seen) : json_null(), "stands",
-                     roll_field_name(roll_stands_letter(stands, v)), "awaits", awaits_json(stands, v));
+                     roll_field_name(roll_stands_letter(stands, v)), "waits_for", awaits_json(stands, v));
 }
 
 /* family: its index in the list of families. */
@@ -408,7 +408,7 @@ static json_t *ripening_json(const struct roll_run *run)
         return json_null();
     }
     for (uint32_t i = 0, asked = 0; !text && asked < RIPE_ASKED && roll_run_source_brief(run, i, &v); i++) {
-        if ((v.waits_for > 0 || v.in_call) && v.info.world_rank >= 0 && !roll_why_verdict(&why, &v)) {
+        if ((v.pending > 0 || v.in_call) && v.info.world_rank >= 0 && !roll_why_verdict(&why, &v)) {
             asked++;
             bool ripens = roll_engine_ripening(engine, (uint32_t)v.info.world_rank, true, line, sizeof(line)) > 0;
             text = ripens ? roll_text_to_json(line) : NULL;
@@ -442,9 +442,11 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
         uint64_t now = roll_mono_ns();
         json_object_set_new(status, "eyes", roll_eyes_json(root, run));
         json_object_set_new(status, "root",
-                            json_pack("{s:I,s:I,s:I,s:b}", "late_ns", (json_int_t)roll_root_lately(root, now),
+                            json_pack("{s:I,s:I,s:I,s:b,s:I,s:I}", "late_ns", (json_int_t)roll_root_lately(root, now),
                                       "late_total_ns", (json_int_t)root->eye.late.total_ns, "missed_ns",
-                                      (json_int_t)run->missed.total_ns, "behind", (int)root->eye.behind));
+                                      (json_int_t)run->missed.total_ns, "behind", (int)root->eye.behind, "refused",
+                                      (json_int_t)(root->bad_frames + root->refused_frames), "refused_below",
+                                      (json_int_t)root->refused_below));
     }
     if (status && folds) {
         json_object_set_new(status, "groups", roll_rows_json(run, &families));

@@ -70,12 +70,21 @@ void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool l
     count->fresh += counts(s);
 }
 
+void roll_streams_darken(struct roll_peer *peer, struct roll_peer_stream *s, uint64_t since_ns)
+{
+    struct roll_peer_run *count = count_of(peer, s->run);
+    count->dark -= s->dark_ns != 0;
+    s->dark_ns = since_ns;
+    count->dark += s->dark_ns != 0;
+}
+
 void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s)
 {
     uint32_t at = (uint32_t)(s - peer->streams), last = (uint32_t)--peer->used;
     struct roll_peer_run *count = count_of(peer, s->run);
     count->live -= s->live;
     count->fresh -= counts(s);
+    count->dark -= s->dark_ns != 0;
     if (--count->rings == 0) {
         *count = peer->runs[--peer->runs_used];
     }
@@ -127,6 +136,20 @@ size_t roll_streams_live(const struct roll_peer *peer, const struct roll_run *ru
 {
     const struct roll_peer_run *count = count_of(peer, run);
     return count ? count->live : 0;
+}
+
+size_t roll_streams_dark(const struct roll_peer *peer, const struct roll_run *run, uint64_t *since_ns)
+{
+    const struct roll_peer_run *count = count_of(peer, run);
+    size_t dark = 0;
+    for (size_t i = count && count->dark > 0 ? peer->used : 0; i-- > 0;) {
+        const struct roll_peer_stream *s = &peer->streams[i];
+        if (s->run == run && s->live && s->dark_ns != 0) {
+            *since_ns = dark == 0 || s->dark_ns < *since_ns ? s->dark_ns : *since_ns;
+            dark++;
+        }
+    }
+    return dark;
 }
 
 /* The peer says one number for all its rings. Those of other runs may be meant, so only what these cannot make up is

@@ -58,7 +58,7 @@ static bool stands_behind(const struct roll_why_verdict *w, const struct roll_vi
 
 const struct roll_verdict_copy *roll_why_verdict(const struct roll_why *why, const struct roll_view_source *v)
 {
-    bool waits = v->in_call || v->waits_for > 0;
+    bool waits = v->in_call || v->pending > 0;
     for (size_t i = 0; i < why->used; i++) {
         const struct roll_verdict *verdict = &why->at[i].verdict->said;
         bool culprit = holds(&verdict->culprits, v->info.world_rank);

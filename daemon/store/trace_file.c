@@ -24,6 +24,7 @@ struct roll_trace_reader {
     const uint8_t *inner; /* frames of the PACK that ends at `next` */
     size_t inner_bytes, inner_at, next;
     bool resume;
+    bool repeats; /* the PACK repeats what an earlier segment had */
 };
 
 int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t **out)
@@ -82,7 +83,8 @@ static int unpack(roll_trace_reader_t *r, const struct roll_frame *pack)
     }
     r->inner_at = r->inner_bytes = 0;
     int err = roll_unpacker_take(r->unpacker, pack, &r->inner, &r->inner_bytes);
-    if (r->resume && pack->head.first == 1) {
+    r->repeats = pack->head.first == 1;
+    if (r->resume && r->repeats) {
         r->inner_at = r->inner_bytes;
     }
     return err;
@@ -99,6 +101,7 @@ int roll_trace_reader_next(roll_trace_reader_t *r, struct roll_frame *out)
                 return err == ROLL_E_NOMEM ? err : ROLL_E_CORRUPT;
             }
             r->inner_at += used;
+            out->head.flags |= r->repeats && out->head.type == ROLL_FRAME_RECORDS ? ROLL_RECORDS_REPEATED : 0;
             if (r->inner_at == r->inner_bytes) {
                 r->at = r->next;
             }

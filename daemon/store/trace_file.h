@@ -17,7 +17,8 @@ int roll_trace_reader_new(const char *path, roll_trace_reader_t **out);
 /* Makes a reader over bytes in memory (borrowed). */
 int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t **out);
 /*
- * Gives the next frame, those inside a PACK one by one; the frame borrows the reader until the next call. 0; NOTFOUND
+ * Gives the next frame, those inside a PACK one by one; the frame borrows the reader until the next call. RECORDS that
+ * the segment repeats of an earlier one have the flag ROLL_RECORDS_REPEATED. 0; NOTFOUND
  * at the exact end; SHORT when the file is cut inside a frame (everything before it was valid); other errors of
  * roll_frame_decode and of unpacking for damaged bytes.
  */

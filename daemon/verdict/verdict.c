@@ -207,6 +207,16 @@ uint64_t roll_verdict_retires(const struct roll_verdict *verdict)
                                     : verdict->withdraws;
 }
 
+const char *roll_verdict_makes(const struct roll_verdict *verdict)
+{
+#define WAY(member, does, done)                                                                                        \
+    if (verdict->member != 0) {                                                                                        \
+        return done;                                                                                                   \
+    }
+#include "daemon/verdict/life.def"
+    return NULL;
+}
+
 /* lists */
 
 /* The newest verdict of the list with this number, of the run that `mate` belongs to; NULL = none. */
@@ -232,6 +242,7 @@ int roll_verdict_list_add(struct roll_verdict_list *list, struct roll_verdict_co
     struct roll_verdict_copy *ended = find(list, copy, roll_verdict_retires(&copy->said));
     if (ended != NULL && roll_verdict_is_finding(&ended->said)) {
         ended->ended_by = copy->said.number;
+        ended->ended_how = roll_verdict_makes(&copy->said);
     }
     list->at[list->used++] = copy;
     return 0;

@@ -36,6 +36,7 @@ struct roll_verdict_copy {
     int side_site[ROLL_VERDICT_SIDES]; /* index of `site`; -1 = not known */
     int comm_site;                     /* index of `site` for where the communicator was made; likewise */
     uint64_t ended_by;                 /* number of the later verdict of the list that ended this finding; 0 = none */
+    const char *ended_how;             /* what it has become by that, a word of life.def; NULL = it was not ended */
     char *text, *field;                /* what `said` points to */
     json_t *attached;                  /* members of its JSON that another process made; NULL = none */
 };
@@ -60,6 +61,9 @@ static inline bool roll_verdict_is_finding(const struct roll_verdict *verdict)
 }
 /* Number of the earlier verdict that this one supersedes, confirms or withdraws; 0 = none. */
 uint64_t roll_verdict_retires(const struct roll_verdict *verdict);
+/* What that earlier verdict has become by it: "replaced", "confirmed" or "withdrawn" (life.def); NULL: there is none.
+ */
+const char *roll_verdict_makes(const struct roll_verdict *verdict);
 
 /* Verdicts in the order in which they were said. Zero-initialised is empty. */
 struct roll_verdict_list {

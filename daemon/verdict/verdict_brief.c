@@ -102,15 +102,15 @@ static json_t *places_of(const struct roll_verdict_copy *copy)
 static json_t *finding(const struct roll_verdict_copy *copy)
 {
     const struct roll_verdict *v = &copy->said;
-    return json_pack("{s:I,s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:I,s:o,s:b,s:o,s:o,s:b,s:o,s:o}", "number",
+    return json_pack("{s:I,s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:I,s:o,s:b,s:o,s:s?,s:o,s:b,s:o,s:o}", "number",
                      (json_int_t)v->number, "code", roll_verdict_name(v->code), "title", roll_verdict_title(v->code),
                      "family", roll_family_name(roll_verdict_family(v->code)), "certainty",
                      roll_certainty_name(v->certainty), "culprits_text", roll_ranks_text_json(&v->culprits),
                      "waiting_text", roll_ranks_text_json(&v->waiting), "comm", comm_name(v), "time_ns",
                      (json_int_t)v->time_ns, "event_ns", number_or_null(v->event_ns), "stands",
-                     (int)roll_verdict_stands(copy), "ended_by", number_or_null(copy->ended_by), "remedy",
-                     v->remedy ? json_string(roll_remedy_name(v->remedy)) : json_null(), "remedied", (int)v->remedied,
-                     "gist", gist(v->text), "places", places_of(copy));
+                     (int)roll_verdict_stands(copy), "ended_by", number_or_null(copy->ended_by), "ended_how",
+                     copy->ended_how, "remedy", v->remedy ? json_string(roll_remedy_name(v->remedy)) : json_null(),
+                     "remedied", (int)v->remedied, "gist", gist(v->text), "places", places_of(copy));
 }
 
 json_t *roll_verdict_briefs_json(const struct roll_verdict_list *list, size_t most)

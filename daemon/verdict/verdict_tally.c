@@ -21,19 +21,39 @@ struct life {
     bool is_finding;
 };
 
-uint64_t roll_verdict_json_retires(const json_t *verdict)
-{
-    static const char *const ways[] = {
-#define WAY(member, does, done) #member,
+static const struct way {
+    const char *member, *done;
+} ways[] = {
+#define WAY(member, does, done) {#member, done},
 #include "daemon/verdict/life.def"
-    };
+};
+
+/* How the verdict ends an earlier one, whose number goes into *number; NULL: it ends none. */
+static const struct way *way_of(const json_t *verdict, uint64_t *number)
+{
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        json_int_t number = json_integer_value(json_object_get(verdict, ways[i]));
-        if (number > 0) {
-            return (uint64_t)number;
+        json_int_t n = json_integer_value(json_object_get(verdict, ways[i].member));
+        if (n > 0) {
+            *number = (uint64_t)n;
+            return &ways[i];
         }
     }
-    return 0;
+    *number = 0;
+    return NULL;
+}
+
+uint64_t roll_verdict_json_retires(const json_t *verdict)
+{
+    uint64_t number;
+    (void)way_of(verdict, &number);
+    return number;
+}
+
+const char *roll_verdict_json_makes(const json_t *verdict)
+{
+    uint64_t number;
+    const struct way *way = way_of(verdict, &number);
+    return way ? way->done : "ended";
 }
 
 bool roll_verdict_json_is_finding(const json_t *verdict)

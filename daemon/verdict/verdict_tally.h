@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The next three read JSON that another process sent; verdict.h asks the same of typed verdicts. */
+/* The next four read JSON that another process sent; verdict.h asks the same of typed verdicts. */
 /* Number of the earlier verdict that this one supersedes, confirms or withdraws; 0 = none. Any thread, like all below.
  */
 uint64_t roll_verdict_json_retires(const json_t *verdict);
@@ -21,6 +21,8 @@ bool roll_verdict_json_is_finding(const json_t *verdict);
 /* The verdict of this list that ends `verdict`; NULL: `verdict` stands. The list holds each run's verdicts in order,
  * and `verdict` itself. Borrowed. */
 const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *verdict);
+/* What the verdict that `verdict` ends has become by it, a word of life.def; "ended": it does not say. */
+const char *roll_verdict_json_makes(const json_t *verdict);
 
 /*
  * Whether a pushed verdict has not been heard; then notes it. A root that was killed and started again tells its

@@ -27,6 +27,7 @@
 
 #include "daemon/base/text.h"
 #include "daemon/verdict/verdict_print.h"
+#include "daemon/verdict/verdict_tally.h"
 #include "trace/err.h"
 
 #include <inttypes.h>
@@ -261,9 +262,9 @@ static void print_waiting(const struct roll_printer *p, const json_t *verdict)
 #define MAY_BE_WORDS "The calls known so far fit "
 
 static const struct {
-    const char *member, *does, *done;
+    const char *member, *does;
 } ways[] = {
-#define WAY(member, does, done) {#member, does, done},
+#define WAY(member, does, done) {#member, does},
 #include "daemon/verdict/life.def"
 };
 
@@ -384,17 +385,13 @@ int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retire
     int64_t number = 0, by = 0;
     roll_member_number(verdict, "number", &number);
     roll_member_number(retired_by, "number", &by);
-    const char *done = "ended";
-    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        done = json_is_integer(json_object_get(retired_by, ways[i].member)) ? ways[i].done : done;
-    }
     roll_printer_gutter(&p, "earlier", ROLL_DIM);
     roll_printer_paint(&p, ROLL_DIM);
     fprintf(out, "verdict %" PRId64 " (", number);
     roll_printer_put(&p, roll_member_text(verdict, "certainty"));
     fputc(' ', out);
     roll_printer_put(&p, roll_member_text(verdict, "code"));
-    fprintf(out, ") was %s by verdict %" PRId64 "\n\n", done, by);
+    fprintf(out, ") was %s by verdict %" PRId64 "\n\n", roll_verdict_json_makes(retired_by), by);
     roll_printer_paint(&p, ROLL_PLAIN);
     return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }

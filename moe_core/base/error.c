@@ -14,10 +14,7 @@
 #include <string.h>
 
 /* The last failure of this thread. */
-static _Thread_local struct {
-    char message[256];
-    bool has_layer; /* the message names the layer, or the layers, in which the failure was found */
-} last;
+static _Thread_local struct moe_failure last;
 
 const char *moe_error_text(int code)
 {
@@ -80,6 +77,16 @@ int moe_fail_layers(int code, int32_t rank, const char *format, ...)
     keep(code, place, true, format, args);
     va_end(args);
     return code;
+}
+
+void moe_failure_keep(struct moe_failure *out)
+{
+    *out = last;
+}
+
+void moe_failure_restore(const struct moe_failure *kept)
+{
+    last = *kept;
 }
 
 int moe_fail_at(int code, int32_t rank, uint32_t layer)

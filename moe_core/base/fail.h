@@ -6,10 +6,12 @@
 
 #include "moe_core/include/moe/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MOE_NO_LAYER UINT32_MAX
 #define MOE_NO_RANK  (-1)
+enum { MOE_MESSAGE = 256 }; /* bytes of a message */
 
 #pragma GCC visibility push(hidden)
 
@@ -27,6 +29,17 @@ int moe_fail_layers(int code, int32_t rank, const char *format, ...) __attribute
  * that hands on the failure of a part (a map, a router) that does not know where it is. code = 0 changes nothing.
  */
 int moe_fail_at(int code, int32_t rank, uint32_t layer);
+
+/*
+ * The message of the last failure of this thread, put aside by a function that fails on its way and succeeds all the
+ * same, or that goes on for its peers' sake behind a failure whose message is to stay.
+ */
+struct moe_failure {
+    char message[MOE_MESSAGE];
+    bool has_layer; /* the message names the layer, or the layers, in which the failure was found */
+};
+void moe_failure_keep(struct moe_failure *out);
+void moe_failure_restore(const struct moe_failure *kept);
 
 #pragma GCC visibility pop
 

@@ -50,7 +50,7 @@ struct moe_memory {
 
 /* the allocator */
 
-static bool capturing(const moe_device_t *device)
+bool moe_memory_capturing(const moe_device_t *device)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     return cudaStreamIsCapturing(device->stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
@@ -149,6 +149,12 @@ int moe_device_set_allocator(moe_device_t *device, const struct moe_allocator *a
     return 0;
 }
 
+int moe_memory_like(moe_device_t *device, const moe_device_t *model)
+{
+    const struct moe_allocator *allocator = &model->memory->allocator;
+    return allocator->alloc != NULL ? moe_device_set_allocator(device, allocator) : 0;
+}
+
 void moe_device_memory(const moe_device_t *device, struct moe_memory_figures *out)
 {
     *out = device->memory->figures;
@@ -165,7 +171,7 @@ int moe_device_trim(moe_device_t *device, size_t *bytes)
 {
     struct moe_memory *m = device->memory;
     *bytes = 0;
-    if (capturing(device)) {
+    if (moe_memory_capturing(device)) {
         return FAIL(MOE_E_STATE, "the pool cannot be trimmed while the stream is captured");
     }
     *bytes = shrink(device);
@@ -204,8 +210,12 @@ int moe_device_alloc(moe_device_t *device, size_t bytes, void **out)
     if (f == NULL) {
         return FAIL(MOE_E_NOMEM, "the books of a device's memory");
     }
+    if (moe_memory_capturing(device)) { /* a runtime would refuse it, and end the capture */
+        free(f);
+        return FAIL(MOE_E_STATE, "%zu bytes of device memory while the stream is captured: make it before", bytes);
+    }
     void *memory = obtain(device, whole);
-    if (memory == NULL && !capturing(device) && shrink(device) > 0) {
+    if (memory == NULL && shrink(device) > 0) {
         memory = obtain(device, whole);
     }
     int rc = memory != NULL ? clear(device, memory, whole) : 0;
@@ -249,6 +259,10 @@ void moe_device_free(moe_device_t *device, void *pointer_to_pointer)
 
 int moe_memory_for_ever(moe_device_t *device, size_t bytes, void **out)
 {
+    *out = NULL;
+    if (moe_memory_capturing(device)) {
+        return FAIL(MOE_E_STATE, "%zu bytes of device memory while the stream is captured: make it before", bytes);
+    }
     *out = device->backend->alloc(device, bytes > 0 ? bytes : 1);
     return *out != NULL ? 0 : FAIL(MOE_E_NOMEM, "%zu bytes of %s device memory", bytes, device->backend->name);
 }
@@ -343,7 +357,7 @@ int moe_pool_take(moe_device_t *device, size_t bytes, void *pointer_to_pointer)
     struct moe_memory *m = device->memory;
     size_t guarded = m->poison && bytes < SIZE_MAX - GUARD ? bytes + GUARD : bytes;
     bool broken = false;
-    if (capturing(device)) { /* a graph would go on to use what is somebody else's by then */
+    if (moe_memory_capturing(device)) { /* a graph would go on to use what is somebody else's by then */
         return FAIL(MOE_E_STATE,
                     "%zu bytes of the pool while the stream is captured: captured work needs sizes that "
                     "are known beforehand, such as a row budget",

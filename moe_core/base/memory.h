@@ -7,6 +7,8 @@
 
 #include "moe_core/include/moe/device.h"
 
+#include <stdbool.h>
+
 #pragma GCC visibility push(hidden)
 
 struct moe_memory;
@@ -16,9 +18,18 @@ int moe_memory_new(moe_device_t *device);
 /* Gives everything back that is still in the books. The stream is idle. */
 void moe_memory_destroy(moe_device_t *device);
 
+/* Lets a new device take its memory from where `model` takes it, the allocator of the caller. Errors: STATE. */
+int moe_memory_like(moe_device_t *device, const moe_device_t *model);
+
+/*
+ * Whether the device's stream is captured. No memory can be made then: a graph would go on to use what was given back,
+ * and a runtime ends the capture.
+ */
+bool moe_memory_capturing(const moe_device_t *device);
+
 /*
  * Gives zeroed memory of the back end, whatever allocator was set, which outlives the device and is never given back:
- * for what the whole process shares. Errors: NOMEM.
+ * for what the whole process shares. Errors: NOMEM, STATE (the stream is captured).
  */
 int moe_memory_for_ever(moe_device_t *device, size_t bytes, void **out);
 

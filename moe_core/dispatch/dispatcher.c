@@ -176,6 +176,7 @@ void moe_dispatcher_at(moe_dispatcher_t *d, const struct moe_event *at)
 int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routing, uint32_t proposed, uint32_t *agreed)
 {
     moe_dispatcher_release(d); /* what the last forward left: no backward of it follows */
+    d->unlike = 0;
     if (routing->tokens < 0 || routing->tokens > d->config.max_tokens) {
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)routing->tokens,
                                (long long)d->config.max_tokens);
@@ -186,7 +187,6 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
     d->routing = *routing;
     d->plan = (struct moe_dispatch_plan){.empty_experts = -1};
     d->detached = false;
-    d->unlike = 0;
     *agreed = 0;
     uint32_t word = (proposed & MOE_WORD_PROPOSED) | (uint32_t)d->alike << MOE_WORD_ALIKE_SHIFT;
     int rc = d->kind->prepare(d, word, agreed);
@@ -206,6 +206,7 @@ void moe_dispatcher_share(moe_dispatcher_t *d, bool microbatch)
 void moe_dispatcher_set_alike(moe_dispatcher_t *d, uint16_t number)
 {
     d->alike = number & MOE_WORD_ALIKE;
+    d->compares = true;
 }
 
 bool moe_dispatcher_alike(const moe_dispatcher_t *d, int32_t *rank, uint16_t *theirs, uint16_t *first)
@@ -216,12 +217,16 @@ bool moe_dispatcher_alike(const moe_dispatcher_t *d, int32_t *rank, uint16_t *th
     return d->unlike == 0;
 }
 
-int moe_dispatcher_decline(moe_dispatcher_t *d)
+int moe_dispatcher_decline(moe_dispatcher_t *d, int64_t tokens)
 {
+    struct moe_failure own;
+    moe_failure_keep(&own);
     moe_dispatcher_release(d);
-    if (d->kind->decline != NULL) {
+    d->routing = (struct moe_routing){.tokens = tokens};
+    if (!d->standing) {
         d->kind->decline(d);
     }
+    moe_failure_restore(&own);
     return MOE_E_NOMEM;
 }
 

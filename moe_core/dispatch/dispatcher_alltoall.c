@@ -411,7 +411,7 @@ static int create(moe_dispatcher_t *d)
     d->standing = d->config.expert_capacity > 0;
     const struct moe_row_map_config map = {
         .kind = MOE_MAP_MASK, .max_tokens = d->config.max_tokens, .experts = d->config.experts, .pooled = !d->standing};
-    rc = moe_alltoall_sizes_new(d, s);
+    rc = d->config.failed ? d->config.failed : moe_alltoall_sizes_new(d, s);
     rc = rc ? rc : moe_row_map_create(d->device, &map, &s->map);
     return rc || !d->standing ? rc : stand(d, s);
 }

@@ -38,8 +38,12 @@ struct moe_alltoall {
     int64_t *send_rows, *recv_rows; /* host [ep] */
     int64_t *etp_rows;              /* host [etp]: rows that each etp rank has after AT_EP */
     int64_t *m;                     /* device [local], before padding */
-    moe_row_map_t *map;             /* tokens to AT_SOURCE */
-    struct moe_map_header *chunks;  /* device: AT_ETP to AT_SORTED, [unpadded] */
+    /* Drop-and-pad: the last comparison of what ranks must give alike. */
+    cudaEvent_t read;                       /* reached when host_all holds every rank's word */
+    bool compared;                          /* there is one, and nobody was found to differ before it */
+    uint32_t step;                          /* its step */
+    moe_row_map_t *map;                     /* tokens to AT_SOURCE */
+    struct moe_map_header *chunks;          /* device: AT_ETP to AT_SORTED, [unpadded] */
     enum moe_alltoall_step taken[AT_STEPS]; /* for each step, the last step up to it that this layout does */
     enum moe_alltoall_step last;            /* taken[AT_STEPS - 1] */
     /* What the pool gives; docs/MOE.md, Memory, says from when to when. */

@@ -8,7 +8,7 @@
  * once, for the counts: the sizes of an all-to-all-v are host numbers in the NCCL API; everything derived goes back to
  * the device in one copy.
  *
- * In drop-and-pad (expert_capacity) all sizes are known beforehand: no exchange, no wait.
+ * In drop-and-pad (expert_capacity) all sizes are known beforehand: no exchange of numbers, no wait.
  */
 #include "moe_core/dispatch/dispatcher_alltoall.h"
 
@@ -53,6 +53,9 @@ int moe_alltoall_sizes_new(moe_dispatcher_t *d, struct moe_alltoall *s)
         cudaMallocHost((void **)&s->host_sizes, sizes * word) != cudaSuccess) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "splits");
     }
+    if (d->config.expert_capacity > 0 && cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming) != cudaSuccess) {
+        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
+    }
     int rc = moe_device_alloc(d->device, stride * word, (void **)&s->own);
     rc = rc ? rc : moe_device_alloc(d->device, ranks * stride * word, (void **)&s->all);
     rc = rc ? rc : moe_device_alloc(d->device, sizes * word, (void **)&s->sizes);
@@ -68,6 +71,9 @@ void moe_alltoall_sizes_destroy(moe_dispatcher_t *d, struct moe_alltoall *s)
     cudaFreeHost(s->host_all);
     cudaFreeHost(s->host_own);
     cudaFreeHost(s->host_sizes);
+    if (s->read != NULL) {
+        cudaEventDestroy(s->read);
+    }
     free(s->send_rows);
     free(s->recv_rows);
     free(s->etp_rows);
@@ -304,16 +310,55 @@ static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
 
 void moe_alltoall_decline(moe_dispatcher_t *d)
 {
-    if (!d->standing) {
-        gather(d, d->state, MOE_DECLINED);
+    gather(d, d->state, MOE_DECLINED);
+}
+
+/* Reads the words of the last comparison. */
+static int read_words(moe_dispatcher_t *d, struct moe_alltoall *s)
+{
+    if (cudaEventSynchronize(s->read) != cudaSuccess) {
+        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "what the ranks said in the last step");
     }
+    (void)moe_dispatcher_agreed(d, s->host_all, 1);
+    s->compared = d->unlike == 0; /* else the next layer-forward begins anew, and waits */
+    return d->unlike == 0 ? 0 : DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same");
+}
+
+/*
+ * Drop-and-pad: compares what ranks must give alike. Its layer-forwards exchange no numbers, so this has a collective
+ * of its own, once in a step, which nobody waits for: it is read when the next step's is due. The first one is waited
+ * for, because ranks that differ mostly do so from the beginning. In each layer-forward it would cost what drop-and-pad
+ * is there to save.
+ */
+static int compare(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t word)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(moe_device_stream(d->device), &status);
+    if (!d->compares || d->tp_ep.size == 1 || status != cudaStreamCaptureStatusNone || moe_dispatcher_again(d) ||
+        (s->compared && s->step == d->at.step)) {
+        return 0;
+    }
+    bool first = !s->compared;
+    int rc = first ? 0 : read_words(d, s);
+    struct moe_fill_counts own = {.count = 1, .value = word, .to = s->own};
+    struct moe_collective c = moe_dispatcher_collective(d, &d->tp_ep, "AllGather of one word", ncclInt64, 1);
+    rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &own);
+    rc = rc ? rc : moe_all_gather(&c, s->own, s->all, 1);
+    rc = rc ? rc : moe_device_copy(d->device, s->host_all, s->all, (size_t)d->tp_ep.size * sizeof(int64_t));
+    if (rc == 0 && cudaEventRecord(s->read, moe_device_stream(d->device)) != cudaSuccess) {
+        rc = DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
+    }
+    s->step = d->at.step;
+    s->compared = s->compared || rc == 0;
+    return rc || !first ? rc : read_words(d, s);
 }
 
 int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t proposed, uint32_t *agreed)
 {
     if (d->config.expert_capacity > 0) {
         *agreed = 0;
-        return fixed_sizes(d, s);
+        int differs = compare(d, s, proposed);
+        return differs ? differs : fixed_sizes(d, s);
     }
     int rc = gather(d, s, proposed);
     *agreed = rc ? 0 : moe_dispatcher_agreed(d, counts_of(s, 0) + s->stride - 1, s->stride);

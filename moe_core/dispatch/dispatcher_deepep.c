@@ -49,7 +49,7 @@ static int create(moe_dispatcher_t *d)
             "row_budget, budget_factor or local_capacity: this dispatcher always knows the number of rows");
     }
     int64_t k = (int64_t)d->config.topk * d->etp.size, ranks = d->tp_ep.size;
-    int rc = moe_flex_create(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks);
+    int rc = moe_flex_create(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks, d->config.failed);
     d->max_rows = moe_flex_max_rows(d, d->config.max_tokens);
     size_t bytes = (size_t)s->flex.numbers * sizeof(*s->own);
     rc = rc ? rc : moe_device_alloc(d->device, bytes, (void **)&s->own);

@@ -61,10 +61,11 @@ struct moe_flex {
 
 /*
  * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, agrees on the group's buffer
- * (COLLECTIVE) and makes what does not change from forward to forward; where d->standing is set, everything. Errors:
- * UNSUPPORTED, SHAPE, NOMEM, COMM.
+ * (COLLECTIVE) and makes what does not change from forward to forward; where d->standing is set, everything. `failed`:
+ * 0, or what keeps this rank from going on, which is then told in the agreement and returned. Errors: UNSUPPORTED,
+ * SHAPE, NOMEM, COMM.
  */
-int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token);
+int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token, int failed);
 void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f);
 /* Gives all memory of the pool back. */
 void moe_flex_release(moe_dispatcher_t *d);
@@ -83,7 +84,28 @@ uint32_t moe_flex_agreed(moe_dispatcher_t *d, const struct moe_flex *f, const in
 /* Builds the map `out`. Call it once the splits are known. */
 int moe_flex_build_out(moe_dispatcher_t *d, struct moe_flex *f);
 
-/* The functions behind prepare of both kinds, whose state begins with struct moe_flex. */
+static inline struct moe_flex *moe_flex_of(const moe_dispatcher_t *d)
+{
+    return d->state;
+}
+
+static inline size_t moe_flex_row_bytes(const moe_dispatcher_t *d)
+{
+    return (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
+}
+
+/* Takes the memory of an area for the rows of this layer-forward, or finds its place in the group's buffer. */
+int moe_flex_take_area(moe_dispatcher_t *d, struct moe_flex *f, enum moe_flex_area area);
+void moe_flex_give_area(moe_dispatcher_t *d, struct moe_flex *f, enum moe_flex_area area);
+/* Takes `numbers` numbers of four bytes for each token, or for each row that came. */
+int moe_flex_take_numbers(moe_dispatcher_t *d, int64_t rows, int64_t numbers, void *at);
+
+static inline int moe_flex_take_d_probs(moe_dispatcher_t *d)
+{
+    return moe_flex_take_numbers(d, d->routing.tokens, d->config.experts, &d->d_probs);
+}
+
+/* dispatcher_flex_steps.c: the functions behind prepare of both kinds, whose state begins with struct moe_flex. */
 int moe_flex_forward(moe_dispatcher_t *d, const void *x);
 int moe_flex_combine(moe_dispatcher_t *d, void *y);
 int moe_flex_push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan);

@@ -29,11 +29,15 @@
  * first, and among those the choices of the last source ranks and tokens. The device sums what was dropped. A graph can
  * capture the budget form with BOUND or with equal T.
  *
+ * The metadata lie in memory of the group without a budget (moe_ep_buffer_reserve), in the dispatcher's own with one.
+ * So a rank that has no memory for the rest can take part in their exchange and say so.
+ *
  * Remedies: without a budget, the AND of this layer-forward's proposals is in force at once, because the proposals came
  * with the counts. With a budget the proposals are read when the next layer-forward begins, so the remedies in force
- * are one layer-forward older. A rank that proposed nothing knows that the AND is nothing and reads none; while a graph
- * is captured, ranks propose nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the
- * next layer-forward on; for the first one they are agreed on in the exchange that makes the buffer.
+ * are one layer-forward older. What ranks must give alike (moe_dispatcher_set_alike) is compared then, too; a
+ * dispatcher without such a number whose rank proposed nothing knows that the AND is nothing and reads none. While a
+ * graph is captured, ranks propose nothing. UNEVEN and BOUND change the exchange that carries them, and always act from
+ * the next layer-forward on; for the first one they are agreed on in the exchange that makes the buffer.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
@@ -50,9 +54,10 @@
 struct hybridep {
     struct moe_flex flex; /* first: dispatcher_flex.h */
     moe_uneven_group_t *uneven;
+    moe_ep_buffer_t *area; /* without a budget: holds `map` and `maps` */
     int64_t map_row;       /* bytes of a token's line in the routing map */
     int64_t *own;          /* device [numbers] */
-    uint8_t *map;          /* device [T_pad * map_row + 8]: this rank's metadata; of the pool, as `maps` */
+    uint8_t *map;          /* device [T_pad * map_row + 8]: this rank's metadata */
     uint8_t *maps;         /* device [ranks, T_pad * map_row + 8] */
     int64_t *counts;       /* device [ranks, numbers] */
     int64_t *host;         /* pinned, the same */
@@ -84,12 +89,32 @@ static int64_t budget(const moe_dispatcher_t *d, int64_t tokens)
                                     : moe_flex_budget(tokens, d->config.topk, d->config.budget_factor, multiple);
 }
 
-/* Takes the metadata of this rank and of every rank, for T_pad `padded`. */
-static int take_maps(moe_dispatcher_t *d, struct hybridep *s, int64_t padded)
+static size_t map_bytes(const struct hybridep *s, int64_t padded)
 {
-    size_t map = (size_t)(padded * s->map_row) + sizeof(int64_t);
+    return (size_t)(padded * s->map_row) + sizeof(int64_t);
+}
+
+/*
+ * Makes the memory of the metadata. A graph goes on to use that of a standing dispatcher; otherwise the group's does,
+ * which is there whatever memory a rank lacks: it can take part in the exchange, and say so.
+ */
+static int make_maps(moe_dispatcher_t *d, struct hybridep *s)
+{
+    size_t map = map_bytes(s, s->flex.most), maps = (size_t)d->tp_ep.size * map;
+    if (!d->standing) {
+        return moe_ep_buffer_reserve(d->device, d->tp_ep.comm, moe_ep_buffer_aligned(map) + maps, &s->area);
+    }
     int rc = moe_dispatcher_take(d, map, &s->map);
-    return rc ? rc : moe_dispatcher_take(d, (size_t)d->tp_ep.size * map, &s->maps);
+    return rc ? rc : moe_dispatcher_take(d, maps, &s->maps);
+}
+
+/* Finds the metadata of this rank and of every rank: the group's memory may have moved. */
+static void place_maps(moe_dispatcher_t *d, struct hybridep *s)
+{
+    if (!d->standing) {
+        s->map = moe_ep_buffer_exchange(s->area);
+        s->maps = s->map + moe_ep_buffer_aligned(map_bytes(s, s->flex.padded));
+    }
 }
 
 static int allocate(moe_dispatcher_t *d, struct hybridep *s)
@@ -98,7 +123,7 @@ static int allocate(moe_dispatcher_t *d, struct hybridep *s)
     int rc = moe_device_alloc(d->device, numbers * word, (void **)&s->own);
     rc = rc ? rc : moe_device_alloc(d->device, ranks * numbers * word, (void **)&s->counts);
     rc = rc ? rc : moe_device_alloc(d->device, word, (void **)&s->dropped);
-    rc = rc || !d->standing ? rc : take_maps(d, s, s->flex.most);
+    rc = rc ? rc : make_maps(d, s);
     if (rc == 0 && (cudaMallocHost((void **)&s->host, ranks * numbers * word) != cudaSuccess ||
                     cudaMallocHost((void **)&s->host_dropped, word) != cudaSuccess)) {
         rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
@@ -132,15 +157,12 @@ static int create(moe_dispatcher_t *d)
                                has_budget(d) ? "a row budget and a factor"
                                              : "legacy local_capacity without a row budget");
     }
-    int rc = moe_uneven_new(d->device, &uneven, &s->uneven);
-    if (rc != 0) {
-        return rc;
-    }
-    int64_t most = moe_uneven_most(s->uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
+    int rc = c->failed ? c->failed : moe_uneven_new(d->device, &uneven, &s->uneven);
+    int64_t most = moe_uneven_bound(&uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
     s->map_row = (c->experts + 7) / 8 * 8;
     d->standing = has_budget(d);
     s->flex.proposed = moe_dispatcher_proposed_first(d);
-    rc = moe_flex_create(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k);
+    rc = moe_flex_create(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k, rc);
     s->agreed = rc ? 0 : moe_ep_buffer_agreed(s->flex.buffer);
     d->max_rows = has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
     s->flex.drop = has_budget(d);
@@ -149,9 +171,6 @@ static int create(moe_dispatcher_t *d)
 
 static void release(moe_dispatcher_t *d)
 {
-    struct hybridep *s = d->state;
-    moe_dispatcher_give(d, &s->map);
-    moe_dispatcher_give(d, &s->maps);
     moe_flex_release(d);
 }
 
@@ -161,8 +180,11 @@ static void destroy(moe_dispatcher_t *d)
     if (s == NULL) {
         return;
     }
-    moe_dispatcher_free(d, &s->map);
-    moe_dispatcher_free(d, &s->maps);
+    if (d->standing) {
+        moe_device_free(d->device, &s->map);
+        moe_device_free(d->device, &s->maps);
+    }
+    moe_ep_buffer_release(&s->area);
     moe_device_free(d->device, &s->own);
     moe_device_free(d->device, &s->counts);
     moe_device_free(d->device, &s->dropped);
@@ -178,35 +200,31 @@ static void destroy(moe_dispatcher_t *d)
 }
 
 /* Reads the agreement of the last layer-forward, which only the device knew. */
-static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
+static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
 {
     if (!s->pending) {
         return 0;
     }
     s->pending = false;
     s->agreed = 0;
-    if ((s->proposed & MOE_WORD_PROPOSED) == 0) {
+    if (capturing || ((s->proposed & MOE_WORD_PROPOSED) == 0 && !d->compares)) { /* a capture must not wait */
         return 0;
     }
     if (cudaEventSynchronize(s->read) != cudaSuccess) {
         return DISPATCHER_FAIL(d, MOE_E_DEVICE, "the proposals of the last layer-forward");
     }
     s->agreed = moe_flex_agreed(d, &s->flex, s->host);
-    d->unlike = 0; /* of the last layer-forward, and only ranks that proposed something look: too late for an error */
-    return 0;
+    return d->unlike == 0 ? 0
+                          : DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward");
 }
 
-/* Gathers every rank's routing map, and derives every rank's counts from it on the device. */
-static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t proposed)
+/* Gathers every rank's metadata, and derives every rank's counts from them on the device. */
+static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t word)
 {
     struct moe_flex *f = &s->flex;
-    int64_t bytes = f->padded * s->map_row + (int64_t)sizeof(int64_t);
-    int rc = take_maps(d, s, f->padded);
-    if (rc != 0) {
-        return rc;
-    }
+    int64_t bytes = (int64_t)map_bytes(s, f->padded);
     struct moe_fill_counts mask = {
-        .count = 1, .value = proposed, .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
+        .count = 1, .value = word, .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
     struct moe_collective c = moe_dispatcher_collective(d, &d->tp_ep, "AllGather of routing maps", ncclUint8, bytes);
     struct moe_flex_layout layout = {.blocks = d->tp_ep.size,
                                      .tokens = f->padded,
@@ -219,12 +237,9 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t propose
                                      .mask_stride = bytes,
                                      .mask = s->maps,
                                      .counts = s->counts};
-    rc = moe_flex_lay_out(d, f, s->map, s->map_row, s->own);
-    rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &mask);
+    int rc = moe_device_ops(d->device)->fill_counts(d->device, &mask);
     rc = rc ? rc : moe_all_gather(&c, s->map, s->maps, 1);
     rc = rc ? rc : moe_device_ops(d->device)->flex_layout(d->device, &layout);
-    moe_dispatcher_give(d, &s->map);
-    moe_dispatcher_give(d, &s->maps);
     return rc ? rc
               : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->host));
 }
@@ -250,6 +265,64 @@ static int reserve(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
     return 0;
 }
 
+/* What precedes the exchange: T_pad. */
+static int pad_tokens(moe_dispatcher_t *d, struct hybridep *s)
+{
+    struct moe_flex *f = &s->flex;
+    enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
+    f->tokens = d->routing.tokens;
+    if (padding == MOE_UNEVEN_NONE) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, f->tokens);
+    }
+    int rc = moe_dispatcher_pad(d, s->uneven, padding, &f->padded);
+    place_maps(d, s);
+    return rc;
+}
+
+/* Gathers metadata of no choices, with the word that says why, and waits as its peers do. */
+static void say_declined(moe_dispatcher_t *d, struct hybridep *s)
+{
+    int rc = moe_device_ops(d->device)->zero(d->device, s->map, map_bytes(s, s->flex.padded));
+    rc = rc ? rc : gather_maps(d, s, MOE_DECLINED);
+    (void)(rc ? rc : moe_device_sync(d->device));
+}
+
+static void decline(moe_dispatcher_t *d)
+{
+    if (pad_tokens(d, d->state) == 0) {
+        say_declined(d, d->state);
+    }
+}
+
+/* Writes this rank's metadata. Without a budget a rank that has no memory for it says so in the exchange. */
+static int lay_out(moe_dispatcher_t *d, struct hybridep *s)
+{
+    int rc = moe_flex_lay_out(d, &s->flex, s->map, s->map_row, s->own);
+    if (rc == MOE_E_NOMEM && !d->standing) {
+        struct moe_failure own;
+        moe_failure_keep(&own);
+        moe_flex_release(d);
+        say_declined(d, s);
+        moe_failure_restore(&own);
+    }
+    return rc;
+}
+
+/* Reads the counts of all ranks: what follows from them, and from what they said beside. */
+static int read_counts(moe_dispatcher_t *d, struct hybridep *s, uint32_t *agreed)
+{
+    struct moe_flex *f = &s->flex;
+    int rc = moe_device_sync(d->device);
+    for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
+        rc = moe_dispatcher_declined(d, r, (uint32_t)s->host[(r + 1) * f->numbers - 1]);
+    }
+    if (rc != 0) { /* what was agreed before stays so, on all ranks */
+        return rc;
+    }
+    s->agreed = *agreed = moe_flex_agreed(d, f, s->host);
+    return moe_flex_derive(d, f, s->host, (*agreed & MOE_REMEDY_PAD) != 0);
+}
+
 static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
 {
     struct hybridep *s = d->state;
@@ -262,14 +335,10 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
      * arrive there.
      */
     bool again = moe_dispatcher_again(d);
-    int rc = again ? 0 : read_agreed(d, s);
-    enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
-    f->tokens = d->routing.tokens;
-    if (rc == 0 && padding == MOE_UNEVEN_NONE) {
-        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, f->tokens);
-    }
-    rc = rc ? rc : moe_dispatcher_pad(d, s->uneven, padding, &f->padded);
+    int rc = again ? 0 : read_agreed(d, s, capturing);
+    rc = rc ? rc : pad_tokens(d, s);
     proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
+    rc = rc ? rc : lay_out(d, s);
     rc = rc ? rc : gather_maps(d, s, proposed);
     if (rc != 0) {
         return rc;
@@ -279,9 +348,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
         *agreed = s->agreed;
         rc = reserve(d, s, capturing);
     } else {
-        rc = moe_device_sync(d->device);
-        s->agreed = *agreed = rc ? 0 : moe_flex_agreed(d, f, s->host);
-        rc = rc ? rc : moe_flex_derive(d, f, s->host, (*agreed & MOE_REMEDY_PAD) != 0);
+        rc = read_counts(d, s, agreed);
     }
     return rc ? rc : moe_flex_build_out(d, f);
 }
@@ -300,6 +367,7 @@ const struct moe_dispatcher_kind_ops moe_dispatcher_hybridep = {
     .destroy = destroy,
     .release = release,
     .prepare = prepare,
+    .decline = decline,
     .forward = forward,
     .combine = moe_flex_combine,
     .push_dispatch = moe_flex_push_dispatch,

@@ -31,7 +31,12 @@ struct moe_dispatcher_kind_ops {
      * moe_dispatcher_set_alike.
      */
     int (*prepare)(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed);
-    void (*decline)(moe_dispatcher_t *d); /* the exchange of prepare, with MOE_DECLINED; NULL: it cannot carry that */
+    /*
+     * Takes part in the exchange of prepare, as far as peers go before they look at what came, and tells them
+     * MOE_DECLINED. d->routing has no more than the number of tokens. Not called where d->standing is set: nothing is
+     * taken there, so nothing is lacking. What fails in it is lost: the rank has a failure of its own.
+     */
+    void (*decline)(moe_dispatcher_t *d);
     int (*forward)(moe_dispatcher_t *d, const void *x);
     int (*combine)(moe_dispatcher_t *d, void *y);
     int (*push_dispatch)(moe_dispatcher_t *d, struct moe_plan *plan);
@@ -64,6 +69,7 @@ struct moe_dispatcher {
     enum moe_dispatcher_stage stage;
     bool shares;            /* set by moe_dispatcher_share */
     uint16_t alike;         /* set by moe_dispatcher_set_alike */
+    bool compares;          /* likewise: there is a number to compare */
     int32_t unlike;         /* the first rank whose `alike` differs in this forward's exchange; 0: none that is known */
     uint16_t theirs, first; /* its number, and that of rank 0 */
     bool detached;          /* set by moe_dispatcher_detach */

@@ -13,6 +13,7 @@
 
 #include "common/mix.h"
 #include "moe_core/base/fail.h"
+#include "moe_core/base/words.h"
 #include "moe_core/include/moe/observe.h"
 
 #include <pthread.h>
@@ -32,6 +33,8 @@ struct moe_ep_buffer {
     uint32_t agreed;                  /* remedies that all ranks proposed in the last exchange */
     size_t receive_bytes, send_bytes; /* as agreed */
     char *memory;                     /* both areas; NULL: only bounds were agreed */
+    void *exchange;                   /* the area of moe_ep_buffer_reserve */
+    size_t exchange_bytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,7 +42,7 @@ static struct moe_ep_buffer *all;
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
 
-static size_t aligned(size_t bytes)
+size_t moe_ep_buffer_aligned(size_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -128,29 +131,15 @@ static void report(const struct moe_ep_buffer *b, size_t bytes)
  */
 static int exchange(const struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want, int failed, struct told *told)
 {
-    size_t bytes = WORDS * sizeof(int64_t), ranks = (size_t)b->ranks;
-    int64_t *device = NULL, *host = NULL;
-    int rc = moe_device_alloc(b->device, (ranks + 1) * bytes, (void **)&device);
-    if (rc == 0 && cudaMallocHost((void **)&host, ranks * bytes) != cudaSuccess) {
-        rc = FAIL(MOE_E_NOMEM, "pinned host memory");
+    const int64_t mine[WORDS] = {failed ? no_memory : (int64_t)want->receive_bytes, (int64_t)want->send_bytes,
+                                 host_hash(), want->proposed};
+    int64_t *asked = calloc((size_t)b->ranks, sizeof(mine));
+    if (asked == NULL) {
+        return FAIL(MOE_E_NOMEM, "buffer sizes of %d ranks", b->ranks);
     }
-    if (rc == 0) {
-        host[0] = failed ? no_memory : (int64_t)want->receive_bytes;
-        host[1] = (int64_t)want->send_bytes;
-        host[2] = host_hash();
-        host[3] = want->proposed;
-        rc = moe_device_copy(b->device, device + ranks * WORDS, host, bytes);
-    }
-    if (rc == 0) {
-        ncclResult_t nc =
-            ncclAllGather(device + ranks * WORDS, device, WORDS, ncclInt64, b->comm, moe_device_stream(b->device));
-        rc = nc == ncclSuccess ? 0 : FAIL(MOE_E_COMM, "AllGather of buffer sizes: %s", ncclGetErrorString(nc));
-    }
-    rc = rc ? rc : moe_device_copy(b->device, host, device, ranks * bytes);
-    rc = rc ? rc : moe_device_sync(b->device);
-    rc = rc || failed ? rc : compare(b, host, told);
-    moe_device_free(b->device, &device);
-    cudaFreeHost(host);
+    int rc = moe_words_gather(b->device, b->comm, b->ranks, "buffer sizes", mine, WORDS, asked);
+    rc = rc || failed ? rc : compare(b, asked, told);
+    free(asked);
     return rc;
 }
 
@@ -212,8 +201,8 @@ int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct
         return FAIL(MOE_E_NOMEM, "a communication buffer");
     }
     struct moe_ep_buffer_want all_users = *want;
-    all_users.receive_bytes = larger(aligned(want->receive_bytes), b->receive_bytes);
-    all_users.send_bytes = larger(aligned(want->send_bytes), b->send_bytes);
+    all_users.receive_bytes = larger(moe_ep_buffer_aligned(want->receive_bytes), b->receive_bytes);
+    all_users.send_bytes = larger(moe_ep_buffer_aligned(want->send_bytes), b->send_bytes);
     int rc = want->failed;
     if (b->made == 0 || all_users.receive_bytes > b->receive_bytes || all_users.send_bytes > b->send_bytes) {
         rc = make(b, &all_users);
@@ -225,6 +214,33 @@ int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct
     }
     *out = b;
     return rc;
+}
+
+int moe_ep_buffer_reserve(moe_device_t *device, ncclComm_t comm, size_t bytes, moe_ep_buffer_t **out)
+{
+    *out = NULL;
+    moe_ep_buffer_t *b = find(device, comm);
+    void *area = NULL;
+    if (b == NULL) {
+        return FAIL(MOE_E_NOMEM, "a communication buffer");
+    }
+    int rc = bytes > b->exchange_bytes ? moe_device_alloc(device, bytes, &area) : 0;
+    if (rc != 0) {
+        moe_ep_buffer_release(&b);
+        return rc;
+    }
+    if (area != NULL) {
+        moe_device_free(device, &b->exchange);
+        b->exchange = area;
+        b->exchange_bytes = bytes;
+    }
+    *out = b;
+    return 0;
+}
+
+void *moe_ep_buffer_exchange(const moe_ep_buffer_t *b)
+{
+    return b->exchange;
 }
 
 int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
@@ -253,6 +269,7 @@ void moe_ep_buffer_release(moe_ep_buffer_t **buffer)
     pthread_mutex_unlock(&lock);
     if (last) {
         moe_device_free(b->device, &b->memory);
+        moe_device_free(b->device, &b->exchange);
         free(b);
     }
 }

@@ -170,10 +170,14 @@ void moe_uneven_destroy(moe_uneven_group_t **group)
     *group = NULL;
 }
 
+int64_t moe_uneven_bound(const struct moe_uneven_config *config)
+{
+    return moe_uneven_round(config->max_tokens > config->token_bound ? config->max_tokens : config->token_bound);
+}
+
 int64_t moe_uneven_most(const moe_uneven_group_t *g)
 {
-    int64_t most = g->config.max_tokens > g->config.token_bound ? g->config.max_tokens : g->config.token_bound;
-    return moe_uneven_round(most);
+    return moe_uneven_bound(&g->config);
 }
 
 static int exchange(moe_uneven_group_t *g, int64_t tokens, int64_t *most)

@@ -6,6 +6,8 @@
  */
 #include "moe_core/layer/layer_state.h"
 
+#include "moe_core/base/memory.h"
+
 #include <stdlib.h>
 
 /* the parts' configurations */
@@ -50,7 +52,8 @@ static int etp_size(const moe_layer_t *l, int *size)
                                                    (long long)l->config.ffn, *size);
 }
 
-static int make_dispatcher(moe_layer_t *l)
+/* A layer that `failed` before takes part in the exchange that its peers make there. */
+static int make_dispatcher(moe_layer_t *l, int failed)
 {
     const struct moe_layer_config *c = &l->config;
     struct moe_router_config router = router_config(l);
@@ -71,6 +74,7 @@ static int make_dispatcher(moe_layer_t *l)
                                            .groups = c->groups,
                                            .shared = c->shared_overlap ? l->shared : NULL,
                                            .legacy = c->options.dispatcher,
+                                           .failed = failed,
                                            .world_rank = c->world_rank,
                                            .layer = c->layer};
     return moe_dispatcher_new(l->device, &config, &l->dispatcher);
@@ -136,6 +140,7 @@ static int make_shared(moe_layer_t *l)
                                        .world_rank = c->world_rank,
                                        .layer = c->layer};
     int rc = c->shared_overlap ? moe_device_new(moe_device_name(l->device), &l->side) : 0;
+    rc = rc || l->side == NULL ? rc : moe_memory_like(l->side, l->device);
     return rc ? rc : moe_shared_new(l->device, l->side, &config, &l->shared);
 }
 
@@ -206,6 +211,10 @@ static int check(const moe_layer_t *l)
 int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t *main, moe_layer_t **out)
 {
     *out = NULL;
+    if (moe_memory_capturing(device)) { /* before the peers are asked: they cannot answer in a capture */
+        return moe_fail(MOE_E_STATE, config->world_rank, config->layer,
+                        "a layer, or one more microbatch in flight, while the stream is captured: make it before");
+    }
     moe_layer_t *l = calloc(1, sizeof(*l));
     int etp = 1;
     if (l == NULL) {
@@ -219,15 +228,25 @@ int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_
     int rc = check(l);
     rc = rc ? rc : layer_tp_place(l);
     rc = rc ? rc : etp_size(l, &etp);
+    bool fits = rc == 0; /* the same on all ranks, as the numbers and groups that were checked */
     if (rc == 0) {
         struct moe_router_config router = router_config(l);
         rc = main != NULL ? moe_router_new_beside(main->router, &l->router)
                           : moe_router_new(device, &router, &l->router);
     }
     rc = rc ? rc : make_shared(l);
-    rc = rc ? rc : make_dispatcher(l);
+    if (fits) {
+        struct moe_failure own;
+        moe_failure_keep(&own);
+        int made = make_dispatcher(l, rc);
+        if (rc != 0) { /* it made the exchange, if there is one; the failure is the one before */
+            moe_failure_restore(&own);
+        }
+        rc = rc ? rc : made;
+    }
     rc = rc ? rc : make_experts(l, etp);
     rc = rc ? rc : make_memory(l);
+    rc = layer_agree_made(l, rc);
     if (rc != 0) {
         layer_unmake(&l);
         return moe_fail_at(rc, config->world_rank, config->layer);
@@ -278,6 +297,7 @@ static int choose(moe_layer_t *l)
         rc = moe_device_ops(l->device)->cast(l->device, &widen);
         x = l->x32;
     }
+    l->routed = rc == 0;
     rc = rc ? rc : moe_router_forward(l->router, x, &gate, l->own);
     l->routing = (struct moe_routing){.tokens = l->own,
                                       .index = moe_router_index(l->router),
@@ -294,17 +314,17 @@ static int route(moe_layer_t *l)
     layer_report_route(l);
     layer_facts_weights(l);
     uint32_t proposed = layer_proposal(l);
-    int rc = l->phase == MOE_PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
+    l->routed = false;
+    int rc = layer_check_capture(l);
+    rc = rc ? rc : l->phase == MOE_PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
     if (rc == MOE_E_NOMEM) { /* the ranks that meet in the exchange are told, instead of waiting there */
-        return moe_dispatcher_decline(l->dispatcher);
+        return layer_decline(l, proposed, true);
     }
     rc = rc ? rc : layer_agree_sum(l, proposed);
-    struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
-    moe_dispatcher_at(l->dispatcher, &at);
-    moe_dispatcher_share(l->dispatcher, !l->step.alone);
-    moe_dispatcher_set_alike(l->dispatcher, (uint16_t)l->weights.frozen);
+    layer_at_dispatcher(l);
     rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
-    rc = rc ? rc : layer_check_frozen(l);
+    int differs = rc == 0 || rc == MOE_E_ARG ? layer_check_frozen(l) : 0; /* ARG: an exchange before this one told it */
+    rc = differs ? differs : rc;
     if (rc == 0) {
         layer_settle(l, agreed);
     } else if (rc == MOE_E_SPLIT) {
@@ -364,6 +384,13 @@ int layer_forward_pass(moe_layer_t *l, void *y)
     return rc;
 }
 
+void layer_forget(moe_layer_t *l)
+{
+    moe_plan_reset(&l->plan);
+    moe_shared_reset(l->shared);
+    layer_release(l);
+}
+
 int layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step, const void *x,
                   int64_t tokens, void *y)
 {
@@ -395,9 +422,7 @@ int layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const
          * A forward that is refused resets the plan too: the memory that the last forward kept for backward is about to
          * change.
          */
-        moe_plan_reset(&l->plan);
-        moe_shared_reset(l->shared);
-        layer_release(l);
+        layer_forget(l);
     } else if (!layer_goes_back(l)) { /* inference: no backward follows */
         layer_release(l);
     } else if (l->config.recompute) {

@@ -245,9 +245,10 @@ int layer_backward(moe_layer_t *l, const void *dy, void *dx)
 int layer_backward_dw(moe_layer_t *l)
 {
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
+    bool due = l->dw_waits;
     l->dw_waits = false;
     int rc = moe_experts_backward_dw(l->experts);
-    if (rc == 0) {
+    if (due) { /* a call that nothing waited for must not take the rows of a forward whose backward comes */
         layer_release(l);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);

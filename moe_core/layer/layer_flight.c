@@ -13,7 +13,7 @@
 
 static bool same(const struct moe_step *a, const struct moe_step *b)
 {
-    return a->step == b->step && a->microbatch == b->microbatch;
+    return a->step == b->step && a->microbatch == b->microbatch && a->tag == b->tag;
 }
 
 /* Whether a microbatch waits for its backward. */
@@ -91,6 +91,16 @@ int moe_layer_backward_of(moe_layer_t *l, const struct moe_step *step, const voi
     }
     return LAYER_FAIL(l, MOE_E_STATE, "no forward of microbatch %u of step %u waits for its backward", step->microbatch,
                       step->step);
+}
+
+void moe_layer_drop(moe_layer_t *l, const struct moe_step *step)
+{
+    moe_layer_t *one[] = {l}, **flight = l->flight != NULL ? l->flight : one;
+    for (int32_t i = 0; i < (l->flight != NULL ? l->flying : 1); i++) {
+        if (flight[i]->plan.used > 0 && same(&flight[i]->step, step)) {
+            layer_forget(flight[i]);
+        }
+    }
 }
 
 int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)

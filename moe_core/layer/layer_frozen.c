@@ -99,8 +99,8 @@ int layer_check_frozen(const moe_layer_t *l)
     write_names(l, theirs, those, sizeof(those));
     write_names(l, first, these, sizeof(these));
     return LAYER_FAIL(l, MOE_E_ARG,
-                      "rank %d of the group freezes %s, rank 0 freezes %s: freeze the same parameters on all ranks",
-                      rank, those, these);
+                      "rank %d of the group freezes %s, rank 0 freezes %s: freeze the same parameters on all ranks%s",
+                      rank, those, these, moe_dispatcher_standing(l->dispatcher) ? " (as last told)" : "");
 }
 
 /* Whether a backward can follow: some gradient is given, or none is wanted because every parameter is frozen. */

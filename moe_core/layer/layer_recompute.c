@@ -82,11 +82,7 @@ static int flip(moe_layer_t *l)
     return rc;
 }
 
-/*
- * The routing of a recomputed forward: that of the first forward where it is kept, else a new run of the router, whose
- * tokens are not counted a second time.
- */
-int layer_route_again(moe_layer_t *l)
+bool layer_routes_again(moe_layer_t *l)
 {
     const struct moe_options *o = &l->config.options;
     uint32_t hazard = o->legacy_recompute_flip ? MOE_REMEDY_ROUTING : 0;
@@ -95,12 +91,23 @@ int layer_route_again(moe_layer_t *l)
     if (told && hazard != 0) {
         layer_report_remedy(l, MOE_REMEDY_ROUTING, 0);
     }
-    if (told || o->keep_routing) {
+    return !told && !o->keep_routing;
+}
+
+/*
+ * The routing of a recomputed forward: that of the first forward where it is kept, else a new run of the router, whose
+ * tokens are not counted a second time.
+ */
+int layer_route_again(moe_layer_t *l)
+{
+    const struct moe_options *o = &l->config.options;
+    if (!layer_routes_again(l)) {
         return 0;
     }
     struct moe_router_weights gate = {l->weights.gate, l->weights.gate_bias, l->weights.expert_bias};
     bool counting = moe_router_counting(l->router);
     moe_router_set_counting(l->router, false);
+    l->routed = true;
     int rc = moe_router_forward(l->router, layer_f32(l) ? layer_own_rows(l, l->x) : l->x32, &gate, l->own);
     moe_router_set_counting(l->router, counting);
     return rc == 0 && o->legacy_recompute_flip && l->own > 0 ? flip(l) : rc;
@@ -113,6 +120,8 @@ int layer_recompute(moe_layer_t *l)
     moe_plan_reset(&l->plan);
     int rc = layer_take(l, (size_t)l->tokens * layer_row_bytes(l), (size_t)l->config.max_tokens * layer_row_bytes(l),
                         &l->y_again);
+    l->routed = false;
+    rc = rc == MOE_E_NOMEM ? layer_decline(l, 0, layer_routes_again(l)) : rc;
     rc = rc ? rc : layer_forward_pass(l, l->y_again);
     layer_give(l, &l->y_again);
     if (rc == 0 && before >= 0 && l->rows != before) {

@@ -8,6 +8,8 @@
  */
 #include "moe_core/layer/layer_state.h"
 
+#include "moe_core/base/memory.h"
+
 #include <stdlib.h>
 
 enum { SCOPE_LOCAL = 0, SCOPE_SYMMETRIC = 1 };
@@ -102,6 +104,22 @@ void layer_settle(moe_layer_t *l, uint32_t agreed)
     if (l->sum_granted && l->phase == MOE_PHASE_FORWARD) {
         layer_report_remedy(l, MOE_REMEDY_ROUTER_SUM, 0);
     }
+}
+
+/* Whether a forward that the stream captures will have dummy rows: with a row budget, where only the device counts. */
+static bool captures_dummies(const moe_layer_t *l)
+{
+    bool budget = l->config.row_budget > 0 || l->config.budget_factor > 0.0f;
+    return budget && (l->local & MOE_REMEDY_DUMMY) != 0 && moe_memory_capturing(l->device);
+}
+
+int layer_check_capture(moe_layer_t *l)
+{
+    return captures_dummies(l) && l->dummies[MOE_DUMMY_DEVICE] == NULL
+               ? LAYER_FAIL(l, MOE_E_STATE,
+                            "dummy rows for the first time while the stream is captured: run one forward with that "
+                            "remedy before")
+               : 0;
 }
 
 /*

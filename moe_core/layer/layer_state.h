@@ -1,7 +1,7 @@
 /*
  * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan),
- * layer_frozen.c (parameters without gradients), layer_tp.c (slices and sums over tp), layer_recompute.c,
- * layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
+ * layer_frozen.c (parameters without gradients), layer_agree.c (a rank that cannot go on), layer_tp.c (slices and sums
+ * over tp), layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
  */
 #ifndef MOE_CORE_LAYER_LAYER_STATE_H
 #define MOE_CORE_LAYER_LAYER_STATE_H
@@ -51,6 +51,7 @@ struct moe_layer {
     uint64_t turn;             /* of main: forwards so far */
     uint64_t began;            /* the turn of this one's last forward */
     bool dw_waits;             /* backward_dw is due */
+    bool routed;               /* the router's forward of the pass under way was called */
 
     /* The forward under way or last done. */
     struct moe_layer_weights weights;
@@ -125,6 +126,8 @@ int layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weights, c
                   const void *x, int64_t tokens, void *y);
 int layer_backward(moe_layer_t *layer, const void *dy, void *dx);
 int layer_backward_dw(moe_layer_t *layer);
+/* layer.c: ends a pass for good: its plan, its memory, and the shared expert's steps. */
+void layer_forget(moe_layer_t *layer);
 
 /*
  * layer_memory.c: memory of the device's pool, taken for one forward or backward, in the pointer at `at`; in a layer
@@ -171,6 +174,8 @@ void layer_settle(moe_layer_t *layer, uint32_t agreed);
 void layer_report_cures(moe_layer_t *layer);
 int layer_decide_skip(moe_layer_t *layer);
 int layer_dummy_rows(moe_layer_t *layer);
+/* Refuses what this forward would make for the first time, where the stream is captured: before anything is issued. */
+int layer_check_capture(moe_layer_t *layer);
 
 /* layer_frozen.c */
 bool layer_frozen(const moe_layer_t *layer, enum moe_layer_parameter parameter);
@@ -180,6 +185,20 @@ int layer_freeze(moe_layer_t *layer);
 int layer_check_frozen(const moe_layer_t *layer);
 int layer_check_gradients(const moe_layer_t *layer);
 bool layer_goes_back(const moe_layer_t *layer);
+
+/*
+ * layer_agree.c: says `failed` (0 or an error) to the ranks of the dispatch group, each of which has made its layer or
+ * could not: an error on all of them, this rank's own or one that names the first rank that failed. COLLECTIVE.
+ */
+int layer_agree_made(moe_layer_t *layer, int failed);
+/*
+ * layer_agree.c: the rest of a pass whose peers wait for this rank, which has no memory: the collectives of the router
+ * (where this pass `routes`) and of the vote on tp, with nothing in them, and the exchange of the dispatcher, which
+ * tells all. Returns NOMEM and leaves moe_last_error as it was.
+ */
+int layer_decline(moe_layer_t *layer, uint32_t proposed, bool routes);
+/* layer_agree.c: tells the dispatcher which forward comes. */
+void layer_at_dispatcher(moe_layer_t *layer);
 
 /* layer_backward.c */
 int layer_push_plan(moe_layer_t *layer);
@@ -198,6 +217,8 @@ int layer_tp_begin_backward(moe_layer_t *layer);
 int layer_add(const moe_layer_t *layer, const float *from, int64_t count, float *to);
 
 /* layer_recompute.c */
+/* Whether the recomputed forward routes anew: asks moe_remedies, and reports a cure. Once in each recomputation. */
+bool layer_routes_again(moe_layer_t *layer);
 int layer_route_again(moe_layer_t *layer);
 int layer_recompute(moe_layer_t *layer);
 

@@ -588,15 +588,14 @@ int moe_experts_backward_dw(moe_experts_t *e)
     }
     e->dw_due = false;
     int rc = moe_linear_backward_dw(e->fc2);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        tell_ready(e, MOE_EXPERTS_W2, MOE_EXPERTS_B2);
+        rc = moe_linear_backward_dw(e->fc1);
     }
-    tell_ready(e, MOE_EXPERTS_W2, MOE_EXPERTS_B2);
-    rc = moe_linear_backward_dw(e->fc1);
     if (rc == 0) {
         tell_ready(e, MOE_EXPERTS_W1, MOE_EXPERTS_B1);
     }
-    give_all(e);
+    give_all(e); /* also behind a failure: a part of the gradients is added, so nobody can begin again */
     return rc;
 }
 

@@ -280,16 +280,16 @@ static struct moe_linear_pass pass(const moe_linear_t *l, enum moe_linear_kind k
                                     .dy = l->dy};
 }
 
-int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call, const void *x, const int64_t *m,
-                            int64_t rows, void *y)
+/* Takes the arguments of a forward, for its product and for its backward. Errors: CAPACITY, ARG. */
+static int take_call(moe_linear_t *l, const struct moe_linear_call *call, const void *x, const int64_t *m, int64_t rows)
 {
     const struct moe_linear_config *c = &l->config;
     if (rows < 0 || rows > c->max_rows) {
         return FAIL(MOE_E_CAPACITY, "%lld rows for a grouped linear made for %lld", (long long)rows,
                     (long long)c->max_rows);
     }
-    if (m == NULL || call->weights == NULL || (rows > 0 && (x == NULL || y == NULL))) {
-        return FAIL(MOE_E_ARG, "m or weights is NULL, or x or y is NULL with %lld rows", (long long)rows);
+    if (m == NULL || call->weights == NULL || (rows > 0 && x == NULL)) {
+        return FAIL(MOE_E_ARG, "m or weights is NULL, or x is NULL with %lld rows", (long long)rows);
     }
     int rc = check_params(l, call);
     if (rc != 0) {
@@ -305,12 +305,32 @@ int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call,
     l->own_bias_grads = call->bias_grads == NULL;
     l->weights_frozen = call->weights_frozen;
     l->biases_frozen = call->biases_frozen;
-    l->dw_due = l->grads_ready = false;
-    rc = send_table(l, call);
+    l->backward_due = l->dw_due = l->grads_ready = false;
+    return send_table(l, call);
+}
+
+int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call, const void *x, const int64_t *m,
+                            int64_t rows, void *y)
+{
+    if (rows > 0 && rows <= l->config.max_rows && y == NULL) {
+        return FAIL(MOE_E_ARG, "y is NULL with %lld rows", (long long)rows);
+    }
+    int rc = take_call(l, call, x, m, rows);
+    if (rc != 0) {
+        return rc;
+    }
     struct moe_linear_pass forward = pass(l, MOE_LINEAR_FORWARD);
     forward.out = y;
-    rc = rc ? rc : moe_device_ops(l->device)->linear(l->device, &forward);
+    rc = moe_device_ops(l->device)->linear(l->device, &forward);
     l->backward_due = rc == 0;
+    return rc;
+}
+
+int moe_linear_resume(moe_linear_t *l, const struct moe_linear_call *call, const void *x, const int64_t *m,
+                      int64_t rows)
+{
+    int rc = take_call(l, call, x, m, rows);
+    l->backward_due = rc == 0 || l->backward_due;
     return rc;
 }
 

@@ -23,6 +23,7 @@ struct moe_router {
     bool counting;           /* of main */
     int64_t counted;         /* of main: microbatches in global_counts */
     float loss_scale;        /* of main */
+    uint32_t summed;         /* the losses whose counts this forward has summed: bits of enum moe_loss */
     int64_t microbatches;    /* those of the last forward: what its backward computes with */
     const float *x;
     struct moe_router_weights weights;
@@ -264,6 +265,12 @@ static bool has_losses(const struct moe_router_config *c)
     return any;
 }
 
+/* Whether the counts of a loss are wanted, and this forward has not summed them yet. */
+static bool sums(const moe_router_t *r, enum moe_loss loss)
+{
+    return r->config.options.coeff[loss] != 0.0f && (r->summed >> loss & 1u) == 0;
+}
+
 /* Sums the counts that the losses need over their groups, from the choice before anything is dropped. */
 static int count_for_losses(moe_router_t *r)
 {
@@ -272,11 +279,12 @@ static int count_for_losses(moe_router_t *r)
     int64_t experts = c->experts, sequences = sequences_of(c);
     size_t row = (size_t)experts * sizeof(int64_t);
     int rc = 0;
-    if (c->options.coeff[MOE_LOSS_SWITCH] != 0.0f) {
+    if (sums(r, MOE_LOSS_SWITCH)) {
         rc = moe_device_copy(r->device, r->balance_counts, r->counts, row);
         rc = rc ? rc : sum_counts(r, r->balance_counts, experts, c->balance, r->balance_ranks);
+        r->summed |= rc == 0 ? 1u << MOE_LOSS_SWITCH : 0;
     }
-    if (rc == 0 && c->options.coeff[MOE_LOSS_SEQUENCE] != 0.0f) {
+    if (rc == 0 && sums(r, MOE_LOSS_SEQUENCE)) {
         struct moe_count_sequences count = {.tokens = r->tokens,
                                             .experts = experts,
                                             .sequences = sequences,
@@ -285,11 +293,13 @@ static int count_for_losses(moe_router_t *r)
                                             .counts = r->sequence_counts};
         rc = ops->count_sequences(r->device, &count);
         rc = rc ? rc : sum_counts(r, r->sequence_counts, sequences * experts, c->balance, r->balance_ranks);
+        r->summed |= rc == 0 ? 1u << MOE_LOSS_SEQUENCE : 0;
     }
-    if (rc == 0 && c->options.coeff[MOE_LOSS_GLOBAL] != 0.0f) {
+    if (rc == 0 && sums(r, MOE_LOSS_GLOBAL)) {
         struct moe_add_counts add = {.count = experts, .from = r->batch_counts, .to = r->main->global_counts};
         rc = moe_device_copy(r->device, r->batch_counts, r->counts, row);
         rc = rc ? rc : sum_counts(r, r->batch_counts, experts, c->global, r->global_ranks);
+        r->summed |= rc == 0 ? 1u << MOE_LOSS_GLOBAL : 0;
         bool counts = r->main->counting || r->main->counted == 0;
         if (rc == 0 && counts) {
             rc = ops->add_counts(r->device, &add);
@@ -355,6 +365,7 @@ int moe_router_forward(moe_router_t *router, const float *x, const struct moe_ro
         return rc;
     }
     router->tokens = tokens;
+    router->summed = 0;
     router->x = x;
     router->weights = *weights;
     const struct moe_ops *ops = moe_device_ops(router->device);
@@ -383,6 +394,16 @@ int moe_router_forward(moe_router_t *router, const float *x, const struct moe_ro
     rc = rc ? rc : ops->gemm(router->device, &product);
     rc = rc ? rc : ops->topk(router->device, &choice);
     return rc ? rc : count_and_drop(router);
+}
+
+int moe_router_decline(moe_router_t *r, bool begun)
+{
+    r->tokens = 0;
+    r->summed = begun ? r->summed : 0;
+    int rc = moe_device_ops(r->device)->zero(r->device, r->counts, (size_t)r->config.experts * sizeof(int64_t));
+    rc = rc || !has_losses(&r->config) ? rc : count_for_losses(r);
+    r->tokens = -1;
+    return rc;
 }
 
 const int32_t *moe_router_index(const moe_router_t *router)

@@ -13,6 +13,7 @@ have the same names.
 Tensors and streams. On the host back end tensors are CPU tensors, and a call returns when its work is done. On the CUDA
 back end they are CUDA tensors; the library has a stream of its own, which waits for torch's current stream at the begin
 of a call and is waited for by it at the end, so a call is ordered like any torch operation and the host does not wait.
+With Device(stream=...) it is the caller's, and where that is torch's current one there is nothing to wait for.
 Call and use layers from one thread at a time. Failures inside a CUDA stream are raised by Device.synchronize().
 
 A parameter with requires_grad off is frozen: backward does no work for it, on any rank. All ranks must freeze the same
@@ -27,7 +28,7 @@ reduce() or your framework sums replicas. The gradients of the router's losses a
 set_loss_scale; the losses are not part of y.
 
 Several microbatches in flight: a layer keeps the state of a forward until its backward. in_flight says of how many; one
-more is an error, not a wrong gradient.
+more is an error, not a wrong gradient. They count together for the expert bias and the global loss.
 
 The library is the file that MOE_CORE_LIBRARY names, else the libmoe_core.so of the installation or build tree that this
 file belongs to, else what the loader finds.
@@ -147,7 +148,7 @@ class CLayerWeights(Structure):
 
 class CStep(Structure):
     _c_name_ = "struct moe_step"
-    _fields_ = [("step", c_uint32), ("microbatch", c_uint16), ("alone", c_bool)]
+    _fields_ = [("step", c_uint32), ("microbatch", c_uint16), ("alone", c_bool), ("tag", c_uint32)]
 
 
 class CBucket(Structure):
@@ -180,6 +181,7 @@ _MOE = {
     "moe_last_error": (c_char_p, []),
     "moe_error_text": (c_char_p, [c_int]),
     "moe_device_new": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "moe_device_new_on": (c_int, [c_char_p, c_void_p, POINTER(c_void_p)]),
     "moe_device_destroy": (None, [POINTER(c_void_p)]),
     "moe_device_stream": (c_void_p, [c_void_p]),
     "moe_device_sync": (c_int, [c_void_p]),
@@ -199,7 +201,8 @@ _MOE = {
     "moe_layer_new": (c_int, [c_void_p, POINTER(CLayerConfig), POINTER(c_void_p)]),
     "moe_layer_destroy": (None, [POINTER(c_void_p)]),
     "moe_layer_forward": (c_int, [c_void_p, POINTER(CLayerWeights), POINTER(CStep), c_void_p, c_int64, c_void_p]),
-    "moe_layer_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "moe_layer_backward_of": (c_int, [c_void_p, POINTER(CStep), c_void_p, c_void_p]),
+    "moe_layer_drop": (None, [c_void_p, POINTER(CStep)]),
     "moe_layer_backward_dw": (c_int, [c_void_p]),
     "moe_layer_remedies": (c_uint32, [c_void_p]),
     "moe_layer_router": (c_void_p, [c_void_p]),
@@ -216,8 +219,9 @@ _NCCL = {
     "ncclCommCount": (c_int, [c_void_p, POINTER(c_int)]),
     "ncclCommUserRank": (c_int, [c_void_p, POINTER(c_int)]),
     "ncclCommDestroy": (c_int, [c_void_p]),
+    "ncclAllGather": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
 }
-NCCL_SPLIT_NOCOLOR = -1
+NCCL_SPLIT_NOCOLOR, NCCL_BYTES = -1, 1  # 1: ncclUint8
 
 
 def _library_path():
@@ -237,20 +241,24 @@ class _Library:
             nccl = ctypes.CDLL("libnccl.so.2")
         except OSError as error:
             _fail("unsupported", f"{path}: {error} (MOE_CORE_LIBRARY names another file)")
-        self.path = path
-        for table, library in ((_MOE, core), (_NCCL, nccl)):
-            for name, (result, arguments) in table.items():
-                function = getattr(library, name, None)
-                if function is None:
-                    _fail("unsupported",
-                          f"{path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
-                function.restype, function.argtypes = result, arguments
-                setattr(self, name, function)
+        self.path, self.core = path, core
+        self.declare(_MOE, core)
+        self.declare(_NCCL, nccl)
 
         config, weights = c_size_t(), c_size_t()
         self.moe_layer_sizes(byref(config), byref(weights))
         if (config.value, weights.value) != (ctypes.sizeof(CLayerConfig), ctypes.sizeof(CLayerWeights)):
             _fail("unsupported", f"{path} is of another version than {os.path.abspath(__file__)}")
+
+    def declare(self, table, library):
+        """Gives this object the functions of a table {name: (result, arguments)}."""
+        for name, (result, arguments) in table.items():
+            function = getattr(library, name, None)
+            if function is None:
+                _fail("unsupported",
+                      f"{self.path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
 
     def check(self, code):
         if code != 0:
@@ -299,22 +307,28 @@ def _destroy_device(lib, handle, memory):
 class Device:
     """Where layers compute: "host" (CPU tensors, BLAS) or "cuda" (CUDA tensors of the device that is torch's current
     one now). One stream; share one object between the layers of a process. Destroyed after everything that was made on
-    it. memory: "library", or "torch": the library takes its device memory from PyTorch's allocator."""
+    it. memory: "library", or "torch": the library takes its device memory from PyTorch's allocator. stream: None, the
+    library makes one; or the caller's, on which it enqueues everything: a torch.cuda.Stream or another object with
+    cuda_stream, or a cudaStream_t as an integer (0: the default stream). It is kept, but must outlive the device."""
 
-    def __init__(self, backend="host", memory="library"):
+    def __init__(self, backend="host", memory="library", stream=None):
         if memory not in ("library", "torch"):
             _fail("arg", f"memory is {memory!r}, one of 'library', 'torch' is wanted")
         self.lib = _Library()
         self.backend = backend
         self.torch = torch.device("cuda", torch.cuda.current_device()) if backend == "cuda" else torch.device("cpu")
-        handle = c_void_p()
-        self.lib.check(self.lib.moe_device_new(backend.encode(), byref(handle)))
+        handle, self._stream = c_void_p(), stream
+        if stream is None:
+            self.lib.check(self.lib.moe_device_new(backend.encode(), byref(handle)))
+        else:
+            pointer = c_void_p(getattr(stream, "cuda_stream", stream))
+            self.lib.check(self.lib.moe_device_new_on(backend.encode(), pointer, byref(handle)))
         self.handle = handle
         self._memory = _TorchMemory(backend, self.torch) if memory == "torch" else None
         weakref.finalize(self, _destroy_device, self.lib, handle, self._memory)
         if self._memory is not None:
             self.lib.check(self.lib.moe_device_set_allocator(handle, byref(self._memory.table)))
-        self.stream = self.lib.moe_device_stream(handle)
+        self.stream = self.lib.moe_device_stream(handle) or 0
         self._kept = []
 
     def synchronize(self):
@@ -366,12 +380,16 @@ class _Order:
         if self.device.torch.type == "cuda":
             self.guard = torch.cuda.device(self.device.torch)
             self.guard.__enter__()
-            self.stream = torch.cuda.ExternalStream(self.device.stream, device=self.device.torch)
-            self.stream.wait_stream(torch.cuda.current_stream())
+            current = torch.cuda.current_stream()
+            self.ours = None  # one stream: its order is enough
+            if current.cuda_stream != self.device.stream:
+                self.ours = torch.cuda.ExternalStream(self.device.stream, device=self.device.torch)
+                self.ours.wait_stream(current)
 
     def __exit__(self, kind, value, trace):
         if self.device.torch.type == "cuda":
-            torch.cuda.current_stream().wait_stream(self.stream)
+            if self.ours is not None:
+                torch.cuda.current_stream().wait_stream(self.ours)
             self.guard.__exit__(kind, value, trace)
         elif kind is None:
             self.device.synchronize()
@@ -438,6 +456,17 @@ class Communicator:
                                      self.rank if key is None else key, byref(comm), None)
         lib.check_nccl(code, "ncclCommSplit")
         return Communicator(self.device, comm, True) if color is not None else None
+
+    def all_gather(self, tensor):
+        """A collective call: [size, ...], every rank's tensor of one shape and type, in the order of ranks."""
+        tensor, lib = tensor.contiguous(), self.device.lib
+        all_of_them = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+        with self.device.order():
+            code = lib.ncclAllGather(tensor.data_ptr(), all_of_them.data_ptr(),
+                                     tensor.numel() * tensor.element_size(), NCCL_BYTES, self.pointer,
+                                     self.device.stream)
+        lib.check_nccl(code, "ncclAllGather")
+        return all_of_them
 
     def destroy(self):
         """Destroys the communicator now, and not when the object is no longer used. A borrowed one is left alone."""
@@ -542,35 +571,39 @@ class Dispatch:
     legacy: tuple = ()  # names of members of struct moe_options: wrong behaviour of frameworks, for reproduction
 
 
-class _Slot:
-    """One C layer: the state of one microbatch between forward and backward."""
+class _Handle:
+    """The C layer, alive as long as a layer or a graph of autograd refers to it."""
 
     def __init__(self, device, config, groups):
-        self.device, self.busy = device, False
+        self.device, self.ended = device, []  # ended: microbatches of which nothing comes any more
         handle = c_void_p()
         with device.order():
             device.lib.check(device.lib.moe_layer_new(device.handle, byref(config), byref(handle)))
-        self.handle = handle
-        self.router = c_void_p(device.lib.moe_layer_router(handle))
-        weakref.finalize(self, _destroy_slot, device, handle, groups)
+        self.pointer = handle
+        weakref.finalize(self, _destroy_layer, device, handle, groups)
 
 
-def _destroy_slot(device, handle, groups):
+def _destroy_layer(device, handle, groups):
     """groups: keeps the communicators alive as long as this object."""
     device.lib.moe_layer_destroy(byref(handle))
 
 
 class _Lease:
-    """A slot from a forward to its backward, or until autograd forgets the graph."""
+    """The place of one microbatch in flight, from its forward to its backward, or until autograd forgets the graph."""
 
-    def __init__(self, slot):
-        self.slot = slot
-        if slot is not None:
-            slot.busy = True
+    def __init__(self, handle, flying, step):
+        self.handle, self.flying, self.step = handle, flying, step
+        if flying is not None:
+            flying.add(step.tag)
 
     def end(self):
-        if self.slot is not None:
-            self.slot.busy, self.slot = False, None
+        """Nothing in C waits for a backward any more, or ever will. C is told by the next forward: the collector may
+        call this on any thread."""
+        if self.handle is not None:
+            self.handle.ended.append(self.step)
+            if self.flying is not None:
+                self.flying.discard(self.step.tag)
+            self.handle = None
 
     __del__ = end
 
@@ -606,20 +639,19 @@ class MoELayer(torch.nn.Module):
         self._open()
 
     def _open(self):
-        self._slots, self._last, self._delayed = [], None, []
-        self._new_slot()
+        self._flying, self._tags, self._delayed = set(), 0, []  # tags of microbatches in flight; forwards so far
+        self._handle = _Handle(self.device, self._config, self.groups)
+        self.device.lib.moe_router_set_loss_scale(self._router(), self._loss_scale)
 
-    def _new_slot(self):
-        slot = _Slot(self.device, self._config, self.groups)
-        self.device.lib.moe_router_set_loss_scale(slot.router, self._loss_scale)
-        self._slots.append(slot)
-        return slot
+    def _router(self):
+        """The C router of the last forward."""
+        return self.device.lib.moe_layer_router(self._handle.pointer)
 
     def __deepcopy__(self, memo):
         """Parameters of its own and nothing in flight, on the same device and communicators. Where making a layer is a
         collective call, so is this."""
         other = memo[id(self)] = self.__class__.__new__(self.__class__)
-        own = {name: value for name, value in self.__dict__.items() if name not in ("_slots", "_last", "_delayed",
+        own = {name: value for name, value in self.__dict__.items() if name not in ("_handle", "_flying", "_delayed",
                                                                                     "_config")}
         other.__dict__.update(copy.deepcopy(own, memo))
         other._config = other._c_config()
@@ -708,6 +740,37 @@ class MoELayer(torch.nn.Module):
                     given = given.chunk(shared_parts, 1)[shared_part]
                 value.copy_(given)
 
+    def gather_full(self):
+        """The inverse of load_full: the tensors of the whole model, on every rank, {"gate": [E,H], "w1": [E,2F,H],
+        ...}, of the layer's types, and copies. A collective call on ep, etp and tp, in the same order of layers on all
+        ranks. load_full of a layer in another layout takes it: so a model moves between layouts. Replicated parameters
+        are this rank's own."""
+        g, shards = self.groups, self._shards()
+        beside = g.tp if self.dispatch.tp_mode == "shard_experts" and (g.etp is None or g.etp.size == 1) else g.etp
+
+        def pieces(tensor, comm):
+            return list(comm.all_gather(tensor)) if comm is not None and comm.size > 1 else [tensor]
+
+        def columns(parts, dim):
+            halves = [part.chunk(2, dim) for part in parts]
+            return torch.cat([gate for gate, _ in halves] + [linear for _, linear in halves], dim)
+
+        full = {}
+        for name, value in self.state_dict().items():
+            whole = value.detach().contiguous()
+            if name in ("w1", "b1"):
+                whole = columns(pieces(whole, beside if shards[3] > 1 else None), 1)
+            elif name == "w2":
+                whole = torch.cat(pieces(whole, beside if shards[3] > 1 else None), 2)
+            elif name in ("shared_w1", "shared_b1"):
+                whole = columns(pieces(whole, g.tp), 0)
+            elif name == "shared_w2":
+                whole = torch.cat(pieces(whole, g.tp), 1)
+            if name in EXPERT_PARAMETERS:
+                whole = torch.cat(pieces(whole, g.ep), 0)
+            full[name] = whole.clone()
+        return full
+
     def _c_config(self):
         f, d, g = self.expert, self.dispatch, self.groups
         options = COptions(keep_routing=d.keep_routing, sanitize=d.sanitize)
@@ -733,23 +796,21 @@ class MoELayer(torch.nn.Module):
                               delay_wgrad=self.delay_wgrad, shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
                               shared_gate=f.shared_gate, shared_overlap=f.shared_overlap,
                               uneven=_number(UNEVEN, "uneven", d.uneven), token_bound=d.token_bound,
-                              row_multiple=d.row_multiple, row_budget=d.row_budget, budget_factor=d.budget_factor)
+                              row_multiple=d.row_multiple, row_budget=d.row_budget, budget_factor=d.budget_factor,
+                              in_flight=self.in_flight + 1)  # one more place for an evaluation
         setattr(config, "global", pointer["whole"])
         return config
 
     def _lease(self, training):
-        """A free slot: one of in_flight, made when first needed; evaluation has one more, for when all wait for their
+        """The place of the next forward: one of in_flight; an evaluation has one more, for when all wait for their
         backward."""
-        usable = self._slots[:self.in_flight] if training else self._slots
-        slot = next((slot for slot in usable if not slot.busy), None)
-        if slot is None and training and len(usable) == self.in_flight:
+        if training and len(self._flying) == self.in_flight:
             _fail("state", f"rank {self.world_rank}, layer {self.layer}: forward of one more microbatch while "
                   f"{self.in_flight} wait for their backward: raise in_flight")
-        if slot is None:
-            slot = self._new_slot()
-        self.device.lib.moe_router_set_counting(slot.router, training)
-        self._last = slot
-        return _Lease(slot)
+        while self._handle.ended:
+            self.device.lib.moe_layer_drop(self._handle.pointer, byref(self._handle.ended.pop()))
+        self.device.lib.moe_router_set_counting(self._router(), training)
+        return _Lease(self._handle, self._flying if training else None, self._next_step())
 
     def _weights(self, gradients, training):
         """The struct, from the parameters and {name: tensor} of where their gradients go. Where no backward follows,
@@ -798,9 +859,9 @@ class MoELayer(torch.nn.Module):
         main_grads."""
         if not self._delayed:
             _fail("state", f"rank {self.world_rank}, layer {self.layer}: no weight gradients wait")
+        with self.device.order():
+            self.device.lib.check(self.device.lib.moe_layer_backward_dw(self._handle.pointer))
         for lease, *_ in self._delayed:
-            with self.device.order():
-                self.device.lib.check(self.device.lib.moe_layer_backward_dw(lease.slot.handle))
             lease.end()
         self._delayed.clear()
         for name in EXPERT_PARAMETERS:
@@ -821,18 +882,18 @@ class MoELayer(torch.nn.Module):
 
     def rows(self):
         """Rows that this rank's experts received in the last forward."""
-        return self.device.lib.moe_layer_rows(self._last.handle) if self._last else 0
+        return self.device.lib.moe_layer_rows(self._handle.pointer) if self._tags else 0
 
     def remedies(self):
         """The remedies that were in force in the last forward, bits of moe/remedy.h."""
-        return self.device.lib.moe_layer_remedies(self._last.handle) if self._last else 0
+        return self.device.lib.moe_layer_remedies(self._handle.pointer) if self._tags else 0
 
     def _read(self, function, dtype, count):
-        if self._last is None:
+        if self._tags == 0:
             _fail("state", "nothing was routed yet")
         to = torch.zeros(count, dtype=dtype)
         self.device.lib.check(self.device.lib.moe_device_copy(self.device.handle, to.data_ptr(),
-                                                              function(self._last.router),
+                                                              function(self._router()),
                                                               to.numel() * to.element_size()))
         self.device.synchronize()
         return to
@@ -840,8 +901,7 @@ class MoELayer(torch.nn.Module):
     def set_loss_scale(self, scale):
         """What the gradients of the router's losses are multiplied by from the next backward on."""
         self._loss_scale = scale
-        for slot in self._slots:
-            self.device.lib.moe_router_set_loss_scale(slot.router, scale)
+        self.device.lib.moe_router_set_loss_scale(self._router(), scale)
 
     def set_step(self, step, microbatch=0):
         """Where in training the next forwards are, for what the library reports: an observer compares the ranks by
@@ -851,7 +911,8 @@ class MoELayer(torch.nn.Module):
         _tell_rehearsal(step)
 
     def _next_step(self):
-        step = CStep(*(self._step or (self._counted, 0)), alone=self._step is None)
+        self._tags += 1
+        step = CStep(*(self._step or (self._counted, 0)), alone=self._step is None, tag=self._tags & 0xFFFFFFFF)
         self._counted += 1
         return step
 
@@ -873,11 +934,11 @@ class _Apply(torch.autograd.Function):
         # follows.
         gradients = {name: _place_of_gradient(layer, name, value)
                      for name, value in zip(names, values) if value.requires_grad} if training else {}
-        weights, step = layer._weights(gradients, training), layer._next_step()
+        weights = layer._weights(gradients, training)
         try:
             with layer.device.order():
-                lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(),
-                                                flat.shape[0], y.data_ptr()))
+                lib.check(lib.moe_layer_forward(lease.handle.pointer, byref(weights), byref(lease.step),
+                                                flat.data_ptr(), flat.shape[0], y.data_ptr()))
         except MoeError:
             layer.device.keep(flat, y, gradients)
             lease.end()
@@ -895,7 +956,7 @@ class _Apply(torch.autograd.Function):
     def backward(ctx, dy):
         layer, lease = ctx.layer, ctx.lease
         _, *values = ctx.saved_tensors  # raises when an optimizer or other code wrote into them
-        if lease.slot is None:
+        if lease is None or lease.handle is None:
             _fail("state", f"rank {layer.world_rank}, layer {layer.layer}: backward a second time through one forward")
         dy = dy.reshape(-1, layer.hidden).contiguous()
         dx, lib = torch.empty_like(ctx.flat), layer.device.lib
@@ -905,12 +966,13 @@ class _Apply(torch.autograd.Function):
                 ctx.gradients[name].zero_()
         try:
             with layer.device.order():
-                lib.check(lib.moe_layer_backward(lease.slot.handle, dy.data_ptr(), dx.data_ptr()))
+                lib.check(lib.moe_layer_backward_of(lease.handle.pointer, byref(lease.step), dy.data_ptr(),
+                                                    dx.data_ptr()))
         except MoeError:
             layer.device.keep(ctx.flat, dy, dx, ctx.gradients, values)
             lease.end()
             raise
-        ctx.lease = _Lease(None)
+        ctx.lease = None
         if layer.delay_wgrad:  # C borrows all of it until then
             layer._delayed.append((lease, ctx.gradients, ctx.flat, dy, values))
         else:
@@ -975,11 +1037,12 @@ def _tell_rehearsal(step):
 
 def update_expert_bias(layers, comm, rate):
     """Loss-free balancing: each layer's expert_bias += rate * sign(mean(c) - c), c the tokens counted since the last
-    time, summed over comm (None: one rank) in one collective for all layers. Layers with in_flight 1 on one device."""
+    time, of all microbatches in flight, summed over comm (None: one rank) in one collective for all layers. Layers on
+    one device."""
     device = layers[0].device
-    if any(layer.in_flight != 1 or layer.expert_bias is None or layer.device is not device for layer in layers):
-        _fail("unsupported", "layers without expert_bias, with in_flight other than 1, or on several devices")
-    routers = (c_void_p * len(layers))(*(layer._slots[0].router.value for layer in layers))
+    if any(layer.expert_bias is None or layer.device is not device for layer in layers):
+        _fail("unsupported", "layers without expert_bias, or on several devices")
+    routers = (c_void_p * len(layers))(*(layer._router() for layer in layers))
     biases = (c_void_p * len(layers))(*(layer.expert_bias.data_ptr() for layer in layers))
     with device.order():
         device.lib.check(device.lib.moe_router_update_bias(routers, biases, len(layers), comm.pointer if comm else None,

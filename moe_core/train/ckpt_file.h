@@ -64,6 +64,8 @@ struct ckpt_in {
 int ckpt_open(struct ckpt_in *in, const char *path, bool whole, char *why, size_t size);
 /* Reads `count` elements from element `at` of a tensor. 0 or -errno (EIO where the file ends before). */
 int ckpt_read(const struct ckpt_in *in, const struct ckpt_tensor *t, int64_t at, float *to, int64_t count);
+/* The checksum that the file says of itself. 0 or -errno. */
+int ckpt_told_hash(const struct ckpt_in *in, uint64_t *hash);
 const struct ckpt_tensor *ckpt_find(const struct ckpt_in *in, const char *name); /* NULL: there is none */
 const char *ckpt_fact(const struct ckpt_in *in, const char *name);               /* NULL: there is none */
 void ckpt_close(struct ckpt_in *in);

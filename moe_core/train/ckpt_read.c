@@ -256,6 +256,11 @@ out:
     return rc;
 }
 
+int ckpt_told_hash(const struct ckpt_in *in, uint64_t *hash)
+{
+    return read_all(in->fd, hash, sizeof(*hash), in->bytes - sizeof(*hash));
+}
+
 int ckpt_read(const struct ckpt_in *in, const struct ckpt_tensor *t, int64_t at, float *to, int64_t count)
 {
     return read_all(in->fd, to, (size_t)count * sizeof(*to), in->data_at + t->begin + (uint64_t)at * sizeof(*to));

@@ -4,6 +4,8 @@
  */
 #include "moe_core/train/gather.h"
 
+#include "moe_core/include/moe/error.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,33 +19,48 @@ static int ranks_of(const struct job *job, enum tensor_buffer buffer)
     return buffer == TENSOR_EXPERTS ? job->ep_size * job->parts : buffer == TENSOR_SHARED ? job->tp_size : 1;
 }
 
-float *gather_shares(const struct model *m, enum tensor_buffer buffer, const float *share, int64_t count)
+int64_t gather_elements(const struct job *job, enum tensor_buffer buffer, int64_t count)
 {
-    ncclComm_t comm = gather_comm(m->job, buffer);
-    float *all = NULL, *out = NULL;
-    size_t bytes = (size_t)(count * ranks_of(m->job, buffer)) * sizeof(float);
-    if (moe_device_alloc(m->job->device, bytes, (void **)&all) != 0) {
-        return NULL;
+    return count * ranks_of(job, buffer);
+}
+
+int gather_room_new(const struct job *job, int64_t most, struct gather_room *out)
+{
+    size_t bytes = (size_t)most * sizeof(float);
+    *out = (struct gather_room){.most = most};
+    int rc = moe_device_alloc(job->device, bytes, (void **)&out->device);
+    out->host = rc == 0 ? malloc(bytes + 1) : NULL;
+    if (out->host == NULL) {
+        gather_room_free(job, out);
+        return MOE_E_NOMEM;
     }
+    return 0;
+}
+
+void gather_room_free(const struct job *job, struct gather_room *room)
+{
+    moe_device_free(job->device, &room->device);
+    free(room->host);
+    *room = (struct gather_room){.most = 0};
+}
+
+int gather_shares(const struct model *m, enum tensor_buffer buffer, const float *share, int64_t count,
+                  struct gather_room *room)
+{
+    const struct job *job = m->job;
+    ncclComm_t comm = gather_comm(job, buffer);
+    size_t bytes = (size_t)gather_elements(job, buffer, count) * sizeof(float);
     int rc = 0;
     if (comm == NULL) {
-        rc = moe_device_copy(m->job->device, all, share, bytes);
+        rc = moe_device_copy(job->device, room->device, share, bytes);
     } else {
         ncclResult_t nc =
-            ncclAllGather(share, all, (size_t)count, ncclFloat32, comm, moe_device_stream(m->job->device));
-        rc = job_nccl_failed(m->job, "AllGather of parameters", nc);
+            ncclAllGather(share, room->device, (size_t)count, ncclFloat32, comm, moe_device_stream(job->device));
+        rc = job_nccl_failed(job, "AllGather of parameters", nc) ? MOE_E_COMM : 0;
     }
-    out = malloc(bytes + 1);
-    if (rc == 0 && out != NULL) {
-        rc = moe_device_copy(m->job->device, out, all, bytes);
-    }
-    rc = moe_device_sync(m->job->device) != 0 || rc != 0;
-    moe_device_free(m->job->device, &all);
-    if (rc != 0) {
-        free(out);
-        out = NULL;
-    }
-    return out;
+    rc = rc ? rc : moe_device_copy(job->device, room->host, room->device, bytes);
+    int waited = moe_device_sync(job->device);
+    return rc ? rc : waited;
 }
 
 void gather_place(const struct job *job, const struct tensor *t, const float *shares, int64_t stride, float *to)
@@ -68,24 +85,27 @@ double *gather_buffer(const struct model *m, enum tensor_buffer buffer, const fl
     int32_t count = 0;
     int64_t elements = 0, mine = buffer_count(m, buffer);
     struct tensor *tensors = tensors_new(&m->shape, &count);
-    float *shares = gather_shares(m, buffer, share, mine), *whole = NULL;
+    struct gather_room room = {.most = 0};
+    float *whole = NULL;
+    bool gathered = gather_room_new(m->job, gather_elements(m->job, buffer, mine), &room) == 0 &&
+                    gather_shares(m, buffer, share, mine, &room) == 0;
     for (int32_t i = 0; i < count; i++) {
         elements += tensors[i].buffer == buffer ? tensor_count(&tensors[i]) : 0;
     }
     whole = calloc((size_t)elements + 1, sizeof(*whole));
     double *out = calloc((size_t)elements + 1, sizeof(*out));
-    bool good = tensors != NULL && shares != NULL && whole != NULL && out != NULL;
+    bool good = tensors != NULL && gathered && whole != NULL && out != NULL;
     for (int32_t i = 0; i < count && good; i++) {
         const struct tensor *t = &tensors[i];
         if (t->buffer == buffer) {
-            gather_place(m->job, t, shares + t->local_at, mine, whole + t->whole_at);
+            gather_place(m->job, t, room.host + t->local_at, mine, whole + t->whole_at);
         }
     }
     for (int64_t i = 0; i < elements && good; i++) {
         out[i] = (double)whole[i];
     }
     free(tensors);
-    free(shares);
+    gather_room_free(m->job, &room);
     free(whole);
     if (!good) {
         free(out);

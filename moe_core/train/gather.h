@@ -10,11 +10,23 @@
 /* The communicator of the ranks that together hold a buffer whole; NULL: each rank does. Any thread. */
 ncclComm_t gather_comm(const struct job *job, enum tensor_buffer buffer);
 
+/* Memory for gathering: made before the gather, so that a rank that has none can tell its peers instead. */
+struct gather_room {
+    float *device, *host; /* [ranks, count] */
+    int64_t most;         /* elements */
+};
+/* The elements that gathering `count` of each rank's takes. Any thread. */
+int64_t gather_elements(const struct job *job, enum tensor_buffer buffer, int64_t count);
+/* Makes room for `most` elements, and gives it back; one that is all zero needs no free. Errors: NOMEM. */
+int gather_room_new(const struct job *job, int64_t most, struct gather_room *out);
+void gather_room_free(const struct job *job, struct gather_room *room);
+
 /*
- * Every rank's share, one after the other: [ranks, count] floats on the host. Collective on gather_comm. `share` is
- * device memory. Owned by the caller (free); NULL on failure.
+ * Every rank's share, one after the other, into room->host: [ranks, count] floats. Collective on gather_comm, and a
+ * wait. `share` is device memory. Errors: COMM, DEVICE.
  */
-float *gather_shares(const struct model *model, enum tensor_buffer buffer, const float *share, int64_t count);
+int gather_shares(const struct model *model, enum tensor_buffer buffer, const float *share, int64_t count,
+                  struct gather_room *room);
 
 /*
  * Puts the shares of one tensor, [ranks, tensor_local_count], into the whole tensor `to`, on the host. `stride` is the

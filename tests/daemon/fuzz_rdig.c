@@ -57,8 +57,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct roll_rdig_out out = {0};
     struct roll_rdig_view v;
     uint32_t sections;
-    size_t bytes = sizeof(struct roll_rdig_head) + size;
     (void)roll_rdig_check(data, size, &sections);
+    if (size > sizeof(struct roll_rdig_head) && memcmp(data, ROLL_RDIG_MAGIC, 8) == 0) { /* a seed is a whole file */
+        data += sizeof(struct roll_rdig_head);
+        size -= sizeof(struct roll_rdig_head);
+    }
+    size_t bytes = sizeof(struct roll_rdig_head) + size;
     out.bytes = malloc(bytes);
     if (!out.bytes) {
         return 0;
@@ -69,11 +73,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (roll_rdig_seal(&out) != 0 || roll_rdig_check(out.bytes, out.used, &sections) != 0) {
         abort();
     }
-    for (size_t at = 0; roll_rdig_next(out.bytes, out.used, &at, &v) == 0;) {
-        if (at > out.used) {
-            abort();
+    for (uint16_t version = ROLL_RDIG_OLDEST; version <= ROLL_RDIG_VERSION; version++) {
+        memcpy(out.bytes + offsetof(struct roll_rdig_head, version), &version, sizeof(version));
+        for (size_t at = 0; roll_rdig_next(out.bytes, out.used, &at, &v) == 0;) {
+            if (at > out.used) {
+                abort();
+            }
+            read_section(&v);
         }
-        read_section(&v);
     }
     roll_rdig_fini(&out);
     return 0;

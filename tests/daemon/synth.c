@@ -130,6 +130,8 @@ void synth_tokens(struct synth *s, uint16_t comm, uint64_t tokens)
     *rec = (struct roll_record){.seal = rec->seal, .enter_ns = synth_mono_ns(), .count = tokens, .comm = comm};
     rec->stream = rec->thread = 1;
     rec->op = ROLL_OP_MOE_UNIFORM;
+    rec->step = s->step;
+    rec->layer = s->layer;
     rec->dtype = ROLL_DTYPE_NONE;
     rec->redop = ROLL_RED_NONE;
     rec->phase = ROLL_PHASE_FORWARD;

@@ -13,8 +13,10 @@ struct synth {
     struct roll_ring ring;
     int32_t rank, size;
     char path[512];
-    const char *label;  /* of its communicators, as the job gave it; borrowed; NULL = none */
-    uint16_t site;      /* call site of its calls; 0 = none */
+    const char *label; /* of its communicators, as the job gave it; borrowed; NULL = none */
+    uint16_t site;     /* call site of its calls; 0 = none */
+    uint32_t step;     /* of what it reports: synth_tokens */
+    uint16_t layer;
     uint16_t comms;     /* communicators defined so far */
     uint32_t seq[4096]; /* next sequence number by communicator id */
 };

@@ -327,6 +327,7 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     assert_int_equal(rest.findings, 0);
     assert_true(rest.summary.engine.calls > 10000 && rest.summary.engine.calls < 200000);
     assert_true(rest.summary.older > 0);
+    assert_int_equal(rest.summary.engine.lost, 0);
     assert_int_equal(rest.summary.engine.sources, 2);
     assert_int_equal(rest.headless, 2); /* the text does not say that a larger ring would have helped */
 }

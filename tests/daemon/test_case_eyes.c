@@ -127,6 +127,25 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* Of the page that announces a ring, which a root keeps of each of thousands, the zeros at its end are left out. */
+static void test_of_a_rings_header_is_kept_what_it_says(void **state)
+{
+    (void)state;
+    struct roll_ring_header *h = here.rank.ring.header;
+    const struct digested_ring *r = &here.run->digested->ring[0];
+    assert_in_range(r->header_bytes, offsetof(struct roll_ring_header, pad0), 1024);
+    assert_memory_equal(r->header, h, offsetof(struct roll_ring_header, pad0));
+    assert_int_equal(roll_digested_header_int(r, offsetof(struct roll_ring_header, world_size)), 1);
+    assert_int_equal(seen().pid, h->pid);
+    atomic_store(&h->graph_done[ROLL_RING_DONE_GRAPHS - 1], UINT64_C(1) << 56);
+    announce();
+    assert_int_equal(r->header_bytes, offsetof(struct roll_ring_header, pad6));
+    assert_int_equal(r->header[r->header_bytes - 1], 1);
+    atomic_store(&h->graph_done[ROLL_RING_DONE_GRAPHS - 1], 0);
+    announce();
+    assert_in_range(r->header_bytes, offsetof(struct roll_ring_header, pad0), 1024);
+}
+
 static void test_an_agent_that_is_silent_is_not_heard_by_the_case(void **state)
 {
     (void)state;
@@ -228,6 +247,7 @@ static void test_people_are_told_whose_eyes_are_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_of_a_rings_header_is_kept_what_it_says, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_agent_that_is_silent_is_not_heard_by_the_case, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_ring_that_is_announced_anew_is_heard_when_its_records_have_come, set_up,
                                         tear_down),

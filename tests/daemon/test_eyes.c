@@ -353,6 +353,11 @@ static void look_while_they_stand(struct viewers *of_agent, struct viewers *of_b
         viewers_ask(of_busy);
         usleep(20000);
     }
+    /* By now the relay gives that agent up, and some heartbeats later it is shown on. */
+    assert_true(HARNESS_UNTIL(is_unheard(BEHIND, 1) && is_unheard(BEHIND, 3)));
+    usleep(1000000);
+    assert_true(is_unheard(BEHIND, 1) && is_unheard(BEHIND, 3));
+    assert_true(has_eye(BEHIND, "rings", ", 2 ranks") && top_says(BEHIND, "(behind the relay)"));
 }
 
 /* A job of four on the two nodes of a set: all but the last rank, whose agent is late a little, make one call more. */

@@ -77,7 +77,7 @@ static int give_ring(struct fixture *f, int r)
     return err;
 }
 
-static int give_records(struct fixture *f, int r, uint64_t from, uint32_t n, enum roll_frame_type type)
+static int give_flagged(struct fixture *f, int r, uint64_t from, uint32_t n, enum roll_frame_type type, uint32_t flags)
 {
     struct roll_record recs[64];
     for (uint32_t i = 0; i < n; i++) {
@@ -85,11 +85,17 @@ static int give_records(struct fixture *f, int r, uint64_t from, uint32_t n, enu
     }
     return give(f->feed,
                 (struct roll_frame_head){.type = (uint16_t)type,
+                                         .flags = flags,
                                          .stream = f->rank[r].ring.header->epoch,
                                          .first = from,
                                          .rec_size = ROLL_RECORD_BYTES,
                                          .count = n},
                 recs, n * sizeof(*recs));
+}
+
+static int give_records(struct fixture *f, int r, uint64_t from, uint32_t n, enum roll_frame_type type)
+{
+    return give_flagged(f, r, from, n, type, 0);
 }
 
 static struct roll_feed_stream view(struct fixture *f, int r)
@@ -279,6 +285,33 @@ static void test_what_is_older_than_a_recording_is_not_lost(void **state)
     assert_int_equal(give_losses(f, 4, 0), 0); /* three of the five were lost before they could be recorded */
     assert_int_equal(roll_feed_losses(f->feed, sum), 5);
     assert_int_equal(roll_feed_older(f->feed), 1);
+}
+
+/* A segment repeats the last call of each communicator, which may be long ago. What lies between these is older, too;
+ * but of who sends records himself nothing is believed that makes a loss none. */
+static void test_what_lies_between_repeated_calls_is_older_as_well(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t sum[ROLL_LOSS_LIMIT];
+    for (int recorded = 1; recorded >= 0; recorded--) {
+        int r = recorded ? 0 : 1;
+        if (recorded) {
+            roll_feed_of_recording(f->feed);
+        } else {
+            roll_feed_destroy(&f->feed);
+            f->feed = roll_feed_new(&(struct roll_engine_config){0}, NULL, 0);
+            assert_non_null(f->feed);
+        }
+        calls(f, r, 10);
+        assert_int_equal(give_ring(f, r), 0);
+        assert_int_equal(give_flagged(f, r, 2, 1, ROLL_FRAME_RECORDS, ROLL_RECORDS_REPEATED), 0);
+        assert_int_equal(give_flagged(f, r, 4, 1, ROLL_FRAME_RECORDS, ROLL_RECORDS_REPEATED), 0);
+        assert_int_equal(give_records(f, r, 6, 1, ROLL_FRAME_RECORDS), 0);
+        assert_int_equal(roll_feed_losses(f->feed, sum), recorded ? 0 : 4);
+        assert_int_equal(roll_feed_older(f->feed), recorded ? 4 : 0); /* 0, 1, 3 and 5 */
+        assert_int_equal(give_flagged(f, r, 8, 1, ROLL_FRAME_RECORDS, ROLL_RECORDS_REPEATED), 0);
+        assert_int_equal(roll_feed_losses(f->feed, sum), recorded ? 1 : 5); /* 7 */
+    }
 }
 
 static void test_a_rank_is_heard_as_soon_as_its_agent_says_anything(void **state)
@@ -575,6 +608,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_damaged_header_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_dead_process_never_sent_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_older_than_a_recording_is_not_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_lies_between_repeated_calls_is_older_as_well, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_lacking_and_no_ring_counts_was_dropped_on_its_way, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_the_same_frames_give_the_same_verdict, set_up, tear_down),

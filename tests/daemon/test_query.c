@@ -304,6 +304,70 @@ static void test_remedies_and_policy_reach_the_control_page(void **state)
     end_job(client, daemon, rank);
 }
 
+/* The answer's error, owned; NULL: it has none. */
+static char *switching(roll_client_t *client, const char *action, const char *level, int layer, const char *comm,
+                       bool force)
+{
+    json_t *reply = harness_ask(client, "{s:s,s:s,s:s,s:s,s:i,s:s,s:b}", "op", "remedy", "action", action, "remedy",
+                                "fill", "level", level, "layer", layer, "comm", comm, "force", (int)force);
+    const char *text = error_of(reply);
+    char *copy = text ? strdup(text) : NULL;
+    json_decref(reply);
+    return copy;
+}
+
+/* A layer that is not there is refused once all are known, and never before: the forward pass may be on its way. */
+static void test_a_remedy_for_a_layer_or_communicator_that_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    static struct synth rank;
+    mkdir(harness_path("d"), 0700);
+    assert_int_equal(synth_open(&rank, harness_path("d"), "job", 0, 1, 1024), 0);
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    uint16_t comm = synth_comm(&rank, 0x1000);
+    for (rank.step = 7; rank.step < 10; rank.step++) {
+        for (rank.layer = 0; rank.layer < 6; rank.layer += 2) {
+            synth_tokens(&rank, comm, 100);
+            json_int_t records = (json_int_t)((rank.step - 7) * 3 + rank.layer / 2 + 1);
+            assert_true(HARNESS_UNTIL(harness_has(client, "job", "records") == records));
+            char *error = switching(client, "on", "layer", 99, "", false);
+            if (rank.step < 9) {
+                assert_null(error);
+            } else {
+                assert_string_equal(error, "this job has no MoE layer 99: its ranks have reported layers 0,2,4 "
+                                           "(--force switches it all the same)");
+            }
+            free(error);
+        }
+    }
+    static const struct {
+        const char *action, *level;
+        int layer;
+        const char *comm;
+        bool force, refused;
+    } rows[] = {{"on", "layer", 4, "", false, false},         {"on", "layer", 3, "", false, true},
+                {"off", "layer", 3, "", false, true},         {"on", "layer", 3, "", true, false},
+                {"clear", "layer", 3, "", false, false},      {"on", "group", 0, "0x1000", false, false},
+                {"on", "group", 0, "0x1001", false, true},    {"on", "group", 0, "0x1001", true, false},
+                {"clear", "group", 0, "0x1001", false, false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *error = switching(client, rows[i].action, rows[i].level, rows[i].layer, rows[i].comm, rows[i].force);
+        if ((error != NULL) != rows[i].refused) {
+            fail_msg("row %zu: %s", i, error ? error : "it was not refused");
+        }
+        free(error);
+    }
+    json_t *reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
+    assert_string_equal(json_string_value(json_object_get(reply, "moe_layers")), "0,2,4");
+    json_decref(reply);
+    roll_client_destroy(&client);
+    synth_finish(&rank);
+    synth_close(&rank);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
 /* Two restarts of one job on one node, as after a quick restart: each has its own control page. */
 static void test_a_remedy_is_switched_in_its_own_restart_only(void **state)
 {
@@ -376,8 +440,8 @@ static void test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_swit
     json_decref(harness_ask(client, "{s:s,s:s,s:s}", "op", "remedy", "action", "off", "remedy", "pad"));
     json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "on", "remedy", "fill", "level",
                             "layer", "layer", 3));
-    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:s}", "op", "remedy", "action", "on", "remedy", "fill", "level",
-                            "group", "comm", "0xfedcba9876543210"));
+    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:s,s:b}", "op", "remedy", "action", "on", "remedy", "fill",
+                            "level", "group", "comm", "0xfedcba9876543210", "force", 1));
     assert_true(HARNESS_UNTIL(atomic_load(&page->group[0].on) == ROLL_REMEDY_FILL));
     json_t *reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
     json_t *before = json_incref(json_object_get(reply, "remedies"));
@@ -635,6 +699,7 @@ int main(void)
         TEST(test_wrong_questions_get_an_error),
         TEST(test_verdicts_are_pushed_to_subscribers),
         TEST(test_remedies_and_policy_reach_the_control_page),
+        TEST(test_a_remedy_for_a_layer_or_communicator_that_is_not_there_is_refused),
         TEST(test_a_remedy_is_switched_in_its_own_restart_only),
         TEST(test_a_root_that_comes_after_a_killed_one_goes_on_with_what_was_switched),
         TEST(test_what_is_switched_off_stays_off_when_a_new_root_reads_the_old_verdicts),

@@ -35,6 +35,8 @@ struct job {
     bool small;                                 /* one communicator only */
     uint16_t observed;                          /* on this communicator each rank observes a number in each step */
     uint32_t odd_step;                          /* in which the last rank observes another one */
+    uint32_t from; /* the first step that the traces have: their oldest segments are gone */
+    uint32_t hole; /* from this step on a BATCH of rank 0 is lost; 0: none is */
 };
 
 static struct roll_record call(uint32_t ticket, uint16_t comm, uint32_t seq, uint64_t now, uint64_t count)
@@ -113,9 +115,12 @@ static void record(const struct job *j)
             comm(&t, r, 3, ACROSS + r % 2, r / 2, j->ranks / 2);
         }
     }
-    for (uint32_t s = 0; s < j->steps; s += BATCH) {
+    for (uint32_t s = j->from; s < j->steps; s += BATCH) {
         for (uint32_t r = 0; r < j->ranks; r++) {
             uint32_t n = 0;
+            if (r == 0 && j->hole != 0 && s == j->hole) {
+                continue;
+            }
             for (uint32_t i = s; i < s + BATCH && goes_on(j, r, i); i++) {
                 n += step(j, r, i, recs + n);
             }
@@ -465,6 +470,30 @@ static void a_missing_node_is_told_and_a_double_one_counts_once(void **state)
     node_told_fini(&want);
 }
 
+/* What is not there is lost, or older than the traces; by one rule, whether the traces are judged or their digests. */
+static void what_is_older_than_the_traces_is_not_lost_in_their_digests_either(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t from, steps, hole;
+    } rows[] = {{0, 200, 0}, {1000, 1200, 0}, {1000, 1200, 1100}, {1000, 2500, 0}, {1000, 2500, 1500}, {0, 2500, 1500}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct job j = {
+            .nodes = NODES, .ranks = RANKS, .steps = rows[i].steps, .from = rows[i].from, .hole = rows[i].hole};
+        struct node_told of_traces, of_digests;
+        record(&j);
+        (void)digest_all(&j, 0, NULL);
+        node_told_of_traces(&of_traces, NODES, true);
+        node_told_of_digests(&of_digests, NODES, 1, true);
+        assert_int_equal(of_traces.summary.older, (uint64_t)RANKS * rows[i].from * CALLS);
+        assert_int_equal(of_digests.summary.older, of_traces.summary.older);
+        assert_int_equal(of_traces.summary.engine.lost, rows[i].hole ? BATCH * CALLS : 0);
+        assert_int_equal(of_digests.summary.engine.lost, of_traces.summary.engine.lost);
+        node_told_fini(&of_traces);
+        node_told_fini(&of_digests);
+    }
+}
+
 static void traces_beside_digests_are_judged_once_by_the_fuller_of_both(void **state)
 {
     (void)state;
@@ -521,6 +550,8 @@ int main(void)
                                         node_traces_tear_down),
         cmocka_unit_test_setup_teardown(traces_beside_digests_are_judged_once_by_the_fuller_of_both, node_traces_set_up,
                                         node_traces_tear_down),
+        cmocka_unit_test_setup_teardown(what_is_older_than_the_traces_is_not_lost_in_their_digests_either,
+                                        node_traces_set_up, node_traces_tear_down),
         cmocka_unit_test_setup_teardown(damaged_files_are_refused_and_the_ranks_in_them_missing, node_traces_set_up,
                                         node_traces_tear_down),
         cmocka_unit_test_setup_teardown(a_missing_node_is_told_and_a_double_one_counts_once, node_traces_set_up,

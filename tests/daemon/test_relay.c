@@ -201,6 +201,13 @@ static void test_frames_of_rings(void **state)
     assert_int_equal(got.head.type, ROLL_FRAME_STATUS);
     memcpy(&status, got.payload, sizeof(status));
     assert_int_equal(status.proc_state, ROLL_PROC_RUNNING);
+    do { /* both were refused before that frame was passed on */
+        root_takes_any(&s, &got);
+    } while (got.head.type != ROLL_FRAME_HEARTBEAT);
+    struct roll_frame_heartbeat beat;
+    assert_int_equal(got.head.payload, sizeof(beat));
+    memcpy(&beat, got.payload, sizeof(beat));
+    assert_int_equal(beat.refused, 2);
 
     /* What is asked of a run goes to agents with rings of it: the other one hears the drain first. */
     struct roll_frame_excerpt ask = {.history = 3};

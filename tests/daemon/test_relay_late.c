@@ -52,11 +52,38 @@ static void test_a_relay_that_was_stopped_takes_nobody_for_silent(void **state)
     free(r);
 }
 
+/* A relay tells what it has refused, and what the relays below it have, as far as that can be. */
+static void test_a_relay_sums_what_is_refused_below(void **state)
+{
+    (void)state;
+    struct roll_relay *r = calloc(1, sizeof(*r));
+    struct relay_child one = {.synced = true, .relay = true}, two = one, agent = {.synced = true};
+    struct roll_frame_heartbeat beat = {.made_ns = 1}, told;
+    assert_non_null(r);
+    r->refused = 5;
+    beat.refused = 7;
+    roll_relay_late_beat(r, &one, &beat, S);
+    beat.refused = 9;
+    roll_relay_late_beat(r, &one, &beat, S);
+    roll_relay_late_beat(r, &two, &beat, S);
+    roll_relay_late_beat(r, &agent, &beat, S);
+    roll_relay_late_tell(r, &told, S);
+    assert_int_equal(told.refused, 5 + 9 + 9);
+    beat.refused = UINT64_MAX;
+    roll_relay_late_beat(r, &two, &beat, S);
+    beat.refused = 2;
+    roll_relay_late_beat(r, &two, &beat, S);
+    roll_relay_late_tell(r, &told, S);
+    assert_int_equal(told.refused, 5 + 9 + 9);
+    free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_agent_is_silent_sooner_or_later),
         cmocka_unit_test(test_a_relay_that_was_stopped_takes_nobody_for_silent),
+        cmocka_unit_test(test_a_relay_sums_what_is_refused_below),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

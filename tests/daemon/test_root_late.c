@@ -420,6 +420,31 @@ static void test_the_peer_of_a_ring_is_found_in_a_map(void **state)
     roll_eyes_at_fini(&at);
 }
 
+/* What relays refuse is told in their heartbeats, as totals: each grows the root's sum by what is new. */
+static void test_what_relays_refuse_is_summed(void **state)
+{
+    (void)state;
+    beats(S);
+    struct roll_frame_heartbeat b = peer[2].eye.beat;
+    struct roll_frame frame = {.head = {.payload = sizeof(b)}, .payload = (const uint8_t *)&b};
+    static const uint64_t told[] = {3, 3, 10, 4, 6}, sum[] = {3, 3, 10, 10, 12};
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        b.refused = told[i];
+        roll_peer_late_beat(root, &peer[2], &frame, now);
+        assert_int_equal(root->refused_below, sum[i]);
+    }
+    roll_peer_late_begin(root, &peer[2]); /* the same process says hello again: its numbers go on */
+    b.refused = 7;
+    roll_peer_late_beat(root, &peer[2], &frame, now);
+    assert_int_equal(root->refused_below, 13);
+    roll_peer_late_beat(root, &peer[1], &frame, now); /* an agent refuses nothing */
+    b.refused = UINT64_MAX;
+    roll_peer_late_beat(root, &peer[2], &frame, now); /* nobody refuses so much in a tenth of a second */
+    frame.head.payload = offsetof(struct roll_frame_heartbeat, refused); /* of an older relay */
+    roll_peer_late_beat(root, &peer[2], &frame, now);
+    assert_int_equal(root->refused_below, 13);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -437,6 +462,7 @@ int main(void)
         TEST(test_who_comes_back_is_awaited_anew),
         TEST(test_the_peer_of_a_ring_is_found_in_a_map),
         TEST(test_numbers_that_go_back_and_short_payloads_are_passed_over),
+        TEST(test_what_relays_refuse_is_summed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

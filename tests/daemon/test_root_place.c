@@ -163,6 +163,89 @@ static void test_what_was_kept_of_its_ranks_goes_with_a_run(void **state)
     root->stack_tops = NULL;
 }
 
+/* One attempt more at a job: it has `ranks` ranks, of which the first `over` have ended. */
+static struct roll_run *attempt(const char *job, uint32_t restart, uint64_t joined_ns, uint32_t ranks, uint32_t over)
+{
+    struct roll_run *run = calloc(1, sizeof(*run));
+    struct roll_engine_config config = {.memory = 0};
+    assert_non_null(run);
+    snprintf(run->job, sizeof(run->job), "%s", job);
+    run->restart = restart;
+    run->joined_ns = joined_ns;
+    run->feed = roll_feed_new(&config, job, restart);
+    assert_non_null(run->feed);
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct roll_source_info info = {
+            .stream = 1000 * (root->runs_used + 1) + r, .world_rank = (int32_t)r, .world_size = (int32_t)ranks};
+        uint32_t source;
+        assert_int_equal(roll_engine_open(roll_feed_engine(run->feed), &info, &source), 0);
+        if (r < over) {
+            assert_int_equal(roll_engine_process(roll_feed_engine(run->feed), source, ROLL_PROC_FINISHED, 0), 0);
+        }
+    }
+    return root->runs[root->runs_used++] = run;
+}
+
+static void answers(const char *query, const struct roll_run *want)
+{
+    json_t *json = json_loads(query, 0, NULL);
+    assert_non_null(json);
+    const struct roll_run *run = roll_run_select(root, json);
+    json_decref(json);
+    if (run != want) {
+        fail_msg("%s: %s.%u instead of %s.%u", query, run ? run->job : "nothing", run ? run->restart : 0, want->job,
+                 want->restart);
+    }
+}
+
+static void drop_runs(void)
+{
+    while (root->runs_used > 0) {
+        roll_run_forget(root, 0);
+    }
+}
+
+/* A rank of an older attempt that nobody can kill does not hide what became of the later one. */
+static void test_a_query_is_about_the_last_attempt(void **state)
+{
+    (void)state;
+    drop_runs();
+    root->begun_ns = 1000 * S;
+    const struct roll_run *old = attempt("a", 2, 1100 * S, 4, 3), *ended = attempt("a", 3, 1200 * S, 4, 4);
+    answers("{\"job\":\"a\"}", ended);
+    answers("{}", ended);
+    answers("{\"job\":\"a\",\"restart\":2}", old);
+    const struct roll_run *live = attempt("a", 4, 1300 * S, 4, 0);
+    answers("{\"job\":\"a\"}", live);
+    answers("{\"job\":\"a\",\"restart\":3}", ended);
+    drop_runs();
+    /* The job was begun anew, and an agent finds rings of the time before: all ranks of the new one run. */
+    (void)attempt("b", 3, 1100 * S, 4, 4);
+    const struct roll_run *anew = attempt("b", 0, 1200 * S, 4, 0);
+    (void)attempt("b", 5, 1300 * S, 4, 4);
+    answers("{\"job\":\"b\"}", anew);
+    /* Its first rank ends: it came behind the one, and before the rings that were found. */
+    assert_int_equal(roll_engine_process(roll_feed_engine(anew->feed), 0, ROLL_PROC_FINISHED, 0), 0);
+    roll_run_forget(root, 2);
+    answers("{\"job\":\"b\"}", anew);
+    drop_runs();
+    /* To a root that was started anew the attempts come in any order. */
+    const struct roll_run *later = attempt("c", 4, 1001 * S, 4, 0);
+    (void)attempt("c", 3, 1004 * S, 1, 0);
+    answers("{\"job\":\"c\"}", later);
+    drop_runs();
+    ended = attempt("c", 4, 1001 * S, 4, 4);
+    (void)attempt("c", 3, 1000 * S, 4, 3);
+    answers("{\"job\":\"c\"}", ended);
+    drop_runs();
+    (void)attempt("c", 4, 1001 * S, 1, 0);
+    anew = attempt("c", 0, 1030 * S, 4, 0);
+    answers("{\"job\":\"c\"}", anew);
+    /* Another job has nothing to do with it. */
+    (void)attempt("d", 9, 1040 * S, 4, 4);
+    answers("{}", anew);
+}
+
 int main(void)
 {
     roll_log_init(true);
@@ -171,6 +254,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_was_kept_of_its_ranks_goes_with_a_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_run_that_nobody_hears_gives_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_run_whose_agent_begins_anew_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_query_is_about_the_last_attempt, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

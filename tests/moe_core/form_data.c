@@ -63,7 +63,7 @@ bool form_goes_back(const struct form_case *c, int batch)
 
 uint32_t form_frozen(const struct form_case *c, int rank, int batch)
 {
-    return c->thawed > 0 && batch >= c->thawed ? 0 : c->frozen[rank];
+    return (c->thawed > 0 && batch >= c->thawed) || batch < c->freezes ? 0 : c->frozen[rank];
 }
 
 static void draw(double *to, int64_t count, double scale, enum moe_dtype type, uint64_t *state)

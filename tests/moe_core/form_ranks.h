@@ -48,6 +48,8 @@ struct form_case {
     int64_t tokens[FORM_RANKS];     /* of each rank, equal on a pair with the same tokens; all zero: FORM_T */
     uint32_t frozen[FORM_RANKS];    /* bits of moe_layer_weights.frozen */
     int thawed;                     /* microbatches from this one on freeze nothing; 0: all of them freeze */
+    int freezes;                    /* microbatches before this one freeze nothing */
+    bool steps;                     /* each microbatch is a step of its own */
     bool null;                      /* gradients of frozen parameters are NULL */
     bool alone;                     /* moe_step.alone */
     bool streams;                   /* the device is on the caller's stream, and tokens come on it, with no wait */

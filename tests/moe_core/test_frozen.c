@@ -247,6 +247,58 @@ static void test_ranks_that_differ_all_get_the_same_error(void **state)
     }
 }
 
+static void check_refused(const char *says, size_t calls)
+{
+    for (int r = 0; r < FORM_RANKS; r++) {
+        assert_int_equal(a[r].rc, MOE_E_ARG);
+        assert_non_null(strstr(a[r].message, says));
+        assert_non_null(strstr(a[r].message, "layer 3"));
+        assert_int_equal(a[r].calls, calls);
+    }
+}
+
+/*
+ * Where the host waits for no exchange the difference is found late, but on all ranks at once: with a row budget in the
+ * next forward; with drop-and-pad in the first one, and after that when the next step begins.
+ */
+static void test_ranks_that_differ_are_found_where_nobody_waits(void **state)
+{
+    (void)state;
+    const char *says = "rank 2 of the group freezes w1, b1, w2, b2, rank 0 freezes nothing";
+    for (int layout = FORM_EP; layout <= FORM_SEQ; layout++) {
+        for (int capacity = 0; capacity < 2; capacity++) {
+            struct form_case c =
+                whole((enum form_layout)layout, capacity ? MOE_DISPATCH_ALLTOALL : MOE_DISPATCH_HYBRIDEP);
+            c.config.shared_ffn = 0;
+            c.config.shared_bias = c.config.shared_gate = false;
+            c.config.row_budget = capacity ? 0 : FORM_RANKS * FORM_T * 2;
+            c.config.router.capacity_factor = capacity ? 4.0f : 0.0f;
+            c.config.router.pad_to_capacity = capacity == 1;
+            c.null = true;
+            c.steps = true;
+            c.order = "AaBbCc";
+            form_run(&c, a); /* alike: nothing is found */
+            form_check(&c, a, 1e-5);
+            size_t pass = a[0].calls / 3;
+            assert_int_equal(a[0].calls, 3 * pass);
+            c.frozen[2] = MOE_FROZEN_EXPERTS;
+            form_run(&c, a);
+            check_refused(says, capacity ? 1 : pass);
+            c.freezes = 1;
+            form_run(&c, a);
+            check_refused(says, 2 * pass);
+            c.steps = false; /* one step: drop-and-pad compares once in it */
+            form_run(&c, a);
+            if (capacity) {
+                assert_int_equal(a[0].rc, 0);
+                assert_int_equal(a[2].calls, 3 * (pass - 1) + 1);
+            } else {
+                check_refused(says, 2 * pass);
+            }
+        }
+    }
+}
+
 /* Ranks of tp that meet in no exchange: the lists of obligations differ, so an observer knows in forward. */
 static void test_a_difference_that_no_exchange_carries_is_announced(void **state)
 {
@@ -332,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_a_layer_thaws_between_microbatches),
         cmocka_unit_test(test_rows_of_16_bits_and_the_losses_of_a_frozen_router),
         cmocka_unit_test(test_ranks_that_differ_all_get_the_same_error),
+        cmocka_unit_test(test_ranks_that_differ_are_found_where_nobody_waits),
         cmocka_unit_test(test_a_difference_that_no_exchange_carries_is_announced),
         cmocka_unit_test(test_a_gradient_that_is_missing_and_not_frozen_is_named),
         cmocka_unit_test(test_no_remedy_is_asked_for_what_is_frozen),

@@ -273,6 +273,66 @@ static void test_splits_of_the_host_that_do_not_fit(void **state)
     tear_down(&t);
 }
 
+/*
+ * One object for two microbatches: the second forward comes before the first backward, the first's weights, rows and
+ * counts are elsewhere by then, and its gradients get their place only now. In every bit what an object that served it
+ * alone gives, with every empty group; then its weight gradients once more by themselves.
+ */
+static void test_a_forward_is_resumed_by_an_object_that_served_another(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2 * EMPTIES; e++) {
+        struct moe_linear_config config = {.activation = MOE_BF16,
+                                           .weight = MOE_BF16,
+                                           .has_bias = true,
+                                           .fuse_wgrad_accumulation = true,
+                                           .packed = e >= EMPTIES};
+        struct trial t = {.config = config, .accumulate = true, .pattern = empties[e % EMPTIES]},
+                     other = {.config = config, .accumulate = true, .pattern = empties[0]};
+        set_up(&t);
+        set_up(&other);
+        for (int g = 0; g < t.weights; g++) {
+            t.param[g].main_grad = NULL;
+        }
+        struct moe_linear_call call = {.weights = t.params, .biases = t.biases};
+        assert_int_equal(moe_linear_forward_call(other.linear, &call, t.x, t.m, ROWS, t.y), 0);
+        assert_int_equal(moe_linear_forward(other.linear, other.params, other.biases, other.x, other.m, ROWS, other.y),
+                         0);
+        assert_int_equal(moe_linear_resume(other.linear, &call, NULL, t.m, ROWS), MOE_E_ARG); /* and nothing is lost */
+        assert_int_equal(moe_linear_backward(other.linear, other.dy, other.dx, MOE_MICROBATCH_LATER), 0);
+        assert_int_equal(moe_linear_backward(other.linear, t.dy, t.dx, MOE_MICROBATCH_LATER), MOE_E_STATE);
+
+        size_t bytes = ROWS * K * sizeof(uint16_t);
+        void *moved = support_array(t.device, ROWS * K, sizeof(uint16_t));
+        memcpy(moved, t.x, bytes);
+        memset(t.x, 0xff, bytes);
+        for (int g = 0; g < t.weights; g++) {
+            t.param[g].main_grad = t.main_grad[g];
+        }
+        assert_int_equal(moe_linear_resume(other.linear, &call, NULL, t.m, ROWS), MOE_E_ARG);
+        assert_int_equal(moe_linear_resume(other.linear, &call, moved, t.m, ROWS + 1), MOE_E_CAPACITY);
+        assert_int_equal(moe_linear_resume(other.linear, &call, moved, t.m, ROWS), 0);
+        assert_int_equal(moe_linear_backward(other.linear, t.dy, t.dx, MOE_MICROBATCH_LATER), 0);
+        assert_int_equal(moe_device_sync(other.device), 0);
+        memcpy(t.x, moved, bytes);
+        moe_linear_t *own = t.linear;
+        t.linear = other.linear;
+        check_rows(&t);
+        check_gradients(&t);
+
+        again(&t);
+        assert_int_equal(moe_linear_resume(other.linear, &call, moved, t.m, ROWS), 0);
+        assert_int_equal(moe_linear_backward(other.linear, t.dy, NULL, MOE_MICROBATCH_LATER), 0);
+        assert_int_equal(moe_device_sync(other.device), 0);
+        check_gradients(&t);
+        assert_int_equal(((const unsigned char *)t.dx)[0], 0x77);
+        t.linear = own;
+        moe_device_free(t.device, &moved);
+        tear_down(&t);
+        tear_down(&other);
+    }
+}
+
 /* A placeholder is memory, and memory cannot be made in a capture: said, instead of a capture that breaks on a GPU. */
 static void test_a_placeholder_is_not_made_in_a_capture(void **state)
 {
@@ -319,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_a_block_scale_is_that_of_its_128_rows_and_columns),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
         cmocka_unit_test(test_splits_of_the_host_that_do_not_fit),
+        cmocka_unit_test(test_a_forward_is_resumed_by_an_object_that_served_another),
         cmocka_unit_test(test_a_placeholder_is_not_made_in_a_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

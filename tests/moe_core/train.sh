@@ -190,6 +190,42 @@ refuses)
     refused done 'has 2 steps done already, and this job ends after 2' "$@" --resume "$dir/a" --steps 2
     refused nowhere 'cannot make the folder' "$@" --save "$dir/absent/deep"
     run fine 0 "$@" --resume "$dir/a"
+    # Ranks that do not see the same file (a folder that is not shared): another step, or other bytes of the same step.
+    run later 0 "$@" --save "$dir/b" --until 3
+    run seed 0 "$@" --save "$dir/c" --until 2 --seed 7
+    shift 2 # --spawn 2
+    mkdir "$dir/one" "$dir/two" "$dir/meet"
+    cp "$good" "$dir/one/ck"
+    for other in b/step-00000003 c/step-00000002; do
+        cp "$dir/$other.safetensors" "$dir/two/ck"
+        for rank in 0 1; do
+            place=$([ $rank = 0 ] && echo one || echo two)
+            (cd "$dir/$place" && RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 MOE_RENDEZVOUS=$dir/meet \
+                run "differs-$rank" 1 "$@" --resume ck) &
+            jobs[rank]=$!
+        done
+        wait "${jobs[0]}" && wait "${jobs[1]}" || exit 1
+        grep -q 'moe_train: --resume: ck is not the same file on all ranks' "$dir/differs-0.err" ||
+            fail "$other: it does not say that the files differ"
+        [ -z "$(curve differs-0)$(curve differs-1)" ] || fail "$other: it trained"
+    done
+    ;;
+no-memory)
+    # A rank that has no memory to gather with: all ranks end, the rank is named, and nothing half written is there. The
+    # largest gather is that of the embeddings, 3 x 256 x 36 floats, which is no size of the pool.
+    library=$3
+    set -- --spawn 2 --ep 2 --layers 1 --context 3 --hidden 36 --ffn 8 --experts 4 --steps 2
+    run plain 0 "$@" --save "$dir/a"
+    export NO_MEMORY_BYTES=110592
+    for rank in 0 1; do
+        NO_MEMORY_RANK=$rank LD_PRELOAD=$library run "rank-$rank" 1 "$@" --save "$dir/b"
+        grep -q "moe_train: --save: rank $rank has no memory to gather $dir/b/step-00000002.safetensors" \
+            "$dir/rank-$rank.err" || fail "nothing was said about rank $rank"
+        [ "$(curve "rank-$rank" | wc -l)" = 2 ] || fail 'the premise failed: it did not come to the save'
+        [ -z "$(find "$dir/b" -type f)" ] || fail 'something is written'
+    done
+    NO_MEMORY_RANK=2 LD_PRELOAD=$library run other 0 "$@" --save "$dir/b" # of a rank that is not there
+    cmp -s "$dir/a/step-00000002.safetensors" "$dir/b/step-00000002.safetensors" || fail 'another file'
     ;;
 killed)
     # Killed in the middle of a save: the older checkpoint is whole, the new one is not there, and what is half written

@@ -11,15 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INSIDE_NS   (1 * S_)
-#define STAND_NS    (250 * MS_)
-#define DEFS_MAX    4096u
-#define RECORDS_MAX 65536u
-#define WIDENED     3u /* so often others are found to be concerned; then everybody is */
-#define GATHER_NS   (300 * MS_)
-#define FRONT_NS    (200 * MS_)
-#define NARROW_NS   (3 * S_)
-#define STOOD_NS    (2 * S_) /* so long after an engine has said nothing of some, all are looked at */
+#define INSIDE_NS     (1 * S_)
+#define STAND_NS      (250 * MS_)
+#define DEFS_MAX      4096u
+#define RECORDS_MAX   65536u
+#define WIDENED       3u /* so often others are found to be concerned; then everybody is */
+#define GATHER_NS     (300 * MS_)
+#define FRONT_NS      (200 * MS_)
+#define NARROW_NS     (3 * S_)
+#define NARROW_AROUND 16u      /* the calls before and behind those that a narrow engine is about */
+#define STOOD_NS      (2 * S_) /* so long after an engine has said nothing of some, all are looked at */
 
 struct rank_node {
     struct roll_source_info info;
@@ -64,6 +65,7 @@ struct nodes {
     bool broad, hurry; /* no engine does from here on; this one is to be replaced at once */
     uint32_t narrows;  /* engines that did */
     uint64_t opened_ns, now;
+    size_t asked;              /* a narrow engine sees the calls around the first so many of `wanted` */
     uint64_t begin[RANKS_MAX]; /* from which ticket on the engine was fed */
     uint32_t opened;           /* how often an engine was opened */
 };
@@ -190,16 +192,52 @@ void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
     n->wider = n->wider || (n->e && !k->asked && is_concerned(n, k));
 }
 
-/* The call is on a communicator whose calls differ, and no message. */
+/* Which calls on a communicator a narrow engine sees: from *first on, before *high (root_case_ask.c, agent_narrow.c).
+ */
+static bool range_of(const struct nodes *n, uint64_t key, uint32_t *first, uint32_t *high)
+{
+    uint32_t low = UINT32_MAX;
+    *high = 0;
+    for (size_t i = 0; i < n->asked; i++) {
+        const struct roll_digest_hint *h = &n->wanted.hint[i];
+        if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND;
+            low = h->seq < low ? h->seq : low;
+            *high = end > *high ? end : *high;
+        }
+    }
+    *first = low > NARROW_AROUND ? low - NARROW_AROUND : 0;
+    return *high != 0;
+}
+
+/* The communicator of this record, by its key; 0: it is not known. */
+static uint64_t key_of(const struct rank_node *k, const struct roll_record *rec)
+{
+    uint64_t key = 0;
+    for (uint32_t i = 0; i < k->defs && key == 0; i++) {
+        bool is = k->def[i].type == ROLL_DEF_COMM && k->def[i].id == rec->comm;
+        key = is ? k->def[i].comm.info.key : 0;
+    }
+    return key;
+}
+
+/* The call is on a communicator whose calls differ, around these, and no message. */
 static bool is_kept(const struct nodes *n, const struct rank_node *k, const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
-    bool counts = class == ROLL_CLASS_COLL || class == ROLL_CLASS_COMM, named = false;
-    for (uint32_t i = 0; i < k->defs && counts && !named; i++) {
-        named =
-            k->def[i].type == ROLL_DEF_COMM && k->def[i].id == rec->comm && differs_there(n, k->def[i].comm.info.key);
+    uint32_t first, high;
+    if ((class != ROLL_CLASS_COLL && class != ROLL_CLASS_COMM) || !range_of(n, key_of(k, rec), &first, &high)) {
+        return false;
     }
-    return named;
+    return class != ROLL_CLASS_COLL || rec->count == 0 || (rec->seq >= first && rec->seq < high);
+}
+
+/* A wrong call is hinted at that a narrow engine does not see. */
+static bool is_beyond(const struct nodes *n, const struct roll_digest_hint *h)
+{
+    uint32_t first, high;
+    bool seen = range_of(n, h->key, &first, &high) && h->seq + ROLL_DIGEST_WINDOW <= high;
+    return n->narrow && h->why == ROLL_HINT_DIFFERS && !seen;
 }
 
 /* Feeds a record to the engine, to a narrow one under a number of its own, as an agent numbers them (agent_narrow.c).
@@ -307,12 +345,6 @@ static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
     return roll_seal_state(out->seal) != ROLL_STATE_EMPTY;
 }
 
-static bool is_kept_comm(const struct nodes *n, const struct rank_node *k, uint16_t comm)
-{
-    struct roll_record rec = {.op = ROLL_OP_ALLREDUCE, .comm = comm};
-    return is_kept(n, k, &rec);
-}
-
 static void place(struct nodes *n, struct rank_node *k, const struct roll_excerpt_records *records, uint64_t begin)
 {
     struct roll_fold_place *list;
@@ -321,13 +353,16 @@ static void place(struct nodes *n, struct rank_node *k, const struct roll_excerp
         return;
     }
     for (size_t i = 0; i < places; i++) {
-        if (n->narrow && (list[i].op != ROLL_OP_NONE || !is_kept_comm(n, k, list[i].comm))) {
+        struct roll_record at = {.comm = list[i].comm};
+        uint32_t first = 0, high;
+        if (n->narrow && (list[i].op != ROLL_OP_NONE || !range_of(n, key_of(k, &at), &first, &high))) {
             continue;
         }
+        list[i].next = list[i].next > first || !n->narrow ? list[i].next : first;
         if (list[i].op != ROLL_OP_NONE) {
             (void)roll_engine_place_made(n->e, k->source, list[i].comm, (enum roll_op)list[i].op, list[i].peer,
                                          list[i].next, list[i].sure ? list[i].made : UINT32_MAX);
-        } else if (begin != 0) {
+        } else if (begin != 0 || first > 0) {
             (void)roll_engine_place(n->e, k->source, list[i].comm, list[i].next, list[i].sure);
             (void)roll_engine_place_splits(n->e, k->source, list[i].comm, list[i].made);
         }
@@ -385,7 +420,7 @@ static bool is_seen_narrowly(const struct roll_verdict *v, bool retires)
     bool plain = true;
     for (uint32_t i = 0; i < v->sides; i++) {
         const struct roll_record *rec = &v->side[i].rec;
-        plain = plain && rec->group == 0;
+        plain = plain && rec->group == 0 && !roll_op_has(rec->op, ROLL_TRAIT_LOWERED);
     }
     return plain && (argument || (retires && (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT)));
 }
@@ -463,6 +498,7 @@ static void open_engine(struct nodes *n, uint64_t now)
     struct roll_engine_config config = {.memory = n->how.room};
     roll_engine_destroy(&n->e);
     n->opened++;
+    n->asked = n->wanted.hints;
     n->narrow = n->how.narrow && !n->broad && !n->failed && !asks_everybody(n) && is_about_calls(n);
     n->stalls = n->narrow && n->stood.hints > 0;
     n->stalls_there = n->hurry = false;
@@ -650,6 +686,7 @@ void nodes_tick(struct nodes *n, uint64_t now)
         n->others = n->others || (!stands && h->why != ROLL_HINT_DIFFERS);
         n->stalls = n->stalls || (n->narrow && stands);
         n->stalls_there = n->stalls_there || (n->narrow && stands && differs_there(n, h->key));
+        n->wider = n->wider || (n->e && is_beyond(n, h));
         if (h->why == ROLL_HINT_DIFFERS || h->why == ROLL_HINT_MESSAGES) {
             roll_digest_add_hint(&n->wanted, h->key, (enum roll_digest_why)h->why, h->seq);
         }

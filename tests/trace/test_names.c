@@ -196,6 +196,38 @@ static void a_record_prints_as_one_line_and_is_cut_safely(void **state)
     }
 }
 
+/* A number alone tells nobody what came of a call; a name that belongs to another library tells something wrong. */
+static void a_record_says_by_name_what_the_call_returned(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t op, result;
+        const char *said;
+    } rows[] = {
+        {ROLL_OP_ALLREDUCE, 5 | ROLL_RESULT_DECLINED, " result ncclInvalidUsage (refused by rollcall) "},
+        {ROLL_OP_ALLREDUCE, 4, " result ncclInvalidArgument step "},
+        {ROLL_OP_SEND, 6, " result ncclRemoteError step "},
+        {ROLL_OP_GROUP_END, 5 | ROLL_RESULT_DECLINED, " result ncclInvalidUsage (refused by rollcall) "},
+        {ROLL_OP_COMM_INIT, 7, " result ncclInProgress step "},
+        {ROLL_OP_ALLREDUCE, 77, " result 77 step "},
+        {ROLL_OP_STREAM_SYNC, 5, " result 5 step "},
+        {ROLL_OP_STREAM_QUERY, ROLL_POLL_GOES_ON, " result goes on step "},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct roll_record rec = good_record();
+        char line[256];
+        rec.op = rows[i].op;
+        rec.result = rows[i].result;
+        (void)roll_record_format(&rec, line, sizeof(line));
+        if (!strstr(line, rows[i].said)) {
+            fail_msg("no '%s' in: %s", rows[i].said, line);
+        }
+        rec.result = 0;
+        (void)roll_record_format(&rec, line, sizeof(line));
+        assert_null(strstr(line, " result "));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +240,7 @@ int main(void)
         cmocka_unit_test(verdict_names_go_there_and_back),
         cmocka_unit_test(a_record_is_refused_for_each_field_out_of_range),
         cmocka_unit_test(a_record_prints_as_one_line_and_is_cut_safely),
+        cmocka_unit_test(a_record_says_by_name_what_the_call_returned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

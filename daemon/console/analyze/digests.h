@@ -36,7 +36,8 @@ struct roll_verdict_copy *roll_digests_next(roll_digests_t *digests);
 struct roll_digests_summary {
     size_t files;
     uint64_t calls;    /* that were digested */
-    uint64_t lost;     /* records that the nodes' traces lack, and the engines do not know of */
+    uint64_t lost;     /* records that the nodes' traces lack, and the feeds do not know of */
+    uint64_t older;    /* the same of those that are older than the traces */
     uint64_t findings; /* at places, beside those of the feeds */
     size_t unreached;  /* places that differ or stand, of which there are no records */
 };

@@ -133,6 +133,7 @@ static struct roll_rdig_view view_of(const struct roll_taken *t, const struct ro
     memcpy(v.is.host, t->host, sizeof(v.is.host));
     for (size_t i = 0; i < t->rings; i++) {
         v.is.lost += t->ring[i]->lost;
+        v.is.older += t->ring[i]->older;
     }
     return v;
 }

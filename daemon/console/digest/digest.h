@@ -59,11 +59,12 @@ struct taken_ring {
     struct taken_comm *comm;
     size_t comms, comm_room;
     roll_fold_t *fold;
-    struct roll_record *image; /* the newest records, by ticket; as many as a ring holds */
-    uint64_t slots;            /* of the image; a power of two */
-    uint64_t first, next;      /* tickets: the first that was seen, and one more than the last */
-    uint64_t cut;              /* `next` when the fold was cut last */
-    uint64_t lost;
+    struct roll_record *image;           /* the newest records, by ticket; as many as a ring holds */
+    uint64_t slots;                      /* of the image; a power of two */
+    uint64_t first, next;                /* tickets: the first that was seen, and one more than the last */
+    bool begun;                          /* a record has come that is not repeated of a segment that is gone */
+    uint64_t cut;                        /* `next` when the fold was cut last */
+    uint64_t lost, older;                /* records that are not there; older: before the first that is (feed.h) */
     struct roll_frame_status status;     /* the newest; proc_state 0: none */
     int64_t clock_offset;                /* wall clock - monotonic */
     uint64_t hinted[ROLL_HINT_LAST + 1]; /* by why: no record before this ticket gave reason to it; ticket + 1 */

@@ -46,7 +46,7 @@ static int add_file(struct finding *f, const char *path)
     if (err) {
         f->found->unreadable += err != ROLL_E_NOMEM;
         if (err != ROLL_E_NOMEM) {
-            roll_file_complain(path, err);
+            roll_file_complain(path, err, ROLL_WANTED_TRACE);
         }
         return err == ROLL_E_NOMEM ? err : 0;
     }
@@ -66,7 +66,7 @@ static int add_folder(struct finding *f, const char *path, int depth)
     struct dirent **entry = NULL;
     int err = 0, n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
-        roll_file_complain(path, ROLL_E_DENIED);
+        roll_file_complain(path, roll_segment_errno(), ROLL_WANTED_TRACE);
         f->found->unreadable++;
         return 0;
     }

@@ -310,10 +310,16 @@ static int cut_level(struct roll_taken *t)
 
 /* records */
 
+/* So many records are not in the traces: before the first that is there, or behind it. */
+static void lacks(struct taken_ring *r, uint64_t records)
+{
+    *(r->begun ? &r->lost : &r->older) += records;
+}
+
 static int take_new(struct roll_taken *t, struct taken_ring *r, const struct roll_record *rec, uint64_t ticket)
 {
     if (ticket != r->next) {
-        r->lost += ticket - r->next;
+        lacks(r, ticket - r->next);
         roll_fold_lost(r->fold);
     }
     r->first = r->next == 0 ? ticket : r->first;
@@ -355,7 +361,9 @@ static int take_records(struct roll_taken *t, struct taken_ring *r, const struct
         if (roll_seal_state(rec.seal) == ROLL_STATE_EMPTY || (updates && ticket >= r->next)) {
             continue;
         }
-        err = ticket < r->next ? take_known(t, r, &rec, ticket) : take_new(t, r, &rec, ticket);
+        bool new = ticket >= r->next;
+        err = new ? take_new(t, r, &rec, ticket) : take_known(t, r, &rec, ticket);
+        r->begun = r->begun || (new && (frame->head.flags & ROLL_RECORDS_REPEATED) == 0);
         err = !err && r->next - r->cut >= CUT_EACH ? cut_ring(t, i) : err;
     }
     return !err && t->since_sum >= SUM_EACH ? cut_level(t) : err;
@@ -414,8 +422,11 @@ static int take_end(struct roll_taken *t)
         struct taken_ring *r = t->ring[i];
         bool gone = r->status.proc_state == ROLL_PROC_FINISHED || r->status.proc_state == ROLL_PROC_DEAD;
         if (gone && r->status.head > r->next) {
-            r->lost += r->status.head - r->next; /* a dead process left them unsealed */
+            lacks(r, r->status.head - r->next); /* a dead process left them unsealed */
         }
+        struct roll_feed_stream ring = {.lost = r->lost, .older = r->older};
+        memcpy(ring.losses, r->status.losses, sizeof(ring.losses));
+        roll_feed_missing(&ring, &r->lost, &r->older); /* by the rule by which traces are judged */
     }
     int err = cut_level(t);
     roll_digest_clear(&t->up);

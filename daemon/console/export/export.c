@@ -218,14 +218,14 @@ static int read_path(struct export *x, const char *path, bool inside)
     if (!is_folder(path)) {
         err = read_trace(x, path);
         if (err != 0) {
-            roll_file_complain(path, err);
+            roll_file_complain(path, err, ROLL_WANTED_TRACE);
         }
         return err;
     }
     int n = scandir(path, &entry, NULL, alphasort);
     if (n < 0) {
         err = errno == ENOMEM ? ROLL_E_NOMEM : errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
-        roll_say("%s: %s", path, strerror(errno));
+        roll_file_complain(path, err, ROLL_WANTED_TRACE);
     }
     for (int i = 0; i < n; i++) {
         char inner[PATH_MAX];
@@ -366,7 +366,7 @@ int roll_export(char **path, size_t paths, const char *folder, size_t entries, s
         err = read_path(&x, path[i], true);
     }
     if (err == 0 && x.files == 0) {
-        roll_say("no trace (*.rtrc) was found in the given places");
+        roll_file_say_none("no trace (*.rtrc)", path, paths);
         err = ROLL_E_NOTFOUND;
     }
     err = err != 0 ? err : write_all(&x, folder, entries, ranks);

@@ -6,6 +6,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/console/console.h"
+#include "daemon/console/file.h"
 #include "trace/err.h"
 #include "trace/op.h"
 #include "trace/plain.h"
@@ -215,7 +216,7 @@ static void find_ranks(struct roll_job *job)
     }
 }
 
-static void end(struct roll_job *job, roll_analysis_t *a, const char *only, int err)
+static void end(struct roll_job *job, roll_analysis_t *a, const char *only, int err, char *const *path, size_t paths)
 {
     struct roll_verdict_copy *verdict;
     fail(job, err);
@@ -227,9 +228,7 @@ static void end(struct roll_job *job, roll_analysis_t *a, const char *only, int 
     roll_analysis_summary(a, &job->summary);
     if (!job->stop && job->summary.files == 0) {
         if (job->summary.unreadable == 0) {
-            roll_say("no trace (*.rtrc)%s was found in the given places",
-                     job->writer->takes_all ? ", no ring (*.ring), no digest (*.rdig), no dump of the Flight Recorder"
-                                            : " and no ring (*.ring)");
+            roll_file_say_none(job->writer->takes_all ? ROLL_NONE_JUDGED : ROLL_NONE_RECORDED, path, paths);
         }
         fail(job, ROLL_E_NOTFOUND);
     }
@@ -263,7 +262,7 @@ int roll_job_read(char **path, size_t paths, unsigned threads, const char *only,
             err = roll_analysis_add(a, path[i]); /* a path that cannot be read was one line, and costs that path */
         }
         err = err == ROLL_E_NOMEM ? err : roll_analysis_finish(a);
-        end(&job, a, only, err);
+        end(&job, a, only, err, path, paths);
         err = job.err;
     }
     *summary = job.summary;

@@ -411,8 +411,8 @@ static void write_verdict(struct writer *w, struct roll_job *job, const struct r
     roll_job_plain(comm, false);
     roll_rankset_format(&said->culprits, culprits, sizeof(culprits));
     roll_rankset_format(&said->waiting, waiting, sizeof(waiting));
-    snprintf(name, sizeof(name), "%s%s %s%s%s", copy->ended_by != 0 ? "ended: " : "",
-             roll_certainty_name(said->certainty), roll_verdict_name(said->code),
+    snprintf(name, sizeof(name), "%s%s%s %s%s%s", copy->ended_how != NULL ? copy->ended_how : "",
+             copy->ended_how != NULL ? ": " : "", roll_certainty_name(said->certainty), roll_verdict_name(said->code),
              roll_rankset_count(&said->culprits) > 1 ? ": ranks "
              : culprits[0] != '\0'                   ? ": rank "
                                                      : "",

@@ -312,7 +312,7 @@ static void write_rank(struct writer *w, const struct roll_job *job, uint32_t ri
     number_if(w, ended && WIFSIGNALED(status), (uint64_t)WTERMSIG(status));
     number(w, source.calls);
     number(w, view.lost);
-    number(w, source.waits_for);
+    number(w, source.pending);
     number_if(w, source.last_ns != 0, source.last_ns);
     number_if(w, source.step != ROLL_STEP_NONE, source.step);
     done(w);

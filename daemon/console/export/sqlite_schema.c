@@ -12,7 +12,7 @@ const char roll_sqlite_tables[] =
     "CREATE TABLE runs(run INTEGER PRIMARY KEY, job TEXT, restart INTEGER);"
     "CREATE TABLE ranks(process INTEGER PRIMARY KEY, run INTEGER, rank INTEGER, local_rank INTEGER, host TEXT,"
     " pid INTEGER, exe TEXT, state TEXT, exit_code INTEGER, exit_signal INTEGER, calls INTEGER, lost INTEGER, "
-    "waits_for INTEGER,"
+    "pending INTEGER,"
     " last_ns INTEGER, step INTEGER);"
     "CREATE TABLE communicators(comm INTEGER PRIMARY KEY, run INTEGER, key TEXT, name TEXT, label TEXT, role TEXT,"
     " size INTEGER, ranks TEXT, made_by TEXT, made_at TEXT, parent_key TEXT);"

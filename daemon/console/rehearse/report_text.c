@@ -78,7 +78,7 @@ static void add_call(struct roll_columns *table, const char *number, const json_
              roll_count_text(most == fewest ? most : fewest, least, sizeof(least)),
              roll_count_text(most, count, sizeof(count)));
     if (has_steps) {
-        snprintf(step_calls, sizeof(step_calls), "%.4g", json_number_value(json_object_get(call, "calls_per_step")));
+        roll_mean_text(json_number_value(json_object_get(call, "calls_per_step")), step_calls, sizeof(step_calls));
         roll_units_bytes_text(json_number_value(json_object_get(call, "bytes_per_step")), step_bytes,
                               sizeof(step_bytes));
     }

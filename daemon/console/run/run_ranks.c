@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,7 +153,9 @@ out:
         }
     }
     if (code != 0) {
-        roll_say("cannot run '%s': %s", o->command[0], strerror(code));
+        struct stat st;
+        bool folder = code == EACCES && stat(o->command[0], &st) == 0 && S_ISDIR(st.st_mode);
+        roll_say("cannot run '%s': %s", o->command[0], folder ? "it is a folder" : strerror(code));
         err = code == ENOENT ? ROLL_E_NOTFOUND : code == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
     }
     return err;

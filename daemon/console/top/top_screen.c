@@ -109,12 +109,13 @@ static void paint_help(void)
         "  g   group the ranks that stand at the same place",
         "  q   quit          ?   this text",
         "",
-        "ranks: STATE: what the process does; in ...: the call that it is inside.",
-        "  AGE: since the last call.  WAITS FOR: the ranks that have not made the call that it is inside.",
+        "ranks: STATE: how it stands, and the call that it is inside.",
+        "  WAITS FOR: the ranks whose call it lacks.  AGE: since the last call.",
         "communicators: BY ALL: how many collectives every member has issued.",
-        "  FURTHEST: how many the furthest member has issued.  BEHIND: who has not issued the next one.",
-        "verdicts: TIME (UTC): when the verdict was given.  RANKS: the culprits.",
-        "columns that a narrow window has no room for are left out; an ellipsis: more text than room.",
+        "  FURTHEST: how many the furthest member has.  BEHIND: who has not issued the next one.",
+        "verdicts: TIME (UTC): when it was given.  RANKS: the culprits.  CERTAINTY: replaced,",
+        "  confirmed, withdrawn: a later verdict did that, and the finding stands no more.",
+        "columns without room, and those without content, are left out.",
     };
     for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++) {
         put_line(HEAD_LINES + 1 + (int)i, text[i], i == 0 ? A_BOLD : A_NORMAL);

@@ -145,6 +145,19 @@ static void tell_snapshot(struct words *w, const struct roll_engine *e, const st
     words_add(w, " Suspected: dumps do not prove that the job stands still.");
 }
 
+/* What the ranks did that are in the communicator no more. */
+static const char *how_left(const struct block *b)
+{
+    bool revoked = false, aborted = false;
+    for (uint32_t r = 0; b->comm && r < b->comm->size; r++) {
+        uint32_t world = comm_world(b->comm->engine, b->comm, r);
+        bool here = world != NO_SOURCE && roll_rankset_has(&b->absent, world);
+        revoked = revoked || (here && b->comm->member[r].ended == ROLL_OP_COMM_REVOKE);
+        aborted = aborted || (here && b->comm->member[r].ended == ROLL_OP_COMM_ABORT);
+    }
+    return revoked && aborted ? "revoked or aborted" : revoked ? "revoked" : "aborted";
+}
+
 static void tell(struct words *w, const struct roll_engine *e, const struct block *b)
 {
     if (b->kind == BLOCK_BUSY && b->rank->snapshot) {
@@ -169,8 +182,8 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
         break;
     case BLOCK_ABORTED:
         words_ranks(w, &b->absent);
-        words_add(w, "%s aborted the communicator; the others have not, and what was not over stays undone.",
-                  many(&b->absent) ? " have" : " has");
+        words_add(w, "%s %s the communicator; the others have not, and what was not over stays undone.",
+                  many(&b->absent) ? " have" : " has", how_left(b));
         break;
     case BLOCK_SHORT:
         words_add(w, "the group of ");

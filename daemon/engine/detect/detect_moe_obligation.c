@@ -192,6 +192,9 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
                  (collected && !collected->broken && collected->used == rec->count &&
                   (collected->used == 0 || (collected->step == rec->step && collected->layer == rec->layer &&
                                             collected->microbatch == rec->microbatch)));
+    size_t bytes = compared && whole && collected ? collected->used * sizeof(*collected->obligation) : 0;
+    struct obligation *copy = bytes > 0 ? malloc(bytes) : NULL;
+    whole = whole && (bytes == 0 || copy); /* a list for which there is no memory is not an empty one */
     if (compared && !whole) { /* the rank's later lists would be compared with the wrong lists of its peers */
         obligation_give_up(m->comm, &when);
     }
@@ -203,12 +206,11 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
         list->source = source;
         list->ticket = ticket;
         list->used = collected ? collected->used : 0;
-        list->obligation = list->used ? malloc(list->used * sizeof(*list->obligation)) : NULL;
-        if (list->obligation) {
-            memcpy(list->obligation, collected->obligation, list->used * sizeof(*list->obligation));
-        } else {
-            list->used = 0;
+        list->obligation = copy;
+        if (copy) {
+            memcpy(copy, collected->obligation, bytes);
         }
+        copy = NULL;
         cell->arrived++;
         uint32_t full = obligation_longest(ep, cell), at;
         for (uint32_t r = 0; r < ep->size && !cell->differ; r++) {
@@ -225,6 +227,7 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
             obligation_cell_drop(ep, cell);
         }
     }
+    free(copy);
     if (collected) {
         collected->used = 0;
         collected->broken = false;

@@ -125,7 +125,7 @@ static void speak(struct roll_engine *e, uint32_t source, const struct roll_reco
         g->number_of[1] = n->route.buffer;
     }
     gather_add(e, g, m->comm, rec->step, rec->microbatch, rec->layer, &rank, NULL);
-    comm_mute_at(e, m->comm, s, rec); /* what follows in this exchange is a consequence */
+    comm_mute_behind(e, m, s, rec); /* what follows in this exchange is a consequence */
     comm_explained(e, m->comm);
     roll_rankset_fini(&rank);
 }

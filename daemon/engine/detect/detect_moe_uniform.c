@@ -247,13 +247,23 @@ static void uniform_tick(struct roll_engine *e)
     }
 }
 
+/* One of the numbers that were reported is zero. */
+static bool has_none(const struct comparison *m)
+{
+    bool none = false;
+    for (uint32_t r = 0; r < m->members && !none; r++) {
+        none = m->by[r].have != 0 && m->by[r].value[0] == 0;
+    }
+    return none;
+}
+
 /* True: different numbers were reported for this communicator and step. They are the reason for the mismatch that has
- * been found now, and that has been said. */
-static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
+ * been found now, and that has been said. none: only where one of them is zero. */
+static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step, bool none)
 {
     const struct compare_comm *compared = compare_of_comm(c);
     for (struct comparison *m = compared ? compared->first : NULL; m; m = m->next) {
-        if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step) {
+        if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step && (!none || has_none(m))) {
             if (!m->told) { /* the two verdicts are the same in whatever order the records come */
                 m->told = true;
                 tell(e, c, m, ROLL_PREDICTED);
@@ -272,7 +282,7 @@ static bool uniform_disagree(struct roll_engine *e, const struct finding *f)
     const struct entry *entry = f->minor_source ? source_entry(f->minor_source, f->minor_ticket) : NULL;
     const struct entry *other = f->major_source ? source_entry(f->major_source, f->major_ticket) : NULL;
     bool sizes = entry && other && entry->rec.op == other->rec.op && entry->rec.count != other->rec.count;
-    return sizes && f->kind != ALIGN_GROUP && came_true(e, f->comm, entry->rec.step);
+    return sizes && f->kind != ALIGN_GROUP && came_true(e, f->comm, entry->rec.step, false);
 }
 
 static bool uniform_pair(struct roll_engine *e, struct pair *p, uint32_t index)
@@ -280,16 +290,19 @@ static bool uniform_pair(struct roll_engine *e, struct pair *p, uint32_t index)
     const struct node *n = p2p_node(p, index);
     const struct member *from = &p->comm->member[p->end[0]];
     const struct entry *entry = from->source != NO_SOURCE ? source_entry(e->source[from->source], n->ticket[0]) : NULL;
-    return entry && came_true(e, p->comm, entry->rec.step);
+    return entry && came_true(e, p->comm, entry->rec.step, false);
 }
 
-/* Where one of the numbers is zero, no call differs in bytes: the rank without tokens makes no calls. */
+/* Where one of the numbers is zero, no call differs in bytes: the rank without tokens makes no calls. A rank that is
+ * merely quiet while others wait for it is that rank at most; else its silence has nothing to do with the numbers. */
 static bool uniform_block(struct roll_engine *e, const struct block *b)
 {
     const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
     bool elsewhere =
         b->kind == BLOCK_DEAD || b->kind == BLOCK_STOPPED || b->kind == BLOCK_FINISHED || b->kind == BLOCK_KNOWN;
-    return b->comm && waits && !elsewhere && came_true(e, b->comm, waits->rec.step);
+    bool quiet = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK || b->kind == BLOCK_UNHEARD ||
+                 (b->kind == BLOCK_CYCLE && !b->hard);
+    return b->comm && waits && !elsewhere && came_true(e, b->comm, waits->rec.step, quiet);
 }
 
 const struct detector detect_moe_uniform = {.name = "moe_uniform",

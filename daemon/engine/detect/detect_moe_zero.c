@@ -24,6 +24,12 @@ const struct layer_note *layer_note_of(const struct source *s, uint32_t layer)
     return own && layer < own->layers ? &own->layer[layer] : NULL;
 }
 
+/* The rank left out the experts of the layer in the step and microbatch of which the note tells. */
+static bool left_out_now(const struct layer_note *note)
+{
+    return note->skipped && !note->remedied;
+}
+
 static struct layer_note *moe_layer(struct source *s, const struct roll_record *rec)
 {
     if (rec->layer == ROLL_LAYER_NONE || rec->layer >= 4096) {
@@ -33,11 +39,16 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
     if (!own) {
         return NULL;
     }
+    size_t layers = own->layers;
     if (ROLL_GROW_ZERO(own->layer, own->layers, rec->layer + 1u) != 0) {
         return NULL;
     }
+    for (; layers < own->layers; layers++) {
+        own->layer[layers].left_out = ROLL_STEP_NONE;
+    }
     struct layer_note *note = &own->layer[rec->layer];
     if (note->step != rec->step || note->microbatch != rec->microbatch) {
+        note->left_out = left_out_now(note) ? note->step : note->left_out;
         note->step = rec->step;
         note->microbatch = rec->microbatch;
         note->idle = note->zero = note->skipped = note->remedied = false;
@@ -45,13 +56,14 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
     return note;
 }
 
-/* The layers whose experts this rank left out in this step. */
+/* The layers whose experts this rank left out in this step, or in a microbatch of it. The rank may be in the next step
+ * by now, and have left them out there, too. */
 static void layers_left_out(const struct source *s, uint32_t step, struct roll_rankset *layers)
 {
     const struct layer_note *note;
     roll_rankset_clear(layers);
     for (uint32_t layer = 0; step != ROLL_STEP_NONE && (note = layer_note_of(s, layer)); layer++) {
-        if (note->step == step && note->skipped && !note->remedied) {
+        if ((note->step == step && left_out_now(note)) || note->left_out == step) {
             (void)roll_rankset_add(layers, layer);
         }
     }

@@ -134,11 +134,23 @@ static bool crashed(const struct source *s)
     return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE;
 }
 
+/* The process ended in a call in which it waited for a reason that has been told. */
+static bool ended_waiting(const struct source *s)
+{
+    const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
+    return entry && !entry_answered(s, entry);
+}
+
 /* The process waited in a call for a reason that has been told, and was then ended by somebody or something. */
 static bool consequence(const struct source *s)
 {
-    const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
-    return !crashed(s) && (source_explained(s) || (entry && !entry_answered(s, entry)));
+    return !crashed(s) && (source_explained(s) || ended_waiting(s));
+}
+
+bool process_end_follows(const struct source *s)
+{
+    bool unknown = s->proc == ROLL_PROC_FINISHED && s->exit_status == ROLL_EXIT_UNKNOWN;
+    return (source_failed(s) && consequence(s)) || (unknown && ended_waiting(s));
 }
 
 /* Two dead ranks made the same last call, at the same place, and ended alike: one line tells both. */

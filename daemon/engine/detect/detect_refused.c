@@ -16,13 +16,12 @@
  *   - The walk of the wait graph ends at the rank: peers wait for a refused message, or for a rank that ended after an
  *     error. Proven when the rank has ended or left, or is part of a proven circle; else suspected.
  *   - The rank went on with another call at that place. Proven by the alignment (refused_disagree).
- *   - Peers wait inside the creation of a communicator. Proven when the rank's own call of that creation was refused.
+ *   - Peers wait inside the creation of a communicator (refused_creation.c).
  *
  * An error that says that its cause lies elsewhere (a remote error, a timeout) names nobody, and is only suspected. An
  * error that comes while another member is dead is a consequence of that death. A refusal for which nobody waits is a
  * note when the rank ends.
  */
-#include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/refused.h"
 
 #include <signal.h>
@@ -91,20 +90,40 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }
 
+/* How much a verdict about the place gains where this member's story comes first: one whose error is its own says why,
+ * and one that cannot make the call any more proves it. 0: the member does not lack the call. */
+static unsigned worth(const struct roll_engine *e, const struct comm *c, const struct member *m, uint32_t seq)
+{
+    if (m->next != seq || !waited_for(e, c, m)) {
+        return 0;
+    }
+    const struct source *s = e->source[m->source];
+    bool own = refused_is_own(e, s, m, &refused_of_member(m)->coll.rec);
+    return 1u + 2u * own + refused_is_final(e, s, m);
+}
+
+/* The peers wait at the place of this member's refused call: that is due to be told. */
 static void tell_place(struct roll_engine *e, struct comm *c, const struct member *m)
 {
-    const struct slot *slot = comm_slot(c, m->next);
+    uint32_t seq = m->next;
+    const struct slot *slot = comm_slot(c, seq);
     const struct source *theirs = e->source[c->member[slot->rank].source];
     const struct entry *other = source_entry(theirs, slot->ticket - 1);
+    unsigned most = worth(e, c, m, seq);
+    for (uint32_t r = 0; r < c->size && most < 4; r++) {
+        unsigned one = worth(e, c, &c->member[r], seq);
+        m = one > most ? &c->member[r] : m;
+        most = one > most ? one : most;
+    }
     struct source *s = e->source[m->source];
     struct refused_case t = {.rank = s, .member = m, .rec = &refused_of_member(m)->coll.rec, .comm = c};
     t.outcome = refused_outcome_of(s, m);
     t.certainty = t.outcome == NOT_AGAIN || refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
+    (void)roll_rankset_add(&t.culprits, s->world);
+    refused_gather(e, &t, other ? &other->rec : NULL);
     for (uint32_t r = 0; r < c->size; r++) {
         uint32_t world = comm_world(e, c, r);
-        if (world != NO_SOURCE && waited_for(e, c, &c->member[r]) && c->member[r].next == m->next) {
-            (void)roll_rankset_add(&t.culprits, world);
-        } else if (world != NO_SOURCE && c->member[r].next > m->next) {
+        if (world != NO_SOURCE && c->member[r].next > seq) {
             (void)roll_rankset_add(&t.waiting, world);
         }
     }
@@ -114,14 +133,21 @@ static void tell_place(struct roll_engine *e, struct comm *c, const struct membe
     refused_case_fini(&t);
 }
 
+/* A proven verdict about this place has said that the call of this rank may still be made again, and so it may. */
+static bool is_left_open(const struct roll_engine *e, const struct member *m)
+{
+    const struct told *told = say_told(e, refused_told_at(e, m->comm, m->next));
+    return told && told->certainty == ROLL_PROVEN && refused_outcome_of(e->source[m->source], m) == NOT_AGAIN;
+}
+
 static void places_tick(struct roll_engine *e, struct comm *c)
 {
     for (uint32_t r = 0; c->refusals > 0 && !c->aborted && !c->overflow && r < c->size; r++) {
         const struct member *m = &c->member[r];
-        if (!waited_for(e, c, m) || refused_of_member(m)->coll.told || !is_due(e, m)) {
+        if (!waited_for(e, c, m) || refused_of_member(m)->coll.told || is_left_open(e, m) || !is_due(e, m)) {
             continue;
         }
-        if (c->muted && say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, m->next, 0)) == 0) {
+        if (c->muted && refused_told_at(e, c, m->next) == 0) {
             /* The communicator is muted for another cause; a verdict about this very place may still be superseded. */
             continue;
         }
@@ -219,13 +245,13 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     t.certainty = refused_is_from_elsewhere(rec) || doubtful ? ROLL_SUSPECTED : certainty;
     t.outcome = doubtful ? PASSED_OVER : t.outcome;
     (void)roll_rankset_add(&t.culprits, s->world);
-    for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
+    refused_gather(e, &t, rec);
+    for (uint32_t r = 0; t.comm && doubtful && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
         const struct member *o = &t.comm->member[r];
         const struct refused_member *theirs = refused_of_member(o);
-        bool open = theirs && o->next == rec->seq && theirs->coll.rec.seq == rec->seq && refused_is_awaited(e, o, rec);
-        bool fewer = doubtful && theirs && theirs->coll.passed_over && o->next == m->next &&
-                     theirs->coll.rec.seq == rec->seq && refused_is_alike(&theirs->coll.rec, rec);
-        if (open || fewer) {
+        bool fewer = theirs && theirs->coll.passed_over && o->next == m->next && theirs->coll.rec.seq == rec->seq &&
+                     refused_is_alike(&theirs->coll.rec, rec);
+        if (fewer) {
             (void)roll_rankset_add(&t.culprits, comm_world(e, t.comm, r));
         }
     }
@@ -243,6 +269,7 @@ static bool refused_block(struct roll_engine *e, const struct block *b)
     const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
     switch (b->kind) {
     case BLOCK_FINISHED:
+    case BLOCK_LEFT: /* the call that it had enqueued was lost because it ended, and it ended because of the error */
     case BLOCK_DEAD:
     case BLOCK_GONE:
         return waits && tell_rank(e, b->rank, b->waiter, waits, ROLL_PROVEN);
@@ -363,6 +390,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
     t.comm = t.member ? t.member->comm : NULL;
     t.certainty = ROLL_PROVEN;
     (void)roll_rankset_add(&t.culprits, s->world);
+    refused_gather(e, &t, rec);
     refused_tell_once(e, &t);
     refused_case_fini(&t);
     return true;
@@ -372,70 +400,6 @@ bool refused_end(const struct source *s)
 {
     bool told = (refused_is_said(s) && !refused_is_noted(s)) || declined_is_told(s);
     return told && !source_alive(s) && refused_last_error(s) != NULL;
-}
-
-/* the creation of communicators */
-
-static bool creates(const struct roll_record *rec)
-{
-    return rec->op == ROLL_OP_COMM_INIT || rec->op == ROLL_OP_COMM_SPLIT || rec->op == ROLL_OP_COMM_SHRINK ||
-           rec->op == ROLL_OP_COMM_GROW;
-}
-
-/* The communicator that this call is to make; NULL: it is not defined. */
-static struct comm *made_by(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
-{
-    const struct member *m = source_member(s, rec->comm);
-    const struct comm *claimed = NULL;
-    if (!m && rec->op == ROLL_OP_COMM_INIT && claim_of(e, s, &claimed)) {
-        return e->comm[claimed->id];
-    }
-    return m ? m->comm : NULL;
-}
-
-/* The refused creation of s is the one in which `waiter` waits by its call `rec`. Without a definition of its own, only
- * a creation by all ranks is recognised. */
-static bool same_creation(const struct roll_engine *e, const struct source *s, const struct source *waiter,
-                          const struct roll_record *rec, const struct comm *theirs)
-{
-    const struct roll_record *failed = refused_last_error(s);
-    if (!failed || failed->op != rec->op || s == waiter) {
-        return false;
-    }
-    const struct comm *mine = made_by(e, s, failed);
-    uint64_t ranks = waiter->info.world_size > 0 ? (uint64_t)waiter->info.world_size : e->sources;
-    bool whole = rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks && theirs->seen < theirs->size;
-    return mine ? mine == theirs : whole && !refused_member_in(theirs, e, s);
-}
-
-static void creation_tick(struct roll_engine *e, struct source *waiter)
-{
-    const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
-    struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
-    if (!c || creation_is_told(c) || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
-        return;
-    }
-    struct refused_case t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
-    for (uint32_t i = 0; i < e->sources; i++) {
-        struct source *s = e->source[i];
-        const struct entry *at = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (same_creation(e, s, waiter, &inside->rec, c) &&
-            !refused_is_echo(e, s, &c->member[0], refused_last_error(s))) {
-            t.rank = s;
-            t.rec = refused_last_error(s);
-            (void)roll_rankset_add(&t.culprits, s->world);
-        } else if (at && made_by(e, s, &at->rec) == c) {
-            (void)roll_rankset_add(&t.waiting, s->world);
-        }
-    }
-    if (t.rank && refused_make_source(t.rank) && creation_set_told(c)) {
-        t.member = source_member(t.rank, t.rec->comm);
-        t.outcome = source_alive(t.rank) ? NOT_AGAIN : ENDED;
-        t.certainty = refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
-        (void)refused_set_said(t.rank, refused_is_noted(t.rank)); /* the state was made by the condition above */
-        (void)refused_speak(e, &t, 0);
-    }
-    refused_case_fini(&t);
 }
 
 /* A note for a rank that ended after an error, though nobody waits for it: the error says why it ended. */
@@ -464,7 +428,7 @@ static void refused_tick(struct roll_engine *e)
         places_tick(e, e->comm[i]);
     }
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {
-        creation_tick(e, e->source[i]);
+        refused_creation_tick(e, e->source[i]);
     }
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {
         note_tick(e, e->source[i]);

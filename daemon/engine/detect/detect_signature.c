@@ -11,13 +11,28 @@
  */
 #include "daemon/engine/detect/detector.h"
 
-/* rollcall refused the calls of the ranks that came later, which may be either side: the other side waits in vain. */
-static void words_declined(struct words *w, const struct finding *f, bool minor)
+/* rollcall compares the calls of one node, and refuses that of whoever comes later there. So on one node the wrong rank
+ * is refused and on another all others: neither side need be one of those whose calls were made. The latter wait in
+ * vain. */
+static void words_declined(struct words *w, const struct finding *f, const struct roll_rankset *late)
 {
-    const struct roll_rankset *late = minor ? &f->minor : &f->major;
-    words_add(w, "rollcall refused the calls of ");
+    bool minors = false, majors = false;
+    for (size_t i = 0; i < roll_rankset_count(late); i++) {
+        minors = minors || roll_rankset_has(&f->minor, roll_rankset_at(late, i));
+        majors = majors || roll_rankset_has(&f->major, roll_rankset_at(late, i));
+    }
+    size_t all = roll_rankset_count(&f->minor) + roll_rankset_count(&f->major);
+    bool one = roll_rankset_count(late) == 1;
+    words_add(w, one ? "rollcall refused the call of " : "rollcall refused the calls of ");
     words_ranks(w, late);
-    words_add(w, " (ROLLCALL_ON_MISMATCH), which came later: they were not made.");
+    words_add(w, one ? " (ROLLCALL_ON_MISMATCH), which came later: it was not made."
+                     : " (ROLLCALL_ON_MISMATCH), which came later: they were not made.");
+    if (minors && majors) {
+        words_add(w, " It compares the calls of one node: what came first differs from node to node.");
+    }
+    if (roll_rankset_count(late) < all) {
+        words_add(w, " The other calls were made, as far as is known.");
+    }
 }
 
 static const char *consequence(enum roll_verdict_code code)
@@ -46,7 +61,10 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
         return false; /* the call belongs to another communicator: detect_align.c tells it */
     }
     /* A wrong reduction hangs nothing, and explains nothing. */
-    bool minor_declined = call_declined(&minor->rec), declined = minor_declined || call_declined(&major->rec);
+    struct roll_rankset late = {0};
+    declined_among(e, f->comm, f->seq, &f->minor, &late);
+    declined_among(e, f->comm, f->seq, &f->major, &late);
+    bool declined = roll_rankset_count(&late) > 0;
     if ((code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) || declined) {
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
@@ -56,6 +74,7 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     }
     struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, f->certainty) : NULL;
     if (!v) {
+        roll_rankset_fini(&late);
         return true;
     }
     say_comm(v, f->comm, f->seq);
@@ -75,8 +94,9 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     words_add(&w, " there: the %s differs. %s", code == ROLL_VERDICT_OP_MISMATCH ? "operation" : field,
               declined ? "" : consequence(code));
     if (declined) {
-        words_declined(&w, f, minor_declined);
+        words_declined(&w, f, &late);
     }
+    roll_rankset_fini(&late);
     finding_life(e, v, f, &w);
     astray_keep(f, v, NULL);
     say_text(e, v, "%s", w.text);

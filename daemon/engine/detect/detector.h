@@ -100,6 +100,9 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 /* rollcall itself has refused this call, which stays matched: the disagreement is what is told (refused_declined.c). */
 void refused_declined(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+/* Adds those of these world ranks whose calls at this place rollcall refused, as far as that is known. */
+void declined_among(const struct roll_engine *e, const struct comm *c, uint32_t seq, const struct roll_rankset *ranks,
+                    struct roll_rankset *out);
 /* A disagreement of c is told in which rollcall refused calls: whoever waits for other calls of the same groups waits
  * for the same reason. */
 void refused_mute_groups(struct roll_engine *e, const struct comm *c);
@@ -165,6 +168,9 @@ uint64_t creation_key(const struct source *s, const struct roll_record *rec);
 
 /* detect_process.c */
 bool process_is_told(const struct source *s); /* the death of s has been told as rank-dead */
+/* The process has ended itself, stuck for a reason that has been told: a watchdog, or the error of that very trouble.
+ * An exit code that says success is another matter. */
+bool process_end_follows(const struct source *s);
 
 /* detect_missing.c */
 /* It has been told that s does not come, and s has made no call since. */

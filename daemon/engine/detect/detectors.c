@@ -54,8 +54,13 @@ static bool ask_block(struct roll_engine *e, const struct block *b, enum ask who
     return false;
 }
 
+static bool ask_end_is_told(const struct source *s)
+{
+    return refused_end(s) || process_end_follows(s);
+}
+
 const struct judge_ask detectors_ask = {
-    .disagree = ask_disagree, .block = ask_block, .end_is_told = refused_end, .rehearsed = rehearsed_of};
+    .disagree = ask_disagree, .block = ask_block, .end_is_told = ask_end_is_told, .rehearsed = rehearsed_of};
 
 bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index)
 {

@@ -6,11 +6,12 @@
 
 #include "daemon/engine/detect/detector.h"
 
-/* What a rank reported about one MoE layer in the last step. */
+/* What a rank reported about one MoE layer in the last microbatch. */
 struct layer_note {
     uint32_t step;
     uint16_t microbatch;
-    bool idle; /* the rank has no tokens of its own either */
+    uint32_t left_out; /* the step before that, or microbatch, in which its experts were left out; NONE: none */
+    bool idle;         /* the rank has no tokens of its own either */
     bool zero, skipped, remedied;
     bool said_zero, said_skip;
     uint32_t said_remedies; /* bits of the remedies that were told */

@@ -109,7 +109,8 @@ static void words_instead(struct words *w, const struct roll_engine *e, const st
         return;
     }
     if (b->kind == BLOCK_ABORTED) {
-        words_add(w, "it has aborted the communicator");
+        const struct member *m = b->comm ? comm_member_of(b->comm, source) : NULL;
+        words_add(w, "it has %s the communicator", m && m->ended == ROLL_OP_COMM_REVOKE ? "revoked" : "aborted");
         return;
     }
     for (uint32_t i = 0; i < b->steps; i++) {

@@ -4,7 +4,10 @@
  *   detect_refused.c   who waits for such a call, and when that is told
  *   refused_match.c    such calls are taken out of what they had been matched with
  *   refused_declined.c calls that rollcall itself refused, which stay there until it is told how they differ
+ *   refused_creation.c such calls that were to make a communicator
  *   refused_why.c      what was wrong with a call
+ *   refused_who.c      which ranks were refused at one place, and who of them is accused
+ *   refused_story.c    what was refused to each of them, why, and what each did instead
  *   refused_say.c      the verdicts and their texts
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_REFUSED_H
@@ -36,7 +39,10 @@ STATE_OF_SOURCE(refused)
 
 struct refused_member {
     struct refusal coll, message; /* the last refused collective and the last refused message */
-    struct refusal declined;      /* the last collective that rollcall itself refused, while it is matched */
+    /* The last collective that rollcall itself refused, while it is matched; of a group the first one on this
+     * communicator. The calls of the group have the numbers up to declined_upto, which is excluded. */
+    struct refusal declined;
+    uint32_t declined_upto;
 };
 STATE_OF_MEMBER(refused)
 
@@ -52,6 +58,8 @@ struct refused_case {
     const struct member *member;
     const struct roll_record *rec;
     struct roll_rankset culprits, waiting; /* world ranks; owned */
+    struct roll_rankset spared;            /* refused there too, by an error whose cause lies elsewhere; owned */
+    struct roll_rankset pending;     /* refused there too, and may make the call again for all that is proven; owned */
     struct roll_rankset behind;      /* world ranks that wait in other calls than `waits` for the same reason; owned */
     const struct source *waiter;     /* a source that waits for the refused call; NULL: nobody waits */
     const struct roll_record *waits; /* the call in which `waiter` waits */
@@ -82,8 +90,14 @@ bool refused_is_awaited(const struct roll_engine *e, const struct member *m, con
 /* Forgets the refused calls of a source of which records are lost. */
 void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
 
-/* Takes the call with this number, the member's newest, out of what it was matched with, and keeps it as `rec`. */
-void refused_give_up(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+/* rollcall refused the call that the member has at this place. */
+bool declined_at(const struct member *m, uint32_t seq);
+/* Takes the calls that rollcall refused to the member, its newest ones, out of what they were matched with, and keeps
+ * the first of them as a refused call like any other. */
+void refused_give_up(struct roll_engine *e, struct member *m);
+
+/* refused_creation.c: `waiter` may wait inside a creation that others were refused, which is told then. */
+void refused_creation_tick(struct roll_engine *e, struct source *waiter);
 
 /* refused_declined.c */
 /* A call of s that rollcall refused is part of a disagreement: that disagreement is, or will be, told as the reason why
@@ -111,9 +125,51 @@ bool refused_is_from_elsewhere(const struct roll_record *rec);
 bool refused_is_echo(const struct roll_engine *e, const struct source *s, const struct member *m,
                      const struct roll_record *rec);
 
+/* refused_who.c */
+/* The outcome as far as the end of s, or of its member, decides it; otherwise NOT_AGAIN. */
+enum refused_outcome refused_outcome_of(const struct source *s, const struct member *m);
+/* The member of c that belongs to s; NULL: none. */
+struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s);
+/* The cause of this refused call of s is the rank's own: neither the error nor what happened to its peers says that it
+ * lies elsewhere. m: its place on the communicator of the call; NULL: none. */
+bool refused_is_own(const struct roll_engine *e, const struct source *s, const struct member *m,
+                    const struct roll_record *rec);
+/* The rank cannot make the call any more, and its last records have been read: they may come a moment after its end. */
+bool refused_is_final(const struct roll_engine *e, const struct source *s, const struct member *m);
+/*
+ * Adds whoever else was refused at the place of the refused collective of t, and has not made the call again: to the
+ * culprits, to those that are spared, or to those that may still make it, where t is to be proven. waits: the call in
+ * which the peers wait there; NULL: not known.
+ */
+void refused_gather(const struct roll_engine *e, struct refused_case *t, const struct roll_record *waits);
+
+/* refused_story.c */
+#define REFUSED_STORIES 3u
+/* Ranks that made one and the same call, got the same error and did the same instead. */
+struct refused_story {
+    struct roll_rankset ranks; /* world ranks; owned */
+    const struct source *rank; /* the first of them; `member` and `rec`: its member and its call */
+    const struct member *member;
+    const struct roll_record *rec;
+    enum refused_outcome outcome;
+};
+struct refused_stories {
+    struct refused_story story[REFUSED_STORIES];
+    uint32_t used;
+    struct roll_rankset rest; /* world ranks whose story has no room, or is not known; owned */
+};
+/* Sorts the culprits of t into stories, that of t->rank first. */
+void refused_stories(const struct roll_engine *e, const struct refused_case *t, struct refused_stories *out);
+void refused_stories_fini(struct refused_stories *all);
+/* Adds the story in one sentence or two, and returns the name of the argument that is wrong; "": it is not known. */
+const char *words_story(struct words *w, const struct roll_engine *e, const struct refused_case *t,
+                        const struct refused_story *story);
+
 /* refused_say.c */
 /* Frees the sets of the case. */
 void refused_case_fini(struct refused_case *t);
+/* What has been said of the calls refused at this place, its number; 0: nothing. */
+uint64_t refused_told_at(const struct roll_engine *e, const struct comm *c, uint32_t seq);
 /* Says the verdict; before: the verdict that it supersedes, 0 = none. Returns its number; 0: no memory. */
 uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint64_t before);
 /*
@@ -123,10 +179,6 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
  */
 void refused_add_waiting(const struct roll_engine *e, struct refused_case *t, const struct source *waiter,
                          const struct entry *waits);
-/* The outcome as far as the end of s, or of its member, decides it; otherwise NOT_AGAIN. */
-enum refused_outcome refused_outcome_of(const struct source *s, const struct member *m);
-/* The member of c that belongs to s; NULL: none. */
-struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s);
 /* Says one verdict about a refused call, however many ranks wait for it and wherever. When more refused calls at the
  * same place become known, a fuller verdict supersedes the first. Without memory for the marks nothing is said. */
 void refused_tell_once(struct roll_engine *e, struct refused_case *t);

@@ -19,13 +19,34 @@ static bool is_disputed(const struct comm *c, uint32_t seq)
     return comm_silent_at(c, seq) || (here && (comm_slot(c, seq)->variant != 0 || comm_slot(c, seq)->judged));
 }
 
+void declined_among(const struct roll_engine *e, const struct comm *c, uint32_t seq, const struct roll_rankset *ranks,
+                    struct roll_rankset *out)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        uint32_t world = comm_world(e, c, r);
+        const struct member *m = &c->member[r];
+        if (world == NO_SOURCE || !roll_rankset_has(ranks, world)) {
+            continue;
+        }
+        /* A call that has just come is looked at before it is noted here. */
+        uint64_t ticket = source_ticket_of(e->source[m->source], m, seq);
+        const struct entry *made = ticket != NO_TICKET ? source_entry(e->source[m->source], ticket) : NULL;
+        if (declined_at(m, seq) || (made && call_declined(&made->rec))) {
+            (void)roll_rankset_add(out, world);
+        }
+    }
+}
+
 bool declined_is_told(const struct source *s)
 {
     for (uint32_t i = 0; i < s->members; i++) {
         const struct member *m = s->member[i];
         const struct refused_member *own = m ? refused_of_member(m) : NULL;
-        if (own && own->declined.open && is_disputed(m->comm, own->declined.rec.seq)) {
-            return true;
+        bool open = own && own->declined.open;
+        for (uint32_t seq = open ? own->declined.rec.seq : 0; open && seq < own->declined_upto; seq++) {
+            if (is_disputed(m->comm, seq)) {
+                return true;
+            }
         }
     }
     return false;
@@ -56,9 +77,7 @@ void declined_tick(struct roll_engine *e, struct comm *c)
         bool due =
             own && own->declined.open && (e->finishing || e->clock - own->declined.since >= e->config.suspect_ns);
         if (due && !declined_is_told(e->source[m->source])) {
-            struct roll_record rec = own->declined.rec;
-            own->declined.open = false;
-            refused_give_up(e, m, &rec);
+            refused_give_up(e, m);
         }
     }
 }

@@ -154,6 +154,12 @@ static void give_up(struct roll_engine *e, struct member *m, struct entry *entry
     remember(e, m, rec);
 }
 
+bool declined_at(const struct member *m, uint32_t seq)
+{
+    const struct refused_member *own = refused_of_member(m);
+    return own && own->declined.open && seq >= own->declined.rec.seq && seq < own->declined_upto;
+}
+
 void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     while (m->next > rec->seq) {
@@ -168,17 +174,33 @@ void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_r
             own->declined.open = false;
             give_up(e, m, entry, ticket, &declined);
         } else {
+            bool of_group = declined_at(m, entry->rec.seq);
             take_out(e, m, entry, ticket);
+            if (of_group) {
+                comm_taken_back(e, m->comm, entry->rec.seq);
+            }
         }
     }
 }
 
-void refused_give_up(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+void refused_give_up(struct roll_engine *e, struct member *m)
 {
-    uint64_t ticket;
-    struct entry *entry = rec->seq + 1 == m->next ? refused_entry_at(e, m, rec->seq, &ticket) : NULL;
-    if (entry) {
-        give_up(e, m, entry, ticket, rec);
+    struct refused_member *own = refused_of_member(m);
+    struct roll_record rec = own->declined.rec;
+    bool newest = m->next == own->declined_upto;
+    own->declined.open = false;
+    while (newest && m->next > rec.seq) {
+        uint64_t ticket;
+        struct entry *entry = refused_entry_at(e, m, m->next - 1, &ticket);
+        if (!entry) {
+            return;
+        }
+        if (entry->rec.seq == rec.seq) {
+            give_up(e, m, entry, ticket, &rec);
+        } else {
+            take_out(e, m, entry, ticket);
+            comm_taken_back(e, m->comm, entry->rec.seq);
+        }
     }
 }
 
@@ -306,6 +328,10 @@ void refused_declined(struct roll_engine *e, struct member *m, const struct roll
     if (own) {
         m->was_refused = true;
         refused_of_engine(e)->errors = refused_of_engine(e)->declined = true;
+        /* The calls of a group come from the newest to the oldest. */
+        bool before =
+            own->declined.open && source_same_unit(&own->declined.rec, rec) && rec->seq + 1 == own->declined.rec.seq;
+        own->declined_upto = before ? own->declined_upto : rec->seq + 1;
         own->declined = (struct refusal){.rec = *rec, .since = e->clock, .open = true};
     }
 }

@@ -1,41 +1,67 @@
 /*
- * refused_say.c: the verdict about a refused call: which ranks were refused, why, what they did instead, and who waits.
+ * refused_say.c: the verdict about a refused call: the stories of the refused ranks, and who waits for them.
  */
 #include "daemon/engine/detect/refused.h"
+
+#include <string.h>
 
 void refused_case_fini(struct refused_case *t)
 {
     roll_rankset_fini(&t->culprits);
     roll_rankset_fini(&t->waiting);
     roll_rankset_fini(&t->behind);
+    roll_rankset_fini(&t->spared);
+    roll_rankset_fini(&t->pending);
 }
 
-static void words_outcome(struct words *w, const struct refused_case *t, bool one)
+/* Adds the stories of all that are accused, and returns the argument that is wrong in each of them; "": there is none.
+ */
+static const char *words_stories(struct words *w, const struct roll_engine *e, const struct refused_case *t,
+                                 const struct refused_stories *all)
 {
-    words_add(w, "nothing %s was enqueued, and ", t->rec->group != 0 ? "of its whole group" : "of it");
-    switch (t->outcome) {
-    case DESTROYED:
-        words_add(w, "the communicator has been destroyed without it.");
-        break;
-    case ENDED:
-        words_add(w, one ? "the rank has ended (" : "the ranks have ended (one of them: ");
-        words_exit(w, t->rank->exit_status);
-        words_add(w, ").");
-        break;
-    case WENT_ON:
-        if (!t->instead) {
-            words_add(w, "it was left out.");
-            break;
-        }
-        words_add(w, "in its place came ");
-        words_call(w, t->instead);
-        words_add(w, ".");
-        break;
-    case PASSED_OVER:
-        words_add(w, "the rank went on with something else; it made as many such calls as its peers, less one.");
-        break;
-    default:
-        words_add(w, "it was not made again.");
+    const char *field = words_story(w, e, t, &all->story[0]);
+    for (uint32_t i = 1; i < all->used; i++) {
+        words_add(w, " ");
+        const char *another = words_story(w, e, t, &all->story[i]);
+        field = strcmp(field, another) == 0 ? field : "";
+    }
+    if (roll_rankset_count(&all->rest) > 0) {
+        words_add(w, " To ");
+        words_ranks(w, &all->rest);
+        words_add(w, " a call was refused there as well; what differs there is not told here.");
+        field = "";
+    }
+    return field;
+}
+
+/* Adds who was refused there, too, and is not accused. */
+static void words_others(struct words *w, const struct refused_case *t)
+{
+    if (roll_rankset_count(&t->spared) > 0) {
+        words_add(w, " To ");
+        words_ranks(w, &t->spared);
+        words_add(w, " a call was refused there as well, with an error whose cause lies elsewhere.");
+    }
+    if (roll_rankset_count(&t->pending) > 0) {
+        words_add(w, " To ");
+        words_ranks(w, &t->pending);
+        words_add(w, " a call was refused there as well, which may still be made again.");
+    }
+}
+
+/* Adds who waits for the refused calls. */
+static void words_waiting(struct words *w, const struct refused_case *t, struct roll_verdict *v)
+{
+    words_add(w, " ");
+    words_wait(w, &t->waiting);
+    words_add(w, " in ");
+    words_call(w, t->waits);
+    words_add(w, t->certainty == ROLL_PROVEN ? ", in vain." : ".");
+    (void)roll_rankset_union(&v->waiting, &t->behind);
+    if (roll_rankset_count(&t->behind) > 0) {
+        words_add(w, " ");
+        words_wait(w, &t->behind);
+        words_add(w, " in other calls for the same reason.");
     }
 }
 
@@ -47,8 +73,9 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
     }
     say_supersedes(e, v, before);
     struct words w = {.used = 0};
-    bool message = roll_op_class(t->rec->op) == ROLL_CLASS_P2P, one = roll_rankset_count(&t->culprits) == 1;
     bool elsewhere = refused_is_from_elsewhere(t->rec);
+    struct refused_stories all;
+    refused_stories(e, t, &all);
     if (t->comm) {
         say_comm(v, t->comm, t->waits ? t->waits->seq : t->rec->seq);
     }
@@ -56,55 +83,17 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
         (void)roll_rankset_copy(&v->culprits, &t->culprits);
     }
     (void)roll_rankset_copy(&v->waiting, &t->waiting);
-    say_side(v, t->rank, source_index(e, t->rank), &t->culprits, t->rec);
+    for (uint32_t i = 0; i < all.used; i++) {
+        const struct refused_story *story = &all.story[i];
+        say_side(v, story->rank, source_index(e, story->rank), &story->ranks, story->rec);
+    }
     if (t->waiter) {
         say_side(v, t->waiter, source_index(e, t->waiter), &t->waiting, t->waits);
     }
-    words_ranks(&w, &t->culprits);
-    words_add(&w, " called ");
-    words_call(&w, t->rec);
-    if (t->comm && roll_op_class(t->rec->op) != ROLL_CLASS_COMM) {
-        words_add(&w, message ? " on " : " as #%u on ", t->rec->seq);
-        words_comm(&w, t->comm);
-    }
-    bool declined = call_declined(t->rec);
-    if (declined) {
-        words_add(&w, ", and rollcall refused it (ROLLCALL_ON_MISMATCH), because another rank's call there differed: ");
-    } else {
-        words_add(&w, ", and NCCL returned %s: ", roll_result_name(t->rec->result));
-    }
-    v->field = refused_wrong_argument(e, t->rank, t->member, t->rec, &w);
-    if (*v->field != '\0') {
-        words_add(&w, "; ");
-    }
-    words_outcome(&w, t, one);
-    const struct roll_record *voids =
-        *v->field == '\0' && !elsewhere ? refused_wrong_in_group(e, t->rank, t->rec) : NULL;
-    if (voids) {
-        words_add(&w, " What NCCL did not take is ");
-        words_call(&w, voids);
-        words_add(&w, " in the same group: ");
-        (void)refused_wrong_argument(e, t->rank, source_member(t->rank, voids->comm), voids, &w);
-        words_add(&w, ".");
-    } else if (declined) {
-        words_add(&w, " What differed stands in its line on the rank's standard error.");
-    } else if (*v->field == '\0' && !elsewhere) {
-        words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
-    }
+    v->field = words_stories(&w, e, t, &all);
+    words_others(&w, t);
     if (t->waiter) {
-        words_add(&w, " ");
-        words_wait(&w, &t->waiting);
-        words_add(&w, " in ");
-        words_call(&w, t->waits);
-        words_add(&w, t->certainty == ROLL_PROVEN ? ", in vain." : ".");
-        for (size_t i = 0; i < roll_rankset_count(&t->behind); i++) {
-            (void)roll_rankset_add(&v->waiting, roll_rankset_at(&t->behind, i));
-        }
-        if (roll_rankset_count(&t->behind) > 0) {
-            words_add(&w, " ");
-            words_wait(&w, &t->behind);
-            words_add(&w, " in other calls for the same reason.");
-        }
+        words_waiting(&w, t, v);
     }
     if (elsewhere) {
         words_add(&w, " The error says that its cause lies with another rank or on the way there: nobody is named.");
@@ -115,6 +104,7 @@ uint64_t refused_speak(struct roll_engine *e, const struct refused_case *t, uint
         words_add(&w, " Suspected: it may still be made again.");
     }
     say_text(e, v, "%s", w.text);
+    refused_stories_fini(&all);
     return v->number;
 }
 
@@ -152,28 +142,17 @@ void refused_add_waiting(const struct roll_engine *e, struct refused_case *t, co
     say_beside(e, waiter, waits, out);
 }
 
-enum refused_outcome refused_outcome_of(const struct source *s, const struct member *m)
-{
-    return !source_alive(s) ? ENDED : m && m->gone ? DESTROYED : NOT_AGAIN;
-}
-
-struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s)
-{
-    uint32_t index = source_index(e, s);
-    for (uint32_t r = 0; c && r < c->size; r++) {
-        if (c->member[r].source == index) {
-            return &c->member[r];
-        }
-    }
-    return NULL;
-}
-
 /* The key of the verdict: one for all calls refused at one place of a communicator, one for each refused message. */
 static uint64_t place_key(const struct refused_case *t)
 {
     return roll_op_class(t->rec->op) == ROLL_CLASS_COLL && t->comm
                ? say_key(ROLL_VERDICT_CALL_REFUSED, t->comm->key, t->rec->seq, 0)
                : say_key(ROLL_VERDICT_CALL_REFUSED, t->rank->world, roll_seal_ticket(t->rec->seal), 2);
+}
+
+uint64_t refused_told_at(const struct roll_engine *e, const struct comm *c, uint32_t seq)
+{
+    return say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, seq, 0));
 }
 
 /* The verdict about the end of these ranks and of no others, which the reason for their end supersedes; 0: none. */
@@ -231,6 +210,11 @@ void refused_tell_once(struct roll_engine *e, struct refused_case *t)
             (void)refused_set_said(s, false);
             uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
             fresh = say_once(e, key) || fresh;
+        }
+    }
+    for (uint32_t i = 0; i < e->sources && fresh; i++) {
+        if (roll_rankset_has(&t->spared, e->source[i]->world)) { /* told in the same verdict */
+            (void)refused_set_said(e->source[i], false);
         }
     }
     if (fresh) {

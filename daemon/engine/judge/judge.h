@@ -31,6 +31,11 @@ void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op);
 void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq);
 /* The same, where the trouble began at this call of s. */
 void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec);
+/* The same, where this record of s, which is member m, tells of the trouble, and no call: it begins behind the
+ * collectives that the member has made so far. To go by time for them, too, was rejected: a collective that all have
+ * left is behind it by a clock that is a moment ahead. */
+void comm_mute_behind(struct roll_engine *e, const struct member *m, const struct source *s,
+                      const struct roll_record *rec);
 /* The same, and the members are stuck for that trouble. */
 void comm_explained(struct roll_engine *e, struct comm *c);
 /* What was told of this place is taken back, and a call that was part of it is gone: the silence that began there ends.

@@ -97,7 +97,7 @@ static void log_overflow(struct roll_engine *e, struct source *s)
 /* Bytes of the log when it is doubled beyond what it has. */
 static uint64_t log_bytes(const struct source *s)
 {
-    return (s->log_mask + 1) * (sizeof(*s->log) + sizeof(*s->brief));
+    return (s->log_mask + 1) * (sizeof(struct entry) + sizeof(struct brief));
 }
 
 /*
@@ -118,19 +118,22 @@ static void let_log_shrink(struct roll_engine *e, struct source *s, uint64_t tic
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
 {
     int rc = s->log ? 0 : source_log_open(s, ticket);
-    if (rc != 0 || source_log_fits(s, ticket)) {
+    if (rc != 0) {
         return rc;
     }
+    if (source_log_spans(s, ticket)) {
+        return source_log_place(s, ticket);
+    }
     s->safe = source_log_needed(s, ticket);
-    if (!source_log_fits(s, ticket)) {
+    if (!source_log_spans(s, ticket)) {
         source_stir(e, s->number);
         sweep_stirred(e);
         s->safe = source_log_needed(s, ticket);
     }
-    if (source_log_fits(s, ticket)) {
+    if (source_log_spans(s, ticket)) {
         let_log_shrink(e, s, ticket);
     }
-    while (rc == 0 && !source_log_fits(s, ticket)) {
+    while (rc == 0 && !source_log_spans(s, ticket)) {
         if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
             log_overflow(e, s);
             s->safe = ticket;
@@ -139,7 +142,7 @@ int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
             rc = source_log_grow(s);
         }
     }
-    return rc;
+    return rc ? rc : source_log_place(s, ticket);
 }
 
 /* The log would have to hold everything from its oldest call that is needed to this ticket, and there is no room. */
@@ -150,7 +153,7 @@ static bool is_gap_too_wide(struct roll_engine *e, struct source *s, uint64_t up
     while (room < most && upto >= room && upto - (room - 1) > s->safe) {
         room *= 2;
     }
-    uint64_t bytes = (room - s->log_mask - 1) * (sizeof(*s->log) + sizeof(*s->brief));
+    uint64_t bytes = (room - s->log_mask - 1) * (sizeof(struct entry) + sizeof(struct brief));
     return bytes > 0 && !budget_has(e, s, bytes);
 }
 

@@ -125,8 +125,9 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     c->muted = true;
     comm_stir(c);
     c->mute_seq = seq;
-    /* The call is known by now, so a later time than that of the job is damaged. */
-    bool later = wall > e->trouble_wall;
+    /* The call is known by now, so a time that is far later than that of the job is damaged. Records that are read at
+     * once are later than the last tick by what the reader was behind. */
+    bool later = wall > e->trouble_wall + e->config.stall_ns;
     c->mute_ns = later ? e->trouble_wall + 1 : wall;
     c->mute_wall = e->trouble_wall;
     e->muted_comms++;
@@ -153,6 +154,12 @@ void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq)
 void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec)
 {
     mute(e, c, roll_op_class(rec->op) == ROLL_CLASS_COLL ? rec->seq : NO_SEQ, source_wall(s, rec));
+}
+
+void comm_mute_behind(struct roll_engine *e, const struct member *m, const struct source *s,
+                      const struct roll_record *rec)
+{
+    mute(e, m->comm, m->next, source_wall(s, rec));
 }
 
 void comm_explained(struct roll_engine *e, struct comm *c)

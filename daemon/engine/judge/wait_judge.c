@@ -254,6 +254,18 @@ static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n,
     return any;
 }
 
+/* Several ranks hold others up for the same reason on one communicator, each in messages of its own: they are told
+ * together, because the first verdict silences the communicator. As for a collective, it is hard if it is for all. */
+static void add_alike(struct block *b, const struct block *found, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        if (&found[k] != b && found[k].kind == b->kind && found[k].comm == b->comm) {
+            (void)roll_rankset_union(&b->absent, &found[k].absent);
+            b->hard = b->hard && found[k].hard;
+        }
+    }
+}
+
 /* Judges the reasons of one kind. True: there are some. */
 static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, enum block_kind kind)
 {
@@ -266,6 +278,9 @@ static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, e
         any = true;
         if (!block_known(b)) {
             struct roll_rankset waiting = {0};
+            if (kind == BLOCK_PASSED) {
+                add_alike(b, found, n);
+            }
             if (kind == BLOCK_BUSY || kind == BLOCK_STUCK || kind == BLOCK_STOPPED) {
                 waiting_for(e, found, n, b, &waiting);
             }

@@ -131,13 +131,14 @@ bool rank_waits_for_queue(struct source *s, const struct roll_record *wait, uint
 }
 
 /* The call at the end of the path belongs to the backward of an MoE layer, and t has reported that it is beyond that
- * backward: it will not make the call. */
+ * backward: it will not make the call. Where the job goes back to an earlier step (from a checkpoint), a rank that has
+ * not gone back yet has a later step, and is behind. */
 bool rank_has_passed(const struct walk *walk, const struct source *t)
 {
     const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
     const struct entry *entry = at ? source_entry(at->source, at->ticket) : NULL;
     if (!entry || entry->rec.phase != ROLL_PHASE_BACKWARD || entry->rec.layer == ROLL_LAYER_NONE ||
-        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE) {
+        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE || t->went_back != at->source->went_back) {
         return false;
     }
     bool after = t->phase == ROLL_PHASE_REDUCE || t->phase == ROLL_PHASE_OPTIMIZER;

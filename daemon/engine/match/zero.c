@@ -62,6 +62,7 @@ bool zero_drops(const struct member *m, const struct roll_record *rec)
 void zero_remember(struct member *m, const struct roll_record *rec, uint64_t ticket)
 {
     uint32_t at = m->zeros++ % ZEROS_MAX;
+    m->comm->zeros++;
     m->zero[at].sig = as_one(rec);
     m->zero[at].ticket = ticket;
     m->zero[at].seq = rec->seq;

@@ -172,6 +172,7 @@ struct comm {
 
     /* its silence: silence.c */
     bool explains;      /* besides, its members are stuck for that cause */
+    uint32_t zeros;     /* calls of no elements that its members have made */
     uint32_t mute_seq;  /* the collective at which the trouble began; NO_SEQ: not a collective */
     uint64_t mute_ns;   /* wall clock of the call at which the trouble began */
     uint64_t mute_wall; /* wall clock at which the trouble became known */

@@ -8,6 +8,7 @@
 #include "daemon/base/map.h"
 #include "daemon/engine/model/due.h"
 #include "daemon/engine/model/model.h"
+#include "trace/control.h"
 
 struct doubt;
 struct tensors;
@@ -150,6 +151,9 @@ struct roll_engine {
     uint32_t stirs;                                /* how many bits are set */
     struct doubt *doubt;                           /* suspicions that may still come to nothing, oldest first */
     struct roll_rankset view_members, view_behind; /* roll_engine_comm lends them */
+    uint64_t moe_layers[ROLL_CONTROL_LAYERS / 64]; /* a bit for each MoE layer of which a rank has told: layers.c */
+    uint32_t moe_first;                            /* the first step of which one has told, where moe_told */
+    bool moe_told, moe_whole;                      /* moe_whole: there are no other layers */
     struct tensors *tensors;                       /* what the job says that its collectives carry: tensors.c; owned */
     uint32_t tensors_used;
     size_t tensors_room;
@@ -157,6 +161,9 @@ struct roll_engine {
     struct roll_map tensors_named; /* names that are known, by their hashes */
     void **state;                  /* what detectors keep of the run: detect/state.h */
 };
+
+/* layers.c: which MoE layers the job has. Takes a record of class MOE. */
+void layers_note(struct roll_engine *e, const struct roll_record *rec);
 
 /* tensors.c: names of what collectives carry */
 

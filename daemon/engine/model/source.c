@@ -8,6 +8,10 @@
  * list for each communicator was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  * Beside the log stands a brief of each call, because to read whole records again when calls get complete is most of
  * what that costs where the logs of thousands of ranks are in no cache.
+ *
+ * A log is made of chunks, which are there where something was written: excerpts of a few hundred records of each of
+ * thousands of ranks are most of what an engine holds, and arrays whose size is a power of two were a fifth more, and,
+ * when all of them had grown, left as much again in holes that nothing else fits into.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/model/budget.h"
@@ -116,17 +120,20 @@ void source_log_gap(struct source *s, uint64_t upto)
 {
     uint64_t first = s->next;
     s->next = upto;
-    if (s->log && upto > first) { /* what the place held is further back than the log is long */
-        s->log[first & s->log_mask] = (struct entry){.rec = {.enter_ns = first, .count = upto - first}};
-        s->brief[first & s->log_mask] = (struct brief){0};
+    /* What the place held is further back than the log is long. Without memory the way past the gap is longer. */
+    if (s->log && upto > first && source_log_place(s, first) == 0) {
+        struct log_chunk *chunk = source_chunk(s, first);
+        chunk->entry[first % LOG_CHUNK] = (struct entry){.rec = {.enter_ns = first, .count = upto - first}};
+        chunk->brief[first % LOG_CHUNK] = (struct brief){0};
     }
 }
 
 /* How many tickets from this one on were skipped by one gap. */
 static uint64_t gap_at(const struct source *s, uint64_t ticket)
 {
-    const struct roll_record *rec = &s->log[ticket & s->log_mask].rec;
-    return rec->seal == 0 && rec->enter_ns == ticket ? rec->count : 0;
+    const struct log_chunk *chunk = source_chunk(s, ticket);
+    const struct roll_record *rec = chunk ? &chunk->entry[ticket % LOG_CHUNK].rec : NULL;
+    return rec && rec->seal == 0 && rec->enter_ns == ticket ? rec->count : 0;
 }
 
 /* The way is no longer than the log, and leads past gaps in one step: tickets come from outside, and may lie 2^54 from
@@ -134,9 +141,10 @@ static uint64_t gap_at(const struct source *s, uint64_t ticket)
 uint64_t source_log_needed(struct source *s, uint64_t upto)
 {
     const struct entry *entry;
+    const struct brief *brief;
     uint64_t low = source_log_low(s), there = s->next < upto ? s->next : upto;
     s->kept = s->kept > low ? s->kept : low;
-    while (s->kept < there && (brief_complete(s, &s->brief[s->kept & s->log_mask]) ||
+    while (s->kept < there && (!(brief = source_brief_at(s, s->kept)) || brief_complete(s, brief) ||
                                !(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
         uint64_t gap = gap_at(s, s->kept);
         s->kept += gap != 0 && gap < there - s->kept ? gap : 1;
@@ -154,26 +162,47 @@ uint64_t source_log_needed(struct source *s, uint64_t upto)
 /* Moves the log into one of `room` entries, a power of two. What lies further back than that is left out. */
 static int move_log(struct source *s, uint64_t room)
 {
-    struct entry *log = calloc(room, sizeof(*log));
-    struct brief *brief = calloc(room, sizeof(*brief));
-    if (!log || !brief) {
-        free(log);
-        free(brief);
+    struct source to = {.log = calloc(room / LOG_CHUNK, sizeof(*to.log)), .log_mask = room - 1};
+    if (!to.log) {
         return ROLL_E_NOMEM;
     }
     for (uint64_t i = 0; i <= s->log_mask; i++) {
-        uint64_t ticket = roll_seal_ticket(s->log[i].rec.seal);
-        if (roll_seal_state(s->log[i].rec.seal) != ROLL_STATE_EMPTY && s->next - 1 - ticket < room) {
-            log[ticket & (room - 1)] = s->log[i];
-            brief[ticket & (room - 1)] = s->brief[i];
+        const struct log_chunk *from = source_chunk(s, i);
+        const struct entry *entry = from ? &from->entry[i % LOG_CHUNK] : NULL;
+        if (!entry || roll_seal_state(entry->rec.seal) == ROLL_STATE_EMPTY) {
+            continue;
         }
+        uint64_t ticket = roll_seal_ticket(entry->rec.seal);
+        if (s->next - 1 - ticket >= room) {
+            continue;
+        }
+        if (source_log_place(&to, ticket) != 0) {
+            source_log_free(&to);
+            return ROLL_E_NOMEM;
+        }
+        source_chunk(&to, ticket)->entry[ticket % LOG_CHUNK] = *entry;
+        source_chunk(&to, ticket)->brief[ticket % LOG_CHUNK] = from->brief[i % LOG_CHUNK];
+    }
+    source_log_free(s);
+    s->log = to.log;
+    s->log_mask = to.log_mask;
+    return 0;
+}
+
+int source_log_place(struct source *s, uint64_t ticket)
+{
+    struct log_chunk **chunk = &s->log[(ticket & s->log_mask) / LOG_CHUNK];
+    *chunk = *chunk ? *chunk : calloc(1, sizeof(**chunk));
+    return *chunk ? 0 : ROLL_E_NOMEM;
+}
+
+void source_log_free(struct source *s)
+{
+    for (uint64_t i = 0; s->log && i <= s->log_mask / LOG_CHUNK; i++) {
+        free(s->log[i]);
     }
     free(s->log);
-    free(s->brief);
-    s->log = log;
-    s->brief = brief;
-    s->log_mask = room - 1;
-    return 0;
+    s->log = NULL;
 }
 
 int source_log_grow(struct source *s)
@@ -188,15 +217,10 @@ int source_log_shrink(struct source *s)
 
 int source_log_open(struct source *s, uint64_t ticket)
 {
-    struct entry *log = calloc(LOG_MIN, sizeof(*log));
-    struct brief *brief = calloc(LOG_MIN, sizeof(*brief));
-    if (!log || !brief) {
-        free(log);
-        free(brief);
+    s->log = calloc(LOG_MIN / LOG_CHUNK, sizeof(struct log_chunk *));
+    if (!s->log) {
         return ROLL_E_NOMEM;
     }
-    s->log = log;
-    s->brief = brief;
     s->log_mask = LOG_MIN - 1;
     s->safe = s->kept = ticket;
     return 0;
@@ -204,12 +228,13 @@ int source_log_open(struct source *s, uint64_t ticket)
 
 struct entry *source_log_put(struct source *s, const struct roll_record *rec, uint64_t ticket)
 {
-    struct entry *entry = &s->log[ticket & s->log_mask];
+    struct log_chunk *chunk = source_chunk(s, ticket);
+    struct entry *entry = &chunk->entry[ticket % LOG_CHUNK];
     entry->rec = *rec;
     entry->pair = NULL;
     entry->index = 0;
     entry->next = 0;
-    s->brief[ticket & s->log_mask] = (struct brief){0};
+    chunk->brief[ticket % LOG_CHUNK] = (struct brief){0};
     s->next = ticket + 1;
     return entry;
 }
@@ -285,7 +310,7 @@ static void note_brief(struct source *s, const struct entry *entry, uint64_t tic
     const struct roll_record *rec = &entry->rec;
     if (rec->group == 0 && source_state(s, entry) == COLL_ISSUED && roll_op_class(rec->op) == ROLL_CLASS_COLL &&
         !roll_op_among(rec->op, leaves_early) && behind_link(s, rec, ticket) == 0) {
-        s->brief[ticket & s->log_mask] = (struct brief){.seq = rec->seq, .comm = rec->comm};
+        *source_brief(s, entry) = (struct brief){.seq = rec->seq, .comm = rec->comm};
     }
 }
 
@@ -296,12 +321,13 @@ static void note_brief(struct source *s, const struct entry *entry, uint64_t tic
  */
 static void join_tail(struct source *s, const struct member *m, uint64_t tail, uint64_t ticket)
 {
-    struct brief *before = &s->brief[tail & s->log_mask];
-    struct brief *brief = &s->brief[ticket & s->log_mask];
+    struct log_chunk *at = source_chunk(s, tail);
+    struct brief *before = &at->brief[tail % LOG_CHUNK];
+    struct brief *brief = source_brief_at(s, ticket);
     if (ticket - tail <= BRIEF_NEXT_MOST) {
         before->next = (ticket - tail) & BRIEF_NEXT_MOST;
     } else {
-        s->log[tail & s->log_mask].next = (uint32_t)(ticket - tail);
+        at->entry[tail % LOG_CHUNK].next = (uint32_t)(ticket - tail);
     }
     if (m && !m->many_queues && brief->comm != 0 && brief->comm == before->comm && brief->seq == before->seq + 1 &&
         brief->seq >= m->comm->base && brief->seq < m->comm->high && s->fog_last <= tail) {
@@ -349,7 +375,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     s->crosses = s->crosses || behind_link(s, &entry->rec, ticket) != 0;
     note_brief(s, entry, ticket);
     /* The log holds the tail, because it keeps all calls from the oldest head of a queue on. */
-    if (q->tail != 0 && ticket - (q->tail - 1) <= UINT32_MAX) {
+    if (q->tail != 0 && ticket - (q->tail - 1) <= UINT32_MAX && source_chunk(s, q->tail - 1)) {
         join_tail(s, m, q->tail - 1, ticket);
     } else {
         q->head = ticket + 1;

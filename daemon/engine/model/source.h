@@ -64,6 +64,13 @@ struct brief {
 };
 #define BRIEF_NEXT_MOST 0x3fffu
 
+/* A part of a log: so many tickets in a row, from a multiple of that on. */
+#define LOG_CHUNK 32u
+struct log_chunk {
+    struct brief brief[LOG_CHUNK];
+    struct entry entry[LOG_CHUNK];
+};
+
 /* The calls of one stream that are not known to be complete, oldest first. */
 struct queue {
     uint64_t head, tail; /* tickets + 1 of the oldest and the newest call; 0 = the queue is empty */
@@ -117,8 +124,8 @@ struct captured {
 /* What each record needs stands first, close together. */
 struct source {
     /* the log */
-    _Alignas(CACHE_LINE) struct entry *log; /* by ticket & log_mask */
-    struct brief *brief;                    /* likewise */
+    _Alignas(CACHE_LINE) struct log_chunk **log; /* by (ticket & log_mask) / LOG_CHUNK; NULL: nothing was written there
+                                                    yet */
     uint64_t log_mask;
     uint64_t next; /* the ticket after the last one */
     uint64_t kept; /* everybody has answered all calls before this ticket */
@@ -155,6 +162,7 @@ struct source {
     uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
     uint32_t step;             /* the step of the newest record that bears one */
     uint32_t first_step;       /* the step of the first such record */
+    uint32_t went_back;        /* how often an observation has told of an earlier step than the one before */
     uint64_t init;             /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
     struct roll_record last;   /* the newest call of NCCL */
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
@@ -226,6 +234,21 @@ struct source {
 
 /* What stands on the path of every record is defined here and not in source.c. */
 
+/* The part of the log in which a ticket has its place; NULL: nothing was written there. The log must be open. */
+static inline struct log_chunk *source_chunk(const struct source *s, uint64_t ticket)
+{
+    return s->log[(ticket & s->log_mask) / LOG_CHUNK];
+}
+
+/* Asks for the memory of a ticket's place. */
+ASKS_MEMORY void source_ask(const struct source *s, uint64_t ticket)
+{
+    const struct log_chunk *chunk = source_chunk(s, ticket);
+    if (chunk) {
+        __builtin_prefetch(&chunk->entry[ticket % LOG_CHUNK], 1);
+    }
+}
+
 /* The record with a ticket; NULL: the log does not hold it. What lies further back than the log is long is not held,
  * also where a gap has left it in its place: so whoever goes on from a record that is held has no longer way than that.
  */
@@ -234,7 +257,11 @@ static inline struct entry *source_entry(const struct source *s, uint64_t ticket
     if (!s->log || s->next - 1 - ticket > s->log_mask) { /* a ticket that has not come yet is far above as well */
         return NULL;
     }
-    struct entry *entry = &s->log[ticket & s->log_mask];
+    struct log_chunk *chunk = source_chunk(s, ticket);
+    if (!chunk) {
+        return NULL;
+    }
+    struct entry *entry = &chunk->entry[ticket % LOG_CHUNK];
     bool same = roll_seal_state(entry->rec.seal) != ROLL_STATE_EMPTY && roll_seal_ticket(entry->rec.seal) == ticket;
     return same ? entry : NULL;
 }
@@ -245,10 +272,16 @@ static inline uint64_t source_log_low(const struct source *s)
     return s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
 }
 
-/* The log has room for a record with this ticket, without losing one that is still needed. */
-static inline bool source_log_fits(const struct source *s, uint64_t ticket)
+/* The log is long enough for a record with this ticket, without losing one that is still needed. */
+static inline bool source_log_spans(const struct source *s, uint64_t ticket)
 {
     return s->log && (ticket <= s->log_mask || ticket - s->log_mask <= s->safe);
+}
+
+/* The same, and there is memory for it: it can be written. */
+static inline bool source_log_fits(const struct source *s, uint64_t ticket)
+{
+    return source_log_spans(s, ticket) && source_chunk(s, ticket);
 }
 
 /* Some call on the streams of the source is not known to be complete. */
@@ -280,10 +313,18 @@ static inline struct comm *source_comm(const struct source *s, uint32_t id)
     return id < s->comms ? s->comm[id] : NULL;
 }
 
+/* The brief in a ticket's place; NULL: nothing was written there. The log must be open. */
+static inline struct brief *source_brief_at(const struct source *s, uint64_t ticket)
+{
+    struct log_chunk *chunk = source_chunk(s, ticket);
+    return chunk ? &chunk->brief[ticket % LOG_CHUNK] : NULL;
+}
+
 /* The brief of an entry that the log holds. */
 static inline struct brief *source_brief(const struct source *s, const struct entry *entry)
 {
-    return &s->brief[roll_seal_ticket(entry->rec.seal) & s->log_mask];
+    uint64_t ticket = roll_seal_ticket(entry->rec.seal);
+    return &source_chunk(s, ticket)->brief[ticket % LOG_CHUNK];
 }
 
 /* How far the collective of this entry is. */
@@ -296,8 +337,7 @@ static inline enum coll_state source_state(const struct source *s, const struct 
 static inline struct entry *source_chain(const struct source *s, uint64_t *ticket)
 {
     struct entry *entry = source_entry(s, *ticket);
-    uint32_t brief = entry ? s->brief[*ticket & s->log_mask].next : 0,
-             next = brief != 0 || !entry ? brief : entry->next;
+    uint32_t brief = entry ? source_brief(s, entry)->next : 0, next = brief != 0 || !entry ? brief : entry->next;
     *ticket += next;
     return next != 0 ? source_entry(s, *ticket) : NULL;
 }
@@ -345,12 +385,15 @@ int source_log_open(struct source *s, uint64_t ticket);
 void source_log_gap(struct source *s, uint64_t upto);
 /* The oldest ticket that is still needed; `upto` where none before it is. */
 uint64_t source_log_needed(struct source *s, uint64_t upto);
+/* Makes the place of a ticket that the log is long enough for. 0, NOMEM. */
+int source_log_place(struct source *s, uint64_t ticket);
 /* Writes a record into the log, which has room for it (source_log_fits), and returns its entry. */
 struct entry *source_log_put(struct source *s, const struct roll_record *rec, uint64_t ticket);
 /* Doubles the log. 0, NOMEM. */
 int source_log_grow(struct source *s);
 /* Halves the log: what it held of the older tickets is gone. 0, NOMEM. */
 int source_log_shrink(struct source *s);
+void source_log_free(struct source *s);
 /* The wall clock at which the host entered this call. */
 uint64_t source_wall(const struct source *s, const struct roll_record *rec);
 /* Something came from this source: its silence begins anew. */

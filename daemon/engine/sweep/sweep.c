@@ -152,8 +152,8 @@ static bool queue_skip(struct roll_engine *e, const struct source *s, struct que
         return true;
     }
     while (q->head != 0) {
-        struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
-        struct comm *c = source_comm(s, brief->comm);
+        struct brief *brief = source_brief_at(s, q->head - 1);
+        struct comm *c = brief ? source_comm(s, brief->comm) : NULL;
         if (!c || (brief->next == 0 && q->head != q->tail)) {
             return true;
         }
@@ -197,8 +197,8 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
             q->since = e->clock; /* it waits for its members from the moment at which it may run */
             break;
         }
-        __builtin_prefetch(&s->log[(q->head + 7) & s->log_mask]); /* calls of one stream lie some entries apart */
-        __builtin_prefetch(&s->log[(q->head + 9) & s->log_mask]);
+        source_ask(s, q->head + 7); /* calls of one stream lie some entries apart */
+        source_ask(s, q->head + 9);
         bool fresh = !q->marked;
         uint64_t last = 0;
         bool done = unit_done(e, s, q, &last);
@@ -301,19 +301,23 @@ ASKS_MEMORY void ask_ahead(const struct roll_engine *e, uint32_t source, uint32_
     if (ahead >= 2 * AHEAD) {
         __builtin_prefetch(q);
         __builtin_prefetch(s->comm);
+        __builtin_prefetch(s->log);
         return;
     }
     if (q->head == 0) {
         return;
     }
-    const struct brief *brief = &s->brief[(q->head - 1) & s->log_mask];
+    const struct brief *brief = source_brief_at(s, q->head - 1);
+    if (!brief) {
+        return;
+    }
     if (ahead >= AHEAD) {
         __builtin_prefetch(brief, 1);
         __builtin_prefetch((const char *)brief + CACHE_LINE, 1);
     } else if (brief->comm != 0) {
         __builtin_prefetch(source_comm(s, brief->comm));
     } else {
-        __builtin_prefetch(&s->log[(q->head - 1) & s->log_mask]);
+        source_ask(s, q->head - 1);
     }
 }
 

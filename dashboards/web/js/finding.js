@@ -143,7 +143,7 @@ export class Finding {
     update(part, data) {
         if (part === "findings") {
             const ours = data.findings.find((finding) => finding.number === this.number);
-            replace(this.life, ours?.ended_by ? ["It was ended by ", el("a",
+            replace(this.life, ours?.ended_by ? [`It was ${ours.ended_how} by `, el("a",
                 {href: link("finding", this.context.run(), ours.ended_by)}, `verdict ${ours.ended_by}`)]
                 : ours?.stands ? "It stands." : "");
             if (ours && this.may) {

@@ -34,7 +34,7 @@ class Rate {
 }
 
 export function item(finding, run) {
-    const over = finding.ended_by ? `ended by verdict ${finding.ended_by}` : null;
+    const over = finding.ended_by ? `${finding.ended_how} by verdict ${finding.ended_by}` : null;
     return el("li", {class: over ? "over" : null},
         el("span", {class: `badge ${finding.certainty}`}, finding.certainty),
         el("a", {href: link("finding", run, finding.number)}, `${finding.number} ${finding.code}: ${finding.title}`),

@@ -21,6 +21,11 @@ export class Table {
         clearTimeout(this.timer);
     }
 
+    // Whether the last column is there: one in which no row has anything is not.
+    last(shown) {
+        this.table.classList.toggle("without-last", !shown);
+    }
+
     // There are n rows; cells(i) are those of row i: texts, or nodes, or null.
     set(n, cells) {
         Object.assign(this, {n, cells});

@@ -90,7 +90,9 @@ export class Communicators extends Asked {
         this.list.node.hidden = comms.length === 0;
         this.list.set(apart.length, (i) => [commName(apart[i]), apart[i].role || null, count(apart[i].size), count(apart[i].seen),
             count(apart[i].done), count(apart[i].ahead), fold(apart[i].behind), apart[i].made_at]);
+        this.list.last(apart.some(({made_at: at}) => at)); // known of jobs in Python
         this.kin.hidden = !families?.length;
+        this.families.last(families?.some(({made_at: at}) => at));
         this.families.set(families?.length ?? 0, (i) => OF_FAMILY.map(([name]) => plain(families[i][name])));
     }
 }
@@ -165,6 +167,7 @@ export class Search extends Asked {
         const {rank: ranks, hosts} = expand(this.places ?? {hosts: []});
         const nodes = hosts.filter(({host}) => this.fits(host));
         const groups = comms.filter((comm) => this.fits(comm.name, comm.label, comm.key, comm.role, comm.made_at));
+        const made = groups.some(({made_at: at}) => at); // known of jobs in Python
         const inside = (this.waits?.groups ?? []).filter(({text}) => this.fits(text));
         const found = (this.findings?.findings ?? []).filter((one) =>
             this.fits(one.code, one.title, one.gist, one.comm, one.culprits_text, ...one.places ?? []) ||
@@ -178,8 +181,9 @@ export class Search extends Asked {
             }))],
             inside.length > 0 && [el("h2", {}, "Ranks inside calls"), inside.slice(0, 20).map(({ranks_text: text, count: n, text: why}) =>
                 el("div", {}, el("b", {}, `${named(text)} (${count(n)})`), el("p", {class: "said"}, why)))],
-            groups.length > 0 && [el("h2", {}, "Communicators"), table(["name", "role", "size", "made at"],
-                groups.slice(0, 50).map((comm) => [commName(comm), comm.role || null, count(comm.size), comm.made_at]))],
+            groups.length > 0 && [el("h2", {}, "Communicators"), table(["name", "role", "size", made && "made at"].filter(Boolean),
+                groups.slice(0, 50).map((comm) => [commName(comm), comm.role || null, count(comm.size), comm.made_at]
+                    .slice(0, made ? 4 : 3)))],
             nodes.length > 0 && [el("h2", {}, "Nodes"), table(["node", "ranks"], nodes.slice(0, 50).map(({host, begin, end}) =>
                 [host, links(ranks.slice(begin, Math.min(end, begin + 16)))]))],
         ].filter(Boolean);

@@ -1,1 +1,1 @@
-"""rollcall: what a Python job can ask of rollcall; today that is `rollcall.rehearse`."""
+"""rollcall: what a Python job can ask of rollcall: `rollcall.rehearse`, `rollcall.torch`, `rollcall.moe`."""

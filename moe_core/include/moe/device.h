@@ -61,7 +61,7 @@ const struct moe_ops *moe_device_ops(const moe_device_t *device);
 
 /*
  * Gives `bytes` bytes of zeroed memory in *out, for the stream's work and for NCCL; 0 bytes give a valid pointer. The
- * caller owns the memory and gives it back with moe_device_free. Errors: NOMEM.
+ * caller owns the memory and gives it back with moe_device_free. Errors: NOMEM, STATE (the stream is captured).
  */
 int moe_device_alloc(moe_device_t *device, size_t bytes, void **out);
 

@@ -108,6 +108,8 @@ struct moe_dispatcher_config {
     struct moe_shared
         *shared; /* alltoall: a shared expert that runs beside the dispatcher's collectives; borrowed; NULL: none */
     struct moe_dispatcher_legacy legacy;
+    int failed; /* 0, or the error that keeps the caller from making what belongs to the dispatcher: it takes part in
+                   the exchange that makes the group's buffer, where there is one, and gets its error back */
     int32_t world_rank; /* appears in messages */
     uint32_t layer;     /* appears in messages */
 };
@@ -189,8 +191,11 @@ void moe_dispatcher_share(moe_dispatcher_t *dispatcher, bool microbatch);
  * Sets a number, at most 32767, that all ranks of the dispatch group must give alike; 0 by default. It travels in every
  * exchange from then on, in the word of the proposals. After prepare moe_dispatcher_alike says whether all ranks gave
  * the same one, the same answer on every rank; where they did not, *rank is the first rank of the group that differs
- * from rank 0, *theirs its number and *first that of rank 0. Where ranks exchange nothing before they send rows
- * (expert_capacity), or the host does not see it (a row budget), the answer is true.
+ * from rank 0, *theirs its number and *first that of rank 0. Where the host does not wait for an exchange the answer
+ * comes late, and is true until then: with a row budget in the next layer-forward, whose prepare is then ARG on all
+ * ranks; with expert_capacity, where ranks exchange nothing, an AllGather of int64 [1] on tp_ep carries the number in
+ * the first layer-forward of each step (moe_dispatcher_at), and is waited for in the dispatcher's first one only. Of
+ * captured layer-forwards nothing is compared.
  */
 void moe_dispatcher_set_alike(moe_dispatcher_t *dispatcher, uint16_t number);
 bool moe_dispatcher_alike(const moe_dispatcher_t *dispatcher, int32_t *rank, uint16_t *theirs, uint16_t *first);
@@ -210,12 +215,13 @@ int moe_dispatcher_prepare(moe_dispatcher_t *dispatcher, const struct moe_routin
                            uint32_t *agreed);
 
 /*
- * Takes the place of prepare on a rank that has no memory to go on. The kinds whose exchange of numbers needs no more
- * memory (alltoall, deepep) take part in it and say so: all ranks of the group get NOMEM, with this rank's number in
- * the message, instead of waiting for it. allgather, hybridep and sizes that are known beforehand exchange nothing that
- * could carry it. COLLECTIVE in place of prepare, and a wait. Returns NOMEM and leaves moe_last_error as it was.
+ * Takes the place of prepare on a rank that has no memory to go on, with its number of tokens: the rank takes part in
+ * the exchange and says so, and all ranks of the group get NOMEM, with this rank's number in the message, instead of
+ * waiting for it. The exchange itself needs no memory that a rank could lack. Where all sizes are known beforehand
+ * (expert_capacity, a row budget) there is no such exchange: all memory was made with the dispatcher. COLLECTIVE in
+ * place of prepare, and a wait. Returns NOMEM and leaves moe_last_error as it was.
  */
-int moe_dispatcher_decline(moe_dispatcher_t *dispatcher);
+int moe_dispatcher_decline(moe_dispatcher_t *dispatcher, int64_t tokens);
 
 /* The numbers of the last prepare. Borrowed. */
 const struct moe_dispatch_plan *moe_dispatcher_plan(const moe_dispatcher_t *dispatcher);

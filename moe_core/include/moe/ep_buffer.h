@@ -63,6 +63,17 @@ struct moe_ep_buffer_want {
 int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct moe_ep_buffer_want *want,
                              moe_ep_buffer_t **out);
 
+/*
+ * Gives the same object with an area of at least `bytes` bytes of device memory for exchanges in which every rank must
+ * be able to take part, whatever memory it lacks: layers that take turns on one stream share it. No collective; each
+ * *out needs a release of its own. Growing moves the area, so ask for it at each use. Threads as above. Errors: NOMEM.
+ */
+int moe_ep_buffer_reserve(moe_device_t *device, ncclComm_t comm, size_t bytes, moe_ep_buffer_t **out);
+/* `bytes` rounded up to a multiple of 256, the alignment of areas. Any thread. */
+size_t moe_ep_buffer_aligned(size_t bytes);
+/* That area. Borrowed until the next reserve on the same group. */
+void *moe_ep_buffer_exchange(const moe_ep_buffer_t *buffer);
+
 /* Releases one acquisition and clears the pointer; the last release of a buffer frees it. NULL is allowed. */
 void moe_ep_buffer_release(moe_ep_buffer_t **buffer);
 

@@ -133,7 +133,8 @@ struct moe_layer_config {
     float budget_factor;  /* dispatcher.h */
     /*
      * How many microbatches may be between their forward and their backward (pipelines: 1F1B); 0: 1. Each has state and
-     * memory of its own, made when first needed; they share the weights, what the router counts, and the loss scale.
+     * memory of its own, made when first needed (as moe_layer_new: collective, not in a capture); they share the
+     * weights, what the router counts, and the loss scale.
      */
     int32_t in_flight;
     /*
@@ -193,6 +194,8 @@ struct moe_step {
     uint32_t step;
     uint16_t microbatch;
     bool alone;
+    uint32_t tag; /* tells microbatches in flight apart that are at the same place, for a caller that names each forward
+                     itself; of this rank alone */
 };
 
 /*
@@ -204,19 +207,22 @@ struct moe_step {
 int moe_layer_preset(const char *name, struct moe_layer_config *config);
 
 /*
- * Makes a layer. *out is owned by the caller; borrows device and what `config` points to. All functions of a layer: one
- * thread at a time. Errors: NOMEM, SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of
- * dispatcher does not have), COMM, ARG (a legacy sum of the router in a layer whose caller sums it, or two of them at
- * once), and the errors of router.h, dispatcher.h, experts.h and shared.h.
+ * Makes a layer. COLLECTIVE on the group whose ranks meet in the dispatcher, with a wait: where a rank fails, for want
+ * of memory above all, all of them get an error, the others one that names it and has its code. *out is owned by the
+ * caller; borrows device and what `config` points to. All functions of a layer: one thread at a time. Errors: NOMEM,
+ * SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of dispatcher does not have), COMM, ARG (a
+ * legacy sum of the router in a layer whose caller sums it, or two of them at once), and the errors of router.h,
+ * dispatcher.h, experts.h and shared.h.
  */
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out);
 /* Frees the layer and clears the pointer. NULL is allowed. */
 void moe_layer_destroy(moe_layer_t **layer);
 
 /*
- * With in_flight > 1 a microbatch is known by its step and number, from its forward to its backward; a forward with the
- * name of one that waits takes its place. Where in_flight microbatches wait for their backward (or backward_dw)
- * already, forward is STATE, before any collective. Forwards and backwards of all ranks come in the same order.
+ * With in_flight > 1 a microbatch is known by its step, number and tag, from its forward to its backward; a forward
+ * with the name of one that waits takes its place. Where in_flight microbatches wait for their backward (or
+ * backward_dw) already, forward is STATE, before any collective. Forwards and backwards of all ranks come in the same
+ * order.
  *
  * Computes y [T,H] from x [T,H], T = `tokens`, rows in config.type. Borrows x and weights until the backward of the
  * same microbatch. Waits for the stream where the dispatcher does (the splits of an all-to-all are host numbers).
@@ -240,6 +246,12 @@ int moe_layer_backward(moe_layer_t *layer, const void *dy, void *dx);
  * Errors: STATE (no forward of that microbatch waits), and those of moe_layer_backward.
  */
 int moe_layer_backward_of(moe_layer_t *layer, const struct moe_step *step, const void *dy, void *dx);
+
+/*
+ * Forgets the forward of that microbatch whose backward will not come, as autograd forgets a graph that is dropped: its
+ * memory goes back, its place is free. Where none waits, nothing happens. All ranks must drop the same ones.
+ */
+void moe_layer_drop(moe_layer_t *layer, const struct moe_step *step);
 
 /*
  * Computes the gradients that delay_wgrad left, none where the experts are frozen; of all backwards so far, oldest

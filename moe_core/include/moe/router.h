@@ -123,6 +123,13 @@ void moe_router_destroy(moe_router_t **router);
 int moe_router_forward(moe_router_t *router, const float *x, const struct moe_router_weights *weights, int64_t tokens);
 
 /*
+ * Takes the place of forward on a rank that has no memory to go on: issues the collectives that forward would issue, as
+ * a rank that chose nothing, so that no peer waits for it. `begun`: moe_router_forward was called and failed; what it
+ * has issued is left out. The tokens of the others count, as in a forward; no backward follows. Errors: COMM, DEVICE.
+ */
+int moe_router_decline(moe_router_t *router, bool begun);
+
+/*
  * The experts chosen in the last forward: [T,k] on the device, -1: dropped. Borrowed until the next forward, as the
  * four below.
  */

@@ -68,7 +68,8 @@ int moe_uneven_new(moe_device_t *device, const struct moe_uneven_config *config,
 /* Frees the object and clears the pointer. NULL is allowed. */
 void moe_uneven_destroy(moe_uneven_group_t **group);
 
-/* The largest T_pad that can occur, for the sizes of buffers. */
+/* The largest T_pad that can occur, for the sizes of buffers; of a configuration, any thread. */
+int64_t moe_uneven_bound(const struct moe_uneven_config *config);
 int64_t moe_uneven_most(const moe_uneven_group_t *group);
 
 /*

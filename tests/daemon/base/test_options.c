@@ -168,21 +168,27 @@ static void test_operands_are_found(void **state)
     assert_int_equal(r.operand, 3);
 }
 
-static void test_help_lists_every_row(void **state)
+/* What the help prints, broken before so many columns. */
+static void printed(const struct roll_option *rows, size_t columns, char *out, size_t size)
 {
-    (void)state;
-    char out[1024] = "";
     FILE *file = tmpfile();
     fflush(stdout);
     int old = dup(STDOUT_FILENO);
     dup2(fileno(file), STDOUT_FILENO);
-    roll_options_print(table, true, 16);
+    roll_options_print(rows, true, 16, columns);
     fflush(stdout);
     dup2(old, STDOUT_FILENO);
     close(old);
     rewind(file);
-    out[fread(out, 1, sizeof(out) - 1, file)] = '\0';
+    out[fread(out, 1, size - 1, file)] = '\0';
     fclose(file);
+}
+
+static void test_help_lists_every_row(void **state)
+{
+    (void)state;
+    char out[1024];
+    printed(table, 0, out, sizeof(out));
     assert_string_equal(out, "  -q, --quiet      say less\n"
                              "  -t, --text T     a text\n"
                              "      --any T      a text, maybe none\n"
@@ -191,6 +197,24 @@ static void test_help_lists_every_row(void **state)
                              "      --seconds S  how long\n"
                              "      --mine WORD  end, good\n"
                              "  -h, --help       this\n");
+}
+
+/* On a narrow terminal what a row says goes on below itself, and not at the edge. */
+static void test_help_is_broken_before_the_edge(void **state)
+{
+    (void)state;
+    static const struct roll_option wordy[] = {
+        {"text", 't', ROLL_OPT_TEXT, "T", "some words that are too many for one line of it", NULL},
+        {"longer-than-that", 0, ROLL_OPT_TEXT, "T", "the others", NULL},
+        {0},
+    };
+    char out[1024];
+    printed(wordy, 40, out, sizeof(out));
+    assert_string_equal(out, "  -t, --text T     some words that are\n"
+                             "                   too many for one line\n"
+                             "                   of it\n"
+                             "      --longer-than-that T\n"
+                             "                   the others\n");
 }
 
 int main(void)
@@ -203,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_a_function_may_end_the_program),
         cmocka_unit_test(test_operands_are_found),
         cmocka_unit_test(test_help_lists_every_row),
+        cmocka_unit_test(test_help_is_broken_before_the_edge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

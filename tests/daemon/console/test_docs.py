@@ -75,6 +75,26 @@ class Docs(unittest.TestCase):
                 named = set(re.findall(r"(?:`|^ {4})rollcall ([a-z]+)(?=[ `\n])", f.read(), re.M))
             self.assertEqual(named - known - {"python"}, set(), path)  # a line of a file begins so
 
+    def test_pages_give_a_command_no_option_that_it_does_not_have(self):
+        """Up to what is the job's own: behind `--`, and behind what a shell reads."""
+        places = [os.path.join(TREE, "README.md"), *(os.path.join(DOCS, name) for name in os.listdir(DOCS))]
+        places += [os.path.join(DOCS, "man", name) for name in os.listdir(os.path.join(DOCS, "man"))]
+        known = {command: listed(command) | {"--help"} for command in self.commands()}
+        letters = {command: set(re.findall(r"^  (-\w), ", run("help", command), re.M)) | {"-h"} for command in known}
+        seen = 0
+        for path in places:
+            if os.path.isdir(path) or not path.endswith((".md", ".1")):
+                continue
+            with open(path, encoding="utf-8") as f:
+                text = f.read().replace("\\-", "-")
+            for command, words in re.findall(r"\brollcall ([a-z]+)((?: [^\s`|;&>()]+)+)", text):
+                given = re.split(r" -- | --$", words + " ")[0]
+                for option in re.findall(r"(?<= )--?[a-z][a-z-]*", given) if command in known else []:
+                    seen += 1
+                    with self.subTest(page=os.path.basename(path), command=command):
+                        self.assertIn(option, known[command] | letters[command])
+        self.assertGreater(seen, 50)
+
     def test_the_manual_page_names_every_environment_variable_that_is_read(self):
         """What a program reads is a text in its source by itself: "ROLLCALL_DIR"."""
         read = set()

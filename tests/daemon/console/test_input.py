@@ -74,6 +74,33 @@ class Files(Case):
         self.assertEqual(r.returncode, 3)
         self.assert_one_line(r.stderr, "is a directory: name one file of it")
 
+    READING = (["analyze"], ["report", "-o", "out.html"], ["report", "--md"], ["digest", "-o", "out.rdig"],
+               ["export", "--perfetto", "-o", "out.pf"], ["export", "--sqlite", "-o", "out.db"],
+               ["export", "--flight-recorder", "-o", "out"], ["replay"], ["dump"])
+
+    def test_every_command_that_reads_files_says_in_one_line_what_is_wrong_with_one(self):
+        """It names what was given, ends with 3, prints nothing else, and leaves nothing behind."""
+        noise = bytes(range(256)) * 300
+        os.mkdir(self.path("folder"))
+        os.mkdir(self.path("other"))
+        for name in ("noise", "noise.rtrc", "noise.ring", "noise.rdig"):
+            self.write(name, noise)
+        self.write("other/notes.txt", b"nothing of ours\n")
+        os.mkfifo(self.path("pipe.rtrc"))
+        given = ["missing", "folder", "other", "noise", "noise.rtrc", "noise.ring", "noise.rdig", "pipe.rtrc"]
+        if os.geteuid() != 0:
+            os.mkdir(self.path("locked"), 0)
+            os.chmod(self.write("denied.rtrc", noise), 0)
+            given += ["locked", "denied.rtrc"]
+        before = sorted(os.listdir(self.tmp))
+        for command in self.READING:
+            for name in given:
+                with self.subTest(command=command, given=name):
+                    r = self.rollcall(*command, name, cwd=self.tmp)
+                    self.assertEqual((r.returncode, r.stdout), (3, ""), r.stderr)
+                    self.assert_one_line(r.stderr, name)
+                    self.assertEqual(sorted(os.listdir(self.tmp)), before)
+
     def test_directory_without_recordings_is_code_3(self):
         r = self.rollcall("analyze", self.tmp)
         self.assertEqual(r.returncode, 3)
@@ -81,10 +108,10 @@ class Files(Case):
         self.assertEqual(self.rollcall("analyze", self.tmp).returncode, 3)
 
     def test_digest_that_is_damaged_is_code_3_and_says_what_to_do(self):
-        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v1.rdig")
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v2.rdig")
         with open(golden, "rb") as f:
             data = f.read()
-        newer = data[:10] + b"\x02" + data[11:]
+        newer = data[:10] + b"\x63" + data[11:]
         for name, bad, says in (("cut.rdig", data[:-1], "truncated"), ("newer.rdig", newer, "version"),
                                 ("bit.rdig", data[:100] + bytes([data[100] ^ 1]) + data[101:], "checksum")):
             with self.subTest(name=name):
@@ -94,7 +121,7 @@ class Files(Case):
                 self.assertIn("`rollcall digest` on its node", r.stderr)
 
     def test_file_that_is_no_good_says_what_happened_and_what_to_do(self):
-        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v1.rdig")
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v2.rdig")
         good = shutil.copy(golden, self.path("good.rdig"))
         empty, other = self.write("empty.rdig", b""), self.write("other.rdig", b"something else altogether")
         again, is_digest = "`rollcall digest --output FILE DIR` on its node", "`rollcall analyze` reads"

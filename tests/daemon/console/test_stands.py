@@ -67,7 +67,7 @@ class Stands(Case):
         """All faces say this of the ranks: {rank: (state, for whom it waits)}. What a rank is inside stands beside its
         state."""
         def seen():
-            return {rank["rank"]: (rank["stands"], rank["awaits"] or "-") for rank in self.status()["ranks"]}
+            return {rank["rank"]: (rank["stands"], rank["waits_for"] or "-") for rank in self.status()["ranks"]}
         self.assertTrue(until(lambda: seen() == want), f"{seen()} is not {want}")
         letters = {rank: state for rank, (state, _) in want.items()}
         self.assertTrue(until(lambda: self.page() == letters), f"the page does not come to {letters}")
@@ -88,7 +88,7 @@ class Stands(Case):
         rank3 = until(lambda: next((r["stands"] for r in self.status()["ranks"] if r["rank"] == 3 and
                                     r["stands"] in ("busy", "waiting", "inside")), None))
         self.assertTrue(rank3)
-        awaits = next(r["awaits"] for r in self.status()["ranks"] if r["rank"] == 3) or "-"
+        awaits = next(r["waits_for"] for r in self.status()["ranks"] if r["rank"] == 3) or "-"
         self.agree({0: waits, 1: waits, 2: waits, 3: (rank3, awaits)})
         os.kill(self.pids()[1], signal.SIGSTOP)
         self.agree({0: waits, 1: ("stopped", "-"), 2: waits, 3: (rank3, awaits)})
@@ -101,9 +101,9 @@ class Stands(Case):
         job = self.begin("sh", "-c", f"{CATALOGUE} skipped healthy; touch {done}.$RANK; exec sleep 1000")
         self.assertTrue(until(lambda: all(os.path.exists(f"{done}.{rank}") for rank in range(4))))
         ended = {("finished", None)}  # what they have written is heard a moment later
-        until(lambda: {(rank["stands"], rank["awaits"]) for rank in self.status()["ranks"]} == ended)
+        until(lambda: {(rank["stands"], rank["waits_for"]) for rank in self.status()["ranks"]} == ended)
         r = self.status()
-        self.assertEqual({(rank["stands"], rank["awaits"]) for rank in r["ranks"]}, ended, r)
+        self.assertEqual({(rank["stands"], rank["waits_for"]) for rank in r["ranks"]}, ended, r)
         self.assertTrue(until(lambda: self.page() == {rank: "finished" for rank in range(4)}))
         self.assertEqual(self.top(), {rank: ("finished", "-") for rank in range(4)})
         self.end(job)

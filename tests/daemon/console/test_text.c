@@ -56,6 +56,11 @@ static void test_numbers_are_written_for_people(void **state)
     assert_string_equal(roll_count_text(0, out, sizeof(out)), "0");
     assert_string_equal(roll_count_text(999, out, sizeof(out)), "999");
     assert_string_equal(roll_count_text(1234567, out, sizeof(out)), "1,234,567");
+    assert_string_equal(roll_mean_text(2, out, sizeof(out)), "2");
+    assert_string_equal(roll_mean_text(2.5, out, sizeof(out)), "2.5");
+    assert_string_equal(roll_mean_text(999.94, out, sizeof(out)), "999.9");
+    assert_string_equal(roll_mean_text(999.96, out, sizeof(out)), "1,000");
+    assert_string_equal(roll_mean_text(12345.6, out, sizeof(out)), "12,346");
     assert_string_equal(roll_plural(1, "rank", "ranks", out, sizeof(out)), "1 rank");
     assert_string_equal(roll_plural(1000, "rank", "ranks", out, sizeof(out)), "1,000 ranks");
     assert_string_equal(roll_span_text(999, out, sizeof(out)), "999 ns");

@@ -18,20 +18,20 @@ static const char status_text[] =
     "\"ranks\":["
     "{\"rank\":0,\"host\":\"n1\",\"pid\":10,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000009000000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3},"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"pending\":1,"
+    "\"stands\":\"waiting\",\"waits_for\":\"1\",\"step\":3},"
     "{\"rank\":1,\"host\":\"n1\",\"pid\":11,\"state\":\"running\",\"calls\":5,\"lost\":0,\"last_ns\":"
     "1700000008000000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":4},\"in_call\":false,\"waits_for\":0,"
-    "\"stands\":\"busy\",\"awaits\":null,\"step\":3},"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":4},\"in_call\":false,\"pending\":0,"
+    "\"stands\":\"busy\",\"waits_for\":null,\"step\":3},"
     "{\"rank\":2,\"host\":\"n1\",\"pid\":12,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000007500000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3},"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"pending\":1,"
+    "\"stands\":\"waiting\",\"waits_for\":\"1\",\"step\":3},"
     "{\"rank\":3,\"host\":\"n1\",\"pid\":13,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
     "1700000009500000000,"
-    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
-    "\"stands\":\"waiting\",\"awaits\":\"1\",\"step\":3}],"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"pending\":1,"
+    "\"stands\":\"waiting\",\"waits_for\":\"1\",\"step\":3}],"
     "\"comms\":[{\"key\":\"0x00000000000000aa\",\"label\":\"dp\",\"role\":\"\",\"size\":4,\"seen\":4,\"done\":5,"
     "\"ahead\":6,"
     "\"members\":[0,1,2,3],\"behind\":[1]}],"
@@ -78,8 +78,8 @@ static void test_once_shows_ranks_comms_and_verdicts(void **state)
               "   2  n1     12  waiting  1          AllReduce  dp      5     2.5 s     3      6     0\n"
               "   3  n1     13  waiting  1          AllReduce  dp      5  500.0 ms     3      6     0\n"
               "\n"
-              "COMM  ROLE  SIZE  SEEN  BY ALL  FURTHEST  BEHIND  MEMBERS  MADE AT  KEY\n"
-              "dp    -        4     4       5         6  1       0-3      -        0x00000000000000aa\n"
+              "COMM  ROLE  SIZE  SEEN  BY ALL  FURTHEST  BEHIND  MEMBERS  KEY\n"
+              "dp    -        4     4       5         6  1       0-3      0x00000000000000aa\n"
               "\n"
               "#  TIME (UTC)    CERTAINTY  VERDICT       RANKS  WAITING  COMM  SEQ  TITLE\n"
               "1  22:13:29.123  proven     call-skipped  1      0,2-3    dp      5  a rank left out a call\n");
@@ -138,7 +138,14 @@ static void test_comms_fold_their_ranks(void **state)
     char line[256];
     assert_int_equal(roll_top_comms(status, false, &t), 0);
     roll_columns_line(&t, 1, 0, line, sizeof(line));
-    assert_string_equal(line, "dp    -        4     4       5         6  1       0-3      -        0x00000000000000aa");
+    assert_string_equal(line, "dp    -        4     4       5         6  1       0-3      0x00000000000000aa");
+    roll_columns_fini(&t);
+    /* Where communicators were made is known of jobs in Python. */
+    json_object_set_new(json_array_get(json_object_get(status, "comms"), 0), "made_at", json_string("t.py:9 main"));
+    assert_int_equal(roll_top_comms(status, false, &t), 0);
+    roll_columns_line(&t, 1, 0, line, sizeof(line));
+    assert_string_equal(line,
+                        "dp    -        4     4       5         6  1       0-3      t.py:9 main  0x00000000000000aa");
     roll_columns_fini(&t);
     json_decref(status);
 }
@@ -216,7 +223,7 @@ static void test_rows_of_the_root_are_shown_as_they_come(void **state)
         "\"digests\":{\"calls_per_s\":8191999.6,\"comms_of_rank\":5,\"records\":\"none\"},\"trace\":{\"kept\":false,"
         "\"why\":\"x\"},"
         "\"groups\":[{\"ranks_text\":\"0-6,8-16383\",\"count\":16383,\"rank\":0,\"state\":\"running\",\"heard\":true,"
-        "\"in_call\":true,\"stands\":\"waiting\",\"awaits\":\"7\",\"waiting\":16383,\"last_ns\":1700000009000000000,"
+        "\"in_call\":true,\"stands\":\"waiting\",\"waits_for\":\"7\",\"waiting\":16383,\"last_ns\":1700000009000000000,"
         "\"calls\":5,\"lost\":0,\"step\":3,"
         "\"step_last\":4,\"last\":{\"op\":\"AllReduce\",\"state\":\"entered\",\"comm\":\"\",\"comm_name\":\"256 "
         "ranks\","
@@ -231,11 +238,11 @@ static void test_rows_of_the_root_are_shown_as_they_come(void **state)
     assert_non_null(strstr(text, "ranks 16,384 (16,383 live)  calls 8,192,000 (8,191,999/s)  communicators 65 across "
                                  "nodes, 5 of a rank  findings 0  dead 1  no trace here\n"));
     assert_non_null(strstr(
-        text, "\n0-6,8-16383  16,383  waiting in a call  7          AllReduce  256 ranks  120-164   3-4   1.0 s  -\n"));
+        text, "\n0-6,8-16383  16,383  waiting in a call  7          AllReduce  256 ranks  120-164   3-4   1.0 s\n"));
     assert_non_null(strstr(
-        text, "\n7                 1  dead, not heard    -          -          -                -     -       -  -\n"));
+        text, "\n7                 1  dead, not heard    -          -          -                -     -       -\n"));
     assert_non_null(
-        strstr(text, "\n64 groups of 256 ranks      64     100       164  64 groups of 256 ranks  -           60\n"));
+        strstr(text, "\n64 groups of 256 ranks      64     100       164  64 groups of 256 ranks     60\n"));
     free(text);
     json_decref(status);
 }
@@ -251,6 +258,24 @@ static void test_lines_fit_80_columns(void **state)
     free(text);
     json_decref(status);
     json_decref(verdicts);
+}
+
+/* On a narrow terminal no figure of the headings is lost, and of the ranks the state is cut before the call. */
+static void test_a_narrow_terminal_loses_no_figure(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text), *rank = json_array_get(json_object_get(status, "ranks"), 0);
+    json_object_set_new(json_object_get(status, "run"), "job", json_string("run-20261128T232533Z-10294"));
+    json_object_set_new(rank, "in_call", json_true());
+    json_object_set_new(rank, "inside", json_string("cudaStreamSynchronize"));
+    char *text = once(status, NULL, false, 60);
+    assert_non_null(strstr(text,
+                           "rollcall  job run-20261128T232533Z-10294  restart 0\n  policy observe  remedies fill\n"
+                           "ranks 4 (4 live)  calls 1,234  communicators 1  findings 1\n"
+                           "  lost 0  not made by all 1\n"));
+    assert_non_null(strstr(text, "\n   0  n1    waiting in cud\xe2\x80\xa6  1          AllReduce  dp      5\n"));
+    free(text);
+    json_decref(status);
 }
 
 /* What moe_core reports has no sequence number; 0 would be read as the first call. */
@@ -269,6 +294,32 @@ static void test_moe_verdict_shows_no_sequence_number(void **state)
         roll_columns_fini(&table);
     }
     json_decref(verdicts);
+}
+
+/* What has become of a verdict is said in the words that all have for it. */
+static void test_a_verdict_that_stands_no_more_is_shown_as_what_it_became(void **state)
+{
+    (void)state;
+    static const char *const ways[][2] = {
+        {"supersedes", "replaced"}, {"confirms", "confirmed"}, {"withdraws", "withdrawn"}};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *verdicts = load(verdict_text), *later = json_deep_copy(json_array_get(verdicts, 0));
+        struct roll_columns t = {0};
+        char line[256], want[64];
+        json_object_set_new(later, "number", json_integer(2));
+        json_object_set_new(later, ways[i][0], json_integer(1));
+        json_array_append_new(verdicts, later);
+        assert_int_equal(roll_top_verdicts(verdicts, &t), 0);
+        snprintf(want, sizeof(want), "1  22:13:29.123  %s  ", ways[i][1]);
+        roll_columns_line(&t, 1, 0, line, sizeof(line));
+        if (strstr(line, want) != line) {
+            fail_msg("no \"%s\" in: %s", want, line);
+        }
+        roll_columns_line(&t, 2, 0, line, sizeof(line));
+        assert_non_null(strstr(line, "2  22:13:29.123  proven  "));
+        roll_columns_fini(&t);
+        json_decref(verdicts);
+    }
 }
 
 /* A host that waits in a synchronize has left its AllReduce: the call that it is inside is its state. */
@@ -299,9 +350,9 @@ static void test_how_a_rank_stands_is_told_in_the_words_of_the_page(void **state
     static const char *const inside[] = {"in Send", "in Send", "waiting in Send", "busy in Send", "finished in Send"};
     for (size_t i = 0; i < sizeof(stands) / sizeof(stands[0]); i++) {
         for (int in_call = 0; in_call < 2; in_call++) {
-            json_t *status =
-                json_pack("{s:[{s:i,s:s,s:b,s:s,s:s,s:s,s:{s:s}}]}", "ranks", "rank", 0, "state", "running", "in_call",
-                          in_call, "inside", "Send", "stands", stands[i], "awaits", "4-7", "last", "op", "AllReduce");
+            json_t *status = json_pack("{s:[{s:i,s:s,s:b,s:s,s:s,s:s,s:{s:s}}]}", "ranks", "rank", 0, "state",
+                                       "running", "in_call", in_call, "inside", "Send", "stands", stands[i],
+                                       "waits_for", "4-7", "last", "op", "AllReduce");
             char want[64], *text = once(status, NULL, false, 0);
             snprintf(want, sizeof(want), "  -  %s ", in_call ? inside[i] : stands[i]);
             if (strstr(text, want) == NULL || strstr(text, " 4-7        AllReduce ") == NULL) {
@@ -311,13 +362,36 @@ static void test_how_a_rank_stands_is_told_in_the_words_of_the_page(void **state
             json_decref(status);
         }
     }
-    json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"awaits\":\"2\"},"
-                          "{\"rank\":1,\"state\":\"running\",\"stands\":\"waiting\",\"awaits\":\"3\"}]}");
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":\"2\"},"
+                          "{\"rank\":1,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":\"3\"}]}");
     struct roll_columns t = {0};
     assert_int_equal(roll_top_ranks(status, NOW, true, &t), 0);
     assert_int_equal(roll_columns_rows(&t), 3);
     roll_columns_fini(&t);
     json_decref(status);
+}
+
+/* A column in which no row has anything is not there: not in the width either, and nothing is left out in its place. */
+static void test_columns_that_are_hidden_take_no_room(void **state)
+{
+    (void)state;
+    struct roll_columns t = {.columns = 4, .hide = 1u << 1 | 1u << 3, .drop = {2, 3}, .shrink = 1};
+    static const char *const rows[2][4] = {{"AAAAAA", "BBBBBBBB", "CCCCCC", "DDDDDDDDDD"}, {"a", "-", "c", "-"}};
+    static const struct {
+        size_t width;
+        const char *head, *row;
+    } wants[] = {{0, "AAAAAA  CCCCCC", "a       c"}, {14, "AAAAAA  CCCCCC", "a       c"}, {13, "AAAAAA", "a"}};
+    char line[256];
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(roll_columns_row(&t, rows[i]), 0);
+    }
+    for (size_t i = 0; i < sizeof(wants) / sizeof(wants[0]); i++) {
+        roll_columns_line(&t, 0, wants[i].width, line, sizeof(line));
+        assert_string_equal(line, wants[i].head);
+        roll_columns_line(&t, 1, wants[i].width, line, sizeof(line));
+        assert_string_equal(line, wants[i].row);
+    }
+    roll_columns_fini(&t);
 }
 
 static void test_narrow_tables_leave_out_whole_columns(void **state)
@@ -464,9 +538,12 @@ int main(void)
         cmocka_unit_test(test_families_share_a_row_and_names_are_used),
         cmocka_unit_test(test_rows_of_the_root_are_shown_as_they_come),
         cmocka_unit_test(test_lines_fit_80_columns),
+        cmocka_unit_test(test_a_narrow_terminal_loses_no_figure),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
+        cmocka_unit_test(test_a_verdict_that_stands_no_more_is_shown_as_what_it_became),
         cmocka_unit_test(test_state_is_the_call_that_a_rank_is_inside),
         cmocka_unit_test(test_how_a_rank_stands_is_told_in_the_words_of_the_page),
+        cmocka_unit_test(test_columns_that_are_hidden_take_no_room),
         cmocka_unit_test(test_narrow_tables_leave_out_whole_columns),
         cmocka_unit_test(test_the_finding_is_told_whatever_table_is_shown),
         cmocka_unit_test(test_state_of_the_last_call_is_told_where_it_is_not_ordinary),

@@ -35,9 +35,12 @@ if __name__ == "__main__":
 """
 
 
+REHEARSE = "rehearse", "--force"  # whatever PyTorch this interpreter has: no job here asks for it
+
+
 class Zygote(Case):
     def rehearse(self, *args, ranks=4, zygote="json", **kwargs):
-        return self.rollcall("rehearse", "-n", str(ranks), "--timeout", "120", "--zygote", zygote, "--", sys.executable,
+        return self.rollcall(*REHEARSE, "-n", str(ranks), "--timeout", "120", "--zygote", zygote, "--", sys.executable,
                              *args, **kwargs)
 
     def script(self, name, text):
@@ -71,7 +74,7 @@ class Zygote(Case):
 
     def test_ranks_of_several_nodes(self):
         look = self.script("look.py", LOOK)
-        r = self.rollcall("rehearse", "-n", "4", "--nodes", "2", "--zygote", "json", "--quiet", "--", sys.executable,
+        r = self.rollcall(*REHEARSE, "-n", "4", "--nodes", "2", "--zygote", "json", "--quiet", "--", sys.executable,
                           look)
         places = [json.loads(line)["env"] for line in r.stdout.splitlines()]
         self.assertEqual(sorted((p["RANK"], p["LOCAL_RANK"], p["GROUP_RANK"], p["LOCAL_WORLD_SIZE"]) for p in places),
@@ -120,7 +123,7 @@ class Zygote(Case):
     def test_output_is_labelled_with_its_rank(self):
         path = self.script("says.py", "import os, sys\nprint('out ' + os.environ['RANK'])\n"
                            "print('err ' + os.environ['RANK'], file=sys.stderr)\n")
-        r = self.rollcall("rehearse", "-n", "3", "--prefix", "--zygote", "json", "--", sys.executable, path)
+        r = self.rollcall(*REHEARSE, "-n", "3", "--prefix", "--zygote", "json", "--", sys.executable, path)
         self.assertEqual(sorted(r.stdout.splitlines()), [f"[{i}] out {i}" for i in range(3)])
         self.assertEqual([line for line in sorted(r.stderr.splitlines()) if line.startswith("[")],
                          [f"[{i}] err {i}" for i in range(3)])
@@ -171,7 +174,7 @@ class Zygote(Case):
             self.assert_one_line(r.stderr, "--zygote json': wants -n and a command like python SCRIPT")
 
     def begin(self, job, zygote):
-        return self.start("rehearse", "-n", "3", "--zygote", zygote, "--", sys.executable, job,
+        return self.start(*REHEARSE, "-n", "3", "--zygote", zygote, "--", sys.executable, job,
                           env={"PYTHONPATH": self.tmp})
 
     def test_a_signal_ends_the_ranks(self):

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN "tests/daemon/digest/golden/v1.rdig"
+#define GOLDEN "tests/daemon/digest/golden/v%u.rdig"
 
 /* the file */
 
@@ -39,6 +39,7 @@ static void make(struct roll_rdig_out *out)
                                       .records = 19,
                                       .calls = 18,
                                       .lost = 1,
+                                      .older = 3,
                                       .name_bytes = 5,
                                       .path_bytes = 4,
                                       .digest_bytes = 3,
@@ -67,7 +68,7 @@ static void make(struct roll_rdig_out *out)
     assert_int_equal(roll_rdig_seal(out), 0);
 }
 
-static void check_sections(const void *data, size_t bytes)
+static void check_sections(const void *data, size_t bytes, uint64_t older)
 {
     struct roll_rdig_view v;
     struct roll_rdig_ring ring;
@@ -80,6 +81,8 @@ static void check_sections(const void *data, size_t bytes)
     assert_int_equal(roll_rdig_next(data, bytes, &at, &v), 0);
     assert_int_equal(v.is.kind, ROLL_RDIG_END);
     assert_string_equal(v.is.host, "node1");
+    assert_int_equal(v.is.lost, 1);
+    assert_int_equal(v.is.older, older);
     assert_memory_equal(v.name, "job.2", 5);
     assert_memory_equal(v.path, "/tmp", 4);
     assert_memory_equal(v.digest, "abc", 3);
@@ -107,7 +110,7 @@ static void what_was_written_is_read(void **state)
     (void)state;
     struct roll_rdig_out out;
     make(&out);
-    check_sections(out.bytes, out.used);
+    check_sections(out.bytes, out.used, 3);
     roll_rdig_fini(&out);
 }
 
@@ -130,8 +133,13 @@ static void files_of_each_version_stay_readable(void **state)
     (void)state;
     struct roll_rdig_out out;
     size_t bytes;
-    const char *golden = load(GOLDEN, &bytes);
-    check_sections(golden, bytes);
+    char path[64];
+    snprintf(path, sizeof(path), GOLDEN, 1u);
+    const char *golden = load(path, &bytes);
+    check_sections(golden, bytes, 0); /* which does not tell what is older */
+    snprintf(path, sizeof(path), GOLDEN, ROLL_RDIG_VERSION);
+    golden = load(path, &bytes);
+    check_sections(golden, bytes, 3);
     make(&out);
     assert_int_equal(out.used, bytes);
     assert_memory_equal(out.bytes, golden, bytes);
@@ -231,6 +239,7 @@ static const struct {
     M(roll_rdig_section, digest_bytes),
     M(roll_rdig_section, head_bytes),
     M(roll_rdig_section, trace_bytes),
+    M(roll_rdig_section, older),
     M(roll_rdig_ring, epoch),
     M(roll_rdig_ring, begin),
     M(roll_rdig_ring, next),

@@ -280,7 +280,12 @@ struct roll_record *sim_stuck(struct sim *sim, uint32_t rank)
 void sim_return(struct sim *sim, uint32_t rank)
 {
     struct sim_rank *r = &sim->rank[rank];
-    struct roll_record rec = r->event[r->events - 1].rec;
+    size_t last = r->events - 1;
+    while (r->event[last].kind != SIM_RECORD) { /* time may have passed since */
+        assert_true(last > 0);
+        last--;
+    }
+    struct roll_record rec = r->event[last].rec;
     struct sim_event *event = add(sim, rank);
     event->kind = SIM_RECORD;
     event->rec = rec;

@@ -310,6 +310,54 @@ static void test_a_long_log_becomes_short_again(void **state)
     roll_engine_destroy(&j.e);
 }
 
+static size_t chunks_of(const struct source *s)
+{
+    size_t n = 0;
+    for (uint64_t i = 0; s->log && i <= s->log_mask / LOG_CHUNK; i++) {
+        n += s->log[i] != NULL;
+    }
+    return n;
+}
+
+/* The records of a case are a few hundred of each of thousands of ranks, none of them complete: a log takes what was
+ * written, wherever the tickets begin, and keeps all of it when it grows, or goes past a gap. */
+static void test_a_log_takes_what_was_written(void **state)
+{
+    (void)state;
+    enum { FIRST = 1000005, MADE = 300, GAP = 9000, BEHIND = 40 };
+    struct job j;
+    job_open(&j, 2, 0);
+    define_at(&j, j.source[0], 1, 0x1000, 0, 2);
+    define_at(&j, j.source[1], 1, 0x1000, 1, 2);
+    const struct source *s = source_of(&j, 0);
+    j.ticket[0] = FIRST;
+    for (uint32_t n = 0; n < MADE; n++) {
+        call(&j, 0, 1, n, 64);
+    }
+    assert_int_equal(s->log_mask + 1, 512);
+    assert_int_equal(chunks_of(s), (FIRST + MADE - 1) / LOG_CHUNK - FIRST / LOG_CHUNK + 1);
+    for (uint32_t n = 0; n < MADE; n++) {
+        const struct entry *entry = source_entry(s, FIRST + n);
+        assert_non_null(entry);
+        assert_int_equal(entry->rec.seq, n);
+        assert_int_equal(source_brief(s, entry)->seq, n);
+        assert_ptr_equal(source_brief(s, entry), source_brief_at(s, FIRST + n));
+    }
+    assert_null(source_entry(s, FIRST - 1));
+    assert_null(source_entry(s, FIRST + MADE));
+    assert_null(source_brief_at(s, FIRST + MADE + LOG_CHUNK)); /* nothing was written there */
+    j.ticket[0] += GAP; /* the log has to hold all from its oldest call on, which nobody has answered */
+    for (uint32_t n = 0; n < BEHIND; n++) {
+        call(&j, 0, 1, MADE + n, 64);
+    }
+    assert_int_equal(s->log_mask + 1, 16384);
+    assert_in_range(chunks_of(s), 11, 14);
+    assert_int_equal(source_entry(s, FIRST)->rec.seq, 0);
+    assert_int_equal(source_entry(s, FIRST + MADE + GAP + BEHIND - 1)->rec.seq, MADE + BEHIND - 1);
+    assert_int_equal(source_log_needed((struct source *)s, s->next), FIRST);
+    roll_engine_destroy(&j.e);
+}
+
 /* Messages: a pair for each partner, and its window. */
 static void test_pairs_count_for_who_asks_for_them(void **state)
 {
@@ -571,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_honest_jobs_are_refused_nothing),
         cmocka_unit_test(test_windows_count_for_who_asks_for_them),
         cmocka_unit_test(test_a_long_log_becomes_short_again),
+        cmocka_unit_test(test_a_log_takes_what_was_written),
         cmocka_unit_test(test_pairs_count_for_who_asks_for_them),
         cmocka_unit_test(test_calls_behind_one_without_a_place_are_not_ready),
         cmocka_unit_test(test_who_waits_for_a_rank_without_room_is_not_missed_in_a_creation),

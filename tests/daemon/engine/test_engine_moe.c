@@ -423,6 +423,165 @@ static void test_rank_that_leaves_a_promised_backward_out_is_named(void **state)
     }
 }
 
+/* Half of the ranks promise like the others and leave the backward of layer 0 out; `beyond` of them are in the forward
+ * of the next step by then, the last ones, and the others in the reduction. Their hosts wait. */
+static struct sim *half_leave(uint32_t n, uint32_t beyond)
+{
+    struct sim *sim = sim_new(n);
+    uint32_t w = sim_world(sim), ep = sim_comm(sim, "ep", NULL, n);
+    sim_step(sim, 3);
+    for (uint32_t r = 0; r < n; r++) {
+        sim_moe_forward(sim, r, ep, 0, 8, 2);
+        sim_group(sim, r);
+        for (uint32_t p = 0; p < n && r < n / 2; p++) {
+            for (unsigned side = 0; side < 2; side++) {
+                struct roll_record *rec = (side ? sim_recv : sim_send)(sim, r, ep, p, 16);
+                rec->phase = ROLL_PHASE_BACKWARD;
+                rec->layer = 0;
+            }
+        }
+        sim_group_end(sim, r);
+        bool next = r >= n - beyond;
+        uint8_t phase = r < n / 2 ? ROLL_PHASE_BACKWARD : next ? ROLL_PHASE_FORWARD : ROLL_PHASE_REDUCE;
+        if (r >= n / 2) {
+            sim_call(sim, r, w, ROLL_OP_ALLREDUCE, 512)->phase = ROLL_PHASE_REDUCE;
+        }
+        sim->rank[r].step += next;
+        sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = phase;
+        sim_stuck(sim, r)->phase = phase;
+    }
+    sim->patience_ns = 2 * S_;
+    return sim;
+}
+
+/* Where each of those is that have left a backward is told of each; of one place for all only where they are at one. */
+static void test_each_rank_that_left_a_backward_is_told_where_it_is(void **state)
+{
+    (void)state;
+    static const uint32_t ranks[] = {4, 8, 64};
+    for (size_t i = 0; i < 3; i++) {
+        for (uint32_t beyond = 0; beyond < 3; beyond++) {
+            uint32_t n = ranks[i], half = n / 2, apart = beyond > 0 && beyond < half;
+            char want[96], one[96], two[96];
+            struct sim *sim = half_leave(n, beyond);
+            snprintf(want, sizeof(want), "proven moe-obligation-missing %u-%u", half, n - 1);
+            sim_expect(sim, want);
+            char low[32], high[32];
+            snprintf(low, sizeof(low), half + 1 < n - beyond ? "ranks %u-%u are" : "rank %u is", half, n - beyond - 1);
+            snprintf(high, sizeof(high), beyond > 1 ? "ranks %u-%u are" : "rank %u is", n - beyond, n - 1);
+            snprintf(one, sizeof(one), "%s in %s of step %u", apart ? low : "they are",
+                     beyond == half ? "forward" : "reduce", beyond == half ? 4 : 3);
+            snprintf(two, sizeof(two), ", %s in forward of step 4", high);
+            for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+                char *got = sim_run(sim, order, false, true);
+                if (!strstr(got, one) || (strstr(got, two) != NULL) != apart) {
+                    fail_msg("order %u: no '%s', or '%s' %s: %s", order, one, two, apart ? "lacks" : "is there", got);
+                }
+                free(got);
+            }
+            sim_destroy(&sim);
+        }
+    }
+}
+
+/* The rank skipped its experts, left the reduction of their gradients out and is in the next step, where it has tokens,
+ * or skips them again: what it left out in the step of the wait is told, and not what it does now. */
+static void test_what_was_left_out_is_told_of_the_step_of_the_wait(void **state)
+{
+    (void)state;
+    for (uint32_t again = 0; again < 2; again++) {
+        struct sim *sim = sim_new(4);
+        uint32_t edp = sim_comm(sim, "edp", NULL, 4);
+        sim_step(sim, 1);
+        for (uint32_t r = 0; r < 4; r++) {
+            uint32_t ep = sim_comm(sim, "ep", &r, 1);
+            sim_moe_forward(sim, r, ep, 0, r == 3 ? 0 : 5, r == 3 ? 0 : 1);
+            if (r < 3) {
+                struct roll_record *rec = sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 64);
+                rec->phase = ROLL_PHASE_BACKWARD;
+                rec->layer = 0;
+            } else {
+                sim->rank[r].step = 2;
+                sim_moe_forward(sim, r, ep, 0, 0, again ? 0 : 1);
+            }
+            sim_stuck(sim, r);
+        }
+        sim->patience_ns = 2 * S_;
+        sim_expect(sim, "proven moe-obligation-missing 3");
+        char *got = sim_run(sim, 0, false, true);
+        if (!strstr(got, "In step 1 rank 3 received no tokens in MoE layer 0 and skipped its experts")) {
+            fail_msg("%s", got);
+        }
+        free(got);
+        sim_destroy(&sim);
+    }
+}
+
+/* Feeds the events of a rank up to this one, which is excluded. *at: the first that has not been fed. */
+static void feed_upto(roll_engine_t *e, const struct sim *sim, uint32_t rank, uint32_t source, size_t *at, size_t upto,
+                      uint64_t *now)
+{
+    for (; *at < upto && *at < sim->rank[rank].events; (*at)++) {
+        sim_feed(e, source, &sim->rank[rank].event[*at], now);
+    }
+}
+
+/* The job goes back from step 100 to step 90. Half of the ranks read the checkpoint for seconds, their hosts in a wait,
+ * and their steps are still the later ones. They are behind, and have left nothing out. */
+static void test_a_rank_that_goes_back_later_has_left_nothing_out(void **state)
+{
+    (void)state;
+    enum { MOST = 64 };
+    static const uint32_t ranks[] = {2, 4, 8, MOST};
+    for (size_t i = 0; i < 4; i++) {
+        uint32_t n = ranks[i], source[MOST];
+        size_t wait[MOST], at[MOST] = {0}; /* the event in which the rank waits when time passes */
+        struct sim *sim = sim_new(n);
+        uint32_t edp = sim_comm(sim, "edp", NULL, n);
+        for (uint32_t r = 0; r < n; r++) {
+            bool slow = r >= n / 2;
+            sim->rank[r].step = 100;
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = ROLL_PHASE_REDUCE;
+            sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 32)->phase = ROLL_PHASE_REDUCE;
+            sim_sync(sim, r)->phase = ROLL_PHASE_REDUCE;
+            if (slow) { /* the copy of the checkpoint to the device */
+                sim_stuck(sim, r)->phase = ROLL_PHASE_REDUCE;
+                wait[r] = sim->rank[r].events - 1;
+                sim_return(sim, r);
+            }
+            sim->rank[r].step = 90;
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = ROLL_PHASE_FORWARD;
+            struct roll_record *rec = sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 64);
+            rec->phase = ROLL_PHASE_BACKWARD;
+            rec->layer = 0;
+            sim_stuck(sim, r);
+            wait[r] = slow ? wait[r] : sim->rank[r].events - 1;
+            sim_return(sim, r);
+        }
+        roll_engine_t *e = roll_engine_new(&sim->config);
+        uint64_t now = 0;
+        assert_non_null(e);
+        for (uint32_t r = 0; r < n; r++) {
+            source[r] = sim_open(sim, e, r);
+        }
+        for (uint32_t r = 0; r < n; r++) {
+            feed_upto(e, sim, r, source[r], &at[r], wait[r] + 1, &now);
+        }
+        sim_wait(e, 3 * S_, &now);
+        for (uint32_t r = 0; r < n; r++) {
+            feed_upto(e, sim, r, source[r], &at[r], SIZE_MAX, &now);
+        }
+        sim_wait(e, 10 * S_, &now);
+        roll_engine_finish(e);
+        const struct roll_verdict *v = roll_engine_next(e);
+        if (v) {
+            fail_msg("%u ranks: %s", n, v->text);
+        }
+        roll_engine_destroy(&e);
+        sim_destroy(&sim);
+    }
+}
+
 static void test_prediction_for_one_layer_of_many_steps_is_told_once(void **state)
 {
     (void)state;
@@ -503,6 +662,9 @@ int main(void)
         cmocka_unit_test(test_lost_records_make_a_list_say_nothing),
         cmocka_unit_test(test_list_shorter_than_its_end_says_nothing),
         cmocka_unit_test(test_rank_that_leaves_a_promised_backward_out_is_named),
+        cmocka_unit_test(test_each_rank_that_left_a_backward_is_told_where_it_is),
+        cmocka_unit_test(test_what_was_left_out_is_told_of_the_step_of_the_wait),
+        cmocka_unit_test(test_a_rank_that_goes_back_later_has_left_nothing_out),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
         cmocka_unit_test(test_zero_elements_for_want_of_gradients_name_the_remedy),

@@ -378,7 +378,7 @@ static void test_views_say_what_ranks_wait_for(void **state)
     struct roll_view_source vs;
     struct roll_view_comm vc;
     assert_true(roll_engine_source(e, 0, &vs));
-    assert_true(vs.in_call && vs.waits_for == 1 && vs.step == 4 && vs.last.op == AR);
+    assert_true(vs.in_call && vs.pending == 1 && vs.step == 4 && vs.last.op == AR);
     assert_false(roll_engine_source(e, 3, &vs));
     assert_true(roll_engine_comm(e, 0, &vc));
     assert_true(vc.done == 0 && vc.ahead == 1 && vc.size == 3 && vc.seen == 3);

@@ -19,8 +19,8 @@
 
 static char state_word[32]; /* of rank 0's last call, in the view of the last scenario */
 
-/* Two ranks; what rank 0 is told to be doing after all events of the scenario. */
-static void why(struct sim *sim, char *out, size_t size)
+/* An engine that has been fed all ranks of the scenario at one instant. Returns owned. */
+static roll_engine_t *fed_at_once(const struct sim *sim)
 {
     roll_engine_t *e = roll_engine_new(&sim->config);
     assert_non_null(e);
@@ -35,6 +35,13 @@ static void why(struct sim *sim, char *out, size_t size)
                              0);
         }
     }
+    return e;
+}
+
+/* Two ranks; what rank 0 is told to be doing after all events of the scenario. */
+static void why(struct sim *sim, char *out, size_t size)
+{
+    roll_engine_t *e = fed_at_once(sim);
     assert_true(roll_engine_why(e, 0, out, size) > 0);
     struct roll_view_source view;
     assert_true(roll_engine_source(e, 0, &view));
@@ -255,19 +262,7 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
             sim_stuck(sim, r);
         }
     }
-    roll_engine_t *e = roll_engine_new(&sim->config);
-    assert_non_null(e);
-    for (uint32_t r = 0; r < RANKS; r++) {
-        struct roll_source_info info = {.stream = r + 1, .world_rank = (int32_t)r, .world_size = RANKS};
-        uint32_t source;
-        assert_int_equal(roll_engine_open(e, &info, &source), 0);
-        for (size_t i = 0; i < sim->rank[r].events; i++) {
-            const struct sim_event *event = &sim->rank[r].event[i];
-            assert_int_equal(event->kind == SIM_DEFINE ? roll_engine_define(e, source, &event->def)
-                                                       : roll_engine_feed(e, source, &event->rec, 1),
-                             0);
-        }
-    }
+    roll_engine_t *e = fed_at_once(sim);
     struct roll_rankset alike = {0};
     uint64_t key = roll_engine_why_key(e, 0);
     assert_true(key != 0);
@@ -289,25 +284,50 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     sim_destroy(&sim);
 }
 
+/* An engine that has been fed all ranks of the scenario, rank after rank; source: by rank. Returns owned. */
+static roll_engine_t *fed(const struct sim *sim, uint32_t *source, uint64_t *now)
+{
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    *now = 0;
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        source[r] = sim_open(sim, e, r);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            sim_feed(e, source[r], &sim->rank[r].event[i], now);
+        }
+    }
+    return e;
+}
+
+/* Rank 0 waits for rank 1, which does not come; a suspicion takes five seconds. */
+static struct sim *one_waits(void)
+{
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    sim_call(sim, 0, w, AR, 16);
+    sim_stuck(sim, 0);
+    sim->config.suspect_ns = 5 * S_;
+    return sim;
+}
+
+/* How well both ranks are seen: they are heard, and kept waiting for a processor for so much of the time. */
+static void seen(roll_engine_t *e, const uint32_t *source, uint32_t starved)
+{
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(
+            roll_engine_sight(e, source[r], &(struct roll_engine_sight){.heard = true, .starved = starved}), 0);
+    }
+}
+
 /* Nothing is found yet, and whoever asks is told what is lacking, by the clock that the suspicion waits for. */
 static void test_a_suspicion_ripens(void **state)
 {
     (void)state;
-    uint32_t w, source[2];
-    struct sim *sim = two_ranks(&w);
+    uint32_t source[2];
     char text[4096];
-    sim_call(sim, 0, w, AR, 16);
-    sim_stuck(sim, 0);
-    sim->config.suspect_ns = UINT64_C(5000000000);
-    roll_engine_t *e = roll_engine_new(&sim->config);
-    assert_non_null(e);
-    uint64_t now = 0;
-    for (uint32_t r = 0; r < sim->ranks; r++) {
-        source[r] = sim_open(sim, e, r);
-        for (size_t i = 0; i < sim->rank[r].events; i++) {
-            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
-        }
-    }
+    uint64_t now;
+    struct sim *sim = one_waits();
+    roll_engine_t *e = fed(sim, source, &now);
     sim_wait(e, UINT64_C(500000000), &now);
     assert_int_equal(roll_engine_ripening(e, 0, true, text, sizeof(text)), ROLL_E_NOTFOUND); /* it is no news yet */
     sim_wait(e, UINT64_C(2500000000), &now);
@@ -340,23 +360,12 @@ static void test_a_suspicion_ripens(void **state)
 static void test_patience_that_was_stretched_is_told(void **state)
 {
     (void)state;
-    uint32_t w, source[2];
-    struct sim *sim = two_ranks(&w);
+    uint32_t source[2];
     char text[4096];
-    sim_call(sim, 0, w, AR, 16);
-    sim_stuck(sim, 0);
-    sim->config.suspect_ns = UINT64_C(5000000000);
-    roll_engine_t *e = roll_engine_new(&sim->config);
-    assert_non_null(e);
-    uint64_t now = 0;
-    for (uint32_t r = 0; r < sim->ranks; r++) {
-        source[r] = sim_open(sim, e, r);
-        for (size_t i = 0; i < sim->rank[r].events; i++) {
-            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
-        }
-        assert_int_equal(roll_engine_sight(e, source[r], &(struct roll_engine_sight){.heard = true, .starved = 950}),
-                         0);
-    }
+    uint64_t now;
+    struct sim *sim = one_waits();
+    roll_engine_t *e = fed(sim, source, &now);
+    seen(e, source, 950);
     sim_wait(e, 12 * S_, &now); /* of which 0.6 s count */
     assert_null(roll_engine_next(e));
     assert_true(roll_engine_ripening(e, 0, true, text, sizeof(text)) > 0);
@@ -364,9 +373,7 @@ static void test_patience_that_was_stretched_is_told(void **state)
         !strstr(text, "now 95 % of the time)")) {
         fail_msg("%s", text);
     }
-    for (uint32_t r = 0; r < sim->ranks; r++) { /* they run freely again */
-        assert_int_equal(roll_engine_sight(e, source[r], &(struct roll_engine_sight){.heard = true}), 0);
-    }
+    seen(e, source, 0); /* they run freely again */
     sim_wait(e, 8 * S_, &now);
     const struct roll_verdict *v = roll_engine_next(e);
     assert_non_null(v);
@@ -388,15 +395,8 @@ static void test_why_names_the_finding_on_its_communicator(void **state)
     sim_call(sim, 1, w, AR, 32);
     sim_stuck(sim, 0);
     sim_stuck(sim, 1);
-    roll_engine_t *e = roll_engine_new(&sim->config);
-    assert_non_null(e);
-    uint64_t now = 0;
-    for (uint32_t r = 0; r < sim->ranks; r++) {
-        source[r] = sim_open(sim, e, r);
-        for (size_t i = 0; i < sim->rank[r].events; i++) {
-            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
-        }
-    }
+    uint64_t now;
+    roll_engine_t *e = fed(sim, source, &now);
     sim_wait(e, UINT64_C(2000000000), &now);
     char text[4096];
     assert_true(roll_engine_why(e, 1, text, sizeof(text)) > 0);
@@ -422,15 +422,8 @@ static void test_why_does_not_contradict_a_circle_of_streams(void **state)
         sim_call(sim, r, r == 2 ? two : w, AR, 512);
         sim_call(sim, r, r == 2 ? w : two, AR, 512);
     }
-    roll_engine_t *e = roll_engine_new(&sim->config);
-    assert_non_null(e);
-    uint64_t now = 0;
-    for (uint32_t r = 0; r < RANKS; r++) {
-        source[r] = sim_open(sim, e, r);
-        for (size_t i = 0; i < sim->rank[r].events; i++) {
-            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
-        }
-    }
+    uint64_t now;
+    roll_engine_t *e = fed(sim, source, &now);
     sim_wait(e, UINT64_C(2000000000), &now);
     const struct roll_verdict *v = roll_engine_next(e);
     assert_non_null(v);

@@ -132,7 +132,8 @@ def perfetto_whole(folder):
     for mark, verdict in zip(marks, verdicts):
         assert mark["args"]["text"] == verdict["text"] and mark["args"]["code"] == verdict["code"]
         assert mark["category"] == ["note" if verdict["certainty"] == "note" else "finding"]
-        assert mark["name"].startswith("ended: ") != (verdict["number"] in standing or mark["category"] == ["note"])
+        ended = mark["name"].startswith(("replaced: ", "confirmed: ", "withdrawn: "))
+        assert ended != (verdict["number"] in standing or mark["category"] == ["note"])
         at = [t.process(e["track"]) for e in t.events if e["type"] == perfetto_reader.INSTANT and
               e["flows"] == mark["flows"] != [] and e["track"] != mark["track"]]
         assert verdict["certainty"] == "note" or sorted(int(p.split()[1]) for p in at) == verdict["culprits"], at

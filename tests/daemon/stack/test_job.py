@@ -36,13 +36,20 @@ class Job(Looking):
         r = self.rollcall("top", "--once", "--json")
         return {rank["rank"]: rank["pid"] for rank in json.loads(r.stdout)["ranks"]}
 
+    def whole_look(self):
+        """The stacks of all ranks as text; None when a look did not see one of them."""
+        r = self.rollcall("stacks", "--threads", "main")
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        return None if "seen in" in r.stdout else r
+
     def test_eight_ranks_merged_while_one_is_busy_elsewhere(self):
         job, live = self.start_job(8, TRAIN, "--steps", "40", "--timeout", "300", "--inject", "sleep:rank=3",
                                    options=("--stacks", "auto"))
         before = [(v["code"], v["culprits"]) for v in self.verdicts(live)]
         self.assertEqual(before, [("rank-busy", [3])])
-        r = self.rollcall("stacks", "--threads", "main")
-        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        # A rank that is not given a processor in time is missed by a look: on a loaded machine another one is taken.
+        r = until(self.whole_look)
+        self.assertTrue(r, "some rank was missed in each look")
         # The first line is the program's own, not what every program begins with.
         self.assertRegex(r.stdout, r"^\[0-7\] \(8 ranks\)  stuck\n  (main|run_rank)  train/main.c:\d+\n")
         self.assertRegex(r.stdout, r"\n  \[0-2,4-7\] \(7 ranks\)  stuck\n")

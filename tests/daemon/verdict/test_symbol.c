@@ -9,6 +9,7 @@
 #include "daemon/stack/symbol.h"
 #include "trace/err.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -354,7 +355,54 @@ static void names_read_ahead_are_the_names(void **state)
     }
 }
 
-/* Lines of Python come first, as they were defined; a line that was never defined is left out; ids are a ring's own. */
+static unsigned threads(void)
+{
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/task");
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        n += entry->d_name[0] != '.';
+    }
+    closedir(dir);
+    return n;
+}
+
+/* A root has a table for each run, and one for each case: one thread reads for all of them, and none is left when the
+ * last one goes. Who goes while it waits takes nothing of the others' with it. */
+static void all_tables_share_one_thread(void **state)
+{
+    (void)state;
+    struct self self = read_self("");
+    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
+    unsigned before = threads();
+    plain_caller();
+    for (int round = 0; round < 2; round++) { /* the second: it begins anew */
+        roll_symbols_t *table[4];
+        for (size_t i = 0; i < 4; i++) {
+            table[i] = roll_symbols_new();
+            roll_symbols_warm(table[i]);
+            define_self(table[i], &self);
+        }
+        assert_int_equal(threads(), before + 1);
+        for (uint32_t id = 1; id <= 200; id++) {
+            for (size_t i = 0; i < 4; i++) {
+                define_callsite(table[i], id, noted_pc - 3 * (id - 1));
+            }
+        }
+        roll_symbols_destroy(&table[0]);
+        roll_symbols_destroy(&table[2]);
+        for (size_t i = 1; i < 4; i += 2) {
+            assert_true(roll_symbols_callsite(table[i], 7, 1, frame, ROLL_SYMBOL_FRAMES) > 0);
+            assert_string_equal(frame[0].function, "plain_caller");
+            roll_symbols_destroy(&table[i]);
+        }
+        for (int i = 0; threads() > before && i < 30000; i++) { /* it is over before the kernel has taken it off */
+            usleep(1000);
+        }
+        assert_int_equal(threads(), before);
+    }
+}
+
 /* A daemon lives for months, and a program that is open costs megabytes. */
 static void files_of_which_nothing_is_asked_are_closed(void **state)
 {
@@ -385,6 +433,7 @@ static void files_of_which_nothing_is_asked_are_closed(void **state)
     roll_symbols_destroy(&symbols);
 }
 
+/* Lines of Python come first, as they were defined; a line that was never defined is left out; ids are a ring's own. */
 static void lines_of_python_stand_first(void **state)
 {
     (void)state;
@@ -479,6 +528,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_has_function_file_and_line),
         cmocka_unit_test(names_read_ahead_are_the_names),
+        cmocka_unit_test(all_tables_share_one_thread),
         cmocka_unit_test(files_of_which_nothing_is_asked_are_closed),
         cmocka_unit_test(lines_of_python_stand_first),
         cmocka_unit_test(where_the_main_thread_stood_and_what_the_line_says),

@@ -4,6 +4,7 @@
  */
 #include "tests/trace/cmocka_all.h"
 
+#include "daemon/verdict/verdict_brief.h"
 #include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
 
@@ -341,6 +342,19 @@ static void a_list_knows_what_still_stands(void **state)
     assert_null(roll_verdict_list_ended_by(&list, list.at[2])); /* a note is no finding: there is nothing to end */
     assert_false(roll_verdict_stands(list.at[0]) || roll_verdict_stands(list.at[1]));
     assert_true(roll_verdict_stands(list.at[6]));
+    static const char *const become[] = {"withdrawn", "confirmed", NULL}; /* and what the page is told of it */
+    json_t *briefs = roll_verdict_briefs_json(&list, 100);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *brief = json_array_get(json_object_get(briefs, "findings"), list.used - 1 - i);
+        const char *told = json_string_value(json_object_get(brief, "ended_how"));
+        assert_int_equal(json_integer_value(json_object_get(brief, "number")), i + 1);
+        assert_true((list.at[i]->ended_how != NULL) == (become[i] != NULL) && (told != NULL) == (become[i] != NULL));
+        if (become[i] != NULL) {
+            assert_string_equal(list.at[i]->ended_how, become[i]);
+            assert_string_equal(told, become[i]);
+        }
+    }
+    json_decref(briefs);
     roll_verdict_list_fini(&list);
     assert_int_equal(list.used, 0);
 }

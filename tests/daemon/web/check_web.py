@@ -315,6 +315,7 @@ def pages(b):
         job.many("other", 32, 8, "node")
         b.open(job.url("operator") + "#/comms/job/0")
         b.wait_for("the communicator", lambda: "ring" in b.text("table") and "1 communicator;" in b.text())
+        expect("behind" in b.text("table") and "made at" not in b.text("table"), "a column in which nothing stands")
         look(b, "communicators")
         key(b, "n")
         b.wait_for("the node", lambda: re.search(r"4 \(0.3\)\s+\d \w+", b.text("table")))

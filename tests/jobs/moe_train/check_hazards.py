@@ -92,7 +92,7 @@ CASES = [
          "--ep 1 --overlap --vary-tokens", (("moe-obligation-missing", "suspected"), everywhere(layer=0)),
          cures=("fill",), auto="fill"),
     Case("H3 only-with-grad", "--ep 1 --buckets 100000 --vary-tokens --legacy skip-empty --legacy only-with-grad",
-         "--ep 1 --buckets 100000 --vary-tokens", (("zero-count", "proven"), everywhere(layer=None)),
+         "--ep 1 --buckets 100000 --vary-tokens", (("zero-count", ("predicted", "proven")), everywhere(layer=None)),
          cures=("fill",), auto="fill"),
     Case("H4 empty-unpermute", f"{EMPTY} --dispatcher allgather --legacy empty-unpermute",
          f"{EMPTY} --dispatcher allgather", (("zero-count", "proven"), in_groups(last=False)),
@@ -101,6 +101,7 @@ CASES = [
          cures=("fill",), auto="fill"),
     Case("H6 empty-returns-early", f"{EMPTY} --dispatcher deepep --legacy empty-returns-early",
          f"{EMPTY} --dispatcher deepep", (OBLIGATION, in_groups(last=False)), cures=("fill",), auto="fill"),
+    # H3 is predicted by the calls alone: the hosts wait in copies, which leave no record.
     # Two ranks in a group: no majority says whose number is right.
     Case("H7 uneven tokens", "--ep 2 --dispatcher hybridep --vary-tokens",
          "--ep 2 --dispatcher hybridep --vary-tokens --uneven max",
@@ -116,8 +117,7 @@ CASES = [
     program("overlap-order", (("calls-reordered", "suspected"), told_by(None, [], "ep", step=2))),
     program("comm-order", (("circular-wait", "proven"), told_by(None, [], ANY, step=2))),
     Case("H12 static-rows", "--ep 2 --capacity 0.5 --legacy static-rows", "--ep 2 --capacity 0.5",
-         (("moe-split-sum", "proven"), told_by(0, [0, 2], "ep", step=0)), cures=("splits",), auto="splits",
-         also=("p2p-unmatched", "rank-finished")),
+         (("moe-split-sum", "proven"), told_by(0, [0, 2], "ep", step=0)), cures=("splits",), auto="splits"),
     Case("H13 local-capacity",
          "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity --vary-tokens --legacy local-capacity",
          "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity",
@@ -155,7 +155,7 @@ def lacks(case, found, places):
                                 ("communicator", label, comms)):
             if got not in want and ANY not in want:
                 wrong.append(f"{what} {got}, wanted {want}")
-        if v["certainty"] != case.certainty:
+        if v["certainty"] not in ((case.certainty,) if isinstance(case.certainty, str) else case.certainty):
             wrong.append(f"it is {v['certainty']}, wanted {case.certainty}")
     return wrong
 

@@ -36,7 +36,8 @@ def environment(place):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
                                                             "LD_PRELOAD", "ROLLCALL_DAEMON", "MOE_CORE_LIBRARY",
                                                             "MOE_REMEDIES")}
-    path = os.pathsep.join((MODULE, os.path.join(HERE, "..", "oracle")))
+    package = os.path.join(BUILD, "lib", "rollcall", "python")
+    path = os.pathsep.join((MODULE, package, os.path.join(HERE, "..", "oracle")))
     return dict(env, ROLLCALL_DIR=place, HOSTNCCL_DIR=os.path.join(place, "hostnccl"), PYTHONPATH=path,
                 PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
 

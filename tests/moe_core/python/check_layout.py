@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The ctypes declarations of moe_core.py against what the compiler says: check_layout.py LAYOUT_PROGRAM. Every struct,
-member and enumerator on both sides."""
+"""The ctypes declarations of moe_core.py and of rollcall.moe.linear against what the compiler says: check_layout.py
+LAYOUT_PROGRAM. Every struct, member and enumerator on both sides."""
 import ctypes
 import subprocess
 import sys
 
 import moe_core
+from rollcall.moe import linear
 
 PREFIX = {"SCORE": "MOE_SCORE_", "ACTIVATION": "MOE_", "PLACE": "MOE_PROB_", "DISPATCHER": "MOE_DISPATCH_",
           "TP_MODE": "MOE_TP_", "ROUTER_SUM": "MOE_ROUTER_SUM_", "RECOMPUTE": "MOE_RECOMPUTE_", "UNEVEN": "MOE_UNEVEN_",
@@ -27,14 +28,15 @@ def of_c(program):
 
 
 def of_python():
-    structs = [s for s in vars(moe_core).values() if isinstance(s, type) and issubclass(s, ctypes.Structure)
-               and s is not ctypes.Structure]
+    structs = [s for s in [*vars(moe_core).values(), *vars(linear).values()] if isinstance(s, type) and
+               issubclass(s, ctypes.Structure) and s is not ctypes.Structure]
     sizes = {s._c_name_: ctypes.sizeof(s) for s in structs}
     members = {(s._c_name_, name): (getattr(s, name).offset, getattr(s, name).size) for s in structs
                for name, _ in s._fields_}
     enums = {prefix + word.upper(): value for table, prefix in PREFIX.items()
              for word, value in getattr(moe_core, table).items()}
     enums.update({TYPES[str(dtype)]: value for dtype, value in moe_core.DTYPE.items()})
+    enums.update({"MOE_MICROBATCH_FIRST": linear.FIRST, "MOE_MICROBATCH_LATER": linear.LATER})
     enums.update({"MOE_LOSS_" + name.upper(): i for i, name in enumerate(moe_core.LOSSES)})
     enums.update({"MOE_LAYER_" + name.upper(): i for i, name in enumerate(moe_core.PARAMETERS)})
     return sizes, members, enums

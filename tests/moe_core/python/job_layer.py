@@ -241,8 +241,28 @@ def check_in_flight(device, world):
         close("in flight: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
     check_gradients("in flight", whole, layer, device, world, lambda value: value.grad, 2e-5, 2)
     del outputs, x, y
+    held = device.memory()["in_use"]
     for _ in range(3):
         layer(whole.inputs()[0])  # dropped at once: its place is free again
+    with torch.no_grad():
+        layer(whole.inputs()[0])  # tells C of the last one
+    if device.memory()["in_use"] != held:
+        fail(f"in flight: graphs that were dropped hold {device.memory()['in_use'] - held} bytes")
+    layer.set_step(7)  # microbatches that say the same place stay apart
+    pair = []
+    for scale in (1, -2):
+        x, dy = whole.inputs()
+        x = (scale * x.detach()).requires_grad_()
+        pair.append((x, layer(x), dy))
+    alone = []
+    for x, y, dy in pair:
+        y.backward(dy)
+        twin = x.detach().clone().requires_grad_()
+        layer(twin).backward(dy)
+        alone.append(torch.equal(twin.grad, x.grad))
+    if not all(alone):
+        fail(f"in flight: microbatches of one place in training are mixed up: {alone}")
+    layer._step = None
     x, dy = whole.inputs()
     y = layer(x)
     y.backward(dy, retain_graph=True)
@@ -354,17 +374,92 @@ def check_order(device):
 
     keep = {name: getattr(torch.cuda, name) for name in ("ExternalStream", "current_stream", "device")}
     host, device.torch = device.torch, torch.device("cuda", 3)
-    torch.cuda.ExternalStream, torch.cuda.current_stream, torch.cuda.device = lambda handle, device: Stream(
-        "ours"), lambda: Stream("torch's"), Guard
-    try:
-        with device.order():
-            said.append("call")
-    finally:
-        device.torch = host
-        for name, value in keep.items():
-            setattr(torch.cuda, name, value)
-    if said != ["on cuda:3", "ours waits for torch's", "call", "torch's waits for ours", "back"]:
-        fail(f"order on CUDA: {said}")
+    for theirs, want in ((device.stream + 1, ["ours waits for torch's", "call", "torch's waits for ours"]),
+                         (device.stream, ["call"])):  # the caller gave its own: there is nothing to wait for
+        current = Stream("torch's")
+        current.cuda_stream = theirs
+        torch.cuda.ExternalStream, torch.cuda.current_stream, torch.cuda.device = lambda handle, device: Stream(
+            "ours"), lambda: current, Guard
+        said.clear()
+        try:
+            with device.order():
+                said.append("call")
+        finally:
+            for name, value in keep.items():
+                setattr(torch.cuda, name, value)
+        if said != ["on cuda:3", *want, "back"]:
+            fail(f"order on CUDA: {said}")
+    device.torch = host
+
+
+def check_stream(device, world):
+    """A device on the caller's stream: the same numbers, the stream is that one, and it stays the caller's. On the host
+    back end the runtime is called as a framework calls it."""
+    if device.backend == "cuda":
+        stream = torch.cuda.Stream()
+        handle = stream.cuda_stream
+    else:
+        runtime, made = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+        if runtime.cudaStreamCreate(ctypes.byref(made)) != 0:
+            fail("stream: the runtime makes none")
+        stream = handle = made.value
+    whole = Whole("stream", dict(shared_ffn=4))
+    results = []
+    for own in (device, moe_core.Device(device.backend, stream=stream)):
+        comm = world if own is device or world is None else moe_core.Communicator.from_pointer(own, world.pointer)
+        layer = whole.layer(own, comm)
+        x, dy = whole.inputs()
+        y = layer(x)
+        y.backward(dy)
+        results.append((y.detach(), x.grad, layer.w1.grad))
+    if own.stream != handle or own.stream == device.stream:
+        fail(f"stream: the device's is {own.stream}, the caller's {handle}")
+    for ours, theirs in zip(*results):
+        if not torch.equal(ours, theirs):
+            fail("stream: the caller's stream gives other numbers")
+    del layer, own, comm, x, y
+    gc.collect()
+    if device.backend == "host":
+        runtime.cudaStreamQuery.argtypes = runtime.cudaStreamDestroy.argtypes = [ctypes.c_void_p]
+        if runtime.cudaStreamQuery(handle) != 0 or runtime.cudaStreamDestroy(handle) != 0:
+            fail("stream: it went with the device")
+    if moe_core.Device(device.backend, stream=0).stream != 0:
+        fail("stream: 0 is not the default stream")
+
+
+def layouts(world):
+    """Every way to spread a layer over the ranks: {name: (groups, dispatch)}."""
+    found = {"ep": (moe_core.Groups(ep=world), None)}
+    if world is not None:
+        found["shard"] = moe_core.Groups(tp=world), moe_core.Dispatch(tp_mode="shard_experts")
+        found["etp"] = moe_core.Groups(etp=world, tp_ep=world), None
+    if SIZE == 2:
+        found["split"] = moe_core.Groups(ep=world, tp=world), moe_core.Dispatch(tp_mode="split_tokens")
+    if SIZE == 4:
+        across, beside = world.split(RANK % 2), world.split(RANK // 2)
+        found["ep 2, etp 2"] = moe_core.Groups(ep=across, etp=beside, tp_ep=world), None
+        found["ep 2, shard 2"] = moe_core.Groups(ep=across, tp=beside), moe_core.Dispatch(tp_mode="shard_experts")
+    return found
+
+
+def check_gather(device, world):
+    """load_full and gather_full are each other's inverse in every layout, so any layout's model goes into any other."""
+    whole = Whole("gather", dict(topk=2, gate_bias=True, biases=True, place="activation", shared_ffn=8,
+                                 shared_biases=True, shared_gate=True, ffn=8, score="sigmoid", expert_bias=True))
+    full = whole.weights
+    for name, (groups, dispatch) in layouts(world).items():
+        layer = whole.layer(device, world, groups=groups, dispatch=dispatch)
+        layer.load_full(full)  # whole, of the layout before
+        got = layer.gather_full()
+        for key, value in layer.state_dict().items():
+            want = whole.weights[key].detach().to(device.torch, value.dtype)
+            if got[key].requires_grad or not torch.equal(got[key], want):
+                fail(f"gather: {name}: {key} is another than the one that was loaded")
+            got[key].add_(1)  # of its own: the layer keeps what it has
+        again = layer.gather_full()
+        if set(again) != set(layer.state_dict()) or not torch.equal(again["gate"] + 1, got["gate"]):
+            fail(f"gather: {name}: what was gathered is the layer's own")
+        full = again
 
 
 def check_memory(device):
@@ -533,6 +628,24 @@ def check_expert_bias(device, world):
     moe_core.update_expert_bias([layer], world, 0.125)
     if not torch.equal(layer.expert_bias.cpu(), before + steps[0]):
         fail(f"expert bias {layer.expert_bias}, wanted {before + steps[0]}")
+    # Microbatches in flight count together: the second one's tokens turn the signs.
+    layer = whole.layer(device, world, in_flight=2)
+    first = layer(whole.inputs()[0])
+    with torch.no_grad():
+        layer.expert_bias.copy_(-9 * own)
+    second = [layer(whole.inputs()[0]) for _ in range(1)]
+    both = own + layer.counts()
+    with torch.no_grad():
+        layer.expert_bias.copy_(before)
+    sums = torch.stack([own, layer.counts(), both]).float().to(device.torch)
+    moe_core.reduce(device, sums, world)
+    steps = 0.125 * torch.sign(sums.mean(1, keepdim=True) - sums).cpu()
+    if torch.equal(steps[2], steps[0]) or torch.equal(steps[2], steps[1]):
+        fail("one microbatch alone would give the same: this test proves nothing")
+    moe_core.update_expert_bias([layer], world, 0.125)
+    if not torch.equal(layer.expert_bias.cpu(), before + steps[2]):
+        fail(f"expert bias of two in flight {layer.expert_bias}, wanted {before + steps[2]}")
+    del first, second
 
 
 def check_communicators(device, world):
@@ -568,6 +681,8 @@ def main():
                               device, world)
     check_main_grad(device, world)
     check_in_flight(device, world)
+    check_stream(device, world)
+    check_gather(device, world)
     check_expert_bias(device, world)
     check_delayed(device, world)
     check_frozen(device, world)

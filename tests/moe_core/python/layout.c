@@ -7,6 +7,7 @@
  */
 #include "moe_core/include/moe/error.h"
 #include "moe_core/include/moe/layer.h"
+#include "moe_core/include/moe/linear.h"
 #include "moe_core/include/moe/reduce.h"
 #include "trace/op.h"
 
@@ -88,6 +89,42 @@ static void memory(void)
     AT(struct moe_memory_figures, most_reserved);
     AT(struct moe_memory_figures, most);
     AT(struct moe_memory_figures, allocations);
+}
+
+static void linear(void)
+{
+    SIZE(struct moe_param);
+    AT(struct moe_param, data);
+    AT(struct moe_param, scale);
+    AT(struct moe_param, main_grad);
+    AT(struct moe_param, main_grad_type);
+    AT(struct moe_param, has_added_flag);
+    AT(struct moe_param, grad_added_to_main_grad);
+    AT(struct moe_param, zero_out_wgrad);
+    AT(struct moe_param, overwrite_main_grad);
+    SIZE(struct moe_linear_config);
+    AT(struct moe_linear_config, groups);
+    AT(struct moe_linear_config, out_features);
+    AT(struct moe_linear_config, in_features);
+    AT(struct moe_linear_config, max_rows);
+    AT(struct moe_linear_config, activation);
+    AT(struct moe_linear_config, weight);
+    AT(struct moe_linear_config, bias);
+    AT(struct moe_linear_config, has_bias);
+    AT(struct moe_linear_config, block_scales);
+    AT(struct moe_linear_config, fuse_wgrad_accumulation);
+    AT(struct moe_linear_config, delay_wgrad);
+    AT(struct moe_linear_config, packed);
+    AT(struct moe_linear_config, bias_scale);
+    SIZE(struct moe_linear_call);
+    AT(struct moe_linear_call, weights);
+    AT(struct moe_linear_call, biases);
+    AT(struct moe_linear_call, bias_grads);
+    AT(struct moe_linear_call, bias_probs);
+    AT(struct moe_linear_call, weights_frozen);
+    AT(struct moe_linear_call, biases_frozen);
+    ENUM(MOE_MICROBATCH_FIRST);
+    ENUM(MOE_MICROBATCH_LATER);
 }
 
 static void layer(void)
@@ -173,6 +210,7 @@ static void weights(void)
     AT(struct moe_step, step);
     AT(struct moe_step, microbatch);
     AT(struct moe_step, alone);
+    AT(struct moe_step, tag);
     SIZE(struct moe_bucket);
     AT(struct moe_bucket, grad);
     AT(struct moe_bucket, count);
@@ -244,6 +282,7 @@ int main(void)
     router();
     options();
     memory();
+    linear();
     layer();
     weights();
     enums();

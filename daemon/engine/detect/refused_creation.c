@@ -1,0 +1,80 @@
+/*
+ * refused_creation.c: peers wait inside the creation of a communicator in which NCCL refused the calls of other ranks.
+ *
+ * Such a call has no place among the collectives of a communicator: the communicator is not there, or not for the rank
+ * that was refused. So it is found by the last error of a rank. To wait until the refused rank has ended was rejected:
+ * a rank that catches the error lives on, and its peers have no time limit of their own in there.
+ */
+#include "daemon/engine/detect/creation.h"
+#include "daemon/engine/detect/refused.h"
+
+static bool creates(const struct roll_record *rec)
+{
+    return rec->op == ROLL_OP_COMM_INIT || rec->op == ROLL_OP_COMM_SPLIT || rec->op == ROLL_OP_COMM_SHRINK ||
+           rec->op == ROLL_OP_COMM_GROW;
+}
+
+/* The communicator that this call is to make; NULL: it is not defined. */
+static struct comm *made_by(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    const struct comm *claimed = NULL;
+    if (!m && rec->op == ROLL_OP_COMM_INIT && claim_of(e, s, &claimed)) {
+        return e->comm[claimed->id];
+    }
+    return m ? m->comm : NULL;
+}
+
+/* The refused creation of s is the one in which `waiter` waits by its call `rec`. Without a definition of its own, only
+ * a creation by all ranks is recognised. */
+static bool same_creation(const struct roll_engine *e, const struct source *s, const struct source *waiter,
+                          const struct roll_record *rec, const struct comm *theirs)
+{
+    const struct roll_record *failed = refused_last_error(s);
+    if (!failed || failed->op != rec->op || s == waiter) {
+        return false;
+    }
+    const struct comm *mine = made_by(e, s, failed);
+    uint64_t ranks = waiter->info.world_size > 0 ? (uint64_t)waiter->info.world_size : e->sources;
+    bool whole = rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks && theirs->seen < theirs->size;
+    return mine ? mine == theirs : whole && !refused_member_in(theirs, e, s);
+}
+
+void refused_creation_tick(struct roll_engine *e, struct source *waiter)
+{
+    const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
+    struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
+    if (!c || creation_is_told(c) || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
+        return;
+    }
+    struct refused_case t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        const struct entry *at = s->init ? source_entry(s, s->init - 1) : NULL;
+        if (same_creation(e, s, waiter, &inside->rec, c) &&
+            !refused_is_echo(e, s, &c->member[0], refused_last_error(s))) {
+            bool elsewhere = refused_is_from_elsewhere(refused_last_error(s));
+            t.rank = t.rank && elsewhere ? t.rank : s;
+            t.rec = refused_last_error(t.rank);
+            (void)roll_rankset_add(elsewhere ? &t.spared : &t.culprits, s->world);
+        } else if (at && made_by(e, s, &at->rec) == c) {
+            (void)roll_rankset_add(&t.waiting, s->world);
+        }
+    }
+    if (roll_rankset_count(&t.culprits) == 0) { /* no error is the rank's own: nobody is named */
+        (void)roll_rankset_copy(&t.culprits, &t.spared);
+        roll_rankset_clear(&t.spared);
+    }
+    if (t.rank && refused_make_source(t.rank) && creation_set_told(c)) {
+        t.member = source_member(t.rank, t.rec->comm);
+        t.outcome = source_alive(t.rank) ? NOT_AGAIN : ENDED;
+        t.certainty = refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
+        for (uint32_t i = 0; i < e->sources; i++) {
+            struct source *s = e->source[i];
+            bool told = roll_rankset_has(&t.culprits, s->world) || roll_rankset_has(&t.spared, s->world);
+            (void)(told && refused_set_said(s, refused_is_noted(s)));
+        }
+        (void)refused_speak(e, &t, 0);
+    }
+    refused_case_fini(&t);
+}
