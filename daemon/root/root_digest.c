@@ -134,13 +134,6 @@ static size_t header_bytes(const uint8_t *header)
     return bytes;
 }
 
-int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset)
-{
-    int32_t value;
-    memcpy(&value, ring->header + offset, sizeof(value));
-    return value;
-}
-
 void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
 {
     struct roll_digested *d = run->digested;

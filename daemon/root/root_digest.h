@@ -12,6 +12,7 @@
 #include "trace/frame.h"
 
 #include <stddef.h>
+#include <string.h>
 
 struct digested_ring {
     uint64_t stream;
@@ -137,7 +138,12 @@ static inline struct digested_ring *roll_digested_ring_of(const struct roll_dige
 }
 
 /* The number at this offset of a ring's header, one of those that are written once. */
-int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset);
+static inline int32_t roll_digested_header_int(const struct digested_ring *ring, size_t offset)
+{
+    int32_t value;
+    memcpy(&value, ring->header + offset, sizeof(value));
+    return value;
+}
 
 /* The rank that the ring's header tells; less than 0: none. */
 static inline int32_t roll_digested_rank(const struct digested_ring *r)
