@@ -82,6 +82,8 @@ def check_layer():
     """A layer of theirs, router and reordering included, with its experts and with ours."""
     if not OLD:
         return 0
+    histc = torch.histc  # which has no whole numbers on the CPU
+    torch.histc = lambda tensor, **more: histc(tensor.float(), **more)
     loop = theirs._run_experts_for_loop
     theirs._run_experts_for_loop = lambda *given: loop(*given[:-1], given[-1].long())  # as in run_theirs()
     count = 0
