@@ -106,6 +106,11 @@ def check_values():
     flat = case.run()
     deep = grouped_linear(case.x.reshape(2, 4, K), torch.tensor(case.counts, dtype=torch.float32), case.weights)
     same("more dimensions, counts that are a float tensor", deep, flat.reshape(2, 4, N))
+    want("y is a view", (flat._is_view(), deep._is_view()), (False, False))
+    deep.square().sum().backward()
+    deep_grad, case.x.grad = case.x.grad, None
+    flat.square().sum().backward()
+    same("more dimensions: dx", deep_grad, case.x.grad)
     return count
 
 
