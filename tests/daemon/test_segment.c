@@ -93,9 +93,15 @@ static void test_each_segment_can_be_read_alone(void **state)
         struct roll_frame frame;
         struct roll_feed_stream view;
         assert_int_equal(roll_trace_reader_new(list[i].path, &r), 0);
+        unsigned repeated = 0, own = 0; /* RECORDS: those of an earlier segment come first, and are marked */
         while (roll_trace_reader_next(r, &frame) == 0) {
+            bool marked = (frame.head.flags & ROLL_RECORDS_REPEATED) != 0;
+            assert_true(!marked || (frame.head.type == ROLL_FRAME_RECORDS && own == 0));
+            repeated += marked;
+            own += frame.head.type == ROLL_FRAME_RECORDS && !marked;
             assert_int_equal(roll_feed_frame(feed, &frame), 0);
         }
+        assert_true(own > 0 && (i > 0 ? repeated > 0 : repeated == 0));
         roll_engine_settings(roll_feed_engine(feed), &config);
         assert_int_equal(config.stall_ns, 123);
         assert_int_equal(config.suspect_ns, 456);
