@@ -230,11 +230,11 @@ static void print_job(const struct jobs *jobs, const json_t *job)
 static void print_none(const char *base)
 {
     printf("No job runs under rollcall here (%s).\n\n"
-           "  rollcall run -- torchrun --nproc-per-node 8 train.py     start one: nothing in the job changes\n"
-           "  rollcall run -n 8 -- ./program                           the same without a launcher\n"
-           "  rollcall rehearse -n 8 -- python train.py                all its ranks, here, without a GPU\n"
-           "  rollcall doctor -- python train.py                       what would keep rollcall from seeing it\n"
-           "  rollcall analyze FILE...                                 judge what an earlier job left\n\n"
+           "  rollcall run -- torchrun --nproc-per-node 8 train.py   start one, as it is\n"
+           "  rollcall run -n 8 -- ./program                         without a launcher\n"
+           "  rollcall rehearse -n 8 -- python train.py              here, without a GPU\n"
+           "  rollcall doctor -- python train.py                     would it be seen?\n"
+           "  rollcall analyze FILE...                               what a job has left\n\n"
            "`rollcall help` lists all commands.\n",
            base[0] != '\0' ? base : "no directory of rings");
 }

@@ -39,7 +39,8 @@ static void print_help(void)
 {
     puts("usage: rollcall [COMMAND [OPTION...]]\n"
          "\n"
-         "Says which rank of a training job did not answer a collective, or answered something else, and why.\n"
+         "Says which rank of a training job did not answer a collective, or answered\n"
+         "something else, and why.\n"
          "\n"
          "commands:");
     for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
@@ -51,10 +52,13 @@ static void print_help(void)
          "  --version  print the version and exit\n"
          "  --help     this text\n"
          "\n"
-         "exit codes: 0 asked and answered, 1 a finding (verdicts, analyze, report) or a failed check (doctor), 2 "
-         "usage,\n"
-         "            3 cannot reach or read, 4 something is missing (analyze, report, digest, export, dump, stacks);\n"
-         "            of run, rehearse and replay: the job's own");
+         "exit codes:\n"
+         "  0  asked and answered\n"
+         "  1  a finding (verdicts, analyze, report), or a failed check (doctor)\n"
+         "  2  usage\n"
+         "  3  cannot reach or read\n"
+         "  4  something is missing (analyze, report, digest, export, dump, stacks)\n"
+         "of run, rehearse and replay: the job's own");
 }
 
 static int unknown_command(const char *name)

@@ -12,7 +12,7 @@
 #define ROLL_WANTED_JUDGED   "a trace (.rtrc), a ring (.ring), a digest (.rdig), or another tool's dump"
 #define ROLL_WANTED_DUMPED   "a ring (.ring), a trace (.rtrc) or a control page (.ctl)"
 #define ROLL_NONE_RECORDED   "no trace (*.rtrc) and no ring (*.ring)"
-#define ROLL_NONE_JUDGED     "no trace (*.rtrc), no ring (*.ring), no digest (*.rdig) and no dump of the Flight Recorder"
+#define ROLL_NONE_JUDGED     "no trace (*.rtrc), no ring (*.ring), no digest (*.rdig) and no dump of another tool"
 
 /* One line on standard error: what is wrong with the file and what to do. wanted: what may be given there, "a trace
  * (.rtrc)". */

@@ -93,9 +93,15 @@ static void test_each_segment_can_be_read_alone(void **state)
         struct roll_frame frame;
         struct roll_feed_stream view;
         assert_int_equal(roll_trace_reader_new(list[i].path, &r), 0);
+        unsigned repeated = 0, own = 0; /* RECORDS: those of an earlier segment come first, and are marked */
         while (roll_trace_reader_next(r, &frame) == 0) {
+            bool marked = (frame.head.flags & ROLL_RECORDS_REPEATED) != 0;
+            assert_true(!marked || (frame.head.type == ROLL_FRAME_RECORDS && own == 0));
+            repeated += marked;
+            own += frame.head.type == ROLL_FRAME_RECORDS && !marked;
             assert_int_equal(roll_feed_frame(feed, &frame), 0);
         }
+        assert_true(i > 0 || repeated == 0);
         roll_engine_settings(roll_feed_engine(feed), &config);
         assert_int_equal(config.stall_ns, 123);
         assert_int_equal(config.suspect_ns, 456);
@@ -155,6 +161,7 @@ static void test_calls_that_have_not_returned_are_repeated(void **state)
             roll_frame_record(&frame, 0, &again);
             assert_memory_equal(&again, &rec, sizeof(rec));
             assert_int_equal(frame.head.stream, 2);
+            assert_int_equal(frame.head.flags, ROLL_RECORDS_REPEATED);
             seen++;
         }
     }

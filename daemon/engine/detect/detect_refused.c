@@ -144,14 +144,21 @@ static void places_tick(struct roll_engine *e, struct comm *c)
 {
     for (uint32_t r = 0; c->refusals > 0 && !c->aborted && !c->overflow && r < c->size; r++) {
         const struct member *m = &c->member[r];
-        if (!waited_for(e, c, m) || refused_of_member(m)->coll.told || is_left_open(e, m) || !is_due(e, m)) {
+        if (!waited_for(e, c, m)) {
+            continue;
+        }
+        struct refusal *refusal = &refused_of_member(m)->coll;
+        bool final = refused_is_final(e, e->source[m->source], m);
+        bool told = refusal->told && (refusal->settled || !final); /* what was suspected may be proven by now */
+        if (told || is_left_open(e, m) || !is_due(e, m)) {
             continue;
         }
         if (c->muted && refused_told_at(e, c, m->next) == 0) {
             /* The communicator is muted for another cause; a verdict about this very place may still be superseded. */
             continue;
         }
-        refused_of_member(m)->coll.told = true;
+        refusal->told = true;
+        refusal->settled = final;
         if (!refused_is_echo(e, e->source[m->source], m, &refused_of_member(m)->coll.rec)) {
             tell_place(e, c, m);
         }

@@ -23,6 +23,7 @@ struct refusal {
     bool left_out;          /* the member made another call in its place, and left this one out */
     bool passed_over;       /* the member may have made the call again, but did something else first */
     bool told;
+    bool settled; /* it has been told when the member could not make it any more */
 };
 
 struct refused_engine {

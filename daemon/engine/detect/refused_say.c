@@ -208,7 +208,9 @@ void refused_tell_once(struct roll_engine *e, struct refused_case *t)
         const struct roll_record *rec = s == t->rank || !r ? t->rec : coll ? &r->coll.rec : &r->message.rec;
         if (s == t->rank || roll_rankset_has(&t->culprits, s->world)) {
             (void)refused_set_said(s, false);
-            uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
+            uint64_t proof =
+                t->certainty == ROLL_PROVEN ? 3 : 1; /* what was suspected is told again when it is proven */
+            uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), proof);
             fresh = say_once(e, key) || fresh;
         }
     }

@@ -88,10 +88,11 @@ struct moe_allocator {
 };
 
 /*
- * Takes all memory of the device from `allocator`, which is copied; NULL: from the back end again. What kernels need
- * for the time of a launch, pinned host memory, and the placeholder gradients that the whole process shares (linear.h)
- * still come from the runtime. Call it before anything is made on the device. Errors: ARG (a function is missing),
- * STATE (the device holds memory of the present allocator).
+ * Takes all memory of the device from `allocator`, which is copied; NULL: from the back end again. A layer that puts
+ * work on a second stream (an overlapped shared expert) asks it for that one's memory, too, for that stream. What
+ * kernels need for the time of a launch, pinned host memory, and the placeholder gradients that the whole process
+ * shares (linear.h) still come from the runtime. Call it before anything is made on the device. Errors: ARG (a function
+ * is missing), STATE (the device holds memory of the present allocator).
  */
 int moe_device_set_allocator(moe_device_t *device, const struct moe_allocator *allocator);
 

@@ -140,11 +140,12 @@ int moe_linear_backward_call(moe_linear_t *linear, const void *dy, void *dx, flo
 void moe_linear_moved(moe_linear_t *linear, const void *x);
 
 /*
- * Takes up an earlier forward, so that the next backward is that forward's: what moe_linear_forward_call does with these
- * arguments, but for y. One object then serves any number of microbatches and layers of its shape, because nothing of a
- * forward is kept in it: weights, x and m may have moved since (FSDP gathers weights again, checkpointing computes x
- * again), and gradients need a place only now. A weight gradient of its own, where it was delayed, is a resume and a
- * backward whose dx is NULL. Borrows as forward does. Errors: CAPACITY, ARG; then an earlier forward stays as it was.
+ * Takes up an earlier forward, so that the next backward is that forward's: what moe_linear_forward_call does with
+ * these arguments, but for y. One object then serves any number of microbatches and layers of its shape, because
+ * nothing of a forward is kept in it: weights, x and m may have moved since (FSDP gathers weights again, checkpointing
+ * computes x again), and gradients need a place only now. A weight gradient of its own, where it was delayed, is a
+ * resume and a backward whose dx is NULL. Borrows as forward does. Errors: CAPACITY, ARG; then an earlier forward stays
+ * as it was.
  */
 int moe_linear_resume(moe_linear_t *linear, const struct moe_linear_call *call, const void *x, const int64_t *m,
                       int64_t rows);

@@ -155,8 +155,8 @@ static void test_a_note_about_a_refused_call_is_given_once(void **state)
     sim_destroy(&sim);
 }
 
-/* What has been told of a refused call is not told again when the rank ends. */
-static void test_a_refused_call_is_told_once(void **state)
+/* What was suspected of a refused call is told once more when the rank ends, because it is proven then; and no more. */
+static void test_a_refused_call_is_proven_once(void **state)
 {
     (void)state;
     struct sim *sim = sim_new(3);
@@ -169,7 +169,7 @@ static void test_a_refused_call_is_told_once(void **state)
     sim_stuck(sim, 1);
     sim_pass(sim, 2, 10 * S_);
     sim_proc(sim, 2, ROLL_PROC_FINISHED, SIM_EXIT(1));
-    expect_said(sim, nothing, 5, ROLL_VERDICT_CALL_REFUSED, 1, 1);
+    expect_said(sim, nothing, 5, ROLL_VERDICT_CALL_REFUSED, 2, 2);
     struct times said = run(sim, refused_state, 5, ROLL_VERDICT_CALL_REFUSED);
     assert_int_equal(said.without, 0);
     assert_true(said.in_all <= 1);
@@ -256,7 +256,7 @@ int main(void)
         cmocka_unit_test(test_a_creation_that_cannot_end_is_told_once),
         cmocka_unit_test(test_a_refused_creation_is_told_once),
         cmocka_unit_test(test_a_note_about_a_refused_call_is_given_once),
-        cmocka_unit_test(test_a_refused_call_is_told_once),
+        cmocka_unit_test(test_a_refused_call_is_proven_once),
         cmocka_unit_test(test_a_stuck_call_is_told_once),
         cmocka_unit_test(test_losses_are_told_without_memory),
         cmocka_unit_test(test_a_death_is_told_without_memory),

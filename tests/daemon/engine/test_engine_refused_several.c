@@ -167,6 +167,63 @@ static void test_who_is_refused_later_is_told_beside_the_first(void **state)
     }
 }
 
+/* One is refused and waits in something else: that may still come to its call, and is suspected. Then it ends, or makes
+ * the call: what was suspected is proven, or taken back. */
+static void test_a_suspicion_is_proven_or_taken_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * 2; i++) {
+        uint32_t n = sizes[i % SIZES], slow = n - 2, odd = n - 1, source[64];
+        bool ends = i < SIZES;
+        struct sim *sim = sim_new(n);
+        uint32_t w = peers_wait(sim);
+        sim_call(sim, slow, w, ROLL_OP_BROADCAST, 100)->peer = 0;
+        sim_stuck(sim, slow);
+        is_refused(sim, odd, w, SCENE_BAD)->peer = (int32_t)n;
+        sim_stuck(sim, odd);
+        size_t upto = sim->rank[odd].events;
+        sim_return(sim, odd);
+        sim_call(sim, odd, w, ROLL_OP_BROADCAST, 100)->peer = 0;
+        sim_sync(sim, odd);
+        roll_engine_t *e = roll_engine_new(&sim->config);
+        assert_non_null(e);
+        uint64_t now = 0;
+        for (uint32_t r = 0; r < n; r++) {
+            source[r] = sim_open(sim, e, r);
+            for (size_t k = 0; k < (r == odd ? upto : sim->rank[r].events); k++) {
+                sim_feed(e, source[r], &sim->rank[r].event[k], &now);
+            }
+        }
+        sim_wait(e, 4 * S_, &now);
+        const struct roll_verdict *v = roll_engine_next(e);
+        assert_non_null(v);
+        assert_int_equal(v->certainty, ROLL_SUSPECTED);
+        uint64_t number = v->number;
+        assert_null(roll_engine_next(e));
+        for (size_t k = upto; !ends && k < sim->rank[odd].events; k++) {
+            sim_feed(e, source[odd], &sim->rank[odd].event[k], &now);
+        }
+        if (ends) {
+            assert_int_equal(roll_engine_process(e, source[odd], ROLL_PROC_FINISHED, SIM_EXIT(1)), 0);
+        }
+        sim_wait(e, 4 * S_, &now);
+        v = roll_engine_next(e);
+        assert_non_null(v);
+        if (ends) {
+            assert_int_equal(v->code, ROLL_VERDICT_CALL_REFUSED);
+            assert_int_equal(v->certainty, ROLL_PROVEN);
+            assert_int_equal(v->supersedes, number);
+            assert_int_equal(roll_rankset_count(&v->culprits), 1);
+            assert_int_equal(roll_rankset_at(&v->culprits, 0), odd);
+        } else {
+            assert_int_equal(v->withdraws, number);
+        }
+        assert_null(roll_engine_next(e));
+        roll_engine_destroy(&e);
+        sim_destroy(&sim);
+    }
+}
+
 /* More stories than there is room for: all are accused, and the text says of whom it does not tell. */
 static void test_many_stories_leave_some_untold(void **state)
 {
@@ -191,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_who_was_refused_for_another_rank_is_not_accused),
         cmocka_unit_test(test_who_may_still_make_the_call_is_not_accused),
         cmocka_unit_test(test_who_is_refused_later_is_told_beside_the_first),
+        cmocka_unit_test(test_a_suspicion_is_proven_or_taken_back),
         cmocka_unit_test(test_many_stories_leave_some_untold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

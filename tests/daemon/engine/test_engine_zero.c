@@ -19,20 +19,25 @@ static const uint32_t sizes[] = {2, 3, 4, 8, 64};
 #define AR    ROLL_OP_ALLREDUCE
 
 enum program {
-    DROPPED,     /* the last rank's bucket is empty, and it goes on to the loss; nobody's host is seen to wait */
-    STREAMS,     /* the same, and the loss has a stream of its own on all ranks */
-    OTHER_PLACE, /* the empty call is another one of the program */
-    ALL_EMPTY,   /* on all ranks */
-    ONE_MORE,    /* an empty call more, and then the bucket like the others */
-    STILL_AT_IT, /* the rank has not gone on to anything yet */
-    LOSS_FIRST,  /* the others make the loss first; the bucket comes later */
+    DROPPED,      /* the last rank's bucket is empty, and it goes on to the loss; nobody's host is seen to wait */
+    STREAMS,      /* the same, and the loss has a stream of its own on the other ranks */
+    OTHER_PLACE,  /* the empty call is another one of the program */
+    ALL_EMPTY,    /* on all ranks */
+    ONE_MORE,     /* an empty call more, and then the bucket like the others */
+    STILL_AT_IT,  /* the rank has not gone on to anything yet */
+    LOSS_FIRST,   /* the others make the loss first; the bucket comes later */
+    ANOTHER_BUSY, /* the last rank has made the bucket, and an empty call behind it; rank 0 has not come */
+    SKIPPED,      /* all make the empty call; the last rank leaves out the bucket that comes behind it */
     PROGRAMS
 };
 
-/* What a rank does behind steps that are right: its bucket, then the loss. */
+/* What a rank does behind steps that are right: its bucket, then the loss. Where it makes no loss its host stands in a
+ * copy behind the bucket. */
 static void tail(struct sim *sim, uint32_t r, uint32_t edp, uint32_t w, enum program program)
 {
-    bool last = r == sim->ranks - 1, empty = last || program == ALL_EMPTY;
+    bool last = r == sim->ranks - 1, busy = program == ANOTHER_BUSY, all = program == ALL_EMPTY || program == ONE_MORE;
+    bool empty = last ? !busy : program == ALL_EMPTY || program == SKIPPED;
+    bool bucket = busy ? r > 0 : last ? program == ONE_MORE : program != ALL_EMPTY;
     sim->site = empty && program == OTHER_PLACE ? 9 : 7;
     if (empty) {
         sim_call(sim, r, edp, AR, 0);
@@ -44,13 +49,15 @@ static void tail(struct sim *sim, uint32_t r, uint32_t edp, uint32_t w, enum pro
         sim_call(sim, r, edp, AR, 4096);
         return;
     }
-    if (!empty || program == ONE_MORE) {
+    if (bucket) {
         sim_call(sim, r, edp, AR, 4096);
     }
-    bool copies = program == DROPPED || program == STREAMS || program == OTHER_PLACE;
-    sim->site = 8;
-    if (empty ? program != STILL_AT_IT : !copies && program != STILL_AT_IT) {
-        sim_call(sim, r, w, AR, 1)->stream = program == STREAMS ? 3 : 2;
+    if (busy && last) {
+        sim_call(sim, r, edp, AR, 0);
+    }
+    if (program != STILL_AT_IT && (last || all)) {
+        sim->site = 8;
+        sim_call(sim, r, w, AR, 1);
     }
 }
 
@@ -64,7 +71,7 @@ static struct sim *job(uint32_t n, enum program program)
             sim->site = 7;
             sim_call(sim, r, edp, AR, 4096);
             sim->site = 8;
-            sim_call(sim, r, w, AR, 1)->stream = program == STREAMS ? 3 : 2;
+            sim_call(sim, r, w, AR, 1)->stream = program == STREAMS && r < n - 1 ? 3 : 2;
             sim_sync(sim, r);
         }
     }

@@ -61,11 +61,8 @@ with tempfile.TemporaryDirectory() as place:
     # One thread: the shapes are small.
     env.update(PYTHONPATH=os.path.join(BUILD, "lib", "rollcall", "python"), PYTHONDONTWRITEBYTECODE="1",
                OMP_NUM_THREADS="1", HOSTNCCL_DIR=os.path.join(place, "hostnccl"))
-    if CASE in ("linear", "modules"):
-        env["LD_LIBRARY_PATH"] = os.path.join(BUILD, "lib", "hostnccl")
-        under = []
-    else:
-        under = [os.path.join(BUILD, "bin", "rollcall"), "rehearse", "-n", "1", "--force", "--"]
+    under = [os.path.join(BUILD, "bin", "rollcall"), "rehearse", "-n", "1", "--force", "--"]
+    under = [] if CASE in ("linear", "modules") else under
     done = subprocess.run(["timeout", "-k", "5", str(TIMEOUT_S), *under, python, os.path.join(HERE, f"job_{CASE}.py")],
                           env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 if done.returncode != 0 or not re.search(SAYS[CASE], done.stdout):

@@ -2,6 +2,7 @@
 """rollcall.moe.linear against float64: values, gradients, the contract of main_grad, microbatches in flight, what is
 refused. Needs PyTorch, and no framework."""
 import itertools
+import threading
 
 import torch
 import torch.utils.checkpoint
@@ -106,6 +107,11 @@ def check_values():
     flat = case.run()
     deep = grouped_linear(case.x.reshape(2, 4, K), torch.tensor(case.counts, dtype=torch.float32), case.weights)
     same("more dimensions, counts that are a float tensor", deep, flat.reshape(2, 4, N))
+    want("y is a view", (flat._is_view(), deep._is_view()), (False, False))
+    deep.square().sum().backward()
+    deep_grad, case.x.grad = case.x.grad, None
+    flat.square().sum().backward()
+    same("more dimensions: dx", deep_grad, case.x.grad)
     return count
 
 
@@ -307,6 +313,32 @@ def check_later():
     refused("no weight gradients", MoeError, "state", linear.backward_later, [])
 
 
+def check_threads():
+    """Several threads compute at once, forward and backward: in every bit what one gives."""
+    cases = [Case(counts, bias=True, seed=20 + i) for i, counts in enumerate([*COUNTS.values()][:4])]
+    alone = []
+    for case in cases:
+        case.run().backward(case.dy)
+        alone.append([t.grad.clone() for t in (case.x, *case.weights, *case.biases)])
+    wrong, ended = [], []
+
+    def work(case, grads):
+        for _ in range(25):
+            for t in (case.x, *case.weights, *case.biases):
+                t.grad = None
+            case.run().backward(case.dy)
+            wrong.extend(1 for t, grad in zip((case.x, *case.weights, *case.biases), grads)
+                         if not torch.equal(t.grad, grad))
+        ended.append(1)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(cases, alone)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    want("gradients that differ among threads, and threads that ended", (len(wrong), len(ended)), (0, len(cases)))
+
+
 def check_refused():
     good = Case(COUNTS["none"], bias=True)
     for text, change in (
@@ -330,6 +362,6 @@ def check_refused():
 
 count = check_values()
 for check in (check_same_work, check_frozen, check_main_grad, check_main_grad_rest, check_in_flight, check_moved,
-              check_later, check_refused):
+              check_later, check_threads, check_refused):
     check()
 print(f"job_linear: {count} cases as float64, {len(COUNTS)} places of empty experts")

@@ -153,8 +153,11 @@ def described(sharded):
 def check_sharded():
     count = 0
     spread = support.Groups(ep=(4, 2), expt_dp=(2, 1))  # the third of four expert parallel ranks, a second replica
-    ways = itertools.product((True, False), (True, False), (False, True), (GROUPS, spread), ((), ((0, 1, 3),)))
+    sliced = support.Groups(ep=(2, 1), expt_tp=(2, 1), expt_dp=(2, 0))  # the second slice of each expert
+    ways = itertools.product((True, False), (True, False), (False, True), (GROUPS, spread, sliced), ((), ((0, 1, 3),)))
     for gated, bias, each, groups, offsets in ways:
+        if bias and groups is sliced:
+            continue
         c = config(gated_linear_unit=gated, add_bias_linear=bias, activation_func=torch.nn.functional.silu)
         metadata = {"singleton_local_shards": each, "dp_cp_group": GROUPS.dp_cp}
         shards = {name: make(c, groups).sharded_state_dict("mlp.experts.", offsets, dict(metadata))

@@ -6,8 +6,8 @@ import itertools
 from importlib.metadata import version
 
 import torch
+from torch.distributed.fsdp import fully_shard
 
-import support
 from rollcall.moe import torchtitan
 from support import COUNTS, close, fail, same, want
 
@@ -82,6 +82,8 @@ def check_layer():
     """A layer of theirs, router and reordering included, with its experts and with ours."""
     if not OLD:
         return 0
+    histc = torch.histc  # which has no whole numbers on the CPU
+    torch.histc = lambda tensor, **more: histc(tensor.float(), **more)
     loop = theirs._run_experts_for_loop
     theirs._run_experts_for_loop = lambda *given: loop(*given[:-1], given[-1].long())  # as in run_theirs()
     count = 0
@@ -106,5 +108,51 @@ def check_layer():
     return count
 
 
-count = check_experts() + check_layer()
+def check_gpt_oss():
+    """The experts of gpt-oss in 0.3, which compute through the same method."""
+    if OLD:
+        return 0
+    from torchtitan.models.gpt_oss.moe import GptOssGroupedExperts as Experts
+    for name, counts in COUNTS.items():
+        torch.manual_seed(12)
+        module = Experts(Experts.Config(dim=H, hidden_dim=F, num_experts=L))
+        with torch.no_grad():
+            for value in module.parameters():
+                value.normal_(0, 0.3)
+        other = copy.deepcopy(module)
+        want("converted", torchtitan.convert(other), 1)
+        rows, results = torch.randn(sum(counts), H, dtype=torch.bfloat16), []
+        for one in (module, other):
+            x = rows.clone().requires_grad_()
+            y = one(x, torch.tensor(counts))
+            y.square().sum().backward()
+            results.append((y.detach(), x.grad, *(v.grad for v in one.parameters())))
+        for i, (wanted, got) in enumerate(zip(*results)):
+            close(f"gpt-oss, {name}: {i}", got, wanted, TOLERANCE[torch.bfloat16])
+    return len(COUNTS)
+
+
+def check_fsdp():
+    """FSDP frees the gathered weights after forward and gathers them again for backward, into other memory."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    for name, counts in COUNTS.items():
+        plain, results = make(False, torch.float32), []
+        torchtitan.convert(plain)
+        sharded = make(False, torch.float32)
+        torchtitan.convert(sharded)
+        fully_shard(sharded, mesh=mesh, reshard_after_forward=True)
+        for one in (plain, sharded):
+            torch.manual_seed(13)
+            x = torch.randn(sum(counts), H, requires_grad=True)
+            y = one(x, torch.tensor(counts))
+            y.square().sum().backward()
+            results.append((y.detach(), x.grad, *(getattr(v.grad, "_local_tensor", v.grad) for v in one.parameters())))
+        for i, (wanted, got) in enumerate(zip(*results)):
+            same(f"FSDP, {name}: {i}", got, wanted)
+    torch.distributed.destroy_process_group()
+    return len(COUNTS)
+
+
+count = check_experts() + check_layer() + check_gpt_oss() + check_fsdp()
 print(f"job_torchtitan: {count} cases beside torchtitan {version('torchtitan')}")

@@ -109,7 +109,8 @@ def _place_of(x):
 class _Call:
     """One call of grouped_linear: what stays the same from forward to backward."""
 
-    def __init__(self, x, weights, biases, fused, later):
+    def __init__(self, x, outer, weights, biases, fused, later):
+        self.outer = outer  # the shape of y, but for its last dimension
         self.packed = len(weights) == 1 and weights[0].dim() == 3
         self.groups = weights[0].shape[0] if self.packed else len(weights)
         self.n, self.k = weights[0].shape[-2:]
@@ -239,8 +240,9 @@ class _Apply(torch.autograd.Function):
     def forward(ctx, call, leaves, x, counts, exact, bias_probs, *tensors):
         weights, biases = tensors[:call.weights], tensors[call.weights:]
         place = _place_of(x)
-        # Slack, the rows behind the last expert's, is never written by C.
-        y = (torch.empty if exact else torch.zeros)((x.shape[0], call.n), dtype=x.dtype, device=x.device)
+        # Slack, the rows behind the last expert's, is never written by C. No view: the caller may write into it, and
+        # FSDP hangs its hooks on it.
+        y = (torch.empty if exact else torch.zeros)((*call.outer, call.n), dtype=x.dtype, device=x.device)
         arguments = _Arguments(call, weights, biases, bias_probs)
         with place.lock, place.device.order():
             place.lib.check(place.lib.moe_linear_forward_call(place.linear(call.config()), byref(arguments.call),
@@ -257,7 +259,7 @@ class _Apply(torch.autograd.Function):
         weights, biases = tensors[:call.weights], tensors[call.weights:]
         _, _, x_wanted, _, _, probs_wanted, *wanted = ctx.needs_input_grad
         weights_wanted, biases_wanted = wanted[:call.weights], wanted[call.weights:]
-        dy = dy.to(x.dtype).contiguous()
+        dy = dy.to(x.dtype).reshape(-1, call.n).contiguous()
         dx = (torch.empty_like if ctx.exact else torch.zeros_like)(x) if x_wanted else None
         d_probs = torch.zeros_like(bias_probs) if probs_wanted else None
         now = [False] * call.weights if call.later is not None else weights_wanted
@@ -286,7 +288,7 @@ def backward_later(later):
         _fail("state", "no weight gradients wait")
     while later:
         call, leaves, weights, wanted, x, counts, dy = later.pop(0)
-        alone = _Call(x, weights, (), call.fused, None)
+        alone = _Call(x, call.outer, weights, (), call.fused, None)
         gradients = _Gradients(alone, leaves, weights, (), wanted, ())
         _backward(alone, weights, (), None, gradients, x, counts, dy, None, None)
         for i, leaf in enumerate(leaves):
@@ -336,11 +338,10 @@ def grouped_linear(x, counts, weights, biases=(), bias_probs=None, fused=False, 
     counts, total = counts_of(counts, flat)
     if not slack and total is not None and total != flat.shape[0]:
         _fail("split", f"counts of {total} rows, and x has {flat.shape[0]}")
-    call = _Call(flat, weights, biases, fused, later)
+    call = _Call(flat, shape[:-1], weights, biases, fused, later)
     call.check(flat, counts, bias_probs, weights, biases)
     # The parameters themselves have main_grad; what autograd saves may be another tensor of the same memory.
     leaves = tuple(w if w.is_leaf else None for w in weights)
     if later is not None and any(w.requires_grad and not w.is_leaf for w in weights):
         _fail("arg", "later: weights that are no parameters have no place for their gradients")
-    y = _Apply.apply(call, leaves, flat, counts, total == flat.shape[0], bias_probs, *weights, *biases)
-    return y.reshape(*shape[:-1], call.n)
+    return _Apply.apply(call, leaves, flat, counts, total == flat.shape[0], bias_probs, *weights, *biases)

@@ -29,11 +29,10 @@ def _local(weight):
 
 def run_experts(w1, w2, w3, x, counts, dtype):
     """(silu(x w1^T) * (x w3^T)) w2^T over each expert's rows, in `dtype`; the result has the type of x."""
-    def product(rows, weight):
-        return linear.grouped_linear(rows, counts, [weight.to(dtype).contiguous()])
+    def product(rows, weight):  # rows are cast for each product, so that their gradients are added in the type of x
+        return linear.grouped_linear(rows.to(dtype), counts, [weight.to(dtype).contiguous()])
 
-    rows = x.to(dtype)
-    h = torch.nn.functional.silu(product(rows, w1)) * product(rows, w3)
+    h = torch.nn.functional.silu(product(x, w1)) * product(x, w3)
     return product(h, w2).to(x.dtype)
 
 
