@@ -70,11 +70,17 @@ void moe_host_rows_done(void)
 #endif
 }
 
+#ifndef ROWS_COPY_AHEAD
+#define ROWS_COPY_AHEAD 1024
+#endif
 static void copy_piece(unsigned char *to, const unsigned char *from, size_t bytes, bool stream)
 {
     size_t done = 0;
     if (stream && (uintptr_t)to % 16 == 0) {
         for (; done + LINE <= bytes; done += LINE) {
+            if (ROWS_COPY_AHEAD) {
+                __builtin_prefetch(from + done + ROWS_COPY_AHEAD);
+            }
             store32(to + done, from + done, true);
             store32(to + done + 32, from + done + 32, true);
         }
