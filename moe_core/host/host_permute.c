@@ -268,9 +268,9 @@ static void scatter_backward_range(const struct job *job, struct desk *desk, int
         int64_t n = moe_host_walk_token(&desk->walk, t, &stop);
         for (int64_t i = 0; i < n; i++) {
             const void *next = row_behind(job, desk, a->from, t, stop, n, i);
-            a->d_probs[stop[i].cell] = scale(row_in(r, a->dy, t), row_in(r, a->from, stop[i].row), next,
-                                             a->probs[stop[i].cell], a->width, row_out(r, a->d_from, stop[i].row),
-                                             r->stream);
+            a->d_probs[stop[i].cell] =
+                scale(row_in(r, a->dy, t), row_in(r, a->from, stop[i].row), next, a->probs[stop[i].cell], a->width,
+                      row_out(r, a->d_from, stop[i].row), r->stream);
         }
     }
 }

@@ -6,7 +6,8 @@
  * elements that stay in registers while all rows are added, so that the output is written once and never read: adding
  * row after row was measured and is slower by a third. These loops are bound by memory only as long as the arithmetic
  * fits into the time of waiting. A line of BF16 costs as many instructions as two lines of float, so everything is
- * inlined, sums with and without weights are separate loops, and NaNs are looked for once per 32 numbers.
+ * inlined, loops are separate for sums with and without weights and for both ways to store, and NaNs are looked for
+ * only where a weight is one.
  */
 #include "common/smallfloat.h"
 #include "moe_core/host/host_rows.h"
@@ -215,19 +216,14 @@ INLINE void put_one_f16(float x, void *to, int64_t at)
     ((uint16_t *)to)[at] = hn_f16_put(x);
 }
 
-#ifndef ROWS_IN_FLIGHT
-#define ROWS_IN_FLIGHT 2048
-#endif
-#ifndef ROWS_HINT
-#define ROWS_HINT 3
-#endif
-enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = ROWS_IN_FLIGHT, LINE_BYTES = 64 };
+enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 2048, LINE_BYTES = 64 };
 
 /*
  * How many elements ahead of the sum each of n rows is fetched. The processor fetches ahead by itself once it has seen
  * a few lines of a row, and never beyond a page; rows are short and begin anywhere, so these loops ask for the lines.
  * All lines fetched ahead together stay well inside the first cache, where rows of 2^i bytes all compete for the same
- * few places: 2 KiB was measured as the best of 2 to 16 KiB.
+ * few places: 2 KiB was measured as no worse than 4 to 16 KiB, into the first cache or the second. Every line must be
+ * asked for: with every second one, and the processor's help for its neighbour, short rows took half as long again.
  */
 INLINE int64_t distance(int64_t n, int64_t size, int64_t width)
 {
@@ -239,7 +235,7 @@ INLINE int64_t distance(int64_t n, int64_t size, int64_t width)
 INLINE void fetch(const void *row, int64_t at, int64_t bytes)
 {
     for (int64_t line = 0; line < bytes; line += LINE_BYTES) {
-        __builtin_prefetch((const char *)row + at + line, 0, ROWS_HINT);
+        __builtin_prefetch((const char *)row + at + line);
     }
 }
 
@@ -369,8 +365,8 @@ INLINE bool any_nan(const float *p, int64_t n)
         const char *far_dy = (const char *)dy + ahead * size;                                                          \
         struct pair s = {{0}, {0}};                                                                                    \
         scale_part_##type(dy, row, (const char *)row + ahead * size, far_dy, p, 0, turn, to, stream, nan, &s);         \
-        scale_part_##type(dy, row, (const char *)next + (ahead - width) * size, far_dy, p, turn, whole, to, stream,    \
-                          nan, &s);                                                                                    \
+        scale_part_##type(dy, row, (const char *)(next == NULL ? row : next) + (ahead - width) * size, far_dy, p,      \
+                          turn, whole, to, stream, nan, &s);                                                           \
         v8f total = s.a + s.b;                                                                                         \
         float dot = 0.0f;                                                                                              \
         for (int i = 0; i < LANES; i++) {                                                                              \

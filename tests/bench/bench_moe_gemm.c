@@ -365,11 +365,9 @@ int roll_bench_moe_gemm(json_t *out, FILE *table)
     static const char *const names[2] = {"ragged", "small groups (at most 4 rows)"};
     static const char *const goals[2] = {">= 0.95", ">= 1.20"};
     static const char *const keys[2] = {"ragged", "small"};
-    struct totals totals = {
-        .two = {{1e9, 0}, {1e9, 0}}, .work = {{1e9, 0}, {1e9, 0}}, .least_work = {1e9, 1e9, 1e9}};
+    struct totals totals = {.two = {{1e9, 0}, {1e9, 0}}, .work = {{1e9, 0}, {1e9, 0}}, .least_work = {1e9, 1e9, 1e9}};
     json_t *list = json_array();
     int rc = 0;
-    setenv("MOE_HOST_THREADS", "2", 0);
     fprintf(table,
             "  gemm: grouped products of fc1 over the same as single BLAS calls, %d threads each; bfloat16 beside "
             "float32 BLAS\n",

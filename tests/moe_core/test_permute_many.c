@@ -94,7 +94,7 @@ static void set_up(struct fixture *f, enum moe_map_kind kind, enum moe_dtype typ
 
 static void tear_down(struct fixture *f)
 {
-    void *arrays[] = {&f->index,  &f->x,     &f->y,       &f->rows,      &f->d_rows,
+    void *arrays[] = {&f->index, &f->x,     &f->y,       &f->rows,      &f->d_rows,
                       &f->first, &f->probs, &f->d_probs, &f->row_probs, &f->d_row_probs};
     moe_row_map_destroy(&f->map);
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
