@@ -336,43 +336,32 @@ INLINE bool any_nan(const float *p, int64_t n)
             sum_row_##type(from, p, n, next, width, to, false, false);                                                 \
         }                                                                                                              \
     }                                                                                                                  \
-    /* Elements [from, end) of p * dy, and their share of the dot product; asks for what lies at `soon`, as far on. */ \
-    INLINE void scale_part_##type(const void *dy, const void *row, const char *soon, const char *soon_dy, float p,     \
-                                  int64_t from, int64_t end, void *to, bool stream, bool nan, struct pair *sum)        \
+    INLINE float scale_row_##type(const void *dy, const void *row, const void *next, float p, int64_t width, void *to, \
+                                  bool stream, bool nan)                                                               \
     {                                                                                                                  \
-        const int64_t size = (int64_t)moe_size_##type;                                                                 \
-        struct pair s = *sum, x, y, d, e;                                                                              \
-        for (int64_t h = from; h < end; h += TWO) {                                                                    \
-            fetch(soon, h *size, TWO *size);                                                                           \
-            fetch(soon_dy, h *size, TWO *size);                                                                        \
+        const int64_t size = (int64_t)moe_size_##type, ahead = distance(1, size, width);                               \
+        struct pair s0 = {{0}, {0}}, s1 = s0, x, y, d, e;                                                              \
+        int64_t h = 0;                                                                                                 \
+        for (; h + TWO <= width; h += TWO) {                                                                           \
+            const bool here = next == NULL || h + ahead < width;                                                       \
+            const int64_t at = (h + ahead < width ? h + ahead : here ? h : h + ahead - width) * size;                  \
+            fetch(here ? row : next, at, TWO *size);                                                                   \
             get_##type(dy, h, &d);                                                                                     \
-            get_##type(row, h, &x);                                                                                    \
-            add_product(&d, &x, &s);                                                                                   \
             get_##type(dy, h + PAIR, &e);                                                                              \
+            get_##type(row, h, &x);                                                                                    \
             get_##type(row, h + PAIR, &y);                                                                             \
-            add_product(&e, &y, &s);                                                                                   \
+            add_product(&d, &x, &s0);                                                                                  \
+            add_product(&e, &y, &s1);                                                                                  \
             multiply(&d, p);                                                                                           \
             multiply(&e, p);                                                                                           \
             put_##type(&d, &e, to, h, stream, nan);                                                                    \
         }                                                                                                              \
-        *sum = s;                                                                                                      \
-    }                                                                                                                  \
-    INLINE float scale_row_##type(const void *dy, const void *row, const void *next, float p, int64_t width, void *to, \
-                                  bool stream, bool nan)                                                               \
-    {                                                                                                                  \
-        const int64_t size = (int64_t)moe_size_##type, ahead = distance(1, size, width), whole = width / TWO * TWO,    \
-                      turn = next == NULL ? whole : (width - ahead) / TWO * TWO;                                       \
-        const char *far_dy = (const char *)dy + ahead * size;                                                          \
-        struct pair s = {{0}, {0}};                                                                                    \
-        scale_part_##type(dy, row, (const char *)row + ahead * size, far_dy, p, 0, turn, to, stream, nan, &s);         \
-        scale_part_##type(dy, row, (const char *)(next == NULL ? row : next) + (ahead - width) * size, far_dy, p,      \
-                          turn, whole, to, stream, nan, &s);                                                           \
-        v8f total = s.a + s.b;                                                                                         \
+        v8f total = (s0.a + s0.b) + (s1.a + s1.b);                                                                     \
         float dot = 0.0f;                                                                                              \
         for (int i = 0; i < LANES; i++) {                                                                              \
             dot += total[i];                                                                                           \
         }                                                                                                              \
-        for (int64_t h = whole; h < width; h++) {                                                                      \
+        for (; h < width; h++) {                                                                                       \
             float one = get_one_##type(dy, h);                                                                         \
             dot += one * get_one_##type(row, h);                                                                       \
             put_one_##type(p *one, to, h);                                                                             \
@@ -382,12 +371,9 @@ INLINE bool any_nan(const float *p, int64_t n)
     static float scale_##type(const void *dy, const void *row, const void *next, float p, int64_t width, void *to,     \
                               bool stream)                                                                             \
     {                                                                                                                  \
-        if (any_nan(&p, 1)) {                                                                                          \
-            return scale_row_##type(dy, row, next, p, width, to, false, true);                                         \
-        }                                                                                                              \
-        return stream && (uintptr_t)to % STREAM_ALIGN == 0                                                             \
-                   ? scale_row_##type(dy, row, next, p, width, to, true, false)                                        \
-                   : scale_row_##type(dy, row, next, p, width, to, false, false);                                      \
+        stream = stream && (uintptr_t)to % STREAM_ALIGN == 0;                                                          \
+        return any_nan(&p, 1) ? scale_row_##type(dy, row, next, p, width, to, stream, true)                            \
+                              : scale_row_##type(dy, row, next, p, width, to, stream, false);                          \
     }
 
 ROWS_OF(f32)
