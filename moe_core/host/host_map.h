@@ -19,9 +19,8 @@ struct moe_host_place {
 struct moe_host_map {
     struct moe_map_view view;
     const int32_t *cells;
-    int64_t most;                 /* the most places of a token */
-    struct moe_host_place *place; /* places of the token that was asked for last */
-    uint8_t *seen;                /* one bit per row, set where a token maps to the row */
+    int64_t most;  /* the most places of a token */
+    uint8_t *seen; /* one bit per row, set where a token maps to the row */
 };
 
 /* Checks the map against the view. *out holds memory until closed. Errors: MAP, NOMEM. */
@@ -29,8 +28,10 @@ int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
 int moe_host_chunks_open(const struct moe_map_header *map, int64_t rows, struct moe_host_map *out);
 void moe_host_map_close(struct moe_host_map *map);
 
-/* Puts the rows of token t, highest first, into map->place; returns their number. */
-int64_t moe_host_map_places(const struct moe_host_map *map, int64_t t);
+/* Puts the rows of token t, highest first, into place [most]; returns their number. */
+int64_t moe_host_map_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place);
+/* Asks for the cells of token t, which is looked up soon; does nothing for a token beyond the last. */
+void moe_host_map_fetch(const struct moe_host_map *map, int64_t t);
 
 bool moe_host_map_has_row(const struct moe_host_map *map, int64_t row);
 

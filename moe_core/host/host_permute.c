@@ -1,13 +1,14 @@
 /*
  * host_permute.c: the host back end's movements of rows: permute, unpermute and their gradients, chunks, padding.
  *
- * All loops run in a fixed order, tokens first, so that results are bitwise reproducible. The way back is a gather per
- * token, its rows summed and stored once; adding row after row to the output was rejected: it reads and writes the
- * output once per row.
+ * A token's rows are met in a fixed order, and no two tokens share a row, so that results are bitwise reproducible
+ * whatever thread takes which tokens. The way back is a gather per token, its rows summed and stored once; adding row
+ * after row to the output was rejected: it reads and writes the output once per row.
  */
-#include "moe_core/host/host_map.h"
+#include "moe_core/host/host_walk.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/host/host_gemm.h"
 #include "moe_core/host/host_rows.h"
 
 #include <stdlib.h>
@@ -36,16 +37,90 @@ static unsigned char *row_out(const struct rows *r, void *base, int64_t row)
     return (unsigned char *)base + (size_t)row * r->bytes;
 }
 
-/* The index of a place's probability. */
-static int64_t prob_of(const struct moe_map_view *v, enum moe_prob_layout layout, int64_t t,
-                       const struct moe_host_place *p)
-{
-    return layout == MOE_PROBS_BY_EXPERT ? t * v->experts + p->expert : t * v->k + p->choice;
-}
-
 static size_t probs_bytes(const struct moe_map_view *v, enum moe_prob_layout layout)
 {
     return (size_t)v->tokens * (size_t)(layout == MOE_PROBS_BY_EXPERT ? v->experts : v->k) * sizeof(float);
+}
+
+/* One thread's own: a walk over the map, and room for the rows of two tokens. */
+struct desk {
+    struct moe_host_walk walk;
+    const void **from; /* [2][most + 1] */
+    void **to;         /* [most + 1] */
+    float *factor;     /* [2][most + 1] */
+};
+
+/* A movement over a map, as the threads see it: ranges of tokens, which share no row that is written. */
+struct job {
+    const void *args;
+    struct moe_host_map map;
+    struct rows r;
+    void (*range)(const struct job *job, struct desk *desk, int64_t first, int64_t end);
+    int64_t step; /* tokens of a range */
+    int threads;
+    struct desk *desk; /* of each thread */
+};
+
+static void close_job(struct job *job)
+{
+    for (int i = 0; job->desk != NULL && i < job->threads; i++) {
+        moe_host_walk_close(&job->desk[i].walk);
+        free(job->desk[i].from);
+        free(job->desk[i].to);
+        free(job->desk[i].factor);
+    }
+    free(job->desk);
+    moe_host_map_close(&job->map);
+}
+
+static int open_desk(const struct job *job, enum moe_prob_layout layout, struct desk *out)
+{
+    size_t most = (size_t)job->map.most + 1;
+    out->from = calloc(2 * most, sizeof(*out->from));
+    out->to = calloc(most, sizeof(*out->to));
+    out->factor = calloc(2 * most, sizeof(*out->factor));
+    int rc = moe_host_walk_open(&job->map, layout, &out->walk);
+    return out->from == NULL || out->to == NULL || out->factor == NULL ? MOE_E_NOMEM : rc;
+}
+
+/*
+ * Checks the map, and makes a desk for each thread. by_cell and by_row: see host_walk.h. *job holds memory until it is
+ * closed, after an error too. Errors: MAP, NOMEM.
+ */
+static int open_job(struct job *job, const struct moe_map_view *view, enum moe_prob_layout layout, const float *by_cell,
+                    const float *by_row)
+{
+    enum { RANGE_BYTES = 1 << 20 }; /* so much work that a thread's start does not count */
+    int rc = moe_host_map_open(view, &job->map);
+    job->threads = moe_host_threads();
+    job->desk = rc == 0 ? calloc((size_t)job->threads, sizeof(*job->desk)) : NULL;
+    for (int i = 0; rc == 0 && job->desk != NULL && i < job->threads; i++) {
+        rc = open_desk(job, layout, &job->desk[i]);
+        job->desk[i].walk.by_cell = by_cell;
+        job->desk[i].walk.by_row = by_row;
+    }
+    size_t ranges = job->threads == 1 ? 1 : (size_t)(view->tokens + view->rows) * job->r.bytes / RANGE_BYTES + 1;
+    job->step = view->tokens / (int64_t)ranges + 1;
+    return rc == 0 && job->desk == NULL ? MOE_E_NOMEM : rc;
+}
+
+static int run_task(void *arg, int64_t i, int worker)
+{
+    const struct job *job = arg;
+    struct desk *desk = &job->desk[worker];
+    int64_t tokens = job->map.view.tokens, first = i * job->step,
+            end = tokens - first < job->step ? tokens : first + job->step;
+    moe_host_walk_begin(&desk->walk, first, end);
+    job->range(job, desk, first, end);
+    moe_host_rows_done();
+    return 0;
+}
+
+static int run_job(struct job *job)
+{
+    int rc = moe_host_parallel((job->map.view.tokens + job->step - 1) / job->step, run_task, job);
+    moe_host_rows_done(); /* padding */
+    return rc;
 }
 
 static void zero_padding(const struct moe_host_map *map, const struct rows *r, void *to, float *row_probs)
@@ -60,163 +135,160 @@ static void zero_padding(const struct moe_host_map *map, const struct rows *r, v
     }
 }
 
-/* Copies token t to all its rows. `to` has room for the most places of a token. */
-static void gather_token(const struct moe_map_gather *a, const struct moe_host_map *map, const struct rows *r,
-                         int64_t t, void **to)
+/* Copies each token to all its rows. */
+static void gather_range(const struct job *job, struct desk *desk, int64_t first, int64_t end)
 {
-    int64_t n = moe_host_map_places(map, t), copies = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const struct moe_host_place *p = &map->place[i];
-        float prob = a->probs != NULL ? a->probs[prob_of(&a->view, a->layout, t, p)] : 1.0f;
-        if (a->zero_by_prob && prob == 0.0f) {
-            moe_host_row_zero(row_out(r, a->to, p->row), r->bytes, r->stream);
-        } else {
-            to[copies++] = row_out(r, a->to, p->row);
+    const struct moe_map_gather *a = job->args;
+    const struct rows *r = &job->r;
+    for (int64_t t = first; t < end; t++) {
+        const struct moe_host_stop *stop;
+        int64_t n = moe_host_walk_token(&desk->walk, t, &stop), copies = 0;
+        for (int64_t i = 0; i < n; i++) {
+            float prob = a->probs != NULL ? a->probs[stop[i].cell] : 1.0f;
+            if (a->zero_by_prob && prob == 0.0f) {
+                moe_host_row_zero(row_out(r, a->to, stop[i].row), r->bytes, r->stream);
+            } else {
+                desk->to[copies++] = row_out(r, a->to, stop[i].row);
+            }
+            if (a->row_probs != NULL) {
+                a->row_probs[stop[i].row] = prob;
+            }
         }
-        if (a->row_probs != NULL) {
-            a->row_probs[p->row] = prob;
-        }
+        moe_host_rows_copy(desk->to, copies, row_in(r, a->from, t), r->bytes, r->stream);
     }
-    moe_host_rows_copy(to, copies, row_in(r, a->from, t), r->bytes, r->stream);
 }
 
 int moe_host_map_gather(const void *args)
 {
     const struct moe_map_gather *a = args;
-    const struct rows r = rows_of(a->type, a->width, a->view.rows);
-    struct moe_host_map map;
-    int rc = moe_host_map_open(&a->view, &map);
-    if (rc != 0) {
-        return rc;
+    struct job job = {.args = a, .r = rows_of(a->type, a->width, a->view.rows), .range = gather_range};
+    int rc = open_job(&job, &a->view, a->layout, a->probs, NULL);
+    if (rc == 0) {
+        zero_padding(&job.map, &job.r, a->to, a->row_probs);
+        rc = run_job(&job);
     }
-    void **to = calloc((size_t)map.most + 1, sizeof(*to));
-    if (to == NULL) {
-        rc = MOE_E_NOMEM;
-        goto out;
-    }
-    zero_padding(&map, &r, a->to, a->row_probs);
-    for (int64_t t = 0; t < a->view.tokens; t++) {
-        gather_token(a, &map, &r, t, to);
-    }
-    moe_host_rows_done();
-out:
-    free(to);
-    moe_host_map_close(&map);
+    close_job(&job);
     return rc;
 }
 
-/* The rows of a token that are summed, and their factors; `from` and `factor` have room for one more than the most
- * places of a token. */
+/* The rows of a token that are summed, and their factors; there is room for one more than the most rows of a token. */
 struct terms {
     int64_t n;
     const void **from;
     float *factor;
 };
 
-static void collect_terms(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
-                          int64_t t, struct terms *out)
+static void collect_terms(const struct moe_map_scatter *a, const struct rows *r, struct moe_host_walk *walk, int64_t t,
+                          struct terms *out)
 {
-    int64_t places = moe_host_map_places(map, t), n = 0;
+    const struct moe_host_stop *stop;
+    int64_t stops = moe_host_walk_token(walk, t, &stop), n = 0;
     if (a->beta != 0.0f) {
         out->from[n] = row_in(r, a->to, t);
         out->factor[n++] = 1.0f;
     }
-    for (int64_t i = 0; i < places; i++) {
-        const struct moe_host_place *p = &map->place[i];
-        int64_t cell = prob_of(&a->view, a->layout, t, p);
-        float prob = a->probs != NULL ? a->probs[cell] : 1.0f;
+    for (int64_t i = 0; i < stops; i++) {
+        float prob = a->probs != NULL ? a->probs[stop[i].cell] : 1.0f;
         if (!a->zero_by_prob || prob != 0.0f) {
-            out->from[n] = row_in(r, a->from, p->row);
+            out->from[n] = row_in(r, a->from, stop[i].row);
             out->factor[n++] = a->zero_by_prob ? 1.0f : prob;
         }
         if (a->d_probs != NULL) {
-            a->d_probs[cell] = a->d_row_probs[p->row];
+            a->d_probs[stop[i].cell] = a->d_row_probs[stop[i].row];
         }
     }
     out->n = n;
 }
 
 /*
- * Sums token after token; the rows of the next token are looked up while one is summed, so that they can be fetched
+ * Sums token after token; the rows of the next token are known while one is summed, so that they can be fetched
  * ahead.
  */
-static void scatter_tokens(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
-                           struct terms *now, struct terms *next)
+static void scatter_range(const struct job *job, struct desk *desk, int64_t first, int64_t end)
 {
+    const struct moe_map_scatter *a = job->args;
+    const int64_t most = job->map.most + 1;
     moe_host_sum_fn *sum = moe_host_rows_table()->sum[a->type];
     const bool weighted = a->probs != NULL && !a->zero_by_prob;
-    if (a->view.tokens > 0) {
-        collect_terms(a, map, r, 0, now);
+    struct terms now = {.from = desk->from, .factor = desk->factor},
+                 next = {.from = desk->from + most, .factor = desk->factor + most};
+    if (first < end) {
+        collect_terms(a, &job->r, &desk->walk, first, &now);
     }
-    for (int64_t t = 0; t < a->view.tokens; t++) {
-        next->n = 0;
-        if (t + 1 < a->view.tokens) {
-            collect_terms(a, map, r, t + 1, next);
+    for (int64_t t = first; t < end; t++) {
+        next.n = 0;
+        if (t + 1 < end) {
+            collect_terms(a, &job->r, &desk->walk, t + 1, &next);
         }
-        for (int64_t i = next->n; i < now->n; i++) {
-            next->from[i] = now->from[i];
+        for (int64_t i = next.n; i < now.n; i++) {
+            next.from[i] = now.from[i];
         }
-        sum(now->from, weighted ? now->factor : NULL, now->n, next->from, a->width, row_out(r, a->to, t), r->stream);
-        struct terms keep = *now;
-        *now = *next;
-        *next = keep;
+        sum(now.from, weighted ? now.factor : NULL, now.n, next.from, a->width, row_out(&job->r, a->to, t),
+            job->r.stream);
+        struct terms keep = now;
+        now = next;
+        next = keep;
     }
 }
 
 int moe_host_map_scatter(const void *args)
 {
     const struct moe_map_scatter *a = args;
-    const struct rows r = rows_of(a->type, a->width, a->view.tokens);
-    struct moe_host_map map;
-    int rc = moe_host_map_open(&a->view, &map);
+    struct job job = {.args = a, .r = rows_of(a->type, a->width, a->view.tokens), .range = scatter_range};
+    int rc = open_job(&job, &a->view, a->layout, a->probs, a->d_row_probs);
     if (rc != 0) {
-        return rc;
-    }
-    size_t most = (size_t)map.most + 1;
-    const void **from = calloc(2 * most, sizeof(*from));
-    float *factor = calloc(2 * most, sizeof(*factor));
-    if (from == NULL || factor == NULL) {
-        rc = MOE_E_NOMEM;
         goto out;
     }
-    struct terms now = {.from = from, .factor = factor}, next = {.from = from + most, .factor = factor + most};
     if (a->d_probs != NULL) {
         memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     }
-    scatter_tokens(a, &map, &r, &now, &next);
-    moe_host_rows_done();
+    rc = run_job(&job);
 out:
-    free(from);
-    free(factor);
-    moe_host_map_close(&map);
+    close_job(&job);
     return rc;
+}
+
+/* The row that is scaled behind row i of n of token t, NULL: none. */
+static const void *row_behind(const struct job *job, struct desk *desk, const void *from, int64_t t,
+                              const struct moe_host_stop *stop, int64_t n, int64_t i)
+{
+    if (i + 1 < n) {
+        return row_in(&job->r, from, stop[i + 1].row);
+    }
+    return moe_host_walk_token(&desk->walk, t + 1, &stop) > 0 ? row_in(&job->r, from, stop[0].row) : NULL;
+}
+
+static void scatter_backward_range(const struct job *job, struct desk *desk, int64_t first, int64_t end)
+{
+    const struct moe_map_scatter_backward *a = job->args;
+    const struct rows *r = &job->r;
+    moe_host_scale_fn *scale = moe_host_rows_table()->scale[a->type];
+    for (int64_t t = first; t < end; t++) {
+        const struct moe_host_stop *stop;
+        int64_t n = moe_host_walk_token(&desk->walk, t, &stop);
+        for (int64_t i = 0; i < n; i++) {
+            const void *next = row_behind(job, desk, a->from, t, stop, n, i);
+            a->d_probs[stop[i].cell] =
+                scale(row_in(r, a->dy, t), row_in(r, a->from, stop[i].row), next, a->probs[stop[i].cell], a->width,
+                      row_out(r, a->d_from, stop[i].row), r->stream);
+        }
+    }
 }
 
 int moe_host_map_scatter_backward(const void *args)
 {
     const struct moe_map_scatter_backward *a = args;
-    const struct rows r = rows_of(a->type, a->width, a->view.rows);
-    struct moe_host_map map;
-    int rc = moe_host_map_open(&a->view, &map);
+    struct job job = {.args = a, .r = rows_of(a->type, a->width, a->view.rows), .range = scatter_backward_range};
+    int rc = open_job(&job, &a->view, a->layout, a->probs, NULL);
     if (rc != 0) {
-        return rc;
+        goto out;
     }
-    moe_host_scale_fn *scale = moe_host_rows_table()->scale[a->type];
-    zero_padding(&map, &r, a->d_from, NULL);
+    zero_padding(&job.map, &job.r, a->d_from, NULL);
     memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
-    for (int64_t t = 0; t < a->view.tokens; t++) {
-        int64_t n = moe_host_map_places(&map, t);
-        for (int64_t i = 0; i < n; i++) {
-            const struct moe_host_place *p = &map.place[i];
-            const void *next = i + 1 < n ? row_in(&r, a->from, map.place[i + 1].row) : NULL;
-            int64_t cell = prob_of(&a->view, a->layout, t, p);
-            a->d_probs[cell] = scale(row_in(&r, a->dy, t), row_in(&r, a->from, p->row), next, a->probs[cell], a->width,
-                                     row_out(&r, a->d_from, p->row), r.stream);
-        }
-    }
-    moe_host_rows_done();
-    moe_host_map_close(&map);
-    return 0;
+    rc = run_job(&job);
+out:
+    close_job(&job);
+    return rc;
 }
 
 int moe_host_chunk_sort(const void *args)

@@ -217,7 +217,7 @@ out:
 }
 
 /* Reads the places of token t in descending rows; returns an error for anything that no builder writes. */
-static int64_t mask_places(const struct moe_host_map *map, int64_t t)
+static int64_t mask_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place)
 {
     int64_t experts = map->view.experts;
     const int32_t *line = map->cells + t * (2 * experts + 1);
@@ -226,12 +226,12 @@ static int64_t mask_places(const struct moe_host_map *map, int64_t t)
         return MOE_E_MAP;
     }
     for (int32_t i = 0; i < n; i++) {
-        map->place[i] = (struct moe_host_place){.row = line[i], .expert = line[experts + i], .choice = i};
+        place[i] = (struct moe_host_place){.row = line[i], .expert = line[experts + i], .choice = i};
     }
     return n;
 }
 
-static int64_t index_places(const struct moe_host_map *map, int64_t t)
+static int64_t index_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place)
 {
     const struct moe_map_view *v = &map->view;
     const int32_t *rows = map->cells + (v->kind == MOE_MAP_SORTED ? v->rows : 0), *experts = rows + v->k * v->tokens;
@@ -242,17 +242,32 @@ static int64_t index_places(const struct moe_host_map *map, int64_t t)
             continue;
         }
         int64_t at = n++;
-        for (; at > 0 && map->place[at - 1].row < p.row; at--) {
-            map->place[at] = map->place[at - 1];
+        for (; at > 0 && place[at - 1].row < p.row; at--) {
+            place[at] = place[at - 1];
         }
-        map->place[at] = p;
+        place[at] = p;
     }
     return n;
 }
 
-int64_t moe_host_map_places(const struct moe_host_map *map, int64_t t)
+int64_t moe_host_map_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place)
 {
-    return map->view.kind == MOE_MAP_MASK ? mask_places(map, t) : index_places(map, t);
+    return map->view.kind == MOE_MAP_MASK ? mask_places(map, t, place) : index_places(map, t, place);
+}
+
+/*
+ * The lines of a mask map lie so far apart that the processor does not fetch the next one by itself: a token then costs
+ * three misses, which is as long as a short row takes. The arrays of the other kinds are read from one end to the
+ * other.
+ */
+void moe_host_map_fetch(const struct moe_host_map *map, int64_t t)
+{
+    if (map->view.kind == MOE_MAP_MASK && t < map->view.tokens) {
+        const int32_t *line = map->cells + t * (2 * map->view.experts + 1);
+        __builtin_prefetch(line);
+        __builtin_prefetch(line + map->view.experts);
+        __builtin_prefetch(line + 2 * map->view.experts);
+    }
 }
 
 bool moe_host_map_has_row(const struct moe_host_map *map, int64_t row)
@@ -277,14 +292,17 @@ static bool header_fits(const struct moe_map_view *v)
            h->experts == v->experts && h->k == v->k && h->rows == v->rows && h->routed >= 0 && h->routed <= v->rows;
 }
 
-static int check_cells(const struct moe_host_map *map)
+/* `place` has room for the most places of a token. */
+static int check_cells(const struct moe_host_map *map, struct moe_host_place *place)
 {
+    enum { AHEAD = 16 }; /* tokens: what they need is there when their turn comes, and has not left the cache again */
     const struct moe_map_view *v = &map->view;
     int64_t routed = 0;
     for (int64_t t = 0; t < v->tokens; t++) {
-        int64_t n = moe_host_map_places(map, t);
+        moe_host_map_fetch(map, t + AHEAD);
+        int64_t n = moe_host_map_places(map, t, place);
         for (int64_t i = 0; i < n; i++) {
-            const struct moe_host_place *p = &map->place[i];
+            const struct moe_host_place *p = &place[i];
             if (p->expert < 0 || p->expert >= v->experts || !take(map->seen, p->row, v->rows) ||
                 (v->kind == MOE_MAP_SORTED && map->cells[p->row] != t * v->k + p->choice)) {
                 return MOE_E_MAP;
@@ -311,10 +329,11 @@ int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
     }
     out->cells = (const int32_t *)(view->map + 1);
     out->most = view->kind == MOE_MAP_MASK ? view->experts : view->k;
-    out->place = calloc((size_t)out->most + 1, sizeof(*out->place));
+    struct moe_host_place *place = calloc((size_t)out->most + 1, sizeof(*place));
     out->seen = calloc((size_t)view->rows / 8 + 1, 1);
-    int rc = out->place == NULL || out->seen == NULL ? MOE_E_NOMEM : 0;
-    rc = rc ? rc : check_cells(out);
+    int rc = place == NULL || out->seen == NULL ? MOE_E_NOMEM : 0;
+    rc = rc ? rc : check_cells(out, place);
+    free(place);
     if (rc != 0) {
         moe_host_map_close(out);
     }
@@ -323,9 +342,7 @@ int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
 
 void moe_host_map_close(struct moe_host_map *map)
 {
-    free(map->place);
     free(map->seen);
-    map->place = NULL;
     map->seen = NULL;
 }
 

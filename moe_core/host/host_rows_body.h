@@ -6,7 +6,8 @@
  * elements that stay in registers while all rows are added, so that the output is written once and never read: adding
  * row after row was measured and is slower by a third. These loops are bound by memory only as long as the arithmetic
  * fits into the time of waiting. A line of BF16 costs as many instructions as two lines of float, so everything is
- * inlined, sums with and without weights are separate loops, and NaNs are looked for once per 32 numbers.
+ * inlined, loops are separate for sums with and without weights and for both ways to store, and NaNs are looked for
+ * only where a weight is one.
  */
 #include "common/smallfloat.h"
 #include "moe_core/host/host_rows.h"
@@ -60,8 +61,9 @@ INLINE void get_f32(const void *from, int64_t at, struct pair *out)
     memcpy(&out->b, (const float *)from + at + LANES, sizeof(out->b));
 }
 
-INLINE void put_f32(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream)
+INLINE void put_f32(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream, bool nan)
 {
+    (void)nan;
     store32((float *)to + at, &x->a, stream);
     store32((float *)to + at + LANES, &x->b, stream);
     store32((float *)to + at + PAIR, &y->a, stream);
@@ -132,14 +134,18 @@ INLINE void weave(const v8u *even, const v8u *odd, void *to, bool stream)
     store32(to, &both, stream);
 }
 
-INLINE void put_bf16(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream)
+/*
+ * nan: there may be NaNs with bits in their lower half, which rounding would carry into the exponent. Only a factor can
+ * bring them: numbers of this type have no lower half, and the processor's own NaNs have none either.
+ */
+INLINE void put_bf16(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream, bool nan)
 {
     v8u a, b, c, d;
     round_bf16(&x->a, &a);
     round_bf16(&x->b, &b);
     round_bf16(&y->a, &c);
     round_bf16(&y->b, &d);
-    if (__builtin_expect(may_be_nan(x, y), false)) {
+    if (nan && may_be_nan(x, y)) {
         keep_nan(&x->a, &a);
         keep_nan(&x->b, &b);
         keep_nan(&y->a, &c);
@@ -175,8 +181,9 @@ INLINE void get_f16(const void *from, int64_t at, struct pair *out)
 #endif
 }
 
-INLINE void put_f16(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream)
+INLINE void put_f16(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream, bool nan)
 {
+    (void)nan;
     uint16_t h[2 * PAIR];
 #if defined(__F16C__) && defined(__AVX2__)
     if (!may_be_nan(x, y)) {
@@ -215,11 +222,13 @@ enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 2048, 
  * How many elements ahead of the sum each of n rows is fetched. The processor fetches ahead by itself once it has seen
  * a few lines of a row, and never beyond a page; rows are short and begin anywhere, so these loops ask for the lines.
  * All lines fetched ahead together stay well inside the first cache, where rows of 2^i bytes all compete for the same
- * few places: 2 KiB was measured as the best of 2 to 16 KiB.
+ * few places: 2 KiB was measured as no worse than 4 to 16 KiB, into the first cache or the second. Every line must be
+ * asked for: with every second one, and the processor's help for its neighbour, short rows took half as long again.
  */
-INLINE int64_t distance(int64_t n, int64_t size)
+INLINE int64_t distance(int64_t n, int64_t size, int64_t width)
 {
-    return n > 0 ? (IN_FLIGHT / (n * size) + BLOCK) / BLOCK * BLOCK : BLOCK;
+    int64_t ahead = n > 0 ? (IN_FLIGHT / (n * size) + BLOCK) / BLOCK * BLOCK : BLOCK;
+    return ahead < width ? ahead : width;
 }
 
 /* Fetches `bytes` bytes of a row ahead, from byte `at` on. */
@@ -252,6 +261,15 @@ INLINE void add_product(const struct pair *x, const struct pair *y, struct pair 
     to->b += x->b * y->b;
 }
 
+INLINE bool any_nan(const float *p, int64_t n)
+{
+    bool nan = false;
+    for (int64_t i = 0; i < n; i++) {
+        nan = nan || p[i] != p[i];
+    }
+    return nan;
+}
+
 /* The functions for one type. Pairs are written out and not looped: a compiler that does not unroll would keep them in
  * memory. */
 #define ROWS_OF(type)                                                                                                  \
@@ -280,17 +298,17 @@ INLINE void add_product(const struct pair *x, const struct pair *y, struct pair 
         *out = s;                                                                                                      \
     }                                                                                                                  \
     INLINE void sum_row_##type(const void *const *from, const float *p, int64_t n, const void *const *next,            \
-                               int64_t width, void *to, bool stream)                                                   \
+                               int64_t width, void *to, bool stream, bool nan)                                         \
     {                                                                                                                  \
-        const int64_t size = (int64_t)moe_size_##type, ahead = distance(n, size);                                      \
+        const int64_t size = (int64_t)moe_size_##type, ahead = distance(n, size, width);                               \
         int64_t h = 0;                                                                                                 \
         struct block s;                                                                                                \
         for (; h + BLOCK <= width; h += BLOCK) {                                                                       \
             const bool here = next == NULL || h + ahead < width;                                                       \
             const int64_t at = (h + ahead < width ? h + ahead : here ? h : h + ahead - width) * size;                  \
             block_##type(from, p, n, here ? from : next, at, h, &s);                                                   \
-            put_##type(&s.q[0], &s.q[1], to, h, stream);                                                               \
-            put_##type(&s.q[2], &s.q[3], to, h + TWO, stream);                                                         \
+            put_##type(&s.q[0], &s.q[1], to, h, stream, nan);                                                          \
+            put_##type(&s.q[2], &s.q[3], to, h + TWO, stream, nan);                                                    \
         }                                                                                                              \
         for (; h < width; h++) {                                                                                       \
             float sum = 0.0f;                                                                                          \
@@ -303,24 +321,31 @@ INLINE void add_product(const struct pair *x, const struct pair *y, struct pair 
     static void sum_##type(const void *const *from, const float *p, int64_t n, const void *const *next, int64_t width, \
                            void *to, bool stream)                                                                      \
     {                                                                                                                  \
-        stream = stream && (uintptr_t)to % STREAM_ALIGN == 0;                                                          \
-        if (p != NULL) {                                                                                               \
-            sum_row_##type(from, p, n, next, width, to, stream);                                                       \
+        const bool past = stream && (uintptr_t)to % STREAM_ALIGN == 0;                                                 \
+        if (p == NULL) {                                                                                               \
+            if (past) {                                                                                                \
+                sum_row_##type(from, NULL, n, next, width, to, true, false);                                           \
+            } else {                                                                                                   \
+                sum_row_##type(from, NULL, n, next, width, to, false, false);                                          \
+            }                                                                                                          \
+        } else if (any_nan(p, n)) {                                                                                    \
+            sum_row_##type(from, p, n, next, width, to, false, true);                                                  \
+        } else if (past) {                                                                                             \
+            sum_row_##type(from, p, n, next, width, to, true, false);                                                  \
         } else {                                                                                                       \
-            sum_row_##type(from, NULL, n, next, width, to, stream);                                                    \
+            sum_row_##type(from, p, n, next, width, to, false, false);                                                 \
         }                                                                                                              \
     }                                                                                                                  \
-    static float scale_##type(const void *dy, const void *row, const void *next, float p, int64_t width, void *to,     \
-                              bool stream)                                                                             \
+    INLINE float scale_row_##type(const void *dy, const void *row, const void *next, float p, int64_t width, void *to, \
+                                  bool stream, bool nan)                                                               \
     {                                                                                                                  \
-        const int64_t size = (int64_t)moe_size_##type, ahead = distance(1, size);                                      \
+        const int64_t size = (int64_t)moe_size_##type, ahead = distance(1, size, width);                               \
         struct pair s0 = {{0}, {0}}, s1 = s0, x, y, d, e;                                                              \
         int64_t h = 0;                                                                                                 \
-        stream = stream && (uintptr_t)to % STREAM_ALIGN == 0;                                                          \
         for (; h + TWO <= width; h += TWO) {                                                                           \
             const bool here = next == NULL || h + ahead < width;                                                       \
             const int64_t at = (h + ahead < width ? h + ahead : here ? h : h + ahead - width) * size;                  \
-            fetch(here ? row : next, at, TWO *(size));                                                                 \
+            fetch(here ? row : next, at, TWO *size);                                                                   \
             get_##type(dy, h, &d);                                                                                     \
             get_##type(dy, h + PAIR, &e);                                                                              \
             get_##type(row, h, &x);                                                                                    \
@@ -329,7 +354,7 @@ INLINE void add_product(const struct pair *x, const struct pair *y, struct pair 
             add_product(&e, &y, &s1);                                                                                  \
             multiply(&d, p);                                                                                           \
             multiply(&e, p);                                                                                           \
-            put_##type(&d, &e, to, h, stream);                                                                         \
+            put_##type(&d, &e, to, h, stream, nan);                                                                    \
         }                                                                                                              \
         v8f total = (s0.a + s0.b) + (s1.a + s1.b);                                                                     \
         float dot = 0.0f;                                                                                              \
@@ -342,6 +367,13 @@ INLINE void add_product(const struct pair *x, const struct pair *y, struct pair 
             put_one_##type(p *one, to, h);                                                                             \
         }                                                                                                              \
         return dot;                                                                                                    \
+    }                                                                                                                  \
+    static float scale_##type(const void *dy, const void *row, const void *next, float p, int64_t width, void *to,     \
+                              bool stream)                                                                             \
+    {                                                                                                                  \
+        stream = stream && (uintptr_t)to % STREAM_ALIGN == 0;                                                          \
+        return any_nan(&p, 1) ? scale_row_##type(dy, row, next, p, width, to, stream, true)                            \
+                              : scale_row_##type(dy, row, next, p, width, to, stream, false);                          \
     }
 
 ROWS_OF(f32)
