@@ -1,5 +1,7 @@
 /*
- * race.cc: a cell for each word of memory that a launch touches, with the accesses that may still race (race.h).
+ * race.cc: a cell for each word of global memory and each 16 bytes of shared memory that a launch touches, with the
+ * accesses that may still race (race.h). Shared memory is mostly touched 16 bytes at a time, by the matrix units and
+ * the copy engine, and its cells must lie close together to be fast.
  *
  * A cell drops an access when a later one stands for it: a write that covers its bytes, or a read that knows of it and
  * touches the same bytes, because whoever knows of the later one knows of it, too. A read is only compared with writes,
@@ -13,14 +15,14 @@
 #include <algorithm>
 #include <unordered_map>
 
-enum { KEPT = 2, TIDY_FROM = 8, PAGE_WORDS = 1024, HOWS = 16 };
+enum { KEPT = 4, TIDY_FROM = 8, PAGE_WORDS = 1024, HOWS = 16, GLOBAL_GRAIN = 4, SHARED_GRAIN = 16 };
 enum { OF_COPY = 0x8000, OF_PRIMARY = 0xffffffff }; /* who: a cp.async; block: of the kernel before */
 
 struct access {
     const struct emu_site *site;
     uint32_t block, clock;
     uint16_t who;
-    uint8_t bytes; /* of the word, a bit each */
+    uint16_t bytes; /* of the cell, a bit each */
     uint8_t how;
 };
 
@@ -64,7 +66,7 @@ struct list {
 struct cell {
     uint32_t generation, block; /* of the last access */
     uint32_t tidy_at;           /* readers */
-    uint8_t read, written;      /* bytes, by the launch */
+    uint16_t read, written;     /* bytes, by the launch */
     struct list writes, reads;
 };
 
@@ -97,7 +99,7 @@ void emu_race_begin_launch(struct emu_grid *grid, bool is_overlapped)
     cells.previous = cells.generation;
     grid->generation = ++cells.generation;
     cells.is_overlapped = is_overlapped;
-    cells.shared.resize(std::max(cells.shared.size(), (size_t)grid->shared_bytes / 4 + 1));
+    cells.shared.resize(std::max(cells.shared.size(), (size_t)grid->shared_bytes / SHARED_GRAIN + 1));
 }
 
 void emu_race_begin_block(struct emu_grid *grid)
@@ -118,7 +120,7 @@ static void fold(struct list *l, uint32_t block)
         }
         bool is_primary = a.block == OF_PRIMARY;
         struct access *f = &found[is_primary][a.how % HOWS];
-        uint8_t bytes = has[is_primary][a.how % HOWS] ? f->bytes : 0;
+        uint16_t bytes = has[is_primary][a.how % HOWS] ? f->bytes : 0;
         *f = a;
         f->bytes |= bytes;
         has[is_primary][a.how % HOWS] = true;
@@ -237,7 +239,7 @@ static void compare_all(struct emu_thread *T, struct list *l, const struct acces
         struct access *old = l->at(i);
         compare(T, old, now, is_shared);
         if ((now->how & EMU_WRITE) && replaces(T, old, now)) {
-            old->bytes &= (uint8_t)~now->bytes;
+            old->bytes &= (uint16_t)~now->bytes;
             if (old->bytes == 0) {
                 l->remove(i);
             }
@@ -249,7 +251,7 @@ static void compare_all(struct emu_thread *T, struct list *l, const struct acces
 static void tidy(struct emu_thread *T, struct cell *c, const struct access *now)
 {
     static thread_local uint32_t round, rounds[2 * OF_COPY];
-    static thread_local uint8_t covered[2 * OF_COPY];
+    static thread_local uint16_t covered[2 * OF_COPY];
     round++;
     for (uint32_t i = c->reads.count; i-- > 0;) {
         struct access *old = c->reads.at(i);
@@ -316,12 +318,13 @@ static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is
     if (is_shared && T->block->grid->cluster.size() > 1) {
         return; /* race.h */
     }
+    const uint32_t grain = is_shared ? SHARED_GRAIN : GLOBAL_GRAIN;
     uint64_t end = address + bytes;
-    for (uint64_t word = address / 4; word * 4 < end; word++) {
-        uint32_t from = word * 4 < address ? (uint32_t)(address - word * 4) : 0;
-        uint32_t to = end < word * 4 + 4 ? (uint32_t)(end - word * 4) : 4;
-        now.bytes = (uint8_t)((1u << to) - (1u << from));
-        touch(T, is_shared ? &cells.shared[word] : global_cell(word), &now, is_shared);
+    for (uint64_t at = address / grain; at * grain < end; at++) {
+        uint32_t from = at * grain < address ? (uint32_t)(address - at * grain) : 0;
+        uint32_t to = end < at * grain + grain ? (uint32_t)(end - at * grain) : grain;
+        now.bytes = (uint16_t)((1u << to) - (1u << from));
+        touch(T, is_shared ? &cells.shared[at] : global_cell(at), &now, is_shared);
     }
 }
 
@@ -353,15 +356,15 @@ void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool i
         walk(T, offset, bytes, true, now); /* it must not touch what is still in use */
         now.who = OF_COPY;
     }
-    for (uint64_t word = offset / 4; word < (offset + bytes) / 4; word++) {
-        struct cell *c = &cells.shared[word];
+    for (uint64_t at = offset / SHARED_GRAIN; at < (offset + bytes) / SHARED_GRAIN; at++) { /* whole cells */
+        struct cell *c = &cells.shared[at];
         refresh(c, cells.shared_generation, T->block->number, true);
         for (uint32_t i = c->writes.count; i-- > 0;) {
             if (!is_done || c->writes.at(i)->who == OF_COPY) {
                 c->writes.remove(i); /* who touched the bytes meanwhile has been found, and stays */
             }
         }
-        now.bytes = 15;
+        now.bytes = 0xffff;
         c->writes.add(now);
     }
 }
