@@ -689,6 +689,9 @@ cudaError_t hostcuda_memory_allocate(void **out, size_t bytes, struct hostcuda_p
 bool hostcuda_memory_may_free(const void *memory);
 void hostcuda_memory_free(const void *memory);
 
+/* What cudaFree does with it: waits for the device first. */
+cudaError_t hostcuda_memory_free_now(void *memory);
+
 /* pool.c */
 
 /* Counts bytes that are allocated from a pool, the device's own when the handle is NULL. Returns an owned reference,

@@ -7,7 +7,7 @@
  * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
  * look-up by any address inside one an ordinary search.
  */
-#include "hostnccl/cuda/graph_memory.h"
+#include "hostnccl/cuda/hostcuda.h"
 
 #include <search.h>
 #include <stdio.h>
@@ -233,23 +233,6 @@ static cudaError_t allocate_now(void **out, size_t bytes, enum cudaMemoryType ty
     return bytes ? allocate(out, bytes, &wish) : cudaSuccess;
 }
 
-/* What a graph's launch has left. Takes the reference. */
-static cudaError_t free_left(struct hostcuda_graph_memory *left)
-{
-    cudaError_t error = hostcuda_capture_unsafe();
-    if (!error) {
-        error = hostcuda_device_drain(hostcuda_graph_memory_facts(left).device);
-    }
-    if (!error) {
-        error = hostcuda_graph_memory_leave(left);
-    }
-    if (!error) {
-        hostcuda_graph_memory_end(left);
-    }
-    hostcuda_graph_memory_put(left);
-    return error;
-}
-
 /* Like the vendor's free, it first waits for the device that owns the memory; NULL is freed at once. */
 static cudaError_t deallocate(void *memory, bool is_host)
 {
@@ -257,10 +240,6 @@ static cudaError_t deallocate(void *memory, bool is_host)
     struct hostcuda_range range;
     if (error || !memory) {
         return error;
-    }
-    struct hostcuda_graph_memory *left = is_host ? NULL : hostcuda_graph_memory_of(memory);
-    if (left) {
-        return free_left(left);
     }
     if (!hostcuda_range_find(memory, 1, &range) || range.start != (uintptr_t)memory ||
         (range.type == cudaMemoryTypeHost) != is_host || range.is_registered || is_foreign(&range)) {
@@ -286,9 +265,9 @@ HOSTCUDA_EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
     return hostcuda_leave(allocate_now(out, bytes, cudaMemoryTypeDevice, 0));
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaFree(void *memory)
+cudaError_t hostcuda_memory_free_now(void *memory)
 {
-    return hostcuda_leave(deallocate(memory, false));
+    return deallocate(memory, false);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned int flags)

@@ -1,7 +1,7 @@
 /*
  * memory_order.c: memory in the order of a stream: cudaMallocAsync, its form with a pool, and cudaFreeAsync. The memory
  * is there when the call returns, because a stream's order matters only for its end. In a capture both calls are nodes,
- * and the memory is the graph's (graph_memory.c).
+ * and the memory is the graph's (graph_memory.c). cudaFree is here, too, because what a graph has left may end by it.
  */
 #include "hostnccl/cuda/graph_memory.h"
 
@@ -136,6 +136,34 @@ HOSTCUDA_EXPORT cudaError_t cudaFreeAsync(void *memory, cudaStream_t handle)
     if (!error) {
         error = hostcuda_stream_is_captured(stream) ? capture_free(memory, stream) : submit_free(memory, stream);
         hostcuda_stream_put(stream);
+    }
+    return hostcuda_leave(error);
+}
+
+/* What a graph's launch has left. Takes the reference. */
+static cudaError_t free_left(struct hostcuda_graph_memory *left)
+{
+    cudaError_t error = hostcuda_capture_unsafe();
+    if (!error) {
+        error = hostcuda_device_drain(hostcuda_graph_memory_facts(left).device);
+    }
+    if (!error) {
+        error = hostcuda_graph_memory_leave(left);
+    }
+    if (!error) {
+        hostcuda_graph_memory_end(left);
+    }
+    hostcuda_graph_memory_put(left);
+    return error;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaFree(void *memory)
+{
+    struct hostcuda_graph_memory *left = NULL;
+    cudaError_t error = hostcuda_enter_work();
+    if (!error) {
+        left = hostcuda_graph_memory_of(memory);
+        error = left ? free_left(left) : hostcuda_memory_free_now(memory);
     }
     return hostcuda_leave(error);
 }

@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-enum { KEPT = 4, TIDY_FROM = 8, PAGE_WORDS = 1024, HOWS = 16, GLOBAL_GRAIN = 4, SHARED_GRAIN = 16 };
+enum { KEPT = 4, TIDY_FROM = 8, GRAIN = 16, PAGE_CELLS = 256, HOWS = 16 };
 enum { OF_COPY = 0x8000, OF_PRIMARY = 0xffffffff }; /* who: a cp.async; block: of the kernel before */
 
 struct access {
@@ -71,7 +71,7 @@ struct cell {
 };
 
 struct page {
-    struct cell cells[PAGE_WORDS];
+    struct cell cells[PAGE_CELLS];
 };
 
 static thread_local struct {
@@ -83,15 +83,15 @@ static thread_local struct {
     bool is_overlapped;
 } cells;
 
-static struct cell *global_cell(uint64_t word)
+static struct cell *global_cell(uint64_t piece)
 {
-    uint64_t number = word / PAGE_WORDS;
+    uint64_t number = piece / PAGE_CELLS;
     if (!cells.last || cells.last_number != number) {
         struct page *&page = cells.pages[number];
         page = page ? page : new struct page();
         cells.last = page, cells.last_number = number;
     }
-    return &cells.last->cells[word % PAGE_WORDS];
+    return &cells.last->cells[piece % PAGE_CELLS];
 }
 
 void emu_race_begin_launch(struct emu_grid *grid, bool is_overlapped)
@@ -99,7 +99,7 @@ void emu_race_begin_launch(struct emu_grid *grid, bool is_overlapped)
     cells.previous = cells.generation;
     grid->generation = ++cells.generation;
     cells.is_overlapped = is_overlapped;
-    cells.shared.resize(std::max(cells.shared.size(), (size_t)grid->shared_bytes / SHARED_GRAIN + 1));
+    cells.shared.resize(std::max(cells.shared.size(), (size_t)grid->shared_bytes / GRAIN + 1));
 }
 
 void emu_race_begin_block(struct emu_grid *grid)
@@ -108,7 +108,7 @@ void emu_race_begin_block(struct emu_grid *grid)
     cells.shared_generation++;
 }
 
-/* What other blocks, or the kernel before, did: one access for each kind of it. */
+/* What other blocks, or the kernel before, did: one access for each kind of it, with the bytes of all. */
 static void fold(struct list *l, uint32_t block)
 {
     struct access found[2][HOWS];
@@ -318,7 +318,7 @@ static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is
     if (is_shared && T->block->grid->cluster.size() > 1) {
         return; /* race.h */
     }
-    const uint32_t grain = is_shared ? SHARED_GRAIN : GLOBAL_GRAIN;
+    const uint32_t grain = GRAIN;
     uint64_t end = address + bytes;
     for (uint64_t at = address / grain; at * grain < end; at++) {
         uint32_t from = at * grain < address ? (uint32_t)(address - at * grain) : 0;
@@ -356,7 +356,7 @@ void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool i
         walk(T, offset, bytes, true, now); /* it must not touch what is still in use */
         now.who = OF_COPY;
     }
-    for (uint64_t at = offset / SHARED_GRAIN; at < (offset + bytes) / SHARED_GRAIN; at++) { /* whole cells */
+    for (uint64_t at = offset / GRAIN; at < (offset + bytes) / GRAIN; at++) { /* whole cells */
         struct cell *c = &cells.shared[at];
         refresh(c, cells.shared_generation, T->block->number, true);
         for (uint32_t i = c->writes.count; i-- > 0;) {
