@@ -1,11 +1,11 @@
 /*
- * race.cc: a cell for each word of global memory and each 16 bytes of shared memory that a launch touches, with the
- * accesses that may still race (race.h). Shared memory is mostly touched 16 bytes at a time, by the matrix units and
- * the copy engine, and its cells must lie close together to be fast.
+ * race.cc: a cell for each 16 bytes of memory that a launch touches, with the accesses that may still race (race.h), and
+ * which of the bytes each has touched. Most memory is touched 16 bytes at a time, and cells that lie close together are
+ * fast.
  *
  * A cell drops an access when a later one stands for it: a write that covers its bytes, or a read that knows of it and
  * touches the same bytes, because whoever knows of the later one knows of it, too. A read is only compared with writes,
- * and appended; a list of readers is tidied when it has doubled, so that a word that a whole block reads costs each
+ * and appended; a list of readers is tidied when it has doubled, so that what a whole block reads costs each
  * thread the same. Cells of global memory lie in pages, found by address, and belong to the launch whose number they
  * carry. A table with a fixed number of cells was rejected: it forgets.
  */
@@ -318,11 +318,10 @@ static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is
     if (is_shared && T->block->grid->cluster.size() > 1) {
         return; /* race.h */
     }
-    const uint32_t grain = GRAIN;
     uint64_t end = address + bytes;
-    for (uint64_t at = address / grain; at * grain < end; at++) {
-        uint32_t from = at * grain < address ? (uint32_t)(address - at * grain) : 0;
-        uint32_t to = end < at * grain + grain ? (uint32_t)(end - at * grain) : grain;
+    for (uint64_t at = address / GRAIN; at * GRAIN < end; at++) {
+        uint32_t from = at * GRAIN < address ? (uint32_t)(address - at * GRAIN) : 0;
+        uint32_t to = end < at * GRAIN + GRAIN ? (uint32_t)(end - at * GRAIN) : (uint32_t)GRAIN;
         now.bytes = (uint16_t)((1u << to) - (1u << from));
         touch(T, is_shared ? &cells.shared[at] : global_cell(at), &now, is_shared);
     }
