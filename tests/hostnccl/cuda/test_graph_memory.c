@@ -219,7 +219,7 @@ static void test_what_is_left_is_freed_by_the_next_launch(void **state)
         assert_int_equal(used(), BYTES);
         assert_success(cudaMemcpy(&out, memory, 1, cudaMemcpyDeviceToHost));
         assert_int_equal(out, 4);
-        assert_success(cudaMemset(memory, 5, BYTES));
+        assert_success(cudaMemsetAsync(memory, 5, BYTES, stream));
     }
     assert_success(cudaFree(memory));
     assert_int_equal(used(), 0);
