@@ -1,7 +1,7 @@
 /*
- * race.cc: a cell for each 16 bytes of memory that a launch touches, with the accesses that may still race (race.h), and
- * which of the bytes each has touched. Most memory is touched 16 bytes at a time, and cells that lie close together are
- * fast.
+ * race.cc: a cell for each 16 bytes of memory that a launch touches, with the accesses that may still race (race.h),
+ * and which of the bytes each has touched. Most memory is touched 16 bytes at a time, and cells that lie close together
+ * are fast.
  *
  * A cell drops an access when a later one stands for it: a write that covers its bytes, or a read that knows of it and
  * touches the same bytes, because whoever knows of the later one knows of it, too. A read is only compared with writes,
@@ -74,38 +74,41 @@ struct page {
     struct cell cells[PAGE_CELLS];
 };
 
-static thread_local struct {
+/* Kept from launch to launch, because the cells are many. */
+struct emu_cells {
     std::unordered_map<uint64_t, struct page *> pages;
     uint64_t last_number;
     struct page *last;
     std::vector<struct cell> shared;
     uint32_t shared_generation, generation, previous;
     bool is_overlapped;
-} cells;
+};
 
-static struct cell *global_cell(uint64_t piece)
+static struct cell *global_cell(struct emu_cells *cells, uint64_t piece)
 {
     uint64_t number = piece / PAGE_CELLS;
-    if (!cells.last || cells.last_number != number) {
-        struct page *&page = cells.pages[number];
+    if (!cells->last || cells->last_number != number) {
+        struct page *&page = cells->pages[number];
         page = page ? page : new struct page();
-        cells.last = page, cells.last_number = number;
+        cells->last = page, cells->last_number = number;
     }
-    return &cells.last->cells[piece % PAGE_CELLS];
+    return &cells->last->cells[piece % PAGE_CELLS];
 }
 
 void emu_race_begin_launch(struct emu_grid *grid, bool is_overlapped)
 {
-    cells.previous = cells.generation;
-    grid->generation = ++cells.generation;
-    cells.is_overlapped = is_overlapped;
-    cells.shared.resize(std::max(cells.shared.size(), (size_t)grid->shared_bytes / GRAIN + 1));
+    static thread_local struct emu_cells *own; /* never freed: its stream's thread lives as long as the process */
+    own = own ? own : new struct emu_cells();
+    own->previous = own->generation++;
+    own->is_overlapped = is_overlapped;
+    own->shared.resize(std::max(own->shared.size(), (size_t)grid->shared_bytes / GRAIN + 1));
+    grid->cells = own;
+    grid->checks_races = emu_environment()->checks_races;
 }
 
 void emu_race_begin_block(struct emu_grid *grid)
 {
-    (void)grid;
-    cells.shared_generation++;
+    grid->cells->shared_generation++;
 }
 
 /* What other blocks, or the kernel before, did: one access for each kind of it, with the bytes of all. */
@@ -147,10 +150,10 @@ static void hand_on(struct list *l, uint32_t block)
 }
 
 /* The cell as the launch and the block find it. */
-static void refresh(struct cell *c, uint32_t generation, uint32_t block, bool is_shared)
+static void renew(const struct emu_cells *cells, struct cell *c, uint32_t generation, uint32_t block, bool is_shared)
 {
     if (c->generation != generation) {
-        if (!is_shared && cells.is_overlapped && c->generation == cells.previous) {
+        if (!is_shared && cells->is_overlapped && c->generation == cells->previous) {
             hand_on(&c->writes, block);
             hand_on(&c->reads, block);
         } else {
@@ -166,6 +169,14 @@ static void refresh(struct cell *c, uint32_t generation, uint32_t block, bool is
         fold(&c->reads, block);
         c->block = block;
         c->tidy_at = TIDY_FROM;
+    }
+}
+
+static inline void refresh(const struct emu_cells *cells, struct cell *c, uint32_t generation, uint32_t block,
+                           bool is_shared)
+{
+    if (c->generation != generation || c->block != block) {
+        renew(cells, c, generation, block, is_shared);
     }
 }
 
@@ -298,13 +309,16 @@ static void count_first(struct emu_thread *T, struct cell *c, const struct acces
     }
 }
 
-static void touch(struct emu_thread *T, struct cell *c, const struct access *now, bool is_shared)
+static inline void touch(struct emu_thread *T, const struct emu_cells *cells, struct cell *c, const struct access *now,
+                         bool is_shared)
 {
-    refresh(c, is_shared ? cells.shared_generation : cells.generation, T->block->number, is_shared);
+    refresh(cells, c, is_shared ? cells->shared_generation : cells->generation, T->block->number, is_shared);
     if (!is_shared) {
         count_first(T, c, now);
     }
-    compare_all(T, &c->writes, now, is_shared);
+    if (c->writes.count) {
+        compare_all(T, &c->writes, now, is_shared);
+    }
     if (now->how & EMU_WRITE) {
         compare_all(T, &c->reads, now, is_shared);
         c->writes.add(*now);
@@ -315,7 +329,9 @@ static void touch(struct emu_thread *T, struct cell *c, const struct access *now
 
 static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is_shared, struct access now)
 {
-    if (is_shared && T->block->grid->cluster.size() > 1) {
+    struct emu_grid *grid = T->block->grid;
+    struct emu_cells *cells = grid->cells;
+    if (is_shared && grid->cluster.size() > 1) {
         return; /* race.h */
     }
     uint64_t end = address + bytes;
@@ -323,14 +339,14 @@ static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is
         uint32_t from = at * GRAIN < address ? (uint32_t)(address - at * GRAIN) : 0;
         uint32_t to = end < at * GRAIN + GRAIN ? (uint32_t)(end - at * GRAIN) : (uint32_t)GRAIN;
         now.bytes = (uint16_t)((1u << to) - (1u << from));
-        touch(T, is_shared ? &cells.shared[at] : global_cell(at), &now, is_shared);
+        touch(T, cells, is_shared ? &cells->shared[at] : global_cell(cells, at), &now, is_shared);
     }
 }
 
 void emu_race_access(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is_shared, int how,
                      const struct emu_site *site)
 {
-    if (emu_environment()->checks_races) {
+    if (T->block->grid->checks_races) {
         walk(T, address, bytes, is_shared,
              {site, T->block->number, T->own->clock, (uint16_t)T->number, 0, (uint8_t)how});
     }
@@ -339,7 +355,7 @@ void emu_race_access(struct emu_thread *T, uint64_t address, uint32_t bytes, boo
 void emu_race_agent(struct emu_thread *T, uint32_t agent, uint32_t clock, uint64_t offset, uint32_t bytes, int how,
                     const struct emu_site *site)
 {
-    if (emu_environment()->checks_races) {
+    if (T->block->grid->checks_races) {
         walk(T, offset, bytes, true,
              {site, T->block->number, clock, (uint16_t)(T->block->threads + agent), 0, (uint8_t)how});
     }
@@ -347,7 +363,8 @@ void emu_race_agent(struct emu_thread *T, uint32_t agent, uint32_t clock, uint64
 
 void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool is_done, const struct emu_site *site)
 {
-    if (!emu_environment()->checks_races) {
+    struct emu_cells *cells = T->block->grid->cells;
+    if (!T->block->grid->checks_races) {
         return;
     }
     struct access now = {site, T->block->number, T->own->clock, (uint16_t)T->number, 0, EMU_WRITE};
@@ -356,8 +373,8 @@ void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool i
         now.who = OF_COPY;
     }
     for (uint64_t at = offset / GRAIN; at < (offset + bytes) / GRAIN; at++) { /* whole cells */
-        struct cell *c = &cells.shared[at];
-        refresh(c, cells.shared_generation, T->block->number, true);
+        struct cell *c = &cells->shared[at];
+        refresh(cells, c, cells->shared_generation, T->block->number, true);
         for (uint32_t i = c->writes.count; i-- > 0;) {
             if (!is_done || c->writes.at(i)->who == OF_COPY) {
                 c->writes.remove(i); /* who touched the bytes meanwhile has been found, and stays */
