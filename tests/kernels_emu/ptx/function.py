@@ -46,11 +46,11 @@ class Function:
 
     def register(self, name):
         """(variable, C type), or None."""
-        if name in self.known:
-            return self.known[name]
-        for scope in reversed(self.scopes):
+        for scope in reversed(self.scopes):  # a name there hides a numbered one
             if name in scope:
                 return scope[name]
+        if name in self.known:
+            return self.known[name]
         match = re.match(r'^%([a-z]+)(\d+)$', name)
         if not match or match.group(1) not in self.kinds:
             return None
