@@ -31,7 +31,8 @@ WAIT = r'(mbarrier\.try_wait\.parity\.shared::cta\.b64\s+\w+,\s*\[[^\]]*\],\s*)(
 INIT = r'(mbarrier\.init\.shared::cta\.b64\s+\[[^\]]*\],\s*)(%r\d+)'
 STRIDE = r'\b4611686293305360384\b'  # swizzle of 128 bytes, stride 1024, leading 16
 SET_ROWS = r'tensormap\.replace\.tile\.global_dim\.shared::cta\.b1024\.b32\s+(\[[^\]]*\]),\s*1,\s*(%r\d+);'
-ONE_MORE = r'{ .reg .b32 more; add.s32 more, \2, 1; tensormap.replace.tile.global_dim.shared::cta.b1024.b32 \1, 1, more; }'
+ONE_MORE = (r'{ .reg .b32 more; add.s32 more, \2, 1; '
+            r'tensormap.replace.tile.global_dim.shared::cta.b1024.b32 \1, 1, more; }')
 
 # name: (kernel, pattern, which of its matches: from, to (None: the last), replacement, order, words)
 MUTANTS = {
