@@ -7,7 +7,7 @@
  * them. Steps are dealt to lanes, one lane for each chain of steps that could run beside others: branches of a graph do
  * run beside each other on a GPU, and collectives of different ranks may depend on that.
  */
-#include "hostnccl/cuda/graph.h"
+#include "hostnccl/cuda/graph_memory.h"
 
 #include <stdlib.h>
 
@@ -186,9 +186,38 @@ static cudaError_t freeze(struct hostcuda_body **body, const struct hostcuda_gra
     return error;
 }
 
+/* A graph with nodes of memory has one instantiation at a time. With the lock of graphs. */
+static cudaError_t claim(struct hostcuda_exec *exec, struct hostcuda_graph *graph)
+{
+    if (!hostcuda_graph_has_memory(graph)) {
+        return cudaSuccess;
+    }
+    if (graph->is_instantiated) {
+        return cudaErrorInvalidValue;
+    }
+    graph->is_instantiated = true;
+    exec->memory_of = graph;
+    exec->memory_of_number = graph->number;
+    return cudaSuccess;
+}
+
+static void unclaim(struct hostcuda_exec *exec)
+{
+    if (!exec->memory_of) {
+        return;
+    }
+    pthread_mutex_lock(&hostcuda_graph_lock);
+    struct hostcuda_graph *graph = hostcuda_graph_of((cudaGraph_t)exec->memory_of);
+    if (graph && graph->number == exec->memory_of_number) {
+        graph->is_instantiated = false;
+    }
+    pthread_mutex_unlock(&hostcuda_graph_lock);
+}
+
 static void exec_release(struct hostcuda_handle *handle)
 {
     struct hostcuda_exec *exec = (struct hostcuda_exec *)handle;
+    unclaim(exec);
     for (size_t i = 0; i < exec->lane_count; i++) {
         hostcuda_stream_close(&exec->lanes[i]);
     }
@@ -232,7 +261,10 @@ static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsigne
     pthread_mutex_init(&exec->lock, NULL);
     pthread_mutex_lock(&hostcuda_graph_lock);
     struct hostcuda_graph *graph = hostcuda_graph_of(handle);
-    error = graph && !graph->captures ? freeze(&exec->body, graph, false) : cudaErrorInvalidValue;
+    error = graph && !graph->captures ? claim(exec, graph) : cudaErrorInvalidValue;
+    if (!error) {
+        error = freeze(&exec->body, graph, false);
+    }
     pthread_mutex_unlock(&hostcuda_graph_lock);
     if (!error) {
         error = hostcuda_handle_add(HOSTCUDA_EXEC, &exec->handle);
@@ -309,10 +341,13 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t
     return hostcuda_leave(error);
 }
 
-/* A launch into a captured stream becomes a child graph of the capture. */
+/* A launch into a captured stream becomes a child graph of the capture, in which no memory may be. */
 static cudaError_t capture_launch(struct hostcuda_exec *exec, struct hostcuda_stream *stream)
 {
     struct hostcuda_work work = {.type = cudaGraphNodeTypeGraph};
+    if (exec->memory_of) {
+        return hostcuda_capture_refuse(stream);
+    }
     pthread_mutex_lock(&exec->lock);
     pthread_mutex_lock(&hostcuda_graph_lock);
     cudaError_t error = hostcuda_graph_clone(&work.arg.child, exec->body->graph, true);

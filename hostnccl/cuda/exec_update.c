@@ -32,6 +32,8 @@ static enum cudaGraphExecUpdateResult compare_step(const struct hostcuda_work *o
         is_same =
             is_same_memory(old->arg.fill.dst, new->arg.fill.dst) &&
             (!is_plane || (old->arg.fill.width == new->arg.fill.width && old->arg.fill.height == new->arg.fill.height));
+    } else if (old->type == cudaGraphNodeTypeMemAlloc || old->type == cudaGraphNodeTypeMemFree) {
+        is_same = old->arg.memory == new->arg.memory;
     } else if (old->type == HOSTCUDA_NODE_BATCH) {
         is_same = old->arg.batch.count == new->arg.batch.count;
     }

@@ -5,7 +5,7 @@
  * Nodes are kept in the order of their making, and an edge is kept only with the node in which it ends: capture and
  * instantiation need nothing else. The edges that start in a node are found by walking the graph.
  */
-#include "hostnccl/cuda/graph.h"
+#include "hostnccl/cuda/graph_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,12 +56,14 @@ static void graph_release(struct hostcuda_handle *handle)
 
 cudaError_t hostcuda_graph_new(struct hostcuda_graph **graph)
 {
+    static _Atomic unsigned long long graphs;
     struct hostcuda_graph *made = calloc(1, sizeof(*made));
     if (!made) {
         return cudaErrorMemoryAllocation;
     }
     atomic_init(&made->handle.refs, 1);
     made->handle.release = graph_release;
+    made->number = atomic_fetch_add(&graphs, 1) + 1;
     if (hostcuda_handle_add(HOSTCUDA_GRAPH, &made->handle)) {
         free(made);
         return cudaErrorMemoryAllocation;
@@ -92,8 +94,9 @@ struct hostcuda_node *hostcuda_node_of(cudaGraphNode_t handle)
     return (struct hostcuda_node *)found;
 }
 
-cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work *work,
-                              struct hostcuda_node *const *before, size_t count, struct hostcuda_node **node)
+/* Adds the node whatever it is. Takes what the work owns, also on failure. */
+static cudaError_t add_node(struct hostcuda_graph *graph, struct hostcuda_work *work,
+                            struct hostcuda_node *const *before, size_t count, struct hostcuda_node **node)
 {
     struct hostcuda_node *made = calloc(1, sizeof(*made));
     cudaError_t error = made ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -123,10 +126,27 @@ cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work
         return error;
     }
     made->index = graph->nodes.count - 1;
-    if (node) {
+    *node = made;
+    return cudaSuccess;
+}
+
+cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work *work,
+                              struct hostcuda_node *const *before, size_t count, struct hostcuda_node **node)
+{
+    struct hostcuda_node *made;
+    cudaError_t error = hostcuda_graph_memory_may(graph, work);
+    if (error) {
+        hostcuda_work_drop(work);
+        return error;
+    }
+    error = add_node(graph, work, before, count, &made);
+    if (!error) {
+        hostcuda_graph_memory_placed(graph, &made->work);
+    }
+    if (!error && node) {
         *node = made;
     }
-    return cudaSuccess;
+    return error;
 }
 
 /* The edges follow when all nodes are there: an edge may come from a later node. */
@@ -136,7 +156,7 @@ static cudaError_t clone_node(struct hostcuda_graph *clone, const struct hostcud
     struct hostcuda_work work;
     cudaError_t error = hostcuda_work_copy(&work, &from->work);
     if (!error) {
-        error = hostcuda_node_add(clone, &work, NULL, 0, &made);
+        error = add_node(clone, &work, NULL, 0, &made);
     }
     if (!error) {
         made->origin = keep_origin ? from->origin : (struct hostcuda_node *)(uintptr_t)from;

@@ -34,9 +34,11 @@ struct hostcuda_graph {
     } * held; /* references to user objects, owned */
     size_t held_count;
     const struct hostcuda_graph
-        *origin;           /* of a clone: the graph from which it was made; only compared, never followed */
-    bool is_child;         /* owned by a node, so the program must not destroy it */
-    unsigned int captures; /* captures that are adding to the graph */
+        *origin;               /* of a clone: the graph from which it was made; only compared, never followed */
+    bool is_child;             /* owned by a node, so the program must not destroy it */
+    unsigned int captures;     /* captures that are adding to the graph */
+    unsigned long long number; /* that no other graph of the process has or had */
+    bool is_instantiated;      /* of a graph with nodes of memory, which may be instantiated once at a time */
 };
 
 /* graph.c; all with the lock held unless it says otherwise */
@@ -60,7 +62,7 @@ struct hostcuda_graph *hostcuda_graph_of(cudaGraph_t handle);
 struct hostcuda_node *hostcuda_node_of(cudaGraphNode_t handle);
 
 /* Adds a node behind others of the same graph. Takes what the work owns, also on failure. cudaErrorInvalidValue,
- * cudaErrorMemoryAllocation. */
+ * cudaErrorNotSupported (memory inside another graph), cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work *work,
                               struct hostcuda_node *const *before, size_t count, struct hostcuda_node **node);
 
@@ -113,6 +115,8 @@ struct hostcuda_exec {
     size_t lane_count;
     int lane_device;
     unsigned long long flags;
+    struct hostcuda_graph *memory_of;    /* the graph with nodes of memory from which it was made; NULL: it has none */
+    unsigned long long memory_of_number; /* its number: the graph may be gone, and another in its place */
 };
 
 /* The executable graph behind a handle, with a reference to put back; NULL when it is not alive. */

@@ -2,7 +2,7 @@
  * graph_api.c: the calls about whole graphs: making, copying, destroying, what is in them, and the user objects that
  * they keep alive. Every call takes the lock of graphs, so a handle that it found stays alive until it returns.
  */
-#include "hostnccl/cuda/graph.h"
+#include "hostnccl/cuda/graph_memory.h"
 
 #include <stdlib.h>
 
@@ -70,6 +70,8 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphClone(cudaGraph_t *out, cudaGraph_t handle)
     cudaError_t error = enter_with(handle, &graph);
     if (!error && !out) {
         error = cudaErrorInvalidValue;
+    } else if (!error && hostcuda_graph_has_memory(graph)) {
+        error = cudaErrorNotSupported;
     }
     if (!error) {
         error = hostcuda_graph_clone(&clone, graph, false);
@@ -255,6 +257,8 @@ static cudaError_t change_edges(cudaGraph_t handle, const cudaGraphNode_t *from,
     cudaError_t error = enter_with(handle, &graph);
     if (!error && count && (!from || !to)) {
         error = cudaErrorInvalidValue;
+    } else if (!error && change == remove_edge && hostcuda_graph_has_memory(graph)) {
+        error = cudaErrorNotSupported;
     }
     for (size_t i = 0; !error && i < count; i++) {
         struct hostcuda_node *a = hostcuda_node_of(from[i]), *b = hostcuda_node_of(to[i]);
@@ -360,6 +364,8 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphDestroyNode(cudaGraphNode_t handle)
     cudaError_t error = enter_with_node(handle, &node);
     if (!error && node->graph->captures) {
         error = cudaErrorInvalidValue; /* a captured stream may stand on it */
+    } else if (!error && hostcuda_graph_has_memory(node->graph)) {
+        error = cudaErrorNotSupported; /* what is allocated and freed in a graph stays so */
     }
     if (!error) {
         struct hostcuda_nodes *nodes = &node->graph->nodes;

@@ -12,6 +12,7 @@ static const char *kind_of(int type)
         [cudaGraphNodeTypeGraph] = "graph",          [cudaGraphNodeTypeEmpty] = "empty",
         [cudaGraphNodeTypeWaitEvent] = "event wait", [cudaGraphNodeTypeEventRecord] = "event record",
         [HOSTCUDA_NODE_BATCH] = "memory operations", [cudaGraphNodeTypeConditional] = "condition",
+        [cudaGraphNodeTypeMemAlloc] = "allocation",  [cudaGraphNodeTypeMemFree] = "free",
     };
     return kinds[type];
 }

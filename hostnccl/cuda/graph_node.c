@@ -4,6 +4,7 @@
  */
 #include "hostnccl/cuda/graph_node.h"
 
+#include "hostnccl/cuda/graph_memory.h"
 #include "hostnccl/cuda/kernel.h"
 
 #include <stdlib.h>
@@ -410,7 +411,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphEventWaitNodeSetEvent(cudaGraphNode_t node,
     return change(node, &work, made);
 }
 
-/* The child becomes a copy of the program's graph. */
+/* The child becomes a copy of the program's graph, which memory cannot be in. */
 HOSTCUDA_EXPORT cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *out, cudaGraph_t handle,
                                                        const cudaGraphNode_t *before, size_t count,
                                                        cudaGraph_t child_handle)
@@ -421,6 +422,8 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *out, cud
     struct hostcuda_graph *child = error ? NULL : hostcuda_graph_of(child_handle);
     if (!error && (!child || child->captures)) {
         error = cudaErrorInvalidValue;
+    } else if (!error && hostcuda_graph_has_memory(child)) {
+        error = cudaErrorNotSupported;
     }
     if (!error) {
         error = hostcuda_graph_clone(&work.arg.child, child, false);

@@ -134,7 +134,20 @@ static cudaError_t add_condition(cudaGraphNode_t *out, cudaGraph_t handle, const
     return hostcuda_leave(error);
 }
 
-static const char NO_MEMORY[] = "memory that a graph owns: allocate before, or in stream order outside of it";
+static cudaError_t add_allocation(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *before, size_t count,
+                                  struct cudaMemAllocNodeParamsV2 *params)
+{
+    struct cudaMemAllocNodeParams older = {.poolProps = params->poolProps,
+                                           .accessDescs = params->accessDescs,
+                                           .accessDescCount = params->accessDescCount,
+                                           .bytesize = params->bytesize};
+    cudaError_t error = cudaGraphAddMemAllocNode(out, graph, before, count, &older);
+    if (!error) {
+        params->dptr = older.dptr;
+    }
+    return error;
+}
+
 static const char NO_SEMAPHORES[] = "semaphores of other interfaces";
 
 static cudaError_t add_any(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *before, size_t count,
@@ -164,8 +177,9 @@ static cudaError_t add_any(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGr
     case cudaGraphNodeTypeConditional:
         return add_condition(out, graph, before, count, &params->conditional);
     case cudaGraphNodeTypeMemAlloc:
+        return add_allocation(out, graph, before, count, &params->alloc);
     case cudaGraphNodeTypeMemFree:
-        return hostcuda_leave(hostcuda_unsupported("cudaGraphAddNode of memory", NO_MEMORY));
+        return cudaGraphAddMemFreeNode(out, graph, before, count, params->free.dptr);
     case cudaGraphNodeTypeExtSemaphoreSignal:
     case cudaGraphNodeTypeExtSemaphoreWait:
         return hostcuda_leave(hostcuda_unsupported("cudaGraphAddNode of a semaphore", NO_SEMAPHORES));

@@ -8,7 +8,7 @@
  *
  * Locks, in the order in which they may be nested: an executable graph's lock, the lock of graphs, device.order,
  * stream.lock. The registry of handles, the table of allocations and each event have a lock of their own, inside which
- * nothing else is locked.
+ * nothing else is locked; for the lock of graphs' memory see graph_memory.h.
  */
 #ifndef ROLL_HOSTNCCL_CUDA_HOSTCUDA_H
 #define ROLL_HOSTNCCL_CUDA_HOSTCUDA_H
@@ -45,6 +45,7 @@ struct hostcuda_capture;
 struct hostcuda_event;
 struct hostcuda_function;
 struct hostcuda_graph;
+struct hostcuda_graph_memory;
 struct hostcuda_memory;
 struct hostcuda_node;
 struct hostcuda_op;
@@ -335,8 +336,9 @@ struct hostcuda_work {
         } host;
         struct hostcuda_copy copy;
         struct hostcuda_fill fill;
-        struct hostcuda_event *event; /* owned reference; nodes that record or await an event */
-        struct hostcuda_graph *child; /* owned; nodes that are graphs */
+        struct hostcuda_event *event;         /* owned reference; nodes that record or await an event */
+        struct hostcuda_graph *child;         /* owned; nodes that are graphs */
+        struct hostcuda_graph_memory *memory; /* owned reference; nodes that allocate or free it */
         struct {
             struct hostcuda_memory_op *ops; /* owned */
             size_t count;
@@ -357,6 +359,13 @@ cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda
 
 /* Gives back what the work owns. */
 void hostcuda_work_drop(struct hostcuda_work *work);
+
+/* graph_memory.c: memory that a graph owns. Any thread; NULL is allowed for put. */
+struct hostcuda_graph_memory *hostcuda_graph_memory_ref(struct hostcuda_graph_memory *memory);
+void hostcuda_graph_memory_put(struct hostcuda_graph_memory *memory);
+
+/* What a node does. */
+void hostcuda_graph_memory_run(struct hostcuda_graph_memory *memory, bool allocates);
 
 /* stream.c: queues and workers */
 
@@ -608,7 +617,8 @@ struct hostcuda_range {
     unsigned int flags;
     bool is_registered; /* the memory belongs to the program and is not freed */
     bool is_reserved;   /* pages of pages.c that no other process sees */
-    bool is_virtual;    /* addresses of virtual.c, with memory at some of them */
+    bool is_virtual;    /* addresses of virtual.c, with memory at some of them, or of graph_memory.c */
+    bool is_of_graph;   /* of graph_memory.c, which tells the library of device code when it is there */
     bool is_mapped;     /* pages that other processes see */
     int file;           /* of mapped pages: the file under them, owned; negative: another process owns the memory */
     struct hostcuda_pool *pool; /* from which it was allocated, owned reference; NULL: none */
@@ -627,8 +637,9 @@ cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struc
 cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes);
 cudaError_t hostcuda_range_remove_mapped(const void *memory);
 
-/* The same for addresses of virtual.c, which stay when the range is removed; `device` is that of the memory. */
-cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device);
+/* The same for addresses of virtual.c, and of graph_memory.c, which stay when the range is removed; `device` is that of
+ * the memory. */
+cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device, bool is_of_graph);
 
 /* Counts memory of a device that is not in the table; false: the device has no room. */
 bool hostcuda_bytes_take(int device, size_t bytes);
@@ -671,6 +682,15 @@ cudaError_t hostcuda_virtual_import(struct hostcuda_memory **out, int file);
 
 /* Frees everything that belongs to a device; for cudaDeviceReset. */
 void hostcuda_memory_reset(int device);
+
+/* For memory_order.c: an allocation of a pool, whose reference it takes on success (cudaErrorMemoryAllocation); whether
+ * such a one, or one of cudaMalloc, begins at an address; and its end, at once. */
+cudaError_t hostcuda_memory_allocate(void **out, size_t bytes, struct hostcuda_pool *pool);
+bool hostcuda_memory_may_free(const void *memory);
+void hostcuda_memory_free(const void *memory);
+
+/* What cudaFree does with it: waits for the device first. */
+cudaError_t hostcuda_memory_free_now(void *memory);
 
 /* pool.c */
 

@@ -8,7 +8,7 @@
  * An interpreter on the worker of the launch stream was rejected: it would run branches one after the other, and two
  * ranks whose branches come in different orders would hang where a GPU does not.
  */
-#include "hostnccl/cuda/graph.h"
+#include "hostnccl/cuda/graph_memory.h"
 
 #include <stdlib.h>
 
@@ -215,6 +215,9 @@ cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_str
     cudaError_t error = launch ? cudaSuccess : cudaErrorMemoryAllocation;
     if (!error && exec->body->lanes > 1) {
         error = make_lanes(exec, exec->body->lanes - 1, stream->device);
+    }
+    if (!error) {
+        error = hostcuda_graph_memory_launch(exec->body, exec->flags & cudaGraphInstantiateFlagAutoFreeOnLaunch);
     }
     if (!error) {
         error = queue(exec, launch, stream);

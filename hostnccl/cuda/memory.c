@@ -51,7 +51,7 @@ static bool table_add(struct hostcuda_range *range)
     pthread_rwlock_wrlock(&table_lock);
     struct hostcuda_range **node = tsearch(range, &table, compare);
     bool taken = node && *node == range; /* the node may be gone as soon as the lock is */
-    if (taken) {
+    if (taken && !range->is_of_graph) {
         hostcuda_code_memory((const void *)range->start, range->end - range->start, true);
     }
     pthread_rwlock_unlock(&table_lock);
@@ -265,9 +265,9 @@ HOSTCUDA_EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
     return hostcuda_leave(allocate_now(out, bytes, cudaMemoryTypeDevice, 0));
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaFree(void *memory)
+cudaError_t hostcuda_memory_free_now(void *memory)
 {
-    return hostcuda_leave(deallocate(memory, false));
+    return deallocate(memory, false);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned int flags)
@@ -295,92 +295,27 @@ HOSTCUDA_EXPORT cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t wi
     return hostcuda_leave(error);
 }
 
-/* Allocates at once, too: a stream's order matters only for the free. */
-static cudaError_t allocate_from(void **out, size_t bytes, cudaMemPool_t handle, const struct hostcuda_stream *stream)
+/* what memory_order.c does with the table */
+
+cudaError_t hostcuda_memory_allocate(void **out, size_t bytes, struct hostcuda_pool *pool)
 {
-    struct hostcuda_pool *pool = NULL;
-    cudaError_t error = out ? cudaSuccess : cudaErrorInvalidValue;
-    if (!error) {
-        *out = NULL;
-        error = hostcuda_pool_take(handle, stream->device, bytes, &pool);
-    }
-    if (error || !bytes) {
-        hostcuda_pool_give(pool, bytes);
-        return error;
-    }
     struct wish wish = {.type = cudaMemoryTypeDevice, .device = hostcuda_pool_device(pool), .pool = pool};
-    error = allocate(out, bytes, &wish);
-    if (error) {
-        hostcuda_pool_give(pool, bytes);
-    }
-    return error;
+    return allocate(out, bytes, &wish);
 }
 
-static cudaError_t allocate_in_order(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t handle)
+bool hostcuda_memory_may_free(const void *memory)
 {
-    struct hostcuda_stream *stream;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
-    if (!error) {
-        error = hostcuda_capture_refuse(stream);
-        if (!error) {
-            error = allocate_from(out, bytes, pool, stream);
-        }
-        hostcuda_stream_put(stream);
-    }
-    return hostcuda_leave(error);
+    struct hostcuda_range range;
+    return hostcuda_range_find(memory, 1, &range) && range.start == (uintptr_t)memory &&
+           range.type == cudaMemoryTypeDevice && !is_foreign(&range);
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+void hostcuda_memory_free(const void *memory)
 {
-    return allocate_in_order(out, bytes, NULL, stream);
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
-{
-    return pool ? allocate_in_order(out, bytes, pool, stream) : hostcuda_leave(cudaErrorInvalidValue);
-}
-
-static void run_free(struct hostcuda_op *op)
-{
-    struct hostcuda_range *range = table_take(op->arg.memory, false, false);
+    struct hostcuda_range *range = table_take(memory, false, false);
     if (range) {
         release(range);
     }
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaFreeAsync(void *memory, cudaStream_t handle)
-{
-    struct hostcuda_stream *stream;
-    struct hostcuda_range range;
-    cudaError_t error = hostcuda_enter_work();
-    if (error) {
-        return hostcuda_leave(error);
-    }
-    if (!hostcuda_range_find(memory, 1, &range) || range.start != (uintptr_t)memory ||
-        range.type != cudaMemoryTypeDevice || is_foreign(&range)) {
-        return hostcuda_leave(cudaErrorInvalidValue);
-    }
-    error = hostcuda_stream_get(handle, &stream);
-    if (error) {
-        return hostcuda_leave(error);
-    }
-    error = hostcuda_capture_refuse(stream);
-    struct hostcuda_op *op = error ? NULL : calloc(1, sizeof(*op));
-    if (op) {
-        op->run = run_free;
-        op->arg.memory = memory;
-        error = hostcuda_stream_submit(stream, op);
-    } else if (!error) {
-        error = cudaErrorMemoryAllocation;
-    }
-    if (error) {
-        free(op);
-    }
-    hostcuda_stream_put(stream);
-    return hostcuda_leave(error);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned int flags)
@@ -537,7 +472,7 @@ cudaError_t hostcuda_range_share(const void *address, cudaError_t (*share)(struc
     return error;
 }
 
-static cudaError_t add_foreign(void *memory, size_t bytes, int device, bool is_virtual)
+static cudaError_t add_foreign(void *memory, size_t bytes, int device, bool is_virtual, bool is_of_graph)
 {
     struct hostcuda_range *range = malloc(sizeof(*range));
     if (!range) {
@@ -548,6 +483,7 @@ static cudaError_t add_foreign(void *memory, size_t bytes, int device, bool is_v
                                      .type = cudaMemoryTypeDevice,
                                      .device = device,
                                      .is_virtual = is_virtual,
+                                     .is_of_graph = is_of_graph,
                                      .is_mapped = true,
                                      .file = -1};
     if (!table_add(range)) {
@@ -559,12 +495,12 @@ static cudaError_t add_foreign(void *memory, size_t bytes, int device, bool is_v
 
 cudaError_t hostcuda_range_add_mapped(void *memory, size_t bytes)
 {
-    return add_foreign(memory, bytes, hostcuda_self()->device, false);
+    return add_foreign(memory, bytes, hostcuda_self()->device, false, false);
 }
 
-cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device)
+cudaError_t hostcuda_range_add_virtual(void *memory, size_t bytes, int device, bool is_of_graph)
 {
-    return add_foreign(memory, bytes, device, true);
+    return add_foreign(memory, bytes, device, true, is_of_graph);
 }
 
 cudaError_t hostcuda_range_remove_mapped(const void *memory)
@@ -573,6 +509,9 @@ cudaError_t hostcuda_range_remove_mapped(const void *memory)
     pthread_rwlock_wrlock(&table_lock);
     struct hostcuda_range *found = lookup(start, start + 1);
     found = found && found->start == start && is_foreign(found) ? found : NULL;
+    if (found && !found->is_of_graph) {
+        hostcuda_code_memory((const void *)found->start, found->end - found->start, false);
+    }
     if (found) {
         tdelete(found, &table, compare);
     }

@@ -308,10 +308,10 @@ static cudaError_t map_locked(uintptr_t start, size_t bytes, struct hostcuda_mem
     if (!r || (at < r->count && r->mappings[at].start < start + bytes)) {
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = !make_room((void **)&r->mappings, &r->room, r->count, sizeof(*r->mappings))
-                            ? cudaErrorMemoryAllocation
-                        : r->count ? cudaSuccess
-                                   : hostcuda_range_add_virtual((void *)r->start, r->end - r->start, memory->device);
+    cudaError_t error =
+        !make_room((void **)&r->mappings, &r->room, r->count, sizeof(*r->mappings)) ? cudaErrorMemoryAllocation
+        : r->count                                                                  ? cudaSuccess
+                   : hostcuda_range_add_virtual((void *)r->start, r->end - r->start, memory->device, false);
     if (error) {
         return error;
     }

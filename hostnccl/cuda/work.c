@@ -91,6 +91,10 @@ void hostcuda_work_run(const struct hostcuda_work *work, void *instance)
     case HOSTCUDA_NODE_BATCH:
         hostcuda_memory_ops_run(work->arg.batch.ops, work->arg.batch.count);
         break;
+    case cudaGraphNodeTypeMemAlloc:
+    case cudaGraphNodeTypeMemFree:
+        hostcuda_graph_memory_run(work->arg.memory, work->type == cudaGraphNodeTypeMemAlloc);
+        break;
     default: /* empty nodes and child graphs do nothing themselves; events are the launch's */
         break;
     }
@@ -163,6 +167,10 @@ cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda
         return cudaSuccess;
     case cudaGraphNodeTypeKernel:
         return copy_kernel(&copy->arg.kernel);
+    case cudaGraphNodeTypeMemAlloc:
+    case cudaGraphNodeTypeMemFree:
+        hostcuda_graph_memory_ref(copy->arg.memory);
+        return cudaSuccess;
     default:
         return cudaSuccess;
     }
@@ -186,6 +194,10 @@ void hostcuda_work_drop(struct hostcuda_work *work)
         break;
     case cudaGraphNodeTypeKernel:
         free(work->arg.kernel.block);
+        break;
+    case cudaGraphNodeTypeMemAlloc:
+    case cudaGraphNodeTypeMemFree:
+        hostcuda_graph_memory_put(work->arg.memory);
         break;
     default:
         break;

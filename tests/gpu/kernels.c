@@ -2,11 +2,12 @@
  * kernels.c: gpu_kernels, part e of gpu-check: every function of the CUDA back end against the host's, and how long it
  * takes.
  *
- *   gpu_kernels [--rehearse] [--seed N] [--sample N] [--break N] [PART...]
+ *   gpu_kernels [--rehearse] [--seed N] [--sample N] [--digest] [--break N] [PART...]
  *
  * --rehearse takes the host's back end for both sides: the program itself can then be tried where there is no GPU.
  * --sample N runs about one case in N of each row, which ones depends on the seed, in smaller sizes, and times nothing:
  * for the emulator (tests/kernels_emu).
+ * --digest adds to each row a number of all bytes of the GPU's that it compared: two runs are alike where it is.
  * --break N spoils what the N-th comparison sees, which must be found. One line of JSON for each function. Exit: 0 all
  * right, 1 something is wrong, 2 usage, 3 no GPU, 9 the check itself failed.
  */
@@ -20,8 +21,8 @@ static const struct {
     const char *name;
     void (*run)(struct check *c);
 } parts[] = {
-    {"tensor", check_tensor}, {"gemm", check_gemm}, {"move", check_move},   {"router", check_router},
-    {"rows", check_rows},     {"flex", check_flex}, {"layer", check_layer},
+    {"tensor", check_tensor}, {"gemm", check_gemm}, {"product", check_product}, {"move", check_move},
+    {"router", check_router}, {"rows", check_rows}, {"flex", check_flex},       {"layer", check_layer},
 #ifdef GPU_KERNELS_GRAPH /* our own cuda_runtime.h may be older than the graph functions */
     {"graph", check_graph},
 #endif
@@ -34,13 +35,19 @@ void row_begin(struct check *c, const char *name)
     c->shapes = 0;
     c->cases = 0;
     c->worst = 0;
+    c->digest = 14695981039346656037u; /* FNV-1a */
     c->row_wrong = false;
 }
 
 void row_end(struct check *c, const char *more)
 {
-    printf("{\"kernel\":\"%s\",\"shapes\":%d,\"worst_in_tolerances\":%.4g%s%s,\"right\":%s}\n", c->name, c->shapes,
-           isinf(c->worst) ? 1e30 : c->worst, more[0] != '\0' ? "," : "", more, c->row_wrong ? "false" : "true");
+    char digest[40] = "";
+    if (c->digests) {
+        snprintf(digest, sizeof(digest), ",\"digest\":\"%016llx\"", (unsigned long long)c->digest);
+    }
+    printf("{\"kernel\":\"%s\",\"shapes\":%d,\"worst_in_tolerances\":%.4g%s%s%s,\"right\":%s}\n", c->name, c->shapes,
+           isinf(c->worst) ? 1e30 : c->worst, more[0] != '\0' ? "," : "", more, digest,
+           c->row_wrong ? "false" : "true");
     fflush(stdout);
     c->wrong = c->wrong || c->row_wrong;
 }
@@ -110,6 +117,8 @@ int main(int argc, char **argv)
             c.random = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--sample") == 0 && i + 1 < argc) {
             c.sample = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--digest") == 0) {
+            c.digests = true;
         } else if (strcmp(argv[i], "--break") == 0 && i + 1 < argc) {
             c.breaks = strtol(argv[++i], NULL, 0);
         } else {

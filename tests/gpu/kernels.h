@@ -27,6 +27,7 @@ struct check {
     bool rehearsal;
     uint64_t random;
     uint64_t sample; /* --sample N: about one case in N of each row, and no timings; 0: all */
+    bool digests;    /* --digest: each row says what all bytes are that it compared of the GPU's */
     long breaks;     /* --break N: the N-th comparison gets a wrong byte, to see that it is found; -1: none */
     bool wrong;      /* a row has been wrong so far */
     /* the row at hand */
@@ -34,12 +35,14 @@ struct check {
     int shapes;
     uint64_t cases, pick; /* of taken() */
     double worst;         /* in tolerances */
+    uint64_t digest;
     bool row_wrong;
 };
 
 /* The parts. */
 void check_tensor(struct check *c);
 void check_gemm(struct check *c);
+void check_product(struct check *c);
 void check_move(struct check *c);
 void check_router(struct check *c);
 void check_rows(struct check *c);

@@ -348,6 +348,30 @@ static void fp8(struct check *c, const char *name, enum moe_kernel_backend backe
     row_end(c, "");
 }
 
+/* One small product of each kind for each kernel of our own that passes its operands through shared memory: for the
+ * mutants of the emulator, each of which must spoil one of these. A group has 3 rows more than a tile, and more stages
+ * follow each other than a ring has. */
+void check_product(struct check *c)
+{
+    static const struct {
+        size_t type;
+        enum moe_kernel_backend backend;
+    } own[] = {{1, MOE_KERNEL_OWN_WGMMA}, {5, MOE_KERNEL_OWN_WGMMA}, {1, MOE_KERNEL_OWN_MMA}};
+    open_library(c);
+    row_begin(c, "products, one of each");
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        struct problem p = problem_new(c, types[own[i].type], (struct wanted){.n = 136, .k = 272, .position = 5});
+        for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_WGRAD && !c->row_wrong; kind++) {
+            try_pass(c, &p, (enum moe_linear_kind)kind, own[i].backend, false, gemm_positions[5]);
+        }
+        problem_free(c, &p);
+    }
+    row_end(c, "");
+    if (api.gemm != NULL) {
+        api.gemm_destroy(&api.gemm);
+    }
+}
+
 void check_gemm(struct check *c)
 {
     open_library(c);

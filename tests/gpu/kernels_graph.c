@@ -3,8 +3,9 @@
  * the same functions called on the host.
  *
  * A function that waits, reads a count on the host, or takes memory in a way that a graph cannot keep, fails at the
- * capture or is right at the first replay only. The functions run once before: the first call of a product may make
- * what it keeps. One replay has a score that is NaN: the error must be reported, and must not affect the next replay.
+ * capture or is right at the first replay only. One replay has a score that is NaN: the error must be reported, and
+ * must not affect the next replay. The same for a device whose first call is a captured one, in every mode that forbids
+ * allocations.
  */
 #include "tests/gpu/kernels.h"
 
@@ -273,26 +274,46 @@ static void compare(struct check *c, struct step *s)
     }
 }
 
-static cudaError_t capture(struct check *c, struct step *s, cudaGraphExec_t *out)
+/* What `work` enqueues on the GPU's side, as a graph. */
+static cudaError_t capture(struct check *c, void (*work)(struct check *c, void *data), void *data,
+                           enum cudaStreamCaptureMode mode, cudaGraphExec_t *out)
 {
     cudaStream_t stream = moe_device_stream(c->device[GPU]);
     cudaGraph_t graph = NULL;
-    cudaError_t err = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    cudaError_t err = cudaStreamBeginCapture(stream, mode);
     if (err == cudaSuccess) {
-        enqueue(c, s, GPU);
+        work(c, data);
         err = cudaStreamEndCapture(stream, &graph);
     }
     err = err != cudaSuccess ? err : cudaGraphInstantiate(out, graph, 0);
     if (graph != NULL) {
         cudaGraphDestroy(graph);
     }
+    if (err != cudaSuccess) {
+        row_wrong(c, "capture: %s", cudaGetErrorString(err));
+    }
     return err;
 }
 
-void check_graph(struct check *c)
+static void enqueue_step(struct check *c, void *data)
+{
+    enqueue(c, data, GPU);
+}
+
+static cudaError_t replay(struct check *c, cudaGraphExec_t exec, int number)
+{
+    cudaError_t err = cudaGraphLaunch(exec, moe_device_stream(c->device[GPU]));
+    if (err != cudaSuccess) {
+        row_wrong(c, "replay %d: %s", number, cudaGetErrorString(err));
+    }
+    return err;
+}
+
+static void step_replayed(struct check *c)
 {
     struct step s;
     cudaGraphExec_t exec = NULL;
+    int replays = c->sample ? 3 : 5;
     row_begin(c, "a step, captured and replayed");
     step_new(c, &s);
     refresh(c, &s, false);
@@ -300,18 +321,12 @@ void check_graph(struct check *c)
     enqueue(c, &s, GPU);
     both_found(c, 0, "the step, enqueued");
     compare(c, &s);
-    cudaError_t err = capture(c, &s, &exec);
-    if (err != cudaSuccess) {
-        row_wrong(c, "capture: %s", cudaGetErrorString(err));
-    }
-    for (int replay = 0; replay < 5 && err == cudaSuccess; replay++) {
-        bool nan = replay == 2;
+    cudaError_t err = capture(c, enqueue_step, &s, cudaStreamCaptureModeThreadLocal, &exec);
+    for (int i = 0; i < replays && err == cudaSuccess; i++) {
+        bool nan = i == replays / 2;
         refresh(c, &s, nan);
         enqueue(c, &s, HOST);
-        err = cudaGraphLaunch(exec, moe_device_stream(c->device[GPU]));
-        if (err != cudaSuccess) {
-            row_wrong(c, "replay %d: %s", replay, cudaGetErrorString(err));
-        }
+        err = replay(c, exec, i);
         both_found(c, nan ? MOE_E_NAN : 0, "the step, replayed");
         if (!nan) {
             compare(c, &s);
@@ -322,4 +337,97 @@ void check_graph(struct check *c)
     }
     step_free(c, &s);
     row_end(c, "");
+}
+
+/* The first call of a device is a captured one: what products make once and keep is made in the capture. A device of
+ * its own, because the other has run. */
+
+enum { PRODUCT_M = 33, PRODUCT_N = 20, PRODUCT_K = 24 };
+
+struct product {
+    struct twin a, b, out;
+};
+
+static void enqueue_product_on(struct check *c, struct product *p, int side)
+{
+    moe_device_t *d = c->device[side];
+    DO(gemm, moe_gemm, .m = PRODUCT_M, .n = PRODUCT_N, .k = PRODUCT_K, .alpha = 1, .a = ON(p->a), .b = ON(p->b),
+       .c = ON(p->out));
+}
+
+static void enqueue_product(struct check *c, void *data)
+{
+    enqueue_product_on(c, data, GPU);
+}
+
+static void product_captured_first(struct check *c, enum cudaStreamCaptureMode mode)
+{
+    struct product p = {twin_random(c, PRODUCT_M * PRODUCT_K, MOE_F32, 1),
+                        twin_random(c, PRODUCT_K * PRODUCT_N, MOE_F32, 1),
+                        twin_new(c, PRODUCT_M * PRODUCT_N, sizeof(float))};
+    cudaGraphExec_t exec = NULL;
+    enqueue_product_on(c, &p, HOST);
+    cudaError_t err = capture(c, enqueue_product, &p, mode, &exec);
+    for (int i = 0; i < 2 && err == cudaSuccess; i++) {
+        twin_poison(c, &p.out);
+        enqueue_product_on(c, &p, HOST);
+        err = replay(c, exec, i);
+        both_found(c, 0, "a product, replayed");
+        twin_close(c, &p.out, MOE_F32, 1e-5, 1, "product");
+    }
+    if (exec != NULL) {
+        cudaGraphExecDestroy(exec);
+    }
+    struct twin *every[] = {&p.a, &p.b, &p.out};
+    for (int i = 0; i < 3; i++) {
+        twin_free(c, every[i]);
+    }
+}
+
+static void step_captured_first(struct check *c)
+{
+    struct step s;
+    cudaGraphExec_t exec = NULL;
+    step_new(c, &s);
+    refresh(c, &s, false);
+    cudaError_t err = capture(c, enqueue_step, &s, cudaStreamCaptureModeGlobal, &exec);
+    if (err == cudaSuccess) {
+        enqueue(c, &s, HOST);
+        replay(c, exec, 0);
+        both_found(c, 0, "the step, replayed");
+        compare(c, &s);
+    }
+    step_free(c, &s);
+    if (exec != NULL) {
+        cudaGraphExecDestroy(exec);
+    }
+}
+
+static void captured_first(struct check *c)
+{
+    static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeGlobal};
+    moe_device_t *used = c->device[GPU];
+    row_begin(c, "the first call of a device, captured");
+    for (int i = 0; i < 3; i++) {
+        moe_device_t *fresh = NULL;
+        launched(c, moe_device_new(c->rehearsal ? "host" : "cuda", &fresh), "a device of its own");
+        if (fresh == NULL) {
+            break;
+        }
+        c->device[GPU] = fresh;
+        if (i < 2) {
+            product_captured_first(c, modes[i]);
+        } else {
+            step_captured_first(c);
+        }
+        c->device[GPU] = used;
+        moe_device_destroy(&fresh);
+    }
+    row_end(c, "");
+}
+
+void check_graph(struct check *c)
+{
+    step_replayed(c);
+    captured_first(c);
 }

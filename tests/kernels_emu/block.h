@@ -172,10 +172,11 @@ struct emu_grid {
     uint32_t shared_bytes; /* all of a block */
     uint32_t dynamic;
     uint64_t random_state;
-    uint32_t generation; /* of the race cells */
-    void *scheduler;     /* its stack pointer */
-    int fault;           /* a cudaError_t: the launch ends */
-    int finding;         /* a cudaError_t: the launch goes on, and fails */
+    struct emu_cells *cells; /* race.cc */
+    bool checks_races;
+    void *scheduler; /* its stack pointer */
+    int fault;       /* a cudaError_t: the launch ends */
+    int finding;     /* a cudaError_t: the launch goes on, and fails */
     struct emu_counts counts;
     struct emu_block *block; /* at hand, one of the cluster's */
     std::vector<struct emu_block> cluster;

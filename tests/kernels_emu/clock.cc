@@ -30,23 +30,6 @@ uint32_t emu_agent_new(struct emu_thread *T, const struct emu_site *site)
     return block->agents++;
 }
 
-bool emu_clock_knows(const struct emu_thread *T, uint32_t who, uint32_t clock)
-{
-    const struct emu_block *block = T->block;
-    if (who == T->number) {
-        return true;
-    }
-    if (who < block->threads) {
-        if (clock <= block->base[who]) {
-            return true;
-        }
-        if (who / EMU_WARP == T->number / EMU_WARP && clock <= T->own->lanes[who % EMU_WARP]) {
-            return true;
-        }
-    }
-    return block->has_clocks && who < T->own->known.size() && clock <= T->own->known[who];
-}
-
 void emu_clock_known(const struct emu_thread *T, emu_clock *to)
 {
     const struct emu_block *block = T->block;

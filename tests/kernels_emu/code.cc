@@ -23,6 +23,7 @@ emu_registration::emu_registration(const char *name, emu_body *body, uint32_t sh
                                    const struct emu_parameter *parameters, size_t count)
 {
     struct emu_kernel *k = &(*kernels())[name];
+    k->bytes.clear(); /* the last one counts: mutants stand in for a kernel of the same name */
     for (size_t i = 0; i < count; i++) {
         k->bytes.push_back(parameters[i].bytes);
     }

@@ -161,29 +161,44 @@ void emu_copy_box_to(struct emu_thread *T, uint64_t offset, uint64_t map, int32_
     grid->counts.boxes++;
 }
 
-/* One row of the box, and whether its bytes are memory. */
+/* Bytes of a row of the box, whose first lies at `at` before swizzle: pieces of 16 bytes stay together. */
+static void put_row(struct emu_block *block, uint32_t at, bool is_swizzled, const uint8_t *from, uint32_t bytes)
+{
+    while (bytes) {
+        uint32_t piece = 16 - at % 16;
+        piece = piece < bytes ? piece : bytes;
+        uint8_t *to = block->shared + (is_swizzled ? emu_swizzle_128(at) : at);
+        if (from) {
+            memcpy(to, from, piece);
+            from += piece;
+        } else {
+            memset(to, 0, piece);
+        }
+        at += piece, bytes -= piece;
+    }
+}
+
+/* One row of the box, and whether its bytes are memory: zeros, what the tensor has, zeros. */
 static bool land_row(struct emu_grid *grid, const struct emu_box *box, uint32_t row)
 {
     const struct hostcuda_tensor_map *m = &box->map;
-    uint32_t size = m->element_bytes, bytes = m->box[0] * size;
-    int64_t y = (int64_t)box->y + row;
-    for (uint32_t i = 0; i < m->box[0]; i++) {
-        int64_t x = (int64_t)box->x + i;
-        uint32_t at = box->to + row * bytes + i * size;
-        uint8_t *to = grid->block->shared + (m->swizzle ? emu_swizzle_128(at) : at);
-        int64_t width = m->dims[0] ? m->dims[0] : INT64_C(1) << 32, height = m->dims[1]; /* a replaced 0 is empty */
-        if (x < 0 || x >= width || y < 0 || y >= height) {
-            memset(to, 0, size);
-            grid->counts.box_zero_bytes += box->is_first ? size : 0;
-            continue;
-        }
-        uint64_t from = m->address + (uint64_t)y * m->strides[0] + (uint64_t)x * size;
-        if (!emu_memory_has(from, size)) {
-            return false;
-        }
-        memcpy(to, (const void *)from, size);
-        grid->counts.box_bytes += box->is_first ? size : 0;
+    uint32_t size = m->element_bytes, bytes = m->box[0] * size, at = box->to + row * bytes;
+    int64_t y = (int64_t)box->y + row, width = m->dims[0] ? m->dims[0] : INT64_C(1) << 32;
+    int64_t begin = 0, end = 0;     /* of the box's elements, which the tensor has */
+    if (y >= 0 && y < m->dims[1]) { /* a replaced height of 0 is empty */
+        begin = std::min<int64_t>(std::max<int64_t>(-(int64_t)box->x, 0), m->box[0]);
+        end = std::min<int64_t>(std::max<int64_t>(width - box->x, begin), m->box[0]);
     }
+    uint32_t before = (uint32_t)begin * size, inside = (uint32_t)(end - begin) * size;
+    uint64_t from = m->address + (uint64_t)y * m->strides[0] + (uint64_t)(box->x + begin) * size;
+    if (inside && !emu_memory_has(from, inside)) {
+        return false;
+    }
+    put_row(grid->block, at, m->swizzle != 0, nullptr, before);
+    put_row(grid->block, at + before, m->swizzle != 0, (const uint8_t *)from, inside);
+    put_row(grid->block, at + before + inside, m->swizzle != 0, nullptr, bytes - before - inside);
+    grid->counts.box_bytes += box->is_first ? inside : 0;
+    grid->counts.box_zero_bytes += box->is_first ? bytes - inside : 0;
     return true;
 }
 

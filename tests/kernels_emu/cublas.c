@@ -18,8 +18,15 @@ struct cublasContext {
     cudaStream_t stream;
 };
 
+/* cuBLAS allocates memory of the device here, which a capture may forbid to the thread. */
 EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
 {
+    void *memory = NULL;
+    *handle = NULL;
+    if (cudaMalloc(&memory, 256) != cudaSuccess) {
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    }
+    cudaFree(memory);
     *handle = calloc(1, sizeof(**handle));
     return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }

@@ -45,4 +45,31 @@ static inline void emu_wgmma_place(uint32_t t, uint32_t i, uint32_t *row, uint32
     *col = i / 4 * 8 + t % 4 * 2 + i % 2;
 }
 
+/* mma.m16n8k16: the row and column of the i-th 16-bit number of a lane's fragment of A and B (rows of B are k), and of
+ * its i-th sum. */
+static inline void emu_mma_a(uint32_t lane, uint32_t i, uint32_t *row, uint32_t *col)
+{
+    *row = lane / 4 + i / 2 % 2 * 8;
+    *col = lane % 4 * 2 + i % 2 + i / 4 * 8;
+}
+
+static inline void emu_mma_b(uint32_t lane, uint32_t i, uint32_t *row, uint32_t *col)
+{
+    *row = lane % 4 * 2 + i % 2 + i / 2 * 8;
+    *col = lane / 4;
+}
+
+static inline void emu_mma_c(uint32_t lane, uint32_t i, uint32_t *row, uint32_t *col)
+{
+    *row = lane / 4 + i / 2 * 8;
+    *col = lane % 4 * 2 + i % 2;
+}
+
+/* ldmatrix: which element of an 8 x 8 matrix is the lane's lower or upper half. */
+static inline void emu_ldmatrix(uint32_t lane, uint32_t half, bool is_transposed, uint32_t *row, uint32_t *col)
+{
+    *row = is_transposed ? lane % 4 * 2 + half : lane / 4;
+    *col = is_transposed ? lane / 4 : lane % 4 * 2 + half;
+}
+
 #endif

@@ -4,6 +4,7 @@
  * it.
  */
 #include "tests/kernels_emu/finding.h"
+#include "tests/kernels_emu/layout.h"
 #include "tests/kernels_emu/meet.h"
 #include "tests/kernels_emu/race.h"
 
@@ -22,8 +23,8 @@ void emu_load_matrix(struct emu_thread *T, uint32_t *r, uint64_t offset, bool is
     for (uint32_t matrix = 0; matrix < 4; matrix++) {
         uint16_t pair[2];
         for (uint32_t half = 0; half < 2; half++) {
-            uint32_t row = is_transposed ? lane % 4 * 2 + half : lane / 4;
-            uint32_t col = is_transposed ? lane / 4 : lane % 4 * 2 + half;
+            uint32_t row, col;
+            emu_ldmatrix(lane, half, is_transposed, &row, &col);
             memcpy(&pair[half], T->shared + rows[matrix * 8 + row] + col * 2, 2);
         }
         r[matrix] = pair[0] | (uint32_t)pair[1] << 16;
@@ -36,9 +37,9 @@ struct fragments { /* of a lane */
     bool is_half;
 };
 
-static float part(const struct fragments *f, uint32_t pair, uint32_t half)
+static float number(const struct fragments *f, const uint32_t *pairs, uint32_t i)
 {
-    uint16_t bits = (uint16_t)(pair >> 16 * half);
+    uint16_t bits = (uint16_t)(pairs[i / 2] >> 16 * (i % 2));
     return f->is_half ? emu_float_of_f16(bits) : emu_float_of_bf16(bits);
 }
 
@@ -46,18 +47,18 @@ static void multiply(struct emu_thread *T, uint32_t mask, uint64_t *values)
 {
     (void)mask;
     float a[16][16], b[16][8], d[16][8];
+    uint32_t row, col;
     for (uint32_t lane = 0; lane < EMU_WARP; lane++) {
         const struct fragments *f = (const struct fragments *)values[lane];
-        uint32_t row = lane / 4, col = lane % 4 * 2;
-        for (uint32_t half = 0; half < 2; half++) {
-            a[row][col + half] = part(f, f->a[0], half);
-            a[row + 8][col + half] = part(f, f->a[1], half);
-            a[row][col + 8 + half] = part(f, f->a[2], half);
-            a[row + 8][col + 8 + half] = part(f, f->a[3], half);
-            b[col + half][row] = part(f, f->b[0], half);
-            b[col + 8 + half][row] = part(f, f->b[1], half);
-            d[row][col + half] = f->d[half];
-            d[row + 8][col + half] = f->d[2 + half];
+        for (uint32_t i = 0; i < 8; i++) {
+            emu_mma_a(lane, i, &row, &col);
+            a[row][col] = number(f, f->a, i);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            emu_mma_b(lane, i, &row, &col);
+            b[row][col] = number(f, f->b, i);
+            emu_mma_c(lane, i, &row, &col);
+            d[row][col] = f->d[i];
         }
     }
     for (int m = 0; m < 16; m++) {
@@ -69,10 +70,9 @@ static void multiply(struct emu_thread *T, uint32_t mask, uint64_t *values)
     }
     for (uint32_t lane = 0; lane < EMU_WARP; lane++) {
         const struct fragments *f = (const struct fragments *)values[lane];
-        uint32_t row = lane / 4, col = lane % 4 * 2;
-        for (uint32_t half = 0; half < 2; half++) {
-            f->d[half] = d[row][col + half];
-            f->d[2 + half] = d[row + 8][col + half];
+        for (uint32_t i = 0; i < 4; i++) {
+            emu_mma_c(lane, i, &row, &col);
+            f->d[i] = d[row][col];
         }
     }
     T->block->grid->counts.mma_flop += 2 * 16 * 8 * 16;

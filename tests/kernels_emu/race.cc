@@ -1,9 +1,11 @@
 /*
- * race.cc: a cell for each word of memory that a launch touches, with the accesses that may still race (race.h).
+ * race.cc: a cell for each 16 bytes of memory that a launch touches, with the accesses that may still race (race.h),
+ * and which of the bytes each has touched. Most memory is touched 16 bytes at a time, and cells that lie close together
+ * are fast.
  *
  * A cell drops an access when a later one stands for it: a write that covers its bytes, or a read that knows of it and
  * touches the same bytes, because whoever knows of the later one knows of it, too. A read is only compared with writes,
- * and appended; a list of readers is tidied when it has doubled, so that a word that a whole block reads costs each
+ * and appended; a list of readers is tidied when it has doubled, so that what a whole block reads costs each
  * thread the same. Cells of global memory lie in pages, found by address, and belong to the launch whose number they
  * carry. A table with a fixed number of cells was rejected: it forgets.
  */
@@ -13,14 +15,14 @@
 #include <algorithm>
 #include <unordered_map>
 
-enum { KEPT = 2, TIDY_FROM = 8, PAGE_WORDS = 1024, HOWS = 16 };
+enum { KEPT = 4, TIDY_FROM = 8, GRAIN = 16, PAGE_CELLS = 256, HOWS = 16 };
 enum { OF_COPY = 0x8000, OF_PRIMARY = 0xffffffff }; /* who: a cp.async; block: of the kernel before */
 
 struct access {
     const struct emu_site *site;
     uint32_t block, clock;
     uint16_t who;
-    uint8_t bytes; /* of the word, a bit each */
+    uint16_t bytes; /* of the cell, a bit each */
     uint8_t how;
 };
 
@@ -64,49 +66,52 @@ struct list {
 struct cell {
     uint32_t generation, block; /* of the last access */
     uint32_t tidy_at;           /* readers */
-    uint8_t read, written;      /* bytes, by the launch */
+    uint16_t read, written;     /* bytes, by the launch */
     struct list writes, reads;
 };
 
 struct page {
-    struct cell cells[PAGE_WORDS];
+    struct cell cells[PAGE_CELLS];
 };
 
-static thread_local struct {
+/* Kept from launch to launch, because the cells are many. */
+struct emu_cells {
     std::unordered_map<uint64_t, struct page *> pages;
     uint64_t last_number;
     struct page *last;
     std::vector<struct cell> shared;
     uint32_t shared_generation, generation, previous;
     bool is_overlapped;
-} cells;
+};
 
-static struct cell *global_cell(uint64_t word)
+static struct cell *global_cell(struct emu_cells *cells, uint64_t piece)
 {
-    uint64_t number = word / PAGE_WORDS;
-    if (!cells.last || cells.last_number != number) {
-        struct page *&page = cells.pages[number];
+    uint64_t number = piece / PAGE_CELLS;
+    if (!cells->last || cells->last_number != number) {
+        struct page *&page = cells->pages[number];
         page = page ? page : new struct page();
-        cells.last = page, cells.last_number = number;
+        cells->last = page, cells->last_number = number;
     }
-    return &cells.last->cells[word % PAGE_WORDS];
+    return &cells->last->cells[piece % PAGE_CELLS];
 }
 
 void emu_race_begin_launch(struct emu_grid *grid, bool is_overlapped)
 {
-    cells.previous = cells.generation;
-    grid->generation = ++cells.generation;
-    cells.is_overlapped = is_overlapped;
-    cells.shared.resize(std::max(cells.shared.size(), (size_t)grid->shared_bytes / 4 + 1));
+    static thread_local struct emu_cells *own; /* never freed: its stream's thread lives as long as the process */
+    own = own ? own : new struct emu_cells();
+    own->previous = own->generation++;
+    own->is_overlapped = is_overlapped;
+    own->shared.resize(std::max(own->shared.size(), (size_t)grid->shared_bytes / GRAIN + 1));
+    grid->cells = own;
+    grid->checks_races = emu_environment()->checks_races;
 }
 
 void emu_race_begin_block(struct emu_grid *grid)
 {
-    (void)grid;
-    cells.shared_generation++;
+    grid->cells->shared_generation++;
 }
 
-/* What other blocks, or the kernel before, did: one access for each kind of it. */
+/* What other blocks, or the kernel before, did: one access for each kind of it, with the bytes of all. */
 static void fold(struct list *l, uint32_t block)
 {
     struct access found[2][HOWS];
@@ -118,7 +123,7 @@ static void fold(struct list *l, uint32_t block)
         }
         bool is_primary = a.block == OF_PRIMARY;
         struct access *f = &found[is_primary][a.how % HOWS];
-        uint8_t bytes = has[is_primary][a.how % HOWS] ? f->bytes : 0;
+        uint16_t bytes = has[is_primary][a.how % HOWS] ? f->bytes : 0;
         *f = a;
         f->bytes |= bytes;
         has[is_primary][a.how % HOWS] = true;
@@ -145,10 +150,10 @@ static void hand_on(struct list *l, uint32_t block)
 }
 
 /* The cell as the launch and the block find it. */
-static void refresh(struct cell *c, uint32_t generation, uint32_t block, bool is_shared)
+static void renew(const struct emu_cells *cells, struct cell *c, uint32_t generation, uint32_t block, bool is_shared)
 {
     if (c->generation != generation) {
-        if (!is_shared && cells.is_overlapped && c->generation == cells.previous) {
+        if (!is_shared && cells->is_overlapped && c->generation == cells->previous) {
             hand_on(&c->writes, block);
             hand_on(&c->reads, block);
         } else {
@@ -164,6 +169,14 @@ static void refresh(struct cell *c, uint32_t generation, uint32_t block, bool is
         fold(&c->reads, block);
         c->block = block;
         c->tidy_at = TIDY_FROM;
+    }
+}
+
+static inline void refresh(const struct emu_cells *cells, struct cell *c, uint32_t generation, uint32_t block,
+                           bool is_shared)
+{
+    if (c->generation != generation || c->block != block) {
+        renew(cells, c, generation, block, is_shared);
     }
 }
 
@@ -237,7 +250,7 @@ static void compare_all(struct emu_thread *T, struct list *l, const struct acces
         struct access *old = l->at(i);
         compare(T, old, now, is_shared);
         if ((now->how & EMU_WRITE) && replaces(T, old, now)) {
-            old->bytes &= (uint8_t)~now->bytes;
+            old->bytes &= (uint16_t)~now->bytes;
             if (old->bytes == 0) {
                 l->remove(i);
             }
@@ -249,7 +262,7 @@ static void compare_all(struct emu_thread *T, struct list *l, const struct acces
 static void tidy(struct emu_thread *T, struct cell *c, const struct access *now)
 {
     static thread_local uint32_t round, rounds[2 * OF_COPY];
-    static thread_local uint8_t covered[2 * OF_COPY];
+    static thread_local uint16_t covered[2 * OF_COPY];
     round++;
     for (uint32_t i = c->reads.count; i-- > 0;) {
         struct access *old = c->reads.at(i);
@@ -296,13 +309,16 @@ static void count_first(struct emu_thread *T, struct cell *c, const struct acces
     }
 }
 
-static void touch(struct emu_thread *T, struct cell *c, const struct access *now, bool is_shared)
+static inline void touch(struct emu_thread *T, const struct emu_cells *cells, struct cell *c, const struct access *now,
+                         bool is_shared)
 {
-    refresh(c, is_shared ? cells.shared_generation : cells.generation, T->block->number, is_shared);
+    refresh(cells, c, is_shared ? cells->shared_generation : cells->generation, T->block->number, is_shared);
     if (!is_shared) {
         count_first(T, c, now);
     }
-    compare_all(T, &c->writes, now, is_shared);
+    if (c->writes.count) {
+        compare_all(T, &c->writes, now, is_shared);
+    }
     if (now->how & EMU_WRITE) {
         compare_all(T, &c->reads, now, is_shared);
         c->writes.add(*now);
@@ -313,22 +329,24 @@ static void touch(struct emu_thread *T, struct cell *c, const struct access *now
 
 static void walk(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is_shared, struct access now)
 {
-    if (is_shared && T->block->grid->cluster.size() > 1) {
+    struct emu_grid *grid = T->block->grid;
+    struct emu_cells *cells = grid->cells;
+    if (is_shared && grid->cluster.size() > 1) {
         return; /* race.h */
     }
     uint64_t end = address + bytes;
-    for (uint64_t word = address / 4; word * 4 < end; word++) {
-        uint32_t from = word * 4 < address ? (uint32_t)(address - word * 4) : 0;
-        uint32_t to = end < word * 4 + 4 ? (uint32_t)(end - word * 4) : 4;
-        now.bytes = (uint8_t)((1u << to) - (1u << from));
-        touch(T, is_shared ? &cells.shared[word] : global_cell(word), &now, is_shared);
+    for (uint64_t at = address / GRAIN; at * GRAIN < end; at++) {
+        uint32_t from = at * GRAIN < address ? (uint32_t)(address - at * GRAIN) : 0;
+        uint32_t to = end < at * GRAIN + GRAIN ? (uint32_t)(end - at * GRAIN) : (uint32_t)GRAIN;
+        now.bytes = (uint16_t)((1u << to) - (1u << from));
+        touch(T, cells, is_shared ? &cells->shared[at] : global_cell(cells, at), &now, is_shared);
     }
 }
 
 void emu_race_access(struct emu_thread *T, uint64_t address, uint32_t bytes, bool is_shared, int how,
                      const struct emu_site *site)
 {
-    if (emu_environment()->checks_races) {
+    if (T->block->grid->checks_races) {
         walk(T, address, bytes, is_shared,
              {site, T->block->number, T->own->clock, (uint16_t)T->number, 0, (uint8_t)how});
     }
@@ -337,7 +355,7 @@ void emu_race_access(struct emu_thread *T, uint64_t address, uint32_t bytes, boo
 void emu_race_agent(struct emu_thread *T, uint32_t agent, uint32_t clock, uint64_t offset, uint32_t bytes, int how,
                     const struct emu_site *site)
 {
-    if (emu_environment()->checks_races) {
+    if (T->block->grid->checks_races) {
         walk(T, offset, bytes, true,
              {site, T->block->number, clock, (uint16_t)(T->block->threads + agent), 0, (uint8_t)how});
     }
@@ -345,7 +363,8 @@ void emu_race_agent(struct emu_thread *T, uint32_t agent, uint32_t clock, uint64
 
 void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool is_done, const struct emu_site *site)
 {
-    if (!emu_environment()->checks_races) {
+    struct emu_cells *cells = T->block->grid->cells;
+    if (!T->block->grid->checks_races) {
         return;
     }
     struct access now = {site, T->block->number, T->own->clock, (uint16_t)T->number, 0, EMU_WRITE};
@@ -353,15 +372,15 @@ void emu_race_copy(struct emu_thread *T, uint64_t offset, uint32_t bytes, bool i
         walk(T, offset, bytes, true, now); /* it must not touch what is still in use */
         now.who = OF_COPY;
     }
-    for (uint64_t word = offset / 4; word < (offset + bytes) / 4; word++) {
-        struct cell *c = &cells.shared[word];
-        refresh(c, cells.shared_generation, T->block->number, true);
+    for (uint64_t at = offset / GRAIN; at < (offset + bytes) / GRAIN; at++) { /* whole cells */
+        struct cell *c = &cells->shared[at];
+        refresh(cells, c, cells->shared_generation, T->block->number, true);
         for (uint32_t i = c->writes.count; i-- > 0;) {
             if (!is_done || c->writes.at(i)->who == OF_COPY) {
                 c->writes.remove(i); /* who touched the bytes meanwhile has been found, and stays */
             }
         }
-        now.bytes = 15;
+        now.bytes = 0xffff;
         c->writes.add(now);
     }
 }

@@ -22,7 +22,25 @@
 void emu_clock_begin(struct emu_block *block);
 /* The number of a new agent; ends the launch where there are too many. */
 uint32_t emu_agent_new(struct emu_thread *T, const struct emu_site *site);
-bool emu_clock_knows(const struct emu_thread *T, uint32_t who, uint32_t clock);
+
+/* Whether the thread knows of what `who` did at that time. Here, because every access asks. */
+static inline bool emu_clock_knows(const struct emu_thread *T, uint32_t who, uint32_t clock)
+{
+    const struct emu_block *block = T->block;
+    if (who == T->number) {
+        return true;
+    }
+    if (who < block->threads) {
+        if (clock <= block->base[who]) {
+            return true;
+        }
+        if (who / EMU_WARP == T->number / EMU_WARP && clock <= T->own->lanes[who % EMU_WARP]) {
+            return true;
+        }
+    }
+    return block->has_clocks && who < T->own->known.size() && clock <= T->own->known[who];
+}
+
 /* All that the thread knows, itself included. */
 void emu_clock_known(const struct emu_thread *T, emu_clock *to);
 void emu_clock_join(emu_clock *to, const emu_clock &from);

@@ -11,7 +11,7 @@
 #include "tests/kernels_emu/layout.h"
 #include "tests/kernels_emu/race.h"
 
-enum { SUMS_MAX = 128, KEPT_SUMS = 1 << 12, SWIZZLE_128 = 1 };
+enum { SUMS_MAX = 128, KEPT_SUMS = 1 << 10, SWIZZLE_128 = 1, PIECE = 16 /* bytes that swizzle keeps together */ };
 static const uint32_t TOKEN = 0xffe00000u, TOKEN_MASK = 0xfff00000u; /* NaNs that no arithmetic makes */
 
 static bool is_token(float value)
@@ -73,40 +73,52 @@ void emu_wgmma_fence(struct emu_thread *T, const struct emu_site *site)
 
 /* operands */
 
-static float element(const uint8_t *at, enum emu_element type)
+/* The numbers of a piece, `next` floats from one to the next. */
+static void widen(float *to, size_t next, const uint8_t *from, enum emu_element type)
 {
-    uint16_t bits = 0;
-    memcpy(&bits, at, type == EMU_E4M3 ? 1 : 2);
-    return type == EMU_BF16  ? emu_float_of_bf16(bits)
-           : type == EMU_F16 ? emu_float_of_f16(bits)
-                             : emu_float_of_fp8((uint8_t)bits, true);
+    uint16_t bits[PIECE / 2];
+    memcpy(bits, from, PIECE);
+    switch (type) {
+    case EMU_BF16:
+        for (size_t i = 0; i < PIECE / 2; i++) {
+            to[i * next] = emu_float_of_bf16(bits[i]);
+        }
+        break;
+    case EMU_F16:
+        for (size_t i = 0; i < PIECE / 2; i++) {
+            to[i * next] = emu_float_of_f16(bits[i]);
+        }
+        break;
+    case EMU_E4M3:
+        for (size_t i = 0; i < PIECE; i++) {
+            to[i * next] = emu_float_of_fp8(from[i], true);
+        }
+        break;
+    }
 }
 
-/* Reads an operand into numbers[k][edge]; notes the reads of the agent. */
+/* Reads an operand into numbers[k][edge], piece by piece; notes the reads of the agent. */
 static void fetch(struct emu_thread *T, uint64_t bits, uint32_t edge, uint32_t depth, bool is_mn_major,
                   enum emu_element type, float *numbers, const struct emu_site *site)
 {
     struct emu_descriptor d = emu_descriptor_of(bits);
     const struct emu_warpgroup *g = &T->block->group[T->number / EMU_GROUP];
-    uint32_t size = type == EMU_E4M3 ? 1 : 2;
+    uint32_t size = type == EMU_E4M3 ? 1 : 2, count = PIECE / size;
     if (d.swizzle != SWIZZLE_128 || d.base || (is_mn_major && size == 1)) {
         emu_stop(T, EMU_ILLEGAL_INSTRUCTION, site, "the emulator has no model of this descriptor: %#llx",
                  (unsigned long long)bits);
     }
-    for (uint32_t i = 0; i < edge; i++) {
-        for (uint32_t k = 0; k < depth; k++) {
+    const uint32_t edge_step = is_mn_major ? count : 1, depth_step = is_mn_major ? 1 : count;
+    const size_t next = is_mn_major ? 1 : edge; /* from one number of a piece to the next */
+    for (uint32_t k = 0; k < depth; k += depth_step) {
+        for (uint32_t i = 0; i < edge; i += edge_step) {
             uint32_t at = emu_operand_at(d, i, k, is_mn_major, size);
-            if (at < EMU_SYSTEM_SHARED || at + size > T->shared_bytes) {
+            if (at < EMU_SYSTEM_SHARED || at + PIECE > T->shared_bytes) {
                 emu_stop(T, EMU_ILLEGAL_ADDRESS, site, "the descriptor reaches out of shared memory: offset %lld",
                          (long long)at - EMU_SYSTEM_SHARED);
             }
-            numbers[k * edge + i] = element(T->shared + at, type);
-        }
-    }
-    for (uint32_t i = 0; i < edge; i += is_mn_major ? 8 : 1) {
-        for (uint32_t k = 0; k < depth; k += is_mn_major ? 1 : 16 / size) {
-            emu_race_agent(T, g->agent, g->clock, emu_operand_at(d, i, k, is_mn_major, size) & ~15u, 16, EMU_READ,
-                           site);
+            widen(&numbers[(size_t)k * edge + i], next, T->shared + at, type);
+            emu_race_agent(T, g->agent, g->clock, at, PIECE, EMU_READ, site);
         }
     }
     T->block->grid->counts.matrix_read += (uint64_t)edge * depth * size;
@@ -127,6 +139,24 @@ __attribute__((target_clones("avx2", "default"))) static void add_products(float
     }
 }
 
+/* Where in the 64 x n sums each thread's lie. */
+static const uint16_t *places_of(uint32_t n)
+{
+    static thread_local struct {
+        uint32_t n;
+        uint16_t at[EMU_GROUP * SUMS_MAX];
+    } last;
+    for (uint32_t t = 0; t < EMU_GROUP && last.n != n; t++) {
+        for (uint32_t i = 0; i < n / 2; i++) {
+            uint32_t row, col;
+            emu_wgmma_place(t, i, &row, &col);
+            last.at[t * SUMS_MAX + i] = (uint16_t)(row * n + col);
+        }
+    }
+    last.n = n;
+    return last.at;
+}
+
 /* The last of the 128 threads computes for all. */
 static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, uint32_t k, enum emu_element type,
                     bool adds, bool a_is_mn_major, bool b_is_mn_major, const struct emu_site *site)
@@ -137,18 +167,16 @@ static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, u
     sums.assign(64 * n, 0);
     fetch(T, g->a, 64, k, a_is_mn_major, type, a.data(), site);
     fetch(T, g->b, n, k, b_is_mn_major, type, b.data(), site);
-    uint32_t row, col;
+    const uint16_t *place = places_of(n);
     for (uint32_t t = 0; t < EMU_GROUP && adds; t++) {
         for (uint32_t i = 0; i < n / 2; i++) {
-            emu_wgmma_place(t, i, &row, &col);
-            sums[row * n + col] = g->d[t][i];
+            sums[place[t * SUMS_MAX + i]] = g->d[t][i];
         }
     }
     add_products(sums.data(), a.data(), b.data(), n, k);
     for (uint32_t t = 0; t < EMU_GROUP; t++) {
         for (uint32_t i = 0; i < n / 2; i++) {
-            emu_wgmma_place(t, i, &row, &col);
-            g->d[t][i] = sums[row * n + col];
+            g->d[t][i] = sums[place[t * SUMS_MAX + i]];
         }
     }
     T->block->grid->counts.wgmma_flop += (uint64_t)2 * 64 * n * k;

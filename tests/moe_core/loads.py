@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""loads.py NVCC ROOT: compiles permute and unpermute and fails unless their machine code moves 16 bytes at a time, and
-issues the loads before it waits for one.
+"""loads.py NVCC ROOT [PTX]: compiles permute and unpermute and fails unless their machine code moves 16 bytes at a
+time, and issues the loads before it waits for one. PTX: a folder with what the build has made of them for sm_90a, which
+then is only assembled.
 
 A compiler that prefers fewer registers loads one piece, uses it, loads the next: right, and a third of the speed. So
 this counts the longest run of 16-byte loads that nothing interrupts which needs their data. Operations are the lowest
@@ -58,13 +59,19 @@ def longest_run(code):
     return best
 
 
+def command_of(nvcc, root, ptx, source, out):
+    made = os.path.join(ptx, source.replace(".cu", ".ptx")) if ptx else ""
+    if os.path.exists(made):
+        return [os.path.join(os.path.dirname(os.path.realpath(nvcc)), "ptxas"), "-arch=sm_90a", "-o", out, made]
+    return [nvcc, "-std=c++17", "-arch=sm_90a", f"-I{root}", "-cubin", "-o", out, os.path.join(root, "kernels", source)]
+
+
 def main():
-    nvcc, root = sys.argv[1:]
+    nvcc, root, ptx = sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else ""
     with tempfile.TemporaryDirectory() as folder:
         for source in sorted({s for s, _, _ in EXPECTED}):
             out = os.path.join(folder, source + ".cubin")
-            done = subprocess.run([nvcc, "-std=c++17", "-arch=sm_90a", f"-I{root}", "-cubin", "-o", out,
-                                   os.path.join(root, "kernels", source)], capture_output=True, text=True, timeout=200)
+            done = subprocess.run(command_of(nvcc, root, ptx, source, out), capture_output=True, text=True, timeout=900)
             if done.returncode != 0:
                 fail(f"{source}: {done.stderr}")
             code = instructions(out)

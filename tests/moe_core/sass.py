@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""sass.py NVCC ROOT: compiles the grouped products and fails unless their machine code holds the matrix instructions
-that are meant, and no spills.
+"""sass.py NVCC ROOT [PTX]: compiles the grouped products and fails unless their machine code holds the matrix
+instructions that are meant, and no spills. PTX: a folder with what the build has made of them for sm_90a, which then is
+only assembled.
 
 Instructions are 16 bytes, the operation is in their lowest 12 bits. So no disassembler is needed (the development
 machine's CUDA has none); where there is one (nvdisasm), its words are compared with these numbers first. Also fails
@@ -31,9 +32,13 @@ def fail(text):
     sys.exit(1)
 
 
-def compile_file(nvcc, root, source, arch, out):
+def compile_file(nvcc, root, ptx, source, arch, out):
+    made = os.path.join(ptx, os.path.basename(source).replace(".cu", ".ptx")) if ptx and arch == "90a" else ""
     command = [nvcc, "-std=c++17", f"-gencode=arch=compute_{arch},code=sm_{arch}", f"-I{root}", "-cubin", "-Xptxas",
                "-v", "-o", out, os.path.join(root, "kernels", source)]
+    if os.path.exists(made):
+        command = [os.path.join(os.path.dirname(os.path.realpath(nvcc)), "ptxas"), f"-arch=sm_{arch}", "-v", "-o", out,
+                   made]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         fail(f"{source}: {done.stderr}")
@@ -75,11 +80,12 @@ def compare_with_disassembler(path, kernels):
 
 def main():
     nvcc, root = sys.argv[1:3]
+    ptx = sys.argv[3] if len(sys.argv) > 3 else ""
     os.environ["PATH"] += os.pathsep + os.path.dirname(os.path.realpath(nvcc))
     with tempfile.TemporaryDirectory() as folder:
         for source, arch, expected in EXPECTED:
             path = os.path.join(folder, f"{os.path.basename(source)}.{arch}.cubin")
-            compile_file(nvcc, root, source, arch, path)
+            compile_file(nvcc, root, ptx, source, arch, path)
             kernels = kernels_of(path)
             compare_with_disassembler(path, kernels)
             checked = 0

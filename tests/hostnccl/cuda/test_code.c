@@ -95,6 +95,44 @@ static void runs_in_graphs(void)
     expect(read[0] == 4);
 }
 
+/* Kernels may touch a graph's memory between its allocation and its end, and no other. */
+static void is_told_of_memory_of_graphs(void)
+{
+    enum { BYTES = 5000, OUT = NUMBERS * sizeof(uint64_t) };
+    uint64_t *out[3], more = 1, read[NUMBERS];
+    void *memory;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    begin(ROLL_CODE_LIBRARY, NULL);
+    expect(cudaStreamCreate(&stream) == cudaSuccess);
+    for (int i = 0; i < 3; i++) {
+        expect(cudaMalloc((void **)&out[i], OUT) == cudaSuccess);
+    }
+    expect(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    for (int i = 0; i < 3; i++) { /* before, while it is there, behind */
+        void *arguments[] = {&out[i], &more};
+        expect(cudaLaunchKernel(&stub_add, GRID, THREADS, arguments, 0, stream) == cudaSuccess);
+        expect(i != 0 || cudaMallocAsync(&memory, BYTES, stream) == cudaSuccess);
+        expect(i != 1 || cudaFreeAsync(memory, stream) == cudaSuccess);
+    }
+    expect(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    expect(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    for (int launch = 0; launch < 2; launch++) {
+        expect(cudaGraphLaunch(exec, stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess);
+        for (int i = 0; i < 3; i++) {
+            read_back(out[i], read);
+            expect(read[8] == 3 * OUT + (i == 1 ? BYTES : 0));
+        }
+    }
+    expect(cudaGraphExecDestroy(exec) == cudaSuccess && cudaGraphDestroy(graph) == cudaSuccess);
+    void *arguments[] = {&out[0], &more};
+    expect(cudaLaunchKernel(&stub_add, GRID, THREADS, arguments, 0, stream) == cudaSuccess);
+    expect(cudaStreamSynchronize(stream) == cudaSuccess);
+    read_back(out[0], read);
+    expect(read[8] == 3 * OUT);
+}
+
 static void refuses(void)
 {
     uint64_t *out, more = 1;
@@ -157,6 +195,7 @@ static void test_kernels_of_a_library_run(void **state)
     run_child(runs, text, sizeof(text));
     assert_string_equal(text, "");
     run_child(runs_in_graphs, text, sizeof(text));
+    run_child(is_told_of_memory_of_graphs, text, sizeof(text));
     run_child(overlaps, text, sizeof(text));
     run_child(skips, text, sizeof(text));
 }

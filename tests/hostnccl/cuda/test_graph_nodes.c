@@ -129,8 +129,10 @@ static void test_nodes_of_every_kind(void **state)
     assert_int_equal(read[7], 4);
 
     /* what is not here says so */
-    params = (struct cudaGraphNodeParams){.type = cudaGraphNodeTypeMemFree};
+    params = (struct cudaGraphNodeParams){.type = cudaGraphNodeTypeExtSemaphoreWait};
     assert_cuda(cudaErrorNotSupported, add(&node[6], graph, NULL, 0, &params));
+    params = (struct cudaGraphNodeParams){.type = cudaGraphNodeTypeMemFree}; /* of nothing */
+    assert_cuda(cudaErrorInvalidValue, add(&node[6], graph, NULL, 0, &params));
     params = (struct cudaGraphNodeParams){.type = (enum cudaGraphNodeType)99};
     assert_cuda(cudaErrorInvalidValue, add(&node[6], graph, NULL, 0, &params));
     assert_cuda(cudaErrorInvalidValue, add(&node[6], graph, NULL, 0, NULL));

@@ -4,6 +4,7 @@ Each instruction is made by a rule, found by the first word of its name (`RULES`
 instruction that no rule knows becomes a call that ends the launch, so that a kernel with one branch that is not
 modelled can still be run on the others.
 """
+import functools
 import re
 
 from reader import SIZES, TYPES, Unmodelled, operands, statements
@@ -36,6 +37,7 @@ class Function:
         self.unmodelled = []
         self.place = ('?', 0)
         self.matrix = set()      # registers that may hold a sum of the matrix unit that is not done
+        self.known = {}          # numbered registers that have been met
         for text in module.shared:
             if text.split('[')[0].split()[-1] in entry.body:
                 self.add_shared(text)
@@ -44,15 +46,18 @@ class Function:
 
     def register(self, name):
         """(variable, C type), or None."""
-        for scope in reversed(self.scopes):
+        for scope in reversed(self.scopes):  # a name there hides a numbered one
             if name in scope:
                 return scope[name]
+        if name in self.known:
+            return self.known[name]
         match = re.match(r'^%([a-z]+)(\d+)$', name)
         if not match or match.group(1) not in self.kinds:
             return None
         variable = match.group(1) + match.group(2)
         self.used[variable] = self.kinds[match.group(1)]
-        return variable, self.used[variable]
+        self.known[name] = variable, self.used[variable]
+        return self.known[name]
 
     def value(self, operand, kind, raw=False):
         """The operand as an expression of a C type. `raw`: a register of the matrix unit may still be at work."""
@@ -197,6 +202,7 @@ def label(name):
     return 'L' + re.sub(r'\W', '_', name)
 
 
+@functools.lru_cache(None)
 def constant(operand, kind):
     match = re.match(r'^0[fF]([0-9A-Fa-f]{8})$', operand)
     if match:

@@ -85,11 +85,14 @@ def statements(body):
         elif match.group('label'):
             yield ('label', match.group('label'))
         elif match.group('text'):
-            yield ('text', ' '.join(re.sub(r'//[^\n]*', '', match.group('text')).split()))
+            text = match.group('text')
+            yield ('text', ' '.join((re.sub(r'//[^\n]*', '', text) if '//' in text else text).split()))
 
 
 def operands(text):
     """`a, {b, c}, [d+4]` -> ['a', '{b, c}', '[d+4]']"""
+    if '{' not in text and '(' not in text:
+        return [part.strip() for part in text.split(',')] if text.strip() else []
     out, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in '{[(') - (c in '}])')

@@ -1,104 +1,92 @@
-"""rules_async.py: what runs beside the thread that asks for it: cp.async, the copy engine and its barriers, wgmma."""
+"""rules_async.py: what runs beside the thread that asks for it: cp.async, the copy engine and its barriers, wgmma.
+
+Most of these instructions are one call of the runtime with their operands in their order: a table says which. Those
+with a result, or with operands of a form of their own, have a rule below.
+"""
 import re
 
 from function import rule
 from reader import Unmodelled, operands
 
+# instruction: (call, its operands). Operands: s an offset in shared memory, g and G an address in global and in any
+# memory, n and l a number of 32 and of 64 bits, _ the result that is not wanted; other words are arguments as they are.
+CALLS = {
+    'cp.async.commit_group': ('emu_copy_commit', ''),
+    'cp.async.wait_group': ('emu_copy_wait', 'n'),
+    'mbarrier.init.shared::cta.b64': ('emu_mbarrier_init', 's n'),
+    'mbarrier.arrive.shared::cta.b64': ('emu_mbarrier_arrive', '_ s =0'),
+    'mbarrier.arrive.expect_tx.shared::cta.b64': ('emu_mbarrier_arrive', '_ s n'),
+    'mbarrier.arrive.shared::cluster.b64': ('emu_mbarrier_arrive_at', '_ s'),
+    'fence.proxy.async.shared::cta': ('emu_fence_async', ''),
+    'fence.mbarrier_init.release.cluster': ('emu_fence_mbarrier_init', ''),
+    'fence.proxy.tensormap::generic.acquire.gpu': ('emu_map_acquire', 'G n'),
+    'griddepcontrol.wait': ('emu_wait_for_primary', ''),
+    'griddepcontrol.launch_dependents': ('emu_release_dependents', ''),
+    'tensormap.replace.tile.global_address.shared::cta.b1024.b64': ('emu_map_set_address', 's l'),
+    'tensormap.replace.tile.global_dim.shared::cta.b1024.b32': ('emu_map_set_dim', 's n n'),
+    'tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned':
+        ('emu_map_publish', 'G s n'),
+    'setmaxnreg.inc.sync.aligned.u32': ('emu_set_registers', '=true n'),
+    'setmaxnreg.dec.sync.aligned.u32': ('emu_set_registers', '=false n'),
+    'wgmma.fence.sync.aligned': ('emu_wgmma_fence', ''),
+    'wgmma.commit_group.sync.aligned': ('emu_wgmma_commit', ''),
+    'wgmma.wait_group.sync.aligned': ('emu_wgmma_wait', 'n'),
+}
+OPERANDS = {
+    's': lambda f, v: f.address(v, 'shared'),
+    'g': lambda f, v: f.address(v, 'global'),
+    'G': lambda f, v: f.address(v, 'generic'),
+    'n': lambda f, v: f.value(v, 'uint32_t'),
+    'l': lambda f, v: f.value(v, 'uint64_t'),
+}
 
-def shared(f, operand):
-    return f.address(operand, 'shared')
 
-
-def number(f, operand):
-    return f.value(operand, 'uint32_t')
-
-
-@rule('cp')
-def copy(f, words, a):
+@rule('cp', 'mbarrier', 'fence', 'griddepcontrol', 'tensormap', 'setmaxnreg', 'wgmma')
+def call(f, words, a):
     name = '.'.join(words)
-    if name == 'cp.async.cg.shared.global':
-        most, real = number(f, a[2]), number(f, a[3]) if len(a) > 3 else number(f, a[2])
-        return f'emu_copy_async(T, {shared(f, a[0])}, {f.address(a[1], "global")}, {most}, {real}, {f.at()});'
-    if name == 'cp.async.commit_group':
-        return f'emu_copy_commit(T, {f.at()});'
-    if name == 'cp.async.wait_group':
-        return f'emu_copy_wait(T, {number(f, a[0])}, {f.at()});'
-    box = 'cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes'
-    if (name, len(a)) not in ((box, 3), (box + '.multicast::cluster', 4)):
+    make = matrix_unit if words[1] == 'mma_async' else OTHERS.get(name)
+    if make:
+        return make(f, name, a)
+    if name not in CALLS:
+        raise Unmodelled('a form of ' + words[0])
+    function, kinds = CALLS[name]
+    left, given = list(a), ''
+    for kind in kinds.split():
+        if kind[0] == '=':
+            given += f', {kind[1:]}'
+            continue
+        operand = left.pop(0)
+        if kind == '_' and operand != '_':
+            raise Unmodelled('a result of ' + words[0])
+        given += '' if kind == '_' else ', ' + OPERANDS[kind](f, operand)
+    if left:
+        raise Unmodelled('an operand of ' + words[0])
+    return f'{function}(T{given}, {f.at()});'
+
+
+def copy_16(f, name, a):
+    most = f.value(a[2], 'uint32_t')
+    real = f.value(a[3], 'uint32_t') if len(a) > 3 else most
+    return f'emu_copy_async(T, {f.address(a[0], "shared")}, {f.address(a[1], "global")}, {most}, {real}, {f.at()});'
+
+
+def copy_box(f, name, a):
+    is_to_many = name.endswith('.multicast::cluster')
+    if len(a) != (4 if is_to_many else 3):
         raise Unmodelled('a copy')
     engine_map, x, y = re.match(r'^\[([^,]+),\s*\{([^,]+),([^,]+)\}\]$', a[1]).groups()
-    call, blocks = ('emu_copy_box_to', f'{f.value(a[3], "uint16_t")}, ') if len(a) == 4 else ('emu_copy_box', '')
-    return f'{call}(T, {shared(f, a[0])}, {f.value(engine_map, "uint64_t")}, {f.value(x, "int32_t")}, ' \
-           f'{f.value(y, "int32_t")}, {shared(f, a[2])}, {blocks}{f.at()});'
+    function, blocks = ('emu_copy_box_to', f'{f.value(a[3], "uint16_t")}, ') if is_to_many else ('emu_copy_box', '')
+    return f'{function}(T, {f.address(a[0], "shared")}, {f.value(engine_map, "uint64_t")}, ' \
+           f'{f.value(x, "int32_t")}, {f.value(y, "int32_t")}, {f.address(a[2], "shared")}, {blocks}{f.at()});'
 
 
-@rule('mapa')
-def map_rank(f, words, a):
-    if words[1:] != ['shared::cluster', 'u32']:
-        raise Unmodelled('a form of mapa')
-    return f.put(a[0], f'emu_map_rank(T, {number(f, a[1])}, {number(f, a[2])}, {f.at()})', 'uint32_t')
+def wait(f, name, a):
+    made = f'emu_mbarrier_wait(T, {f.address(a[1], "shared")}, {f.value(a[2], "uint32_t")}, {f.at()})'
+    return f.put(a[0], made, 'bool')
 
 
-@rule('mbarrier')
-def mbarrier(f, words, a):
-    name = '.'.join(words[1:])
-    if name == 'init.shared::cta.b64':
-        return f'emu_mbarrier_init(T, {shared(f, a[0])}, {number(f, a[1])}, {f.at()});'
-    if name == 'arrive.shared::cta.b64' and a[0] == '_':
-        return f'emu_mbarrier_arrive(T, {shared(f, a[1])}, 0, {f.at()});'
-    if name == 'arrive.shared::cluster.b64' and a[0] == '_':
-        return f'emu_mbarrier_arrive_at(T, {shared(f, a[1])}, {f.at()});'
-    if name == 'arrive.expect_tx.shared::cta.b64' and a[0] == '_':
-        return f'emu_mbarrier_arrive(T, {shared(f, a[1])}, {number(f, a[2])}, {f.at()});'
-    if name == 'try_wait.parity.shared::cta.b64':
-        return f.put(a[0], f'emu_mbarrier_wait(T, {shared(f, a[1])}, {number(f, a[2])}, {f.at()})', 'bool')
-    raise Unmodelled('a form of mbarrier')
-
-
-@rule('fence')
-def fence(f, words, a):
-    name = '.'.join(words[1:])
-    if name == 'proxy.async.shared::cta':
-        return f'emu_fence_async(T, {f.at()});'
-    if name == 'mbarrier_init.release.cluster':
-        return f'emu_fence_mbarrier_init(T, {f.at()});'
-    if name == 'proxy.tensormap::generic.acquire.gpu':
-        return f'emu_map_acquire(T, {f.address(a[0], "generic")}, {number(f, a[1])}, {f.at()});'
-    raise Unmodelled('a fence')
-
-
-@rule('griddepcontrol')
-def dependence(f, words, a):
-    return {'wait': f'emu_wait_for_primary(T, {f.at()});',
-            'launch_dependents': f'emu_release_dependents(T, {f.at()});'}[words[1]]
-
-
-@rule('tensormap')
-def tensor_map(f, words, a):
-    name = '.'.join(words[1:])
-    if name == 'replace.tile.global_address.shared::cta.b1024.b64':
-        return f'emu_map_set_address(T, {shared(f, a[0])}, {f.value(a[1], "uint64_t")}, {f.at()});'
-    if name == 'replace.tile.global_dim.shared::cta.b1024.b32':
-        return f'emu_map_set_dim(T, {shared(f, a[0])}, {number(f, a[1])}, {number(f, a[2])}, {f.at()});'
-    if name == 'cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned':
-        return f'emu_map_publish(T, {f.address(a[0], "generic")}, {shared(f, a[1])}, {number(f, a[2])}, {f.at()});'
-    raise Unmodelled('a change of a tensor map')
-
-
-@rule('setmaxnreg')
-def registers(f, words, a):
-    return f'emu_set_registers(T, {"true" if words[1] == "inc" else "false"}, {number(f, a[0])}, {f.at()});'
-
-
-@rule('wgmma')
-def matrix_unit(f, words, a):
-    if words[1] == 'fence':
-        return f'emu_wgmma_fence(T, {f.at()});'
-    if words[1] == 'commit_group':
-        return f'emu_wgmma_commit(T, {f.at()});'
-    if words[1] == 'wait_group':
-        return f'emu_wgmma_wait(T, {number(f, a[0])}, {f.at()});'
-    form = re.match(r'^mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(bf16|f16|e4m3)\.(\w+)$', '.'.join(words[1:]))
+def matrix_unit(f, name, a):
+    form = re.match(r'^wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(bf16|f16|e4m3)\.(\w+)$', name)
     n, k, kind, other = form.groups()
     sums = operands(a[0][1:-1])
     if kind != other or len(sums) != int(n) // 2 or a[1][0] == '{':
@@ -110,3 +98,16 @@ def matrix_unit(f, words, a):
            f'{f.value(a[3], "bool")}, {scales}, {f.at()});'
     back = ' '.join(f'{name} = d[{i}];' for i, name in enumerate(names))
     return f'{{ float d[{len(names)}] = {{ {", ".join(names)} }}; {made} {back} }}'
+
+
+BOX = 'cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes'
+OTHERS = {'cp.async.cg.shared.global': copy_16, BOX: copy_box, BOX + '.multicast::cluster': copy_box,
+          'mbarrier.try_wait.parity.shared::cta.b64': wait}
+
+
+@rule('mapa')
+def map_rank(f, words, a):
+    if words[1:] != ['shared::cluster', 'u32']:
+        raise Unmodelled('a form of mapa')
+    rank, offset = f.value(a[2], 'uint32_t'), f.value(a[1], 'uint32_t')
+    return f.put(a[0], f'emu_map_rank(T, {offset}, {rank}, {f.at()})', 'uint32_t')

@@ -35,6 +35,17 @@ def register(function):
             f'{function.shared_bytes}, {entry.threads_max}, parameters_{entry.name}, {len(entry.parameters)});']
 
 
+def translated(module, root):
+    """The lines of the C++ of a module's entries, and what of it is not modelled."""
+    lines, unmodelled = ['#include "tests/kernels_emu/machine.h"'], []
+    for entry in module.entries:
+        function = Function(module, entry)
+        body = function.translate()
+        unmodelled += function.unmodelled
+        lines += sites(function, root) + body + register(function)
+    return lines, unmodelled
+
+
 def main():
     parser = argparse.ArgumentParser(description='PTX into C++ for the emulator.')
     parser.add_argument('ptx')
@@ -44,12 +55,7 @@ def main():
     args = parser.parse_args()
     with open(args.ptx, encoding='utf-8') as file:
         module = Module(file.read())
-    lines, unmodelled = ['#include "tests/kernels_emu/machine.h"'], []
-    for entry in module.entries:
-        function = Function(module, entry)
-        body = function.translate()
-        unmodelled += function.unmodelled
-        lines += sites(function, args.root) + body + register(function)
+    lines, unmodelled = translated(module, args.root)
     with open(args.out, 'w', encoding='utf-8') as file:
         file.write('\n'.join(lines) + '\n')
     for line in unmodelled:
