@@ -113,7 +113,7 @@ struct roll_relay {
     char **place; /* host and directory of each such number; owned */
     size_t places, place_room;
     struct roll_digest came, up;
-    uint8_t *payload; /* of DIGEST frames */
+    uint8_t *payload;                  /* of DIGEST frames */
     uint64_t refused, refused_said_ns; /* frames, parts of digests and connections, in all */
     uint64_t refused_below;            /* by relays below this one, in all */
     struct roll_memory_ebb ebb;
