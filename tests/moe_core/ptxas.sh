@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ptxas.sh NVCC ARCH ROOT PTX FILE.cu...: compiles each kernel file and fails when the assembler reports spills or a
-# stack frame. PTX: a folder with what the build has made of the files for sm_90a, of which then only the assembler's part
-# is done again; empty: none.
+# stack frame. PTX: a folder with what the build has made of the files for sm_90a, of which then only the assembler's
+# part is done again; empty: none.
 set -u
 nvcc=$1
 arch=$2
