@@ -36,8 +36,8 @@ int cmd_keygen(const struct roll_command *self, int argc, char **argv)
     const char *role = NULL, *name = NULL, *host = NULL;
     const struct roll_option options[] = {
         {"role", 0, ROLL_OPT_TEXT, "ROLES",
-         "add a client: node (ranks, agents), viewer (looks), operator (switches remedies, too), or several with "
-         "commas",
+         "add a client: node (ranks, agents), viewer (looks), operator (stacks, bundles and remedies, too), or "
+         "several with commas",
          &role},
         {"name", 0, ROLL_OPT_TEXT, "NAME", "with --role: its name, and that of its folder in DIRECTORY", &name},
         {"host", 0, ROLL_OPT_TEXT, "HOST", "with --role node: it may report of this host only", &host},

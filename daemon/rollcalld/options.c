@@ -405,7 +405,7 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
          "auto: take the stacks of the ranks that others wait for; ask (default): only when asked",
          &(struct roll_option_own){take_stacks, &out->stacks_auto, "none of auto, ask"}},
         {"incident-dir", 0, ROLL_OPT_ANY, "DIR",
-         "write a bundle about each proven finding into DIR (rollcall incident)", &out->incident},
+         "write a bundle about the first proven finding of a run into DIR (rollcall incident)", &out->incident},
         {"incident-keep", 0, ROLL_OPT_OWN, "N", "at most N bundles of a run (default 3)",
          &(struct roll_option_own){take_count, &out->incident_keep, "not a number from 1"}},
         {"digest", 0, ROLL_OPT_FLAG, NULL,

@@ -62,11 +62,13 @@ def check(top, environment):
     need(refused[0] != 0, "a viewer switches nothing", refused)
     for pid in ranks_of(top):
         os.kill(pid, signal.SIGKILL)
-    need(batch.wait(END_S) == 1, "the root's exit status", batch.returncode)
+    need(batch.wait(END_S) == 128 + signal.SIGKILL, "the job's own exit status", batch.returncode)
     with open(f"{top}/verdicts.json") as f:
         need(any(json.loads(line)["code"] == "count-mismatch" for line in f), "verdicts.json")
     with open(f"{top}/job.out") as f:
-        need("rollcall" not in f.read(), "the job prints nothing of rollcall")
+        said = f.read()
+        need(said.splitlines()[-1:] == ["a finding, or trouble with rollcall: verdicts.json, root.log"], "the end", said)
+        need(said.count("rollcall") == 1, "the job itself prints nothing of rollcall", said)
     print("2 nodes behind a relay: keys, ranks, a verdict, and the end")
 
 

@@ -75,10 +75,11 @@ void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *pla
     if (!roll_rehearse_interpreter(command, interpreter, sizeof(interpreter))) {
         snprintf(interpreter, sizeof(interpreter), "%s", command[0]);
     }
-    bool has_wheel = roll_rehearse_packages(interpreter, packages, sizeof(packages));
+    bool has_wheel = roll_rehearse_packages(interpreter, packages, sizeof(packages)), can = true;
     if (has_wheel) {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_OK, "%s, with PyTorch for CUDA in %s", interpreter, packages);
     } else if (roll_rehearse_without_cuda(interpreter, packages, sizeof(packages))) {
+        can = false;
         roll_checkup_say(
             c, "rehearse", ROLL_HEALTH_WARN,
             "%s has a PyTorch without CUDA (in %s): a rehearsal takes the CUDA wheel; --python names another "
@@ -91,7 +92,9 @@ void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *pla
                          interpreter);
     }
     say_stand_ins(c, place, interpreter);
-    say_memory(c, has_wheel, roll_python_script(command) >= 0);
+    if (can) { /* else there is nothing to count ranks for */
+        say_memory(c, has_wheel, roll_python_script(command) >= 0);
+    }
     if (roll_rehearse_gpu("/dev", gpu, sizeof(gpu))) {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_INFO, "this machine has a GPU (%s): a rehearsal wants --force",
                          gpu);

@@ -733,7 +733,9 @@ class BadInput(Case):
             r = self.rollcall("rehearse", "-n", "2", "--", python)
             self.assertEqual((r.returncode, r.stdout), (3, ""))
             self.assert_one_line(r.stderr, f"{python} has a PyTorch without CUDA (in ")
-            self.assertIn("WARN  rehearse ", self.rollcall("doctor", "--", python).stdout)
+            told = self.rollcall("doctor", "--", python).stdout
+            self.assertIn("WARN  rehearse ", told)
+            self.assertNotIn("memory for about", told)  # of ranks that cannot be rehearsed
             self.assertEqual(self.rollcall("rehearse", "--force", "--quiet", "--", python).stdout, "ran\n")
 
     def test_a_signal_before_the_job_starts_leaves_no_folder(self):
