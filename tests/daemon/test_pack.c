@@ -410,8 +410,12 @@ static void test_the_golden_file_is_read_as_it_was_written(void **state)
     s->random = 4711;
     make_golden_job(s);
     assert_int_equal(roll_trace_reader_new(GOLDEN, &r), 0);
-    for (; roll_trace_reader_next(r, &frame) == 0; at += used) {
+    for (unsigned n = 0; roll_trace_reader_next(r, &frame) == 0; at += used) {
         assert_int_equal(roll_frame_decode(s->bytes + at, s->used - at, &mine, &used), 0);
+        /* The first 20 frames are such as a segment repeats, and the reader says so of records. */
+        bool repeated = n++ < 20 && frame.head.type == ROLL_FRAME_RECORDS;
+        assert_int_equal(frame.head.flags, repeated ? ROLL_RECORDS_REPEATED : 0);
+        frame.head.flags = 0;
         assert_memory_equal(&frame.head, &mine.head, sizeof(mine.head));
         assert_memory_equal(frame.payload, mine.payload, mine.head.payload);
     }

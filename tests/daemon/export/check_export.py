@@ -302,7 +302,7 @@ def damaged(form, folder):
     assert any(x.startswith("not all is here") for x in texts) if form == "perfetto" else dict(
         ask(out, "SELECT name, value FROM about"))["cut"] == "yes"
     for data, word in ((whole[:8] + b"\x63\x00\x63\x00" + whole[12:], "incompatible version"), (b"", "empty"),
-                       (b"nothing of the kind\n" * 9, "wrong magic")):
+                       (b"nothing of the kind\n" * 9, "not a file of rollcall's")):
         with open(files[1], "wb") as f:
             f.write(data)
         run = export(form, out, trace, code=3)
