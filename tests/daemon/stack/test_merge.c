@@ -130,6 +130,30 @@ static void threads_are_chosen(void **state)
     json_decref(inside);
 }
 
+/* As where the C library has no debug information; further inside it, such a frame is shown. */
+static void what_every_program_begins_with_has_no_name_in_a_bare_library(void **state)
+{
+    (void)state;
+    static const char *const libraries[] = {"/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc-2.28.so",
+                                            "/lib64/libpthread-2.28.so"};
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+        struct roll_stack_tree tree = {0};
+        json_t *p = json_pack("{s:i, s:[{s:i, s:[i]}], s:[[i,i,i]], s:[{s:s,s:s,s:s,s:i},{s:s,s:s,s:s,s:i}]}", "pid", 1,
+                              "threads", "tid", 1, "samples", 0, "stacks", 0, 1, 0, "frames", "fn", "", "kind",
+                              "native", "module", libraries[i], "offset", 0x27249, "fn", "main", "kind", "native",
+                              "file", "/src/job/main.c", "line", 5);
+        assert_non_null(p);
+        roll_stack_tree_add(&tree, 0, p, ROLL_STACK_MAIN);
+        char *text = print(&tree, 1), wanted[128];
+        const char *name = strrchr(libraries[i], '/') + 1;
+        snprintf(wanted, sizeof(wanted), "[0] (1 rank)\n  main  job/main.c:5\n  %s+0x27249\n", name);
+        assert_string_equal(text, wanted);
+        free(text);
+        roll_stack_tree_fini(&tree);
+        json_decref(p);
+    }
+}
+
 static void recursion_is_folded_and_colour_only_when_wanted(void **state)
 {
     (void)state;
@@ -178,6 +202,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_was_not_seen_every_time_is_not_called_stuck),
         cmocka_unit_test(many_ranks_that_do_not_fold),
         cmocka_unit_test(threads_are_chosen),
+        cmocka_unit_test(what_every_program_begins_with_has_no_name_in_a_bare_library),
         cmocka_unit_test(recursion_is_folded_and_colour_only_when_wanted),
         cmocka_unit_test(hostile_answers),
     };
