@@ -25,6 +25,12 @@ static size_t width_of(const char *text, size_t bytes)
     return n;
 }
 
+bool roll_path_is_libc(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strncmp(name, "libc.so.", 8) == 0 || strncmp(name, "libc-", 5) == 0 || strncmp(name, "libpthread", 10) == 0;
+}
+
 size_t roll_text_width(const char *text)
 {
     return width_of(text, strlen(text));

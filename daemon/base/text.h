@@ -5,7 +5,11 @@
 #define ROLL_DAEMON_BASE_TEXT_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdio.h>
+
+/* Whether a file is the C library by its name: without debug information it has no names for what begins a program. */
+bool roll_path_is_libc(const char *path);
 
 /* Terminal columns that UTF-8 text takes; control bytes count as one. */
 size_t roll_text_width(const char *text);

@@ -96,13 +96,6 @@ static bool repeats(const struct roll_stack_node *a, const struct roll_stack_nod
            strcmp(a->function, b->function) == 0 && strcmp(a->file, b->file) == 0;
 }
 
-/* Of a C library without debug information the names of these functions are not known. */
-static bool is_libc(const char *module)
-{
-    const char *name = base_name(module);
-    return strncmp(name, "libc.so.", 8) == 0 || strncmp(name, "libc-", 5) == 0 || strncmp(name, "libpthread", 10) == 0;
-}
-
 /* What a thread or a program begins with before any code of its author's; `--json` has these frames as well. */
 static bool is_start(const struct roll_stack_node *n)
 {
@@ -115,7 +108,7 @@ static bool is_start(const struct roll_stack_node *n)
                                         "__clone",
                                         "clone",
                                         "start_thread"};
-    bool found = !n->python && n->function[0] == '\0' && is_libc(n->module);
+    bool found = !n->python && n->function[0] == '\0' && roll_path_is_libc(n->module);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         found = found || (!n->python && strcmp(n->function, names[i]) == 0);
     }

@@ -3,6 +3,7 @@
  */
 #include "daemon/verdict/verdict_markdown.h"
 
+#include "daemon/base/text.h"
 #include "trace/err.h"
 
 #include <inttypes.h>
@@ -200,6 +201,10 @@ static bool is_beginning(const json_t *frame)
     size_t n = function != NULL ? strcspn(function, "@+") : 0; /* without a version */
     while (n > 5 && strncmp(function + n - 5, "_impl", 5) == 0) {
         n -= 5;
+    }
+    const char *module = text_of(frame, "module");
+    if (n == 0 && module != NULL && roll_path_is_libc(module)) {
+        return true;
     }
     for (size_t i = 0; n > 0 && i < sizeof(names) / sizeof(names[0]); i++) {
         if (strlen(names[i]) == n && strncmp(names[i], function, n) == 0) {

@@ -365,6 +365,20 @@ static bool is_backward(const json_t *frames)
     return false;
 }
 
+/* Whether nothing follows but what calls main or begins a thread, which tells nobody anything. */
+static bool only_begins(const json_t *frames, size_t i)
+{
+    bool only = strncmp(roll_member_text(json_array_get(frames, i), "function"), "__libc_start", 12) == 0;
+    for (bool nameless = !only; nameless && i < json_array_size(frames); i++) {
+        const json_t *frame = json_array_get(frames, i);
+        const char *function = roll_member_text(frame, "function");
+        nameless = (function[0] == '\0' && roll_path_is_libc(roll_member_text(frame, "module"))) ||
+                   strcmp(function, "_start") == 0;
+        only = nameless;
+    }
+    return only;
+}
+
 /* The frames that tell where a call was made, from this column on; `at` is where the line stands now. */
 static void print_place(const struct roll_printer *p, const json_t *frames, size_t at, size_t column)
 {
@@ -372,8 +386,8 @@ static void print_place(const struct roll_printer *p, const json_t *frames, size
     bool stand = false, native = json_array_size(telling) > 0 && is_native(json_array_get(telling, 0));
     for (size_t i = 0; i < json_array_size(telling) && (i <= CALLERS || p->frames); i++) {
         const json_t *frame = json_array_get(telling, i);
-        if (i > 0 && strncmp(roll_member_text(frame, "function"), "__libc_start", 12) == 0) {
-            break; /* the frames that call main tell nobody anything */
+        if (i > 0 && only_begins(telling, i)) {
+            break;
         }
         if (i == 0 && at >= column) {
             fputc('\n', p->out);

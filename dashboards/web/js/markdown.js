@@ -40,6 +40,10 @@ const TOLD = {"moe route": "routed tokens to experts", "moe counts": "received r
 // What begins a process or a thread, below the job's own.
 const BEGINNING = /^(_start|__libc_start_main|__libc_start_call_main|start_thread|clone3?|__clone3?)(_impl)*([@+].*)?$/;
 
+// Without debug information the C library has no names for it.
+const begins = ({function: name, module}) => BEGINNING.test(name ?? "")
+    || (!name && /(^|\/)(libc\.so\.|libc-|libpthread)[^/]*$/.test(module ?? ""));
+
 // A path as it was compiled may begin where its build happened to stand.
 const pathOf = (file) => file?.replace(/^(\.\.\/)+/, "");
 
@@ -54,7 +58,7 @@ function siteTitle({evidence, comm}, i) {
 // The frames that a ticket shows: the job's Python where there is any, and nothing of what begins a process.
 function framesOf({frames}) {
     const python = frames.some(({language}) => language === "python");
-    return frames.filter((frame, i) => i === 0 || (!BEGINNING.test(frame.function ?? "")
+    return frames.filter((frame, i) => i === 0 || (!begins(frame)
         && !(python && frame.language === "native")));
 }
 

@@ -141,6 +141,22 @@ static json_t *verdict_of(const char *name)
                      "libc.so.6", "frames", "function", "join", "file", "comm.c", "line", 3);
 }
 
+/* A C library without debug information has no name for what calls main. */
+static void test_a_bare_library_is_no_frame_of_the_job(void **state)
+{
+    (void)state;
+    json_t *verdict = verdict_of("dp");
+    json_t *frames = json_object_get(json_array_get(json_object_get(verdict, "callsites"), 0), "frames");
+    json_t *last = json_array_get(frames, json_array_size(frames) - 1);
+    json_object_set_new(last, "function", json_null());
+    json_object_set_new(last, "module", json_string("/lib/x86_64-linux-gnu/libc.so.6"));
+    char *text = written(as_markdown, verdict);
+    assert_non_null(strstr(text, "src/train.c:9 main"));
+    assert_null(strstr(text, "libc"));
+    free(text);
+    json_decref(verdict);
+}
+
 static void test_a_ticket_speaks_as_its_reader_does(void **state)
 {
     (void)state;
@@ -307,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_the_island_is_ascii_without_an_end_and_says_the_same),
         cmocka_unit_test(test_the_page_has_its_own_scripts_alone),
         cmocka_unit_test(test_markdown_text_is_one_line_of_escaped_characters),
+        cmocka_unit_test(test_a_bare_library_is_no_frame_of_the_job),
         cmocka_unit_test(test_a_ticket_speaks_as_its_reader_does),
         cmocka_unit_test(test_names_do_not_get_out_of_a_ticket),
         cmocka_unit_test_setup_teardown(test_lines_are_shown_of_the_file_that_was_called, make_place, drop_place),

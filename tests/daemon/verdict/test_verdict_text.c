@@ -240,8 +240,19 @@ static void a_call_that_was_the_last_is_said_to_be(void **state)
     json_t *json = load();
     json_object_set_new(json, "family", json_string("process"));
     json_t *site = json_array_get(json_object_get(json, "callsites"), 0);
-    json_array_append_new(json_object_get(site, "frames"), json_pack("{s:s}", "function", "__libc_start_call_main"));
-    char *text = print(json, false, 0);
+    json_t *start = json_pack("{s:s}", "function", "__libc_start_call_main");
+    json_array_append_new(json_object_get(site, "frames"), start);
+    char *text = print(json, false, 0), *bare;
+    /* It has no name where the C library has no debug information; a frame of another library is told. */
+    json_object_set_new(start, "function", json_null());
+    json_object_set_new(start, "module", json_string("/lib64/libc.so.6"));
+    bare = print(json, false, 0);
+    assert_string_equal(bare, text);
+    free(bare);
+    json_object_set_new(start, "module", json_string("/lib64/libother.so.6"));
+    bare = print(json, false, 0);
+    assert_non_null(strstr(bare, "libother.so.6"));
+    free(bare);
     assert_non_null(strstr(text,
                            "\nrank 3    last: AllReduce  512 x float32  sum  (inside)   reduce_gradients  train.c:88\n"
                            "                                                          from main  train.c:140\n"
