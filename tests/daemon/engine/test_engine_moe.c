@@ -592,6 +592,49 @@ static void test_what_was_left_out_is_told_of_the_step_of_the_wait(void **state)
     }
 }
 
+/* The rank skips its experts in a step; the job goes back, and there it has tokens in that step. What it leaves out
+ * then is told, and not that it skipped its experts before: `from` is the step to which the job goes back. */
+static void test_a_step_that_runs_again_is_told_as_it_runs_now(void **state)
+{
+    (void)state;
+    static const uint32_t from[] = {90, 99, 100};
+    for (size_t i = 0; i < 3 * 2; i++) {
+        bool skips = i >= 3; /* again */
+        struct sim *sim = sim_new(4);
+        uint32_t edp = sim_comm(sim, "edp", NULL, 4);
+        for (uint32_t r = 0; r < 4; r++) {
+            uint32_t ep = sim_comm(sim, "ep", &r, 1);
+            sim->rank[r].step = 100;
+            sim_moe_forward(sim, r, ep, 0, r == 3 ? 0 : 5, r == 3 ? 0 : 1);
+            sim->rank[r].step = 101;
+            sim_moe_forward(sim, r, ep, 0, 5, 1);
+            for (uint32_t step = from[i % 3]; step <= 100; step++) {
+                bool none = skips && step == 100 && r == 3;
+                sim->rank[r].step = step;
+                sim_moe_forward(sim, r, ep, 0, none ? 0 : 5, none ? 0 : 1);
+            }
+            uint8_t phase = r == 3 ? ROLL_PHASE_REDUCE : ROLL_PHASE_BACKWARD;
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = phase;
+            if (r < 3) {
+                struct roll_record *rec = sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 64);
+                rec->phase = ROLL_PHASE_BACKWARD;
+                rec->layer = 0;
+            }
+            sim_stuck(sim, r)->phase = phase;
+        }
+        sim->patience_ns = 2 * S_;
+        sim_expect(sim, "proven moe-obligation-missing 3");
+        for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+            char *got = sim_run(sim, order, false, true);
+            if ((strstr(got, "skipped its experts") != NULL) != skips) {
+                fail_msg("back to %u, order %u: %s", from[i % 3], order, got);
+            }
+            free(got);
+        }
+        sim_destroy(&sim);
+    }
+}
+
 /* Feeds the events of a rank up to this one, which is excluded. *at: the first that has not been fed. */
 static void feed_upto(roll_engine_t *e, const struct sim *sim, uint32_t rank, uint32_t source, size_t *at, size_t upto,
                       uint64_t *now)
@@ -740,6 +783,7 @@ int main(void)
         cmocka_unit_test(test_backwards_that_differ_are_told_apart),
         cmocka_unit_test(test_each_rank_that_left_a_backward_is_told_where_it_is),
         cmocka_unit_test(test_what_was_left_out_is_told_of_the_step_of_the_wait),
+        cmocka_unit_test(test_a_step_that_runs_again_is_told_as_it_runs_now),
         cmocka_unit_test(test_a_rank_that_goes_back_later_has_left_nothing_out),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
