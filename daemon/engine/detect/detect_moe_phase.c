@@ -140,8 +140,8 @@ static void speak(struct roll_engine *e, const struct block *b)
     }
     bool fresh;
     enum roll_certainty certainty = b->hard ? ROLL_PROVEN : ROLL_SUSPECTED;
-    uint64_t key =
-        say_key(ROLL_VERDICT_MOE_OBLIGATION, gather_family(b->comm), waits->rec.step, (uint64_t)certainty + 16);
+    uint64_t which = (uint64_t)waits->rec.microbatch << 8 | ((uint64_t)certainty + 16);
+    uint64_t key = say_key(ROLL_VERDICT_MOE_OBLIGATION, gather_family(b->comm), waits->rec.step, which);
     struct gathered *g = gather_open(e, key, ROLL_VERDICT_MOE_OBLIGATION, certainty, &fresh);
     if (!g) {
         return;

@@ -30,6 +30,21 @@ static bool left_out_now(const struct layer_note *note)
     return note->skipped && !note->remedied;
 }
 
+/* The rank has gone back to an earlier step, from a checkpoint: the steps from this one on run again, and what was left
+ * out in them before says nothing of what is left out now. */
+static void note_again(const struct source *s, struct layer_note *note, const struct roll_record *rec)
+{
+    if (note->went_back != s->went_back && rec->step != ROLL_STEP_NONE) {
+        bool again = note->step == ROLL_STEP_NONE || note->step >= rec->step;
+        note->left_out = note->left_out >= rec->step ? ROLL_STEP_NONE : note->left_out;
+        note->idle = note->idle && !again;
+        note->zero = note->zero && !again;
+        note->skipped = note->skipped && !again;
+        note->remedied = note->remedied && !again;
+        note->went_back = s->went_back;
+    }
+}
+
 static struct layer_note *moe_layer(struct source *s, const struct roll_record *rec)
 {
     if (rec->layer == ROLL_LAYER_NONE || rec->layer >= 4096) {
@@ -47,6 +62,7 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
         own->layer[layers].left_out = ROLL_STEP_NONE;
     }
     struct layer_note *note = &own->layer[rec->layer];
+    note_again(s, note, rec);
     if (note->step != rec->step || note->microbatch != rec->microbatch) {
         note->left_out = left_out_now(note) ? note->step : note->left_out;
         note->step = rec->step;
@@ -156,6 +172,10 @@ static void zero_record(struct roll_engine *e, uint32_t source, const struct rol
     (void)ticket;
     bool relevant = ((rec->op == ROLL_OP_MOE_COUNTS || rec->op == ROLL_OP_MOE_ROUTE) && rec->count == 0) ||
                     rec->op == ROLL_OP_MOE_SKIP || rec->op == ROLL_OP_MOE_REMEDY;
+    bool tokens = !relevant && (rec->op == ROLL_OP_MOE_COUNTS || rec->op == ROLL_OP_MOE_ROUTE);
+    if (first && tokens && layer_note_of(e->source[source], rec->layer)) {
+        note_again(e->source[source], &moe_zero_of_source(e->source[source])->layer[rec->layer], rec);
+    }
     struct layer_note *note = first && relevant ? moe_layer(e->source[source], rec) : NULL;
     if (!note) {
         return;

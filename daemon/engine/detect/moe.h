@@ -10,8 +10,9 @@
 struct layer_note {
     uint32_t step;
     uint16_t microbatch;
-    uint32_t left_out; /* the step before that, or microbatch, in which its experts were left out; NONE: none */
-    bool idle;         /* the rank has no tokens of its own either */
+    uint32_t left_out;  /* the step before that, or microbatch, in which its experts were left out; NONE: none */
+    uint32_t went_back; /* how often the rank had gone back to an earlier step when this was written down */
+    bool idle;          /* the rank has no tokens of its own either */
     bool zero, skipped, remedied;
     bool said_zero, said_skip;
     uint32_t said_remedies; /* bits of the remedies that were told */

@@ -36,10 +36,23 @@ bool refused_is_final(const struct roll_engine *e, const struct source *s, const
     return read && refused_outcome_of(s, m) != NOT_AGAIN;
 }
 
-/* The rank may make the call again: nothing that is known keeps it from doing so, or nobody hears of it. */
-static bool may_come(const struct roll_engine *e, const struct source *s, const struct member *m)
+/* The rank waits in a call that it has made, and has for long. */
+static bool waits_long(const struct roll_engine *e, const struct source *s)
 {
-    return !refused_is_final(e, s, m) && (s->unheard || !source_blocked(e, s));
+    bool old = false;
+    for (uint32_t k = 0; k < s->queues; k++) {
+        old = old || waitgraph_old(e, &s->queue[k]);
+    }
+    return old && !s->unheard && source_blocked(e, s);
+}
+
+/* The rank of a proven case may make the call again, for all that is known. It may also while its host is inside a
+ * wait, which may be of this moment; not where the case is a circle of waits, and the rank stands in one of them. */
+static bool may_come(const struct roll_engine *e, const struct refused_case *t, const struct source *s,
+                     const struct member *m)
+{
+    bool circle = t->outcome == NOT_AGAIN;
+    return !refused_is_final(e, s, m) && !(circle && waits_long(e, s));
 }
 
 void refused_gather(const struct roll_engine *e, struct refused_case *t, const struct roll_record *waits)
@@ -54,7 +67,7 @@ void refused_gather(const struct roll_engine *e, struct refused_case *t, const s
             continue;
         }
         bool mine = refused_is_own(e, s, m, &own->coll.rec) || !refused_is_own(e, t->rank, t->member, t->rec);
-        bool waits_for_it = t->certainty == ROLL_PROVEN ? may_come(e, s, m) : s->unheard && source_alive(s);
+        bool waits_for_it = t->certainty == ROLL_PROVEN ? may_come(e, t, s, m) : s->unheard && source_alive(s);
         (void)roll_rankset_add(!mine ? &t->spared : waits_for_it ? &t->pending : &t->culprits, s->world);
     }
 }

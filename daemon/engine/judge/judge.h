@@ -228,6 +228,7 @@ struct block {
     struct roll_rankset odd;
     uint32_t odd_at; /* those ranks lack the call of this step, and are in the call of the next one */
     bool awaits;     /* CYCLE: no rank is odd so far, and one that can tell may still come */
+    bool due;        /* PASSED: it is still to be told in this judgement, by itself */
 };
 /* Walks from all calls that have waited too long to their reasons. *found: the reasons; the caller owns them, and the
  * set `absent` of each. False: nothing waits. */

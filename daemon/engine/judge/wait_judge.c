@@ -254,16 +254,48 @@ static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n,
     return any;
 }
 
-/* Several ranks hold others up for the same reason on one communicator, each in messages of its own: they are told
- * together, because the first verdict silences the communicator. As for a collective, it is hard if it is for all. */
-static void add_alike(struct block *b, const struct block *found, uint32_t n)
+/* Both wait on one communicator, in the same backward. */
+static bool is_alike(const struct block *a, const struct block *b)
+{
+    const struct entry *x = a->waiter ? source_entry(a->waiter, a->ticket) : NULL;
+    const struct entry *y = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    return a->comm == b->comm && a->hard == b->hard && x && y && x->rec.step == y->rec.step &&
+           x->rec.layer == y->rec.layer && x->rec.microbatch == y->rec.microbatch;
+}
+
+/* Several ranks have left one backward, each before messages of its own: they are told together, with all who wait for
+ * them. Where one of them proves it and another does not, each is told by itself. */
+static void add_alike(const struct roll_engine *e, struct block *b, struct block *found, uint32_t n,
+                      struct roll_rankset *waiting)
 {
     for (uint32_t k = 0; k < n; k++) {
-        if (&found[k] != b && found[k].kind == b->kind && found[k].comm == b->comm) {
+        if (&found[k] != b && found[k].due && is_alike(b, &found[k])) {
+            found[k].due = false;
             (void)roll_rankset_union(&b->absent, &found[k].absent);
-            b->hard = b->hard && found[k].hard;
+            waiting_at(e, &found[k], waiting);
         }
     }
+}
+
+/* Judges the ranks that have left a backward. Which of them are to be told is settled first: the first verdict silences
+ * the communicator, and another backward of it is none of its echoes. True: there are some. */
+static bool judge_passed(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        found[i].due = found[i].kind == BLOCK_PASSED && !block_known(&found[i]);
+        any = any || found[i].kind == BLOCK_PASSED;
+    }
+    for (uint32_t i = 0; any && i < n; i++) {
+        struct block *b = &found[i];
+        if (b->due) {
+            struct roll_rankset waiting = {0};
+            b->due = false;
+            add_alike(e, b, found, n, &waiting);
+            (void)ask_for(e, b, &waiting);
+        }
+    }
+    return any;
 }
 
 /* Judges the reasons of one kind. True: there are some. */
@@ -278,9 +310,6 @@ static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, e
         any = true;
         if (!block_known(b)) {
             struct roll_rankset waiting = {0};
-            if (kind == BLOCK_PASSED) {
-                add_alike(b, found, n);
-            }
             if (kind == BLOCK_BUSY || kind == BLOCK_STUCK || kind == BLOCK_STOPPED) {
                 waiting_for(e, found, n, b, &waiting);
             }
@@ -339,7 +368,7 @@ static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     bool deaths = dead_judge(e, found, n);
     said = e->numbers;
     explained = false; /* from here on: by anything but deaths */
-    explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;
+    explained = judge_passed(e, found, n) || explained;
     explained = judge_absences(e, found, n) || explained;
     explained = judge_short(e, found, n) || explained;
     explained = judge_cycles(e, found, n, true) || explained;

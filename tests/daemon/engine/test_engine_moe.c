@@ -423,6 +423,81 @@ static void test_rank_that_leaves_a_promised_backward_out_is_named(void **state)
     }
 }
 
+/* A message of the backward of this layer, in this microbatch. */
+static void in_backward(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t peer, uint16_t layer, uint16_t microbatch)
+{
+    struct roll_record *rec = sim_recv(sim, rank, ep, peer, 16);
+    rec->phase = ROLL_PHASE_BACKWARD;
+    rec->layer = layer;
+    rec->microbatch = microbatch;
+    sim_stuck(sim, rank)->phase = ROLL_PHASE_BACKWARD;
+}
+
+/*
+ * On one communicator ranks 2 and 3 wait for ranks 0 and 1, each for one: in two layers of a microbatch, in one layer
+ * of two microbatches, in one layer and microbatch, or in two layers while rank 1 is not seen to wait. Each pair is
+ * told, and what one pair proves is proven.
+ */
+static void test_backwards_that_differ_are_told_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        uint16_t layer, microbatch;
+        bool soft;
+        const char *want, *one, *two;
+    } ways[] = {
+        {5, 0, false, "proven moe-obligation-missing 0-1", "in the backward of MoE layers 3,5, step 7. Ranks 0-1", ""},
+        {3, 2, false, "proven moe-obligation-missing 0; proven moe-obligation-missing 1",
+         "MoE layer 3, step 7. Rank 0 has left", "MoE layer 3, step 7, microbatch 2. Rank 1 has left"},
+        {3, 0, false, "proven moe-obligation-missing 0-1", "MoE layer 3, step 7. Ranks 0-1 have left", ""},
+        {5, 0, true, "proven moe-obligation-missing 0; suspected moe-obligation-missing 1",
+         "MoE layer 3, step 7. Rank 0 has left", "MoE layer 5, step 7. Rank 1 has left"},
+    };
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim), ep = sim_comm(sim, "ep", NULL, 4);
+        sim_step(sim, 7);
+        for (uint32_t r = 0; r < 2; r++) {
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = ROLL_PHASE_REDUCE;
+            sim_call(sim, r, w, ROLL_OP_ALLREDUCE, 512)->phase = ROLL_PHASE_REDUCE;
+            if (r == 0 || !ways[i].soft) {
+                sim_stuck(sim, r)->phase = ROLL_PHASE_REDUCE;
+            }
+        }
+        in_backward(sim, 2, ep, 0, 3, 0);
+        in_backward(sim, 3, ep, 1, ways[i].layer, ways[i].microbatch);
+        sim->patience_ns = 2 * S_;
+        sim_expect(sim, ways[i].want);
+        for (uint32_t order = 0; order < 2; order++) {
+            struct roll_rankset waiting = {0};
+            uint32_t source[4];
+            roll_engine_t *e = roll_engine_new(&sim->config);
+            uint64_t now = 0;
+            char text[4096] = "";
+            assert_non_null(e);
+            for (uint32_t r = 0; r < 4; r++) {
+                uint32_t at = order ? 3 - r : r;
+                source[at] = sim_open(sim, e, at);
+                for (size_t k = 0; k < sim->rank[at].events; k++) {
+                    sim_feed(e, source[at], &sim->rank[at].event[k], &now);
+                }
+            }
+            sim_wait(e, 4 * S_, &now);
+            for (const struct roll_verdict *v; (v = roll_engine_next(e));) {
+                (void)roll_rankset_union(&waiting, &v->waiting);
+                strncat(text, v->text, sizeof(text) - strlen(text) - 1);
+            }
+            if (!strstr(text, ways[i].one) || !strstr(text, ways[i].two)) {
+                fail_msg("way %zu: %s", i, text);
+            }
+            assert_true(roll_rankset_has(&waiting, 2) && roll_rankset_has(&waiting, 3));
+            roll_rankset_fini(&waiting);
+            roll_engine_destroy(&e);
+        }
+        sim_destroy(&sim);
+    }
+}
+
 /* Half of the ranks promise like the others and leave the backward of layer 0 out; `beyond` of them are in the forward
  * of the next step by then, the last ones, and the others in the reduction. Their hosts wait. */
 static struct sim *half_leave(uint32_t n, uint32_t beyond)
@@ -513,6 +588,49 @@ static void test_what_was_left_out_is_told_of_the_step_of_the_wait(void **state)
             fail_msg("%s", got);
         }
         free(got);
+        sim_destroy(&sim);
+    }
+}
+
+/* The rank skips its experts in a step; the job goes back, and there it has tokens in that step. What it leaves out
+ * then is told, and not that it skipped its experts before: `from` is the step to which the job goes back. */
+static void test_a_step_that_runs_again_is_told_as_it_runs_now(void **state)
+{
+    (void)state;
+    static const uint32_t from[] = {90, 99, 100};
+    for (size_t i = 0; i < 3 * 2; i++) {
+        bool skips = i >= 3; /* again */
+        struct sim *sim = sim_new(4);
+        uint32_t edp = sim_comm(sim, "edp", NULL, 4);
+        for (uint32_t r = 0; r < 4; r++) {
+            uint32_t ep = sim_comm(sim, "ep", &r, 1);
+            sim->rank[r].step = 100;
+            sim_moe_forward(sim, r, ep, 0, r == 3 ? 0 : 5, r == 3 ? 0 : 1);
+            sim->rank[r].step = 101;
+            sim_moe_forward(sim, r, ep, 0, 5, 1);
+            for (uint32_t step = from[i % 3]; step <= 100; step++) {
+                bool none = skips && step == 100 && r == 3;
+                sim->rank[r].step = step;
+                sim_moe_forward(sim, r, ep, 0, none ? 0 : 5, none ? 0 : 1);
+            }
+            uint8_t phase = r == 3 ? ROLL_PHASE_REDUCE : ROLL_PHASE_BACKWARD;
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = phase;
+            if (r < 3) {
+                struct roll_record *rec = sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 64);
+                rec->phase = ROLL_PHASE_BACKWARD;
+                rec->layer = 0;
+            }
+            sim_stuck(sim, r)->phase = phase;
+        }
+        sim->patience_ns = 2 * S_;
+        sim_expect(sim, "proven moe-obligation-missing 3");
+        for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+            char *got = sim_run(sim, order, false, true);
+            if ((strstr(got, "skipped its experts") != NULL) != skips) {
+                fail_msg("back to %u, order %u: %s", from[i % 3], order, got);
+            }
+            free(got);
+        }
         sim_destroy(&sim);
     }
 }
@@ -662,8 +780,10 @@ int main(void)
         cmocka_unit_test(test_lost_records_make_a_list_say_nothing),
         cmocka_unit_test(test_list_shorter_than_its_end_says_nothing),
         cmocka_unit_test(test_rank_that_leaves_a_promised_backward_out_is_named),
+        cmocka_unit_test(test_backwards_that_differ_are_told_apart),
         cmocka_unit_test(test_each_rank_that_left_a_backward_is_told_where_it_is),
         cmocka_unit_test(test_what_was_left_out_is_told_of_the_step_of_the_wait),
+        cmocka_unit_test(test_a_step_that_runs_again_is_told_as_it_runs_now),
         cmocka_unit_test(test_a_rank_that_goes_back_later_has_left_nothing_out),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
