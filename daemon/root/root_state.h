@@ -74,6 +74,9 @@ struct roll_run {
     bool waits;                     /* an agent of its has been silent for long, and is not taken for gone yet */
     uint64_t late_ns; /* since when agents of its that are not taken for gone are not heard, or tell what is old, or not
                          all that they have; or since when the root is behind; 0: not so */
+    uint64_t missing_ns;           /* since when nobody holds the rings of more live ranks than those; 0: not so */
+    size_t forgone;                /* live ranks whose rings nobody holds, and that are not awaited any more */
+    bool forgoes;                  /* the engine has not been told yet that these are not heard */
     struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
     struct {
         uint64_t due_ns, begun_ns; /* mono: when a bundle is to be written, and when the last one was begun; 0: none */
@@ -244,6 +247,8 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
 uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
+/* Tells the run's engine that live ranks whose rings nobody holds are not heard: they have been awaited for long. */
+void roll_peers_forgo(roll_root_t *root, struct roll_run *run);
 void roll_peers_fini(roll_root_t *root);
 
 /* root_late.c: which eyes are closed */

@@ -402,6 +402,50 @@ static void test_who_comes_back_is_awaited_anew(void **state)
     assert_true(run->clock.engine_ns - first <= 2 * S);
 }
 
+/* So long all peers are heard, of four live ranks; returns how much time passes for the engine. */
+static uint64_t passes_of_four(uint64_t ns)
+{
+    uint64_t begin = now, first = run->clock.engine_ns;
+    while (now - begin < ns) {
+        struct roll_feed_time time;
+        now += 100 * ROLL_MS;
+        turn(false);
+        for (int i = 0; i < 3; i++) {
+            roll_peer_late_heard(root, &peer[i], now);
+        }
+        if (roll_root_late_is_due(root, run, 4, false, now)) {
+            roll_feed_clock_pass(&run->clock, now, 1, &time);
+        }
+    }
+    return run->clock.engine_ns - first;
+}
+
+/* Nobody holds the ring of a fourth live rank. Its agent may come, so hardly any time passes; but for ever it is not
+ * awaited, and behind that the engine is as patient as ever. One that is missing besides is awaited anew. */
+static void test_who_never_announces_is_awaited_for_a_while(void **state)
+{
+    (void)state;
+    beats(S);
+    begin_clock();
+    assert_true(passes_of_four(ROLL_FEED_AWAITED_NS - S) <= 8 * S);
+    assert_true(run->late_ns != 0 && !run->forgoes && !run->seen);
+    (void)passes_of_four(20 * S); /* what is owed by then runs out */
+    assert_true(run->late_ns == 0 && run->forgoes && run->seen);
+    assert_true(passes_of_four(60 * S) >= 55 * S);
+    struct roll_peer_stream *s = roll_streams_find(&peer[1], 101);
+    roll_streams_set(&peer[1], s, false, true); /* as if it had begun anew */
+    assert_true(passes_of_four(18 * S) <= 2 * S);
+    assert_true(run->late_ns != 0);
+    roll_streams_set(&peer[1], s, true, true);
+    (void)passes_of_four(S);
+    assert_true(run->late_ns == 0 && run->seen);
+    roll_streams_set(&peer[1], roll_streams_add(&peer[1], 103, run), true, true); /* the dead one comes after all */
+    (void)passes_of_four(S);
+    assert_int_equal(run->forgone, 0);
+    roll_streams_drop(&peer[1], roll_streams_find(&peer[1], 103));
+    assert_true(passes_of_four(18 * S) <= 2 * S);
+}
+
 /* An answer about many ranks looks at all peers once. */
 static void test_the_peer_of_a_ring_is_found_in_a_map(void **state)
 {
@@ -460,6 +504,7 @@ int main(void)
         TEST(test_what_is_late_is_not_owed_twice),
         TEST(test_a_ring_of_one_job_holds_up_no_other),
         TEST(test_who_comes_back_is_awaited_anew),
+        TEST(test_who_never_announces_is_awaited_for_a_while),
         TEST(test_the_peer_of_a_ring_is_found_in_a_map),
         TEST(test_numbers_that_go_back_and_short_payloads_are_passed_over),
         TEST(test_what_relays_refuse_is_summed),
