@@ -233,8 +233,11 @@ void roll_peer_late_beat(roll_root_t *root, struct roll_peer *peer, const struct
     if (beat.made_ns != 0 && eye->beat.made_ns != 0) {
         apportion(root, peer, &beat, now);
     }
-    uint64_t refused = beat.refused >= eye->beat.refused ? beat.refused - eye->beat.refused : 0;
+    /* Of a peer that is new the first total counts what is past: of a relay that was known under another name, again.
+     */
+    uint64_t refused = eye->has_beat && beat.refused >= eye->beat.refused ? beat.refused - eye->beat.refused : 0;
     root->refused_below += peer->relay && refused < ROLL_REFUSED_MOST ? refused : 0; /* it may say anything */
+    eye->has_beat = true;
     eye->gap_ns = 0;
     eye->beat = beat;
 }

@@ -115,6 +115,7 @@ struct roll_peer_run { /* of a peer's rings those of one run */
 
 struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
     struct roll_frame_heartbeat beat; /* the newest; what an older peer does not say is 0 */
+    bool has_beat;                    /* one has come */
     struct roll_late_link link;
     struct roll_late own, waited, below, way; /* late: the peer, for want of a CPU; those below it; the link to it */
     uint64_t gap_ns;                          /* of what came since the last heartbeat, how late */
@@ -293,10 +294,10 @@ struct roll_eyes_at {
 const struct roll_peer *roll_eyes_peer(const roll_root_t *root, const struct roll_run *run, uint64_t stream,
                                        struct roll_eyes_at *at);
 void roll_eyes_at_fini(struct roll_eyes_at *at);
-/* How this peer's ranks of the run are seen (peer: may be NULL): "not heard since 12.0 s (agent silent)", "seen late
- * (agent late: 3.1 s)"; "": well. Returns out. */
-const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer, char *out,
-                         size_t size);
+/* How this rank of the run is seen, whose ring the peer has (NULL: nobody has it): "not heard since 12.0 s (agent
+ * silent)", "seen late (agent late: 3.1 s)"; "": well. Returns out. */
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer,
+                         const struct roll_view_source *v, char *out, size_t size);
 
 /* root_streams.c */
 /* What people call the peer. */
