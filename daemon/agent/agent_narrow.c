@@ -194,9 +194,6 @@ static int64_t take(const struct folded *f, struct narrow *w, const struct roll_
         struct only *only = only_of(w, &recs[i]);
         w->number += ticket != w->next;
         w->next = ticket + 1;
-        if (only && is_numbered(&recs[i]) && recs[i].seq >= only->high) {
-            only->passed = true;
-        }
         if (only && is_kept(only, &recs[i])) {
             w->out[out] = recs[i];
             w->out[out++].seal = roll_seal(w->number, roll_seal_state(recs[i].seal));
@@ -205,6 +202,17 @@ static int64_t take(const struct folded *f, struct narrow *w, const struct roll_
         }
     }
     return err ? err : (int64_t)out;
+}
+
+/* These records have been sent, as far as they belong to the excerpt: whose calls have come to the end? */
+static void pass(struct narrow *w, const struct roll_record *recs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct only *only = only_of(w, &recs[i]);
+        if (only && is_numbered(&recs[i]) && recs[i].seq >= only->high) {
+            only->passed = true;
+        }
+    }
 }
 
 int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, const struct roll_record *recs,
@@ -228,12 +236,19 @@ int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, co
             }
         }
     }
-    if (n <= 0) {
+    if (n < 0) {
         return (int)n;
     }
-    head.count = (uint32_t)n;
-    head.first = roll_seal_ticket(w->out[0].seal);
-    int err = t->d->send(t->d->ctx, head, w->out, (size_t)n * sizeof(*w->out), seq);
+    uint32_t read = head.count;
+    int err = 0;
+    if (n > 0) {
+        head.count = (uint32_t)n;
+        head.first = roll_seal_ticket(w->out[0].seal);
+        err = t->d->send(t->d->ctx, head, w->out, (size_t)n * sizeof(*w->out), seq);
+    }
+    if (!err && head.type == ROLL_FRAME_RECORDS) {
+        pass(w, recs, read);
+    }
     if (err) {
         w->used = before.used;
         w->next = before.next;

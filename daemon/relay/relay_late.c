@@ -71,7 +71,9 @@ void roll_relay_late_beat(struct roll_relay *r, struct relay_child *child, const
         note_below(r, beat->below_ns - old->below_ns);
         (void)roll_late_missed_add(&r->missed, now - unseen, now);
     }
-    uint64_t refused = beat->refused >= old->refused ? beat->refused - old->refused : 0;
+    /* The first total of a child counts what is past: of one that was known under another name, again. */
+    uint64_t refused = child->has_beat && beat->refused >= old->refused ? beat->refused - old->refused : 0;
+    child->has_beat = true;
     r->refused_below += child->relay && refused < ROLL_REFUSED_MOST ? refused : 0; /* it may say anything */
     if (beat->made_ns != 0) {
         (void)roll_late_link_took(&child->link, beat->made_ns, now);

@@ -41,6 +41,7 @@ struct relay_child { /* an agent, or another relay */
     uint64_t closed_ns, went_ns;      /* of the relay, when the child was last heard */
     struct roll_late_link link;       /* how late its heartbeats come */
     struct roll_frame_heartbeat beat; /* the newest; what an older child does not say is 0 */
+    bool has_beat;                    /* one has come */
     struct relay_passed *passed;      /* owned; in order, from `passed_at` on */
     size_t passed_at, passed_used, passed_room;
 };

@@ -178,7 +178,11 @@ static void tick(roll_root_t *root, uint64_t now)
         struct roll_run *run = root->runs[i];
         size_t live = roll_engine_live(roll_feed_engine(run->feed));
         roll_digested_look(root, run, now, false);
-        if (roll_root_late_is_due(root, run, live, roll_digested_waits(run), now)) {
+        bool is_due = roll_root_late_is_due(root, run, live, roll_digested_waits(run), now);
+        if (run->forgoes) {
+            roll_peers_forgo(root, run);
+        }
+        if (is_due) {
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);

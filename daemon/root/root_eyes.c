@@ -52,9 +52,19 @@ static void add(struct eyes *eyes, struct eye eye)
     eyes->at[i] = eye;
 }
 
-/* How a peer is seen that has live ranks of the run. */
+/* Whether this ring's agent is one that the relay does not hear any more; *since_ns is set where it is. */
+static bool is_dark(const struct roll_peer *peer, uint64_t stream, uint64_t *since_ns)
+{
+    uint32_t at = roll_map_get(&peer->stream_at, stream);
+    bool dark = at != ROLL_MAP_NONE && peer->streams[at].live && peer->streams[at].dark_ns != 0;
+    *since_ns = dark ? peer->streams[at].dark_ns : *since_ns;
+    return dark;
+}
+
+/* How a peer is seen that has live ranks of the run; v: only what is said of this one, NULL: of all. A relay has ranks
+ * of many nodes: that one of them is not heard says nothing about the others. */
 static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, const struct roll_run *run,
-                         uint64_t now, struct eyes *eyes)
+                         const struct roll_view_source *v, uint64_t now, struct eyes *eyes)
 {
     const struct roll_peer_eye *e = &peer->eye;
     uint64_t silent = roll_peer_silence_ns(root, peer, now), own = roll_late_lately(&e->own, now);
@@ -62,7 +72,7 @@ static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, 
     bool is_silent = peer->gone || silent >= SILENT_NS;
     struct eye eye = {.host = peer->host, .relay = peer->relay};
     uint64_t dark_ns = now;
-    unsigned dark = (unsigned)roll_streams_dark(peer, run, &dark_ns);
+    unsigned dark = v ? is_dark(peer, v->info.stream, &dark_ns) : (unsigned)roll_streams_dark(peer, run, &dark_ns);
     if (!is_silent && own < SAY_NS && way < SAY_NS && below < SAY_NS && e->beat.look_ns < SAY_NS && dark == 0) {
         return;
     }
@@ -93,7 +103,8 @@ static void look_at_peer(const roll_root_t *root, const struct roll_peer *peer, 
         eye.ns = below;
         add(eyes, eye);
     }
-    bool unread = e->beat.look_ns >= SAY_NS && e->beat.unheard > 0;
+    bool is_meant = !v || !peer->relay || !v->heard;
+    bool unread = is_meant && e->beat.look_ns >= SAY_NS && e->beat.unheard > 0;
     if (unread || dark > 0) { /* also ranks that the relay has given up: its heartbeats do not speak of them any more */
         eye.kind = "rings";
         eye.ns = dark > 0 ? now - dark_ns : 0;
@@ -142,7 +153,7 @@ static void find(const roll_root_t *root, const struct roll_run *run, uint64_t n
     *eyes = (struct eyes){.used = 0};
     for (size_t i = 0; i < root->peers_used; i++) {
         if (roll_streams_count(root->peers[i], run) > 0) {
-            look_at_peer(root, root->peers[i], run, now, eyes);
+            look_at_peer(root, root->peers[i], run, NULL, now, eyes);
         }
     }
     if (root_ns >= SAY_NS) {
@@ -222,14 +233,14 @@ void roll_eyes_at_fini(struct roll_eyes_at *at)
     roll_map_fini(&at->peer);
 }
 
-const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer, char *out,
-                         size_t size)
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer,
+                         const struct roll_view_source *v, char *out, size_t size)
 {
     uint64_t now = roll_mono_ns(), root_ns = roll_root_lately(root, now);
     struct eyes eyes = {.used = 0};
     out[0] = '\0';
     if (peer) {
-        look_at_peer(root, peer, run, now, &eyes);
+        look_at_peer(root, peer, run, v, now, &eyes);
     }
     const struct eye *eye = &eyes.at[0];
     const char *noun = eyes.used > 0 && eye->relay ? "relay" : "agent";

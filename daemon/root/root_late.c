@@ -80,6 +80,24 @@ bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now)
 /* runs */
 
 /*
+ * How many live ranks have been awaited in full, though nobody holds their rings: no more than are missing now. Where
+ * more become so, the engine is to be told that they are not heard.
+ */
+static void forgo(struct roll_run *run, size_t missing, uint64_t now)
+{
+    run->forgone = missing < run->forgone ? missing : run->forgone;
+    if (missing == run->forgone) {
+        run->missing_ns = 0;
+    } else if (run->missing_ns == 0) {
+        run->missing_ns = now;
+    } else if (now - run->missing_ns >= ROLL_FEED_AWAITED_NS) {
+        run->forgone = missing;
+        run->missing_ns = 0;
+        run->forgoes = true;
+    }
+}
+
+/*
  * Not all is seen while the root itself is behind: then news waits in its sockets. What records prove by themselves is
  * said all the same.
  *
@@ -87,7 +105,7 @@ bool roll_peer_is_heard(const struct roll_peer *peer, uint64_t now)
  * of those who wait for them. Those of one that has come back are heard again for the engine from its first frame, and
  * what they did meanwhile comes later: until then they are awaited anew, whoever was away for how long before. Ranks of
  * which nobody holds the ring, because their agent has begun anew and not announced it yet, are late like those that
- * are announced.
+ * are announced; but their agent may be dead, so not for ever (forgo).
  */
 void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t live, uint64_t now)
 {
@@ -108,7 +126,10 @@ void roll_root_late_see(const roll_root_t *root, struct roll_run *run, size_t li
             run->waits = run->waits || now - peer->seen_ns >= ROLL_FEED_UNSEEN_NS;
         }
     }
-    late = late || held < live;
+    size_t missing = held < live ? live - held : 0;
+    forgo(run, missing, now);
+    late = late || missing > run->forgone;
+    seen += run->forgone;
     run->seen = !root->eye.behind && seen >= live;
     uint64_t since = run->late_ns != 0 ? run->late_ns : now;
     run->late_ns = late && !run->seen ? since : 0;
@@ -212,8 +233,11 @@ void roll_peer_late_beat(roll_root_t *root, struct roll_peer *peer, const struct
     if (beat.made_ns != 0 && eye->beat.made_ns != 0) {
         apportion(root, peer, &beat, now);
     }
-    uint64_t refused = beat.refused >= eye->beat.refused ? beat.refused - eye->beat.refused : 0;
+    /* Of a peer that is new the first total counts what is past: of a relay that was known under another name, again.
+     */
+    uint64_t refused = eye->has_beat && beat.refused >= eye->beat.refused ? beat.refused - eye->beat.refused : 0;
     root->refused_below += peer->relay && refused < ROLL_REFUSED_MOST ? refused : 0; /* it may say anything */
+    eye->has_beat = true;
     eye->gap_ns = 0;
     eye->beat = beat;
 }

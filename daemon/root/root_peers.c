@@ -95,23 +95,44 @@ static bool holds_live(const struct roll_peer *peer)
     return false;
 }
 
-/* Tells engines and trace that the peer's live ranks are not heard. The agent's next frames will say that they are
- * heard again. */
-static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
+/* Tells engine and trace that a rank is not heard. */
+static void tell_one(roll_root_t *root, struct roll_run *run, const struct roll_peer *peer, uint64_t stream)
 {
     struct roll_frame_sight sight = {.heard = 0};
+    struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = stream};
     uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(sight)];
+    struct roll_frame frame;
+    int64_t n = roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame);
+    if (n > 0 && run->digested) {
+        (void)roll_digested_frame(root, run, peer, &frame, raw, (size_t)n);
+    } else if (n > 0) {
+        (void)roll_run_frame(root, run, &frame, raw, (size_t)n);
+    }
+}
+
+/* Tells engines and trace that the peer's live ranks are not heard. The agent's next frames will say that they are
+ * heard again. */
+static void tell_unheard(roll_root_t *root, const struct roll_peer *peer)
+{
     for (size_t i = 0; i < peer->used; i++) {
-        struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
-        struct roll_run *run = peer->streams[i].run;
-        struct roll_frame frame;
-        int64_t n = peer->streams[i].live ? roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame) : 0;
-        if (n > 0 && run->digested) {
-            (void)roll_digested_frame(root, run, peer, &frame, raw, (size_t)n);
-        } else if (n > 0) {
-            (void)roll_run_frame(root, run, &frame, raw, (size_t)n);
+        if (peer->streams[i].live) {
+            tell_one(root, peer->streams[i].run, peer, peer->streams[i].stream);
         }
     }
+}
+
+void roll_peers_forgo(roll_root_t *root, struct roll_run *run)
+{
+    struct roll_eyes_at at = {.is_made = false};
+    struct roll_feed_stream ring;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &ring); i++) {
+        bool lives = ring.proc == ROLL_PROC_RUNNING || ring.proc == ROLL_PROC_STOPPED;
+        if (lives && ring.heard && !roll_eyes_peer(root, run, ring.stream, &at)) {
+            tell_one(root, run, NULL, ring.stream);
+        }
+    }
+    roll_eyes_at_fini(&at);
+    run->forgoes = false;
 }
 
 /* Nothing is heard of this agent any more. Where its ranks still ran, the peer is kept, so that they are shown as not

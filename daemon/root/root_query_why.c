@@ -176,7 +176,7 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     }
     char seen[160];
     if (tail && roll_run_rank(run, roll_rankset_at(&g->ranks, 0), &v) &&
-        roll_eyes_of(root, run, roll_eyes_peer(root, run, v.info.stream, at), seen, sizeof(seen))[0] != '\0') {
+        roll_eyes_of(root, run, roll_eyes_peer(root, run, v.info.stream, at), &v, seen, sizeof(seen))[0] != '\0') {
         fprintf(tail, " %c%s.", toupper((unsigned char)seen[0]), seen + 1);
     }
     if (tail) {

@@ -74,6 +74,9 @@ struct roll_run {
     bool waits;                     /* an agent of its has been silent for long, and is not taken for gone yet */
     uint64_t late_ns; /* since when agents of its that are not taken for gone are not heard, or tell what is old, or not
                          all that they have; or since when the root is behind; 0: not so */
+    uint64_t missing_ns;           /* since when nobody holds the rings of more live ranks than those; 0: not so */
+    size_t forgone;                /* live ranks whose rings nobody holds, and that are not awaited any more */
+    bool forgoes;                  /* the engine has not been told yet that these are not heard */
     struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
     struct {
         uint64_t due_ns, begun_ns; /* mono: when a bundle is to be written, and when the last one was begun; 0: none */
@@ -112,6 +115,7 @@ struct roll_peer_run { /* of a peer's rings those of one run */
 
 struct roll_peer_eye {                /* how well a peer sees, and how late it is heard (root_late.c) */
     struct roll_frame_heartbeat beat; /* the newest; what an older peer does not say is 0 */
+    bool has_beat;                    /* one has come */
     struct roll_late_link link;
     struct roll_late own, waited, below, way; /* late: the peer, for want of a CPU; those below it; the link to it */
     uint64_t gap_ns;                          /* of what came since the last heartbeat, how late */
@@ -244,6 +248,8 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now);
 uint64_t roll_peers_wait_ns(const roll_root_t *root, uint64_t now);
 /* Takes agents that have been silent for long for gone. */
 void roll_peers_look_after(roll_root_t *root, uint64_t now);
+/* Tells the run's engine that live ranks whose rings nobody holds are not heard: they have been awaited for long. */
+void roll_peers_forgo(roll_root_t *root, struct roll_run *run);
 void roll_peers_fini(roll_root_t *root);
 
 /* root_late.c: which eyes are closed */
@@ -288,10 +294,10 @@ struct roll_eyes_at {
 const struct roll_peer *roll_eyes_peer(const roll_root_t *root, const struct roll_run *run, uint64_t stream,
                                        struct roll_eyes_at *at);
 void roll_eyes_at_fini(struct roll_eyes_at *at);
-/* How this peer's ranks of the run are seen (peer: may be NULL): "not heard since 12.0 s (agent silent)", "seen late
- * (agent late: 3.1 s)"; "": well. Returns out. */
-const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer, char *out,
-                         size_t size);
+/* How this rank of the run is seen, whose ring the peer has (NULL: nobody has it): "not heard since 12.0 s (agent
+ * silent)", "seen late (agent late: 3.1 s)"; "": well. Returns out. */
+const char *roll_eyes_of(const roll_root_t *root, const struct roll_run *run, const struct roll_peer *peer,
+                         const struct roll_view_source *v, char *out, size_t size);
 
 /* root_streams.c */
 /* What people call the peer. */

@@ -183,7 +183,7 @@ static json_t *rank_json(const roll_root_t *root, const struct roll_stands *stan
     char seen[160] = "";
     if (!v->heard) {
         const struct roll_peer *peer = roll_eyes_peer(root, run, v->info.stream, at);
-        (void)roll_eyes_of(root, run, peer, seen, sizeof(seen));
+        (void)roll_eyes_of(root, run, peer, v, seen, sizeof(seen));
     }
     return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:I,s:o,s:b,s:o,s:s,s:o}", "rank",
                      (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",

@@ -386,6 +386,23 @@ static void test_what_was_not_sent_is_sent_again_alike(void **state)
     assert_false(roll_agent_narrow_is_full(&f, 2));
 }
 
+/* The end has been read, and could not be sent: the ring is not done with. */
+static void test_the_end_that_was_not_sent_is_not_passed(void **state)
+{
+    (void)state;
+    run.ask.history = 4;
+    name(1, 36);
+    want[0].high = 38;
+    begin(0);
+    sent.full = true;
+    assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 40 * ROUND), ROLL_E_BUSY);
+    assert_false(roll_agent_narrow_is_full(&f, UINT64_MAX));
+    sent.full = false;
+    assert_int_equal(give(ROLL_FRAME_RECORDS, f.begin, 40 * ROUND), 0);
+    assert_int_equal(sent.head.count, 6);
+    assert_true(roll_agent_narrow_is_full(&f, UINT64_MAX));
+}
+
 /* More than a reader gives at a time has no room here, and is refused as a whole. */
 static void test_a_frame_that_is_too_large_is_refused(void **state)
 {
@@ -415,6 +432,7 @@ int main(void)
         TEST(test_numbers_have_no_gap_but_for_what_is_lost),
         TEST(test_updates_bear_the_numbers_of_their_records),
         TEST(test_what_was_not_sent_is_sent_again_alike),
+        TEST(test_the_end_that_was_not_sent_is_not_passed),
         TEST(test_a_frame_that_is_too_large_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

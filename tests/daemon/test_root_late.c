@@ -9,6 +9,7 @@
 #include "daemon/root/root_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define S  (1000 * ROLL_MS)
 #define T0 (5000 * S)
@@ -402,6 +403,50 @@ static void test_who_comes_back_is_awaited_anew(void **state)
     assert_true(run->clock.engine_ns - first <= 2 * S);
 }
 
+/* So long all peers are heard, of four live ranks; returns how much time passes for the engine. */
+static uint64_t passes_of_four(uint64_t ns)
+{
+    uint64_t begin = now, first = run->clock.engine_ns;
+    while (now - begin < ns) {
+        struct roll_feed_time time;
+        now += 100 * ROLL_MS;
+        turn(false);
+        for (int i = 0; i < 3; i++) {
+            roll_peer_late_heard(root, &peer[i], now);
+        }
+        if (roll_root_late_is_due(root, run, 4, false, now)) {
+            roll_feed_clock_pass(&run->clock, now, 1, &time);
+        }
+    }
+    return run->clock.engine_ns - first;
+}
+
+/* Nobody holds the ring of a fourth live rank. Its agent may come, so hardly any time passes; but for ever it is not
+ * awaited, and behind that the engine is as patient as ever. One that is missing besides is awaited anew. */
+static void test_who_never_announces_is_awaited_for_a_while(void **state)
+{
+    (void)state;
+    beats(S);
+    begin_clock();
+    assert_true(passes_of_four(ROLL_FEED_AWAITED_NS - S) <= 8 * S);
+    assert_true(run->late_ns != 0 && !run->forgoes && !run->seen);
+    (void)passes_of_four(20 * S); /* what is owed by then runs out */
+    assert_true(run->late_ns == 0 && run->forgoes && run->seen);
+    assert_true(passes_of_four(60 * S) >= 55 * S);
+    struct roll_peer_stream *s = roll_streams_find(&peer[1], 101);
+    roll_streams_set(&peer[1], s, false, true); /* as if it had begun anew */
+    assert_true(passes_of_four(18 * S) <= 2 * S);
+    assert_true(run->late_ns != 0);
+    roll_streams_set(&peer[1], s, true, true);
+    (void)passes_of_four(S);
+    assert_true(run->late_ns == 0 && run->seen);
+    roll_streams_set(&peer[1], roll_streams_add(&peer[1], 103, run), true, true); /* the dead one comes after all */
+    (void)passes_of_four(S);
+    assert_int_equal(run->forgone, 0);
+    roll_streams_drop(&peer[1], roll_streams_find(&peer[1], 103));
+    assert_true(passes_of_four(18 * S) <= 2 * S);
+}
+
 /* An answer about many ranks looks at all peers once. */
 static void test_the_peer_of_a_ring_is_found_in_a_map(void **state)
 {
@@ -420,6 +465,43 @@ static void test_the_peer_of_a_ring_is_found_in_a_map(void **state)
     roll_eyes_at_fini(&at);
 }
 
+/* Behind a relay are ranks of many nodes. Of those that are heard it is not said that they are not, because the agent
+ * of another one is dead or late. */
+static void test_who_is_heard_behind_a_relay_is_not_called_unheard(void **state)
+{
+    (void)state;
+    char seen[160];
+    struct roll_view_source healthy = {.info = {.stream = 102}, .heard = true};
+    struct roll_view_source dead = {.info = {.stream = 200}, .heard = false};
+    uint64_t real = roll_mono_ns();
+    struct roll_peer_stream *s = roll_streams_add(&peer[2], 200, run);
+    assert_non_null(s);
+    roll_streams_set(&peer[2], s, true, true);
+    roll_streams_darken(&peer[2], roll_streams_find(&peer[2], 200), real - 6000 * S);
+    peer[2].seen_ns = real;
+    root->eye.closed_ns = 3600 * S; /* however long this takes, the relay is not silent */
+    assert_string_equal(roll_eyes_of(root, run, &peer[2], &healthy, seen, sizeof(seen)), "");
+    roll_eyes_of(root, run, &peer[2], &dead, seen, sizeof(seen));
+    assert_memory_equal(seen, "not heard since 60", 18);
+    assert_non_null(strstr(seen, "(behind the relay)"));
+    peer[2].eye.beat.unheard = 1; /* an agent that is late, but not given up: one of those that are not heard */
+    peer[2].eye.beat.look_ns = 3 * S;
+    assert_string_equal(roll_eyes_of(root, run, &peer[2], &healthy, seen, sizeof(seen)), "");
+    healthy.heard = false;
+    assert_string_equal(roll_eyes_of(root, run, &peer[2], &healthy, seen, sizeof(seen)),
+                        "not heard since 3.0 s (behind the relay)");
+    json_t *all = roll_eyes_json(root, run), *eye; /* the whole job is told of both, once */
+    size_t i, rings = 0;
+    json_array_foreach(all, i, eye)
+    {
+        bool is_rings = strcmp(json_string_value(json_object_get(eye, "eye")), "rings") == 0;
+        rings += is_rings;
+        assert_true(!is_rings || json_integer_value(json_object_get(eye, "ranks")) == 2);
+    }
+    assert_int_equal(rings, 1);
+    json_decref(all);
+}
+
 /* What relays refuse is told in their heartbeats, as totals: each grows the root's sum by what is new. */
 static void test_what_relays_refuse_is_summed(void **state)
 {
@@ -427,7 +509,8 @@ static void test_what_relays_refuse_is_summed(void **state)
     beats(S);
     struct roll_frame_heartbeat b = peer[2].eye.beat;
     struct roll_frame frame = {.head = {.payload = sizeof(b)}, .payload = (const uint8_t *)&b};
-    static const uint64_t told[] = {3, 3, 10, 4, 6}, sum[] = {3, 3, 10, 10, 12};
+    static const uint64_t told[] = {0, 3, 3, 10, 4, 6}, sum[] = {0, 3, 3, 10, 10, 12};
+    assert_int_equal(root->refused_below, 0);
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
         b.refused = told[i];
         roll_peer_late_beat(root, &peer[2], &frame, now);
@@ -443,6 +526,14 @@ static void test_what_relays_refuse_is_summed(void **state)
     frame.head.payload = offsetof(struct roll_frame_heartbeat, refused); /* of an older relay */
     roll_peer_late_beat(root, &peer[2], &frame, now);
     assert_int_equal(root->refused_below, 13);
+    struct roll_peer anew = {.relay = true}; /* the same relay, but its connection has another name now */
+    frame.head.payload = sizeof(b);
+    b.refused = 9;
+    roll_peer_late_beat(root, &anew, &frame, now);
+    assert_int_equal(root->refused_below, 13);
+    b.refused = 11;
+    roll_peer_late_beat(root, &anew, &frame, now);
+    assert_int_equal(root->refused_below, 15);
 }
 
 int main(void)
@@ -460,8 +551,10 @@ int main(void)
         TEST(test_what_is_late_is_not_owed_twice),
         TEST(test_a_ring_of_one_job_holds_up_no_other),
         TEST(test_who_comes_back_is_awaited_anew),
+        TEST(test_who_never_announces_is_awaited_for_a_while),
         TEST(test_the_peer_of_a_ring_is_found_in_a_map),
         TEST(test_numbers_that_go_back_and_short_payloads_are_passed_over),
+        TEST(test_who_is_heard_behind_a_relay_is_not_called_unheard),
         TEST(test_what_relays_refuse_is_summed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
