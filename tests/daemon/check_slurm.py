@@ -67,7 +67,8 @@ def check(top, environment):
         need(any(json.loads(line)["code"] == "count-mismatch" for line in f), "verdicts.json")
     with open(f"{top}/job.out") as f:
         said = f.read()
-        need(said.splitlines()[-1:] == ["a finding, or trouble with rollcall: verdicts.json, root.log"], "the end", said)
+        end = "a finding, or trouble with rollcall: verdicts.json, root.log"
+        need(said.splitlines()[-1:] == [end], "the end", said)
         need(said.count("rollcall") == 1, "the job itself prints nothing of rollcall", said)
     print("2 nodes behind a relay: keys, ranks, a verdict, and the end")
 
