@@ -390,6 +390,17 @@ static void unknown_call(struct roll_engine *e, struct source *s, const struct r
     s->touched_all = all;
 }
 
+/* The rank tells of another step than before; observed: in an observation. */
+static void step_changes(struct source *s, const struct roll_record *rec, bool observed)
+{
+    bool first = s->step == ROLL_STEP_NONE, back = observed && !first && rec->step < s->step;
+    s->went_back += back;
+    s->step_wall = source_wall(s, rec);
+    s->again_wall = back || (first && s->generation > 0) ? s->step_wall : s->again_wall;
+    s->first_step = first ? rec->step : s->first_step;
+    s->step = rec->step;
+}
+
 /* A record whose ticket is new. 0, NOMEM; LIMIT: there is no room for it, which has been counted. */
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
@@ -412,9 +423,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         s->last_ns = source_wall(s, rec);
     }
     if (rec->step != ROLL_STEP_NONE) {
-        s->went_back += class == ROLL_CLASS_MOE && s->step != ROLL_STEP_NONE && rec->step < s->step;
-        s->first_step = s->first_step == ROLL_STEP_NONE ? rec->step : s->first_step;
-        s->step = rec->step;
+        if (rec->step != s->step) {
+            step_changes(s, rec, class == ROLL_CLASS_MOE);
+        }
         s->phase = rec->phase;
     }
     if (class != ROLL_CLASS_MOE && class != ROLL_CLASS_ORDER && class != ROLL_CLASS_NONE) {

@@ -251,15 +251,19 @@ static uint64_t never_comes(const struct roll_engine *e, const struct member *m,
     return apart && shares_queue(m, mine) && shares_queue(w, theirs) ? ticket + 1 : 0;
 }
 
-/* The call of this member at the place is what its stream has stood at for long. */
+/* The call of this member at the place is what its stream has stood at for long. To look for that call in the log was
+ * rejected: this is asked of each member many times a second, and a rank that does not wait has its call far back. */
 static const struct entry *waits_long(const struct roll_engine *e, const struct member *m, uint32_t seq)
 {
     const struct source *s = e->source[m->source];
-    uint64_t ticket = comm_member_issued(m, seq) ? source_ticket_of(s, m, seq) : NO_TICKET;
-    const struct entry *entry = ticket != NO_TICKET ? source_entry(s, ticket) : NULL;
-    const struct queue *q = entry && entry->rec.stream < s->queues ? &s->queue[entry->rec.stream] : NULL;
-    bool waits = q && q->head == ticket + 1 && waitgraph_old(e, q) && !source_group_open(s, &entry->rec);
-    return waits && entry->rec.group == 0 ? entry : NULL;
+    for (uint32_t k = 0; k < s->queues && comm_member_issued(m, seq); k++) {
+        const struct queue *q = &s->queue[k];
+        if (waitgraph_old(e, q) && source_holds(s, q->head - 1, m, seq)) {
+            const struct entry *entry = source_entry(s, q->head - 1);
+            return entry->rec.group == 0 && !source_group_open(s, &entry->rec) ? entry : NULL;
+        }
+    }
+    return NULL;
 }
 
 /* The ranks stand in these calls for the reason that is told now: where a watchdog ends them, that follows from it. */

@@ -36,25 +36,6 @@ bool refused_is_final(const struct roll_engine *e, const struct source *s, const
     return read && refused_outcome_of(s, m) != NOT_AGAIN;
 }
 
-/* The rank waits in a call that it has made, and has for long. */
-static bool waits_long(const struct roll_engine *e, const struct source *s)
-{
-    bool old = false;
-    for (uint32_t k = 0; k < s->queues; k++) {
-        old = old || waitgraph_old(e, &s->queue[k]);
-    }
-    return old && !s->unheard && source_blocked(e, s);
-}
-
-/* The rank of a proven case may make the call again, for all that is known. It may also while its host is inside a
- * wait, which may be of this moment; not where the case is a circle of waits, and the rank stands in one of them. */
-static bool may_come(const struct roll_engine *e, const struct refused_case *t, const struct source *s,
-                     const struct member *m)
-{
-    bool circle = t->outcome == NOT_AGAIN;
-    return !refused_is_final(e, s, m) && !(circle && waits_long(e, s));
-}
-
 void refused_gather(const struct roll_engine *e, struct refused_case *t, const struct roll_record *waits)
 {
     bool coll = roll_op_class(t->rec->op) == ROLL_CLASS_COLL;
@@ -67,7 +48,8 @@ void refused_gather(const struct roll_engine *e, struct refused_case *t, const s
             continue;
         }
         bool mine = refused_is_own(e, s, m, &own->coll.rec) || !refused_is_own(e, t->rank, t->member, t->rec);
-        bool waits_for_it = t->certainty == ROLL_PROVEN ? may_come(e, t, s, m) : s->unheard && source_alive(s);
+        /* A host that is inside a wait may come back from it, and make the call: nobody knows for how long it waits. */
+        bool waits_for_it = t->certainty == ROLL_PROVEN ? !refused_is_final(e, s, m) : s->unheard && source_alive(s);
         (void)roll_rankset_add(!mine ? &t->spared : waits_for_it ? &t->pending : &t->culprits, s->world);
     }
 }

@@ -130,15 +130,26 @@ bool rank_waits_for_queue(struct source *s, const struct roll_record *wait, uint
     return false;
 }
 
+/*
+ * Where the job goes back to an earlier step (from a checkpoint), a rank that has not gone back yet has a later step,
+ * and is behind. Ranks that are known from their first record on have gone back equally often. Of a process that took
+ * the place of another one, or whose first records are not known, that says nothing: what t tells of its step counts if
+ * it was told after the waiter went back, or began.
+ */
+static bool has_gone_back(const struct source *waiter, const struct source *t)
+{
+    bool counted = waiter->generation == 0 && t->generation == 0 && !waiter->late && !t->late;
+    return counted ? t->went_back == waiter->went_back : t->step_wall > waiter->again_wall;
+}
+
 /* The call at the end of the path belongs to the backward of an MoE layer, and t has reported that it is beyond that
- * backward: it will not make the call. Where the job goes back to an earlier step (from a checkpoint), a rank that has
- * not gone back yet has a later step, and is behind. */
+ * backward: it will not make the call. */
 bool rank_has_passed(const struct walk *walk, const struct source *t)
 {
     const struct step *at = walk->depth ? &walk->path[walk->depth - 1] : NULL;
     const struct entry *entry = at ? source_entry(at->source, at->ticket) : NULL;
     if (!entry || entry->rec.phase != ROLL_PHASE_BACKWARD || entry->rec.layer == ROLL_LAYER_NONE ||
-        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE || t->went_back != at->source->went_back) {
+        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE || !has_gone_back(at->source, t)) {
         return false;
     }
     bool after = t->phase == ROLL_PHASE_REDUCE || t->phase == ROLL_PHASE_OPTIMIZER;

@@ -163,6 +163,9 @@ struct source {
     uint32_t step;             /* the step of the newest record that bears one */
     uint32_t first_step;       /* the step of the first such record */
     uint32_t went_back;        /* how often an observation has told of an earlier step than the one before */
+    uint64_t step_wall;        /* wall clock at which `step` was first told */
+    uint64_t again_wall;       /* of the last time it went back, or of its first step where it took the place of another
+                                  process; 0: neither */
     uint64_t init;             /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
     struct roll_record last;   /* the newest call of NCCL */
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */

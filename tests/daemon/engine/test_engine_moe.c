@@ -700,6 +700,70 @@ static void test_a_rank_that_goes_back_later_has_left_nothing_out(void **state)
     }
 }
 
+/* The rank tells of a step, so much later than its records are otherwise apart. */
+static void tells_step(struct sim *sim, uint32_t rank, uint32_t step, uint8_t phase, uint64_t later)
+{
+    sim->rank[rank].step = step;
+    struct roll_record *rec = sim_record(sim, rank, ROLL_OP_MOE_STEP, UINT32_MAX);
+    rec->phase = phase;
+    rec->enter_ns += later;
+}
+
+/*
+ * Rank 0 has ended in step 100 and another process takes its place: it begins at step 90, to which the others go back.
+ * In step 91 one of ranks 0 and 1 leaves the backward in which the other one waits (`leaves`), which is told. Where
+ * rank 1 has not gone back yet (`leaves` is 2) it is behind, and has left nothing out.
+ */
+static void test_a_process_that_takes_a_place_is_compared_with_those_that_went_back(void **state)
+{
+    (void)state;
+    for (uint32_t leaves = 0; leaves < 3; leaves++) {
+        uint32_t source[2], pair[2] = {0, 1}, before;
+        struct sim *sim = sim_new(2);
+        uint32_t edp = sim_comm(sim, "edp", pair, 2);
+        tells_step(sim, 1, 100, ROLL_PHASE_REDUCE, 0);
+        for (uint32_t r = 0; r < 2; r++) {
+            bool behind = leaves == 2 && r == 1, left = leaves == r || behind;
+            uint8_t phase = left ? ROLL_PHASE_REDUCE : ROLL_PHASE_BACKWARD;
+            for (uint32_t step = 90; step < 92 && !behind; step++) {
+                tells_step(sim, r, step, step == 91 ? phase : ROLL_PHASE_FORWARD, (step - 89) * S_);
+            }
+            if (!left) {
+                struct roll_record *rec = sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, 64);
+                rec->phase = phase;
+                rec->layer = 0;
+            }
+            sim_stuck(sim, r)->phase = phase;
+        }
+        roll_engine_t *e = roll_engine_new(&sim->config);
+        struct roll_source_info info = {
+            .stream = 99, .world_rank = 0, .world_size = 2, .pid = 1, .host = "node0", .exe = "train"};
+        uint64_t now = 0;
+        assert_non_null(e);
+        assert_int_equal(roll_engine_open(e, &info, &before), 0);
+        assert_int_equal(roll_engine_process(e, before, ROLL_PROC_FINISHED, SIM_EXIT(0)), 0);
+        for (uint32_t r = 0; r < 2; r++) {
+            size_t at = 0;
+            source[r] = sim_open(sim, e, r);
+            feed_upto(e, sim, r, source[r], &at, SIZE_MAX, &now);
+        }
+        sim_wait(e, 4 * S_, &now);
+        const struct roll_verdict *v = roll_engine_next(e);
+        if (leaves == 2 ? v != NULL : !v) {
+            fail_msg("%u leaves: %s", leaves, v ? v->text : "nothing");
+        }
+        if (v) {
+            assert_int_equal(v->code, ROLL_VERDICT_MOE_OBLIGATION);
+            assert_int_equal(v->certainty, ROLL_PROVEN);
+            assert_int_equal(roll_rankset_count(&v->culprits), 1);
+            assert_true(roll_rankset_has(&v->culprits, leaves));
+            assert_null(roll_engine_next(e));
+        }
+        roll_engine_destroy(&e);
+        sim_destroy(&sim);
+    }
+}
+
 static void test_prediction_for_one_layer_of_many_steps_is_told_once(void **state)
 {
     (void)state;
@@ -785,6 +849,7 @@ int main(void)
         cmocka_unit_test(test_what_was_left_out_is_told_of_the_step_of_the_wait),
         cmocka_unit_test(test_a_step_that_runs_again_is_told_as_it_runs_now),
         cmocka_unit_test(test_a_rank_that_goes_back_later_has_left_nothing_out),
+        cmocka_unit_test(test_a_process_that_takes_a_place_is_compared_with_those_that_went_back),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
         cmocka_unit_test(test_zero_elements_for_want_of_gradients_name_the_remedy),
