@@ -343,8 +343,9 @@ bool roll_engine_has_all(const roll_engine_t *e, uint64_t comm_key);
 
 /* Whether the communicator with this key is known. */
 bool roll_engine_knows(const roll_engine_t *e, uint64_t comm_key);
-/* Adds the MoE layers (those that a control page has a place for) that ranks have reported, and says whether there are
- * no others: false until a rank has come two steps on, and in a job that does not tell its steps. */
+/* Adds the MoE layers (those that a control page has a place for) that ranks have reported, and says whether others
+ * are to be doubted: false until a rank has come two steps on, and in a job that does not tell its steps. A stage of
+ * which nothing has been heard may have others all the same. */
 bool roll_engine_layers(const roll_engine_t *e, struct roll_rankset *layers);
 
 /* Adds the ranks whose calls the calls in this rank's way lack; none where the rank goes on or everybody has made them.

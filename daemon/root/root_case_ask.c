@@ -47,7 +47,7 @@ bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
     return false;
 }
 
-struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t key)
+struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key)
 {
     struct roll_sum_place place = {0};
     bool known = roll_sum_place(d->sum, key, &place) && place.members != 0;
@@ -55,7 +55,7 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t ke
     if (known && !d->narrow) {
         w.low = place.members == place.size ? place.low : 0;
     }
-    for (size_t i = 0; i < d->hints.hints; i++) {
+    for (size_t i = 0; i < hints && i < d->hints.hints; i++) {
         const struct roll_digest_hint *h = &d->hints.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
             uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND;
@@ -172,7 +172,7 @@ static void add_want(const struct roll_digested *d, struct roll_frame_excerpt *a
     struct roll_frame_want *list = (struct roll_frame_want *)(void *)(ask + 1);
     if (key != 0 && ask->wants < WANTS && roll_map_get(known, key) == ROLL_MAP_NONE &&
         roll_map_add(known, key, ask->wants) == 0) {
-        list[ask->wants++] = roll_case_want(d, key);
+        list[ask->wants++] = roll_case_want(d, d->hints.hints, key);
     }
 }
 

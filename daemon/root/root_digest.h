@@ -65,6 +65,7 @@ struct roll_digested {
     struct roll_digest
         late;         /* hints that came while a case was open, and that it may not see; of each kind the newest */
     uint64_t late_ns; /* when the first of them came */
+    size_t asked;     /* so many of `hints`, the first, are what the open case was opened for */
     bool late_urgent, unseen; /* one of them is of a wrong call; and a rank of the case has been cut */
     bool elsewhere;           /* a wrong call is hinted at of which the open case has no records */
     bool hasty;               /* the open case is about a wrong call */
@@ -210,8 +211,8 @@ void roll_hints_close(struct roll_digested *d, uint64_t now);
 
 /* root_case_ask.c: which records are asked for */
 
-/* What of a communicator is to be asked for: where its last member stands, and what hints say. */
-struct roll_frame_want roll_case_want(const struct roll_digested *d, uint64_t key);
+/* What of a communicator is to be asked for: where its last member stands, and what the first so many hints say. */
+struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key);
 /* Some hint names this communicator. */
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key);
 /* What a hint said of a communicator that stands still holds: its last member has made no call since. */

@@ -71,7 +71,7 @@ static bool is_lower(const struct roll_digested *d, const struct roll_digest_hin
  */
 static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
 {
-    struct roll_frame_want w = roll_case_want(d, h->key);
+    struct roll_frame_want w = roll_case_want(d, d->hints.hints, h->key);
     bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
     bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
     bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
@@ -106,8 +106,9 @@ static void note_late(struct roll_digested *d, const struct roll_digest_hint *h)
  * about would be there: also of members that were cut, which is behind these calls. */
 static bool is_covered(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
-    struct roll_frame_want w = roll_case_want(d, h->key);
-    return d->narrow && h->why == ROLL_HINT_DIFFERS && h->seq >= w.low && h->seq + ROLL_DIGEST_WINDOW <= w.high;
+    struct roll_frame_want w = roll_case_want(d, d->asked, h->key);
+    return d->narrow && h->why == ROLL_HINT_DIFFERS && h->seq >= w.low &&
+           (uint64_t)h->seq + ROLL_DIGEST_WINDOW <= w.high;
 }
 
 /*
@@ -227,6 +228,7 @@ bool roll_hints_stilled(struct roll_digested *d, uint64_t now)
 
 void roll_hints_open(struct roll_digested *d)
 {
+    d->asked = d->hints.hints;
     d->hasty = d->urgent || d->elsewhere || d->unseen;
     d->pending = d->urgent = d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
     roll_digest_clear(&d->late);

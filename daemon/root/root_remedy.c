@@ -339,9 +339,10 @@ static json_t *nowhere(const struct roll_run *run, const struct roll_control_cha
         all = false; /* and what was switched by mistake can be taken back */
     } else if (c->level == ROLL_LEVEL_LAYER && all && !roll_rankset_has(&layers, c->layer)) {
         (void)roll_rankset_format(&layers, known, sizeof(known));
-        snprintf(text, sizeof(text),
-                 "this job has no MoE layer %u: its ranks have reported layer%s %s (--force switches it all the same)",
-                 c->layer, roll_rankset_count(&layers) == 1 ? "" : "s", known);
+        snprintf(
+            text, sizeof(text),
+            "no rank that is heard has told of MoE layer %u, only of layer%s %s (--force switches it all the same)",
+            c->layer, roll_rankset_count(&layers) == 1 ? "" : "s", known);
     } else if (c->level == ROLL_LEVEL_GROUP && sum.comms > 0 && !roll_engine_knows(engine, c->comm_key)) {
         snprintf(text, sizeof(text),
                  "no rank of this job is a member of communicator 0x%016llx: `rollcall top` shows the keys (--force "

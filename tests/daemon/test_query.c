@@ -336,7 +336,7 @@ static void test_a_remedy_for_a_layer_or_communicator_that_is_not_there_is_refus
             if (rank.step < 9) {
                 assert_null(error);
             } else {
-                assert_string_equal(error, "this job has no MoE layer 99: its ranks have reported layers 0,2,4 "
+                assert_string_equal(error, "no rank that is heard has told of MoE layer 99, only of layers 0,2,4 "
                                            "(--force switches it all the same)");
             }
             free(error);

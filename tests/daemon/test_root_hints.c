@@ -236,6 +236,30 @@ static void test_what_a_case_has_not_seen_waits_for_the_next(void **state)
     assert_false(d->pending);
 }
 
+/* It has asked for calls on A up to a place behind its hint. What is noted of later hints nobody has been asked for. */
+static void test_a_narrow_case_sees_what_it_was_opened_for(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    d->scoped = d->narrow = true;
+    open_about_a(now, 0);
+    hinted(A, ROLL_HINT_DIFFERS, now + 1);
+    assert_int_equal(d->late.hints, 0);
+    assert_false(d->unseen);
+    roll_digest_clear(&up);
+    roll_digest_add_hint(&up, A, ROLL_HINT_DIFFERS, UINT32_MAX - 10); /* whose window has no end among 32 bits */
+    roll_hints_note(d, &up, now + 2);
+    assert_int_equal(d->late.hints, 1);
+    assert_true(d->unseen);
+    roll_digest_clear(&d->late);
+    hinted(B, ROLL_HINT_DIFFERS, now + 3);
+    assert_int_equal(d->late.hints, 1);
+    roll_hints_close(d, now + S / 2);
+    assert_true(d->pending && d->urgent);
+    assert_true(roll_case_is_hinted(d, B));
+    assert_false(roll_case_is_hinted(d, A));
+}
+
 /* Member `child` of the two of a communicator has made so many calls. */
 static void has_made(uint64_t key, uint32_t child, uint32_t calls)
 {
@@ -282,6 +306,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_a_cut_rank_has_called_is_looked_at_less_and_less_often, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_case_has_not_seen_waits_for_the_next, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_narrow_case_sees_what_it_was_opened_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_stands_where_a_wrong_call_is_looked_at_is_looked_at_next, set_up,
                                         tear_down),
     };

@@ -153,7 +153,7 @@ struct roll_engine {
     struct roll_rankset view_members, view_behind; /* roll_engine_comm lends them */
     uint64_t moe_layers[ROLL_CONTROL_LAYERS / 64]; /* a bit for each MoE layer of which a rank has told: layers.c */
     uint32_t moe_first;                            /* the first step of which one has told, where moe_told */
-    bool moe_told, moe_whole;                      /* moe_whole: there are no other layers */
+    bool moe_told, moe_whole;                      /* moe_whole: those who are heard have no other layers */
     struct tensors *tensors;                       /* what the job says that its collectives carry: tensors.c; owned */
     uint32_t tensors_used;
     size_t tensors_room;

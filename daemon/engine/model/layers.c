@@ -3,8 +3,9 @@
  * layer that is not there.
  *
  * Nobody announces layers, so they are all known only when a step is over: of the first step that is seen perhaps only
- * the end was, and of the one behind it all had come when some rank tells of the next one. To take a definition into
- * the ring for each layer was rejected: the records tell the same.
+ * the end was, and of the one behind it all had come when some rank tells of the next one: all of those that are heard.
+ * A pipeline's stage of which nothing has come may have others, so nobody is told that a layer does not exist. To take
+ * a definition into the ring for each layer was rejected: the records tell the same.
  */
 #include "daemon/engine/model/engine_state.h"
 
